@@ -1,6 +1,6 @@
-"""Embedded cluster: API server, controllers, kubelets, scheduler, and `muster serve` as a child.
+"""Embedded cluster: API server, controllers, kubelets, scheduler, and `muster serve` as a child process.
 
-A session creates objects and shows the states of the cluster until it has settled.
+A session creates objects, and shows the state of the cluster until the cluster has settled.
 """
 
 import http.client
@@ -40,11 +40,11 @@ from extender.sim.show.sentences import TransitionLog
 
 _UNSETTLED = ("Starting", "BackingOff", "Reclaiming", "NotReady")
 _LEVELS = ("topology.kubernetes.io/block", "topology.kubernetes.io/rack")
-_QUIET = 2.0  # seconds: Muster decides within 50 ms, and writes the status of queues once a second
+_QUIET = 2.0  # seconds without a change; Muster writes statuses of queues once a second
 
 
 class Embedded:
-    """Cluster of a `with` block, which stops all its processes at the end."""
+    """Cluster for a `with` block. At the end of the block, all its processes are stopped."""
 
     def __init__(
         self,
@@ -58,14 +58,14 @@ class Embedded:
         self._folder = tempfile.TemporaryDirectory(prefix="muster-", ignore_cleanup_errors=True)
         folder = Path(self._folder.name)
         self.kubeconfig = folder / "kubeconfig"
-        # Larger than any version of an earlier cluster at the same address, whose watchers then list again.
+        # Larger than all versions of an earlier cluster at this address, so that its watchers list again.
         self.store = Store(time.time_ns() // 1000)
         self.service = Service(self.store, random.Random(seed))
         self.server = ApiServer(self.service, listener)
         self.server.write_kubeconfig(self.kubeconfig)
         self.controllers = WorkloadControllers(self.service)
         self.kubelets = Kubelets(self.service, speed)
-        show_all_groups = ("--podgroups-for-plain-pods", "always")  # PodGroups are shown
+        show_all_groups = ("--podgroups-for-plain-pods", "always")  # the view shows PodGroups
         arguments = ("--volcano-jobs", "on", *show_all_groups, *serve_arguments)
         self.muster = ServeProcess(self.kubeconfig, folder / "muster.log", arguments)
         self._rng = random.Random(seed)
@@ -76,7 +76,7 @@ class Embedded:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stop Muster first, while the API server still answers it."""
+        """Stop all parts. Muster stops first, while the API server still answers its requests."""
         try:
             self.muster.stop()
         finally:
@@ -88,7 +88,11 @@ class Embedded:
             self._folder.cleanup()
 
     def start(self) -> None:
-        """Begin to schedule and to run pods. Raises ServeFailed."""
+        """Begin to schedule and to run pods.
+
+        Raises:
+            ServeFailed: Muster does not start.
+        """
         self.controllers.start()
         self.kubelets.start()
         self.muster.start()
@@ -106,11 +110,14 @@ class Embedded:
             self.service.create(kind, "", obj)
 
     def make_racks(self, sizes: Sequence[int], cpu: str, memory: str, gpu: int = 0) -> None:
-        """Make nodes in racks, and a Topology. `sizes`: (blocks,) racks in each, and nodes in each rack."""
+        """Make nodes in racks, and a Topology.
+
+        `sizes` has the number of blocks (optional), of racks in each block, and of nodes in each rack.
+        """
         levels = _LEVELS[1 - len(sizes) :]
-        for place in product(*(range(1, size + 1) for size in sizes)):
-            new_node = node(f"node-{'-'.join(map(str, place))}", cpu, memory, gpu)
-            numbers = zip(levels, place, strict=False)
+        for numbers_of_node in product(*(range(1, size + 1) for size in sizes)):
+            new_node = node(f"node-{'-'.join(map(str, numbers_of_node))}", cpu, memory, gpu)
+            numbers = zip(levels, numbers_of_node, strict=False)
             labels = {level: f"{level.rpartition('/')[2]}-{number}" for level, number in numbers}
             new_node["metadata"]["labels"] = labels
             self.service.create(NODES, "", new_node)
@@ -118,15 +125,15 @@ class Embedded:
         self.service.create(TOPOLOGIES, "", {"metadata": {"name": "racks"}, "spec": spec})
 
     def settled(self) -> bool:
-        """Return whether the cluster has settled: no change is pending."""
+        """Return whether the cluster has settled, which means that no change is to be expected."""
         if time.monotonic() - self.store.changed_at <= _QUIET:
             return False
         if self.kubelets.busy or self.controllers.is_behind or self.scheduler is None or self.scheduler.busy:
-            return False  # Muster has not yet evaluated a group without a reason
+            return False  # a part of the cluster still has work
         return not any(map(self._is_changing, self.store.all(POD_GROUPS)))
 
     def _is_changing(self, group: Json) -> bool:
-        """Return whether the status of a group will change without another event."""
+        """Return whether the status of a group will change even without another event."""
         reason, meta = find_stored_condition(group, SCHEDULED).get("reason", ""), group["metadata"]
         if reason == Reason.BACKING_OFF:
             owners = [owner["uid"] for owner in meta.get("ownerReferences") or ()]
@@ -135,11 +142,11 @@ class Embedded:
 
 
 _PACE = 0.2  # seconds between two observations of a session
-_REASON_TIMEOUT = 15.0  # seconds without any change after which no reason is expected to come any more
+_REASON_TIMEOUT = 15.0  # seconds without a change, after which no reason will appear
 
 
 class Session:
-    """One run, until it is interrupted (`stays`), or until the cluster has settled."""
+    """One run of the cluster. It ends when the cluster has settled, or if `stays`, when it is interrupted."""
 
     def __init__(self, cluster: Embedded, view: View, stays: bool) -> None:
         self._cluster = cluster
@@ -150,10 +157,10 @@ class Session:
         self.state: ClusterState | None = None
         self.unasked: list[Unasked] = []
         self._creation = Creation(cluster.service)
-        self._scheduled: list[tuple[float, Manifest]] = []  # objects with the second of their creation
+        self._scheduled: list[tuple[float, Manifest]] = []  # objects with their creation time, in seconds
 
     def create(self, manifests: Sequence[Manifest]) -> None:
-        """Create objects, and record those that Muster is not asked to start.
+        """Create objects, and record the objects that Muster is not asked to start.
 
         Raises:
             InvalidManifests: The API server refuses an object.
@@ -179,17 +186,17 @@ class Session:
             raise InvalidManifests("\n".join(self._creation.faults))
 
     def _create_due(self, second: float) -> None:
-        """Create the objects whose time has come. Their time passes as fast as that of pods."""
+        """Create the objects whose creation time has come. `speed` applies to these times as to run times."""
         due = [manifest for at, manifest in self._scheduled if at <= second * self._cluster.speed]
         if due:
             self._create(due)
             del self._scheduled[: len(due)]
 
     def run(self, head: Sequence[str]) -> ClusterState:
-        """Run the cluster.
+        """Run the cluster, and return its last state.
 
         Raises:
-            ServeFailed: Muster ends first.
+            ServeFailed: Muster ended before the cluster settled.
         """
         self._view.begin(head)
         self._cluster.start()
@@ -198,10 +205,10 @@ class Session:
             if not self._cluster.muster.alive():
                 raise ServeFailed(self._cluster.muster.last_lines())
             second = time.monotonic() - began
-            with self._cluster.controllers.creation_lock:  # or both would make the pods of a job
+            with self._cluster.controllers.creation_lock:  # else both would make a job's pods
                 self._creation.retry_refused()
                 self._create_due(second)
-            settled = not self._scheduled and self._is_settled()  # before the last state is read
+            settled = not self._scheduled and self._is_settled()  # must precede the read of the last state
             objects = ShownObjects.in_store(self._cluster.store)
             state = self.state = observe(objects, self._cluster.muster.debug_page)
             transitions = self.log.observe(state, second)
@@ -211,24 +218,25 @@ class Session:
             self._pause.wait(_PACE)
 
     def refused(self) -> list[tuple[Json, str]]:
-        """Return workloads and pods that quotas refuse, wholly or in part, each with a sentence."""
+        """Return workloads and pods that quotas refuse at least in part, each with a sentence."""
         workloads = ((refusal.workload, str(refusal)) for refusal in self._cluster.controllers.refusals())
         unowned = ((created.object, f"{created.where}: {why}") for created, why in self._creation.refused)
         return [*workloads, *unowned]
 
     @property
     def everything_started(self) -> bool:
-        """Return whether Muster had objects to start, and none of them waits or is suspended."""
+        """Return whether Muster had something to start, and nothing waits or is suspended."""
         state = self.state
-        is_held_back = self.refused() or any(obj.suspended for obj in self.unasked)
-        if state is None or not state.everything_started or is_held_back:
+        has_held_back_objects = self.refused() or any(obj.suspended for obj in self.unasked)
+        if state is None or not state.everything_started or has_held_back_objects:
             return False
         return bool(state.gangs) or any(pod.scheduler in EXTENDED for pod in state.single_pods)
 
     def _is_settled(self) -> bool:
         """Return whether the cluster and all its groups, other pods and Volcano Jobs have settled.
 
-        A pending pod without a group has settled once it has a reason, a Volcano Job once it has a phase.
+        A pending pod without a group has settled when it has a reason. A Volcano Job has settled when it has
+        a phase.
         """
         if self.state is None or not self._cluster.settled():
             return False
@@ -242,15 +250,15 @@ class Session:
 # ---- `muster serve` as it is, on free ports of loopback; it ends with this process
 
 WATCHDOG = Path(__file__).with_name("parent_watchdog.py")
-_START = 30.0  # maximum seconds until Muster is ready
+_START = 30.0  # seconds within which Muster must be ready
 
 
 class ServeFailed(Exception):
-    """`muster serve` did not start, or ended; the message has its last log lines."""
+    """Error: `muster serve` did not start, or it ended. The message has its last log lines."""
 
 
 class ServeProcess:
-    """Process of `muster serve`. `log`: the file of its log; `arguments`: further flags."""
+    """Process of `muster serve`. `log` is the path of its log file, `arguments` are further flags."""
 
     def __init__(self, kubeconfig: Path, log: Path, arguments: tuple[str, ...] = ()) -> None:
         self._kubeconfig = kubeconfig
@@ -263,15 +271,16 @@ class ServeProcess:
         """Start Muster, and wait until it is ready.
 
         Raises:
-            ServeFailed: Muster ends first.
+            ServeFailed: Muster ended before it was ready, or was not ready in time.
         """
-        for _ in range(3):  # another process may take a free port before the child does
+        for _ in range(3):  # another process may take a port before the child does
             listen = ["--listen", self.address, "--health-listen", self.health, "--debug-listen", self.debug]
-            flags = ["--kubeconfig", str(self._kubeconfig), "--leader-elect", "off"]  # no other user exists
+            # no other replica exists
+            flags = ["--kubeconfig", str(self._kubeconfig), "--leader-elect", "off"]
             program = "from extender.cli import main; main(prog_name='muster')"
             serve = [sys.executable, "-c", program, "serve", *listen, *flags, *self._arguments]
             watched = [sys.executable, "-I", "-S", str(WATCHDOG), *serve]
-            self.stop()  # and close the input of a child that lost its port
+            self.stop()  # also closes the input of a child that lost its port
             with self.log.open("ab") as log:
                 self._process = subprocess.Popen(
                     watched, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True
@@ -302,7 +311,7 @@ class ServeProcess:
 
     @property
     def pid(self) -> int:
-        """Return the process ID of the started process; it has children."""
+        """Return the process ID of the started process, which has child processes."""
         assert self._process is not None
         return self._process.pid
 
@@ -310,7 +319,7 @@ class ServeProcess:
         return self._process is not None and self._process.poll() is None
 
     def debug_page(self, page: str) -> Any:
-        """Return the JSON of a page below /debug/; None without an answer within a second."""
+        """Return the JSON of a page below /debug/; None if there is no answer within a second."""
         answer = _fetch(self.debug, f"/debug/{page}")
         return json.loads(answer) if answer is not None else None
 
@@ -324,12 +333,12 @@ def _fetch(address: str, path: str) -> bytes | None:
     try:
         with direct.open(f"http://{address}{path}", timeout=1) as answer:
             return bytes(answer.read())
-    except (OSError, http.client.HTTPException):  # also an answer other than 200
+    except (OSError, http.client.HTTPException):  # any status except 200 raises HTTPError, an OSError
         return None
 
 
 def free_ports(count: int) -> list[int]:
-    """Return distinct ports of loopback that are free now."""
+    """Return different ports of loopback that are free at this moment."""
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
         return [sock.getsockname()[1] for sock in sockets]

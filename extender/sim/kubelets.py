@@ -1,9 +1,11 @@
-"""All kubelets in one thread: bound pods run, end when their annotations say so, and deletions are confirmed.
+"""All kubelets, in one thread: they run bound pods, end pods, and confirm deletions.
 
-`sim.kube-muster.io/run-seconds` is the run time of a pod that succeeds; it passes `speed` times as fast as
-real time. Without it a pod never ends. With `sim.kube-muster.io/fail` the pod fails after that time, or at
-once without one; a running pod may get it at any time. A pod fails after its activeDeadlineSeconds, or those
-of its Job.
+These annotations and fields of a pod determine its end. Times pass `speed` times as fast as real time.
+
+- `sim.kube-muster.io/run-seconds`: the pod succeeds after this run time. Without it, the pod never ends.
+- `sim.kube-muster.io/fail`: the pod fails after its run time, or at once if it has none. A running pod may
+  get this annotation at any time.
+- activeDeadlineSeconds of the pod or its Job: the pod fails after this time.
 """
 
 import heapq
@@ -33,13 +35,13 @@ class Kubelets(StoreFollower):
         self._service = service
         self._speed = speed
         self._clock = clock
-        self._running: dict[str, float] = {}  # start times, by UID
-        self._ends: list[tuple[float, str, str, str]] = []  # end time, UID, namespace, name
-        self._end_of: dict[str, float] = {}  # current end time, by UID
+        self._running: dict[str, float] = {}  # start time of each running pod, by UID
+        self._ends: list[tuple[float, str, str, str]] = []  # heap of end time, UID, namespace and name
+        self._end_of: dict[str, float] = {}  # current end time of each pod, by UID
 
     @property
     def busy(self) -> bool:
-        """Return whether a pod will end by itself, or some changes have not been handled yet."""
+        """Return whether a pod will end by itself, or the store has changes that are not handled yet."""
         return bool(self._end_of) or self.is_behind
 
     def _list_all(self) -> int:
@@ -75,17 +77,20 @@ class Kubelets(StoreFollower):
         self._end_of.pop(uid, None)
 
     def _sync_pod(self, pod: Json) -> None:
-        """Start a pod on a node, plan its end, or confirm its deletion. Each later change is a new event."""
+        """Start a pod on its node, plan its end, or confirm its deletion.
+
+        Each of these writes leads to another change of the pod.
+        """
         if not pod["spec"].get("nodeName"):
             return
         with suppress(StatusError):
             meta, phase = pod["metadata"], pod["status"]["phase"]
-            if "deletionTimestamp" in meta:  # the deletion is confirmed
+            if "deletionTimestamp" in meta:  # confirm the deletion
                 self._service.delete_this(PODS, meta, gracePeriodSeconds=0)
             elif phase == "Pending":
                 self._running[meta["uid"]] = self._clock()
                 self._service.set_status(PODS, meta, _running_status)
-            elif phase == "Running":  # worked out again after each change, since annotations may change
+            elif phase == "Running":  # after each change, because its annotations may change
                 since, ending = self._running.setdefault(meta["uid"], self._clock()), ending_of(pod)
                 at = since + ending.seconds / self._speed if ending else None
                 if at is not None and self._end_of.get(meta["uid"]) != at:
@@ -94,7 +99,7 @@ class Kubelets(StoreFollower):
 
 
 class PodEnding(NamedTuple):
-    """End of a pod, some seconds after its start. `reason`: that of a failure by a run time limit."""
+    """End of a pod, `seconds` after its start. `reason` is only set if the pod exceeds its deadline."""
 
     seconds: float
     fails: bool
@@ -102,7 +107,7 @@ class PodEnding(NamedTuple):
 
 
 def ending_of(pod: Json, run_seconds: float | None = None) -> PodEnding | None:
-    """Return the end of a pod; None if it never ends. `run_seconds`: its default run time."""
+    """Return the end of a pod; None if the pod never ends. `run_seconds` is the default run time."""
     annotations = pod["metadata"].get("annotations") or {}
     runs, fails = _seconds(annotations.get(RUN_SECONDS)), annotations.get(FAIL, "false") not in ("false", "")
     if runs is None:
@@ -115,7 +120,7 @@ def ending_of(pod: Json, run_seconds: float | None = None) -> PodEnding | None:
 
 
 def _seconds(value: Any) -> float | None:
-    """Return a number of seconds; None if it is missing or invalid."""
+    """Return a number of seconds; None if the value is missing or invalid."""
     try:
         seconds = float(value)
     except (TypeError, ValueError):
@@ -156,7 +161,7 @@ def _containers(pod: Json, state: Json, *, ready: bool) -> list[Json]:
 
 
 def devices_of(nodes: Iterable[str], name: str, number: int) -> Iterator[tuple[ResourceKind, Json]]:
-    """Yield a DeviceClass, and a slice with `number` of its devices for each node."""
+    """Yield a DeviceClass, and for each node a slice with `number` devices of this class."""
     driver = f"{name}.example.com"
     selector = {"cel": {"expression": f'device.driver == "{driver}"'}}
     yield DEVICE_CLASSES, {"metadata": {"name": name}, "spec": {"selectors": [selector]}}
@@ -168,7 +173,7 @@ def devices_of(nodes: Iterable[str], name: str, number: int) -> Iterator[tuple[R
 
 
 def node(name: str, cpu: str, memory: str, gpu: int = 0) -> Json:
-    """Return a ready node; without a GPU resource if `gpu` is 0."""
+    """Return a ready node. It has no GPU resource if `gpu` is 0."""
     capacity = {"cpu": cpu, "memory": memory, "pods": "110", "ephemeral-storage": "100Gi"}
     capacity |= {GPU: str(gpu)} if gpu else {}
     ready = {"type": "Ready", "status": "True", "reason": "KubeletReady"}

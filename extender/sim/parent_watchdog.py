@@ -1,9 +1,9 @@
-"""Watchdog that ends a program with its parent process: `parent_watchdog.py PROGRAM ARGUMENT...`.
+"""Watchdog that ends a program together with its parent process: `parent_watchdog.py PROGRAM ARGUMENT...`.
 
-The parent holds the other end of the watchdog's standard input and never writes to it. When the parent ends,
-the watchdog reads the end of the file, and terminates the program and its children, after a short time by
-force. The watchdog ends last, so a parent that waits for it knows that no process is left. It runs in a
-session of its own, where Ctrl-C does not reach it.
+The parent holds the other end of the watchdog's standard input, and never writes to it. When the parent ends,
+the watchdog reads the end of the file. It terminates the program and its children, after a short time by
+force. The watchdog ends last, so that a parent that waits for it knows that no process is left. It runs in a
+session of its own, which Ctrl-C does not reach.
 """
 
 import ctypes
@@ -18,7 +18,7 @@ GRACE = 0.5  # seconds between SIGTERM and SIGKILL
 
 
 def main(command: list[str]) -> int:
-    # Orphaned descendants of the program become children of this process, which waits for them.
+    # Orphaned descendants of the program become children of this process, which can then wait for them.
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER
     child = subprocess.Popen(command, stdin=subprocess.DEVNULL, process_group=0)

@@ -1,1 +1,1 @@
-"""An API server for a few resources, over real HTTP: storage, rules, routes."""
+"""An API server for a few resources, over HTTP: requests, routes, and the server itself."""

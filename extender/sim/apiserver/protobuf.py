@@ -1,8 +1,8 @@
-"""Bodies in protobuf, which kubectl and client-go send for Kubernetes' own kinds and never for CRDs.
+"""Decoder of protobuf bodies, which kubectl and client-go send for Kubernetes' own kinds, but never for CRDs.
 
-A body is the prefix `k8s` and a zero byte, then a runtime.Unknown that names the kind and holds the object.
-The table of field numbers is schemas/messages.json, which tools/schemas.py writes. A few messages have
-special forms in JSON.
+A body is the prefix `k8s` and a zero byte, then a runtime.Unknown with the kind and the object. The table of
+field numbers is schemas/messages.json, written by tools/schemas.py. A few messages have a special form in
+JSON.
 """
 
 import base64
@@ -28,9 +28,10 @@ class ProtoField(msgspec.Struct, array_like=True, frozen=True):
     """Field of a protobuf message.
 
     Attributes:
-        form: optional, repeated, map for one with texts as keys, inline for a message whose fields stand in
-            the object around it, nonzero for a field that JSON leaves out when it is 0.
-        type: string, bool, int32, int64, bytes or the full name of a message.
+        form: `optional`, `repeated`, `map` (with text keys), `inline` (its fields are fields of the
+            surrounding object), or `nonzero` (JSON leaves the field out if it is 0).
+        type: string, bool, int32, int64, bytes, or the full name of a message.
+        name: The name in JSON.
     """
 
     form: str
@@ -43,7 +44,7 @@ ProtoMessage = dict[int, ProtoField]
 
 @cache
 def message_name(kind: str) -> str | None:
-    """Return the full name of the message of a kind; None where it is not known."""
+    """Return the full name of the message of a kind; None if the kind is unknown."""
     return next((name for name in _messages() if name.rpartition(".")[2] == kind), None)
 
 
@@ -54,9 +55,9 @@ def _messages() -> dict[str, ProtoMessage]:
 
 @cache
 def _types() -> dict[str, Any]:
-    """Return the message classes, keyed by full name with underscores for dots.
+    """Return the message classes by full name, with underscores for dots.
 
-    A map is a list of messages with a key and a value each.
+    A map field is a list of messages with a key and a value.
     """
     tables: dict[str, Fields] = {}
     for name, fields_by_number in _messages().items():
@@ -79,10 +80,10 @@ _RUNTIME = "k8s.io.apimachinery.pkg.runtime"
 
 
 def decoded(body: bytes) -> Json:
-    """Return the object as JSON has it.
+    """Return the object in a body, as JSON would represent it.
 
     Raises:
-        StatusError: 400 for invalid protobuf, 415 for other kinds.
+        StatusError: 400 if the protobuf is invalid, 415 if the kind is unknown.
     """
     if not body.startswith(KUBERNETES_PREFIX):
         raise bad_request("the object provided is unrecognized: it does not appear to be a protobuf message")
@@ -99,7 +100,7 @@ def decoded(body: bytes) -> Json:
 
 
 def _object(message: Any, name: str) -> Json:
-    """Return a message without empty texts; fields with unknown numbers are left out, as in Go."""
+    """Return a message as JSON. Empty texts and unknown fields are left out, as in Go."""
     result: Json = {}
     fields = _messages()[name]
     for descriptor, raw in message.ListFields():
@@ -130,7 +131,7 @@ def _value(raw: Any, type_: str) -> Any:
 
 
 def _time(message: Any) -> str | None:
-    """Return a time; None for the zero time, which has no seconds."""
+    """Return a timestamp; None for Go's zero time, whose message has no seconds."""
     if not message.HasField("seconds"):
         return None
     return datetime.fromtimestamp(message.seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

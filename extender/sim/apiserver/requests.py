@@ -1,4 +1,4 @@
-"""Parsing of requests: the object or collection of a path, options, and selectors."""
+"""Parser of requests: the object or collection of a path, options, and selectors."""
 
 import re
 from collections.abc import Callable
@@ -16,10 +16,10 @@ _VALIDATIONS = ("", "Ignore", "Strict", "Warn")
 
 
 def check(method: str, media_type: str, query: Query) -> None:
-    """Check the options of a write. `media_type`: the media type of the body.
+    """Check the options of a write. `media_type` is the media type of its body.
 
     Raises:
-        StatusError: 422 for options that a write may not have.
+        StatusError: 422 if an option is invalid for this write.
     """
     if method not in _KINDS:
         return
@@ -53,12 +53,12 @@ _FIELDS = (
 
 
 def selector_test(labels: str, fields: str) -> Test:
-    """Return a test for selectors.
+    """Return a function that tests whether an object matches the selectors.
 
     Raises:
-        StatusError: 400 for an invalid selector.
+        StatusError: 400 if a selector is invalid.
     """
-    parts = re.split(r",(?![^(]*\))", labels)  # commas in a set separate no requirements
+    parts = re.split(r",(?![^(]*\))", labels)  # commas inside parentheses separate the values of a set
     requirements = filter(None, map(str.strip, parts))
     tests = [*map(_label_test, requirements), *map(_field_test, filter(None, fields.split(",")))]
     return lambda obj: all(test(obj) for test in tests)
@@ -90,13 +90,13 @@ def _field_test(text: str) -> Test:
 
 
 def selector_text(obj: Json) -> str:
-    """Return a selector as text, such as `app=web,tier in (a,b)`."""
+    """Return the selector of an object as text, such as `app=web,tier in (a,b)`."""
     selector = obj["spec"].get("selector") or {}
     terms = [f"{key}={value}" for key, value in (selector.get("matchLabels") or {}).items()]
     for expression in selector.get("matchExpressions") or ():
         key, values = expression["key"], ",".join(sorted(expression.get("values") or ()))
         shown = {"In": f"{key} in ({values})", "NotIn": f"{key} notin ({values})", "DoesNotExist": f"!{key}"}
-        terms.append(shown.get(expression["operator"], str(key)))  # Exists is the key alone
+        terms.append(shown.get(expression["operator"], str(key)))  # for Exists, only the key
     return ",".join(sorted(terms))
 
 
@@ -117,22 +117,26 @@ class Request(NamedTuple):
 
     @property
     def media_type(self) -> str:
-        """Return the media type of the body, without parameters."""
+        """Return the media type of the body without its parameters."""
         return self.content_type.partition(";")[0].strip()
 
     @property
     def strict(self) -> bool:
-        """Return whether fields that the kind does not have are refused."""
+        """Return whether unknown fields are refused."""
         return self.query.get("fieldValidation") == "Strict"
 
     def manager(self, operation: str = UPDATE) -> Manager:
-        """Return the field manager of the request, or the first word of its User-Agent."""
+        """Return the field manager: the one that the request names, else the first word of its User-Agent."""
         name = self.query.get("fieldManager") or self.user_agent.partition("/")[0][:LONGEST_MANAGER]
         return Manager(name, operation, self.target.kind.api_version, self.target.subresource)
 
 
 def target_of(path: str) -> RequestTarget:
-    """Parse a path such as /api/v1/namespaces/team-a/pods/worker-0/binding. Raises StatusError 404."""
+    """Return the target of a path such as /api/v1/namespaces/team-a/pods/worker-0/binding.
+
+    Raises:
+        StatusError: 404 if there is no such path.
+    """
     parts = path.strip("/").split("/")
     length = 2 if parts[0] == "api" else 3
     root, rest = "/" + "/".join(parts[:length]), parts[length:]

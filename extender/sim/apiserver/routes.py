@@ -1,8 +1,8 @@
-"""Routes: methods on an object or a collection, for reading, listing, watching and writing.
+"""Routes: the methods on an object or a collection, for reading, listing, watching and writing.
 
-All pages of one list show the same version. A watch has ADDED for an object that begins to match its
-selectors, and DELETED for one that ceases to match. Bookmarks have the version if there are no events, and at
-the end, so that the next watch can continue.
+All pages of a list show the same version. A watch with selectors sends ADDED for an object that begins to
+match, and DELETED for an object that no longer matches. When there are no events, and at the end of a watch,
+bookmarks report the version from which the next watch can continue.
 """
 
 import base64
@@ -35,7 +35,7 @@ from extender.sim.apiserver.requests import (
 
 
 def reviewed(kind: ResourceKind, review: Json) -> Json:
-    """Return a review of an identity or of rights, with its answer: all users may do everything."""
+    """Return a review of an identity or of rights with its answer: all users may do everything."""
     head = {"apiVersion": kind.api_version, "kind": kind.name, "metadata": {}}
     if kind is IDENTITY:
         return {**head, "status": {"userInfo": {"username": "you", "groups": ["system:masters"]}}}
@@ -53,11 +53,11 @@ def list_page(store: Store, request: Request) -> Json:
     """Return a page of a list.
 
     Raises:
-        StatusError: 400 for an invalid continue token.
+        StatusError: 400 if the continue token is invalid.
     """
     kind, namespace, *_ = request.target
     query = request.query
-    version, after = 0, ("", "")  # `after`: the key of the last object of the page before
+    version, after = 0, ("", "")  # `after` is the key of the last object on the previous page
     if token := query.get("continue"):
         try:
             stated_version, last_key = json.loads(base64.urlsafe_b64decode(token))
@@ -78,21 +78,25 @@ def list_page(store: Store, request: Request) -> Json:
 
 # ---- watches
 
-_CONNECTION_CHECK = 1.0  # seconds between two checks of the connection
-_SECONDS = 1800  # default duration of a watch
+_CONNECTION_CHECK = 1.0  # seconds between two checks of the client's connection
+_SECONDS = 1800  # seconds; default duration of a watch
 
 encode = msgspec.json.Encoder().encode
 
 
 @dataclass
 class Watch:
-    """Watch of a kind; iterate over `lines`. Raises StatusError 400 for an invalid selector."""
+    """Watch of a kind. The caller iterates over `lines`.
+
+    Raises:
+        StatusError: 400 if a selector is invalid.
+    """
 
     store: Store
     target: RequestTarget
     query: Query
     listening: Callable[[], bool]  # whether the client is still connected
-    shape: Callable[[Json], Json] = lambda obj: obj  # converts an object to the form that the client accepts
+    shape: Callable[[Json], Json] = lambda obj: obj  # returns an object in the form that the client accepts
     bookmark_every: float = 30.0
 
     def __post_init__(self) -> None:
@@ -103,7 +107,7 @@ class Watch:
         self._version = 0 if self._all_first else int(query.get("resourceVersion") or 0)
 
     def lines(self) -> Iterator[bytes]:
-        """Yield events; simultaneous events are joined to one piece."""
+        """Yield the events as bytes. Events of the same time are joined."""
         try:
             if not self._version:
                 objects, self._version = self.store.listing(self.target.kind, self.target.namespace)
@@ -119,7 +123,7 @@ class Watch:
                     bookmark_at = time.monotonic() + self.bookmark_every
                     yield self._bookmark()
             yield self._bookmark()
-        except StatusError as refusal:  # 410: the response header is already sent
+        except StatusError as refusal:  # 410; the response header has already been sent
             yield _line("ERROR", refusal.status())
 
     def _events(self, changes: list[Change]) -> Iterator[bytes]:
@@ -146,7 +150,11 @@ def _line(type_: str, obj: Json) -> bytes:
 
 
 def answer(service: Service, request: Request) -> tuple[int, Json]:
-    """Execute a request. Return the status and the body of the answer. Raises StatusError."""
+    """Execute a request, and return the status and the body of the answer.
+
+    Raises:
+        StatusError: The request is refused.
+    """
     target = request.target
     check(request.method, request.media_type, request.query)
     match request.method:
@@ -202,7 +210,7 @@ def _replacement(kind: ResourceKind, name: str, body: Json, _before: Json) -> Js
     """Return the replacement of an object.
 
     Raises:
-        StatusError: 422 for a custom object without its version.
+        StatusError: 422 if the body is a custom object without its version.
     """
     meta = body.get("metadata") or {}
     if kind.custom and meta.get("name") == name and not meta.get("resourceVersion"):
@@ -245,7 +253,7 @@ def _scale_of(obj: Json) -> Json:
 
 
 def _scaling(name: str, change: Patch, strict: bool) -> Patch:
-    """Return the patch of an object for a patch of its scale subresource."""
+    """Return the patch of an object from a patch of its scale subresource."""
 
     def scaled(before: Json) -> Json:
         scale = read(SCALE, change(_scale_of(before)), strict)

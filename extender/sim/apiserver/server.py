@@ -1,6 +1,6 @@
-"""The API server's port: HTTP/1.1 over loopback, one thread for each connection, no credentials.
+"""Port of the API server: HTTP/1.1 on loopback, with one thread for each connection and no credentials.
 
-This module has the transport. The meaning of requests is in routes.py, their effect in service.py.
+This module is the transport. routes.py has the meaning of requests, service.py has their effect.
 """
 
 import json
@@ -32,7 +32,7 @@ def decoded(raw: bytes, content_type: str) -> Any:
     """Return the object in a body.
 
     Raises:
-        StatusError: 400 for a malformed body, 415 for an unknown media type.
+        StatusError: 400 if the body is malformed, 415 if its media type is unknown.
     """
     form = content_type.partition(";")[0].strip() or "application/json"
     if form == "application/vnd.kubernetes.protobuf":
@@ -40,7 +40,7 @@ def decoded(raw: bytes, content_type: str) -> Any:
     is_yaml = form in ("application/yaml", "application/apply-patch+yaml")
     if not is_yaml and form != "application/json" and not form.endswith("+json"):
         raise unsupported()
-    try:  # most YAML is JSON, too, which is read a hundred times as fast
+    try:  # most YAML bodies are JSON, which decodes a hundred times as fast
         return msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError) as fault:
         if not is_yaml:
@@ -52,7 +52,7 @@ def decoded(raw: bytes, content_type: str) -> Any:
 
 
 class ApiServer:
-    """Server of `service` on `listener`, or on a free port of loopback, from `start` to `stop`."""
+    """Server of `service`, from `start` to `stop`, on `listener` or on a free port of loopback."""
 
     def __init__(self, service: Service, listener: socket.socket | None = None) -> None:
         prepare_structs()
@@ -74,7 +74,7 @@ class ApiServer:
         self._http.server_close()
 
     def write_kubeconfig(self, path: Path) -> None:
-        """Write a kubeconfig as JSON, which is valid YAML."""
+        """Write a kubeconfig. It is JSON, which is valid YAML."""
         document = {
             "apiVersion": "v1",
             "kind": "Config",
@@ -94,13 +94,13 @@ class _Http(ThreadingHTTPServer):
         self.service = service
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignore clients that hang up."""
+        """Ignore errors of clients that hang up."""
 
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
-    wbufsize = -1  # head and body leave in one packet
+    wbufsize = -1  # head and body are sent in one packet
     server: _Http
 
     def log_message(self, format: str, *args: Any) -> None:
@@ -111,7 +111,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._serve()
         except StatusError as refusal:
             self._send(refusal.code, refusal.status())
-        except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as fault:  # unforeseen
+        # an unexpected form
+        except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as fault:
             self._send(400, bad_request(f"{type(fault).__name__}: {fault}").status())
 
     do_GET = do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = _handle
@@ -127,7 +128,7 @@ class _Handler(BaseHTTPRequestHandler):
             return self._send(200, document)
         query = dict(parse_qsl(url.query))
         form, agent = (self.headers.get(name, "") for name in ("Content-Type", "User-Agent"))
-        target = target_of(path)  # before the body, so that an unknown kind is reported first
+        target = target_of(path)  # precedes the body, so that an unknown kind is reported first
         request = Request(self.command, target, query, form, decoded(raw, form) if raw else None, agent)
         if self.command == "GET" and query.get("watch") in ("true", "1"):
             return self._stream(request)
@@ -135,13 +136,13 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(code, self._shape(request)(obj) if self.command == "GET" else obj)
 
     def _body(self) -> bytes:
-        """Return the body.
+        """Return the body of the request.
 
         Raises:
-            ValueError: Its length is invalid.
+            ValueError: A length in the request is invalid.
         """
         if self.headers.get("Transfer-Encoding", "").lower() == "chunked":
-            close_after, self.close_connection = self.close_connection, True  # if the body is malformed
+            close_after, self.close_connection = self.close_connection, True  # close after a malformed body
             body = bytearray()
             while size := int(self.rfile.readline(), 16):
                 body += self.rfile.read(size)
@@ -164,7 +165,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _stream(self, request: Request) -> None:
         target, shape = request.target, self._shape(request)
-        if target.name:  # a watch of one object is one of its collection with a selector
+        if target.name:  # watch an object by a selector on its collection
             request.query["fieldSelector"] = f"metadata.name={target.name}"
         watch = Watch(self.server.service.store, target, request.query, self._listening, shape)
         self.send_response(200)
@@ -179,14 +180,14 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.flush()
 
     def _shape(self, request: Request) -> Patch:
-        """Return the conversion to the form that the client accepts: none, or to a Table."""
+        """Return the conversion of an object to the form that the client accepts: unchanged, or a Table."""
         if not accepts_table(self.headers.get("Accept", "")):
             return lambda obj: obj
         kind, include = request.target.kind, request.query.get("includeObject", "")
         return lambda obj: table(kind, obj, include)
 
     def _listening(self) -> bool:
-        """Return whether a watching client is connected: it sends nothing more until it hangs up."""
+        """Return whether a watching client is still connected. It sends no data until it hangs up."""
         poll = select.poll()
         poll.register(self.connection, select.POLLIN)
         return not poll.poll(0)

@@ -18,7 +18,7 @@ _RUNTIME = (*_NODE_INFO, "containerRuntimeVersion")
 
 
 class TableColumn(NamedTuple):
-    """Column of a Table. `wide`: shown with -o wide only."""
+    """Column of a Table. A `wide` column is shown with -o wide only."""
 
     name: str
     value: Callable[[Json], Any]
@@ -26,7 +26,7 @@ class TableColumn(NamedTuple):
 
 
 def at(*path: str, default: Any = "") -> Callable[[Json], Any]:
-    """Return a function that returns the value at a path of an object."""
+    """Return a function that returns the value at a path of its argument."""
 
     def value(obj: Json) -> Any:
         part: Any = obj
@@ -91,7 +91,7 @@ AGE = TableColumn("Age", lambda obj: age(obj["metadata"]["creationTimestamp"]))
 
 
 def _since(event: Json, *fields: str) -> str:
-    """Return how long ago an Event was, by the first of these fields that it has."""
+    """Return the time since an Event, by the first of these fields that the Event has."""
     timestamp = next((event[field] for field in fields if event.get(field)), None)
     return age(timestamp) if timestamp else "<unknown>"
 
@@ -163,7 +163,7 @@ def _last_run(cron_job: Json) -> str:
 
 
 def _template(*path: str) -> list[TableColumn]:
-    """Return the columns of the pod template; `path` leads to the object that has it."""
+    """Return the columns about a pod template. `path` leads to the object that has the template."""
     containers = at(*path, "spec", "template", "spec", "containers", default=())
 
     def joined(field: str) -> Callable[[Json], str]:
@@ -246,18 +246,18 @@ AFTER_NAME: dict[ResourceKind, tuple[TableColumn, ...]] = {
 
 _FIRST_OWNER = ".metadata.ownerReferences[0]."
 _IN_CONDITION = re.compile(r'\.status\.conditions\[\?\(@\.type=="(\w+)"\)\]\.(\w+)')
-_TEXTS = {"type": "string", "description": ""}  # fields of every column
+_TEXTS = {"type": "string", "description": ""}  # common fields of all columns
 
 
 def accepts_table(accept: str) -> bool:
-    """Return whether the client prefers a Table."""
+    """Return whether the client prefers a Table to an object."""
     return "as=Table" in accept.partition(",")[0]
 
 
 def table(kind: ResourceKind, answer: Json, include: str = "") -> Json:
     """Return an object or a list of `kind` as a Table.
 
-    `include`: the option includeObject, the part of its object that each row has: None, Metadata (the
+    `include` is the option includeObject. It says which part of its object each row has: None, Metadata (the
     default), or Object, which `kubectl get --sort-by` needs.
     """
     items = answer["items"] if answer["kind"].endswith("List") else [answer]
@@ -290,7 +290,7 @@ def columns_of(kind: ResourceKind) -> list[TableColumn]:
 
 
 def _printed(column: Json) -> TableColumn:
-    """Return a column of a CRD: its path leads to a field, one of a condition, or one of the first owner."""
+    """Return a column of a CRD. Its path leads to a field, to a condition, or to the first owner."""
     if column["type"] == "date":
         return AGE
     name, path, wide = column["name"], column["jsonPath"], column.get("priority", 0) > 0

@@ -1,1 +1,1 @@
-"""The controllers of the embedded cluster: of Kubernetes' own workloads, and the garbage collector."""
+"""The controllers of the embedded cluster: for Kubernetes' own workloads, and the garbage collector."""

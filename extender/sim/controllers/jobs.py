@@ -1,8 +1,8 @@
-"""Jobs as in kube-controller-manager: their pods, how those ended, and their status.
+"""Jobs as in kube-controller-manager: their pods, the ends of these pods, and the status.
 
-A Job with completions creates pods until that many have succeeded, a Job without until one has. Failed pods
-are created again, up to backoffLimit, and without the backoff of a real controller. An ended pod counts once,
-even after its deletion.
+A Job with completions creates pods until that many have succeeded. A Job without completions creates pods
+until one has succeeded. Failed pods are created again, up to backoffLimit, without the backoff of a real
+controller. An ended pod counts once, even after its deletion.
 """
 
 from collections import defaultdict
@@ -19,15 +19,15 @@ INDEX = "batch.kubernetes.io/job-completion-index"
 
 class Ending(NamedTuple):
     succeeded: bool
-    completion_index: int  # completion index of the pod in an indexed Job
+    completion_index: int  # completion index of the pod in an Indexed Job
 
 
 class JobEndings:
-    """Ends of pods of Jobs. A deleted pod counts as failed, unless its controller deleted it."""
+    """Ends of the pods of Jobs. A deleted pod counts as failed, unless the Job's controller deleted it."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._by_job = defaultdict[str, dict[str, Ending]](dict)  # by UID of the Job, then of the pod
+        self._by_job = defaultdict[str, dict[str, Ending]](dict)  # by UID of the Job, then by UID of the pod
         self._deleted_by_controller = set[str]()
 
     def observe(self, change: Change) -> None:
@@ -40,7 +40,7 @@ class JobEndings:
             self._deleted_by_controller.discard(meta["uid"])
 
     def endings_of(self, job: Json, owned: list[Json]) -> list[Ending]:
-        """Return the ends of a job's pods. `owned`: its existing pods."""
+        """Return the ends of a job's pods. `owned` are its existing pods."""
         for pod in filter(has_ended, owned):
             self._record(pod)
         return list(self._by_job.get(job["metadata"]["uid"], {}).values())
@@ -54,13 +54,13 @@ class JobEndings:
         names = (owner["name"] for owner in owners if owner.get("controller") and owner["kind"] == JOBS.name)
         jobs = (self._store.get(JOBS, pod["metadata"]["namespace"], name) for name in names)
         job_exists = any(job is not None and job["metadata"]["uid"] == owner_uid(pod) for job in jobs)
-        if uid not in self._deleted_by_controller and job_exists:  # pods of a deleted Job go with it
+        if uid not in self._deleted_by_controller and job_exists:  # pods of a deleted Job do not count
             ending = Ending(pod["status"].get("phase") == "Succeeded", index_of(pod))
             self._by_job[owner_uid(pod)].setdefault(uid, ending)
 
 
 def index_of(pod: Json) -> int:
-    """Return the index of a pod; 0 without one."""
+    """Return the completion index of a pod; 0 if it has none."""
     text = (pod["metadata"].get("annotations") or {}).get(INDEX, "")
     return int(text) if text.isdecimal() else 0
 
@@ -80,7 +80,7 @@ class JobPods:
         self.suspended = bool(spec.get("suspend"))
         indexes = [ending.completion_index for ending in endings if ending.succeeded]
         self.succeeded_indexes = {index for index in indexes if index < self._completions}
-        self.succeeded = len(self.succeeded_indexes if self.indexed else indexes)  # an index counts once
+        self.succeeded = len(self.succeeded_indexes if self.indexed else indexes)  # each index counts once
         self.failed = len(endings) - len(indexes)
         enough = self.succeeded > 0 if completions is None else self.succeeded >= int(completions)
         self.is_complete = enough and not self.active
@@ -88,19 +88,19 @@ class JobPods:
         self.has_failed = self.ran_too_long or self.failed > int(spec.get("backoffLimit", 6))
 
     def compared(self) -> ComparedOffspring:
-        """Return the comparison of existing with wanted pods: the pods to make, and those to delete.
+        """Return the comparison of existing and wanted pods: the pods to create, and the pods to delete.
 
         Raises:
             MALFORMED: The object cannot be read.
         """
-        taken = {*self.succeeded_indexes}
+        used_indexes = {*self.succeeded_indexes}
         retained: list[Json] = []
-        surplus: list[Json] = []  # pods whose index is taken by another pod or no longer wanted
+        surplus: list[Json] = []  # pods whose index another pod has, or is no longer wanted
         for pod in self.active:
             index = index_of(pod)
-            is_surplus = self.indexed and (index in taken or index >= self._completions)
+            is_surplus = self.indexed and (index in used_indexes or index >= self._completions)
             (surplus if is_surplus else retained).append(pod)
-            taken.add(index)
+            used_indexes.add(index)
         target: int = self._spec.get("parallelism", 1)
         if self.suspended or self.has_failed:
             target = 0
@@ -111,7 +111,7 @@ class JobPods:
         surplus += retained[target:]
         if surplus:  # surplus pods are deleted before new ones are created
             return ComparedOffspring([], surplus, [])
-        free_indexes = (index for index in range(self._completions) if index not in taken)
+        free_indexes = (index for index in range(self._completions) if index not in used_indexes)
         indexes = islice(free_indexes if self.indexed else count(), max(target - len(retained), 0))
         return ComparedOffspring(list(pods_at(self._job, indexes)), [], [])
 
@@ -130,12 +130,12 @@ def finished(job: Json) -> bool:
 
 
 def job_status(job: Json, pods: JobPods) -> Json:
-    """Return the status of a Job; a finished one keeps its status."""
+    """Return the status of a Job. A finished Job keeps its status."""
     status: Json = {**(job.get("status") or {})}
     if finished(job):
         return status
     counts = {"active": len(pods.active), "succeeded": pods.succeeded, "failed": pods.failed}
-    for name, number in counts.items():  # counts of 0 are left out, except for ready pods
+    for name, number in counts.items():  # a count of 0 is left out, except that of ready pods
         status.pop(name, None)
         status |= {name: number} if number else {}
     status["ready"] = count_ready(pods.active)
@@ -153,7 +153,7 @@ def job_status(job: Json, pods: JobPods) -> Json:
     elif pods.suspended:
         if set_condition(status, condition(_SUSPENDED, "True", "JobSuspended", "Job suspended")):
             status.pop("startTime", None)
-    else:  # a Job that was never suspended has no such condition; a resumed one starts again
+    else:  # only a Job that was suspended before has the condition Suspended
         former = find_stored_condition({"status": status}, _SUSPENDED)
         if former and set_condition(status, condition(_SUSPENDED, "False", "JobResumed", "Job resumed")):
             status["startTime"] = now()
@@ -174,7 +174,7 @@ def _set_conditions(status: Json, types: tuple[str, ...], reason_and_message: tu
 
 
 def _shortened(indexes: list[int]) -> str:
-    """Return indexes such as 0,2-5: a hyphen joins three or more consecutive ones."""
+    """Return indexes as text, such as 0,2-5. A hyphen joins three or more consecutive indexes."""
     runs: list[list[int]] = []
     for index in indexes:
         if runs and index == runs[-1][-1] + 1:

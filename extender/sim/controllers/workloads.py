@@ -1,11 +1,12 @@
 """All workload controllers in one thread, and the garbage collector.
 
-Deleted objects are created again, ended pods only by Jobs. A new template replaces all pods at once. Pods are
-not compared if only the status may have changed. Pods that a ResourceQuota refused are created once other
-pods have ended or are deleted.
+- Deleted objects are created again. Only Jobs replace ended pods.
+- A new template replaces all pods at once.
+- Pods are not compared if only a status may have changed.
+- Pods that a ResourceQuota refused are created after other pods have ended or are deleted.
 
-Statuses are computed from owned objects: the fields that kubectl shows and waits for. Jobs of operators get
-only the fields of their outcome in the table of kinds.
+Statuses have the fields that kubectl shows and waits for, computed from the owned objects. Jobs of operators
+get only the fields of their outcome in the table of kinds.
 """
 
 import threading
@@ -29,9 +30,9 @@ from extender.files.offspring import compared, ended_as, has_ended, in_store, ow
 from extender.sim.controllers.jobs import JobEndings, JobPods, count_ready, finished, job_status
 from extender.terminal.text import counted
 
-_PACE = 0.05  # seconds in which changes gather
-_COMPONENT = "workload-controllers"  # the source of events
-# Kinds of owned objects, without the PodGroups that Muster makes.
+_PACE = 0.05  # seconds between two reconciliations, in which changes gather
+_COMPONENT = "workload-controllers"  # the source of Events
+# Kinds of owned objects, except the PodGroups that Muster makes.
 _OWNED = (*kinds.OPERATOR_KINDS, kinds.JOBS, kinds.REPLICA_SETS, kinds.PODS)
 
 
@@ -54,7 +55,7 @@ class WorkloadControllers(StoreFollower):
 
     Attributes:
         refused: Refusals by UID of the workload, until all its objects exist.
-        creation_lock: Held while children are created: by these controllers, or together with their owner.
+        creation_lock: Held while children are created, by these controllers or together with their owner.
     """
 
     def __init__(self, service: Service) -> None:
@@ -64,11 +65,11 @@ class WorkloadControllers(StoreFollower):
         self._find = in_store(service.store)
         self.refused: dict[str, RefusedOffspring] = {}
         self.creation_lock = threading.Lock()
-        self._refused_at: dict[str, float] = {}  # last refusal of a pod, by UID of the topmost owner
+        self._refused_at: dict[str, float] = {}  # time of the last refusal, by UID of the topmost owner
         self._freed_at: dict[str, float] = {}  # time of the last decrease of usage, by namespace
 
     def refusals(self) -> list[RefusedOffspring]:
-        """Return the refusals, one for each topmost owner: for a JobSet, not for its Jobs."""
+        """Return the refusals, one for each topmost owner. For a JobSet, this is the JobSet, not its Jobs."""
         by_owner: dict[str, RefusedOffspring] = {}
         for refusal in [*self.refused.values()]:
             top = self._top(refusal.workload)
@@ -80,7 +81,7 @@ class WorkloadControllers(StoreFollower):
         return [*by_owner.values()]
 
     def was_refused_lately(self, uid: str, namespace: str) -> bool:
-        """Return whether pods of a workload were refused since the usage of its namespace last decreased."""
+        """Return whether pods of a workload were refused since the namespace's usage last decreased."""
         return self._refused_at.get(uid, 0.0) > self._freed_at.get(namespace, 0.0)
 
     def _top(self, obj: Json) -> Json:
@@ -89,8 +90,8 @@ class WorkloadControllers(StoreFollower):
         owners = meta.get("ownerReferences") or ()
         owner = next((owner for owner in owners if owner.get("controller")), None)
         kind = kinds.BY_NAME.get((owner["apiVersion"], owner["kind"])) if owner else None
-        owner_obj = self._store.get(kind, meta["namespace"], owner["name"]) if owner and kind else None
-        return self._top(owner_obj) if owner_obj else obj
+        owner_object = self._store.get(kind, meta["namespace"], owner["name"]) if owner and kind else None
+        return self._top(owner_object) if owner_object else obj
 
     def _list_all(self) -> int:
         version = self._store.version
@@ -110,9 +111,10 @@ class WorkloadControllers(StoreFollower):
                     self.refused.pop(uid, None)
                     self._refused_at.pop(uid, None)
                 elif change.kind is kinds.EVENTS and change.object.get("reason") == "FailedCreate":
-                    # also for Volcano Jobs, whose pods Muster creates
+                    # Muster, which creates the pods of Volcano Jobs, writes this Event, too
                     self._refused_at[change.object["involvedObject"].get("uid", "")] = time.monotonic()
-                elif change.kind in kinds.WORKLOAD_KINDS:  # only new specs count; statuses change often
+                # only a new generation counts, because statuses change often
+                elif change.kind in kinds.WORKLOAD_KINDS:
                     before = (change.before or {}).get("metadata", {}).get("generation")
                     if before != change.object["metadata"]["generation"]:
                         to_remake.add(uid)
@@ -124,10 +126,11 @@ class WorkloadControllers(StoreFollower):
             self._stopping.wait(_PACE)
 
     def _recount_quotas(self, changes: Sequence[Change]) -> set[str]:
-        """Count the usage of quotas again. Return the UIDs of workloads that may make more pods now."""
+        """Count the usage of quotas again. Return the UIDs of the workloads that may create more pods now."""
         freeing = [change for change in changes if _frees_quota(change)]
         freed = {change.object["metadata"]["namespace"] for change in freeing}
-        for change in freeing:  # pods that were never bound do not count: a withdrawn start frees them
+        # pods that were never bound do not count, because a withdrawn start deletes them
+        for change in freeing:
             if change.kind is kinds.RESOURCE_QUOTAS or change.object["spec"].get("nodeName"):
                 self._freed_at[change.object["metadata"]["namespace"]] = time.monotonic()
         for namespace in freed:
@@ -136,11 +139,12 @@ class WorkloadControllers(StoreFollower):
         return {uid for uid, refusal in refusals if refusal.workload["metadata"]["namespace"] in freed}
 
     def _reconcile(self, to_remake: set[str], to_refresh: set[str]) -> None:
-        """Create and delete children of `to_remake` workloads; write changed statuses, also of owners.
+        """Create and delete the children of the workloads in `to_remake`, and write changed statuses.
 
-        The caller holds `creation_lock`.
+        Statuses of `to_refresh` and of all owners are also written. The caller holds `creation_lock`.
         """
-        owned = defaultdict[str, list[Json]](list)  # existing objects that stay, by UID of their controller
+        # objects that are not being deleted, by UID of their controller
+        owned = defaultdict[str, list[Json]](list)
         for kind in _OWNED:
             for obj in self._store.all(kind):
                 if "deletionTimestamp" not in obj["metadata"]:
@@ -151,7 +155,7 @@ class WorkloadControllers(StoreFollower):
         for kind in kinds.WORKLOAD_KINDS:
             for obj in self._store.all(kind):
                 uid = obj["metadata"]["uid"]
-                with suppress(StatusError, *MALFORMED):  # deleted or malformed: only this object is skipped
+                with suppress(StatusError, *MALFORMED):  # skip a deleted or malformed object
                     if uid in to_remake:
                         self._remake(kind, obj, owned[uid])
                     if uid in to_update or uid in owners:
@@ -160,17 +164,17 @@ class WorkloadControllers(StoreFollower):
     # ---- children
 
     def _remake(self, kind: ResourceKind, obj: Json, owned: list[Json]) -> None:
-        """Create the missing children of a workload, and remove surplus and outdated ones."""
+        """Create the missing children of a workload, and remove surplus and outdated children."""
         self.refused.pop(obj["metadata"]["uid"], None)
         has_run = obj["kind"] == "CronJob" and "lastScheduleTime" in (obj.get("status") or {})
-        if "deletionTimestamp" in obj["metadata"] or has_ended(obj) or has_run:  # nothing to create
+        if "deletionTimestamp" in obj["metadata"] or has_ended(obj) or has_run:  # it needs no children
             return
         job_pods = JobPods(obj, owned, self._endings) if kind is kinds.JOBS else None
         comparison = job_pods.compared() if job_pods else compared(obj, owned, self._find)
         count = len(owned)
         try:
             for child in comparison.missing:
-                child_kind = _kind(child)  # a PodGroup that an operator makes for Volcano is made once
+                child_kind = _kind(child)  # the PodGroup of an operator is made only once
                 if child_kind is not kinds.POD_GROUPS or not self._store.get(child_kind, *key_of(child)):
                     self._service.create(child_kind, "", child)
                 count += 1
@@ -183,7 +187,7 @@ class WorkloadControllers(StoreFollower):
             if _kind(child) is kinds.REPLICA_SETS:
                 self._scale(child, template["spec"].get("replicas", 1))
             elif _revision(child) != _revision(template):
-                self._remove(child)  # and create it again after its deletion
+                self._remove(child)  # it is created again after its deletion
 
     def _record_refusal(self, refusal: RefusedOffspring) -> None:
         obj = refusal.workload
@@ -193,7 +197,7 @@ class WorkloadControllers(StoreFollower):
         self._service.record(obj, "Warning", "FailedCreate", "Creating", message, _COMPONENT)
 
     def _remove(self, child: Json) -> None:
-        """Remove a child. An old ReplicaSet stays, without pods."""
+        """Remove a child. An old ReplicaSet stays, but without pods."""
         if _kind(child) is kinds.REPLICA_SETS:
             return self._scale(child, 0)
         self._endings.record_deletion(child)
@@ -217,9 +221,9 @@ class WorkloadControllers(StoreFollower):
 
 
 def _ending_objects(owned: Mapping[str, list[Json]], uid: str) -> Iterator[Json]:
-    """Yield the owned objects that end.
+    """Yield the owned objects that can end.
 
-    An object that never ends by itself, such as a RayCluster, is replaced by the objects that it owns.
+    The objects that a RayCluster owns replace it, because a RayCluster never ends by itself.
     """
     for obj in owned.get(uid, ()):
         row = kind_of(obj)
@@ -230,13 +234,13 @@ def _ending_objects(owned: Mapping[str, list[Json]], uid: str) -> Iterator[Json]
 
 
 def _leaves(change: Change) -> bool:
-    """Return whether the object of a change has ended or is deleted."""
+    """Return whether the object of a change has ended or is being deleted."""
     is_deleted = change.type == "DELETED" or "deletionTimestamp" in change.object["metadata"]
     return is_deleted or has_ended(change.object)
 
 
 def _frees_quota(change: Change) -> bool:
-    if change.kind is kinds.RESOURCE_QUOTAS:  # its status is written for each new pod
+    if change.kind is kinds.RESOURCE_QUOTAS:  # its status changes with each new pod
         return change.type == "DELETED" or (change.before or {}).get("spec") != change.object["spec"]
     return change.kind is kinds.PODS and _leaves(change)
 
@@ -250,7 +254,10 @@ def _revision(obj: Json) -> str:
 
 
 def collect(service: Service, deleted_uids: set[str]) -> None:
-    """Delete objects whose owners are all gone. `deleted_uids`: the UIDs of the owners."""
+    """Delete objects whose owners have all been deleted.
+
+    `deleted_uids` are the UIDs of the deleted owners.
+    """
     namespaced_kinds = [kind for kind in kinds.KINDS if kind.namespaced] if deleted_uids else []
     for kind in namespaced_kinds:
         for obj in service.store.all(kind):
@@ -272,7 +279,7 @@ def operator_status(workload: Json, owned: list[Json]) -> Json:
     if row is None or outcome_of(row, workload) is not None:
         return status
     outcomes = [ended_as(obj) for obj in owned]
-    if not row.succeeded:  # a RayCluster, which never ends by itself
+    if not row.succeeded:  # a RayCluster never ends by itself
         running_state = _READY if owned and count_ready(owned) == len(owned) else _STARTING
         status["state"] = _SUSPENDED.lower() if suspended(workload) else running_state
     elif outcomes and None not in outcomes:
@@ -282,7 +289,7 @@ def operator_status(workload: Json, owned: list[Json]) -> Json:
         for (_, *path), values in outcome_fields.fields.items():
             _set_nested(status, tuple(path), values[0])
     else:
-        # A kind shows a suspension as a condition, if it was ever suspended, or as a stage.
+        # A suspension is shown as a condition, also after the first resumption, or as a state.
         paused = suspended(workload)
         for _, *path in row.succeeded[0].fields:
             _set_nested(status, tuple(path), _SUSPENDED if paused else _RUNNING)
@@ -311,9 +318,12 @@ def _counted(ready: int) -> Json:
 
 
 def _deployment(workload: Json, replica_sets: list[Json]) -> Json:
-    """Return the status of a Deployment: sums over its ReplicaSets, of which the current one is updated."""
+    """Return the status of a Deployment: sums over its ReplicaSets.
+
+    Only the current ReplicaSet is up to date.
+    """
     newest_first = sorted(replica_sets, key=lambda obj: obj["metadata"]["creationTimestamp"], reverse=True)
-    # Only the ReplicaSet of the current revision has pods; without any pods, the newest one is current.
+    # Only the ReplicaSet of the current revision has pods. Without any pods, the newest is current.
     current = max(newest_first, key=lambda replica_set: replica_set["spec"].get("replicas", 1), default={})
     ready = sum(_number(replica_set, "readyReplicas") for replica_set in replica_sets)
     target = workload["spec"].get("replicas", 1)
@@ -338,7 +348,7 @@ def _number(obj: Json, field: str) -> int:
 
 
 def status_of(workload: Json, owned: list[Json]) -> Json:
-    """Return the status of a workload. `owned`: its existing children."""
+    """Return the status of a workload. `owned` are its existing children."""
     status: Json = {**(workload.get("status") or {})}
     match workload["kind"]:
         case "CronJob":

@@ -1,1 +1,1 @@
-"""A scheduler that calls its extender as the stock kube-scheduler does, in the same order."""
+"""A scheduler that calls its extender as the stock kube-scheduler does, and in the same order."""

@@ -1,4 +1,7 @@
-"""Client of the extender, with two entries as in the stock scheduler: one for bind, one for the rest."""
+"""Client of the extender.
+
+It has two entries, as in the stock scheduler: one for bind, one for the other calls.
+"""
 
 import http.client
 import threading
@@ -21,14 +24,14 @@ class ExtenderError(Exception):
 
 
 class Filtered(NamedTuple):
-    """Result of filter: accepted nodes, and reasons for rejected ones. Some nodes may be missing in both."""
+    """Result of filter: accepted nodes, and rejections by node. Some nodes may be in neither of them."""
 
     nodes: list[str]
     rejections: dict[str, Rejection]
 
 
 class Extender:
-    """Extender at `address` (HOST:PORT). `bind_resource`: the resource in managedResources of the bind entry.
+    """Extender at `address` (HOST:PORT). `bind_resource` is the managedResource of the entry for bind.
 
     Timeouts are the httpTimeout of the two entries in scheduler-config/sidecar.yaml.
     """
@@ -53,7 +56,7 @@ class Extender:
         return Filtered(accepted, rejections)
 
     def preempt(self, pod: Json, victims: Mapping[str, list[str]]) -> dict[str, list[str]]:
-        """Return the UIDs of the allowed victims by node, of those that the scheduler proposes."""
+        """Return the UIDs of the allowed victims by node. `victims` are those that the scheduler proposes."""
         proposed = {
             node: {"Pods": [{"UID": uid} for uid in uids], "NumPDBViolations": 0}
             for node, uids in victims.items()
@@ -63,13 +66,13 @@ class Extender:
         return {node: [victim["UID"] for victim in meta.get("Pods") or ()] for node, meta in allowed.items()}
 
     def is_binder_of(self, pod: Json) -> bool:
-        """Return whether the entry for bind is responsible for a pod: it requests the managed resource."""
+        """Return whether the entry for bind handles a pod, because the pod requests the managed resource."""
         containers = pod["spec"]["containers"]
         requests = (container.get("resources", {}).get("requests", {}) for container in containers)
         return not self._bind_resource or any(self._bind_resource in amounts for amounts in requests)
 
     def bind(self, pod: Json, node: str) -> None:
-        """Bind a pod, with a connection of its own: the call is held until the gang is whole."""
+        """Bind a pod over its own connection: the extender holds the call until the gang is complete."""
         meta = pod["metadata"]
         names = {"PodName": meta["name"], "PodNamespace": meta["namespace"], "PodUID": meta["uid"]}
         with closing(http.client.HTTPConnection(self._address, timeout=600.0)) as connection:

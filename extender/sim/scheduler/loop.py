@@ -1,11 +1,11 @@
-"""Scheduling loop: takes one pod at a time from the queue, filters the nodes, calls the extender, and binds.
+"""Scheduling loop: it takes one pod at a time, filters the nodes, calls the extender, and binds the pod.
 
-A pod's nominated node is tried first, then all nodes. If no node fits, pods of lower priority may be
-preempted. The pod is then assumed on its node, and bound in another thread, since the extender holds that
+The pod's nominated node is tried first, then all nodes. If no node fits, pods of lower priority may be
+preempted. The pod is then assumed on its node, and another thread binds it, because the extender holds the
 call. Pods of profiles without an extender are placed as by the cluster's own scheduler.
 
-A condition is written only if its message is new, so a repeated refusal requeues no pods. A repeated Event
-raises a count.
+A condition is written only if its message is new, so that a repeated refusal requeues no pods. A repeated
+Event raises a count.
 """
 
 import random
@@ -42,7 +42,10 @@ class StatusRecorder:
         self._service = service
 
     def failed(self, pod: Json, reason: str, message: str, nominated: str | None = "") -> None:
-        """Record that no node was found. `nominated`: a node; empty removes the nomination, None keeps it."""
+        """Record that no node was found for a pod.
+
+        `nominated` is the nominated node; an empty text removes the nomination, None keeps it.
+        """
         self._event(pod, "Warning", "FailedScheduling", "Scheduling", message)
 
         def change(status: Json) -> None:
@@ -60,7 +63,7 @@ class StatusRecorder:
         self._event(pod, "Normal", "Scheduled", "Binding", record)
 
     def evict(self, victim: Json, preemptor: Json, node: str) -> None:
-        """Write the reason into the pod's condition and delete the pod; its kubelet ends it."""
+        """Write the reason into the pod's condition, and delete the pod. Its kubelet ends it."""
         meta, scheduler = victim["metadata"], preemptor["spec"]["schedulerName"]
         message = f"{scheduler}: preempting to accommodate a higher priority pod"
         target = condition("DisruptionTarget", "True", PREEMPTED, message)
@@ -89,14 +92,14 @@ PLAIN = frozenset({"default-scheduler"})
 
 @dataclass(eq=False)
 class Unschedulable(Exception):
-    """Error: no node fits."""
+    """Error: no node fits the pod."""
 
-    rejections: Mapping[str, Rejection]  # by node; nodes that the extender left out are missing
-    by_extender: bool  # whether the extender refused nodes; then more kinds of events requeue the pod
+    rejections: Mapping[str, Rejection]  # by node, without nodes that the extender did not mention
+    by_extender: bool  # whether the extender refused nodes, so that any event requeues the pod
 
 
 class Scheduler:
-    """Scheduler. `extended`: profiles whose pods go to the extender; `plain`: other served profiles."""
+    """Scheduler. Pods of the profiles in `extended` go to the extender, pods of those in `plain` do not."""
 
     def __init__(
         self,
@@ -150,7 +153,7 @@ class Scheduler:
                 threading.Thread(target=self._bind, args=[item, node], name=name, daemon=True).start()
 
     def _refuse(self, item: QueuedPod, fault: Unschedulable) -> None:
-        """Handle a pod that fits on no node: preempt other pods if that helps, and wait for a change."""
+        """Handle a pod that fits no node: preempt other pods if that helps, and wait for a change."""
         with self._lock:
             count = len(self._nodes.names())
         if not count:
@@ -167,7 +170,7 @@ class Scheduler:
             self._nodes.nominate(item.pod, outcome.node)
             lower_uids = self._nodes.lower_nominated(self._nodes.pod_info(item.pod), outcome.node)
         pods_by_uid = {pod["metadata"]["uid"]: pod for pod in self._service.store.all(PODS)}
-        # Pods of lower priority that were nominated for this node need another one.
+        # Pods of lower priority that were nominated to this node need another node.
         for meta in (pods_by_uid[uid]["metadata"] for uid in lower_uids if uid in pods_by_uid):
             self._recorder.change_status(meta, lambda status: status.pop("nominatedNodeName", None))
         for victim in outcome.victims:
@@ -177,25 +180,25 @@ class Scheduler:
     # ---- choosing
 
     def _choose(self, pod: Json) -> str:
-        """Return a node for a pod: its nominated node if that fits, else the best one of all."""
+        """Return a node for a pod: its nominated node if that fits, else the best of all nodes."""
         with self._lock:
             pod_info, names = self._nodes.pod_info(pod), self._nodes.names()
-        earlier: Mapping[str, Rejection] = {}
+        earlier_rejections: Mapping[str, Rejection] = {}
         if (nominated := pod["status"].get("nominatedNodeName")) in names:
             try:
                 return self._best(pod, pod_info, [nominated], {})
             except Unschedulable as fault:
-                earlier = fault.rejections
+                earlier_rejections = fault.rejections
             except ExtenderError:
-                pass  # all nodes are tried, as if there had been no nomination
-        return self._best(pod, pod_info, names, earlier)
+                pass  # then try all nodes, as without a nomination
+        return self._best(pod, pod_info, names, earlier_rejections)
 
     def _best(self, pod: Json, pod_info: PodInfo, names: list[str], earlier: Mapping[str, Rejection]) -> str:
-        """Return the best node among these; `earlier`: the rejections in this attempt so far.
+        """Return the best of some nodes. `earlier` are the rejections so far in this attempt.
 
         Raises:
             Unschedulable: No node fits.
-            ExtenderError: The extender fails.
+            ExtenderError: The call of the extender failed.
         """
         with self._lock:
             fit, rejections = feasible(self._nodes, pod_info, names)
@@ -208,7 +211,7 @@ class Scheduler:
             fit = filtered.nodes
         if len(fit) == 1:
             return fit[0]
-        with self._lock:  # the least loaded node; a random one of several
+        with self._lock:  # choose the least loaded node, at random among equals
             remaining = [name for name in fit if name in self._nodes]
             scores = {name: round(100 * (1 - self._nodes.load(pod_info, name))) for name in remaining}
         if not remaining:
@@ -220,7 +223,7 @@ class Scheduler:
         return pod["spec"]["schedulerName"] in self._extended
 
     def _preempt(self, pod: Json, rejections: Mapping[str, Rejection], count: int) -> PostFilterResult:
-        """Return the victims for a pod that no node takes, and its nominated node."""
+        """Return the victims for a pod that no node accepts, and the pod's nominated node."""
         with self._lock:
             pod_info = self._nodes.pod_info(pod)
             if reason := ineligible(self._nodes, pod, pod_info, rejections):
@@ -237,7 +240,7 @@ class Scheduler:
         """Return the candidates that the extender accepts.
 
         Raises:
-            ExtenderError: The extender fails.
+            ExtenderError: The call of the extender failed.
         """
         if not self._is_extended(pod):
             return victims_by_node
@@ -253,7 +256,8 @@ class Scheduler:
     def _bind(self, item: QueuedPod, node: str) -> None:
         """Bind a pod.
 
-        The queue forgets it only when the watch shows the binding, so no earlier event adds it.
+        The queue forgets the pod only after the watch shows the binding, so that no older event adds the pod
+        again.
         """
         pod, meta = item.pod, item.pod["metadata"]
         try:
@@ -265,10 +269,10 @@ class Scheduler:
         except (ExtenderError, StatusError) as fault:
             stored = self._service.store.get(PODS, meta["namespace"], meta["name"])
             if stored is None or stored["metadata"]["uid"] != item.uid or stored["spec"].get("nodeName"):
-                return  # the pod is deleted, or bound after all
+                return  # the pod was deleted, or the binding succeeded
             with self._lock:
                 self._nodes.remove(item.uid)
-            self.queue.requeue(excluded=item)  # the capacity is free again
+            self.queue.requeue(excluded=item)  # its capacity is free again
             self.queue.add_failed(item)
             self._recorder.failed(pod, "SchedulerError", f"binding rejected: {fault}")
         else:

@@ -1,8 +1,8 @@
 """Nodes of the scheduler, the pods on them, and the scheduler's own filters.
 
-The filters have the order of the stock scheduler's messages. Selectors, taints, requests and (anti-)affinity
-are evaluated by functions of Muster's planner, with other pods: all bound and assumed ones, and those
-nominated to the node with at least the same priority.
+The filters have the order of the stock scheduler's messages. Functions of Muster's planner evaluate
+selectors, taints, requests and (anti-)affinity. The other pods of a node are its bound and assumed pods, and
+the pods that are nominated to the node with at least the same priority.
 """
 
 from collections import Counter
@@ -20,7 +20,7 @@ PREEMPTED = "PreemptionByScheduler"
 
 
 class PodInfo(NamedTuple):
-    """Pod on a node, for filters and preemption. `started`: a timestamp; `terminating`: it was preempted."""
+    """Pod on a node, for filters and preemption. `terminating` says whether it was preempted."""
 
     uid: str
     namespace: str
@@ -37,9 +37,9 @@ class Nodes:
     def __init__(self) -> None:
         self._nodes: dict[str, Node] = {}
         self._taints: dict[str, tuple[Taint, ...]] = {}
-        self.capacity: dict[str, dict[str, int]] = {}  # allocatable amounts of each node
-        self._pods_by_node: dict[str, dict[str, PodInfo]] = {}  # bound and assumed, by node and UID
-        self._node_of: dict[str, str] = {}  # by UID
+        self.capacity: dict[str, dict[str, int]] = {}  # allocatable amounts, by node
+        self._pods_by_node: dict[str, dict[str, PodInfo]] = {}  # bound and assumed pods, by node and UID
+        self._node_of: dict[str, str] = {}  # node of each such pod, by UID
         self._nominated: dict[str, tuple[str, PodInfo]] = {}  # nominated node and pod, by UID
         self._shapes = Shapes()
 
@@ -67,14 +67,14 @@ class Nodes:
         self._node_of[pod_info.uid] = node
 
     def remove(self, uid: str) -> bool:
-        """Remove a pod; return False if it was neither on a node nor nominated to one."""
+        """Remove a pod. Return False if the pod was neither on a node nor nominated to a node."""
         nominated = self._nominated.pop(uid, None)
         if node := self._node_of.pop(uid, None):
             del self._pods_by_node[node][uid]
         return bool(node or nominated)
 
     def nominate(self, pod: Json, node: str = "") -> None:
-        """Remember the node that a pod is nominated to, if any."""
+        """Record the nominated node of a pod, if it has one."""
         node, pod_info = node or pod["status"].get("nominatedNodeName", ""), self.pod_info(pod)
         self._nominated.pop(pod_info.uid, None)
         if node and pod_info.uid not in self._node_of:
@@ -90,7 +90,7 @@ class Nodes:
             labels=meta.labels or {},
             shape=self._shapes.shape_of(pod.spec, meta.namespace),
             priority=pod.spec.priority or 0,
-            started=obj["status"].get("startTime") or "~",  # after every time
+            started=obj["status"].get("startTime") or "~",  # sorts after every timestamp
             terminating="deletionTimestamp" in obj["metadata"] and PREEMPTED in reasons,
         )
 
@@ -107,36 +107,36 @@ class Nodes:
         return shape.suits(name, self._labels(name), self._taints[name])
 
     def pods_on(self, name: str) -> list[PodInfo]:
-        """Return the pods that are bound to a node, or assumed there."""
+        """Return the pods that are bound to a node or assumed there."""
         return list(self._pods_by_node.get(name, {}).values())
 
     def pods(self) -> Iterator[tuple[str, PodInfo]]:
         return ((name, pod) for name, on_node in self._pods_by_node.items() for pod in on_node.values())
 
     def nominated(self, pod: PodInfo, name: str) -> Iterator[PodInfo]:
-        """Yield the pods nominated to a node that have at least this pod's priority."""
+        """Yield the pods that are nominated to a node and have at least the priority of `pod`."""
         for node, other in self._nominated.values():
             if node == name and other.uid != pod.uid and other.priority >= pod.priority:
                 yield other
 
     def lower_nominated(self, pod: PodInfo, name: str) -> list[str]:
-        """Return the UIDs of pods of lower priority that are nominated to a node."""
+        """Return the UIDs of the pods that are nominated to a node and have a lower priority than `pod`."""
         of_node = [other for node, other in self._nominated.values() if node == name]
         return [other.uid for other in of_node if other.priority < pod.priority]
 
     def load(self, pod: PodInfo, name: str) -> float:
-        """Return how full a node would be with the pod: the mean over cpu and memory."""
+        """Return how full a node would be with the pod: the mean over cpu and memory, from 0 to 1."""
         used = total(other.shape.requests for other in (*self.pods_on(name), pod))
         capacity = self.capacity[name]
         return sum(used.get(resource, 0) / (capacity.get(resource) or 1) for resource in (CPU, MEMORY)) / 2
 
     def selected(self, term: Term, names: Iterable[str] | None = None) -> Iterator[PodInfo]:
-        """Yield the pods that a term selects, on some nodes or on all."""
+        """Yield the pods that a term selects on some nodes; None means all nodes."""
         for name in self._nodes if names is None else names:
             yield from (pod for pod in self.pods_on(name) if term.matches(pod.namespace, pod.labels))
 
     def domain(self, term: Term, name: str) -> list[str]:
-        """Return the nodes of the same domain as `name`; none where it lacks the label."""
+        """Return the nodes in the same domain as `name`; empty if that node lacks the topology label."""
         value = self._labels(name).get(term.topology_key)
         if value is None:
             return []
@@ -147,7 +147,7 @@ class Nodes:
 
 
 class Rejection(NamedTuple):
-    """Reason why a node does not fit. `unresolvable`: preemption would not help."""
+    """Reasons why a node does not fit. `unresolvable` means that preemption would not help."""
 
     reasons: tuple[str, ...] = ()
     unresolvable: bool = False
@@ -162,14 +162,14 @@ EXISTING_ANTI_AFFINITY = Rejection(("node(s) didn't satisfy existing pods anti-a
 
 
 def feasible(nodes: Nodes, pod: PodInfo, names: Iterable[str]) -> tuple[list[str], dict[str, Rejection]]:
-    """Return the nodes that fit, and why each of the others does not. Nodes may be deleted meanwhile."""
+    """Return the nodes that fit, and the rejections of the others. A node may be deleted in the meantime."""
     rejections = {name: rejection_of(nodes, pod, name) for name in names if name in nodes}
     fit = [name for name, fault in rejections.items() if fault is None]
     return fit, {name: fault for name, fault in rejections.items() if fault is not None}
 
 
 def rejection_of(nodes: Nodes, pod: PodInfo, name: str) -> Rejection | None:
-    """Return why a pod does not fit on a node; None if it fits."""
+    """Return the rejection of a pod by a node; None if the pod fits."""
     if not nodes.admits(pod.shape, name):
         return UNSUITABLE
     others = [*nodes.pods_on(name), *nodes.nominated(pod, name)]
@@ -198,7 +198,7 @@ def rejection_of(nodes: Nodes, pod: PodInfo, name: str) -> Rejection | None:
 
 
 def fit_error(nodes: int, reasons: Counter[str]) -> str:
-    """Return the stock scheduler's message: the number of nodes for each reason."""
+    """Return the stock scheduler's message, with the number of nodes for each reason."""
     text = ", ".join(sorted(f"{count} {reason}" for reason, count in reasons.items() if count))
     return f"0/{nodes} nodes are available:" + (f" {text}." if text else "")
 
@@ -211,9 +211,9 @@ Victims = list[PodInfo]
 
 
 class PostFilterResult(NamedTuple):
-    node: str | None  # nominated node; empty: remove the nomination; None: keep it
+    node: str | None  # nominated node; empty removes the nomination, None keeps it
     victims: Victims = []
-    message: str = ""  # reason, for the condition
+    message: str = ""  # reason for the condition
 
     @classmethod
     def refused(cls, reason: str, node: str | None = None) -> "PostFilterResult":
@@ -221,7 +221,7 @@ class PostFilterResult(NamedTuple):
 
 
 def ineligible(nodes: Nodes, pod: Json, pod_info: PodInfo, rejections: Mapping[str, Rejection]) -> str:
-    """Return why a pod may not preempt; empty if it may."""
+    """Return the reason why a pod may not preempt others; empty if it may."""
     if pod["spec"].get("preemptionPolicy") == "Never":
         return "not eligible due to preemptionPolicy=Never."
     node = pod["status"].get("nominatedNodeName", "")
@@ -235,7 +235,7 @@ def ineligible(nodes: Nodes, pod: Json, pod_info: PodInfo, rejections: Mapping[s
 def candidates(
     nodes: Nodes, pod: PodInfo, rejections: Mapping[str, Rejection]
 ) -> tuple[dict[str, Victims], dict[str, Rejection]]:
-    """Return the victims on each node where preemption would help, and why it would not on others."""
+    """Return the victims by node where preemption helps, and the rejections of the other nodes."""
     victims_by_node: dict[str, Victims] = {}
     refusals: dict[str, Rejection] = {}
     for name in [node for node, fault in rejections.items() if not fault.unresolvable]:
@@ -248,7 +248,7 @@ def candidates(
 
 
 def _victims(nodes: Nodes, pod: PodInfo, name: str) -> Victims | Rejection:
-    """Return the pods of lower priority that must leave a node for a pod, or why preemption does not help."""
+    """Return the pods of lower priority that must leave a node for a pod, or why that does not help."""
     lower = [other for other in nodes.pods_on(name) if other.priority < pod.priority]
     if not lower:
         return _NO_VICTIMS
@@ -259,7 +259,7 @@ def _victims(nodes: Nodes, pod: PodInfo, name: str) -> Victims | Rejection:
             return rejection
         victims: Victims = []
         most_important_first = sorted(lower, key=lambda other: (-other.priority, other.started))
-        for other in most_important_first:  # a pod that cannot stay is a victim
+        for other in most_important_first:  # each pod that cannot stay is a victim
             nodes.put(other, name)
             if rejection_of(nodes, pod, name):
                 nodes.remove(other.uid)
@@ -271,7 +271,10 @@ def _victims(nodes: Nodes, pod: PodInfo, name: str) -> Victims | Rejection:
 
 
 def no_candidate(nodes: int, refusals: Mapping[str, Rejection]) -> PostFilterResult:
-    """Return the result where preemption helps on none of `nodes` nodes. `refusals`: why, by node."""
+    """Return the result if preemption helps on none of `nodes` nodes.
+
+    `refusals` are the rejections by node.
+    """
     reasons = Counter(reason for refusal in refusals.values() for reason in refusal.reasons)
     reasons["Preemption is not helpful for scheduling"] += nodes - len(refusals)
     return PostFilterResult.refused(fit_error(nodes, reasons), node="")

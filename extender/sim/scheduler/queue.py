@@ -46,9 +46,9 @@ class QueuedPod:
     errors: int = 0  # consecutive errors
     by_extender: bool = False  # whether the extender or the scheduler refused it last
     ready_at: float = 0.0  # end of its backoff
-    missed: bool = False  # an event came during the attempt
-    missed_if_refused: bool = False  # an event that counts only if the extender refuses the attempt
-    ticket: int = -1  # number of the current heap entry; entries with other numbers are stale
+    missed: bool = False  # whether an event came during the attempt
+    missed_if_refused: bool = False  # whether an event came that counts if the extender refuses the pod
+    ticket: int = -1  # number of the pod's current heap entry; other entries are stale
 
     @property
     def uid(self) -> str:
@@ -95,7 +95,7 @@ class SchedulingQueue:
                 item.ticket = -1
 
     def requeue(self, *, concerns_all: bool = True, excluded: QueuedPod | None = None) -> None:
-        """Requeue pods after an event: all of them, or those that the extender refused."""
+        """Requeue pods after an event: all pods, or only the pods that the extender refused."""
         with self._changed:
             for item in list(self._pods.values()):
                 if item is not excluded:
@@ -112,7 +112,7 @@ class SchedulingQueue:
     # ---- calls of the scheduling loop
 
     def pop(self) -> QueuedPod | None:
-        """Return the next pod to try, and wait for it; None at the end of the run."""
+        """Wait for the next pod to try, and return it; None after `close`."""
         with self._changed:
             while not self._closed:
                 for sub_queue in (SubQueue.BACKOFF, SubQueue.ERROR):
@@ -147,7 +147,7 @@ class SchedulingQueue:
 
     @property
     def busy(self) -> bool:
-        """Return whether an attempt is running, or is due without another event."""
+        """Return whether an attempt is running, or will start without another event."""
         with self._changed:
             idle = (SubQueue.GATED, SubQueue.UNSCHEDULABLE)
             return any(item.sub_queue not in idle for item in self._pods.values())
@@ -172,7 +172,7 @@ class SchedulingQueue:
         return None
 
     def _backoff_end(self, failures: int) -> float:
-        """Return the end of a backoff, in whole seconds: the stock scheduler looks once a second."""
+        """Return the end of a backoff, rounded to whole seconds: the stock scheduler checks once a second."""
         backoff: float = min(_FIRST_BACKOFF * 2 ** (failures - 1), _LONGEST_BACKOFF)
         return (self._clock() + backoff) // 1.0 + 1.0
 
@@ -220,7 +220,7 @@ class Informer(StoreFollower):
         if change.type == "DELETED" or pod["status"].get("phase") in ENDED_PHASES:
             self._queue.forget(uid)
             if self._nodes.remove(uid) or node:
-                self._queue.requeue()  # the pod was bound, assumed or nominated: its capacity is free
+                self._queue.requeue()  # the pod was bound, assumed or nominated, so its capacity is free
         elif node:
             self._queue.forget(uid)
             self._nodes.place(pod, node)
@@ -232,12 +232,12 @@ class Informer(StoreFollower):
 
 
 def _relevant_fields(pod: Json) -> object:
-    """Return the fields of a pod whose change may help if the scheduler's own filters refused the pod."""
+    """Return the fields of a pod that may make it schedulable when they change."""
     return pod["spec"], pod["metadata"].get("labels")
 
 
 def _without_heartbeat(node: Json) -> object:
-    """Return a node without its heartbeat."""
+    """Return the fields of a node that do not change with each heartbeat."""
     status, meta = node.get("status") or {}, node["metadata"]
     conditions = status.get("conditions") or []
     stated = [(condition.get("type"), condition.get("status")) for condition in conditions]

@@ -39,7 +39,7 @@ DebugPages = Callable[[str], Any]
 
 
 class ShownObjects(NamedTuple):
-    """The objects of a cluster that are shown, as an API server lists them."""
+    """The objects of a cluster that the view shows, as an API server lists them."""
 
     queues: Sequence[Json]
     groups: Sequence[Json]
@@ -58,9 +58,9 @@ class ShownObjects(NamedTuple):
 class ClusterState(msgspec.Struct, frozen=True):
     report: ClusterReport
     gangs: list[Gang]
-    single_pods: list[SinglePod]  # pods of no gang
-    holding_gangs: list[Gang]  # running or starting
-    pending_by_queue: dict[str, int]  # number of pending groups of each queue
+    single_pods: list[SinglePod]  # pods that are members of no gang
+    holding_gangs: list[Gang]  # running and starting gangs
+    pending_by_queue: dict[str, int]  # number of pending groups, by queue
 
     @property
     def everything_started(self) -> bool:
@@ -73,16 +73,19 @@ class ClusterState(msgspec.Struct, frozen=True):
         return states <= {Verdict.ENDED}
 
     def position(self, gang: Gang) -> str:
-        """Return the position in the queue, such as `2 of 5`; empty for a gang without a position."""
+        """Return the position of a gang in its queue, such as `2 of 5`; empty if it has none."""
         pending = self.pending_by_queue.get(gang.queue, 0)
         return f"{gang.position} of {pending}" if gang.position and gang.waits else ""
 
 
 def observe(objects: ShownObjects, debug_page: DebugPages) -> ClusterState:
-    """Return the state. `debug_page`: returns a page of the debug port by name; None without an answer."""
+    """Return the state of the cluster.
+
+    `debug_page` returns a page of the debug port by name; None if the port does not answer.
+    """
     pods = [typed(pod, Pod) for pod in objects.pods]
     groups = {group.key: group for group in (typed(obj, ObservedGroup) for obj in objects.groups)}
-    members: dict[str, list[Pod]] = {}  # by group; pods without a group have an empty key
+    members: dict[str, list[Pod]] = {}  # by key of the group, which is empty for other pods
     for pod in pods:
         key = _group_of(pod)
         is_member = key in groups and pod.spec.scheduler_name in EXTENDED
@@ -93,7 +96,7 @@ def observe(objects: ShownObjects, debug_page: DebugPages) -> ClusterState:
         {queue["metadata"]["name"] for queue in objects.queues},
     )
     single_pods = [single_pod(pod, known_objects) for pod in members.pop("", [])]
-    # The queue of a namespace is the one that it names, else the one that its quota gives it.
+    # A namespace has the queue that its annotation names, else the queue of its quota.
     metas = [queue["metadata"] for queue in objects.queues]
     queue_of = {name: meta["name"] for meta in metas for name in entering_namespaces(meta.get("annotations"))}
     for namespace in (typed(obj, Namespace) for obj in objects.namespaces):
@@ -120,12 +123,12 @@ def observe(objects: ShownObjects, debug_page: DebugPages) -> ClusterState:
 
 
 def _group_of(pod: Pod) -> str:
-    """Return the key of the group that a pod names, or that Muster makes for it."""
+    """Return the key of the group that a pod names, or of the group that Muster makes for the pod."""
     return f"{pod.metadata.namespace}/{group_name(pod) or auto_name(pod)}"
 
 
 def _pod_summaries(pods: Iterable[Pod], gangs: Iterable[Gang], rest: Iterable[SinglePod]) -> list[PodSummary]:
-    """Return the summaries of pods. A member waits for the reason of its group."""
+    """Return the summaries of pods. A waiting member has the reason of its group."""
     group_reasons = {gang.key: gang.group.reason for gang in gangs}
     pod_reasons = {pod.key: pod.wait_reason.reason for pod in rest}
     summaries = []
@@ -142,8 +145,8 @@ def queue_summaries(
 ) -> list[ReportedQueue]:
     """Return the existing queues, and the default queue if it is used but does not exist.
 
-    Queues that every cluster has are left out where no group uses them. `shares`: /debug/queues, for
-    queues whose status has none yet.
+    The default queue and the root queue are left out if no group uses them. `shares` is /debug/queues; it
+    fills in for queues whose status has no shares yet.
     """
     debug_by_name = {share["name"]: share for share in shares}
     by_name = {queue["metadata"]["name"]: queue for queue in queues}
@@ -172,7 +175,7 @@ def node_summary(node: Node, pods: Iterable[Pod]) -> ReportedNode:
 
 
 def _written(amounts: Mapping[str, Any] | None) -> Written:
-    """Return amounts as Kubernetes writes them, without unlimited ones."""
+    """Return amounts in the notation of Kubernetes, without unlimited amounts."""
     finite = ((name, amount) for name, amount in (amounts or {}).items() if isinstance(amount, int | float))
     return {name: _quantity(name, round(amount)) for name, amount in finite if abs(amount) < 2**63}
 

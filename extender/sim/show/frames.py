@@ -1,7 +1,7 @@
-"""Frames of the live view, and their output: a terminal, lines for a pipe, or nothing.
+"""Frames of the live view, and their output: on a terminal, as lines for a pipe, or not at all.
 
-A frame fits the canvas. If not all gangs fit, each has one line, pending ones come first, and the rest is
-counted. A run ends with a summary.
+A frame fits the canvas. If there is no space for all gangs, each gang has one line, pending gangs come first,
+and the rest is counted. A run ends with a summary.
 """
 
 from collections import Counter
@@ -25,8 +25,8 @@ from extender.sim.show.tables import Canvas
 from extender.terminal.text import counted
 
 _LATEST = 6  # maximum of shown transitions
-_MOST_SINGLE = 3  # lines for pods without a gang
-# Verbs for several gangs, by their state; the most interesting first.
+_MOST_SINGLE = 3  # maximum of lines for pods without a gang
+# Verbs for several gangs, by state. The most interesting state comes first.
 _VERBS = {
     Verdict.STARTING: "start",
     Verdict.WAITING: "wait",
@@ -38,13 +38,13 @@ _VERBS = {
 
 class Picture(NamedTuple):
     cluster: ClusterState
-    log: TransitionLog  # transitions until now
-    second: float  # since the beginning
+    log: TransitionLog  # all transitions so far
+    second: float  # seconds since the start
     settled: bool = False  # whether the cluster has settled
 
 
 def frame(picture: Picture, head: Sequence[str], canvas: Canvas) -> list[Text]:
-    """Return the lines of a frame, within the canvas."""
+    """Return the lines of a frame. They fit the canvas."""
     lines = [clock_line(picture.second, picture.settled), *drawn_head(head, canvas)]
     lines += [Text(tables.cpu_in_use(picture.cluster)), Text()]
     lines += [*tables.queue_lines(picture.cluster, canvas, canvas.height // 3), Text()]
@@ -68,15 +68,15 @@ def clock_line(second: float, settled: bool = False) -> Text:
 
 
 def drawn_head(head: Sequence[str], canvas: Canvas) -> list[Text]:
-    """Return the lines of the head. Long ones are folded, since a cut path would be useless."""
+    """Return the lines of the head. Long lines are folded, because a path that is cut would be useless."""
     width, lines = canvas.width, head_lines(head, canvas)
     return [Text(line[at : at + width], "dim") for line in lines for at in range(0, len(line), width)]
 
 
 def head_lines(head: Sequence[str], canvas: Canvas) -> list[str]:
-    """Return a sentence, and commands to be copied, which are never folded.
+    """Return a sentence, and commands for the user to copy, which are never folded.
 
-    The first command and addresses have lines of their own. The others share a line if they fit.
+    The first command and all addresses have a line of their own. The other commands share a line if they fit.
     """
     sentence, *commands = head
     separate = [line for line in commands if line == commands[0] or "://" in line]
@@ -86,9 +86,9 @@ def head_lines(head: Sequence[str], canvas: Canvas) -> list[str]:
 
 
 def _gang_lines(picture: Picture, canvas: Canvas, max_lines: int) -> list[Text]:
-    """Return the gangs with their whole reasons if there is space for that, else one line per gang.
+    """Return the gangs with their whole reasons if there is space, else one line for each gang.
 
-    Only shown rows are computed, as there may be thousands of gangs.
+    Only the shown rows are computed, because there may be thousands of gangs.
     """
     gangs = picture.cluster.gangs
     if not gangs:
@@ -98,7 +98,7 @@ def _gang_lines(picture: Picture, canvas: Canvas, max_lines: int) -> list[Text]:
         table = tables.gang_table(rows, canvas)
         return table if len(table) <= max_lines else tables.brief_table(rows, canvas)
     gangs = sorted(gangs, key=lambda gang: tuple(_VERBS).index(gang.state))
-    shown_count = max(max_lines - 2, 0)  # a heading above, and the others below
+    shown_count = max(max_lines - 2, 0)  # one line for the heading, one for the others
     rows = tables.rows_of(gangs[:shown_count], picture.cluster, picture.log, picture.second, canvas)
     states = Counter(gang.state for gang in gangs[shown_count:])
     parts = [f"{number} {_VERBS[state]}" for state, number in states.items()]
@@ -110,7 +110,7 @@ def _gang_lines(picture: Picture, canvas: Canvas, max_lines: int) -> list[Text]:
 
 
 def _single_pod_lines(pods: Sequence[SinglePod], canvas: Canvas) -> list[Text]:
-    """Return the waiting pods in full, the others in a line."""
+    """Return lines for the waiting pods with their reasons, and one line for all other pods."""
     waiting = sentences.similar([pod for pod in pods if pod.state is Verdict.WAITING])
     texts = [f"{listed([pod.key for pod in same], 3)} {sentences.pods_sentence(same)}" for same in waiting]
     lines = [Text(line, "yellow") for text in texts[:_MOST_SINGLE] for line in canvas.wrapped(text)]
@@ -130,7 +130,7 @@ def _verb(pod: SinglePod) -> str:
 
 
 def transition_text(transition: ShownTransition, canvas: Canvas) -> list[str]:
-    """Return a transition in full, as lines of a log."""
+    """Return the lines of a transition for a log."""
     when = _when(transition)
     first, *rest = canvas.wrapped(f"{transition.subject} {transition.text}", " " * len(when))
     return [when + first.lstrip(), *rest]
@@ -144,7 +144,7 @@ def _when(transition: ShownTransition) -> str:
 
 
 class View:
-    """View that shows nothing, for `-o json`; base of the others."""
+    """View that shows nothing, for `-o json`. It is the base of the other views."""
 
     def begin(self, head: Sequence[str]) -> None:
         pass
@@ -157,7 +157,7 @@ class View:
 
 
 class LogView(View):
-    """View with a line for each transition."""
+    """View that writes a line for each transition."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -180,7 +180,7 @@ class LogView(View):
 
 
 class LiveView(View):
-    """View of one frame on a terminal; only changed lines of it are written again."""
+    """View that keeps one frame on a terminal. Only changed lines are written again."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -197,14 +197,14 @@ class LiveView(View):
         self._draw([clock_line(0.0), *drawn_head(head, self._canvas), Text("Starting ...")])
 
     def show(self, picture: Picture, new: Sequence[ShownTransition]) -> None:
-        # After a resize, the old lines have other places: clear the screen.
+        # After a resize, the old lines are in other places, so the screen is cleared.
         if (canvas := tables.canvas_of(self._stream)) != self._canvas:
             self._canvas, self._shown = canvas, []
             self._console.clear()
         self._draw(frame(picture, self._head, self._canvas))
 
     def end(self, lines: Sequence[str]) -> None:
-        """End the view: the last frame stays, `lines` follow, and the cursor is shown again."""
+        """End the view. The last frame stays, `lines` follow, and the cursor is shown again."""
         self._live.stop()
         self._stream.write("\n".join(["", *lines, ""]))
         self._stream.flush()
@@ -216,7 +216,7 @@ class LiveView(View):
 
 
 def is_live(stream: TextIO) -> bool:
-    """Return whether frames can be drawn on `stream`: a terminal that moves its cursor."""
+    """Return whether `stream` is a terminal on which frames can be drawn."""
     console = Console(file=stream)
     return console.is_terminal and not console.is_dumb_terminal
 
@@ -232,12 +232,12 @@ _MORE_NODES_HELP = frozenset(LACKS_CAPACITY)
 
 
 class Rerun(NamedTuple):
-    """Command line that repeats this run."""
+    """Command line that repeats the run."""
 
     program: str
     files: Sequence[str]
-    own_nodes: bool  # the files have Nodes; else the command makes nodes
-    repeatable: bool = True  # the files can be read again; pipes cannot
+    own_nodes: bool  # whether the files have Nodes; else the command makes nodes
+    repeatable: bool = True  # whether the files can be read again, which pipes cannot
     flags: Sequence[str] = ()  # flags that determine the nodes
 
     @property
@@ -254,7 +254,7 @@ def closing_summary(
     refused: Sequence[tuple[Json, str]] = (),
 ) -> list[str]:
     lines = ["What happened"]
-    # Titles of gangs by their outcome, so that a common reason is shown once.
+    # Titles of gangs by outcome, so that a common outcome is shown once.
     titles_by_outcome: dict[str, list[str]] = {}
     for gang in cluster.gangs:
         titles_by_outcome.setdefault(_outcome(gang, cluster, log), []).append(gang.title)
@@ -275,7 +275,7 @@ def closing_summary(
     lines += ["", tables.cpu_in_use(cluster)]
     if cluster.report.queues and not cluster.everything_ended:
         lines += [line.plain.rstrip() for line in tables.queue_lines(cluster, canvas)]
-    # Commands for a next run, which are never folded.
+    # Commands for the next run. They are never folded.
     nodes = [*_node_suggestions(cluster, rerun), (f"{rerun.command} -o json", "the outcome for programs")]
     suggestions = nodes if rerun.repeatable else []
     suggestions.append((f"{rerun.program} run -f YOUR.yaml", "your own pods, PodGroups and queues"))
@@ -309,7 +309,7 @@ def _outcome(gang: Gang, cluster: ClusterState, log: TransitionLog) -> str:
 
 
 def _node_suggestions(cluster: ClusterState, rerun: Rerun) -> Iterable[tuple[str, str]]:
-    """Yield commands that run the same with other nodes, each with its purpose."""
+    """Yield commands that repeat the run with other nodes, each with its purpose."""
     if rerun.own_nodes:
         return
     nodes = len(cluster.report.nodes)

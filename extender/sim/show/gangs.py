@@ -20,7 +20,7 @@ from extender.domain.queues.local_queues import QueueRoutes
 from extender.sim.scheduler.loop import EXTENDED, PLAIN
 from extender.terminal.text import counted, did_you_mean, names_in, near_miss, near_misses, pods_that_name
 
-Written = dict[str, Quantity]  # amounts by resource, as Kubernetes writes them
+Written = dict[str, Quantity]  # amounts by resource, in the notation of Kubernetes
 
 
 class ReportedQueue(msgspec.Struct, frozen=True):
@@ -33,7 +33,10 @@ class ReportedQueue(msgspec.Struct, frozen=True):
 
 
 class ReportedGroup(msgspec.Struct, frozen=True, rename="camel"):
-    """Reported group. `reason`: why it or members of it wait; empty if none do. `bound`: members on nodes."""
+    """Group in the report. `reason` says why members wait, if some do.
+
+    `bound` is the number of members on nodes.
+    """
 
     namespace: str
     name: str
@@ -45,7 +48,10 @@ class ReportedGroup(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class PodSummary(msgspec.Struct, frozen=True, rename="camel"):
-    """Reported pod. `pod_group`: the named group, which may be missing. `reason`: why the pod has no node."""
+    """Pod in the report. `pod_group` is the named group, which may not exist.
+
+    `reason` says why it has no node.
+    """
 
     namespace: str
     name: str
@@ -74,8 +80,8 @@ class Gang(msgspec.Struct, frozen=True):
     group: ObservedGroup
     queue: str
     pods: Sequence[Pod]
-    position: int = 0  # position in its queue, as Muster decided; 0: not pending
-    hint: str = ""  # probable name instead of one that does not exist, as a sentence
+    position: int = 0  # position in its queue; 0 if it is not pending
+    hint: str = ""  # a sentence that suggests a name for one that does not exist
 
     @property
     def key(self) -> str:
@@ -85,7 +91,7 @@ class Gang(msgspec.Struct, frozen=True):
     def title(self) -> str:
         """Return `NAMESPACE/NAME`.
 
-        For a group that Muster made, `NAMESPACE/KIND/NAME` of its owner or pod.
+        The title of a group that Muster made is `NAMESPACE/KIND/NAME` of the owner or pod.
         """
         return f"{self.group.namespace}/{self.group.display_name}"
 
@@ -95,7 +101,7 @@ class Gang(msgspec.Struct, frozen=True):
 
     @property
     def bound(self) -> int:
-        """Return the number of members that are on nodes, or ended there."""
+        """Return the number of members that are on a node or have ended there."""
         return sum(bool(pod.spec.node_name) for pod in self.pods)
 
     @property
@@ -116,7 +122,7 @@ class Gang(msgspec.Struct, frozen=True):
 
     @property
     def is_job(self) -> bool:
-        """Return whether the gang belongs to a job, which may wait before it has pods."""
+        """Return whether the gang belongs to a job, which may have no pods while it waits."""
         owner = self.group.controller
         row = WORKLOADS.get((owner.api_version, owner.kind)) if owner else None
         return row is not None and row.manageable
@@ -138,12 +144,12 @@ class Gang(msgspec.Struct, frozen=True):
 
     @property
     def size(self) -> int:
-        """Return the number of present or future pods: a job creates its pods once it is admitted."""
+        """Return the number of existing or future pods. A job creates its pods after its admission."""
         return len(self.pods) or (self.group.spec.min_member if self.is_job else 0)
 
     @property
     def admission_text(self) -> str:
-        """Return a clause that says with how many pods the gang was admitted."""
+        """Return a clause about the number of pods with which the gang was admitted."""
         minimum, existing = self.group.spec.min_member, len(self.pods)
         if self.is_job and existing < minimum:
             return f"has capacity for {counted(minimum, 'pod')}; {existing} of them are created"
@@ -151,12 +157,12 @@ class Gang(msgspec.Struct, frozen=True):
 
     @property
     def starts_one_by_one(self) -> bool:
-        """Return whether each pod starts as soon as it can, independently of the other pods."""
+        """Return whether each pod starts as soon as it can, without waiting for the other pods."""
         return self.group.spec.min_member <= 1 < self.size
 
     @property
     def left_out(self) -> int:
-        """Return the number of waiting members of a running gang: surplus ones, or replacements."""
+        """Return the number of waiting members of a running gang: surplus members or replacements."""
         return len(self.pods) - self.bound if self.state is Verdict.RUNNING else 0
 
 
@@ -180,7 +186,7 @@ FOREIGN_GATES = "SchedulingGated"
 
 
 class WaitReason(NamedTuple):
-    """Reason of a wait, its numbers, and a similar name as a hint."""
+    """Reason of a wait, the numbers behind it, and a similar name as a hint."""
 
     reason: str = ""
     detail: str = ""
@@ -190,8 +196,8 @@ class WaitReason(NamedTuple):
 class SinglePod(msgspec.Struct, frozen=True):
     namespace: str
     name: str
-    group: str  # the PodGroup that it names
-    missing_group: str  # the named group if it does not exist, else empty
+    group: str  # name of the PodGroup that the pod names
+    missing_group: str  # name of that PodGroup if it does not exist, else empty
     scheduler: str
     state: Verdict
     node: str
@@ -210,7 +216,7 @@ class SinglePod(msgspec.Struct, frozen=True):
 class KnownObjects(NamedTuple):
     """Existing objects that may explain why a pod waits."""
 
-    decided: Mapping[str, Json]  # groups of Muster's debug port, by key
+    decided: Mapping[str, Json]  # groups from Muster's debug port, by key
     groups: Collection[str]  # keys of all groups
     queues: Collection[str]  # names of all queues
 
@@ -247,7 +253,7 @@ def _pod_reason(pod: Pod, known_objects: KnownObjects) -> WaitReason:
 
 
 def _group_reason(pod: Pod, known_objects: KnownObjects) -> WaitReason | None:
-    """Return the reason of the pod's named group, or of the group that Muster made for it."""
+    """Return the reason of the group that a pod names, or of the group that Muster made for the pod."""
     meta, named = pod.metadata, group_name(pod)
     names = (named,) if named else (f"pod:{meta.name}", auto_name(pod))
     candidates = (known_objects.decided.get(f"{meta.namespace}/{name}") for name in names)
@@ -269,7 +275,7 @@ def _suggestion(name: str, known_names: Iterable[str]) -> str:
 
 
 def hint_for(gang: Gang, known_objects: KnownObjects, single_pods: Sequence[SinglePod]) -> str:
-    """Return a hint as a sentence; empty without one."""
+    """Return a hint about a gang as a sentence; empty if there is none."""
     namespace, name, reason = gang.group.namespace, gang.group.name, gang.group.reason
     if reason == Reason.QUEUE_NOT_FOUND:
         suggestion = _suggestion(gang.queue, known_objects.queues)

@@ -1,4 +1,4 @@
-"""Sentences about gangs and other pods, and transitions from one state to the next."""
+"""Sentences about gangs and other pods, and the transitions from one state to the next."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -18,7 +18,7 @@ from extender.terminal.text import counted, pods_that_name
 
 
 def state_sentence(gang: Gang, cluster: ClusterState) -> str:
-    """Return a gang's state in a sentence without its subject."""
+    """Return the state of a gang as a sentence without its subject."""
     match gang.state:
         case Verdict.ENDED:
             return f"has ended: {ending(gang)}"
@@ -33,7 +33,7 @@ def state_sentence(gang: Gang, cluster: ClusterState) -> str:
 
 
 def ending(gang: Gang) -> str:
-    """Return how a gang ended, by the ends of its pods."""
+    """Return how the pods of a gang ended."""
     if not gang.pods:
         return "its pods are deleted"
     if gang.failed:
@@ -42,7 +42,7 @@ def ending(gang: Gang) -> str:
 
 
 def left_out(gang: Gang) -> str:
-    """Return `; 2 more wait. NoRoom: ...`, or an empty text."""
+    """Return a text such as `; 2 more wait. NoRoom: ...`; empty if no member was left out."""
     if not gang.left_out:
         return ""
     hint = f" {TO_START_WHOLE}" if gang.group.controller and gang.starts_one_by_one else ""
@@ -50,7 +50,7 @@ def left_out(gang: Gang) -> str:
 
 
 def waiting_for(gang: Gang) -> str:
-    """Return the reason of a pending gang, with the numbers of its condition, and a suggestion."""
+    """Return the reason of a pending gang with the numbers of its condition and a hint."""
     if not gang.group.reason:
         return "Muster has not decided about it yet."
     return _reason(gang.group.reason, gang.group.message, gang.hint)
@@ -62,7 +62,7 @@ def _reason(reason: str, detail: str, hint: str) -> str:
 
 
 def pods_sentence(pods: Sequence[SinglePod]) -> str:
-    """Return the state of equal pods, in a sentence without its subject."""
+    """Return the state of pods with equal states, as a sentence without its subject."""
     first, is_single = pods[0], len(pods) == 1
     match first.state:
         case Verdict.ENDED:
@@ -83,9 +83,9 @@ def why_pods_wait(pods: Sequence[SinglePod]) -> str:
 
 
 def ahead(gang: Gang, cluster: ClusterState) -> str:
-    """Return a sentence about the gangs that hold the capacity that a gang waits for, by their status.
+    """Return a sentence about the gangs that hold the capacity for which a gang waits.
 
-    Empty if only a change of the gang would help, or if its condition names the gangs already.
+    The sentence is empty if only a change of the gang itself would help.
     """
     others = [other for other in cluster.holding_gangs if other.key != gang.key]
     if gang.group.reason in IN_ITS_QUEUE:
@@ -99,30 +99,30 @@ def ahead(gang: Gang, cluster: ClusterState) -> str:
 # ---- transitions, found by comparing one state of the cluster with the next
 
 _WAITS_FOR_OTHERS = frozenset({*IN_ITS_QUEUE, *FOR_CAPACITY, Reason.RESERVED, Reason.WINDOW_FULL})
-_SETTLING = 2.0  # seconds; statuses of groups that were decided together arrive one after another
+_SETTLING = 2.0  # seconds in which the statuses of one decision arrive
 
 
 class ShownTransition(NamedTuple):
-    second: float  # since the beginning
-    subject: str  # a gang's key, or the names of pods
+    second: float  # seconds since the start
+    subject: str  # title of a gang, or names of pods
     text: str
-    brief: str  # short text, for a view that also shows the reason
+    brief: str  # short text for a view that also shows the reason
 
 
 class GangTimes(NamedTuple):
-    """Seconds at which a gang was first observed, and at which it ran; None if it has not."""
+    """Seconds at which a gang was first observed, and at which it ran (None before)."""
 
     seen_at: float
     waited: bool = False
     ran_at: float | None = None
 
     def wait(self, now: float) -> float:
-        """Return the seconds until the gang ran, or until now."""
+        """Return the seconds from the first observation until the gang ran, or until now."""
         return (now if self.ran_at is None else self.ran_at) - self.seen_at
 
 
 class TransitionLog:
-    """All transitions so far, in order, and each gang's times by its key, NAMESPACE/NAME."""
+    """All transitions so far, in order, and the times of each gang, keyed by NAMESPACE/NAME."""
 
     def __init__(self) -> None:
         self.transitions: list[ShownTransition] = []
@@ -131,7 +131,7 @@ class TransitionLog:
         self._pods: dict[str, tuple[Verdict, bool, str]] = {}
 
     def observe(self, cluster: ClusterState, second: float) -> list[ShownTransition]:
-        """Record and return the new transitions."""
+        """Record and return the transitions since the last call."""
         new, changed = list(self._gang_transitions(cluster, second)), []
         for pod in cluster.single_pods:
             state = (pod.state, pod.failed, pod.wait_reason.reason)
@@ -159,7 +159,7 @@ class TransitionLog:
                 times = times._replace(ran_at=second)
             self.times[gang.key] = times
             if undecided and gang.group.reason in _WAITS_FOR_OTHERS and second - times.seen_at < _SETTLING:
-                continue  # more groups may be ahead than the known ones
+                continue  # further groups may be ahead
             shown_state = gang.title, gang.state, gang.group.reason if gang.waits or gang.left_out else ""
             if self._gangs.get(key) != shown_state and gang.state is not Verdict.UNKNOWN:
                 self._gangs[key] = shown_state
@@ -169,7 +169,7 @@ class TransitionLog:
 
 
 def similar(pods: Sequence[SinglePod]) -> list[list[SinglePod]]:
-    """Return pods grouped by state and reason, in order of arrival."""
+    """Return lists of pods with equal state and reason, in the order of the arguments."""
     by_state: dict[tuple[object, ...], list[SinglePod]] = {}
     for pod in pods:
         key = (pod.namespace, pod.state, pod.failed, pod.missing_group, pod.wait_reason)

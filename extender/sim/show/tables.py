@@ -1,4 +1,4 @@
-"""Drawings: a canvas, queues as bars, and the table of gangs, in the width of the canvas."""
+"""Drawings in the width of a canvas: queues as bars, and the table of gangs."""
 
 import io
 import shutil
@@ -19,13 +19,13 @@ from extender.sim.show.sentences import TransitionLog, ahead, waiting_for
 from extender.terminal.text import bar, counted, shortened, shows_unicode
 
 _NARROWEST = 40
-_WIDE = 100  # minimum columns for reasons in the table of gangs
+_WIDE = 100  # minimum width for a table of gangs that has their reasons
 _LONGEST_BAR, _SHORTEST_BAR = 24, 8
-_NUMBERS = 36  # columns for the text after a bar
+_NUMBERS = 36  # columns that the text after a bar needs
 
 _TITLES = ("Gang", "Queue", "State", "Pods", "Waited", "In line", "Waits for")
 _INDISPENSABLE = ("Gang", "State", "Pods", "Waits for")
-# The word for each state in the table, and its style.
+# Word and style of each state in the table.
 _WORDS = {
     Verdict.RUNNING: ("runs", "green"),
     Verdict.STARTING: ("starts", "green"),
@@ -34,18 +34,18 @@ _WORDS = {
     Verdict.ENDED: ("ended", "dim"),
 }
 _LONGEST_BAR_OF_PODS = 8
-_GAP = 2  # columns between columns
-_SHORTEST_NAME, _LONGEST_QUEUE, _SHORTEST_DETAIL = 8, 24, 24  # columns
+_GAP = 2  # spaces between two columns
+_SHORTEST_NAME, _LONGEST_QUEUE, _SHORTEST_DETAIL = 8, 24, 24  # in characters
 
 
 class Canvas(NamedTuple):
     width: int = 80
     height: int = 24
-    unicode: bool = True  # whether it has more than ASCII
+    unicode: bool = True  # whether it can show more than ASCII
 
     @property
     def roomy(self) -> bool:
-        """Return whether there is space for explanations of numbers."""
+        """Return whether there is space to explain numbers."""
         return self.width >= 60
 
     @property
@@ -59,14 +59,14 @@ class Canvas(NamedTuple):
         return shortened(name, width, self.unicode)
 
     def wrapped(self, text: str, indent: str = "") -> list[str]:
-        """Return lines that fit. A single long word, such as a path, is not broken."""
+        """Return lines that fit the canvas. A single long word, such as a path, is not broken."""
         wrapper = textwrap.TextWrapper(max(self.width, _NARROWEST), indent, indent)
         wrapper.break_on_hyphens = wrapper.break_long_words = False
         return wrapper.wrap(text)
 
 
 def canvas_of(stream: TextIO) -> Canvas:
-    """Return the canvas of `stream`; without a terminal, 80 columns unless $COLUMNS says otherwise."""
+    """Return the canvas of `stream`. Without a terminal it has 80 columns, or $COLUMNS."""
     size = shutil.get_terminal_size((80, 24))
     return Canvas(max(size.columns, 20), max(size.lines, 10), shows_unicode(stream))
 
@@ -79,10 +79,10 @@ def cpu_in_use(cluster: ClusterState) -> str:
 
 
 def queue_lines(cluster: ClusterState, canvas: Canvas, max_lines: int | None = None) -> list[Text]:
-    """Return a heading and a line for each queue, at most `max_lines` lines in all."""
+    """Return a heading and a line for each queue, together at most `max_lines` lines."""
     queues = cluster.report.queues
     shown = queues if max_lines is None or len(queues) < max_lines else queues[: max(max_lines - 2, 0)]
-    # Names have the width of the longest one, but leave space for a bar and its numbers.
+    # The column of names fits the longest name, but leaves space for a bar and its numbers.
     longest = max(map(len, ("Queue", *(queue.name for queue in shown))))
     name_width = min(longest, max(canvas.width - _NUMBERS - _SHORTEST_BAR, len("Queue")))
     length = max(_SHORTEST_BAR, min(_LONGEST_BAR, canvas.width - name_width - _NUMBERS))
@@ -99,10 +99,10 @@ def queue_lines(cluster: ClusterState, canvas: Canvas, max_lines: int | None = N
 
 
 def _dominant(queue: ReportedQueue) -> str:
-    """Return the usage of the resource with the queue's largest used share: `4 of 8 cpu`."""
+    """Return the usage of the queue's most used resource, such as `4 of 8 cpu`."""
     used, deserved = offered(queue.allocated), offered(queue.deserved)
     requested = [name for name in deserved if deserved[name]]
-    if not requested:  # no group requests anything, or Muster has not decided yet
+    if not requested:  # no group has requests, or Muster has not decided yet
         return f"{show(CPU, used.get(CPU, 0))} cpu"
     name = max(requested, key=lambda name: (used.get(name, 0) / deserved[name], name == CPU))
     return f"{show(name, used.get(name, 0))} of {show(name, deserved.get(name, 0))} {name}"
@@ -118,7 +118,7 @@ class GangRow(NamedTuple):
     pods: str
     waited: str
     position: str
-    reason_text: str  # the whole reason of its wait
+    reason_text: str  # the whole reason of the wait
 
 
 def rows_of(
@@ -140,7 +140,7 @@ def rows_of(
 
 
 def gang_table(rows: Sequence[GangRow], canvas: Canvas) -> list[Text]:
-    """Return complete lines for all gangs. Long names and reasons are folded."""
+    """Return the complete lines of all gangs. Long names and reasons are folded."""
     table = _table(canvas, "fold")
     for row in rows:
         last_cell = row.reason_text if canvas.wide else _code(row)
@@ -154,7 +154,10 @@ def gang_table(rows: Sequence[GangRow], canvas: Canvas) -> list[Text]:
 
 
 def brief_table(rows: Sequence[GangRow], canvas: Canvas) -> list[Text]:
-    """Return one line for each gang. Long lines lose the numbers of reasons first, then parts of names."""
+    """Return one line for each gang.
+
+    A long line loses the numbers of its reason first, then a part of the name.
+    """
     table = _table(canvas, "ellipsis" if canvas.unicode else "crop")
     code_width = max(map(len, (_TITLES[-1], *map(_code, rows))))
     cells = [_titles(canvas)[:-1], *(_cells(row, canvas) for row in rows)]
@@ -165,7 +168,7 @@ def brief_table(rows: Sequence[GangRow], canvas: Canvas) -> list[Text]:
     for row in rows:
         name, *others = _cells(row, canvas)
         last_cell = _code(row)
-        if shows_numbers and last_cell:  # the code and the numbers, without what the code means
+        if shows_numbers and last_cell:  # the code and the numbers, without the meaning of the code
             last_cell = ": ".join(filter(None, (last_cell, row.gang.hint or row.gang.group.message)))
         table.add_row(
             Text(canvas.shortened(name, max(capacity, _SHORTEST_NAME))),
@@ -181,7 +184,7 @@ def _titles(canvas: Canvas) -> list[str]:
 
 
 def _cells(row: GangRow, canvas: Canvas) -> list[str]:
-    """Return all cells but the last."""
+    """Return all cells of a row except the last."""
     gang = row.gang
     queue = canvas.shortened(gang.queue, _LONGEST_QUEUE)
     cells = (gang.title, queue, _WORDS[gang.state][0], row.pods, row.waited, row.position)
@@ -204,7 +207,7 @@ def _table(canvas: Canvas, overflow: str) -> Table:
 
 
 def _as_lines(table: Table, canvas: Canvas) -> list[Text]:
-    """Return the lines of a table, to be counted and cut."""
+    """Return the rendered lines of a table, so that the caller can count and cut them."""
     console = Console(width=canvas.width, file=io.StringIO(), color_system=None, legacy_windows=False)
     lines = []
     for segments in console.render_lines(table, pad=False):

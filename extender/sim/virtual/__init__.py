@@ -2,5 +2,6 @@
 
     files, traces, dump ──► workload ──► Simulation ──► Measurements ──► report, Gantt chart
 
-The scheduler here takes each planned node at once and its bindings never fail, so policy alone is measured.
+The simulated scheduler accepts each planned node at once, and its bindings never fail. So only the policy is
+measured.
 """

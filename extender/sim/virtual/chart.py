@@ -1,7 +1,8 @@
-"""The Gantt chart: one SVG file that reads well on light and on dark.
+"""The Gantt chart: one SVG file that is legible on light and on dark pages.
 
-Few gangs get a row each. More gangs are bars, packed into the capacity of the cluster, as high as their part
-of it. For very many gangs only the sums by queue are drawn. The panel below has the number of pending gangs.
+Few gangs get a row each. More gangs become bars that are packed into the capacity of the cluster; the height
+of a bar is the gang's part of the capacity. For very many gangs, the chart shows only the sums by queue. The
+panel below shows the number of pending gangs.
 """
 
 from collections import Counter, defaultdict
@@ -39,7 +40,7 @@ Changes = Callable[[GroupTimeline], Iterable[Change]]
 
 
 class Bar(NamedTuple):
-    """Members of a group that ran together."""
+    """Members of a group that ran at the same time."""
 
     timeline: GroupTimeline
     start: float
@@ -51,8 +52,8 @@ class Bar(NamedTuple):
 class Scene(NamedTuple):
     timelines: Sequence[GroupTimeline]
     bars: Sequence[Bar]
-    resource: str  # resource whose amounts are the heights
-    most: int  # capacity of the cluster
+    resource: str  # resource that determines the heights
+    most: int  # capacity of the cluster in that resource
     begin: float
     end: float
     colours: Mapping[str, str]  # by queue
@@ -89,7 +90,7 @@ def chart(result: Result) -> str:
 
 
 def _legend(scene: Scene) -> tuple[list[str], float]:
-    """Return the legend of queues and marks, and the vertical position of the large panel."""
+    """Return the legend of queues and markers, and the vertical position of the large panel."""
     flag_colours = {}
     if any(timeline.reserved for timeline in scene.timelines):
         flag_colours["nodes reserved"] = RESERVED
@@ -107,7 +108,7 @@ def _legend(scene: Scene) -> tuple[list[str], float]:
 
 
 def _rows(scene: Scene, top: float) -> Iterator[str]:
-    """Yield a row for each group: its name, its wait, and its members' time."""
+    """Yield a row for each group: its name, its wait, and the runs of its members."""
     height = len(scene.timelines) * ROW
     panel = Panel(scene.begin, scene.end, _LEFT_OF_ROWS, top, height, 1.0)
     yield from panel.frame("each gang: grey while it waits, its queue's colour while it runs")
@@ -146,7 +147,7 @@ def _capacity(scene: Scene, top: float) -> Iterator[str]:
         for bar in scene.bars:
             held[bar.timeline.key] += [(bar.start, float(bar.amount)), (bar.end, -float(bar.amount))]
         yield from areas(panel, scene, lambda timeline: held[timeline.key])
-    # the marks of all groups in one strip, as one shape for each kind, since they may be many
+    # All markers are in one strip, as one shape for each kind, because there may be many.
     reserved = [span for timeline in scene.timelines for span in timeline.reserved]
     evicted = {instant for timeline in scene.timelines for instant in timeline.reclaimed}
     lengths = ((panel.x(begin), panel.x(end) - panel.x(begin)) for begin, end in reserved)
@@ -168,7 +169,7 @@ def _waiting(timeline: GroupTimeline) -> Iterable[Change]:
 
 
 def markers(panel: Panel, timeline: GroupTimeline, top: float, height: float) -> Iterator[str]:
-    """Yield the boxes that show reservations and evictions of a group."""
+    """Yield boxes for the reservations and evictions of a group."""
     for begin, end in timeline.reserved:
         title = f"{timeline.name}: nodes were reserved for {precise_duration(end - begin)}"
         yield svg.box(panel.x(begin), top, panel.x(end) - panel.x(begin), height / 2, RESERVED, title)
@@ -178,7 +179,7 @@ def markers(panel: Panel, timeline: GroupTimeline, top: float, height: float) ->
 
 
 def _packed(panel: Panel, scene: Scene) -> Iterator[str]:
-    """Yield the packed bars. Many bars become one shape for each queue, without tooltips."""
+    """Yield the packed bars. If there are many, they become one shape for each queue, without tooltips."""
     pieces = [*pack(scene.bars, scene.most)]
     if len(pieces) <= _MOST_TITLES:
         for piece in pieces:
@@ -192,7 +193,7 @@ def _packed(panel: Panel, scene: Scene) -> Iterator[str]:
 
 
 def _place(panel: Panel, piece: Piece) -> tuple[float, float, float, float]:
-    """Return position and size of a piece, with a gap to its neighbours unless it is too small."""
+    """Return position and size of a piece, with a gap to its neighbours unless the piece is too small."""
     x, y = panel.x(piece.bar.start), panel.y(piece.high)
     width, height = panel.x(piece.bar.end) - x, panel.y(piece.low) - y
     return x, y, width - 0.5 if width > 2 else width, height - 0.5 if height > 2 else height
@@ -210,7 +211,7 @@ def areas(panel: Panel, scene: Scene, changes: Changes) -> Iterator[str]:
 
 
 def tooltip(timeline: GroupTimeline) -> str:
-    """Return the name, queue, size and times of a group, in one line."""
+    """Return the name, queue, size and times of a group in one line."""
     waited = "never started" if timeline.wait is None else f"waited {precise_duration(timeline.wait)}"
     parts = [f"{timeline.name} ({timeline.queue}, {counted(timeline.present, 'pod')})", waited]
     if timeline.started_at is not None and timeline.ended_at is not None:
@@ -222,7 +223,7 @@ def tooltip(timeline: GroupTimeline) -> str:
 
 
 def bars(timelines: Iterable[GroupTimeline], resource: str, end: float) -> list[Bar]:
-    """Return a bar for each run of members; runs without an end last until `end`."""
+    """Return a bar for each run of members. Runs without an end last until `end`."""
     run_bars: list[Bar] = []
     for timeline in timelines:
         amounts: Counter[tuple[float, float]] = Counter()
@@ -236,7 +237,7 @@ def bars(timelines: Iterable[GroupTimeline], resource: str, end: float) -> list[
 
 
 def averages(changes: Iterable[Change], begin: float, end: float, columns: int) -> Columns:
-    """Return the mean, in each column, of a sum that begins at 0 and changes by `changes`."""
+    """Return the mean in each column of a sum that starts at 0 and changes by `changes`."""
     width = (end - begin) / columns
     within, after = np.zeros(columns + 1), np.zeros(columns + 2)
     for instant, amount in changes:
@@ -248,34 +249,34 @@ def averages(changes: Iterable[Change], begin: float, end: float, columns: int) 
     return means
 
 
-Gap = tuple[int, int]  # from, to
+Gap = tuple[int, int]  # lower and upper bound
 
 
 def pack(bars: Iterable[Bar], capacity: int) -> Iterator[Piece]:
-    """Yield the pieces of all bars. Pieces never overlap; uncovered area is idle capacity."""
+    """Yield the pieces of all bars, packed into the capacity. Pieces never overlap."""
     gaps: list[Gap] = [(0, capacity)]
     running: list[tuple[float, int, list[Gap]]] = []
     order = count()
     for bar in sorted(bars, key=lambda bar: (bar.start, -bar.amount)):
         while running and running[0][0] <= bar.start:
             gaps = _joined(gaps + heappop(running)[-1])
-        taken, gaps = _take(gaps, bar.amount)
-        heappush(running, (bar.end, next(order), taken))
-        yield from (Piece(bar, low, high) for low, high in taken)
+        filled, gaps = _take(gaps, bar.amount)
+        heappush(running, (bar.end, next(order), filled))
+        yield from (Piece(bar, low, high) for low, high in filled)
 
 
 def _take(gaps: list[Gap], amount: int) -> tuple[list[Gap], list[Gap]]:
-    """Take `amount` from the gaps. Return the taken and the remaining parts."""
+    """Fill `amount` of the gaps. Return the filled and the remaining gaps."""
     sufficient = min((gap for gap in gaps if _height(gap) >= amount), key=_height, default=None)
     order = [sufficient] if sufficient else sorted(gaps, key=_height, reverse=True)
-    taken: list[Gap] = []
+    filled: list[Gap] = []
     for low, high in order:
         if amount > 0:
-            taken.append((low, min(high, low + amount)))
-            amount -= taken[-1][1] - low
-    ends = dict(taken)
+            filled.append((low, min(high, low + amount)))
+            amount -= filled[-1][1] - low
+    ends = dict(filled)
     remaining = [(ends.get(low, low), high) for low, high in gaps]
-    return taken, [(low, high) for low, high in remaining if low < high]
+    return filled, [(low, high) for low, high in remaining if low < high]
 
 
 def _height(gap: Gap) -> int:
@@ -283,7 +284,7 @@ def _height(gap: Gap) -> int:
 
 
 def _joined(gaps: list[Gap]) -> list[Gap]:
-    """Return the gaps in order, with adjacent ones joined."""
+    """Return the gaps in order. Adjacent gaps are joined."""
     joined: list[Gap] = []
     for low, high in sorted(gaps):
         begin = joined.pop()[0] if joined and joined[-1][1] == low else low

@@ -1,7 +1,7 @@
 """A workload made from the objects of -f files: pods, suspended jobs, and queues from quotas.
 
-They are created in the store of the embedded API server first, which sets defaults and refuses objects as a
-real one does. Queues from quotas are made at the beginning, as Muster makes them in a cluster.
+The objects are created in the store of the embedded API server first, which sets defaults and refuses objects
+as a real API server does. Queues from quotas are made at the start, as Muster makes them in a cluster.
 """
 
 import random
@@ -54,19 +54,22 @@ from extender.sim.virtual.workload import (
 
 
 def make_queues(creation: Creation) -> tuple[Mapping[str, str], list[str]]:
-    """Make the queues that quotas among the objects stand for; a queue of the same name stays as it is.
+    """Make the queues for the quotas among the objects. An existing queue of the same name is not changed.
 
-    Return the queue of each namespace, and the faults of quotas. Only faulty parts are left out.
+    Returns:
+        The queue of each namespace, and notes about faults of quotas. Only faulty parts are left out.
     """
     plan = plan_of_quotas(creation.objects)
     planned = plan.queues.values()
-    taken = {obj["metadata"]["name"] for obj, _ in creation.objects if obj["kind"] == kinds.QUEUES.name}
+    existing_names = {
+        obj["metadata"]["name"] for obj, _ in creation.objects if obj["kind"] == kinds.QUEUES.name
+    }
     notes = [f"{fault.source}: {fault}" for fault in plan.faults]
-    existing = (queue for queue in planned if queue.name in taken)
+    existing = (queue for queue in planned if queue.name in existing_names)
     notes += [f"{queue.source}: queue {queue.name!r} exists, and stays as it is" for queue in existing]
-    created = {ROOT_QUEUE}  # parents come first; queues below other queues are left out
+    created = {ROOT_QUEUE}  # parents come first; queues without a created parent are left out
     for queue in planned:
-        if not queue.unreadable and queue.name not in taken and queue.parent in created:
+        if not queue.unreadable and queue.name not in existing_names and queue.parent in created:
             created.add(queue.name)
             kind = {"apiVersion": kinds.QUEUES.api_version, "kind": kinds.QUEUES.name}
             meta = {"name": queue.name, "annotations": annotations_of(queue)}
@@ -77,9 +80,9 @@ def make_queues(creation: Creation) -> tuple[Mapping[str, str], list[str]]:
 def waiting_jobs(
     creation: Creation, service: Service, queues: QueuesOfJobs
 ) -> Iterator[tuple[Json, GroupKey, tuple[RuntimeName, Json] | None]]:
-    """Yield suspended jobs that Muster manages by default, with their group and their runtime.
+    """Yield the suspended jobs that Muster manages by default, each with its group and its runtime.
 
-    Their PodGroups, and the pods of a full start, are made. Refusals by the API server are faults.
+    Their PodGroups, and the pods of a full start, are created. A refusal by the API server is a fault.
     """
     find = in_store(service.store)
     for obj, where in [*creation.objects]:
@@ -99,7 +102,7 @@ def waiting_jobs(
                     paths = annotation_paths(row, grouped)
                     operations = unsuspend(grouped, row, paths, record.podgroup, stamp(0))
                     for child in children_of(json_patched(grouped, operations), lambda _: None):
-                        if child["kind"] != kinds.POD_GROUPS.name:  # made already
+                        if child["kind"] != kinds.POD_GROUPS.name:  # the PodGroup exists already
                             creation.add(child, where)
                 name = runtime_named_by(row, obj)
                 runtime = find(name) if name else None
@@ -109,7 +112,7 @@ def waiting_jobs(
 
 
 def left_out_notes(creation: Creation) -> Iterator[str]:
-    """Yield notes on later pods of controllers that the simulation leaves out."""
+    """Yield notes about later pods of controllers, which the simulation leaves out."""
     for obj, where in creation.objects:
         subject = f'{where}: {obj["kind"]} "{obj["metadata"]["name"]}"'
         if obj["kind"] == kinds.JOBS.name and not suspended(obj):
@@ -134,13 +137,13 @@ class Accepted(NamedTuple):
     """Object that the API server accepted, with its defaults."""
 
     object: Json
-    at: float | None  # time of arrival; None: not stated
+    at: float | None  # arrival time; None if not stated
 
 
 def made_nodes(
     count: int, cpu: str, memory: str, gpu: int = 0, devices: tuple[str, int] | None = None
 ) -> VirtualWorkload:
-    """Return equal nodes. `devices`: a DeviceClass, and its number of devices on each node."""
+    """Return a workload of equal nodes. `devices` is a DeviceClass and its number of devices on each node."""
     names = [f"node-{number}" for number in range(1, count + 1)]
     nodes = (Accepted(node(name, cpu, memory, gpu), None) for name in names)
     device_objects = devices_of(names, *devices) if devices else ()
@@ -149,14 +152,14 @@ def made_nodes(
 
 
 def from_manifests(manifests: Manifests, seed: int, seconds: float | None = None) -> VirtualWorkload:
-    """Return the workload of files. `seconds`: default run time of pods; None: without end.
+    """Return the workload of files. `seconds` is the default run time of pods; None means no end.
 
     Raises:
         InvalidWorkload: The API server refuses an object.
     """
     service = Service(Store(), random.Random(seed))
     creation = Creation(service)
-    # Quotas are created later: only the simulation knows which pods exist at the same time.
+    # Quotas come later, because only the simulation knows which pods exist at the same time.
     creation.create(manifest for manifest in manifests.objects if manifest.kind is not kinds.RESOURCE_QUOTAS)
     entering, notes = make_queues(creation)
     queues = QueuesOfJobs(creation.objects, entering)
@@ -209,10 +212,10 @@ def from_manifests(manifests: Manifests, seed: int, seconds: float | None = None
 def _by_kind(creation: Creation) -> defaultdict[KindName, list[Accepted]]:
     """Return the created objects by kind, and record faults of unreadable times.
 
-    Checkpoints of owners are copied to their pods, and read from there if there is no PodGroup.
+    The checkpoint annotation of an owner is copied to its pods, where it is read if they have no PodGroup.
     """
     by_kind = defaultdict[KindName, list[Accepted]](list)
-    checkpoints: dict[str, str] = {}  # by UID
+    checkpoints: dict[str, str] = {}  # checkpoint annotation of each object, by UID
     for obj, where in creation.objects:
         meta = obj["metadata"]
         annotations = meta.get("annotations") or {}
@@ -233,7 +236,10 @@ def _name(kind: ResourceKind) -> KindName:
 
 
 def _member(accepted: Accepted, groups: Mapping[GroupKey, GroupArrival], seconds: float | None) -> PodArrival:
-    """Return the arrival of a pod, by default that of its PodGroup. Other gates are never removed."""
+    """Return the arrival of a pod, which by default arrives with its PodGroup.
+
+    Gates of others stay forever.
+    """
     pod = msgspec.convert(accepted.object, Pod)
     group = groups.get(GroupKey(f"{pod.metadata.namespace}/{group_name(pod)}"))
     default = group.at if group else 0.0

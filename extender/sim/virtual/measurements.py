@@ -1,7 +1,8 @@
 """Measurements of a simulation: timelines of groups, usage and shares of queues, and fairness of siblings.
 
-Fairness is Jain's index, (sum of x)² / (n · sum of x²). x is held/deserved in the dominant resource, of the n
-siblings with unmet requests: 1 if all of them have the same part of their deserved share, 1/n if one has all.
+Fairness is Jain's index, (sum of x)² / (n · sum of x²). The n siblings are queues with unmet requests, and x
+is held/deserved in the dominant resource. The index is 1 if all siblings hold the same part of their deserved
+share, and 1/n if one of them holds everything.
 """
 
 from collections import Counter, defaultdict
@@ -25,13 +26,16 @@ from extender.sim.virtual.workload import VirtualWorkload, key_of_group
 
 
 def jain(shares: Sequence[float]) -> float:
-    """Return Jain's index of the shares; 1 if all are 0."""
+    """Return Jain's index of the shares; 1 if all shares are 0."""
     squares = sum(share * share for share in shares)
     return sum(shares) ** 2 / (len(shares) * squares) if squares else 1.0
 
 
 class Fairness:
-    """Mean fairness over time while siblings compete, for each level. Level 1 has the children of root."""
+    """Mean fairness for each level over the time in which siblings compete.
+
+    Level 1 has the children of root.
+    """
 
     def __init__(self) -> None:
         self._sums: defaultdict[int, float] = defaultdict(float)
@@ -59,7 +63,7 @@ class Fairness:
 
 
 class MemberRun(NamedTuple):
-    """Run of members of one shape; without an end while they run."""
+    """Run of members of one shape. `end` is None while they run."""
 
     start: float
     end: float | None
@@ -68,22 +72,22 @@ class MemberRun(NamedTuple):
 
 class GroupTimeline(msgspec.Struct):
     key: GroupKey
-    name: str  # NAMESPACE/NAME as users know it
+    name: str  # NAMESPACE/NAME for users
     needed: int
     queue: str = ""
     complete_at: float | None = None  # time at which the needed members existed
     started_at: float | None = None  # time at which the needed members ran
     ended_at: float | None = None  # time at which all members had ended
     present: int = 0
-    ran: int = 0  # members that run or ran
+    ran: int = 0  # number of members that run or ran
     ended: int = 0
     runs_of_members: Counter[MemberRun] = msgspec.field(default_factory=Counter)
-    reclaimed: Counter[float] = msgspec.field(default_factory=Counter)  # evicted members, by time
-    reserved: list[tuple[float, float]] = msgspec.field(default_factory=list)  # reservations, from and to
+    reclaimed: Counter[float] = msgspec.field(default_factory=Counter)  # number of evicted members, by time
+    reserved: list[tuple[float, float]] = msgspec.field(default_factory=list)  # start and end of reservations
 
     @property
     def unstarted(self) -> int:
-        """Return the number of members that never ran, or were stopped before their end; 1 without pods."""
+        """Return the number of members that never ran or were evicted; 1 for a group without pods."""
         remaining = 0 if self.ended_at is not None else self.present - self.ran
         return max(remaining, 1) if self.started_at is None else remaining
 
@@ -95,7 +99,7 @@ class GroupTimeline(msgspec.Struct):
 
 
 class QueueIntegrals(msgspec.Struct):
-    """Integrals of a queue's usage and deserved share, by resource, times seconds."""
+    """Integrals over time of a queue's usage and deserved share, by resource (amount times seconds)."""
 
     allocated: defaultdict[str, float] = msgspec.field(default_factory=lambda: defaultdict(float))
     deserved: defaultdict[str, float] = msgspec.field(default_factory=lambda: defaultdict(float))
@@ -113,7 +117,7 @@ class Measurements(Observer):
         self.timelines: dict[GroupKey, GroupTimeline] = {}
         self.sums: defaultdict[str, QueueIntegrals] = defaultdict(QueueIntegrals)
         self.fairness = Fairness()
-        self.busy = 0.0  # seconds in which there was work
+        self.busy = 0.0  # seconds in which groups had pods
         self.first: float | None = None
         self.outsiders = 0
         self.decisions = Decisions()
@@ -125,17 +129,18 @@ class Measurements(Observer):
         self._names: dict[GroupKey, str] = {}
         for pod in (member.pod for member in workload.all_members):
             self._names[key_of_group(pod)] = f"{pod.metadata.namespace}/{display_group_name(pod)}"
-        for kind, job in workload.controllers:  # its pods may be owned by one of its several Jobs
+        for kind, job in workload.controllers:  # the owner of its pods may be one of several Jobs
             meta = job.metadata
             self._names[group_made_by(kind, meta)] = f"{meta.namespace}/{kind.kind.lower()}/{meta.name}"
         for group in workload.dumped.groups if workload.dumped else ():
             self._names[group.key] = group.display_name
         self._run_begins: dict[Uid, float] = {}
-        self._without_queue: list[GroupTimeline] = []  # groups whose queue is not known yet
-        self._reserved: dict[GroupKey, float] = {}  # starts of reservations that hold
-        self._present_groups = 0  # groups with pods that have not ended
+        self._without_queue: list[GroupTimeline] = []  # groups whose queue is unknown
+        self._reserved: dict[GroupKey, float] = {}  # start of each current reservation
+        self._present_groups = 0  # number of groups with pods that have not ended
         self._now = 0.0
-        self._quiet_periods: list[tuple[float, float, Decisions]] = []  # end, duration, decisions
+        # periods without events: end, duration, decisions
+        self._quiet_periods: list[tuple[float, float, Decisions]] = []
 
     def job_queued(self, group: GroupKey, pods: int, now: float) -> None:
         self.pass_time(now)
@@ -151,7 +156,7 @@ class Measurements(Observer):
         if not pod.group:
             self.outsiders += 1
             return
-        if pod.group in self._job_groups:  # job_queued counts these while the job waits
+        if pod.group in self._job_groups:  # job_queued counts the pods of jobs
             return
         self.pass_time(now)
         timeline = self._timeline_of(pod.group, now)
@@ -201,7 +206,7 @@ class Measurements(Observer):
         timeline.reclaimed[now] += 1
 
     def _record_run(self, pod: PodRecord, now: float) -> GroupTimeline:
-        """Close the run of a member that was running."""
+        """Record the end of a member's run, if the member was running."""
         timeline, since = self.timelines[pod.group], self._run_begins.pop(pod.uid, None)
         if since is not None:
             timeline.runs_of_members[MemberRun(since, None, pod.shape)] -= 1
@@ -211,7 +216,7 @@ class Measurements(Observer):
     def decided(self, decisions: Decisions, now: float) -> None:
         self._extend(now)
         self.decisions = decisions
-        holders: set[GroupKey] = set()  # groups that have a reservation now; other reservations have ended
+        holders: set[GroupKey] = set()  # groups that have a reservation now
         if any(queue.reservation for queue in decisions.queues.values()):
             holders = {key for key, group in decisions.groups.items() if group.reservation}
         for key in self._reserved.keys() - holders:
@@ -223,7 +228,7 @@ class Measurements(Observer):
         self._without_queue.clear()
 
     def closed(self, end: float) -> None:
-        """End the measurements. A group that still has no pods counts as pending."""
+        """End the measurements. A group that has no pods yet counts as pending."""
         self._quiet_periods = [period for period in self._quiet_periods if period[0] <= end]
         self.pass_time(self._now)
         for key, decision in self.decisions.groups.items():
@@ -231,12 +236,15 @@ class Measurements(Observer):
                 self.timelines[key] = GroupTimeline(key, str(key), self._size_of(key), decision.queue)
 
     def _size_of(self, group: GroupKey) -> int:
-        """Return the number of members that a group needs to start: its own, or its LeaderWorkerSet's."""
+        """Return the number of members that a group needs to start.
+
+        A group of a LeaderWorkerSet has the number of its set.
+        """
         group_of_set = GroupKey(group.partition(".")[0])
         return self._needed.get(group) or self._needed.get(group_of_set, 1)
 
     def pass_time(self, now: float) -> None:
-        """Record that the last decisions held until now, the time of an event."""
+        """Record that the last decisions were in force until now, the time of an event."""
         self._extend(now)
         for _, seconds, decisions in self._quiet_periods:
             self.busy += seconds
@@ -246,7 +254,10 @@ class Measurements(Observer):
         self._quiet_periods.clear()
 
     def _extend(self, now: float) -> None:
-        """Record that the decisions held until now. No event follows if failing attempts repeat forever."""
+        """Record that the decisions were in force until now.
+
+        No event follows if failing attempts repeat forever, so the period is kept separately.
+        """
         seconds, self._now = now - self._now, now
         if self._present_groups and seconds > 0:
             self._quiet_periods.append((now, seconds, self.decisions))

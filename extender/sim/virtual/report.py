@@ -27,12 +27,12 @@ from extender.terminal.text import (
 )
 
 _DIGITS = 4
-NOT_ASKED = "NotAsked"  # the reason of objects that Muster is not asked to start
-FAILED_CREATE = "FailedCreate"  # reason of groups whose pods a quota refuses, as in Kubernetes' own event
+NOT_ASKED = "NotAsked"  # reason of objects that Muster is not asked to start
+FAILED_CREATE = "FailedCreate"  # reason of groups whose pods a quota refuses, as in Kubernetes' Event
 
 
 class Part(msgspec.Struct, frozen=True, rename="camel"):
-    """Base of all parts of the printed document."""
+    """Base of all parts of the printed JSON."""
 
 
 class Waits(Part, frozen=True):
@@ -45,7 +45,7 @@ class Waits(Part, frozen=True):
 
 
 class SizeReport(Part, frozen=True):
-    """Groups of one size, in pods."""
+    """Groups of similar size. `pods` is the range of their sizes."""
 
     pods: str
     groups: int
@@ -61,9 +61,9 @@ class GroupCounts(Part, frozen=True):
 
 
 class LevelReport(Part, frozen=True):
-    """Report of a level: `jain` is Jain's index of held/deserved among unmet siblings, over time.
+    """Fairness of a level. Level 1 has the queues directly below root.
 
-    `level` 1: the queues directly below root.
+    `jain` is Jain's index of held/deserved among siblings with unmet requests, averaged over time.
     """
 
     level: int
@@ -71,7 +71,10 @@ class LevelReport(Part, frozen=True):
 
 
 class QueueReport(Part, frozen=True):
-    """`allocated` and `deserved` are parts of the whole cluster, averaged over the time with work."""
+    """Report of a queue.
+
+    `allocated` and `deserved` are parts of the whole cluster, averaged over the time with work.
+    """
 
     name: str
     weight: int
@@ -84,11 +87,11 @@ class QueueReport(Part, frozen=True):
 
 
 class Unstarted(Part, frozen=True):
-    """Unstarted group at the end, with its reason.
+    """Group that has not started, or not wholly, at the end of the simulation, with the reason.
 
     Attributes:
         hint: A similar name, if the group or its queue does not exist.
-        pods: Members that have not started, if the group has; 0 if it has not.
+        pods: The number of waiting members if the group has started; 0 if it has not.
     """
 
     group: str
@@ -104,20 +107,20 @@ class SimulationReport(Part, frozen=True):
     nodes: int
     pods: int
     groups: int
-    started: int  # groups whose needed members have run
-    done: int  # groups whose members have all ended
-    one_by_one: GroupCounts  # the groups whose pods need not start together
+    started: int  # number of groups whose needed members have run
+    done: int  # number of groups whose members have all ended
+    one_by_one: GroupCounts  # counts of groups whose pods need not start together
     decisions: int
     outsiders: int
     waits: Waits | None
     utilisation: dict[str, float]
     fairness: list[LevelReport]
-    evictions: int  # pods evicted for others, and created again
-    reservations: int  # groups for which nodes were reserved
+    evictions: int  # number of pods that were evicted for others and created again
+    reservations: int  # number of groups for which nodes were reserved
     sizes: list[SizeReport]
     queues: list[QueueReport]
     never_started: list[Unstarted]
-    compared: "SimulationReport | None" = None  # report of the same workload with traverse only (--compare)
+    compared: "SimulationReport | None" = None  # the same workload with traverse only (--compare)
 
 
 def report(
@@ -148,7 +151,7 @@ def report(
         fairness=[LevelReport(depth, _rounded(mean)) for depth, mean in measured.fairness.means().items()],
         evictions=sum(timeline.reclaimed.total() for timeline in timelines),
         reservations=sum(bool(timeline.reserved) for timeline in timelines),
-        sizes=[  # in classes, each four times as large as the one before; empty ones are left out
+        sizes=[  # classes of sizes, each four times as large as the class before
             SizeReport(f"{4**size}-{4 ** (size + 1) - 1}", **_counts(by_size[size]))
             for size in sorted(by_size)
         ],
@@ -175,7 +178,7 @@ def report(
 
 
 def _parts(measured: Measurements, *usages: Mapping[str, float]) -> dict[str, float]:
-    """Return the used part of the capacity, for each requested resource that nodes have."""
+    """Return the used part of the capacity for each resource that nodes have and groups request."""
     requested = {name for sums in measured.sums.values() for name in sums.allocated}
     return {
         name: _rounded(sum(usage.get(name, 0.0) for usage in usages) / capacity / (measured.busy or math.inf))
@@ -243,7 +246,7 @@ Cells = tuple[object, ...]
 
 
 def fitting(head: Sequence[str], rows: Sequence[Cells], width: int) -> list[str]:
-    """Return a table in which names are shortened to fit, and numbers are not."""
+    """Return the lines of a table. Names are shortened to fit the width; numbers are not."""
     lines = columns(head, rows, right=len(head) - 1)
     excess = max(map(len, lines)) - width
     if not width or excess <= 0:
@@ -258,7 +261,7 @@ def fitting(head: Sequence[str], rows: Sequence[Cells], width: int) -> list[str]
 
 
 def comparison(first: SimulationReport, second: SimulationReport, width: int) -> list[str]:
-    """Return a table of two reports: of the given policy, and of traverse only."""
+    """Return a table of two reports: with the given policy, and with traverse only."""
     reports = first, second
     rows: list[Cells] = [("makespan", *(precise_duration(report.makespan) for report in reports))]
     for name in first.utilisation:
@@ -283,7 +286,7 @@ _MOST_UNSTARTED = 10
 
 
 def lines(report: SimulationReport, width: int = 0) -> Iterator[str]:
-    """Return the report as lines. `width`: the columns of the terminal; 0: no limit."""
+    """Return the report as lines. `width` is the width of the terminal; 0 means no limit."""
     one_by_one = report.one_by_one
     gangs = report.groups - one_by_one.groups
     counts = {"pod": report.pods, "gang": gangs, "other group": one_by_one.groups}
@@ -301,7 +304,7 @@ def lines(report: SimulationReport, width: int = 0) -> Iterator[str]:
         total = counted(one_by_one.groups, "group")
         yield f"one by one   {one_by_one.started:,} of {total} started, {one_by_one.done:,} done"
     used = ", ".join(f"{name} {part:.1%}" for name, part in report.utilisation.items())
-    if not used:  # all pods requested nothing, or started at the end of the simulation
+    if not used:  # no pod requested anything, or all started at the end
         explanation = "no resources were held for any time" if report.makespan else "no time passed"
         used = f"not measured: {explanation}" if report.started else "nothing ran"
     yield f"utilisation  {used}"
@@ -349,7 +352,7 @@ def _sizes(report: SimulationReport, width: int) -> list[str]:
 
 
 def _shares(report: SimulationReport, width: int) -> list[str]:
-    """Return a table of the queues' shares of the most used resource."""
+    """Return a table of the queues' shares in the most used resource."""
     resource = max(report.utilisation, key=lambda name: report.utilisation[name], default="")
     if not resource:
         return []

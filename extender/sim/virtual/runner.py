@@ -1,4 +1,4 @@
-"""Runner of `muster simulate`: assembles the workload, runs it, and makes the report."""
+"""Runner of `muster simulate`: it assembles the workload, runs it, and makes the report."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -19,11 +19,11 @@ from extender.sim.virtual.trace import ClusterSize, from_rows
 from extender.sim.virtual.workload import DumpedState, InvalidWorkload, VirtualWorkload
 from extender.terminal.text import progress, working
 
-_PODS_PER_NODE, _JOBS_PER_NODE = 500, 400  # of generated traces
+_PODS_PER_NODE, _JOBS_PER_NODE = 500, 400  # sizes of clusters for generated traces
 
 
 class SimulationOptions(msgspec.Struct, frozen=True):
-    """Options of a simulation. 0 or empty takes the default."""
+    """Options of a simulation. 0 or an empty value means the default."""
 
     files: tuple[Path, ...] = ()
     create_namespaces: bool = False
@@ -38,12 +38,12 @@ class SimulationOptions(msgspec.Struct, frozen=True):
     window: int = 0
     usage_half_life: float | None = None
     seed: int = 0
-    compare: str = ""  # run it again with traverse only
-    run_seconds: float | None = None  # run time of pods that declare none; None: without end
-    state: Snapshot | None = None  # state of a dump, from which the simulation continues
+    compare: str = ""  # whether to run it again with the strategy traverse only
+    run_seconds: float | None = None  # run time of pods that declare none; None means that they do not end
+    state: Snapshot | None = None  # state of a dump from which the simulation continues
 
     def made_nodes(self) -> VirtualWorkload:
-        """Return nodes as `muster run` makes them; a synthetic trace alone gets a cluster of its size."""
+        """Return nodes as `muster run` makes them. A cluster for generated pods only has a suitable size."""
         node_count = self.synthetic // _PODS_PER_NODE + self.synthetic_jobs // _JOBS_PER_NODE
         is_synthetic = (self.synthetic or self.synthetic_jobs) and not self.files and not self.traces
         count, cpu, memory = (max(3, node_count), "32", "128Gi") if is_synthetic else (3, "4", "16Gi")
@@ -54,8 +54,8 @@ class SimulationOptions(msgspec.Struct, frozen=True):
 class Result(NamedTuple):
     report: SimulationReport
     measured: Measurements
-    end: float  # the second of the last event
-    notes: tuple[str, ...] = ()  # objects of files that were left out
+    end: float  # time of the last event, in seconds
+    notes: tuple[str, ...] = ()  # notes about objects that were left out
 
 
 def workload(options: SimulationOptions) -> VirtualWorkload:

@@ -1,8 +1,8 @@
-"""A run of a workload in virtual time. Decisions are executed at once and without faults.
+"""A run of a workload in virtual time. Decisions are carried out at once and never fail.
 
-Pods are created without Muster's gate, bound, run, and end. A group is deleted with its pods once all of them
-have ended, as after the time to live of a Job. Suspended jobs wait as in a cluster, and create their pods
-when capacity is claimed for them. A dump continues at its own timestamp.
+Pods are created without Muster's gate, bound, run, and end. When all pods of a group have ended, the group is
+deleted with its pods, as after the time to live of a Job. Suspended jobs wait as in a cluster, and create
+their pods when they are admitted. A simulation of a dump continues at the dump's timestamp.
 """
 
 from collections import Counter, defaultdict
@@ -43,29 +43,32 @@ SUCCEEDED, FAILED = "Succeeded", "Failed"
 
 
 class Observer:
-    """Receiver of events; all methods do nothing here."""
+    """Receiver of events. All methods of this base class do nothing."""
 
     def job_queued(self, group: GroupKey, pods: int, now: float) -> None:
-        """Record the number of pods of a suspended job, or of its partial start."""
+        """Record the number of pods of a suspended job, or of the job's partial start."""
 
     def pod_created(self, pod: PodRecord, now: float) -> None:
-        """Record a new pod. Pods of other schedulers have the empty group."""
+        """Record a new pod. Pods of other schedulers have an empty group."""
 
     def pod_bound(self, pod: PodRecord, now: float) -> None:
-        """Record a pod that starts to run."""
+        """Record that a pod starts to run."""
 
     def pod_ended(self, pod: PodRecord, now: float) -> None:
-        """Record a pod that has ended."""
+        """Record that a pod has ended."""
 
     def pod_reclaimed(self, pod: PodRecord, now: float) -> None:
-        """Record a running pod that was evicted for other groups, and will be created again."""
+        """Record that a running pod was evicted for other groups. It will be created again."""
 
     def decided(self, decisions: Decisions, now: float) -> None:
-        """Record the decisions that hold until the next event."""
+        """Record the decisions that are in force until the next event."""
 
 
 class RefusedPod(NamedTuple):
-    """Pod that a quota refused; it is created when others have ended. `is_replacement`: it ran before."""
+    """Pod that a quota refused. It is created when other pods have ended.
+
+    `is_replacement` says whether it replaces an evicted pod.
+    """
 
     member: PodArrival
     reason: str
@@ -73,7 +76,7 @@ class RefusedPod(NamedTuple):
 
 
 class Simulation(VirtualCluster):
-    """Run of one workload. `refused`: pods that quotas have not taken yet."""
+    """Run of one workload. `refused` are the pods that quotas refuse so far."""
 
     def __init__(
         self, workload: VirtualWorkload, limits: Limits, schedulers: frozenset[str], observer: Observer
@@ -84,16 +87,17 @@ class Simulation(VirtualCluster):
         self._observer = observer
         self._started = 0  # number of started pods, including ended ones
         self._members: dict[Uid, PodArrival] = {}  # pods that have not ended
-        self._runs: dict[GroupKey, float | None] = {}  # run time of pods, by group of the dump; None: no end
+        # run time of pods, by group of a dump; None means no end
+        self._runs: dict[GroupKey, float | None] = {}
         self._running: set[Uid] = set()
         self.refused: list[RefusedPod] = []
         self._retry_planned = False
         self._remaining = Counter(key_of_group(member.pod) for member in workload.members)
-        self._ended_groups: list[GroupKey] = []  # groups of which all pods have ended
+        self._ended_groups: list[GroupKey] = []  # groups whose pods have all ended
         self._decided_version = -1
         self._jobs: dict[GroupKey, JobArrival] = {}  # pending jobs
-        self._starting: dict[GroupKey, JobArrival] = {}  # unsuspended jobs, until all their pods run
-        self._quotas = defaultdict[str, list[Json]](list)  # by namespace; their status has the usage
+        self._starting: dict[GroupKey, JobArrival] = {}  # unsuspended jobs whose pods do not all run yet
+        self._quotas = defaultdict[str, list[Json]](list)  # quotas by namespace, with their usage as status
         for quota in workload.quotas:
             self._quotas[quota["metadata"]["namespace"]].append(quota)
         if dumped is not None:
@@ -109,8 +113,8 @@ class Simulation(VirtualCluster):
     def _add_cluster_objects(self, workload: VirtualWorkload) -> None:
         """Add all objects except groups, jobs and pods to the ledger."""
         intake = self.ledger.intake
-        intake.leave_jobs(())  # Muster runs Volcano Jobs here, too
-        intake.trust_authors(is_trusted=True)  # no user writes here
+        intake.leave_jobs(())  # Muster also runs Volcano Jobs
+        intake.trust_authors(is_trusted=True)  # no user can write here
         kinds: Sequence[tuple[Sequence[Any], Callable[[Any], object]]] = (
             (workload.nodes, intake.set_node),
             (workload.flavors, intake.set_flavor),
@@ -133,7 +137,7 @@ class Simulation(VirtualCluster):
             intake.set_controller(kind, controller)
 
     def _continue_dump(self, dumped: DumpedState) -> None:
-        """Continue from a dump: running pods end after the rest of their run time."""
+        """Continue from a dump. Running pods end after the rest of their run time."""
         self.restore(dumped.snapshot)
         for pod in dumped.snapshot.others:
             self._observer.pod_created(pod, 0.0)
@@ -150,7 +154,7 @@ class Simulation(VirtualCluster):
 
     @property
     def second(self) -> float:
-        """Return the seconds since the beginning."""
+        """Return the seconds since the start of the simulation."""
         return self.now - self.begun
 
     def run(self, report_started: Callable[[float], None] = lambda started: None) -> float:
@@ -185,8 +189,8 @@ class Simulation(VirtualCluster):
         self._decided_version = self.ledger.version
 
     def _record_removed_pods(self, followed: Followed) -> None:
-        """Record removed and evicted pods, and plan the pods that replace evicted ones."""
-        for pod in followed.undone:  # nothing creates it again
+        """Record removed and evicted pods, and plan replacements of evicted pods."""
+        for pod in followed.undone:  # no controller creates it again
             self._count_end(pod)
             self._record_end(pod)
         for pod in followed.evicted:
@@ -198,7 +202,7 @@ class Simulation(VirtualCluster):
             self._running.discard(pod.uid)
             self._observer.pod_reclaimed(pod, self.second)
             if member is not None:
-                # its controller creates a new pod with the whole run time
+                # The pod's controller creates a new pod, with the whole run time.
                 metadata = replace(member.pod.metadata, uid=f"{pod.uid}+")
                 new_pod = replace(member.pod, metadata=metadata)
                 self.plan(self.now, partial(self._create_pod, member._replace(pod=new_pod), again=True))
@@ -209,7 +213,7 @@ class Simulation(VirtualCluster):
         return pod.is_replaced or self.ledger.registry.jobs.get(pod.group) is not None
 
     def _remove_ended_groups(self) -> None:
-        """Remove ended groups, after a decision that knows their end."""
+        """Remove ended groups. A decision after their end has come before."""
         for key in self._ended_groups:
             for uid in [*self.ledger.registry.group(key).pods]:
                 self.ledger.pods.drop(uid)
@@ -231,7 +235,7 @@ class Simulation(VirtualCluster):
         self._observer.job_queued(key, len(job.pods), self.second)
 
     def _unsuspend_jobs(self) -> bool:
-        """Unsuspend jobs for which capacity is claimed, and make their pods. Return whether there are any."""
+        """Unsuspend the jobs that were admitted, and create their pods. Return whether there were any."""
         unsuspended = []
         for key, job in [*self._jobs.items()]:
             managed = self.ledger.managed_job(key)
@@ -252,7 +256,7 @@ class Simulation(VirtualCluster):
         return bool(unsuspended)
 
     def _suspend_refused_jobs(self) -> bool:
-        """Suspend jobs whose pods are refused. Return whether a refusal was recorded, or a job suspended."""
+        """Suspend jobs whose pods are refused. Return whether a refusal was recorded or a job suspended."""
         has_changed = False
         for key, refused in self._refused_groups().items():
             step, _ = self._job_step(key)
@@ -261,7 +265,7 @@ class Simulation(VirtualCluster):
             elif step is JobStep.GIVE_UP:
                 self.refused = [entry for entry in self.refused if key_of_group(entry.member.pod) != key]
                 self._suspend(key)
-                self._retry_refused()  # not recorded as an event: it has no lasting effect
+                self._retry_refused()  # no event is planned, because this has no lasting effect
             has_changed |= step in (JobStep.ASK, JobStep.GIVE_UP)
         return has_changed
 
@@ -274,12 +278,12 @@ class Simulation(VirtualCluster):
         return min((at for at in (super().requeue_at(), *job_times) if at is not None), default=None)
 
     def _job_step(self, key: GroupKey) -> tuple[JobStep, float | None]:
-        """Return the next step of an unsuspended job, and when to check again for refusals of its pods."""
+        """Return the next step of an unsuspended job, and the time of the next check for refused pods."""
         managed = self.ledger.managed_job(key) if key in self._starting else None
         return (next_step(managed, self.now), managed.next_lookup_at) if managed else (JobStep.NOTHING, None)
 
     def _suspend(self, key: GroupKey) -> None:
-        """Suspend a job whose pods are refused, and remove the pods that it has."""
+        """Suspend a job whose pods are refused, and remove its existing pods."""
         job, managed = self._starting.pop(key), self.ledger.managed_job(key)
         self.ledger.give_up_start(key, managed.failure if managed else "")
         for pod in [pod for pod in self.ledger.registry.group(key).pods.values() if not pod.expected]:
@@ -290,7 +294,7 @@ class Simulation(VirtualCluster):
         self._update_job(job, job.waiting)
 
     def _update_job(self, job: JobArrival, changed: AnyJob) -> None:
-        """Update a changed job in the ledger, where it may be an owner of pods."""
+        """Update a job in the ledger, where it may also be an owner of pods."""
         former = self.ledger.intake.set_job(job.kind, changed)
         if WORKLOADS[job.kind].makes_groups:
             self.ledger.intake.set_controller(job.kind, changed, former)
@@ -298,7 +302,7 @@ class Simulation(VirtualCluster):
             self.ledger.intake.set_owner(msgspec.convert(msgspec.to_builtins(changed), Workload))
 
     def _release_complete_jobs(self, keys: Iterable[GroupKey]) -> None:
-        """Handle the group of a job as any other gang, once all its pods run."""
+        """Treat the group of a job as any other gang, as soon as all its pods run."""
         for key in self._starting.keys() & set(keys):
             pods = self.ledger.registry.group(key).pods.values()
             existing = [pod for pod in pods if not pod.expected and pod.phase not in ENDED_PHASES]
@@ -315,7 +319,7 @@ class Simulation(VirtualCluster):
         self.ledger.intake.set_group(replace(group, metadata=self._with_timestamp(group.metadata)))
 
     def _create_pod(self, member: PodArrival, again: bool = False) -> bool:
-        """Create a pod. Return False if a quota refuses it. `again`: it replaces an evicted pod."""
+        """Create a pod. Return False if a quota refuses it. `again` means that it replaces an evicted pod."""
         new_pod = member.pod
         if reason := self._refusal(new_pod):
             self.refused.append(RefusedPod(member, reason, again))
@@ -332,7 +336,7 @@ class Simulation(VirtualCluster):
         return True
 
     def pod_of(self, claim: Claim) -> PodRecord | None:
-        """Return the pod of a claim; None for a pod that its job has yet to create."""
+        """Return the pod of a claim; None if its job has not created the pod yet."""
         is_of_job = claim.pod.group in self._jobs or claim.pod.group in self._starting
         return None if claim.pod.expected and is_of_job else super().pod_of(claim)
 
@@ -342,13 +346,13 @@ class Simulation(VirtualCluster):
         return record
 
     def _refusal(self, pod: Pod) -> str:
-        """Return why a quota refuses a new pod, in the words of the API; empty if none does."""
+        """Return the API server's message if a quota refuses a new pod; empty if none refuses it."""
         quotas = self._quotas.get(pod.metadata.namespace)
         reason = refusal(quotas, pod) if quotas else ""
         return f'pods "{pod.metadata.name}" is forbidden: {reason}' if reason else ""
 
     def _charge(self, pod: Pod, times: int) -> None:
-        """Add the usage of a pod to its quotas, or subtract it with `times` -1."""
+        """Add the usage of a pod to its quotas; with `times` -1, subtract the usage."""
         if quotas := self._quotas.get(pod.metadata.namespace):
             quotas[:] = [with_pod_usage(quota, pod, times) for quota in quotas]
 
@@ -358,7 +362,10 @@ class Simulation(VirtualCluster):
         return super().remove(uid)
 
     def _retry_refused(self) -> None:
-        """Create refused pods again; the controller of a group stops at the first one that is refused."""
+        """Create refused pods again.
+
+        The controller of a group stops at the first pod that is refused again.
+        """
         self._retry_planned = False
         refused, self.refused = self.refused, []
         stopped_groups = set[GroupKey]()
@@ -373,12 +380,12 @@ class Simulation(VirtualCluster):
         self._members.pop(pod.uid, None)
         self._running.discard(pod.uid)
         self._observer.pod_ended(pod, self.second)
-        if self.refused and not self._retry_planned:  # once for all pods that end at this time
+        if self.refused and not self._retry_planned:  # plan one retry for all pods that end at this time
             self._retry_planned = True
             self.plan(self.now, self._retry_refused)
 
     def _start_running(self, pods: Sequence[PodRecord]) -> None:
-        """Record pods that run from now on, and plan their ends. Pods that end together are one event."""
+        """Record that pods run from now on, and plan their ends. Pods that end together share one event."""
         same_ending: dict[tuple[float | None, bool], list[Uid]] = {}
         for pod in pods:
             member = self._members.get(pod.uid)
@@ -388,7 +395,7 @@ class Simulation(VirtualCluster):
             self._started += 1
             self._observer.pod_bound(pod, self.second)
         for (runs, fails), uids in same_ending.items():
-            if runs is not None or fails:  # else they run until the end
+            if runs is not None or fails:  # other pods run until the end of the simulation
                 self.plan(self.now + (runs or 0.0), partial(self._end, uids, FAILED if fails else SUCCEEDED))
         self._release_complete_jobs({pod.group for pod in pods})
 
@@ -396,7 +403,7 @@ class Simulation(VirtualCluster):
         for uid in uids:
             pod = self.ledger.pods.get(uid) if uid in self._running else None
             if pod is None:
-                continue  # deleted already
+                continue  # the pod was deleted already
             if (member := self._members.get(uid)) is not None:
                 self._charge(member.pod, -1)
                 self._charge(replace(member.pod, status=PodStatus(phase)), 1)

@@ -1,4 +1,4 @@
-"""SVG parts, coloured by class for light and dark pages, and a panel with time and amount as axes."""
+"""SVG parts whose classes have colours for light and dark pages, and a panel with two axes."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -29,7 +29,7 @@ def box(x: float, y: float, width: float, height: float, kind: str, title: str =
 
 
 def boxes(kind: str, places: Iterable[tuple[float, float, float, float]]) -> str:
-    """Return many boxes as one shape, which needs a fifth of the characters."""
+    """Return many boxes as one shape, which takes a fifth of the characters."""
     path = "".join(
         f"M{x:.1f} {y:.1f}h{max(width, 0.3):.2f}v{max(height, 0.1):.2f}h-{max(width, 0.3):.2f}z"
         for x, y, width, height in places
@@ -42,7 +42,7 @@ def line(x1: float, y1: float, x2: float, y2: float, kind: str) -> str:
 
 
 def steps(kind: str, left: float, width: float, tops: Sequence[float], bottoms: Sequence[float]) -> str:
-    """Return an area between two step lines of one width."""
+    """Return the area between two step lines. All steps have the same width."""
     upper = "".join(f"V{top:.1f}h{width:.2f}" for top in tops)
     lower = "".join(f"V{bottom:.1f}h-{width:.2f}" for bottom in reversed(bottoms))
     return f'<path class="{kind}" d="M{number(left)} {bottoms[0]:.1f}{upper}{lower}z"/>'
@@ -107,14 +107,14 @@ class Panel(NamedTuple):
         yield box(self.left, self.top, self.width, self.height, "room")
 
     def scale(self, show: Callable[[float], str]) -> Iterator[str]:
-        """Yield the scale on the left: zero, half and all of the amount."""
+        """Yield the scale on the left, with lines at zero, half and all of the amount."""
         for part in (0.0, 0.5, 1.0):
             y = self.y(self.most * part)
             yield line(self.left, y, self.left + self.width, y, "grid")
             yield text(self.left - 6, y + 4, show(self.most * part), "small", "end")
 
     def time_axis(self, top: float) -> Iterator[str]:
-        """Yield the axis of time below, with lines up to `top`."""
+        """Yield the time axis at the bottom, with vertical lines up to `top`."""
         span = self.end - self.begin
         days = 86400 * int(span // (86400 * _MOST_TICKS) + 1)
         step = next((tick for tick in _TICKS if span / tick <= _MOST_TICKS), days)

@@ -1,7 +1,7 @@
-"""Traces: CSV files (docs/how-to/simulate.md), or synthetic ones. A row has equal members of a group.
+"""Traces: CSV files (docs/how-to/simulate.md), or generated ones. A row stands for equal members of a group.
 
-Several rows may add to one group: roles of different sizes. All faults of files are reported, each as
-FILE:LINE. Equal seeds make equal synthetic traces.
+Several rows may describe one group, with roles of different sizes. All faults of files are reported, each as
+FILE:LINE. Equal seeds generate equal traces.
 """
 
 import csv
@@ -26,9 +26,10 @@ _MOST_FAULTS = 20
 
 
 class Row(NamedTuple):
-    """Row of a trace. `min_member` is a part of the group's; `declared` is the stated run time.
+    """Row of a trace.
 
-    `seconds` is the run time, None without end.
+    `min_member` counts only the row's part of the group's minimum. `declared` is the run time that users
+    state. `seconds` is the real run time; None means no end.
     """
 
     arrival: float
@@ -44,7 +45,10 @@ class Row(NamedTuple):
 
 
 class TraceColumn(NamedTuple):
-    """Column of a trace. `fits`: whether a text is valid, or raises ValueError; `read`: returns its value."""
+    """Column of a trace. `read` returns the value of a text.
+
+    `fits` returns whether a text is valid; it may also raise ValueError for an invalid text.
+    """
 
     allowed: str
     fits: Callable[[str], object]
@@ -82,7 +86,7 @@ def read(path: Path) -> list[Row]:
     """Return the rows of a trace.
 
     Raises:
-        InvalidWorkload: The file is invalid.
+        InvalidWorkload: The file cannot be read, or a row is invalid.
     """
     faults: list[str] = []
     try:
@@ -202,7 +206,7 @@ def from_rows(rows: Sequence[Row], queues: Iterable[Queue], weights: Mapping[str
 
 WEIGHTS = {"research": 5, "training": 4, "serving": 3, "reports": 2, "adhoc": 1}
 _SHORTEST, _LONGEST = 60, 1800
-_LARGEST_PART = 8  # no gang takes more than this part of the cluster
+_LARGEST_PART = 8  # a gang takes at most an eighth of the cluster
 
 
 class ClusterSize(NamedTuple):
@@ -260,7 +264,7 @@ def team_queues() -> list[Queue]:
 
 
 def job_rows(jobs: int, capacity: ClusterSize, seed: int) -> list[Row]:
-    """Return rows of `jobs` jobs, in order of arrival."""
+    """Return the rows of `jobs` generated jobs, in order of arrival."""
     rng = random.Random(seed)
     rows: list[Row] = []
     for number in range(jobs):

@@ -1,4 +1,4 @@
-"""Workload of a simulation: the cluster, the arrivals of pods and groups, and their run times."""
+"""Workload of a simulation: the cluster, the arrivals of pods, groups and jobs, and run times."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -27,15 +27,15 @@ from extender.domain.snapshot.snapshot import Snapshot
 from extender.files.unasked import Unasked
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
-_LAST = 2.5e11  # seconds after BEGIN; later dates cannot be written
+_LAST = 2.5e11  # seconds after BEGIN; timestamps cannot express later dates
 
 
 class InvalidWorkload(ValueError):
-    """Error: faults of a workload, a line for each."""
+    """Error: a workload has faults. The message has a line for each fault."""
 
 
 class PodArrival(NamedTuple):
-    """Arrival of a pod, which runs for `runs` seconds (None: endless), then succeeds or fails."""
+    """Arrival of a pod. It runs for `runs` seconds (None means forever), then it succeeds or fails."""
 
     at: float
     pod: Pod
@@ -58,8 +58,8 @@ class JobArrival(NamedTuple):
     """Arrival of a suspended job with its PodGroup.
 
     Attributes:
-        pods: Its pods after a full start.
-        runtime: The object with its templates, if it has none itself.
+        pods: The job's pods after a full start.
+        runtime: The runtime with its templates, if the job has none itself.
     """
 
     object: Json
@@ -76,7 +76,10 @@ class JobArrival(NamedTuple):
         return msgspec.convert(self.object, AnyJob)
 
     def unsuspended(self, timestamp: str, reduced_to: int | None) -> AnyJob:
-        """Return the job as Muster unsuspends it. `reduced_to`: the number of pods; None: all."""
+        """Return the job after Muster has unsuspended it.
+
+        `reduced_to` is the number of pods; None means all.
+        """
         obj, row = self.object, WORKLOADS[self.kind]
         paths, name = annotation_paths(row, obj), self.podgroup.group.metadata.name
         operations = unsuspend(obj, row, paths, name, timestamp, reduced_to)
@@ -84,7 +87,10 @@ class JobArrival(NamedTuple):
 
 
 class DumpedState(NamedTuple):
-    """Snapshot of a dump. `run_seconds`: the run time of pods that declare none; None: without end."""
+    """Snapshot of a dump.
+
+    `run_seconds` is the run time of pods that declare none; None means that they do not end.
+    """
 
     snapshot: Snapshot
     run_seconds: float | None
@@ -107,11 +113,11 @@ class DumpedState(NamedTuple):
         return self._replace(snapshot=replace(self.snapshot, queues=queues))
 
     def seconds(self, group: GroupInfo) -> float | None:
-        """Return the run time of pods of a group that start later."""
+        """Return the run time of a group's pods that start later."""
         return self.run_seconds if group.spec.run_time is None else group.spec.run_time
 
     def seconds_left(self, group: GroupInfo) -> float | None:
-        """Return the rest of the run time of pods of a group that run now."""
+        """Return the remaining run time of a group's pods that run now."""
         declared = group.spec.run_time
         if declared is None or not group.running_since:
             return self.seconds(group)
@@ -122,12 +128,12 @@ class VirtualWorkload(msgspec.Struct, frozen=True):
     """Workload in virtual time.
 
     Attributes:
-        quotas: ResourceQuotas without usage.
+        quotas: ResourceQuotas without their usage.
         entering: Pairs of a namespace and the queue of its quota.
-        owners, controllers: The controllers of pods, among them jobs.
-        ancestors: Direct and indirect owners of pods, with their kinds.
+        owners, controllers: The controllers of pods, including jobs.
+        ancestors: Direct and indirect owners of pods, each with its kind.
         unasked: Objects that Muster is not asked to start.
-        notes: Facts about the files.
+        notes: Notes about the files, for users.
     """
 
     nodes: tuple[Node, ...] = ()
@@ -148,7 +154,7 @@ class VirtualWorkload(msgspec.Struct, frozen=True):
     jobs: tuple[JobArrival, ...] = ()
     unasked: tuple[Unasked, ...] = ()
     notes: tuple[str, ...] = ()
-    state: tuple[DumpedState, ...] = ()  # at most one
+    state: tuple[DumpedState, ...] = ()  # the state of a dump, if any
 
     @property
     def dumped(self) -> DumpedState | None:
@@ -158,8 +164,8 @@ class VirtualWorkload(msgspec.Struct, frozen=True):
     def allocatable(self) -> list[Resources]:
         """Return the amounts that each node offers."""
         dumped = self.dumped.snapshot.nodes.nodes if self.dumped else ()
-        own = (offered(node.status.allocatable) for node in self.nodes)
-        return [*own, *(node.allocatable for node in dumped if node is not None)]
+        new_nodes = (offered(node.status.allocatable) for node in self.nodes)
+        return [*new_nodes, *(node.allocatable for node in dumped if node is not None)]
 
     @property
     def queue_names(self) -> list[str]:
@@ -170,28 +176,31 @@ class VirtualWorkload(msgspec.Struct, frozen=True):
         ]
 
     def with_new(self, other: "VirtualWorkload") -> "VirtualWorkload":
-        """Return both workloads as one; of two queues with one name, the first stays."""
+        """Return both workloads as one.
+
+        If two queues have the same name, the queue of this workload stays.
+        """
         names = self.queue_names
         new = tuple(queue for queue in other.queues if queue.metadata.name not in names)
         return self + replace(other, queues=new)
 
     @property
     def pods(self) -> int:
-        """Return the number of pods, including those that jobs make later."""
+        """Return the number of pods, including pods that jobs create later."""
         dumped = self.dumped
         groups = dumped.groups if dumped else ()
         of_dump = sum(len(group.placed) + len(group.assumed) + len(group.waiting) for group in groups)
         return of_dump + sum(1 for _ in self.all_members) + (len(dumped.snapshot.others) if dumped else 0)
 
     def with_strategy(self, strategy: str) -> "VirtualWorkload":
-        """Return the same workload with another dequeue strategy of all queues."""
+        """Return the same workload with another dequeue strategy for all queues."""
         new = (replace(queue, spec=replace(queue.spec, dequeue_strategy=strategy)) for queue in self.queues)
         state = (dumped.with_strategy(strategy) for dumped in self.state)
         return replace(self, queues=tuple(new), state=tuple(state))
 
     @property
     def all_members(self) -> Iterator[PodArrival]:
-        """Yield all pods, including those that jobs make later."""
+        """Yield the arrivals of all pods, including pods that jobs create later."""
         return chain(self.members, *(job.pods for job in self.jobs))
 
     def __add__(self, other: "VirtualWorkload") -> "VirtualWorkload":
@@ -204,5 +213,8 @@ def key_of_group(pod: Pod) -> GroupKey:
 
 
 def stamp(second: float) -> str:
-    """Return a timestamp of a run without a dump, up to the last one that can be written."""
+    """Return the timestamp of a second of the simulation, or the last possible timestamp.
+
+    Only without a dump.
+    """
     return (BEGIN + timedelta(seconds=min(second, _LAST))).strftime("%Y-%m-%dT%H:%M:%SZ")
