@@ -1,4 +1,7 @@
-"""The command line, `muster`, also a plugin of kubectl. Commands import slow modules when they run."""
+"""The command line, `muster`, which is also a plugin of kubectl.
+
+Commands import slow modules when they run.
+"""
 
 from itertools import chain
 
@@ -40,7 +43,7 @@ Examples:
 
 
 class _Sections(click.Group):
-    """Group that lists its commands by purpose."""
+    """Group of commands whose help lists the commands by purpose."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title, commands in _SECTIONS.items():

@@ -1,6 +1,6 @@
-"""Cluster and namespace of a command: kubectl's flags and the kubeconfig.
+"""Access of a command to a cluster and a namespace, by kubectl's flags and the kubeconfig.
 
-A cluster that does not answer ends the command with status 1, an invalid flag or kubeconfig with 2.
+If the cluster does not answer, the command ends with status 1. An invalid flag or kubeconfig ends it with 2.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Flags(NamedTuple):
-    """Flags as given; empty where absent."""
+    """Values of the flags; None if a flag is absent."""
 
     kubeconfig: str | None
     context: str | None
@@ -26,7 +26,7 @@ class Flags(NamedTuple):
 
 
 class ClusterAccess(NamedTuple):
-    """A cluster, and a namespace of it; empty means all of them."""
+    """Access to a cluster and one of its namespaces. An empty namespace means all namespaces."""
 
     reader: "Reader"
     editor: "Editor"
@@ -35,7 +35,10 @@ class ClusterAccess(NamedTuple):
 
 
 class Name(click.ParamType[str]):
-    """Name of an object. An empty one, such as an unset variable, is refused: it could mean all objects."""
+    """Name of an object, as an argument.
+
+    An empty name, such as an unset variable, could mean all objects: refuse it.
+    """
 
     name = "name"
 
@@ -47,7 +50,7 @@ NAME = Name()
 
 
 def access_flags(command: F, default: str = "that of the kubeconfig's context") -> F:
-    """Add the flags -n, --kubeconfig and --context."""
+    """Add the flags -n, --kubeconfig and --context to a command."""
     current = "The context of the kubeconfig to use. [default: its current one]"
     file = "The kubeconfig file. [default: $KUBECONFIG, the account of the pod, ~/.kube/config]"
     namespace = f"The namespace. [default: {default}]"

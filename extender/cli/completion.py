@@ -1,4 +1,4 @@
-"""Completion in shells: a script for `muster`, a program for `kubectl muster`; names in the cluster too."""
+"""Completion in shells: a script for `muster`, a program for `kubectl muster`, and names from the cluster."""
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_TIMEOUT = 2.0  # seconds
+_TIMEOUT = 2.0  # maximum seconds for a read of names
 _KINDS = ("podgroup", "queue", "job", "cronjob", "deployment", "statefulset")
 _VARIABLE = "_MUSTER_COMPLETE"
 _NO_FILE_COMPLETION, _DEFAULT = ":4", ":0"  # directives of cobra, which kubectl's shell scripts read
@@ -35,9 +35,9 @@ def completion(context: click.Context, shell: str) -> None:
 
 
 def for_kubectl() -> None:
-    """Complete a line for kubectl, as its program kubectl_complete-muster.
+    """Complete a line for kubectl, as the program kubectl_complete-muster.
 
-    The arguments are the words of the line, the incomplete one last.
+    The arguments are the words of the line. The last one is incomplete.
     """
     from extender.cli import main
 
@@ -46,7 +46,7 @@ def for_kubectl() -> None:
 
 
 def completions(program: click.Command, arguments: Sequence[str]) -> Iterator[str]:
-    """Yield a line for each completion, such as `create<TAB>Create a queue.`, then Cobra's directive."""
+    """Yield a line for each completion, such as `create<TAB>Create a queue.`, then a directive of Cobra."""
     from click.shell_completion import ShellComplete
 
     *complete, incomplete = arguments or [""]
@@ -69,7 +69,7 @@ def complete_queue(context: click.Context, _: click.Parameter, incomplete: str) 
 
 
 def complete_group(context: click.Context, _: click.Parameter, incomplete: str) -> list["CompletionItem"]:
-    """Complete NAME of a group, or NAME or KIND/NAME of its owner."""
+    """Complete a group's NAME, or the NAME or KIND/NAME of its owner."""
     from extender.domain.explain.observed import ObservedGroup
     from extender.kube.resources import POD_GROUPS
 
@@ -92,7 +92,7 @@ def complete_job(context: click.Context, _: click.Parameter, incomplete: str) ->
 def complete_target(
     context: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list["CompletionItem"]:
-    """Complete NAME of a pod or job, podgroup/NAME, queue/NAME, or a workload of Kubernetes."""
+    """Complete the NAME of a pod or job, podgroup/NAME, queue/NAME, or a workload of Kubernetes."""
     from click.shell_completion import CompletionItem
 
     from extender.cli.kinds import owner_kind

@@ -1,6 +1,6 @@
 """`muster dashboard`: the queues, groups and nodes that its user may see, in a browser on the same machine.
 
-It reads objects of the API server alone, so it needs nothing installed but the CRDs.
+The dashboard reads objects of the API server only, so it needs no installation except the CRDs.
 """
 
 import threading
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from extender.dashboard.source import ClusterName
 
-_THREADS = 8  # maximum of pages made at the same time
+_THREADS = 8  # maximum of pages that are made at the same time
 
 
 @click.command()
@@ -79,7 +79,10 @@ def served(
     announce: Callable[[str], None],
     cluster: "ClusterName | None" = None,
 ) -> Iterator[str]:
-    """Yield the address that logs one browser in. `announce` is called with the next address after that."""
+    """Serve the dashboard, and yield the address that logs in one browser.
+
+    `announce` is called with a new address after each login.
+    """
     from extender.cli.live import LiveCluster
     from extender.cli.overview import ObservedSource
     from extender.dashboard.app import create_dashboard_app

@@ -1,4 +1,4 @@
-"""Description of one job, group or queue: the paragraphs of `muster why`, with spec, pods and events."""
+"""Description of a job, group or queue: the paragraphs of `muster why`, with spec, pods and events."""
 
 from collections.abc import Iterable, Iterator
 
@@ -25,7 +25,7 @@ from extender.kube.requests import Reader
 from extender.kube.resources import EVENTS, QUEUES
 from extender.terminal.text import columns, counted
 
-_MOST = 10  # maximum of named groups of one verdict, nodes or namespaces
+_MOST = 10  # maximum of listed groups of a verdict, nodes or namespaces
 _INDENT = "  "
 _HEADINGS = {
     Verdict.WAITING: "Groups that wait",
@@ -34,7 +34,7 @@ _HEADINGS = {
     Verdict.ENDED: "Groups that have ended",
     Verdict.UNKNOWN: "Groups whose state is unknown",
 }
-_PLAIN = {  # fields of a queue's spec that are shown as written, with their titles
+_PLAIN = {  # titles of fields in a queue's spec that are shown as they are
     "fairShare": "Order below it",
     "placement": "Placement",
     "oversell": "Oversell",
@@ -87,7 +87,7 @@ def _job_facts(job: ObservedJob, evidence: Evidence) -> Iterator[tuple[str, obje
     if podgroup:
         yield "Queue", evidence.queue_of(podgroup)
         yield "Needs", counted(podgroup.spec.min_member, "pod")
-        record = job.record() if job.partial_start else None  # the PodGroup has the author's own numbers
+        record = job.record() if job.partial_start else None  # the PodGroup has the requested numbers
         yield "Resources", amounts(min_resources(record) if record else podgroup.spec.min_resources)
         yield "Position", job.position or NOTHING
         yield "Priority", podgroup.spec.priority_class_name or NOTHING
@@ -188,7 +188,7 @@ def _queue_facts(spec: Json, queue: ObservedQueue) -> Iterator[tuple[str, object
 
 
 def _settings(nested: Json, prefix: str = "") -> Iterator[str]:
-    """Yield `after=5m`, `borrowWithinCohort.policy=LowerPriority`."""
+    """Yield the settings in a mapping, such as `after=5m` or `borrowWithinCohort.policy=LowerPriority`."""
     for name, value in nested.items():
         if isinstance(value, dict):
             yield from _settings(value, f"{prefix}{name}.")
@@ -197,7 +197,7 @@ def _settings(nested: Json, prefix: str = "") -> Iterator[str]:
 
 
 def _selector(selector: Json) -> str:
-    """Return a selector as kubectl writes it."""
+    """Return a selector in the notation of kubectl."""
     labels = [f"{key}={value}" for key, value in sorted((selector.get("matchLabels") or {}).items())]
     for expression in selector.get("matchExpressions") or ():
         values = f" ({', '.join(expression['values'])})" if expression.get("values") else ""
@@ -206,7 +206,7 @@ def _selector(selector: Json) -> str:
 
 
 def _usage(queue: ObservedQueue) -> Iterator[str]:
-    """Yield the usage of the queue's own groups, and of the users and namespaces that created them."""
+    """Yield the recent usage of the queue's own groups, and of the users and namespaces that made them."""
     if usage := queue.status.usage:
         yield f"the queue: {percent(usage.share)}"
         for kind, parts in (("user", usage.users or []), ("namespace", usage.namespaces or [])):
@@ -215,7 +215,7 @@ def _usage(queue: ObservedQueue) -> Iterator[str]:
 
 
 def _local_queues(evidence: Evidence, queue: str) -> Iterator[str]:
-    """Yield the LocalQueues of a queue."""
+    """Yield a line for each LocalQueue that leads to a queue."""
     all_local = evidence.local_queues.items()
     keys = sorted(key for key, local_queue in all_local if local_queue.spec.queue == queue)
     for key in keys[:_MOST]:
@@ -227,7 +227,7 @@ def _local_queues(evidence: Evidence, queue: str) -> Iterator[str]:
 
 
 def _groups(evidence: Evidence, queue: str) -> Iterator[str]:
-    """Yield a paragraph for each verdict of the queue's groups."""
+    """Yield a paragraph about the queue's groups for each verdict."""
     groups = evidence.groups_in(queue)
     for verdict, heading in _HEADINGS.items():
         matching, lines = [group for group in groups if group.verdict is verdict], []
@@ -263,7 +263,7 @@ def conditions(objects: Iterable[Condition] | None) -> list[str]:
 
 
 def events(reader: Reader, kind: str, namespace: str, name: str) -> list[str]:
-    """Return the latest events, the oldest of them first. Events of a queue are in namespace `default`."""
+    """Return the latest events in chronological order. Events of a queue are in namespace `default`."""
     selector = f"involvedObject.kind={kind},involvedObject.name={name}"
     try:
         listed_events = reader.list(EVENTS, namespace or "default", Event, fields=selector)

@@ -1,4 +1,4 @@
-"""`muster dump` and `muster replay`: the state of a running Muster, and decisions on it."""
+"""`muster dump` and `muster replay`: the state of a running Muster, and the decisions on that state."""
 
 import gzip
 import sys
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from extender.domain.snapshot.decisions import GroupDecision
 
 F = TypeVar("F", bound=Callable[..., Any])
-_LARGEST = 2**30  # bytes of JSON: some millions of pods
+_LARGEST = 2**30  # bytes of JSON, enough for some millions of pods
 _GZIP = b"\x1f\x8b"
 _DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile)
 
 
 def debug_port_flags(command: F) -> F:
-    """Add the flags of `debug_page`."""
+    """Add the flags of `debug_page` to a command."""
     help_ = "Ask this address. [default: the leading pod in the cluster of the kubeconfig]"
     address = click.option("--debug-address", metavar="HOST:PORT", callback=checked(ADDRESS), help=help_)
     return access_flags(address(command), "kube-muster")
@@ -37,7 +37,11 @@ def debug_port_flags(command: F) -> F:
 def debug_page(
     page: str, max_bytes: int, *, debug_address: Address | None, namespace: str | None, **flags: Any
 ) -> bytes:
-    """Return a debug page, cut after `max_bytes`. Raises ClickException."""
+    """Return a debug page, cut after `max_bytes`.
+
+    Raises:
+        ClickException: The page cannot be read.
+    """
     from http.client import HTTPConnection
 
     from extender.cli.installation import DEBUG_TIMEOUT, Installation, read_debug_page
@@ -76,7 +80,7 @@ def dump(file: Path, anonymous: bool, **port_flags: Any) -> None:
 
 
 def _fetch_dump(port_flags: dict[str, Any]) -> bytes:
-    """Return the JSON, which the debug port sends compressed."""
+    """Return the JSON of a dump. The debug port sends it compressed."""
     compressed = BytesIO(debug_page("dump", _LARGEST, **port_flags))
     with suppress(*_DAMAGED):
         if raw := gzip.GzipFile(fileobj=compressed).read(_LARGEST):
@@ -85,7 +89,7 @@ def _fetch_dump(port_flags: dict[str, Any]) -> bytes:
 
 
 def _with_pseudonyms(raw: bytes) -> bytes:
-    """Return the dump with pseudonyms; their key is not stored."""
+    """Return a dump with pseudonyms instead of names. The key of the pseudonyms is not stored."""
     from secrets import token_bytes
 
     from extender import __version__
@@ -142,7 +146,7 @@ def replay(file: Path, terms: tuple[str, ...], output: str) -> None:
 
 @contextmanager
 def _report_decision_errors(file: Path) -> Iterator[None]:
-    """Turn errors of a decision into a message: an edited dump may contradict itself."""
+    """Turn an error of a decision into a message, because an edited dump may contradict itself."""
     try:
         yield
     except click.ClickException:

@@ -1,4 +1,4 @@
-"""One installation of Muster as the API server has it: its objects, and the settings of `muster serve`."""
+"""An installation of Muster as the API server shows it: its objects, and the settings of `muster serve`."""
 
 import http.client
 from functools import cached_property
@@ -20,12 +20,12 @@ T = TypeVar("T")
 
 OURS = "app.kubernetes.io/part-of=kube-muster"
 ACCOUNT = "muster"
-DEBUG_TIMEOUT = 60.0  # seconds; the slowest debug page, a dump, takes a few
-_LARGEST_ERROR = 4096  # bytes of an answer that is no page
+DEBUG_TIMEOUT = 60.0  # seconds; the slowest debug page, a dump, takes a few seconds
+_LARGEST_ERROR = 4096  # maximum bytes of an error message
 
 
 class Installation:
-    """One installation: objects of the API server, each kind read once. `now` is the API server's clock."""
+    """Installation of Muster, by objects of the API server. `now` is the time by the API server's clock."""
 
     def __init__(self, access: ClusterAccess, now: float = 0) -> None:
         self.access = access
@@ -34,7 +34,7 @@ class Installation:
         self.minor = 0  # minor version of Kubernetes
 
     def muster_objects(self, resource: Resource, namespace: str = "") -> list[Json]:
-        """Return the objects of a kind that the manifests made; none if the cluster does not serve it."""
+        """Return the objects of a kind that Muster's manifests created; empty if the kind is not served."""
         return self.all_of(resource, Json, OURS, namespace)
 
     def get(self, resource: Resource, namespace: str, name: str) -> Json | None:
@@ -44,14 +44,18 @@ class Installation:
             return None
 
     def all_of(self, resource: Resource, kind: type[T], labels: str = "", namespace: str = "") -> list[T]:
-        """Return the objects of a kind, by default of all namespaces; empty if the kind is not served."""
+        """Return the objects of a kind, by default in all namespaces; empty if the kind is not served."""
         try:
             return self.access.reader.list(resource, namespace, kind, labels=labels)
         except NotFound:
             return []
 
     def debug_page(self, page: str, max_bytes: int) -> bytes:
-        """Return a debug page of the pod that leads, by port-forward. Raises ClickException."""
+        """Return a debug page of the leading pod, by port-forward.
+
+        Raises:
+            ClickException: No pod leads, or the page cannot be read.
+        """
         pods = [pod for pod in self.pods if nested(pod.obj, "status", "phase") == "Running"]
         if not pods:
             remedy = "-n names another namespace, --debug-address a Muster outside of the cluster"
@@ -69,7 +73,7 @@ class Installation:
         return read_debug_page(connection, f"pod {pod.name}", page, max_bytes)
 
     def may(self, right: Right) -> bool:
-        """Return whether Muster's account has a right."""
+        """Return whether Muster's service account has a right."""
         namespace = nested(self.first_workload.obj, "metadata", "namespace") or self.namespace
         groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated")
         spec: Json = {
@@ -81,7 +85,7 @@ class Installation:
         return bool(self.access.editor.review(ACCESS_REVIEWS.path(), review)["status"].get("allowed"))
 
     def versions_of(self, resource: Resource) -> list[str]:
-        """Return the values of apiVersion under which the cluster serves a kind."""
+        """Return the API versions in which the cluster serves a kind."""
         try:
             group = msgspec.json.decode(self.raw(f"/apis/{resource.group}"))
         except NotFound:
@@ -94,12 +98,12 @@ class Installation:
         return versions
 
     def raw(self, path: str) -> str:
-        """Return the answer of a path, as text."""
+        """Return the answer for a path as text."""
         return self.access.connection.request("GET", path).decode("utf-8", "replace")
 
     @cached_property
     def workloads(self) -> list["ServingObject"]:
-        """Return the workloads that run Muster. Their kind is added: lists of the API server omit it."""
+        """Return the workloads that run Muster, with their kind, which lists of the API server omit."""
         labelled = [
             ServingObject({**obj, "kind": kind}, obj["spec"]["template"]["spec"])
             for resource, kind in ((DEPLOYMENTS, "Deployment"), (DAEMON_SETS, "DaemonSet"))
@@ -118,12 +122,15 @@ class Installation:
 
     @property
     def first_workload(self) -> "ServingObject":
-        """Return the first workload; if there is none, a workload without settings."""
+        """Return the first workload that runs Muster; one without settings if there is none."""
         return self.workloads[0] if self.workloads else ServingObject({}, {})
 
 
 class ServingObject(NamedTuple):
-    """Pod, Deployment or DaemonSet that runs `muster serve`. `spec`: the spec of the pod or its template."""
+    """Pod, Deployment or DaemonSet that runs `muster serve`.
+
+    `spec` is the pod's spec, or that of the template.
+    """
 
     obj: Json
     spec: Json
@@ -139,11 +146,11 @@ class ServingObject(NamedTuple):
         return next((container for container in containers if container["name"] == "muster"), {})
 
     def setting(self, field: str) -> str:
-        """Return a setting of the container's `muster serve`: its flag, its variable, or the default."""
+        """Return the value of a setting of `muster serve`: from a flag, a variable or the default."""
         return self.settings(field)[0]
 
     def settings(self, field: str) -> list[str]:
-        """Return all values of a setting that may be given several times."""
+        """Return all values of a setting that may have several."""
         setting = next(setting for setting in SETTINGS if setting.field == field)
         flags = (arg.partition("=") for arg in self.container.get("args", ()))
         values = [value for name, _, value in flags if name == setting.flag]
@@ -153,12 +160,12 @@ class ServingObject(NamedTuple):
         return values or (default if isinstance(default, list) else [default])
 
     def secret_at(self, folder: str) -> str:
-        """Return the name of the Secret that Muster mounts at this folder, if any; empty for no folder."""
+        """Return the name of the Secret that is mounted at a folder; empty if there is none."""
         volume = self.volume_at(self.container, folder) if folder else None
         return nested(volume, "secret", "secretName") or ""
 
     def volume_at(self, container: Json, folder: str) -> Json:
-        """Return the volume that a container mounts at this folder; empty if there is none."""
+        """Return the volume that a container mounts at a folder; empty if there is none."""
         mounts = container.get("volumeMounts", ())
         volumes = {mount["name"] for mount in mounts if mount["mountPath"].rstrip("/") == folder.rstrip("/")}
         return next((volume for volume in self.spec.get("volumes", ()) if volume["name"] in volumes), {})

@@ -1,7 +1,7 @@
-"""`muster job`: lists and descriptions of jobs, and commands that hold, resume, stop and delete them.
+"""`muster job`: lists and descriptions of jobs, and commands that hold, resume, stop and delete jobs.
 
-waits ──hold──► held ──resume──► waits           by annotations of its PodGroup
-runs ──stop──► suspended ──resume──► waits       by the job's own field and a record on the job,
+waits ──hold──► held ──resume──► waits           by annotations of the job's PodGroup
+runs ──stop──► suspended ──resume──► waits       by the job's own field and an annotation of the job,
                                                  or by a Command, as vcctl does
 """
 
@@ -60,7 +60,7 @@ def _targets(context: click.Context, _parameter: click.Parameter, values: tuple[
 
 
 def job_names(command: F) -> F:
-    """Add the argument JOB... and vcctl's --name, both as `targets`."""
+    """Add the argument JOB... and vcctl's flag --name to a command, both as the parameter `targets`."""
     argument = click.argument(
         "targets", metavar="[JOB]...", nargs=-1, callback=_targets, shell_complete=complete_job
     )
@@ -99,7 +99,7 @@ def list_jobs(output: str, **flags: Any) -> None:
 
 def _show_coloured(lines: list[str], jobs: "list[ObservedJob]") -> None:
     for number, job in enumerate(jobs, 1):
-        # Names are in lower case, so no name before the state reads like a state.
+        # Names are in lower case, so no earlier column can contain the text of a state.
         coloured = click.style(job.state, fg=_COLOURS.get(job.state, "green"))
         lines[number] = lines[number].replace(f" {job.state} ", f" {coloured} ", 1)
     if lines:
@@ -122,10 +122,10 @@ def _row(job: "ObservedJob", document: Json) -> tuple[object, ...]:
 
 
 def _document(job: "ObservedJob", evidence: "Evidence") -> Json:
-    """Return the document of a job.
+    """Return the JSON document of a job.
 
-    `position` is null unless the job is pending. `reason` is that of the pending job or of its further pods.
-    `letGo` is the time of its admission, null if it is pending.
+    `position` is null unless the job is pending. `reason` says why the job or its further pods wait. `letGo`
+    is the timestamp of the job's admission, null while the job is pending.
     """
     podgroup, refused_queue = job.podgroup, job.refusal.queue if job.refusal else ""
     queue = evidence.queue_of(podgroup) if podgroup else refused_queue
@@ -222,7 +222,7 @@ def _change(
 
 
 def _write(access: ClusterAccess, job: "ObservedJob", change: "JobChange", dry: bool) -> None:
-    """Write a change to the job as it was read; a concurrent change is a conflict."""
+    """Write a change to the job as it was read. A concurrent change of the job is a conflict."""
     from extender.kube.resources import COMMANDS, POD_GROUPS
 
     podgroup = job.podgroup if change.podgroup else None
@@ -382,7 +382,7 @@ def _volcano_job(
     }
 
 
-# vcctl's names of these commands
+# These are vcctl's names for the commands.
 job.add_command(describe_job, "view")
 job.add_command(stop_job, "suspend")
 for command in {*job.commands.values()} - {run_job}:

@@ -1,4 +1,4 @@
-"""Names in arguments, NAME or KIND/NAME, and kinds of objects that own pods, by all of kubectl's names."""
+"""Arguments of the form NAME or KIND/NAME, and the kinds of objects that own pods, by kubectl's names."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -21,7 +21,7 @@ _OWN = {
 
 
 class OwnerKind(NamedTuple):
-    """Kind of the owners of pods. `name`: the kind in owner references."""
+    """Kind of objects that own pods. `name` is the kind in owner references."""
 
     name: str
     group: str
@@ -40,8 +40,9 @@ class OwnerKind(NamedTuple):
 
 _DAEMON_SETS = (OwnerKind("DaemonSet", "apps", ("ds",)),)
 
-FURTHER = ", or a kind of the configuration file that --config names"  # suffix of a list of allowed kinds
-_FURTHER = "extender.cli.kinds.further"  # key in the context of a command
+# suffix of a list of allowed kinds in messages
+FURTHER = ", or a kind of the configuration file that --config names"
+_FURTHER = "extender.cli.kinds.further"  # key of further kinds in the context of a command
 
 
 def all_kinds() -> Kinds:
@@ -52,12 +53,15 @@ def all_kinds() -> Kinds:
 
 
 def owner_kinds() -> tuple[OwnerKind, ...]:
-    """Return each kind once, for all versions. If two groups have a kind, `job/x` means the first one."""
+    """Return each kind of owners once, whatever its versions.
+
+    If two API groups have a kind of the same name, the first one comes first, and `job/x` means that one.
+    """
     return (*dict.fromkeys(_kind(row) for row in all_kinds().values() if row.group), *_DAEMON_SETS)
 
 
 def job_kinds() -> tuple[OwnerKind, ...]:
-    """Return the kinds of jobs that can be suspended until they start."""
+    """Return the kinds of jobs that can wait suspended."""
     return tuple(dict.fromkeys(_kind(row) for row in all_kinds().values() if row.manageable))
 
 
@@ -66,7 +70,7 @@ def _kind(row: WorkloadRow) -> OwnerKind:
 
 
 def job_row(api_version: str, kind: str, kinds: Kinds | None = None) -> WorkloadRow | None:
-    """Return the row of a job kind, of another version if necessary; None for other kinds."""
+    """Return the table row of a job kind, if necessary of another version; None for other kinds."""
     kinds, group = kinds or all_kinds(), api_version.rpartition("/")[0]
     other_versions = (row for row in kinds.values() if (row.group, row.kind) == (group, kind))
     row = kinds.get((api_version, kind)) or next(other_versions, None)
@@ -74,12 +78,15 @@ def job_row(api_version: str, kind: str, kinds: Kinds | None = None) -> Workload
 
 
 def job_of(controller: OwnerReference | None, kinds: Kinds | None = None) -> OwnerReference | None:
-    """Return the owner of a group if it is a job; `kinds`: all kinds, for threads without a command."""
+    """Return the owner of a group if it is a job, else None.
+
+    `kinds` are all known kinds; threads without a command must pass them.
+    """
     return controller if controller and job_row(controller.api_version, controller.kind, kinds) else None
 
 
 def owner_kind(name: str) -> OwnerKind | None:
-    """Return the kind of owner; None for an unknown name."""
+    """Return the kind of owners that a name means; None if the name is unknown."""
     return next((kind for kind in owner_kinds() if kind.is_called(name)), None)
 
 
@@ -89,7 +96,10 @@ def kind_of_owner(owner: OwnerReference) -> OwnerKind | None:
 
 
 class Target(NamedTuple):
-    """Argument. `kind`: pod, podgroup, queue, or a name of a kind of workload; empty for a name alone."""
+    """Object that an argument names.
+
+    `kind` is pod, podgroup, queue or a workload's kind; empty for a bare name.
+    """
 
     kind: str
     name: str
@@ -112,12 +122,12 @@ def parse_targets(context: click.Context, option: click.Parameter, values: tuple
 
 
 def own_kind(name: str) -> str:
-    """Return pod, podgroup or queue for the name of one of these kinds; empty for others."""
+    """Return `pod`, `podgroup` or `queue` for a name of one of these kinds; empty for other names."""
     return _OWN.get(name.removesuffix(".scheduling.volcano.sh"), "")
 
 
 def config_option() -> click.Option:
-    """Return the option of the configuration file. It is read before arguments, which may name its kinds."""
+    """Return the option --config. It is read before the arguments, which may name kinds of the file."""
     return click.Option(
         ["--config"],
         type=click.Path(path_type=Path),

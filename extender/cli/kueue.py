@@ -1,4 +1,7 @@
-"""Conversion of Kueue's objects and of jobs to Muster's, with comments on fields without a counterpart."""
+"""Conversion of Kueue's objects and of jobs to Muster's objects.
+
+Fields without a counterpart become comments.
+"""
 
 import math
 import re
@@ -25,22 +28,22 @@ _UNSUPPORTED_FIELDS = {
 }
 _UNSUPPORTED = ("AdmissionCheck", "Configuration", "MultiKueueCluster", "MultiKueueConfig")
 _NO_NAMESPACE = {"key": "kubernetes.io/metadata.name", "operator": "DoesNotExist"}
-_MOST_LEVELS = 8  # of a Topology of Muster
+_MOST_LEVELS = 8  # maximum levels of Muster's Topology
 Amounts = dict[str, str]
 
 
 class Migrated(NamedTuple):
-    """Object of Muster, if there is a counterpart, and a line for each lost or different field."""
+    """Converted object, if Muster has a counterpart, and comments on each lost or different field."""
 
     comments: list[str]
     object: Json | None = None
 
 
 def migrate_objects(objects: Iterable[Json]) -> Iterator[Migrated]:
-    """Yield the new objects: flavors first, each queue after its parent, and workloads last.
+    """Yield the converted objects: flavors first, each queue after its parent, and workloads last.
 
-    Objects of other projects are yielded unchanged, objects that make pods last. Without objects or labels
-    of Kueue, nothing is yielded.
+    Objects of other projects stay unchanged; those that make pods come last. If no object or label is of
+    Kueue, nothing is yielded.
     """
     by_kind: defaultdict[str, dict[str, Json]] = defaultdict(dict)
     others = []
@@ -77,7 +80,7 @@ def migrate_objects(objects: Iterable[Json]) -> Iterator[Migrated]:
 
 
 def first_malformed(objects: Iterable[Json]) -> str:
-    """Return the kind, the name and the fault of the first object that cannot be converted alone."""
+    """Return the kind, the name and the fault of the first object that cannot be converted by itself."""
     for obj in objects:
         try:
             list(migrate_objects([obj]))
@@ -88,13 +91,13 @@ def first_malformed(objects: Iterable[Json]) -> str:
 
 
 def as_yaml(obj: Json) -> str:
-    """Return an object as YAML, without aliases."""
+    """Return an object as YAML without aliases."""
     text = yaml.dump(obj, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=1000)
     return text.removesuffix("\n")
 
 
 class _Dumper(yaml.SafeDumper):
-    """Dumper that writes a text of several lines as several lines."""
+    """Dumper that writes a text with several lines as a block."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
@@ -143,18 +146,18 @@ def _unsupported(name: str, spec: Json, *supported: str) -> list[str]:
 
 
 class _QuotaTree:
-    """ClusterQueues and Cohorts, by kind and name."""
+    """Tree of ClusterQueues and Cohorts, by kind and name."""
 
     def __init__(self, by_kind: Mapping[str, Mapping[str, Json]]) -> None:
         self._by_kind = by_kind
         self._queues = by_kind["ClusterQueue"]
-        self._used: set[str] = set()  # flavors of the new queues
+        self._used: set[str] = set()  # flavors that the new queues use
         children = [*self._queues.values(), *by_kind["Cohort"].values()]
         without_object: dict[str, Json] = {parent: {} for obj in children if (parent := _parent(obj))}
-        self._cohorts = {**without_object, **by_kind["Cohort"]}  # a cohort needs no object
+        self._cohorts = {**without_object, **by_kind["Cohort"]}  # a cohort may exist without an object
 
     def provisioning(self, check: str) -> Json:
-        """Return the provisioning of a queue with this admission check; empty for another check."""
+        """Return the provisioning of a queue with this admission check; empty for other checks."""
         spec = (self._by_kind["AdmissionCheck"].get(check) or {}).get("spec") or {}
         config = self._by_kind["ProvisioningRequestConfig"].get(str(value_at(spec, ("parameters", "name"))))
         settings = (config or {}).get("spec") or {}
@@ -166,7 +169,10 @@ class _QuotaTree:
     # ---- flavors
 
     def resource_flavor(self, name: str) -> Migrated:
-        """Return a flavor; only comments if queues of Kueue name it, and no new queue uses it."""
+        """Return a converted flavor.
+
+        If queues of Kueue name the flavor, but no new queue uses it, the result has comments only.
+        """
         spec = self._flavor(name)
         lost = [(field, text) for field, text in _UNSUPPORTED_FIELDS.items() if spec.get(field)]
         comments = [f"ResourceFlavor {name}: spec.{field} has no counterpart{text}" for field, text in lost]
@@ -181,7 +187,7 @@ class _QuotaTree:
         return value_at(self._by_kind["ResourceFlavor"].get(name), ("spec",)) or {}
 
     def tolerations(self, local_queue: str) -> list[Json]:
-        """Return the tolerations that the flavors behind a LocalQueue, NAMESPACE/NAME, add to pods."""
+        """Return the tolerations that the flavors behind a LocalQueue (NAMESPACE/NAME) add to pods."""
         local = self.local_queues.get(local_queue)
         queue = self._queues.get(str(value_at(local, ("spec", "clusterQueue")))) or {}
         names = [flavor["name"] for flavor in _flavors_of(queue.get("spec") or {})]
@@ -194,7 +200,7 @@ class _QuotaTree:
     # ---- cohorts
 
     def cohorts(self) -> Iterator[Migrated]:
-        """Yield a queue for each Cohort, parents first."""
+        """Yield a queue for each Cohort. Parents come first."""
         for name in sorted(self._cohorts, key=lambda name: (self._depth(name), name)):
             obj = self._cohorts[name]
             spec, parent = obj.get("spec") or {}, _parent(obj)
@@ -227,7 +233,7 @@ class _QuotaTree:
             yield from self._specs_below(name, seen | {cohort})
 
     def _limits_of_cohort(self, cohort: str) -> Json:
-        """Return the limits of flavors of a cohort, with the quotas of all queues and cohorts below it."""
+        """Return a cohort's spec with its limits of flavors, and the quotas of everything below it."""
         quotas: defaultdict[str, list[Json]] = defaultdict(list)
         own_spec = self._cohorts[cohort].get("spec")
         for spec in self._specs_below(cohort, frozenset()):
@@ -264,7 +270,10 @@ class _QuotaTree:
         return Migrated(comments, _queue(name, retained))
 
     def _flavors(self, spec: Json, bounded: bool) -> tuple[Json, list[str]]:
-        """Return the field `flavors` of a queue, and comments. `bounded`: nothing can be borrowed."""
+        """Return the field `flavors` of a queue, and comments.
+
+        `bounded` means that nothing can be borrowed.
+        """
         quota_flavors = _flavors_of(spec)
         names = [str(flavor["name"]) for flavor in quota_flavors]
         missing = [name for name in names if name not in self._by_kind["ResourceFlavor"]]
@@ -294,7 +303,7 @@ class _QuotaTree:
         return {"flavors": specs}, comments
 
     def _name_of(self, flavors: list[Json]) -> str:
-        """Return a name for flavors of equal nodes: that of the first without taints, else of the first."""
+        """Return a name for flavors of equal nodes: the first flavor without taints, else the first."""
         names = [str(flavor["name"]) for flavor in flavors]
         return next((name for name in names if not self._flavor(name).get("nodeTaints")), names[0])
 
@@ -315,7 +324,7 @@ def _parent(obj: Json) -> str:
 
 
 def _preemption(spec: Json, cohort: str) -> tuple[Json, list[str]]:
-    """Return the rules of preemption. By default, Kueue reclaims nothing, Muster the deserved share."""
+    """Return the preemption rules. By default, Kueue reclaims nothing, and Muster the deserved share."""
     preemption = spec.get("preemption") or {}
     within = preemption.get("withinClusterQueue", "Never")
     comments = []
@@ -333,7 +342,7 @@ def _preemption(spec: Json, cohort: str) -> tuple[Json, list[str]]:
 
 
 def _weight(spec: Json) -> Json:
-    """Return the weight, a whole number in Muster."""
+    """Return the weight of a queue, which must be a whole number in Muster."""
     weight = value_at(spec, ("fairSharing", "weight"))
     try:
         return {} if weight is None else {"weight": max(math.ceil(rounded_up(weight, 1000) / 1000), 1)}
@@ -346,7 +355,7 @@ def _limits_of(quotas: list[Json]) -> Json:
 
 
 def _quotas_by_resource(spec: Json) -> list[Json]:
-    """Return the quotas of each resource, over all flavors."""
+    """Return the quotas of all flavors."""
     return _quotas_of(_flavors_of(spec))
 
 
@@ -359,20 +368,21 @@ def _flavors_of(spec: Json) -> list[Json]:
 
 
 def _nominal(spec: Json, pods: bool = False) -> Amounts:
-    """Return the nominal quota by resource.
+    """Return the nominal quota by resource, summed over all flavors.
 
     Args:
-        spec: That of a ClusterQueue or Cohort.
-        pods: Return only the number of pods, which queues do not limit by amount.
+        spec: The spec of a ClusterQueue or Cohort.
+        pods: Whether to return only the number of pods, which Muster's queues do not limit by amounts.
     """
     parts = _merged(quota for quota in _quotas_by_resource(spec) if (quota["name"] == _PODS) is pods)
     return {quota["name"]: quota[_NOMINAL] for quota in parts}
 
 
 def _merged(quotas: Iterable[Json], quantifier: Callable[[Iterable[bool]], bool] = all) -> list[Json]:
-    """Return the sum of each resource's quotas.
+    """Return the sum of the quotas of each resource.
 
-    `quantifier`: `all` keeps the limits that all quotas of a resource have, `any` those that one of them has.
+    With the quantifier `all`, a sum has the limits that all quotas of its resource have; with `any`, those
+    that at least one quota has.
     """
     lists: defaultdict[str, list[Json]] = defaultdict(list)
     for quota in quotas:
@@ -388,7 +398,7 @@ def _merged(quotas: Iterable[Json], quantifier: Callable[[Iterable[bool]], bool]
 
 
 def _sum(amounts: Iterable[Mapping[str, str]]) -> Amounts:
-    """Return the sum by resource, in the unit of the amounts if they have the same one."""
+    """Return the sum by resource. It is in the unit of the amounts if they have the same unit."""
     lists: defaultdict[str, list[str]] = defaultdict(list)
     for part in amounts:
         for name, amount in part.items():
@@ -426,7 +436,7 @@ _FIELDS_OF_PODS = {_SPARK: (("spec", "driver"), ("spec", "executor")), "Workflow
 
 
 class _Workloads:
-    """Objects that make pods, and pods."""
+    """Objects that make pods, and pods, with their LocalQueues."""
 
     def __init__(self, others: list[Json], tree: _QuotaTree) -> None:
         self._tree = tree
@@ -436,13 +446,13 @@ class _Workloads:
         self._runtimes = [self._runtime_of(obj) for obj, queue in self._all if queue]
 
     def _runtime_of(self, obj: Json) -> Json | None:
-        """Return the runtime that has the templates of a TrainJob, if it is among the objects."""
+        """Return the runtime with the templates of a TrainJob, if the runtime is among the objects."""
         row = kind_of(obj)
         name = runtime_named_by(row, obj) if row else None
         return self._find(name) if name else None
 
     def _queue_of(self, obj: Json) -> str:
-        """Return the LocalQueue of an object; without a label, as in Kueue, `default` if it exists."""
+        """Return the LocalQueue of an object. Without a label it is `default` if that exists, as in Kueue."""
         default = f"{_namespace_and_name(obj)[0]}/default" if kind_of(obj) else ""
         return _label(obj, keys.KUEUE_QUEUE) or ("default" if default in self._tree.local_queues else "")
 
@@ -465,7 +475,7 @@ class _Workloads:
         yield from (Migrated([], group) for group in groups.values())
 
     def _converted(self, obj: Json, queue: str) -> Migrated:
-        """Return a workload that names Muster, its LocalQueue and its priority."""
+        """Return a converted workload. It names Muster's scheduler, its LocalQueue and its priority."""
         namespace, row, comments = _namespace_and_name(obj)[0], kind_of(obj), list[str]()
         if queue and not _label(obj, keys.KUEUE_QUEUE):
             _set_meta(obj, "labels", keys.LOCAL_QUEUE, queue)
@@ -482,7 +492,8 @@ class _Workloads:
             comments.append(f"its kind is not known; {'its pods name the queue' if templates else todo}")
             for template in templates:
                 _set_meta(template, "labels", keys.LOCAL_QUEUE, queue)
-        spark_roles = _fields_of_pods(obj) if obj["kind"] == _SPARK else []  # a pod owns the executors
+        # a pod, not the application, owns the executors
+        spark_roles = _fields_of_pods(obj) if obj["kind"] == _SPARK else []
         for role in spark_roles:
             role["labels"] = {**(role.get("labels") or {}), keys.LOCAL_QUEUE: queue}
         comments += _without_kueue(obj)
@@ -491,7 +502,10 @@ class _Workloads:
 
 
 def _for_muster(obj: Json, tolerations: list[Json]) -> Iterator[str]:
-    """Set scheduler, priority and more tolerations in the pods of an object. Yield replaced schedulers."""
+    """Set the scheduler, priority and missing tolerations in the pods of an object.
+
+    Yield replaced schedulers.
+    """
     priority = _label(obj, _PRIORITY)
     for pods in (*_fields_of_pods(obj), *(template["spec"] for template in _templates(obj))):
         if (other := pods.get("schedulerName", _MUSTER)) not in (_MUSTER, keys.DEFAULT_SCHEDULER):
@@ -506,7 +520,10 @@ def _for_muster(obj: Json, tolerations: list[Json]) -> Iterator[str]:
 
 
 def _without_kueue(obj: Json) -> Iterator[str]:
-    """Replace the labels of queues, and yield comments on fields and keys of Kueue without effect."""
+    """Replace the labels of queues.
+
+    Yield comments on Kueue's fields, labels and annotations without effect.
+    """
     for labels in _metadata_maps(obj, "labels", "matchLabels"):
         if keys.KUEUE_QUEUE in labels:
             labels.setdefault(keys.LOCAL_QUEUE, labels.pop(keys.KUEUE_QUEUE))
@@ -520,7 +537,7 @@ def _without_kueue(obj: Json) -> Iterator[str]:
 
 
 def _mappings(part: Any) -> Iterator[Json]:
-    """Yield an object and all mappings in it, outer ones first."""
+    """Yield a value and all mappings in it. Outer mappings come first."""
     if isinstance(part, dict):
         yield part
         part = [*part.values()]
@@ -530,7 +547,7 @@ def _mappings(part: Any) -> Iterator[Json]:
 
 
 def _label(obj: Json, key: str) -> str:
-    """Return the first label `key` of an object or of a template in it; empty if there is none."""
+    """Return the first label `key` of an object or of a template in the object; empty if there is none."""
     return next((str(labels[key]) for labels in _metadata_maps(obj, "labels") if key in labels), "")
 
 
@@ -540,18 +557,18 @@ def _metadata_maps(obj: Json, *fields: str) -> Iterator[Json]:
 
 
 def _fields_of_pods(obj: Json) -> list[Json]:
-    """Return the parts of an object with fields of pods, of kinds without templates."""
+    """Return the parts of an object that have fields of pods, for kinds without templates."""
     return [part for path in _FIELDS_OF_PODS.get(obj["kind"], ()) if (part := value_at(obj, path))]
 
 
 def _templates(obj: Json) -> list[Json]:
-    """Return the pod templates in an object, and itself if it is a pod."""
+    """Return the pod templates in an object, or the object itself if it is a pod."""
     inner = (node for node in _mappings(obj) if node is not obj or obj.get("kind") == POD[1])
     return [node for node in inner if isinstance(value_at(node, ("spec", "containers")), list)]
 
 
 def _makes_pods(obj: Json) -> bool:
-    """Return whether an object makes pods, or is one; for an unknown kind, whether it names a queue."""
+    """Return whether an object makes pods or is a pod. An unknown kind counts if it names a queue."""
     group = str(obj.get("apiVersion")).partition("/")[0]
     is_unknown = "." in group and not group.endswith(".k8s.io")
     return bool(kind_of(obj) or _templates(obj) or (is_unknown and _label(obj, keys.KUEUE_QUEUE)))

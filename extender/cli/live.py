@@ -1,7 +1,8 @@
-"""Snapshot of the live cluster, made of objects of the API server, with the rights of the command's user.
+"""State of the live cluster, made from objects of the API server, with the rights of the command's user.
 
-Decisions on it equal those of Muster after a restart. Its clock can be advanced, to simulate ends of pods.
-Nothing is written. The history of a running Muster is missing: run times of ended groups, and failed starts.
+Decisions on this state equal those of Muster after a restart. The clock can be advanced to simulate the ends
+of pods. Nothing is written. The state lacks the history of a running Muster: run times of ended groups, and
+failed starts.
 """
 
 import time
@@ -36,30 +37,34 @@ from extender.kube.errors import ApiError, Forbidden, NotFound
 from extender.kube.resources import Resource, resource_of
 
 T = TypeVar("T")
-_POLICY = (  # settings that decisions depend on
+_POLICY = (  # fields of settings that affect decisions
     *("scheduler_names", "volcano_jobs", "auto_groups", "window", "bind_deadline", "manage_jobs"),
     *("unmanaged_namespaces", "unmanaged_kinds", "max_queue_depth", "oversell", "reservations"),
     *("usage_half_life", "quota_sources"),
 )
 _MOST_CYCLES = 2000
-_TIMEOUT = 60.0  # maximum seconds of computing a future
+_TIMEOUT = 60.0  # maximum seconds for a simulation
 NO_SETTINGS = "Muster's settings may not be read here, so their defaults are assumed."
 
 
 class ClockAdvance(NamedTuple):
-    """Result of advancing the clock."""
+    """Result of advancing the clock: the simulated future."""
 
     future: Future
-    is_cut: bool  # the simulation limit was reached
+    is_cut: bool  # whether the simulation limit was reached
 
     @property
     def timestamp(self) -> str:
-        """Return the time to which the clock was advanced."""
+        """Return the timestamp to which the clock was advanced."""
         return self.future.snapshot.timestamp(self.future.snapshot.now)
 
 
 class LiveCluster:
-    """Ledger of the live cluster, read at `begun`, in seconds since 1970. `notes`: parts that are missing."""
+    """Ledger of the live cluster.
+
+    `begun` is the time at which it was read, in seconds since 1970. `notes` name parts that could not be
+    read.
+    """
 
     def __init__(self, access: ClusterAccess) -> None:
         self._access, self.notes = access, list[str]()
@@ -88,7 +93,7 @@ class LiveCluster:
     # ---- forward in time
 
     def advance(self, groups: Set[GroupKey]) -> ClockAdvance:
-        """Advance the clock until all `groups` have started, or no pending event is left."""
+        """Advance the clock until all `groups` have started, or no event is pending."""
         snapshot, deadline = self.ledger.snapshot(), time.monotonic() + _TIMEOUT
         future = Future(snapshot, RunTimes(snapshot).expected_end)
         for _ in range(_MOST_CYCLES):
@@ -117,13 +122,13 @@ class LiveCluster:
             return Configuration()
 
     def _read(self) -> None:
-        """Read all objects, pods last: their scheduler and their queue depend on the others."""
+        """Read all objects. Pods come last, because their scheduler and queue depend on other objects."""
         intake = self.ledger.intake
         with suppress(Forbidden):
             api = ApiClient(self._access.connection)
             intake.trust_markers(api.enforces(MARKERS_POLICY))
             intake.trust_authors(all(map(api.enforces, AUTHORS_POLICIES)))
-        if self.settings.volcano_jobs == "on" or not self._is_installed:  # `muster run` is not installed
+        if self.settings.volcano_jobs == "on" or not self._is_installed:  # `muster run` has no installation
             intake.leave_jobs(())
         required: Sequence[tuple[Resource, type[Any], Any]] = (
             (resources.NAMESPACES, cluster.Namespace, intake.set_namespace),

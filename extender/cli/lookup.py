@@ -1,4 +1,4 @@
-"""Reads of the objects that a command names, with errors that suggest other names and missing rights."""
+"""Reads of the objects that a command names. Errors suggest similar names and missing rights."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,7 +15,7 @@ from extender.terminal.text import did_you_mean, near_misses
 
 T = TypeVar("T")
 
-_FEW = 8  # up to this number of objects all names are suggested, beyond it only similar ones
+_FEW = 8  # maximum of objects for which all names are suggested; else only similar names
 
 
 class ListedObject(Wire, frozen=True):
@@ -23,7 +23,7 @@ class ListedObject(Wire, frozen=True):
 
 
 def fetch_all(reader: Reader, resource: Resource, namespace: str, names: Sequence[str]) -> list[Json]:
-    """Return the objects of these names, or all. A missing one ends the command."""
+    """Return the objects with these names, or all objects. A missing object ends the command."""
     if names:
         return [fetch(reader, resource, namespace, name, Json) for name in names]
     try:
@@ -39,7 +39,7 @@ def fetch(reader: Reader, resource: Resource, namespace: str, name: str, kind: t
         with _suggest_binding(resource, namespace):
             return reader.get(resource, namespace, name, kind)
     except NotFound as fault:
-        if fault.reason != "NotFound":  # the path is not served
+        if fault.reason != "NotFound":  # the API server does not serve the path
             raise _unknown(resource) from fault
         where = f" in namespace {namespace}" if namespace else ""
         message = f"{resource.plural.removesuffix('s')} {name!r} not found{where}"
@@ -47,7 +47,7 @@ def fetch(reader: Reader, resource: Resource, namespace: str, name: str, kind: t
 
 
 def _suggestion(name: str, reader: Reader, resource: Resource, namespace: str) -> str:
-    """Return `; there are: batch, default` or, of many names, a question for similar ones; else empty."""
+    """Return a hint to append to an error: similar names, or all names if there are only a few."""
     try:
         objects = reader.list(resource, namespace, ListedObject)
     except ApiError:
@@ -62,7 +62,7 @@ def _suggestion(name: str, reader: Reader, resource: Resource, namespace: str) -
 
 @contextmanager
 def _suggest_binding(resource: Resource, namespace: str) -> Iterator[None]:
-    """Add the missing ClusterRoleBinding to an error about objects without a namespace."""
+    """Add a hint at the missing ClusterRoleBinding to an error about cluster-scoped objects."""
     try:
         yield
     except Forbidden as fault:

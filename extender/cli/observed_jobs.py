@@ -1,4 +1,4 @@
-"""Jobs as the API server has them, each with its PodGroup, and the search for them."""
+"""Jobs as the API server shows them, each with its PodGroup, and the search for jobs."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
@@ -35,10 +35,10 @@ from extender.kube.errors import Forbidden, NotFound
 from extender.kube.resources import POD_GROUPS, Resource, resource_of
 from extender.terminal.text import did_you_mean, near_misses
 
-# States of jobs, next to the verdicts of groups.
+# States of jobs, in addition to the verdicts of groups.
 HELD = "Held"  # held by its user, or after several start timeouts
 SUSPENDED = "Suspended"  # suspended until its user resumes it
-_GroupsByKind = dict[tuple[str, str], list[tuple[OwnerReference, ObservedGroup]]]  # by apiVersion, kind
+_GroupsByKind = dict[tuple[str, str], list[tuple[OwnerReference, ObservedGroup]]]  # by apiVersion and kind
 
 
 class QueueRefusal(NamedTuple):
@@ -51,8 +51,8 @@ class ObservedJob(NamedTuple):
     """Job with its PodGroup, if it has one.
 
     Attributes:
-        obj: The job; None where it may not be read.
-        refusal: The reason why pending pods have no PodGroup.
+        obj: The job; None if it may not be read.
+        refusal: The reason why its pods wait without a PodGroup.
     """
 
     row: WorkloadRow
@@ -63,12 +63,12 @@ class ObservedJob(NamedTuple):
 
     @property
     def display_name(self) -> str:
-        """Return a name such as `job/train`."""
+        """Return the name for users, such as `job/train`."""
         return f"{self.row.prefix}/{self.meta.name}"
 
     @property
     def qualified_name(self) -> str:
-        """Return a name such as `job.batch/train`, as kubectl writes it."""
+        """Return the name in kubectl's notation, such as `job.batch/train`."""
         return f"{self.row.qualified}/{self.meta.name}"
 
     @property
@@ -86,17 +86,17 @@ class ObservedJob(NamedTuple):
 
     @property
     def admitted_at(self) -> str:
-        """Return the time when Muster unsuspended the job; empty if it has not."""
+        """Return the timestamp at which Muster unsuspended the job; empty if it did not."""
         return (self.meta.annotations or {}).get(STARTED, "")
 
     @property
     def partial_start(self) -> PartialStart | None:
-        """Return the numbers of pods of a partial start."""
+        """Return the numbers of pods of a partial start; None if all pods started."""
         return partial_start(self.row, self.obj) if self.obj is not None else None
 
     @property
     def start_timeouts(self) -> str:
-        """Return the number of consecutive start timeouts; empty for none."""
+        """Return the number of consecutive start timeouts as text; empty without one."""
         return self._group_annotations.get(START_TIMEOUTS, "")
 
     @property
@@ -105,7 +105,7 @@ class ObservedJob(NamedTuple):
 
     @property
     def state(self) -> str:
-        """Return a verdict, Held or Suspended."""
+        """Return the state of the job: a verdict, Held or Suspended."""
         verdict = self.podgroup.verdict if self.podgroup else Verdict.UNKNOWN
         if self.obj is None:
             return verdict if verdict in (Verdict.ENDED, Verdict.RUNNING) else self._queue_state
@@ -124,14 +124,14 @@ class ObservedJob(NamedTuple):
 
     @property
     def is_held(self) -> bool:
-        """Return whether a user holds the job, or its starts timed out too often."""
+        """Return whether a user holds the job, or its start timed out too often."""
         annotations = self._group_annotations
         is_annotated = annotations.get(HOLD) == "true" or START_TIMEOUTS in annotations
         return is_annotated or self.reason in (Reason.HELD, Reason.START_TIMED_OUT)
 
     @property
     def is_unsuspended_by_muster(self) -> bool:
-        """Return whether Muster unsuspends the job: it or its pods name a queue, and no PodGroup."""
+        """Return whether Muster will unsuspend the job: it or its pods name a queue, and no PodGroup."""
         return self.obj is None or records.is_unsuspended_by_muster(self.row, self.obj)
 
     @property
@@ -145,7 +145,7 @@ class ObservedJob(NamedTuple):
 
     @property
     def reason(self) -> str:
-        """Return the reason why the job waits; empty if it does not."""
+        """Return the reason why the job waits; empty if it does not wait."""
         source = self.podgroup or self.refusal
         return source.reason if source else ""
 
@@ -156,12 +156,12 @@ class ObservedJob(NamedTuple):
 
     @property
     def position(self) -> int:
-        """Return the position in the queue, from 1; 0 for a job that is not pending."""
+        """Return the position in the queue, from 1; 0 if the job is not pending."""
         return self.podgroup.waiting.position if self.podgroup and self.state == Verdict.WAITING else 0
 
     @property
     def pods(self) -> int:
-        """Return the number of pods that the job creates at once."""
+        """Return the number of pods that the job creates at the same time."""
         minimum = self.podgroup.spec.min_member if self.podgroup else 0
         if self.obj is None or not has_templates(self.row, self.obj):
             return minimum
@@ -178,7 +178,7 @@ class ObservedJob(NamedTuple):
     def record(self, schedulers: Iterable[str] = SCHEDULERS) -> records.JobRecord | None:
         """Return Muster's record of the job; None if the job may not be read.
 
-        `schedulers`: the scheduler names of Muster.
+        `schedulers` are the scheduler names of Muster.
         """
         if self.obj is None or not has_templates(self.row, self.obj):
             return None
@@ -186,15 +186,15 @@ class ObservedJob(NamedTuple):
 
 
 def observed_job(row: WorkloadRow, obj: Json, podgroup: ObservedGroup | None) -> ObservedJob:
-    """Return a job of an object that may lack its kind, as objects in a list do."""
+    """Return the job in an object. The object may lack its kind, as objects in a list do."""
     with_kind = {**obj, "apiVersion": row.api_version, "kind": row.kind}
     return ObservedJob(row, msgspec.convert(obj["metadata"], Meta), with_kind, podgroup)
 
 
 def jobs_of(access: ClusterAccess, evidence: Evidence) -> list[ObservedJob]:
-    """Return the jobs with a PodGroup, and those whose queue is closed, by namespace and name.
+    """Return the jobs with a PodGroup and the jobs whose queue is closed, sorted by namespace and name.
 
-    The jobs are those of one namespace, or of all. Kinds of jobs that may not be read are named on stderr;
+    They are the jobs of one namespace, or of all namespaces. Kinds that may not be read are named on stderr;
     their jobs have only the data of their PodGroups.
     """
     jobs: dict[str, ObservedJob] = {}
@@ -222,9 +222,9 @@ def jobs_of(access: ClusterAccess, evidence: Evidence) -> list[ObservedJob]:
 
 
 def _with_named_group(job: ObservedJob, find: Callable[[str, str], ObservedGroup | None]) -> ObservedJob:
-    """Return the job with the PodGroup that its pods name, if the job has no other and that PodGroup exists.
+    """Return the job with the PodGroup that its pods name, if the job has no other PodGroup.
 
-    `find` takes the namespace and the name of a PodGroup.
+    `find` returns the PodGroup with a namespace and a name, if it exists.
     """
     record = job.record()
     if job.podgroup or record is None or not record.named_group or record.is_part or job.obj is None:
@@ -234,7 +234,7 @@ def _with_named_group(job: ObservedJob, find: Callable[[str, str], ObservedGroup
 
 
 def _podgroups(groups: Iterable[ObservedGroup], evidence: Evidence) -> _GroupsByKind:
-    """Return PodGroups with their owners, by apiVersion and kind, with all served kinds as keys."""
+    """Return the PodGroups with their owners, by apiVersion and kind. Every served kind is a key."""
     served = ((kind, evidence.resource_of_kind(kind)) for kind in job_kinds())
     by_kind: _GroupsByKind = {(resource.version, kind.name): [] for kind, resource in served if resource}
     for podgroup in groups:
@@ -244,7 +244,7 @@ def _podgroups(groups: Iterable[ObservedGroup], evidence: Evidence) -> _GroupsBy
 
 
 def _refusal(evidence: Evidence, job: ObservedJob) -> QueueRefusal | None:
-    """Return why the queue of a job's pods accepts no groups, if that is why they wait."""
+    """Return the refusal by the queue, if a job's pods wait because the queue accepts no groups."""
     record = job.record()
     if record is None or record.suspended or not record.ours or not record.pods:
         return None
@@ -260,7 +260,7 @@ def _refusal(evidence: Evidence, job: ObservedJob) -> QueueRefusal | None:
 
 
 def _listed(access: ClusterAccess, resource: Resource, warns: bool) -> dict[str, Json] | None:
-    """Return the objects of a kind by UID; None, with a warning on request, if they may not be read."""
+    """Return the objects of a kind by UID; None if they may not be read. `warns` requests a warning then."""
     try:
         objects = access.reader.list(resource, access.namespace, Json)
     except NotFound:
@@ -274,7 +274,7 @@ def _listed(access: ClusterAccess, resource: Resource, warns: bool) -> dict[str,
 
 
 def job_of_kind(evidence: Evidence, kind: OwnerKind, name: str) -> ObservedJob | None:
-    """Return the job of this name, with the templates of its runtime, if it exists and may be read."""
+    """Return the job with this name and the templates of its runtime; None if it cannot be read."""
     resource = evidence.resource_of_kind(kind)
     row = job_row(resource.version, kind.name) if resource else None
     obj = evidence.find_owner(kind, name, Json) if row else None
@@ -297,7 +297,10 @@ def job_of_kind(evidence: Evidence, kind: OwnerKind, name: str) -> ObservedJob |
 
 
 def find_job(evidence: Evidence, target: Target) -> ObservedJob:
-    """Return the job of the named kind, or of any kind. No such job, or several, end the command."""
+    """Return the job of the named kind, or of any kind.
+
+    The command ends if there is no such job, or several.
+    """
     kinds = [kind for kind in job_kinds() if not target.kind or kind.is_called(target.kind)]
     jobs = [job for kind in kinds if (job := job_of_kind(evidence, kind, target.name))]
     if len(jobs) > 1:
@@ -312,7 +315,8 @@ def find_job(evidence: Evidence, target: Target) -> ObservedJob:
     if evidence.unread:
         unread = (resource for kind, resource in served if kind.plural in evidence.unread)
         rights = ", ".join(str(right_to("get", resource, namespace, target.name)) for resource in unread)
-        rights = rights or f"get {', '.join(evidence.unread)}"  # such as the list of API groups, or a runtime
+        # for example the list of API groups, or a runtime
+        rights = rights or f"get {', '.join(evidence.unread)}"
         raise click.ClickException(f"not allowed: the search needs the right to {rights}")
     owners = [(kind, obj) for kind, _ in served for obj in evidence.all_owners(kind)]
     names = sorted(f"{kind.name.lower()}/{obj.metadata.name}" for kind, obj in owners)

@@ -1,6 +1,6 @@
-"""Output of commands: objects as JSON, YAML or names, text for people, and the flags for these.
+"""Output of commands: objects as JSON, YAML or names, text for people, and the flags for these formats.
 
-Colours are for terminals only, unless NO_COLOR is set.
+Colours are used on terminals only, unless NO_COLOR is set.
 """
 
 import os
@@ -29,15 +29,15 @@ CLIENT, SERVER = "client", "server"
 _SUFFIX = {"none": "", CLIENT: " (dry run)", SERVER: " (server dry run)"}
 
 LISTS = ("table", "wide", "json", "yaml", "name")
-_CONTROL = re.compile(  # control characters except our colours; Unicode that reverses or ends a line
+_CONTROL = re.compile(  # control characters except our colours, and Unicode that ends or reverses a line
     r"\x1b(?!\[(?:[012]|3[1-6])m)|[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f-\x9f]"
     r"|[\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]"
 )
-_NARROWEST, _WIDEST, _USUAL = 40, 100, 80  # columns of text; the last without a terminal
+_NARROWEST, _WIDEST, _USUAL = 40, 100, 80  # width of text: limits, and the width without a terminal
 
 
 class InvalidContent(click.ClickException):
-    """Fault in a file that a command reads: unlike a fault in flags, it does not print the usage."""
+    """Error: a file that a command reads has a fault. Unlike for a fault in flags, no usage is printed."""
 
     exit_code = 2
 
@@ -55,7 +55,7 @@ def output_flag(formats: Sequence[str], default: str) -> Callable[[F], F]:
 
 
 def checked(kind: Kind) -> Callable[..., Any]:
-    """Return the callback of a flag that parses its text by `kind`; an absent flag stays absent."""
+    """Return the callback that parses the text of a flag by `kind`. An absent flag stays absent."""
 
     def callback(_context: click.Context, _parameter: click.Parameter, text: str | None) -> Any:
         try:
@@ -67,7 +67,7 @@ def checked(kind: Kind) -> Callable[..., Any]:
 
 
 class WholeNumber(click.IntRange):
-    """Whole number of a flag, with errors as those of `checked`."""
+    """Whole number as a flag. Its errors have the form of those of `checked`."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         try:
@@ -78,15 +78,15 @@ class WholeNumber(click.IntRange):
 
 
 def echo(text: str) -> None:
-    """Print a text without control characters, except for colours: other users write names and messages."""
+    """Print a text without control characters except colours, because other users write the texts."""
     click.echo(_CONTROL.sub("", text), color=False if os.environ.get("NO_COLOR") else None)
 
 
 def show_objects(objects: Sequence[Json], form: str, single: bool) -> None:
-    """Show objects as kubectl prints them, without the bookkeeping of managed fields."""
+    """Show objects as kubectl prints them, without managed fields."""
     if form == "name":
         for obj in objects:
-            # kubectl takes `podgroup.scheduling.volcano.sh/sweep` as an argument.
+            # kubectl accepts `podgroup.scheduling.volcano.sh/sweep` as an argument.
             group = obj["apiVersion"].rpartition("/")[0]
             kind = ".".join(filter(None, (obj["kind"].lower(), group)))
             echo(f"{kind}/{obj['metadata']['name']}")
@@ -113,9 +113,9 @@ def show_document(document: Any, form: str) -> None:
 def table(
     kind: str, namespace: str, head: Sequence[str], rows: Sequence[Sequence[object]], column_count: int
 ) -> list[str]:
-    """Return the lines of a table of the first `column_count` columns; without rows, print a message.
+    """Return the lines of a table with the first `column_count` columns. Without rows, print a message.
 
-    The first column is left out if it is NAMESPACE, and all rows are of one `namespace`.
+    The column NAMESPACE is left out if all rows are of one `namespace`.
     """
     if not rows:
         click.echo(f"No {kind} found{f' in namespace {namespace}' if namespace else ''}", err=True)
@@ -143,7 +143,7 @@ result_flag = click.option(
 
 
 def show_result(obj: Json, done: str, output: str | None, dry_run: str) -> None:
-    """Show the object in the requested form, else a line such as `queue.scheduling.volcano.sh/a created`."""
+    """Show the object in the requested format, else a line: `queue.scheduling.volcano.sh/a created`."""
     if output:
         show_objects([obj], output, single=True)
     else:
@@ -165,7 +165,7 @@ def fields(rows: Iterable[tuple[str, object]]) -> str:
 
 
 def section(heading: str, lines: Sequence[str], indent: str = "  ") -> str:
-    """Return lines under a heading; empty without lines."""
+    """Return lines below a heading; empty if there are no lines."""
     texts = [click.style(heading, dim=True), *(f"{indent}{line}" for line in lines)]
     return "\n".join(texts) if lines else ""
 
@@ -177,7 +177,7 @@ def width() -> int:
 
 
 def wrapped(text: str, indent: str = "", hanging: str = "") -> str:
-    """Return `text` in lines that fit. Lines after the first are indented by `hanging`."""
+    """Return `text` in lines that fit the terminal. `hanging` indents all lines but the first."""
     return textwrap.fill(
         text,
         width(),
@@ -194,7 +194,7 @@ NOTHING = "-"
 
 
 def numeric(name: str, quantity: Quantity | None) -> int:
-    """Return the number of a quantity; 0 for an invalid one."""
+    """Return the number of a quantity; 0 if it is invalid."""
     try:
         return offered({name: quantity or 0}).get(name, 0)
     except BadQuantity:
@@ -202,12 +202,12 @@ def numeric(name: str, quantity: Quantity | None) -> int:
 
 
 def amount(name: str, quantity: Quantity | None) -> str:
-    """Return a quantity as people write it: 17179869184 bytes are 16Gi."""
+    """Return a quantity for users, such as 16Gi for 17179869184 bytes."""
     return NOTHING if quantity is None else show(name, numeric(name, quantity))
 
 
 def amounts(quantities: Mapping[str, Quantity] | None) -> str:
-    """Return `cpu 4, memory 8Gi`, without zeros and without the resource `pods`."""
+    """Return amounts for users, such as `cpu 4, memory 8Gi`; zeros and the resource `pods` are left out."""
     listed_ = sorted((name, quantity) for name, quantity in (quantities or {}).items() if name != PODS)
     texts = [f"{name} {amount(name, quantity)}" for name, quantity in listed_ if numeric(name, quantity)]
     return ", ".join(texts) or NOTHING
@@ -217,7 +217,7 @@ def percent(share: float | None) -> str:
     return NOTHING if share is None else f"{share:.0%}"
 
 
-METHODS = {  # how an expected start happens, by method
+METHODS = {  # explanations of expected starts, by method
     "Declared": "by the run times that are declared",
     "Learnt": "by run times of which some are learned from earlier runs",
     "Reclaim": "once other groups have given up capacity for it",
@@ -226,7 +226,7 @@ METHODS = {  # how an expected start happens, by method
 
 
 def outlook(estimate: Estimate | None) -> str:
-    """Return the sentence for an estimate; empty without one."""
+    """Return an estimate as a sentence; empty without an estimate."""
     if estimate is None:
         return ""
     if estimate.at_p50 is None:
@@ -237,7 +237,7 @@ def outlook(estimate: Estimate | None) -> str:
 
 
 def interval(estimate: Estimate | None) -> str:
-    """Return the interval from now: `12m-20m`, or `unknown`; `-` without an estimate."""
+    """Return an estimate as an interval from now: `12m-20m` or `unknown`; `-` without an estimate."""
     if estimate is None:
         return NOTHING
     instants = estimate.at_p50, estimate.at_p90
@@ -252,7 +252,7 @@ def _time_until(timestamp: str | None) -> str:
 
 
 def age(timestamp: str | None) -> str:
-    """Return the age as kubectl writes it; `-` without a timestamp."""
+    """Return the age of a timestamp, as kubectl prints ages; `-` without a timestamp."""
     with suppress(ValueError):
         return units.age(timestamp or "")
     return NOTHING

@@ -1,6 +1,6 @@
-"""Overview made of watched API objects, with its user's rights: statuses by Muster, pods and nodes.
+"""Overview for a dashboard on the user's machine, made from watched API objects, with the user's rights.
 
-It works while Muster is down, too.
+It shows the statuses that Muster wrote, pods and nodes, and works while Muster is down, too.
 """
 
 import threading
@@ -65,11 +65,11 @@ log = logger(__name__)
 
 T = TypeVar("T")
 
-_FIRST = 20.0  # seconds for which the first overview waits for the lists
+_FIRST = 20.0  # maximum seconds for which the first overview waits for the lists
 _PACE = 1.0  # seconds between two overviews
-_LAST = 5.0  # seconds to wait at the end for a running renewal
-_LEASE_CHECK = 10.0  # seconds without a change, after which Muster's Lease is checked
-_SILENCE = 90.0  # seconds without an event that are reported; bookmarks come every minute
+_LAST = 5.0  # maximum seconds to wait at the end for a running renewal
+_LEASE_CHECK = 10.0  # seconds without a change until Muster's Lease is checked
+_SILENCE = 90.0  # seconds without an event until a note says so; bookmarks come each minute
 _UNDECIDED = "Muster has decided on none of these jobs: muster check says whether it is at work."
 _MOST_EVENTS = 200
 _KINDS: tuple[tuple[Resource, type[Any]], ...] = (
@@ -86,7 +86,7 @@ _OF_THE_CLUSTER = (kube.QUEUES, kube.NODES, kube.NAMESPACES, kube.RESOURCE_FLAVO
 
 
 class WatchedKind:
-    """Copies of the objects of one kind, renewed by a reflector. An empty namespace means all."""
+    """Copies of the objects of a kind, which a reflector keeps up to date. An empty namespace means all."""
 
     def __init__(self, kind: type[Any], namespace: str, changed: threading.Event) -> None:
         self.kind, self.namespace = kind, namespace
@@ -110,20 +110,24 @@ class WatchedKind:
 
 
 class WatchedReader(Reader):
-    """Reader of watched copies, and of the API server for all else.
+    """Reader that has copies of watched kinds, and reads other kinds from the API server.
 
-    It watches all namespaces where its user may list them, else one. Each change sets `changed`.
+    It watches all namespaces if its user may list them, else one. Each change sets the event `changed`.
     """
 
     def __init__(self, access: ClusterAccess, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(access.connection)
         self.changed = threading.Event()
-        self.unread: list[str] = []  # kinds that may not be listed, by their plural names
+        self.unread: list[str] = []  # plural names of the kinds that may not be listed
         self._access, self._clock = access, clock
         self._watches: dict[Resource, WatchedKind] = {}
 
     def start(self) -> None:
-        """Watch the kinds that may be read, and wait for the first lists. Raises ApiError."""
+        """Watch the kinds that may be read, and wait for their first lists.
+
+        Raises:
+            ApiError: The API server does not answer.
+        """
         prepare_structs()
         for resource, kind in _KINDS:
             if (namespace := self._scope(resource)) is None:
@@ -141,7 +145,7 @@ class WatchedReader(Reader):
             watch.reflector.halt()
 
     def silence(self) -> float:
-        """Return the seconds since the last event of any watch. Bookmarks come every minute."""
+        """Return the seconds since the last event of any watch. Bookmarks come each minute."""
         contacts = [watch.reflector.last_contact or 0.0 for watch in self._watches.values()]
         return self._clock() - max(contacts) if contacts else 0.0
 
@@ -151,7 +155,7 @@ class WatchedReader(Reader):
         return watch.namespace if watch else None
 
     def watched(self, resource: Resource) -> list[Any]:
-        """Return all objects of a kind that may be read."""
+        """Return the copies of all objects of a kind; empty if the kind may not be read."""
         watch = self._watches.get(resource)
         return watch.all() if watch else []
 
@@ -166,7 +170,11 @@ class WatchedReader(Reader):
     def list(
         self, resource: Resource, namespace: str, kind: type[T], fields: str = "", labels: str = ""
     ) -> list[T]:
-        """Return the copies of a kind that is watched. Raises Forbidden for other namespaces."""
+        """Return the objects of a kind, from the copies if the kind is watched.
+
+        Raises:
+            Forbidden: The kind is watched in another namespace.
+        """
         watch = self._watches.get(resource)
         if fields or labels or (watch is not None and watch.kind is not kind):
             return super().list(resource, namespace, kind, fields, labels)
@@ -186,12 +194,12 @@ class WatchedReader(Reader):
 
 
 class ObservedSource:
-    """Source of watched objects. The watches begin with the first overview.
+    """Source of overviews from watched objects. The watches begin with the first overview.
 
-    A thread renews the overview. It pauses four times as long as that takes: a second on a large cluster.
+    A thread renews the overview, and then pauses for four times the duration of the renewal.
 
     Attributes:
-        max_silence: Seconds without an event of the API server, after which a note says so.
+        max_silence: The seconds without an event of the API server after which a note says so.
     """
 
     def __init__(
@@ -207,7 +215,11 @@ class ObservedSource:
         self._stopping = threading.Event()
 
     def overview(self) -> Overview:
-        """Return the latest overview. Raises ApiError where nothing can be read."""
+        """Return the latest overview.
+
+        Raises:
+            ApiError: Nothing can be read.
+        """
         with self._lock:
             if self._thread is None:
                 self._reader.start()
@@ -228,7 +240,7 @@ class ObservedSource:
             started_at = time.monotonic()
             try:
                 self._renew()
-            except Exception:  # a malformed object or an unreachable cluster: the next renewal may succeed
+            except Exception:  # the next renewal may succeed
                 if not self._stopping.is_set():
                     log.exception("an overview could not be made")
             if not self._stopping.wait(max(_PACE, 4 * (time.monotonic() - started_at))):
@@ -273,7 +285,8 @@ class ObservedSource:
             notes.insert(0, f"No event of the API server came since {since}: this is the state of then.")
         notes += [f"Only namespace {scope} is shown: you may list no others." for scope in {*scopes} if scope]
         topologies = _topologies(reader)
-        nodes = reader.watched(kube.NODES) if reader.scope(kube.PODS) == "" else []  # usage needs all pods
+        # the usage of nodes needs all pods
+        nodes = reader.watched(kube.NODES) if reader.scope(kube.PODS) == "" else []
         return Overview(
             version="",
             at="",
@@ -287,7 +300,7 @@ class ObservedSource:
         )
 
     def _overdue_renewal(self, now: float) -> str:
-        """Return the last renewal of Muster's Lease if it is late; empty if it is not, or may not be read."""
+        """Return the last renewal of Muster's Lease if the next one is overdue, else an empty text."""
         site = Installation(self._access._replace(namespace=""))
         with suppress(ApiError):
             for serving in site.workloads:
@@ -302,7 +315,11 @@ class ObservedSource:
     # ---- one group
 
     def details(self, namespace: str, name: str) -> GroupDetails | None:
-        """Return all about a group, if it exists. Raises ApiError."""
+        """Return the details of a group; None if it does not exist.
+
+        Raises:
+            ApiError: The group cannot be read.
+        """
         evidence = self._evidence(namespace)
         try:
             group = self._reader.get(kube.POD_GROUPS, namespace, name, ObservedGroup)
@@ -326,7 +343,7 @@ class ObservedSource:
         )
 
     def _shortfall(self, group: GroupSummary) -> Sequence[ShortfallSummary]:
-        """Return the requests of a group and the free capacity of all schedulable nodes, suitable or not."""
+        """Return the requests of a group, and the free capacity of all schedulable nodes, suitable or not."""
         free: defaultdict[str, float] = defaultdict(float)
         nodes = [node for node in self.overview().nodes if node.taken]
         for node in nodes:
@@ -364,7 +381,7 @@ def _member(pod: Pod) -> MemberSummary:
 
 
 def _topologies(reader: WatchedReader) -> list[Levels]:
-    """Return the levels of the usable Topologies, by name."""
+    """Return the levels of the usable Topologies, sorted by name of the Topology."""
     topologies = []
     for topology in sorted(reader.watched(kube.TOPOLOGIES), key=lambda topology: topology.metadata.name):
         with suppress(BadTopology):

@@ -1,4 +1,4 @@
-"""`muster podgroup`: lists and descriptions of groups. `muster hold` and `muster resume` change them."""
+"""`muster podgroup`: lists and descriptions of groups. `muster hold` and `muster resume` change groups."""
 
 import copy
 from typing import TYPE_CHECKING, Any
@@ -142,7 +142,7 @@ def resume(targets: list[Target], **rest: Any) -> None:
 
 
 def _change(targets: list[Target], patch: Patch, done: str, dry_run: str, **flags: Any) -> None:
-    """Change groups; with a dry run by the client, only check that they exist."""
+    """Change groups. With a dry run by the client, only check that the groups exist."""
     with open_access(Flags(**flags)) as access:
         from extender.cli.why.answers import find_group
         from extender.kube.resources import POD_GROUPS

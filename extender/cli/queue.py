@@ -1,6 +1,6 @@
-"""`muster queue`: the queues, their allocations and shares, and changes of them.
+"""`muster queue`: the queues with their usage and shares, and changes of queues.
 
-vcctl's long flags (--name, --weight, --state, --action) work as well as kubectl's conventions.
+vcctl's long flags (--name, --weight, --state, --action) work, and so do kubectl's conventions.
 """
 
 import copy
@@ -95,7 +95,7 @@ def _row(queue: "ObservedQueue") -> tuple[object, ...]:
 
 
 def _borrowed(status: QueueStatus) -> str:
-    """Return the borrowed amounts, also by flavor: `cpu 4; h100: nvidia.com/gpu 8`."""
+    """Return the borrowed amounts, with those of flavors, such as `cpu 4; h100: nvidia.com/gpu 8`."""
     flavors = [f"{each.name}: {out.amounts(each.borrowed)}" for each in status.flavors or () if each.borrowed]
     return "; ".join([*([out.amounts(status.borrowed)] if status.borrowed else []), *flavors]) or out.NOTHING
 
@@ -158,7 +158,7 @@ def _change_states(
 
 
 def _close_message(access: ClusterAccess, name: str, state: str, dry_run: str) -> str:
-    """Return `closing`, with the remaining groups, until the status of the queue is Closed."""
+    """Return `closing` and the number of remaining groups, or `closed` if the queue is Closed already."""
     from extender.cli.lookup import fetch
     from extender.cli.queue_removal import contents_of
     from extender.domain.explain.observed import ObservedQueue

@@ -1,4 +1,4 @@
-"""Waiting for the state of a queue, and the steps of deleting one. Progress is printed on stderr."""
+"""Waits for the state of a queue, and the steps that delete a queue. Progress is printed on stderr."""
 
 import time
 from collections.abc import Callable
@@ -25,8 +25,8 @@ T = TypeVar("T")
 
 _PROTECTED = (DEFAULT_QUEUE, ROOT_QUEUE)
 PACE = 0.5  # seconds between two polls
-_NO_STATE = 15.0  # seconds without a state, after which Muster probably does not run
-_NAMED = 6  # maximum of named groups or pods
+_NO_STATE = 15.0  # seconds without a state until the command asks whether Muster runs
+_NAMED = 6  # maximum of listed groups or pods
 _PODS_WITHOUT_GROUP = "pods that have no PodGroup are left to their owners"
 
 clock: Callable[[], float] = time.monotonic
@@ -34,7 +34,10 @@ pause: Callable[[float], Any] = time.sleep
 
 
 def wait_until(poll: Callable[[], T | None], timeout: Timeout, remaining: Callable[[], str]) -> T:
-    """Return the first result of `poll`. At the timeout, end the command with the text of `remaining`."""
+    """Return the first result of `poll` that is not None. At the timeout, end the command with an error.
+
+    `remaining` returns the text of the error.
+    """
     deadline = clock() + timeout.seconds
     with working("waiting"):
         while (result := poll()) is None:
@@ -45,7 +48,7 @@ def wait_until(poll: Callable[[], T | None], timeout: Timeout, remaining: Callab
 
 
 class WatchedQueue:
-    """Queue that is polled. Each change of its contents is a line on stderr."""
+    """Queue that the command polls. Each change of its contents is printed as a line on stderr."""
 
     def __init__(self, access: ClusterAccess, name: str) -> None:
         self._access = access
@@ -54,7 +57,7 @@ class WatchedQueue:
         self._began = clock()
 
     def state(self, *states: str) -> ObservedQueue | None:
-        """Return the queue once its status says one of `states`; None before."""
+        """Return the queue if its status has one of `states`, else None."""
         queue = fetch(self._access.reader, QUEUES, "", self._name, ObservedQueue)
         if queue.status.state in states:
             return queue
@@ -70,7 +73,7 @@ class WatchedQueue:
         return wait_until(lambda: self.state(*states), timeout, self.remaining_text)
 
     def remaining_text(self) -> str:
-        """Return the contents of the queue, with names if they may be read."""
+        """Return a sentence about the groups in the queue, with their names if these may be read."""
         queue = fetch(self._access.reader, QUEUES, "", self._name, ObservedQueue)
         groups = [f"podgroup/{group.key}" for group in Evidence(self._access, "").groups_in(self._name)]
         names = f": {listed(groups, _NAMED)}" if groups else ""
@@ -79,7 +82,7 @@ class WatchedQueue:
 
 
 def contents_of(queue: ObservedQueue) -> str:
-    """Return the contents of a queue, such as `Closing, 3 groups left: 1 waits, 2 run`."""
+    """Return the state and contents of a queue, such as `Closing, 3 groups left: 1 waits, 2 run`."""
     counts = queue.counts
     remaining = (
         ("waits", "wait", counts["pending"]),
@@ -95,7 +98,10 @@ def contents_of(queue: ObservedQueue) -> str:
 
 
 def pods_outside(access: ClusterAccess, queue: str) -> list[str]:
-    """Return the pending pods that name a queue and are in no PodGroup. The status does not count them."""
+    """Return the pending pods that name a queue and are in no PodGroup.
+
+    The queue's status does not count them.
+    """
     evidence = Evidence(access, "")
     groups = {group.key for group in evidence.groups}
     in_queue = [pod for pod in evidence.waiting_pods if is_ours(pod) and evidence.queue_of_pod(pod) == queue]
@@ -104,7 +110,7 @@ def pods_outside(access: ClusterAccess, queue: str) -> list[str]:
 
 
 class RemovedObject(NamedTuple):
-    """Object that is deleted with a queue. `kind`: as kubectl writes it."""
+    """Object that is deleted together with a queue. `kind` is in kubectl's notation."""
 
     resource: Resource
     kind: str
@@ -116,11 +122,11 @@ class RemovedObject(NamedTuple):
 class Removal:
     """Steps to delete a queue.
 
-    Admission refuses the deletion of a queue that is not Closed. This is checked first, so that the refusal
-    names the remaining groups, and --cascade empties no queue that cannot be deleted.
+    Admission refuses the deletion of a queue that is not Closed. The command checks this first, so that its
+    error names the remaining groups, and --cascade empties no queue that cannot be deleted.
 
     Attributes:
-        with_jobs: Whether the jobs that own its groups are deleted, too.
+        with_jobs: Whether the jobs that own the queue's groups are deleted, too.
     """
 
     def __init__(
@@ -145,7 +151,7 @@ class Removal:
         elif cascade:
             for group in Evidence(self._access, "").groups_in(self._name):
                 self._show(self._parts(group), "would be deleted")
-        # No dry run by the server: it would refuse a queue that --cascade closes first.
+        # A dry run by the server would refuse a queue that --cascade closes first.
         dry = self._dry_run == SERVER
         if self._dry_run != CLIENT and not (dry and cascade):
             self._access.editor.delete(QUEUES, "", self._name, queue.metadata.uid, dry)
@@ -173,19 +179,22 @@ class Removal:
             raise click.ClickException(f"{message}\nTo close it: {steps}")
 
     def _emptied(self, queue_state: WatchedQueue) -> ObservedQueue | None:
-        """Return the queue once it is Closed; until then, delete groups that were created meanwhile."""
+        """Return the queue if it is Closed.
+
+        Otherwise delete its groups, also those created in the meantime.
+        """
         for group in Evidence(self._access, "").groups_in(self._name):
             if group.metadata.uid in self._deleted:
                 continue
             self._deleted.add(group.metadata.uid)
             for part in self._parts(group):
-                with suppress(NotFound, Conflict):  # deleted meanwhile
+                with suppress(NotFound, Conflict):  # it was deleted in the meantime
                     self._access.editor.delete(part.resource, part.namespace, part.name, part.uid)
                     self._show([part], "deleted")
         return queue_state.state("Closed")
 
     def _parts(self, group: ObservedGroup) -> list[RemovedObject]:
-        """Return a group, preceded by the job that would recreate it, if jobs are deleted."""
+        """Return a group as an object to delete. If jobs are deleted, the job that owns it comes first."""
         owner, parts = controller_of(group.metadata.owner_references), []
         row = job_row(owner.api_version, owner.kind) if owner and self._with_jobs else None
         if owner and row:
@@ -199,7 +208,7 @@ class Removal:
             echo(f"{part.kind}/{part.name} {done} (namespace {part.namespace})")
 
     def _is_gone(self) -> bool | None:
-        """Return True once the queue is deleted, else None."""
+        """Return True if the queue does not exist any more, else None."""
         try:
             self._access.reader.get(QUEUES, "", self._name, ObservedQueue)
         except NotFound:

@@ -1,6 +1,6 @@
-"""`muster queue create` and `update`: the flags of a queue, and the spec that they make.
+"""`muster queue create` and `muster queue update`: the flags of a queue, and the spec made from the flags.
 
-Only faults of single values are found here. The API server and Muster's admission find others.
+Only faults of single values are found here. The API server and Muster's admission find other faults.
 """
 
 from collections.abc import Callable, Sequence
@@ -33,12 +33,12 @@ _INT32 = 2**31 - 1
 _COUNTS = "groups=NUMBER, pods=NUMBER or both with a comma between, such as groups=2,pods=40"
 _AMOUNTS = "NAME=QUANTITY with commas between, such as cpu=8,memory=16Gi"
 
-# --name is read before NAME, because the callback of NAME takes it out of the parameters.
+# --name is read before NAME, because the callback of NAME removes --name from the parameters.
 _VCCTL_NAME = click.option("--name", "named", metavar="NAME", is_eager=True, help="The same as NAME.")
 
 
 def _names_of(context: click.Context, arguments: tuple[str, ...], required: bool = True) -> tuple[str, ...]:
-    """Return the names given by NAME or --name; both may be given, if they agree."""
+    """Return the names given as NAME or --name. Both may be given if they are equal."""
     by_flag = context.params.pop("named", None)
     if by_flag and arguments and arguments != (by_flag,):
         raise click.UsageError(f"set only one of NAME, {arguments[0]!r}, and --name, {by_flag!r}")
@@ -49,7 +49,7 @@ def _names_of(context: click.Context, arguments: tuple[str, ...], required: bool
 
 
 def one_name(command: F) -> F:
-    """Add the argument NAME and the flag --name, both as `name`."""
+    """Add the argument NAME and the flag --name to a command, both as the parameter `name`."""
     argument = click.argument(
         "name",
         required=False,
@@ -60,7 +60,7 @@ def one_name(command: F) -> F:
 
 
 def several_names(required: bool = True) -> Callable[[F], F]:
-    """Add the argument NAME... and the flag --name, both as `names`."""
+    """Add the argument NAME... and the flag --name to a command, both as the parameter `names`."""
     argument = click.argument(
         "names",
         metavar="[NAME]...",
@@ -75,7 +75,7 @@ def several_names(required: bool = True) -> Callable[[F], F]:
 
 
 def _pairs(read: Callable[[str], tuple[str, Any]], allowed: str) -> Callable[..., Any]:
-    """Return the callback that reads `cpu=8,memory=16Gi` as a mapping; `cpu-` removes cpu."""
+    """Return the callback that parses a text such as `cpu=8,memory=16Gi` to a mapping; `cpu-` removes cpu."""
     return checked(Kind(f"{allowed}; NAME- removes one", lambda text: dict(map(read, text.split(",")))))
 
 
@@ -112,7 +112,7 @@ _DURATION = Kind("a duration such as 90s, 10m or 1h30m", passing(lambda text: as
 
 
 def _listed_from(allowed: Sequence[str]) -> Kind:
-    """Return the kind of a list, written with commas."""
+    """Return the kind of a list of names with commas in between."""
 
     def read(text: str) -> list[str]:
         names = [] if text == "none" else text.split(",")
@@ -124,7 +124,7 @@ def _listed_from(allowed: Sequence[str]) -> Kind:
 
 
 def _option_arguments(schema: Json) -> Json:
-    """Return the arguments of click.option for a field, by its schema in the CRD."""
+    """Return the arguments of click.option for a field, from the field's schema in the CRD."""
     match schema:
         case {"enum": allowed}:
             return {"type": click.Choice([value for value in allowed if value])}
@@ -148,9 +148,9 @@ def _option_arguments(schema: Json) -> Json:
 
 
 class _Flag(NamedTuple):
-    written: str  # the names of the flag, the long one last
+    written: str  # names of the flag; the long name comes last
     help: str
-    field: str = ""  # path in the spec, if it differs from the name of the flag
+    field: str = ""  # path in the spec, if the name of the flag differs
 
     @property
     def name(self) -> str:
@@ -162,7 +162,7 @@ class _Flag(NamedTuple):
         return (self.field or first + "".join(map(str.capitalize, others))).split(".")
 
     def option(self, spec: Json) -> click.Option:
-        """Return the option of click. `spec`: the schema of spec in the CRD."""
+        """Return click's option for the flag. `spec` is the schema of spec in the CRD."""
         schema = spec
         for step in self.path:
             schema = schema["properties"][step]
@@ -230,7 +230,7 @@ _FLAGS = (
 
 
 class SpecCommand(click.Command):
-    """Command with the flags of a queue's spec. Their types are read from the CRD when needed."""
+    """Command with the flags of a queue's spec. Their types are read from the CRD when they are needed."""
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         *own_parameters, help_option = super().get_params(ctx)
@@ -239,7 +239,7 @@ class SpecCommand(click.Command):
         return [*own_parameters[:_NAME_PARAMETERS], *options, *own_parameters[_NAME_PARAMETERS:], help_option]
 
 
-_NAME_PARAMETERS = 2  # before the flags of the spec: NAME and --name
+_NAME_PARAMETERS = 2  # NAME and --name come before the flags of the spec
 
 
 @cache
@@ -251,7 +251,7 @@ def _spec_schema() -> Json:
 
 
 def pop_spec(options: Json) -> Json:
-    """Take the flags of a spec out of `options`, and return the spec, in which a null removes a field.
+    """Remove the flags of a spec from `options`, and return the spec. A null in the spec removes a field.
 
     Flags for parts of one field, such as --limits and --user-limits, are merged.
     """
@@ -268,7 +268,7 @@ def pop_spec(options: Json) -> Json:
 
 
 class Timeout(NamedTuple):
-    """Timeout in seconds, 0 for no limit, and its text."""
+    """Timeout in seconds (0 means no limit), and its text."""
 
     seconds: float
     written: str
@@ -340,7 +340,7 @@ def update_queue(name: str, dry_run: str, output: str | None, **rest: Any) -> No
 
 
 def update_spec(access: ClusterAccess, name: str, spec: Json, dry_run: str) -> Json:
-    """Merge `spec` into the queue's spec, unless it is a dry run. Return the queue with the new spec."""
+    """Merge `spec` into the queue's spec, and return the changed queue. A dry run writes nothing."""
     from extender.cli.lookup import fetch
     from extender.kube.resources import QUEUES
 
@@ -354,7 +354,10 @@ def update_spec(access: ClusterAccess, name: str, spec: Json, dry_run: str) -> J
 
 
 def _warn_of_missing_parent(access: ClusterAccess, spec: Json) -> None:
-    """Warn of a missing parent. The queue is written already, so an unreadable parent is no error."""
+    """Warn if the parent queue does not exist.
+
+    The queue has been written already, so a parent that may not be read is no error.
+    """
     from extender.cli.lookup import fetch
     from extender.kube.errors import ApiError, NotFound
     from extender.kube.resources import QUEUES

@@ -1,4 +1,4 @@
-"""`muster report`: waits, usage, and lost work of evictions."""
+"""`muster report`: waits, usage, and the work that evictions lost."""
 
 import csv
 import io
@@ -17,8 +17,8 @@ from extender.terminal.text import columns
 if TYPE_CHECKING:
     from extender.domain.explain.history import Period, Report, ReportRow
 
-_LARGEST = 2**28  # bytes of an answer
-_WIDE = ("LONGEST", "CPU-LOST", "DESERVED")  # columns that only wide tables have
+_LARGEST = 2**28  # maximum bytes of an answer
+_WIDE = ("LONGEST", "CPU-LOST", "DESERVED")  # columns of wide tables only
 _COLUMNS = {  # columns of CSV, by field of a row
     "starts": "starts",
     "waiting": "waiting",
@@ -33,7 +33,7 @@ _COLUMNS = {  # columns of CSV, by field of a row
     "deserved_gpu_hours": "deserved_gpu_hours",
     "share": "share",
 }
-_FORMULA = ("=", "+", "-", "@")  # first characters of cells that a spreadsheet evaluates
+_FORMULA = ("=", "+", "-", "@")  # first characters of cells that a spreadsheet would evaluate
 
 
 @click.command()

@@ -1,4 +1,4 @@
-"""`muster run`: the embedded cluster on the terminal. extender.sim is imported when the command runs."""
+"""`muster run`: the embedded cluster on the terminal. It imports extender.sim only when it runs."""
 
 import shlex
 import shutil
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from extender.sim.embedded import Embedded
     from extender.sim.show.frames import Rerun
 
-NEVER_STARTED, INTERRUPTED = 3, 130  # exit statuses, also of muster simulate
+NEVER_STARTED, INTERRUPTED = 3, 130  # exit statuses of muster run and muster simulate
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -42,7 +42,7 @@ _MOST_NODES = 5000
 
 
 def _sizes(text: str) -> tuple[int, ...]:
-    """Return the numbers of blocks, of racks in each, and of nodes in each of these."""
+    """Return the numbers of blocks (optional), of racks in each block, and of nodes in each rack."""
     sizes = tuple(map(int, text.split("x")))
     if len(sizes) not in (2, 3) or min(sizes) < 1 or prod(sizes) > _MOST_NODES:
         raise ValueError(text)
@@ -50,7 +50,7 @@ def _sizes(text: str) -> tuple[int, ...]:
 
 
 def _devices(text: str) -> tuple[str, int]:
-    """Return a DeviceClass and the number of its devices on each node."""
+    """Return a DeviceClass, and the number of its devices on each node."""
     name, _, number = text.partition("=")
     if not fullmatch(r"[a-z0-9]([-a-z0-9]{0,40}[a-z0-9])?", name) or not 1 <= int(number) <= _MOST_DEVICES:
         raise ValueError(text)
@@ -64,7 +64,7 @@ _SPEED = Kind("a number from 0.001 to 1000000, such as 0.5 or 4", within(float, 
 
 
 def files_flag(default: str = "") -> Callable[[F], F]:
-    """Add the flag -f, whose paths are the argument `files`, and --create-namespaces."""
+    """Add the flags -f (as the parameter `files`) and --create-namespaces to a command."""
     files = click.option(
         "-f",
         "--filename",
@@ -84,10 +84,10 @@ def files_flag(default: str = "") -> Callable[[F], F]:
 def node_flags(
     counts: WholeNumber, count: Default, cpu: Default, memory: Default, gpu: Default
 ) -> Callable[[F], F]:
-    """Return the flags --nodes, --node-cpu, --node-memory and --node-gpu.
+    """Add the flags --nodes, --node-cpu, --node-memory and --node-gpu to a command.
 
-    A default is a pair: the value without the flag (None where the command finds one), and its form in
-    the help.
+    A default is a pair: the value without the flag (None if the command determines it), and its text in the
+    help.
     """
     flags = (
         ("--nodes", {"type": counts}, count, "The number of nodes."),
@@ -170,12 +170,12 @@ def run(**options: Any) -> None:
 
 
 def _run(files: tuple[Path, ...], listen: Address, output: str | None, **options: Any) -> int:
-    """Run the cluster. Return the exit status."""
+    """Run the cluster, and return the exit status."""
     manifests = import_module("extender.files.manifests")
     embedded = import_module("extender.sim.embedded")
     paths, folder, program_file = files or (EXAMPLE,), Path.cwd(), Path(sys.argv[0])
     files_here = [str(path.relative_to(folder) if path.is_relative_to(folder) else path) for path in paths]
-    # The whole path where the program is not on $PATH, so that the command works in any folder.
+    # If the program is not on $PATH, show its whole path, so that commands work in any folder.
     on_path = shutil.which("muster") or not program_file.is_file()
     program = "muster" if on_path else shlex.quote(str(program_file.absolute()))
     try:
@@ -188,7 +188,7 @@ def _run(files: tuple[Path, ...], listen: Address, output: str | None, **options
         serve_arguments = () if half_life is None else ("--usage-half-life", as_duration(half_life))
         frames = import_module("extender.sim.show.frames")
         stays_open = frames.is_live(sys.stdout) and not output and not options["until_settled"]
-        speed = options["speed"] or (1.0 if stays_open else 4.0)  # a user watches a cluster that stays
+        speed = options["speed"] or (1.0 if stays_open else 4.0)  # users watch a cluster that stays
         with embedded.Embedded(
             speed=speed, seed=options["seed"], listener=listener, serve_arguments=serve_arguments
         ) as cluster:
@@ -226,7 +226,7 @@ def _flags_of_nodes(racks: tuple[int, ...] | None, devices: tuple[str, int] | No
 def _present(
     cluster: "Embedded", objects: list[Any], rerun: "Rerun", output: str | None, stays_open: bool, pace: str
 ) -> int:
-    """Show the run. `pace`: a sentence on how fast pods run."""
+    """Show the run, and return the exit status. `pace` is a sentence on how fast pods run."""
     views = import_module("extender.sim.show.frames")
     view = views.View() if output else views.view_for(sys.stdout)
     session = import_module("extender.sim.embedded").Session(cluster, view, stays_open)
@@ -267,7 +267,7 @@ def _present(
 
 @contextmanager
 def _dashboard(cluster: "Embedded", head: list[str]) -> Iterator[None]:
-    """Serve the dashboard. The head shows the address that logs one browser in, then the next one."""
+    """Serve the dashboard. The head shows the address that logs in the next browser."""
     cli_access, served = import_module("extender.cli.access"), import_module("extender.cli.dashboard").served
     listener = import_module("extender.web.listen").listen("--listen", Address("127.0.0.1", 0))
 
@@ -282,7 +282,7 @@ def _dashboard(cluster: "Embedded", head: list[str]) -> Iterator[None]:
 
 @contextmanager
 def orderly_end() -> Iterator[None]:
-    """Treat the first terminating signal as Ctrl-C, and ignore further ones during the clean-up."""
+    """Treat the first terminating signal as Ctrl-C, and ignore further signals during the clean-up."""
 
     def interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
         for number in _ENDING:

@@ -1,6 +1,6 @@
-"""`muster serve`, and the sources of its settings: flags, environment variables, a file, in this order.
+"""`muster serve`, and the sources of its settings: flags, then environment variables, then a file.
 
-All faults are reported at once, each with the name under which the value was written.
+All faults are reported together, each with the name under which its value was given.
 """
 
 import gc
@@ -31,7 +31,7 @@ _HEAD = {"apiVersion": API_VERSION, "kind": KIND}
 
 
 class GivenSetting(NamedTuple):
-    """Text of a value, and its source."""
+    """Given value of a setting, with its source for messages."""
 
     where: str
     value: Any
@@ -41,11 +41,15 @@ Source = Mapping[str, GivenSetting]  # by field of Configuration
 
 
 def from_file(path: Path) -> Source:
-    """Return the settings of a file. Raises InvalidConfiguration for an unreadable file or unknown keys."""
-    import yaml  # a file is the exception, and this costs 30 ms
+    """Return the settings in a file.
+
+    Raises:
+        InvalidConfiguration: The file cannot be read, or has unknown keys.
+    """
+    import yaml  # imported only for a file, because the import takes 30 ms
 
     try:
-        # BaseLoader leaves every scalar as it was written: elsewhere `off` turns into False, 1e3 into 1000.0.
+        # BaseLoader keeps every scalar as text. Other loaders turn `off` into False and 1e3 into 1000.0.
         document = yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.BaseLoader)
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as fault:
         raise InvalidConfiguration(f"{path}: cannot be read: {fault}") from fault
@@ -67,13 +71,18 @@ def from_file(path: Path) -> Source:
 
 
 def resolve(*sources: Source) -> Configuration:
-    """Return the configuration; later `sources` take precedence. Raises InvalidConfiguration."""
+    """Return the configuration from several sources. A later source takes precedence.
+
+    Raises:
+        InvalidConfiguration: Settings are invalid.
+    """
     settings = {field: setting for source in sources for field, setting in source.items()}
     values: dict[str, Any] = {}
     faults: list[str] = []
     for setting in SETTINGS:
         stated = settings.get(setting.field)
-        if stated and stated.value != setting.written(setting.default):  # the default is valid, even if empty
+        # the default is valid even if it is empty
+        if stated and stated.value != setting.written(setting.default):
             try:
                 values[setting.field] = _read(setting, stated.value)
             except ValueError:
@@ -90,7 +99,11 @@ def resolve(*sources: Source) -> Configuration:
 
 
 def _read(setting: Setting, value: Any) -> Any:
-    """Return the value of a setting. Raises ValueError."""
+    """Return the parsed value of a setting.
+
+    Raises:
+        ValueError: The value is invalid.
+    """
     if not setting.repeatable:
         if not isinstance(value, str):
             raise ValueError(value)
@@ -115,16 +128,16 @@ def _serve(config: Path | None, **flags: Any) -> None:
     try:
         configuration = configured(config, flags)
         ports = open_ports(configuration)
-        # Imported by name: it brings Flask, numpy and the Kubernetes client along.
+        # Imported only now, because it imports Flask, numpy and the Kubernetes client.
         loaded("extender.host.host").serve(configuration, ports)
     except InvalidConfiguration as fault:
         raise click.UsageError(str(fault)) from fault
 
 
 def loaded(module: str) -> ModuleType:
-    """Load a module without garbage collection.
+    """Import a module without garbage collection.
 
-    Modules make no garbage; collections would take an eighth of the loading time, and as much again later.
+    Imports make no garbage. Collections would take an eighth of the import time, and as much again later.
     """
     gc.disable()
     loaded_module = import_module(module)
@@ -134,14 +147,14 @@ def loaded(module: str) -> ModuleType:
 
 
 def configured(config: Path | None, flags: dict[str, Any]) -> Configuration:
-    """Return the configuration from the file, the environment and the flags."""
+    """Return the configuration from a file, environment variables and flags."""
     from_variables, from_flags = {}, {}
     for setting in SETTINGS:
-        # Other variables are not ours: for a Service named muster, pods get MUSTER_PORT.
+        # Other variables are ignored: for a Service named muster, Kubernetes sets MUSTER_PORT in pods.
         if text := os.environ.get(setting.variable):
             value = text.split(",") if setting.repeatable else text
             from_variables[setting.field] = GivenSetting(setting.variable, value)
-        if flag := flags.get(setting.field):  # None or empty without it
+        if flag := flags.get(setting.field):  # None or empty if the flag is absent
             from_flags[setting.field] = GivenSetting(setting.flag, list(flag) if setting.repeatable else flag)
     return resolve(from_file(config) if config else {}, from_variables, from_flags)
 
@@ -149,7 +162,7 @@ def configured(config: Path | None, flags: dict[str, Any]) -> Configuration:
 serve = click.Command(
     "serve",
     callback=_serve,
-    # The rows of the configuration's table, without defaults: values of all sources are validated together.
+    # Options have no defaults here, because the values of all sources are validated together.
     params=[
         click.Option(
             ["--config"],

@@ -1,7 +1,7 @@
-"""Preparation of an installation, by an administrator.
+"""Commands for administrators who prepare an installation.
 
-`muster certificates` makes the certificates with which the scheduler and Muster speak TLS. `muster migrate`
-prints Muster's objects instead of another project's, as YAML to read and apply.
+`muster certificates` makes the certificates for TLS between the scheduler and Muster. `muster migrate` prints
+Muster's objects for another project's, as YAML for the user to read and apply.
 """
 
 import time
@@ -67,7 +67,7 @@ def certificates(out: Path, names: tuple[str, ...], lifetime: float) -> None:
 
 
 def _write(folder: Path, pair: "Pair") -> None:
-    """Write a key pair; only the owner may read the key."""
+    """Write a key pair to a folder. Only the owner may read the key."""
     folder.mkdir(parents=True, mode=0o700)
     for name, data in ((CERTIFICATE, pair.certificate), (AUTHORITY, pair.authority), (KEY, pair.key)):
         path = folder / name
@@ -174,7 +174,7 @@ def kueue(files: tuple[Path, ...], **flags: Any) -> None:
 
 
 def _in_cluster(flags: Flags) -> Iterator[Json]:
-    """Yield the objects in the cluster, of the newest version that is served."""
+    """Yield Kueue's objects in the cluster, in the newest version that the cluster serves."""
     from extender.kube.errors import NotFound
     from extender.kube.resources import KUEUE_LOCAL_QUEUES, Resource
 

@@ -1,4 +1,4 @@
-"""`muster simulate`: the policy in virtual time. `muster plan`: when new objects start in the cluster."""
+"""`muster simulate`: the policy in virtual time. `muster plan`: starts of new objects in the live cluster."""
 
 import shutil
 import sys

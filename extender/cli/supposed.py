@@ -1,6 +1,6 @@
 """Suppositions: decisions after changes (`muster why --what-if`), and starts of new objects (`muster plan`).
 
-They are computed here on the API server's objects; nothing is written.
+The decisions are computed here from the API server's objects. Nothing is written.
 """
 
 from collections import Counter
@@ -89,7 +89,7 @@ def show_what_if(flags: Flags, target: Target, texts: Sequence[str], output: str
 
 
 def _with_group(live: LiveCluster, access: ClusterAccess, term: Supposition) -> Supposition:
-    """Return the term, in which a workload to delete is replaced by the group that its pods are in."""
+    """Return the term. If it deletes a workload, the group of the workload's pods replaces the workload."""
     kind, _, name = term.value.partition("/")
     if term.field != "delete" or owner_kind(kind) is None or "/" in name:
         return term
@@ -100,7 +100,7 @@ def _with_group(live: LiveCluster, access: ClusterAccess, term: Supposition) -> 
 
 
 def live_cluster(access: ClusterAccess, command: str) -> LiveCluster:
-    """Return the live cluster; end the command if a required read is refused."""
+    """Return the live cluster. The command ends if a required read is refused."""
     try:
         return LiveCluster(access)
     except Forbidden as fault:
@@ -118,7 +118,7 @@ def _group_of(live: LiveCluster, target: Target, explanations: Sequence[Explanat
 
 
 def _key_of(live: LiveCluster, answer: Explanation) -> GroupKey:
-    """Return the key of the group of an answer; empty for other objects and for pods without a group."""
+    """Return the key of the group of an answer; empty for other objects and pods without a group."""
     if answer.kind == "PodGroup" or answer.group:
         return GroupKey(f"{answer.namespace}/{answer.group or answer.name}")
     pod = live.ledger.pods.find(answer.namespace, answer.name) if answer.kind == "Pod" else None
@@ -152,12 +152,12 @@ NOW, LATER, UNKNOWN, NEVER = "Now", "Later", "Unknown", "Never"
 
 
 class PlannedStart(Wire, frozen=True):
-    """Whether and when a group would start.
+    """Planned start of a group: whether and when it would start.
 
     Attributes:
-        after: Seconds until the start.
+        after: The seconds until the start.
         method: The cause of the start, a key of METHODS.
-        paid_by: Evicted groups and pods, by the names that users know.
+        paid_by: The evicted groups and pods, by their names for users.
     """
 
     name: str
@@ -171,8 +171,8 @@ class PlannedStart(Wire, frozen=True):
     paid_by: list[str] = []
     reason: str = ""
     detail: str = ""
-    not_before: str = ""  # least wait, where the simulation limit was reached
-    endless: list[str] = []  # holders of the missing capacity without a known end
+    not_before: str = ""  # timestamp of the simulation limit, if it was reached
+    endless: list[str] = []  # holders of missing capacity whose end is unknown
     remedy: str = ""
 
 
@@ -217,9 +217,12 @@ def show_plan(flags: Flags, files: Sequence[Path], output: str) -> bool:
 
 
 def _in_cluster(access: ClusterAccess, manifests: Manifests) -> Manifests:
-    """Return the manifests with the objects in the cluster that they refer to. Raises InvalidManifests.
+    """Return the manifests together with the objects in the cluster that they refer to.
 
     These objects are namespaces, priority classes, queues, LocalQueues and quotas.
+
+    Raises:
+        InvalidManifests: A namespace does not exist.
     """
     existing = [
         Manifest(kind, _outline(obj, kind), "the cluster")
@@ -228,7 +231,7 @@ def _in_cluster(access: ClusterAccess, manifests: Manifests) -> Manifests:
     ]
     from_files = [item._replace(object=_in_namespace(item, access.namespace)) for item in manifests.objects]
     file_places = {item.where for item in from_files if item.kind is not NAMESPACES}
-    # Namespaces that `load` created for another object are left out: the cluster must have them.
+    # Leave out the namespaces that `load` added for other objects: the cluster must have these.
     from_files = [item for item in from_files if not (item.kind is NAMESPACES and item.where in file_places)]
     namespaces = {item.name for item in (*existing, *from_files) if item.kind is NAMESPACES}
     places = {name: item.where for item in reversed(from_files) if (name := namespace_of(item.object))}
@@ -250,12 +253,12 @@ def _name_of(manifest: Manifest) -> _Name:
 def _listed(reader: Reader, resource: Resource) -> list[Json]:
     try:
         return reader.list(resource, "", Json)
-    except (NotFound, Forbidden):  # reported by a note
+    except (NotFound, Forbidden):  # a note reports it
         return []
 
 
 def _outline(obj: Json, kind: ResourceKind) -> Json:
-    """Return the fields of an object that others refer to."""
+    """Return the fields of an object that other objects depend on."""
     retained = ("name", "namespace", "annotations", "labels")
     meta = {name: obj["metadata"][name] for name in retained if name in obj["metadata"]}
     parts = ("value", "globalDefault", "preemptionPolicy", "spec" if kind is LOCAL_QUEUES else "")
@@ -264,7 +267,10 @@ def _outline(obj: Json, kind: ResourceKind) -> Json:
 
 
 def _in_namespace(manifest: Manifest, namespace: str) -> Json:
-    """Return the object in the namespace of the command, if it needs a namespace and names none."""
+    """Return the object of a manifest.
+
+    If it has no namespace, but needs one, it gets the command's namespace.
+    """
     obj, meta = manifest.object, manifest.object["metadata"]
     if meta.get("namespace") or (manifest.kind is not None and not manifest.kind.namespaced):
         return obj
@@ -292,21 +298,21 @@ def _startable(access: ClusterAccess, work: VirtualWorkload) -> tuple[VirtualWor
 
 
 def _submit(live: LiveCluster, workload: VirtualWorkload, names_in_files: Set[_Name]) -> dict[GroupKey, str]:
-    """Add the new objects to the ledger. Return their groups, each with the name that users know.
+    """Add the new objects to the ledger. Return their groups, each with its name for users.
 
     Args:
         live: The cluster.
         workload: All objects.
-        names_in_files: The objects in files, not in the cluster.
+        names_in_files: The names of the objects in files. Other objects are in the cluster already.
 
     Raises:
-        UsageError: The cluster has a group already.
+        UsageError: A group exists in the cluster already.
     """
     intake = live.ledger.intake
     existing = {group.display_name for group in live.ledger.snapshot().groups.values()}
     _add_cluster_objects(live, workload, names_in_files)
     podgroups = [*workload.groups, *(job.podgroup for job in workload.jobs)]
-    for number, podgroup in enumerate(podgroups):  # a second apart, so that they queue in their order
+    for number, podgroup in enumerate(podgroups):  # one second apart, so that they queue in order
         meta = replace(podgroup.group.metadata, creation_timestamp=timestamp_at(live.begun + number))
         intake.set_group(replace(podgroup.group, metadata=meta))
     for job in workload.jobs:
@@ -331,7 +337,7 @@ def _submit(live: LiveCluster, workload: VirtualWorkload, names_in_files: Set[_N
 
 
 def _add_cluster_objects(live: LiveCluster, workload: VirtualWorkload, names_in_files: Set[_Name]) -> None:
-    """Add all new objects except groups and pods."""
+    """Add all new objects except groups and pods to the ledger."""
     intake = live.ledger.intake
     for node in workload.nodes:
         intake.set_node(node)
@@ -366,7 +372,7 @@ def _planned(live: LiveCluster, titles: Mapping[GroupKey, str]) -> list[PlannedS
 
 
 def _evicted_names(live: LiveCluster, victims: Sequence[ReclaimVictim]) -> list[str]:
-    """Return the names of the victims' groups, with their numbers of pods, and of victims without a group."""
+    """Return the names of evicted groups with their numbers of pods, and of evicted pods without a group."""
     groups = live.ledger.snapshot().groups
     infos = ((pod, groups.get(pod.group)) for pod in victims)
     counts = Counter(info.display_name if info else f"{pod.namespace}/{pod.name}" for pod, info in infos)
@@ -385,7 +391,7 @@ def _start_of(
         method, payers = str(future.method(key)), _evicted_names(live, future.victims.get(key, ()))
         return replace(start, start=LATER, after=after, at=at, method=method, paid_by=payers)
     decisions, endless = future.decisions, future.endless_groups
-    # After a simulation that was cut, no remedy is searched: the group might start later anyway.
+    # Without a complete simulation, search no remedy, because the group might start later anyway.
     answer = explain_group(decisions, key, work=0) if clock_advance.is_cut else explain_group(decisions, key)
     if answer is None:
         return replace(start, start=UNKNOWN)

@@ -1,1 +1,1 @@
-"""Terminal output of all layers: aligned columns, bars, progress, near misses of names."""
+"""Terminal output for all layers: aligned columns, bars, progress, and suggestions of similar names."""

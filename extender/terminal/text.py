@@ -1,4 +1,4 @@
-"""Text for a terminal: aligned columns and bars, counted nouns, similar names, progress."""
+"""Text for a terminal: aligned columns and bars, numbers with nouns, similar names, and progress."""
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -9,18 +9,18 @@ from rich.cells import cell_len
 
 
 def counted(count: int, noun: str) -> str:
-    """Return `1 pod`, `2 pods` or `1,200 pods`."""
+    """Return a number with its noun, such as `1 pod`, `2 pods` or `1,200 pods`."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 # ---- suggestions for unknown names
 
-_LIKENESS = 0.6  # difflib's measure from 0 to 1; `trian` and `train` have 0.8
+_LIKENESS = 0.6  # difflib's measure of similarity, from 0 to 1; for `trian` and `train` it is 0.8
 
 
 def near_misses(name: str, known_names: Iterable[str], maximum: int = 3) -> list[str]:
-    """Return the known names that are similar to `name`, the most similar first."""
-    from difflib import get_close_matches  # only where something is wrong
+    """Return the known names that are similar to `name`. The most similar name comes first."""
+    from difflib import get_close_matches  # slow, and only needed for errors
 
     return get_close_matches(name, sorted(set(known_names)), n=maximum, cutoff=_LIKENESS)
 
@@ -31,14 +31,14 @@ def near_miss(name: str, known_names: Iterable[str]) -> str:
 
 
 def did_you_mean(names: Sequence[str]) -> str:
-    """Return `did you mean train or trial?`, or an empty text."""
+    """Return a question such as `did you mean train or trial?`; empty without names."""
     return f"did you mean {' or '.join(names)}?" if names else ""
 
 
 def on_one_line(value: object) -> str:
-    """Return a text on one line, with escapes for characters that end it, hide, or reverse others.
+    """Return a text on one line. Characters that end, hide or reverse text are escaped.
 
-    Any user writes names and messages.
+    Any user can write names and messages.
     """
     if (text := str(value)).isprintable():
         return text
@@ -46,12 +46,12 @@ def on_one_line(value: object) -> str:
 
 
 def names_in(namespace: str, keys: Iterable[str]) -> list[str]:
-    """Return the names in a namespace of these keys, NAMESPACE/NAME."""
+    """Return the names that a namespace has among keys of the form NAMESPACE/NAME."""
     return [key.partition("/")[2] for key in keys if key.startswith(f"{namespace}/")]
 
 
 def pods_that_name(count: int) -> str:
-    """Return `2 pods name`, to stand before a name."""
+    """Return a text such as `2 pods name`, which precedes a name."""
     return f"{counted(count, 'pod')} {'names' if count == 1 else 'name'}"
 
 
@@ -64,7 +64,7 @@ _GAP = "   "
 
 
 def columns(head: Sequence[str], rows: Iterable[Sequence[object]], right: int = 0) -> list[str]:
-    """Return aligned lines of cells below a heading. The last `right` columns are right-aligned."""
+    """Return lines with aligned cells, below a heading. The last `right` columns are right-aligned."""
     cells = [tuple(head), *(tuple(map(on_one_line, row)) for row in rows)]
     widths = [max(map(cell_len, column)) for column in zip(*cells, strict=True)]
     first = len(widths) - right
@@ -77,7 +77,7 @@ def columns(head: Sequence[str], rows: Iterable[Sequence[object]], right: int = 
 
 
 def shortened(name: str, width: int, unicode: bool) -> str:
-    """Return a name without its middle if it is too long. The end of a name is often its distinct part."""
+    """Return a name without its middle if it is too long. The end of a name is often the distinct part."""
     if len(name) <= width:
         return name
     tail = (width - 1) // 2
@@ -89,20 +89,20 @@ def shows_unicode(stream: TextIO) -> bool:
 
 
 def bar(part: float, length: int, unicode: bool) -> tuple[str, str]:
-    """Return the full and the empty part of a bar of `length` characters. A `part` above 1 fills it."""
+    """Return the full and the empty part of a bar of `length` characters. `part` is from 0 to 1."""
     full, empty = ("█", "░") if unicode else ("#", ".")
     filled = min(length, round(part * length))
     return full * filled, empty * (length - filled)
 
 
-_PACE = 0.1  # seconds between two pictures of a progress bar
+_PACE = 0.1  # seconds between two updates of a progress bar
 
-Advance = Callable[[float], None]  # takes the sum of the finished work
+Advance = Callable[[float], None]  # gets the total of the finished work
 
 
 @contextmanager
 def progress(title: str, total: float) -> Iterator[Advance]:
-    """Show a bar on standard error while the block runs, if it is a terminal.
+    """Show a bar on standard error while the block runs, if standard error is a terminal.
 
     The bar is removed at the end.
     """
@@ -120,9 +120,9 @@ def progress(title: str, total: float) -> Iterator[Advance]:
 
 @contextmanager
 def working(title: str) -> Iterator[Callable[[str], None]]:
-    """Show a line with a spinner on standard error while the block runs, if it is a terminal.
+    """Show a line with a spinner on standard error while the block runs, if that is a terminal.
 
-    Call the yielded function with the next text; without a terminal it does nothing.
+    Call the yielded function with the next text. Without a terminal it does nothing.
     """
     if not sys.stderr.isatty():
         yield lambda text: None

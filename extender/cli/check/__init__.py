@@ -1,6 +1,6 @@
 """`muster check`: the state of an installation, as an administrator sees it through the API server.
 
-Metrics and health are read through the API server's proxy to Muster's pods, unless they need loopback.
+Metrics and health come through the API server's proxy to Muster's pods, unless their port is on loopback.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""All checks, in the order of repair. The first checks are about the workload and the leader."""
+"""All checks, in the order in which faults should be repaired, and the checks of workload and leader."""
 
 import re
 import time
@@ -36,7 +36,7 @@ _SKEW = 5.0  # seconds by which clocks may differ
 _OLDEST = 34  # oldest supported minor version of Kubernetes
 _SCHEDULER_IMAGE = re.compile(r"kube-scheduler:v1\.(\d+)\S*")
 _EXTENDERS = "Look at extenders in the scheduler's configuration: its urlPrefix must be where Muster listens."
-# Remedies for failed parts of /readyz, by the end of their name.
+# Remedies for failed parts of /readyz, by the end of the part's name.
 _REMEDIES = {
     "-synced": "Muster cannot read all of these objects: look at the line rights, and at its log",
     "webhook-certificate": "Look at the lines rights and certificates, and at its log",
@@ -48,7 +48,7 @@ _REMEDIES = {
 def all_findings(
     access: ClusterAccess, report_check: Callable[[str], None] = lambda _: None
 ) -> Iterator[Finding]:
-    """Yield all findings. `report_check` is called with the name of each check before it runs."""
+    """Yield all findings. `report_check` is called with the name of each check before the check runs."""
     with access.connection.stream("/version") as answer:
         local_time, date = time.time(), answer.headers.get("date", "")
         version = msgspec.json.decode(answer.read(), type=dict[str, str])
@@ -84,7 +84,7 @@ def all_findings(
 
 
 def _is_installed(site: Installation) -> bool:
-    """Return whether Muster has a workload or a CRD, or the user may not read these."""
+    """Return whether Muster has a workload or a CRD. True if the user may not read these."""
     try:
         return bool(site.workloads or site.muster_objects(CRDS))
     except ApiError:
@@ -92,7 +92,10 @@ def _is_installed(site: Installation) -> bool:
 
 
 def clocks(ahead: float) -> Finding:
-    """Compare clocks. `ahead`: seconds by which this machine is ahead of the API server."""
+    """Return the finding about clocks.
+
+    `ahead` is how many seconds this machine is ahead of the API server.
+    """
     if abs(ahead) <= _SKEW:
         return fine("clocks", "this machine and the API server agree")
     side = "ahead of" if ahead > 0 else "behind"
@@ -125,7 +128,7 @@ def workload(site: Installation) -> Iterator[Finding]:
 
 
 def scheduler_skew(site: Installation) -> Iterator[Finding]:
-    """Check that a scheduler next to Muster is of the API server's minor release, or the one before."""
+    """Check that a scheduler next to Muster has the API server's minor version, or the one before."""
     for serving in site.workloads:
         for container in serving.spec.get("containers") or ():
             match = _SCHEDULER_IMAGE.search(container.get("image", ""))
@@ -148,9 +151,10 @@ def leader(site: Installation) -> Iterator[Finding]:
 
 
 def _lease(site: Installation, name: str) -> Finding:
-    """Check the lease of a component.
+    """Check the Lease of a scheduler.
 
-    Its holder is HOSTNAME_UUID: the name of a pod, or of its node where the pod uses the node's network.
+    The holder is HOSTNAME_UUID. The host name is that of a pod, or of its node if the pod uses the host
+    network.
     """
     document = site.get(LEASES, *name.split("/"))
     if document is None:

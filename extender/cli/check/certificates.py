@@ -11,11 +11,11 @@ from extender.cli.installation import Installation, nested
 from extender.cli.output import Json
 from extender.kube.resources import SECRETS
 
-_SOON = 7 * 86400.0  # seconds
-_SOON_BY_HAND = 30 * 86400.0  # seconds; certificates for mutual TLS are renewed by hand
+_SOON = 7 * 86400.0  # seconds before the expiry
+_SOON_BY_HAND = 30 * 86400.0  # seconds before the expiry of certificates that are renewed by hand
 _PAGE = "docs/how-to/install.md#default-scheduler"
 _RENEW = f"Renew both sides with muster certificates, and restart the schedulers: {_PAGE}"
-_OVERDUE = 1 / 6  # renewal is late below this part of the lifetime; Muster renews at a third
+_OVERDUE = 1 / 6  # part of the lifetime; Muster renews when a third is left
 _LOG = "Muster makes and renews it by itself: look at the lines rights and health, and at its log."
 _OTHERS = "Its issuer has to renew it; for cert-manager: kubectl get certificates -A"
 _DASHBOARD = "Nobody can log in to the dashboard without it: docs/how-to/dashboard.md#in-the-cluster"
@@ -29,7 +29,10 @@ _NAME_OTHERS = "Its issuer has to name that host; for cert-manager, add it to dn
 
 
 class Certificate(NamedTuple):
-    """Certificate in a Secret. `is_own`: Muster makes it. `soon`: seconds left at which renewal is late."""
+    """Certificate in a Secret.
+
+    `is_own` says whether Muster makes it. With `soon` seconds left, its renewal is overdue.
+    """
 
     name: str
     is_own: bool
@@ -38,7 +41,7 @@ class Certificate(NamedTuple):
 
 
 def webhook_certificates(site: Installation) -> Iterator[Certificate]:
-    """Yield the certificates of the webhooks; none for files outside Secrets, which cannot be read."""
+    """Yield the certificates of the webhooks. Files outside Secrets cannot be read and are left out."""
     for workload in site.workloads:
         source = workload.setting("webhook_certificates")
         mounted = workload.secret_at(workload.setting("webhook_folder"))
@@ -52,19 +55,31 @@ def webhook_certificates(site: Installation) -> Iterator[Certificate]:
 
 
 def file_of_secret(secret: Json | None, name: str) -> bytes:
-    """Return a file of a Secret; empty if it is missing. Raises ValueError."""
+    """Return a file of a Secret; empty if the Secret does not have it.
+
+    Raises:
+        ValueError: The content is not base64.
+    """
     return base64.b64decode(nested(secret, "data", name) or "")
 
 
 def expiries(pem: bytes) -> list[float]:
-    """Return when each certificate ends, in seconds since 1970. Raises ValueError."""
+    """Return the expiry of each certificate in a file, in seconds since 1970.
+
+    Raises:
+        ValueError: The file cannot be read.
+    """
     from extender.webhooks.certificates import expiry, split
 
     return [expiry(certificate) for certificate in split(pem)]
 
 
 def latest_begin(pem: bytes) -> float:
-    """Return when all certificates have begun, in seconds since 1970. Raises ValueError."""
+    """Return the time from which all certificates in a file are valid, in seconds since 1970.
+
+    Raises:
+        ValueError: The file cannot be read.
+    """
     from extender.webhooks.certificates import split, validity
 
     return max(validity(certificate).begin for certificate in split(pem))
@@ -75,7 +90,7 @@ def expiry_text(remaining: float) -> str:
 
 
 def bundle_fault(bundle: str, certificates: Sequence[Certificate], now: float) -> str:
-    """Return the fault of a caBundle; empty if it has none."""
+    """Return the fault of a caBundle; empty without one."""
     if not bundle:
         return "caBundle is empty, so the API server trusts no certificate of it"
     try:
@@ -87,7 +102,10 @@ def bundle_fault(bundle: str, certificates: Sequence[Certificate], now: float) -
 
 
 def reason_of_distrust(bundle: str, host: str, certificate: Certificate) -> tuple[str, str] | None:
-    """Return why the API server refuses the certificate of `host`, and a remedy. None if unreadable."""
+    """Return why the API server refuses the certificate of `host`, and a remedy; None if it trusts it.
+
+    An unreadable certificate also returns None, because another check reports it.
+    """
     from extender.webhooks.certificates import is_trusted, names
 
     try:
@@ -138,10 +156,10 @@ def _expiry(site: Installation, certificate: Certificate, todo: str) -> Finding:
 
 
 def mutual_tls(site: Installation) -> Iterator[Finding]:
-    """Check the certificates for mutual TLS; nothing is known of a folder outside Secrets."""
+    """Check the certificates for mutual TLS. Folders outside Secrets cannot be read and are left out."""
     for workload in site.workloads:
         if name := workload.secret_at(workload.setting("tls_folder")):
-            # The host in urlPrefix of the scheduler's configuration: Muster is on the scheduler's own node.
+            # The host in urlPrefix of the scheduler's configuration: Muster runs on the scheduler's node.
             host = workload.setting("listen").rpartition(":")[0].strip("[]")
             yield _mutual_tls_finding(site, name, "127.0.0.1" if host in ("", "0.0.0.0", "::") else host)
 
@@ -165,7 +183,11 @@ def _mutual_tls_finding(site: Installation, name: str, host: str) -> Finding:
 
 
 def _fault(secret: Json, now: float, host: str) -> str:
-    """Return the fault of a certificate; empty if it has none. Raises ValueError."""
+    """Return the fault of the certificates in a Secret; empty without one.
+
+    Raises:
+        ValueError: A file cannot be read.
+    """
     from extender.webhooks.certificates import is_key_of, names
 
     missing = [file for file in (CERTIFICATE, KEY, AUTHORITY) if not file_of_secret(secret, file)]
@@ -182,6 +204,6 @@ def _fault(secret: Json, now: float, host: str) -> str:
 
 
 def _seconds_left(secret: Json, now: float) -> float:
-    """Return the seconds until the first certificate of a Secret expires."""
+    """Return the seconds until the first certificate in a Secret expires."""
     files = (file_of_secret(secret, name) for name in (CERTIFICATE, AUTHORITY))
     return min(expiry for pem in files for expiry in expiries(pem)) - now

@@ -1,4 +1,4 @@
-"""Other programs that start, schedule or write the same objects: Kubernetes' own groups, Kueue, Volcano."""
+"""Other programs that start, schedule or write the same objects: Kubernetes' PodGroups, Kueue and Volcano."""
 
 from collections.abc import Iterator
 
@@ -22,12 +22,12 @@ _KUEUES = f"{kube.KUEUE_LOCAL_QUEUES[0].plural}.{kube.KUEUE_LOCAL_QUEUES[0].grou
 _OURS = f"{kube.LOCAL_QUEUES.plural}.{kube.LOCAL_QUEUES.group}"
 
 _SCHEDULER, _CONTROLLERS = map("=".join, (VOLCANO_SCHEDULER, VOLCANO_CONTROLLERS))
-_SHARED = ("queue-controller", "pg-controller")  # Volcano's controllers that overlap with Muster
+_SHARED = ("queue-controller", "pg-controller")  # Volcano's controllers with the same task as Muster's
 _PAGE = "docs/how-to/move-from-volcano.md has the steps"
 
 
 def native_groups(site: Installation) -> Iterator[Finding]:
-    """Check that Muster reads the version in which the cluster serves its own PodGroups."""
+    """Check that Muster reads the version of Kubernetes' PodGroups that the cluster serves."""
     readable = (kube.NATIVE_POD_GROUPS, kube.ALPHA_POD_GROUPS)
     served = site.versions_of(kube.NATIVE_POD_GROUPS)
     read_version = next((resource.version for resource in readable if resource.version in served), "")
@@ -51,7 +51,7 @@ def kueue(site: Installation) -> Iterator[Finding]:
     own_names = _names(site, kube.LOCAL_QUEUES)
     served = {version["name"] for version in nested(crd, "spec", "versions") or () if version.get("served")}
     served_kinds = (kind for kind in kube.KUEUE_LOCAL_QUEUES if kind.version.rpartition("/")[2] in served)
-    newest = next(served_kinds, None)  # each version lists all objects
+    newest = next(served_kinds, None)  # every served version lists all objects
     kueue_names = _names(site, newest) if newest else set()
     if shared := sorted(own_names & kueue_names):
         message = f"{listed(shared)}: LocalQueues of both, so both start and suspend the jobs that name them"
@@ -78,7 +78,7 @@ def _names(site: Installation, resource: Resource) -> set[str]:
 
 
 def _waiting_jobs(site: Installation) -> Iterator[tuple[str, str]]:
-    """Yield suspended jobs of Muster's scheduler with only a label of Kueue, each with its LocalQueue."""
+    """Yield suspended jobs of Muster's scheduler that have only a label of Kueue, with their LocalQueues."""
     schedulers = site.first_workload.settings("scheduler_names")
     rows = [row for row in WORKLOADS.values() if row.manageable]
     for row in rows:
@@ -94,7 +94,10 @@ def _waiting_jobs(site: Installation) -> Iterator[tuple[str, str]]:
 
 
 def volcano(site: Installation) -> Iterator[Finding]:
-    """Check for Volcano's scheduler in all namespaces: two schedulers must not place the same pods."""
+    """Check for Volcano's scheduler in all namespaces.
+
+    Two schedulers must not place the same pods.
+    """
     namespace = site.first_workload.setting("volcano_namespace")
     found_pods = [(obj, msgspec.convert(obj, Pod)) for obj in site.all_of(kube.PODS, Json, _SCHEDULER)]
     pods = [obj for obj, pod in found_pods if pod.spec.node_name and pod.status.phase not in ENDED_PHASES]
@@ -122,12 +125,12 @@ def volcano(site: Installation) -> Iterator[Finding]:
 
 
 def _controllers(site: Installation) -> Iterator[Finding]:
-    """Check for controllers of Volcano that overlap with Muster."""
+    """Check for controllers of Volcano with the same task as Muster's."""
     for deployment in site.all_of(kube.DEPLOYMENTS, Json, _CONTROLLERS):
         containers = nested(deployment, "spec", "template", "spec", "containers") or ()
         arguments = [argument for container in containers for argument in container.get("args", ())]
         flags = [argument for argument in arguments if argument.startswith("--controllers=")]
-        enabled = flags[-1].partition("=")[2].split(",") if flags else ["*"]  # the flag's default
+        enabled = flags[-1].partition("=")[2].split(",") if flags else ["*"]  # the default of the flag
         shared = [
             controller
             for controller in _SHARED

@@ -1,4 +1,4 @@
-"""Findings of a check, and the answers of the replicas of an installation on their health port."""
+"""Findings of a check, and requests to the health port of Muster's replicas."""
 
 import re
 from typing import NamedTuple
@@ -7,7 +7,7 @@ from extender.cli.installation import Installation, ServingObject
 from extender.kube.errors import ApiError, Forbidden, Refused
 
 OK, WRONG, UNKNOWN = "ok", "wrong", "unknown"
-UNSEEN = "unseen"  # the user may not read the object
+UNSEEN = "unseen"  # state: the user may not read the object
 
 
 class Finding(NamedTuple):
@@ -35,11 +35,16 @@ FAILED = re.compile(r"^\[-\](\S+) failed: (.+)$", re.MULTILINE)
 
 
 class OutOfReach(Exception):
-    """Error: a pod cannot be reached from here."""
+    """Error: a pod cannot be reached from this machine."""
 
 
 def ask_replica(site: Installation, pod: ServingObject, page: str) -> str:
-    """Return the pod's answer, even if it reports failures. Raises OutOfReach, Forbidden."""
+    """Return a pod's answer, even if the answer reports failures.
+
+    Raises:
+        OutOfReach: The pod cannot be reached.
+        Forbidden: The user may not use the proxy to pods.
+    """
     address = pod.setting("health_listen")
     host, _, port = address.rpartition(":")
     if host in ("127.0.0.1", "localhost", "[::1]"):
@@ -58,6 +63,6 @@ def ask_replica(site: Installation, pod: ServingObject, page: str) -> str:
 
 
 def metric_value(metrics: str, name: str) -> float:
-    """Return a metric without labels; 0 if it is absent."""
+    """Return the value of a metric without labels; 0 if the metric is absent."""
     match = re.search(rf"^{name} (\S+)$", metrics, re.MULTILINE)
     return float(match[1]) if match else 0.0

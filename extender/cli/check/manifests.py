@@ -1,4 +1,4 @@
-"""Installed manifests: CRDs, the rights of Muster's account, policies, webhooks."""
+"""Installed manifests: CRDs, the rights of Muster's account, policies and webhooks."""
 
 from collections.abc import Iterator
 from functools import cache
@@ -25,9 +25,9 @@ from extender.kube.calls import AUTHORS_POLICIES, MARKERS_POLICY, USES_POLICY
 from extender.kube.resources import resource_of
 from extender.shipped import CRDS, RIGHTS, read
 
-_GATES_FROM = 36  # Kubernetes 1.36 has MutatingAdmissionPolicy; older ones need this webhook
+_GATES_FROM = 36  # minor version with MutatingAdmissionPolicy; older versions need the webhook
 _POD_WEBHOOK = "kube-muster-pods"
-_NAMED = 3  # webhooks, or fields, in one line
+_NAMED = 3  # maximum of listed webhooks or fields
 _GATE_POLICIES = {"kube-muster-gate", "kube-muster-mark"}
 _ADOPTING = {"kube-muster-adoption", "adoption.webhooks.kube-muster.io", "kube-muster-mark-by-namespace"}
 _APPLY = "kubectl apply -f manifests/crds"
@@ -36,7 +36,7 @@ _MUSTER_FIELDS = {
     kube.POD_GROUPS: ("spec", "minMember"),
     kube.LOCAL_QUEUES: ("spec", "queue"),
     kube.RESOURCE_FLAVORS: ("spec", "nodeLabels"),
-}  # Volcano's Queue has no spec.state
+}  # fields that only Muster's CRDs have
 
 
 def kinds(site: Installation) -> Iterator[Finding]:
@@ -66,12 +66,12 @@ def kinds(site: Installation) -> Iterator[Finding]:
 
 @cache
 def _shipped_fields() -> dict[str, set[str]]:
-    """Return the fields of the CRDs of this release, by name."""
+    """Return the fields of this release's CRDs, by name of the CRD."""
     return {name_of(crd): _fields(crd) for crd in read(CRDS)}
 
 
 def _fields(crd: Json) -> set[str]:
-    """Return the fields in the schemas of a CRD, as paths."""
+    """Return the paths of all fields in the schemas of a CRD."""
     paths: set[str] = set()
     versions = nested(crd, "spec", "versions") or ()
     schemas = (nested(version, "schema", "openAPIV3Schema") for version in versions)
@@ -88,7 +88,7 @@ def _fields(crd: Json) -> set[str]:
 
 
 def rights(site: Installation) -> Iterator[Finding]:
-    # A certificate that another component makes needs no Secret.
+    # If another component makes the certificate, Muster needs no Secret.
     by_others = any(workload.setting("webhook_certificates") == "files" for workload in site.workloads)
     not_needed = "secrets" if by_others else ""
     needed = [right for right in _shipped_rights() if right.resource != not_needed]
@@ -107,7 +107,7 @@ def _shipped_rights() -> tuple[Right, ...]:
 
 
 def granted(documents: list[Json]) -> Iterator[Right]:
-    """Return the rights of the roles bound to Muster's account."""
+    """Yield the rights in the roles that are bound to Muster's account."""
     roles = {(document["kind"], document["metadata"]["name"]): document for document in documents}
     for document in documents:
         if any(subject["name"] == ACCOUNT for subject in document.get("subjects", ())):
@@ -121,13 +121,13 @@ def granted(documents: list[Json]) -> Iterator[Right]:
 
 
 def jobs(site: Installation) -> Iterator[Finding]:
-    """Check that Muster may change the jobs that wait for it; each API group has rights of its own."""
+    """Check that Muster may change the jobs that wait for it. Each API group has its own rights."""
     if site.first_workload.setting("manage_jobs") == "off":
         yield fine("jobs", "they are left alone (--manage-jobs=off)")
         return
     evidence, account = Evidence(site.access, ""), site.account
     changeable: list[str] = []
-    waiting: dict[str, int] = {}  # pending jobs, by kind that the account may not change
+    waiting: dict[str, int] = {}  # number of pending jobs, by kind that the account may not change
     volcano_jobs = site.first_workload.setting("volcano_jobs") == "on"
     rows = (row for row in WORKLOADS.values() if row.manageable and (volcano_jobs or not row.commanded))
     for row in rows:
@@ -148,7 +148,7 @@ def jobs(site: Installation) -> Iterator[Finding]:
 
 
 def _waits(evidence: Evidence, job: ObservedJob) -> bool:
-    """Return whether a job waits for Muster as a whole. A job with an unknown runtime counts."""
+    """Return whether a job waits until Muster starts it. A suspended job with an unknown runtime counts."""
     record = job.record()
     if record is None or not job.is_suspended:
         return job.is_suspended
@@ -187,7 +187,7 @@ def policies(site: Installation) -> Iterator[Finding]:
 
 
 def adoption(site: Installation) -> Iterator[Finding]:
-    """Check that pods of adopted namespaces become Muster's, if there are such namespaces."""
+    """Check that pods of adopted namespaces get Muster's scheduler, if there are such namespaces."""
     adopted = site.all_of(kube.NAMESPACES, Json, f"{MANAGED}=true")
     names = {*map(name_of, adopted)}
     others = listed(sorted(names.difference(NEVER_ADOPTED)))
@@ -220,12 +220,12 @@ def webhooks(site: Installation) -> Iterator[Finding]:
     for configuration in configurations:
         for webhook in configuration.get("webhooks", ()):
             by_finding.setdefault(_webhook(site, webhook, certificates), []).append(webhook["name"])
-    for finding, names in by_finding.items():  # one cause, one line
+    for finding, names in by_finding.items():  # one line for each cause
         yield finding._replace(message=f"{listed(names, _NAMED)}: {finding.message}")
 
 
 def _webhook(site: Installation, webhook: Json, certificates: list[Certificate]) -> Finding:
-    """Return the finding about a webhook, without its name."""
+    """Return the finding about a webhook, without the webhook's name."""
     service = nested(webhook, "clientConfig", "service")
     bundle = nested(webhook, "clientConfig", "caBundle") or ""
     if not service:

@@ -1,4 +1,4 @@
-"""Queues and all that they refer to: guarantees, budgets, flavors, LocalQueues and quotas."""
+"""Queues and the objects that they refer to: guarantees, budgets, flavors, LocalQueues and quotas."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -26,7 +26,7 @@ _PAGE = "docs/reference/quotas.md#faults-of-a-quota"
 
 
 def _queues_with(queues: Sequence[Queue], type_: str) -> list[str]:
-    """Return the names of queues with a True condition of a type."""
+    """Return the names of the queues whose condition of a type is True."""
     conditions = ((queue.metadata.name, condition(queue.status.conditions, type_)) for queue in queues)
     return sorted(name for name, stated in conditions if stated is not None and stated.status == "True")
 
@@ -43,7 +43,7 @@ def guarantees(site: Installation) -> Iterator[Finding]:
 
 
 def overruling(site: Installation) -> Iterator[Finding]:
-    """Check that Muster may delete pods under disruption budgets, where queues do not honour these."""
+    """Check that Muster may delete pods under disruption budgets, if some queues do not honour budgets."""
     rules = {queue.metadata.name: queue.spec.preemption for queue in site.all_of(kube.QUEUES, Queue)}
     honoured = ((name, rule.honour) for name, rule in rules.items() if rule and rule.honour is not None)
     ignoring = sorted(name for name, protections in honoured if BUDGETS not in protections)
@@ -71,7 +71,7 @@ def flavors(site: Installation) -> Iterator[Finding]:
 
 
 def topologies(site: Installation) -> Iterator[Finding]:
-    """Check for levels of Topologies that no node has."""
+    """Check for levels of Topologies whose label no node has."""
     all_topologies = site.all_of(kube.TOPOLOGIES, ClusterTopology)
     node_labels = {label for node in site.all_of(kube.NODES, Node) for label in node.metadata.labels or {}}
     levels = [(topology, level) for topology in all_topologies for level in topology.spec.levels or ()]
@@ -86,7 +86,7 @@ def topologies(site: Installation) -> Iterator[Finding]:
 
 
 def local_queues(site: Installation) -> Iterator[Finding]:
-    """Check for LocalQueues that admit no groups, except those that are stopped on purpose."""
+    """Check for LocalQueues that admit no groups, except LocalQueues that a user has stopped."""
     local_queues, inactive = site.all_of(kube.LOCAL_QUEUES, LocalQueue), []
     for local in local_queues:
         active = condition(local.status.conditions, "Active")
@@ -105,7 +105,7 @@ def local_queues(site: Installation) -> Iterator[Finding]:
 
 
 class _QueueDiff(NamedTuple):
-    """Queues that quotas request, and existing queues."""
+    """Plan of the queues that quotas request, and the existing queues."""
 
     plan: QuotaPlan
     queues: Mapping[str, Queue]  # by name
@@ -115,7 +115,7 @@ class _QueueDiff(NamedTuple):
         return (queue for queue in self.queues.values() if quota_source(queue))
 
     def names_at(self, step: QuotaStep) -> list[str]:
-        """Return the names of the queues that need this step."""
+        """Return the names of the planned queues whose next step is `step`."""
         wanted = self.plan.queues.items()
         return [name for name, queue in wanted if step_of(queue, self.queues.get(name), empty=False) is step]
 
@@ -149,10 +149,10 @@ def _unreadable_quotas(site: Installation, existing: list[QuotaKind]) -> Iterato
 
 
 def _quota_faults(diff: _QueueDiff, may_sync: bool) -> Iterator[Finding]:
-    """Yield the faults of quotas, and of queues whose names are taken or that differ from their quotas.
+    """Yield findings about quotas, and about queues that differ from their quotas.
 
     Args:
-        diff: The wanted and the existing queues.
+        diff: The planned and the existing queues.
         may_sync: Whether Muster may read all quotas and write queues. If not, missing queues are no fault.
     """
     faults = [f"{fault.source}, {fault}" for fault in diff.plan.faults]
@@ -167,7 +167,7 @@ def _quota_faults(diff: _QueueDiff, may_sync: bool) -> Iterator[Finding]:
         message = f"{counted(len(outdated), 'queue')} not as the quotas say: {listed(outdated)}"
         todo = "Muster needs a second or two. If this stays, see the line `health` here, and Muster's log."
         yield error("quotas", message, todo)
-    # Queues without their quota, which Muster does not close: it has not seen the quota's deletion.
+    # Muster does not close these queues, because it has not seen the deletion of their quota.
     orphans = []
     for queue in diff.from_quotas():
         name, origin = queue.metadata.name, quota_source(queue)

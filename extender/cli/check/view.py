@@ -14,14 +14,14 @@ from extender.kube.resources import CONFIG_MAPS, MUTATING_BINDINGS, MUTATING_POL
 
 _PROGRAM = "kube-scheduler"
 _OFF = "off"
-_OLDEST_EVENT = 180.0  # seconds; the API server sends bookmarks each minute
+_OLDEST_EVENT = 180.0  # seconds; the API server sends a bookmark each minute
 _PAGE = "docs/how-to/install.md#the-scheduler-proxy"
 _SHIPPED = f"scheduler-config/sidecar.yaml has it; {_PAGE}"
 _GATES = ((MUTATING_POLICIES, "kube-muster-gate"), (MUTATING_BINDINGS, "kube-muster-gate"))
 
 
 def uses_proxy(site: Installation) -> bool:
-    """Return whether a scheduler reads its pods through the scheduler proxy, so that they need no gates."""
+    """Return whether a scheduler reads its pods through the scheduler proxy, so that pods need no gates."""
     return any(workload.setting("view_listen") != _OFF for workload in site.workloads)
 
 
@@ -30,7 +30,7 @@ def view(site: Installation) -> Iterator[Finding]:
         yield from _configured(site, workload)
     gates = _GATES if uses_proxy(site) else ()
     for resource, name in gates:
-        # `kubectl apply` does not delete the policies of an earlier overlay with gates.
+        # `kubectl apply` does not delete the gate policies of an earlier overlay.
         if name in map(name_of, site.muster_objects(resource)):
             message = f"{resource.plural}/{name} still puts gates on pods, which costs two writes for each"
             todo = f"kubectl delete {resource.plural} {name}; docs/how-to/upgrade.md#from-gates-to-the-proxy"
@@ -85,14 +85,18 @@ def _configured(site: Installation, workload: ServingObject) -> Iterator[Finding
 
 
 class Unread(Exception):
-    """Error: the configuration of the scheduler is unknown."""
+    """Error: the configuration of the scheduler cannot be read."""
 
 
 def _kubeconfig_of_scheduler(site: Installation, workload: ServingObject) -> tuple[str, bool]:
-    """Return the path of the scheduler's kubeconfig, and whether it is made in the pod. Raises Unread.
+    """Return the path of the scheduler's kubeconfig, and whether the file is created in the pod.
 
-    The path is that of its configuration, else of its flag; empty where it uses the pod's own
-    ServiceAccount. A kubeconfig is made in the pod if it lies in an emptyDir, or outside of all volumes.
+    The path is the one in the scheduler's configuration, else the one in its flag. It is empty if the
+    scheduler uses the pod's ServiceAccount. A file in an emptyDir or outside all volumes is created in the
+    pod.
+
+    Raises:
+        Unread: The configuration of the scheduler cannot be read.
     """
     containers = workload.spec.get("containers", ())
     container = next((container for container in containers if container["name"] == _PROGRAM), None)
@@ -119,7 +123,10 @@ def _kubeconfig_of_scheduler(site: Installation, workload: ServingObject) -> tup
 
 
 def _flag(container: Json, name: str) -> str:
-    """Return the value of a flag as Go reads it: after `=`, or the next word. The last occurrence counts."""
+    """Return the value of a flag as Go reads it: after `=`, or the next argument.
+
+    The last occurrence counts.
+    """
     arguments = [*container.get("command", ()), *container.get("args", ())]
     values = [value for flag, value in zip(arguments, [*arguments[1:], ""], strict=True) if flag == name]
     values += [flag.removeprefix(f"{name}=") for flag in arguments if flag.startswith(f"{name}=")]

@@ -1,7 +1,8 @@
-"""`muster why`: the reason of a wait, its numbers, and remedies.
+"""`muster why`: the reason of a wait, the numbers behind it, and remedies.
 
-It reads objects of the API server with its user's rights (`evidence`), makes a record of them (`answers`,
-`diagnosis`, `commands`), and prints that (`rendering`). While Muster is down, it shows the last state.
+The command reads objects of the API server with its user's rights (`evidence`), makes a record of the answer
+(`answers`, `diagnosis`, `commands`), and prints the record (`rendering`). While Muster is down, it shows the
+last state.
 """
 
 from typing import Any

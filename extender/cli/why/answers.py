@@ -1,4 +1,4 @@
-"""Answers about a target of `muster why`: objects by a name, and the groups or pods of a workload."""
+"""Answers about a target of `muster why`: objects with a name, and the groups or pods of a workload."""
 
 import json
 from collections.abc import Iterator
@@ -25,12 +25,12 @@ from extender.kube.access import right_to
 from extender.kube.resources import API_GROUPS, EVENTS, POD_GROUPS, PODS, QUEUES
 from extender.terminal.text import counted, did_you_mean, near_misses, pods_that_name
 
-_REFUSED_PODS = "ReplicaFailure"  # condition of a Deployment or ReplicaSet whose pods are refused
+_REFUSED_PODS = "ReplicaFailure"  # condition of a Deployment or ReplicaSet whose pods were refused
 _ENDINGS = ("Complete", "Succeeded", "Failed")  # conditions of workloads that have ended
 
 
 def answers(access: ClusterAccess, target: Target) -> list[Explanation]:
-    """Return at least one answer. A missing target ends the command with an error."""
+    """Return at least one answer. If the target does not exist, the command ends with an error."""
     evidence = Evidence(access, access.namespace)
     namespace, name = access.namespace, target.name
     match target.kind:
@@ -61,7 +61,7 @@ def answers(access: ClusterAccess, target: Target) -> list[Explanation]:
 
 
 def find_group(access: ClusterAccess, target: Target) -> ObservedGroup:
-    """Return the PodGroup of a target: the group itself, or that of a pod or workload."""
+    """Return the PodGroup of a target: the group itself, or the group of a pod or workload."""
     title = f"{target.kind}/{target.name}" if target.kind else target.name
     if target.kind == "queue":
         raise click.UsageError(f"{title!r}: must be a group, or a pod or workload of it")
@@ -77,7 +77,7 @@ def find_group(access: ClusterAccess, target: Target) -> ObservedGroup:
 
 
 def _group_name(explanation: Explanation) -> str:
-    """Return the name of the group that is explained, or of the explained object; empty if it has none."""
+    """Return the name of the group that an answer is about; empty if the answer is about no group."""
     return explanation.group or (explanation.name if explanation.kind == "PodGroup" else "")
 
 
@@ -85,7 +85,7 @@ def _group_name(explanation: Explanation) -> str:
 
 
 def _answers_by_name(evidence: Evidence, name: str) -> list[Explanation]:
-    """Return one answer for each group, even if a pod or a workload has the same name."""
+    """Return one answer for each group, even if a pod and a workload of the group have the name."""
     by_subject: dict[str, Explanation] = {}
     for answer in _objects_named(evidence, name):
         is_of_group = any(group.name == answer.group for group in evidence.groups_here)
@@ -113,7 +113,7 @@ def _objects_named(evidence: Evidence, name: str) -> Iterator[Explanation]:
 
 
 def _misspelt_group(evidence: Evidence, name: str) -> str:
-    """Return `2 pods name trian: did you mean train?` if pods name a group that does not exist."""
+    """Return a hint if pods name a group that does not exist: `2 pods name trian: did you mean train?`."""
     names = [group.name for group in evidence.groups_here]
     not_ended = (pod for pod in evidence.pods or () if pod.status.phase not in ENDED_PHASES)
     pods = sum(group_name(pod) == name for pod in not_ended)
@@ -124,7 +124,7 @@ def _misspelt_group(evidence: Evidence, name: str) -> str:
 
 
 def _namespace_hint(evidence: Evidence, name: str) -> str:
-    """Return the hint at a group of this name in another namespace; empty if there is none."""
+    """Return a hint if another namespace has a group with this name, else an empty text."""
     namespaces = sorted(group.namespace for group in evidence.groups if group.name == name)
     if not namespaces:
         return ""
@@ -143,10 +143,10 @@ def _suggestion(evidence: Evidence, name: str) -> str:
 
 
 def explain_workload(evidence: Evidence, kind: OwnerKind, name: str) -> list[Explanation]:
-    """Return an answer for each group of a workload, and for its pods without one.
+    """Return an answer for each group of a workload, and answers for its pods without a group.
 
-    The result is empty for a missing workload, and one answer for a suspended job. Ended groups are left out
-    if the workload has others.
+    The result is empty if the workload does not exist. It is one answer for a suspended job. Ended groups are
+    left out if the workload has other groups.
     """
     job = job_of_kind(evidence, kind, name) if kind in job_kinds() else None
     if job and job.is_suspended and job.state != Verdict.ENDED:
@@ -166,7 +166,7 @@ def explain_workload(evidence: Evidence, kind: OwnerKind, name: str) -> list[Exp
 
 
 def _pod_answers(evidence: Evidence, kind: OwnerKind, name: str) -> Iterator[Explanation]:
-    """Yield one answer for all pods without a PodGroup that have the same verdict, reason and group name."""
+    """Yield one answer for all pods without a PodGroup that have the same verdict, reason and named group."""
     groups = {group.name for group in evidence.groups_here}
     by_cause: dict[tuple[str, str, str], list[Explanation]] = {}
     for pod in evidence.pods_of(kind, name):
@@ -181,7 +181,7 @@ def _pod_answers(evidence: Evidence, kind: OwnerKind, name: str) -> Iterator[Exp
 def _without_pods(
     evidence: Evidence, kind: OwnerKind, name: str, job: ObservedJob | None
 ) -> list[Explanation]:
-    """Return the answer about a workload without readable pods; no answer if it does not exist."""
+    """Return the answer about a workload without readable pods; empty if the workload does not exist."""
     workload, resource = evidence.find_owner(kind, name, Json), evidence.resource_of_kind(kind)
     if workload is None or resource is None:
         return []
@@ -199,7 +199,7 @@ def _without_pods(
 
 
 def _conditions(workload: Json) -> list[Json]:
-    """Return the conditions of a workload that are true."""
+    """Return the true conditions of a workload."""
     conditions = (workload.get("status") or {}).get("conditions") or ()
     return [condition for condition in conditions if condition.get("status") == "True"]
 
@@ -237,7 +237,10 @@ def _workload_answer(
 
 
 def explain_job(evidence: Evidence, job: ObservedJob) -> Explanation:
-    """Return the answer about a suspended job: by its PodGroup, or why Muster does not manage it."""
+    """Return the answer about a suspended job.
+
+    It is the answer about the job's PodGroup, or says why Muster does not manage the job.
+    """
     kind, meta, podgroup = job.row.kind, job.meta, job.podgroup
     if job.state != SUSPENDED and podgroup:
         answer = explain_group(evidence, podgroup)
@@ -256,7 +259,7 @@ def explain_job(evidence: Evidence, job: ObservedJob) -> Explanation:
 
 
 def _why_left_alone(evidence: Evidence, job: ObservedJob) -> tuple[Statement, list[Offer]]:
-    """Return why Muster does not manage a job, as far as objects show: Muster's settings are unknown."""
+    """Return why Muster does not manage a job, as far as objects show. Muster's settings are unknown here."""
     record, namespace, case = job.record(), job.meta.namespace, Case(evidence)
     owner = controller_of(job.meta.owner_references)
     if owner and record and record.is_part:
@@ -283,12 +286,12 @@ def _why_left_alone(evidence: Evidence, job: ObservedJob) -> tuple[Statement, li
 
 
 def _unsuspending(evidence: Evidence, job: ObservedJob) -> list[Offer]:
-    """Return the command that unsuspends a job; none for a kind that has no field for it."""
+    """Return the command that unsuspends a job; empty if the kind has no field for it."""
     patch = json.dumps(suspending(job.row, value=False))
     return [_offer(evidence, job, "Unsuspend", patch=patch)] if job.row.suspend else []
 
 
 def _offer(evidence: Evidence, job: ObservedJob, code: str, **fields: object) -> Offer:
-    """Return a command that changes a job."""
+    """Return a command that changes a job, as an offer."""
     object_name = f"{job.row.plural}.{job.row.group} {job.meta.name}"
     return Case(evidence).offer(code, job.right_to_patch, what=object_name, **fields)

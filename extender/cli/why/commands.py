@@ -1,9 +1,9 @@
-"""Commands that may help a pending object: their codes, fields and rights, by reason.
+"""Commands that may help a pending object, by reason: their codes, fields and rights.
 
-There are no commands for settings of Muster: the next `kubectl apply` of the install would undo the change.
+No command changes a setting of Muster, because the next `kubectl apply` of the install would undo the change.
 
-A shell reads the commands, so texts of tenants (annotations, spec.queue, owner references) are used only if
-they are valid names of objects. Other commands are left out (`safe`).
+Users paste the commands into a shell. Texts of tenants (annotations, spec.queue, owner references) are
+therefore used only if they are valid names of objects. Other commands are left out (`safe_offers`).
 """
 
 import json
@@ -27,7 +27,7 @@ from extender.terminal.text import counted, near_miss, pods_that_name
 
 _NAME = "[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?"
 
-_NAMES = {  # fields that hold names, the last two with a kind
+_NAMES = {  # patterns of the fields that have names; the last two may have a kind
     **dict.fromkeys(("namespace", "queue", "group", "pod"), _NAME),
     **dict.fromkeys(("name", "whole"), rf"(?:[a-z0-9.]+/)?{_NAME}"),
 }
@@ -36,12 +36,12 @@ _OF_MUSTER = Right("list", "apps", kube.DEPLOYMENTS.plural, "", "kube-muster")
 
 
 class Case(NamedTuple):
-    """Pending object, with the fields of commands about it.
+    """Pending object for which commands are searched.
 
     Attributes:
-        missing_group: The group that the pod names, if it does not exist.
+        missing_group: The group that the pod names, if that group does not exist.
         member_count: The number of members of the group, or of pods that name `missing_group`.
-        other: The group, if it is a PodGroup of another API than Volcano's.
+        other: The group, if it is a PodGroup of an API other than Volcano's.
     """
 
     evidence: Evidence
@@ -62,7 +62,7 @@ class Case(NamedTuple):
         return Offer(code, right=right, allowed=self.evidence.may(right), **{**fields_of_case, **fields})
 
     def for_queue(self, code: str, queue: str = "", **fields: object) -> Offer:
-        """Return a command that changes a queue: that of the object, unless another is named."""
+        """Return a command that changes a queue: the named queue, else the queue of the object."""
         right = right_to("patch", kube.QUEUES, name=queue or self.queue)
         return self.offer(code, right, **{"queue": queue or self.queue, **fields})
 
@@ -90,7 +90,7 @@ def check_offer(case: Case) -> Offer:
 
 
 def open_offer(case: Case) -> Offer:
-    """Return the command that opens a queue, by the closed queue above it if there is one."""
+    """Return the command that opens a queue. If a queue above it is closed, the command opens that one."""
     return case.for_queue("OpenQueue", case.evidence.closed_above(case.queue))
 
 
@@ -121,9 +121,9 @@ def _without_queue(case: Case) -> Iterator[Offer]:
 
 
 class _ChangedObject(NamedTuple):
-    """Object that a user changes for a group: the job for which Muster made it, or the group itself."""
+    """Object that a user changes to change a group: the job for which Muster made the group, or the group."""
 
-    name: str  # as kubectl writes it
+    name: str  # in kubectl's notation
     kind: str
     right: Right
 
@@ -143,7 +143,7 @@ def _changed_object(case: Case) -> _ChangedObject | None:
 
 
 def _changed_group(case: Case, code: str, spec: Mapping[str, object], **fields: object) -> Iterator[Offer]:
-    """Yield the offer to patch the group, unless Muster made it for an owner."""
+    """Yield the command that patches the group, unless Muster made the group for an owner."""
     target = _changed_object(case) if case.group and not case.group.controller else None
     if target is not None:
         patch = json.dumps({"spec": spec})
@@ -151,7 +151,7 @@ def _changed_group(case: Case, code: str, spec: Mapping[str, object], **fields: 
 
 
 def _edited(case: Case) -> Iterator[Offer]:
-    """Yield the offer to edit the invalid object: the queue if its status has a fault."""
+    """Yield the command that edits the invalid object: the queue if its status has a fault."""
     queue = case.evidence.queue(case.queue)
     if queue and queue.has_fault:
         yield case.for_queue("EditQueue")
@@ -166,7 +166,7 @@ def _recorded_use(case: Case) -> Iterator[Offer]:
 
 
 def _fewer_members(case: Case) -> Iterator[Offer]:
-    """Yield offers to lower the minimum, if nothing but members is missing."""
+    """Yield commands that lower the minimum, if the group lacks nothing but members."""
     group, other, pods = case.group, case.other, counted(case.member_count, "pod")
     if other and 0 < case.member_count < other.record.min_member and other.record.origin is not Origin.ALPHA:
         spec: object = case.member_count
@@ -186,7 +186,7 @@ def _fewer_members(case: Case) -> Iterator[Offer]:
 def _command(
     code: str, of_job: str, of_group: str, verb: str, resource: Resource
 ) -> Callable[[Case], Iterator[Offer]]:
-    """Return a function that yields the command `of_job` for groups of jobs, `of_group` for other groups."""
+    """Return a function that yields the command `of_job` for groups of jobs, else the command `of_group`."""
 
     def offers(case: Case) -> Iterator[Offer]:
         if case.group:
@@ -218,7 +218,7 @@ def _opened(case: Case) -> Iterator[Offer]:
 
 
 def _queue_resumed(case: Case) -> Iterator[Offer]:
-    """Yield the offer to resume the queue, or the LocalQueue if only that is stopped."""
+    """Yield the command that resumes the queue, or the LocalQueue if only the LocalQueue is stopped."""
     queue = case.evidence.queue(case.queue)
     admits = queue is None or not queue.is_stopped
     stopped = case.evidence.stopped_local_queue(case.group) if case.group and admits else None
@@ -232,7 +232,7 @@ def _queue_resumed(case: Case) -> Iterator[Offer]:
 
 
 def _namespace_labelled(case: Case) -> Iterator[Offer]:
-    """Yield the offer to label the namespace, if the queue selects namespaces by labels only."""
+    """Yield the command that labels the namespace, if the queue selects namespaces by labels only."""
     queue = case.evidence.queue(case.queue)
     selector = queue.spec.namespace_selector if queue else None
     if selector is not None and selector.match_labels and not selector.match_expressions:
@@ -242,7 +242,10 @@ def _namespace_labelled(case: Case) -> Iterator[Offer]:
 
 
 def _higher_capability(case: Case) -> Iterator[Offer]:
-    """Yield offers to raise capability until the group fits, in usual units unless these round down."""
+    """Yield commands that raise capabilities until the group fits.
+
+    Amounts are in usual units, unless these would round the amount down.
+    """
     raised: dict[str, list[str]] = {}
     for missing in case.group.waiting.capability if case.group else ():
         number = numeric(missing.resource, missing.amount)

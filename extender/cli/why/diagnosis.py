@@ -1,7 +1,12 @@
-"""Diagnosis of groups, pods and queues, in codes.
+"""Diagnosis of groups, pods and queues, as statements with codes.
 
-It covers the condition of a group, with faults of members and queues; pods that were meant for it and do not
-count; the differences of a pod from its group; the state of a queue; the groups and queues that are ahead.
+It covers:
+
+- the condition of a group, with faults of its members and queue
+- pods that were meant for a group and do not count
+- differences of a pod from its group
+- the state of a queue
+- groups and queues that are ahead
 """
 
 import re
@@ -53,20 +58,22 @@ from extender.domain.queues.records import TAKE_AFTER, TAKE_AT_MOST, duration_of
 from extender.kube.resources import EVENTS, PODS
 from extender.terminal.text import counted, did_you_mean, near_miss, near_misses
 
-_BLOCKED = (Verdict.WAITING, Verdict.STARTING, Verdict.RUNNING)  # verdicts with reasons about missing amounts
-_SIMILAR = 0.8  # least ratio of similar keys, by difflib
-_GROUP_NAMES = {"group", "groupname", "podgroup", "podgroupname"}  # keys of groups, letters only
-_MOST = 6  # pods that one command changes
-_ENOUGH = 0.9995  # share that counts as used up: shares are written with three digits
-_REMARKS = ("GuaranteeUnmet", "Valid", "FlavorNotFound")  # conditions with a message to show while True
+# verdicts that can have a reason about missing amounts
+_BLOCKED = (Verdict.WAITING, Verdict.STARTING, Verdict.RUNNING)
+_SIMILAR = 0.8  # minimum ratio of similar keys, by difflib
+_GROUP_NAMES = {"group", "groupname", "podgroup", "podgroupname"}  # letters of keys that seem to name a group
+_MOST = 6  # maximum of pods that one command changes
+_ENOUGH = 0.9995  # a share that counts as 1, because shares are rounded to three digits
+# conditions whose message is shown while they are True
+_REMARKS = ("GuaranteeUnmet", "Valid", "FlavorNotFound")
 
 
 # ---- groups
 
 
 def explain_group(evidence: Evidence, group: ObservedGroup, pod: str = "") -> Explanation:
-    """Return the answer about a group. `pod`: the member in question, if any."""
-    # Pods that do not count are searched where the group lacks members.
+    """Return the answer about a group. `pod` is the name of the member that the user asked about, if any."""
+    # Only if the group lacks members, search for pods that do not count.
     lacks_members = group.scheduled is None or group.scheduled.reason == Reason.NOT_ENOUGH_MEMBERS
     strays = uncounted(evidence, group) if lacks_members else []
     members, counts = _members(evidence, group, strays)
@@ -78,7 +85,7 @@ def explain_group(evidence: Evidence, group: ObservedGroup, pod: str = "") -> Ex
     observed_queue = evidence.queue(queue)
     blockers = holders(evidence, group) if blocked else []
     pod = pod or next((member.metadata.name for member in members if not member.spec.node_name), "")
-    member_count = counts.there if counts and not strays else 0  # with stray pods the final number is unknown
+    member_count = counts.there if counts and not strays else 0  # with strays, the final number is unknown
     case = Case(evidence, queue, group, pod, member_count=member_count)
     sentence = [*_state(group, verdict, counts), *refused]
     remedies = refused if refused and blocked else [*sentence, *reclaiming(evidence, group, blockers)]
@@ -114,14 +121,14 @@ def member_counts(needed: int, pods: Sequence[Pod]) -> MemberCounts:
 
 
 def unread_queue(evidence: Evidence, name: str) -> list[Statement]:
-    """Return a statement with the name of a queue whose figures may not be read; else none."""
+    """Return a statement with the name of a queue that may not be read; empty if it was read."""
     return [] if evidence.queue(name) else [Statement("InQueue", queue=name)]
 
 
 def _members(
     evidence: Evidence, group: ObservedGroup, strays: Iterable[Uncounted]
 ) -> tuple[list[Pod], MemberCounts | None]:
-    """Return the pods that name a group, and the counts of those that are members; None if unknown."""
+    """Return the pods that name a group, and the counts of its members (None if unknown)."""
     if (naming_pods := evidence.members(group)) is None:
         return [], None
     left_out = {name for stray in strays if stray.namespace == evidence.namespace for name in stray.pods}
@@ -130,7 +137,7 @@ def _members(
 
 
 def _state(group: ObservedGroup, verdict: Verdict, members: MemberCounts | None) -> Iterator[Statement]:
-    """Yield statements on the state of a group."""
+    """Yield statements about the state of a group."""
     is_blocked = bool(group.reason) and verdict in (Verdict.RUNNING, Verdict.STARTING)
     if verdict is Verdict.ENDED and members and members.succeeded + members.failed:
         yield Statement("MembersEnded", succeeded=members.succeeded, failed=members.failed)
@@ -146,7 +153,7 @@ def _state(group: ObservedGroup, verdict: Verdict, members: MemberCounts | None)
 
 
 def _refused(evidence: Evidence, group: ObservedGroup, members: MemberCounts | None) -> list[Statement]:
-    """Return why the controller of a group could not create all its pods, if an event says so."""
+    """Return a statement if an event says why the controller of a group could not create all its pods."""
     lacks_pods = members is not None and members.there < members.needed
     refusal = evidence.refusal(group.controller) if group.controller and lacks_pods else ""
     if not refusal or members is None:
@@ -158,9 +165,12 @@ def _refused(evidence: Evidence, group: ObservedGroup, members: MemberCounts | N
 
 
 def uncounted(evidence: Evidence, group: ObservedGroup) -> list[Uncounted]:
-    """Return the pods that were meant for a group, by cause; none where pods may not be read."""
+    """Return the pods that were meant for a group and do not count, by cause.
+
+    The list is empty if pods may not be read.
+    """
     causes = [(pod, cause) for pod in evidence.pods or () if (cause := _cause(evidence, group, pod))]
-    # Pods that wait for a group of this name, in a namespace without it.
+    # Pods may name the group in a namespace that has no group with this name.
     homes = {other.namespace for other in evidence.groups if other.name == group.name}
     for pod in evidence.waiting_pods:
         namespace = pod.metadata.namespace
@@ -177,7 +187,7 @@ def uncounted(evidence: Evidence, group: ObservedGroup) -> list[Uncounted]:
     return strays
 
 
-_MISNAMED = ("WrongKey", "NoSuchGroup")  # causes that an annotation on the pods corrects
+_MISNAMED = ("WrongKey", "NoSuchGroup")  # causes that an annotation on the pods can correct
 
 
 def _cause(evidence: Evidence, group: ObservedGroup, pod: Pod) -> Statement | None:
@@ -202,7 +212,10 @@ def _cause(evidence: Evidence, group: ObservedGroup, pod: Pod) -> Statement | No
 
 
 def _renaming(case: Case, strays: Iterable[Uncounted]) -> Iterator[Offer]:
-    """Yield the offer to correct a misspelt group on a few pods; many pods are better created again."""
+    """Yield the command that corrects the name of the group on a few pods.
+
+    Many pods should be created again.
+    """
     for stray in strays:
         if stray.misnamed and len(stray.pods) <= _MOST:
             pods, count = " ".join(stray.pods), counted(len(stray.pods), "pod")
@@ -210,7 +223,7 @@ def _renaming(case: Case, strays: Iterable[Uncounted]) -> Iterator[Offer]:
 
 
 def misnamed(evidence: Evidence, pod: Pod) -> list[Statement]:
-    """Return a statement if a pod names an existing group by an annotation or label that does not count."""
+    """Return a statement if a pod names a group by an annotation or label that does not count."""
     key, named = _wrong_key(pod, lambda value: any(group.name == value for group in evidence.groups_here))
     if not named or named == group_name(pod):
         return []
@@ -218,7 +231,7 @@ def misnamed(evidence: Evidence, pod: Pod) -> list[Statement]:
 
 
 def _wrong_key(pod: Pod, is_group: Callable[[str], bool]) -> tuple[str, str]:
-    """Return the wrong key by which a pod names a group, and that group; empty if there is none."""
+    """Return the wrong key by which a pod names a group, and the named group; empty if there is none."""
     meta = pod.metadata
     for field, values in (("annotation", meta.annotations or {}), ("label", meta.labels or {})):
         for key, value in values.items():
@@ -260,7 +273,7 @@ def explain_pod(evidence: Evidence, pod: Pod) -> Explanation:
 
 
 def _answer(pod: Pod, verdict: str, *sentence: Statement, **fields: Any) -> Explanation:
-    """Return the answer about a pod without its group. The remedies are those of the sentence by default."""
+    """Return the answer about a pod without its group. By default, the remedies are those of the sentence."""
     meta = pod.metadata
     fields = {"since": meta.creation_timestamp, "remedies": [*sentence], **fields}
     return Explanation(
@@ -298,7 +311,7 @@ def _foreign(evidence: Evidence, pod: Pod, group: str) -> Explanation:
 
 
 def _member(evidence: Evidence, pod: Pod, group: ObservedGroup) -> Explanation:
-    """Return the answer about a member of a group: that of the group."""
+    """Return the answer about a member of a group, which is mostly the answer about the group."""
     group_answer = explain_group(evidence, group, pod.metadata.name)
     pod_answer = replace(group_answer, kind="Pod", name=pod.metadata.name, group=group.name)
     match group_answer.verdict:
@@ -317,7 +330,10 @@ def _member(evidence: Evidence, pod: Pod, group: ObservedGroup) -> Explanation:
 
 
 def _surplus_member(evidence: Evidence, pod: Pod, group: ObservedGroup, answer: Explanation) -> Explanation:
-    """Return the answer about a surplus or replacement pod. `answer`: the one about its running group."""
+    """Return the answer about a surplus or replacement pod.
+
+    `answer` is the answer about its running group.
+    """
     reason, detail = (answer.reason, answer.detail) if answer.reason else reason_of(pod)
     case = Case(evidence, evidence.queue_of(group), group, pod.metadata.name)
     since = pod.metadata.creation_timestamp
@@ -328,7 +344,7 @@ def _surplus_member(evidence: Evidence, pod: Pod, group: ObservedGroup, answer: 
 
 
 def _without_group(evidence: Evidence, pod: Pod, name: str) -> Explanation:
-    """Return the answer about a pod whose group does not exist: it is misspelt, or in another namespace."""
+    """Return the answer about a pod whose group does not exist, or is in another namespace."""
     meta, reason = pod.metadata, Reason.GROUP_NOT_FOUND
     suggestion = numbers(did_you_mean(near_misses(name, (group.name for group in evidence.groups_here), 1)))
     homes = sorted(group.namespace for group in evidence.groups if group.name == name)
@@ -349,7 +365,7 @@ def _without_group(evidence: Evidence, pod: Pod, name: str) -> Explanation:
 
 
 def _in_other_group(evidence: Evidence, pod: Pod, other: OtherGroup) -> Explanation:
-    """Return the answer about a pod in a PodGroup of another API, on which Muster writes only events."""
+    """Return the answer about a pod in a PodGroup of another API. Muster reports on these only by events."""
     record, meta = other.record, pod.metadata
     queue = evidence.queue_of_pods(meta.namespace, explicit_queue(record.queue), record.local_queue)
     reason, detail = evidence.reason_in_events("PodGroup", record.name)
@@ -378,7 +394,7 @@ def _pod_without_podgroup(
 ) -> Explanation:
     """Return the answer about a pod that is in no PodGroup of Volcano's API.
 
-    `reported`: the reason and the numbers in events; `advice`: the remedy while there are none.
+    `reported` has the reason and the numbers from events. `advice` is the remedy while events have no reason.
     """
     evidence = case.evidence
     reason, detail = reason_of(pod)
@@ -436,7 +452,7 @@ def queue_figures(queue: ObservedQueue) -> QueueFigures:
 
 
 def _message(text: str) -> Statement:
-    """Return the message of a condition as a sentence."""
+    """Return the message of a condition as a statement with a capital first letter."""
     return Statement("Message", message=f"{text[:1].upper()}{text[1:]}")
 
 
@@ -478,7 +494,7 @@ def _share(queue: ObservedQueue) -> Iterator[Statement]:
 
 
 def share_of(queue: ObservedQueue) -> Statement:
-    """Return the used part of the deserved share, with the resource that has the largest part."""
+    """Return the used part of the deserved share, with the resource whose part is largest."""
     status = queue.status
     usages = [(status.allocated or {}, status.deserved or {}, "")]
     usages += [(each.allocated or {}, each.deserved or {}, each.name) for each in status.flavors or ()]
@@ -500,7 +516,7 @@ def share_of(queue: ObservedQueue) -> Statement:
 
 
 def holders(evidence: Evidence, group: ObservedGroup) -> list[Blocker]:
-    """Return the blockers of a group by its reason; none if only a change of the group itself would help."""
+    """Return the blockers of a group by its reason; empty if only a change of the group itself would help."""
     own_queue = evidence.queue_of(group)
     if group.reason in FOR_CAPACITY:
         own_queue_first = sorted(evidence.groups, key=lambda other: evidence.queue_of(other) != own_queue)
@@ -523,7 +539,7 @@ def holders(evidence: Evidence, group: ObservedGroup) -> list[Blocker]:
 
 
 def reclaiming(evidence: Evidence, group: ObservedGroup, ahead: Iterable[Blocker]) -> Iterator[Statement]:
-    """Yield when the queue reclaims capacity above the shares of other queues, or why it never does."""
+    """Yield a statement on when the queue reclaims capacity from other queues, or why it never does."""
     if not_reclaimed := [part for part in group.message.split("; ") if part.endswith(NOT_RECLAIMED)]:
         yield _message(not_reclaimed[0])
         return
@@ -543,7 +559,7 @@ def pending_blockers(groups: Iterable[ObservedGroup]) -> list[Blocker]:
 
 
 def waits(group: ObservedGroup) -> Statement:
-    """Return the reason of a group that waits, with its numbers."""
+    """Return the reason of a waiting group, with the numbers behind it."""
     if (scheduled := group.scheduled) is None:
         return Statement("WaitsUnseen")
     code = "WaitsWithNumbers" if scheduled.message else "Waits"
@@ -551,7 +567,7 @@ def waits(group: ObservedGroup) -> Statement:
 
 
 def summary_of(group: ObservedGroup, pods: int = 0, holds: Quantities | None = None) -> HolderSummary:
-    """Return the summary of a group, with the kind and name that users know."""
+    """Return the summary of a group, with its kind and name for users."""
     kind, name = group.display_reference.kind, group.display_reference.name
     version = group.display_reference.api_version
     return HolderSummary(kind, group.namespace, name, pods=pods, holds=holds or {}, api_version=version)
@@ -566,7 +582,7 @@ def _blocker(
 def _holding_blockers(
     evidence: Evidence, group: ObservedGroup, others: Iterable[ObservedGroup]
 ) -> Iterator[Blocker]:
-    """Yield running and starting groups, without those whose members have all ended."""
+    """Yield the running and starting groups among `others`, except groups whose members have all ended."""
     for other in others:
         if other.key == group.key or not other.is_holding:
             continue
@@ -582,7 +598,7 @@ def _holding_blockers(
 
 
 def _above_share(evidence: Evidence, own_queue: str) -> Iterator[Blocker]:
-    """Yield the other queues that hold more than they deserve."""
+    """Yield the other queues that hold more than their deserved share."""
     for queue in (evidence.queues or {}).values():
         if queue.share > 1 and queue.name != own_queue:
             summary = HolderSummary("Queue", name=queue.name, holds=queue.status.allocated or {})
@@ -590,7 +606,7 @@ def _above_share(evidence: Evidence, own_queue: str) -> Iterator[Blocker]:
 
 
 def _claimants(evidence: Evidence, own_queue: str) -> Iterator[Blocker]:
-    """Yield the other queues that use less than their deserved share and have pending groups."""
+    """Yield the other queues that hold less than their deserved share and have pending groups."""
     for queue in (evidence.queues or {}).values():
         pending = queue.counts["pending"]
         if queue.name != own_queue and pending and queue.share < _ENOUGH:
@@ -599,7 +615,7 @@ def _claimants(evidence: Evidence, own_queue: str) -> Iterator[Blocker]:
 
 
 def _ahead(evidence: Evidence, group: ObservedGroup) -> list[ObservedGroup]:
-    """Return the groups that its status names, else all that are older and wait."""
+    """Return the groups that the status names as ahead, else all older pending groups of the queue."""
     same_queue = evidence.groups_in(evidence.queue_of(group))
     if ahead := [other for other in same_queue if other.key in group.waiting.ahead]:
         return ahead

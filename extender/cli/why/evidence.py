@@ -1,6 +1,6 @@
 """Objects of the API server that show why an object waits.
 
-Each kind is read once, when it is first needed. A refused read becomes a note, and the rest is shown.
+Each kind is read once, when it is first needed. If a read is refused, the answer has a note about that.
 """
 
 import re
@@ -38,7 +38,7 @@ from extender.kube.resources import Resource
 T = TypeVar("T")
 
 _REASONS = frozenset(map(str, Reason))
-MAX_HEIGHT = 8  # owners above an object that are read: references may form a circle
+MAX_HEIGHT = 8  # maximum depth of owners; owner references may form a circle
 _OF_THE_CLUSTER = (kube.QUEUES, kube.API_GROUPS)
 _OTHER_GROUPS: tuple[tuple[str, Resource, type[PluginsPodGroup | NativePodGroup]], ...] = (
     ("scheduler-plugins", kube.PLUGINS_POD_GROUPS, PluginsPodGroup),
@@ -48,7 +48,7 @@ _OTHER_GROUPS: tuple[tuple[str, Resource, type[PluginsPodGroup | NativePodGroup]
 
 
 class OtherGroup(NamedTuple):
-    """PodGroup of an API other than Volcano's. `minimum_path`: its field for the minimum of members."""
+    """PodGroup of an API other than Volcano's. `minimum_path` is the path of its minimum of members."""
 
     project: str
     resource: Resource
@@ -61,22 +61,25 @@ class OtherGroup(NamedTuple):
 
 
 class Evidence:
-    """Objects that a user may read about one namespace, or, if that is empty, about all."""
+    """Objects that a user may read about one namespace; an empty namespace means all."""
 
     def __init__(self, access: ClusterAccess, namespace: str) -> None:
         self._access, self._reader = access, access.reader
         self.namespace = namespace
         self.notes: list[Statement] = []
-        self.unread: list[str] = []  # plural names of kinds with an unreadable object
+        self.unread: list[str] = []  # plural names of kinds with an object that may not be read
         self._rights: dict[Right, bool] = {}
-        self._listed_owners: dict[OwnerKind | str, dict[str, Meta]] = {}  # by kind and UID
-        # Owners of an object, by its UID.
+        self._listed_owners: dict[OwnerKind | str, dict[str, Meta]] = {}  # owners by kind, then by UID
+        # Direct and indirect owners of an object, by the UID of the object.
         self._owners: dict[str, frozenset[tuple[OwnerKind | None, str]]] = {}
 
     # ---- rights
 
     def may(self, right: Right) -> bool:
-        """Return whether the user has a right. The embedded cluster grants all rights."""
+        """Return whether the user has a right.
+
+        True if the API server cannot tell, as in the embedded cluster.
+        """
         if right not in self._rights:
             try:
                 self._rights[right] = AccessApi(self._access.connection).grants_me(right)
@@ -85,7 +88,7 @@ class Evidence:
         return self._rights[right]
 
     def muster_may(self, right: Right) -> bool:
-        """Return whether Muster's account has a right; true if that cannot be checked."""
+        """Return whether Muster's service account has a right. True if that cannot be checked."""
         site = Installation(self._access._replace(namespace=""))
         try:
             return not site.workloads or site.may(right)
@@ -109,7 +112,7 @@ class Evidence:
     def _listed(
         self, resource: Resource, namespace: str, kind: type[T], note: str = "", fields: str = ""
     ) -> list[T] | None:
-        """Return all objects of a kind; None, with a note, if it may not be read or is not served."""
+        """Return all objects of a kind; None, with a note, if the kind may not be read or is not served."""
         try:
             return self._reader.list(resource, namespace, kind, fields)
         except (Forbidden, NotFound):
@@ -118,7 +121,7 @@ class Evidence:
             return None
 
     def _everywhere(self, resource: Resource, kind: type[T], note: str = "") -> list[T]:
-        """Return the objects of all namespaces if that is allowed, else of this one."""
+        """Return the objects of all namespaces if the user may list these, else of this namespace."""
         objects = self._listed(resource, "", kind, note)
         if objects is None and self.namespace:
             objects = self._listed(resource, self.namespace, kind)
@@ -126,7 +129,7 @@ class Evidence:
 
     @cached_property
     def queues(self) -> dict[str, ObservedQueue] | None:
-        """Return the queues by name; None where they may not be read."""
+        """Return the queues by name; None if they may not be read."""
         queues = self._listed(kube.QUEUES, "", ObservedQueue, "QueuesNotShown")
         return None if queues is None else {queue.name: queue for queue in queues}
 
@@ -139,7 +142,10 @@ class Evidence:
 
     @cached_property
     def groups(self) -> list[ObservedGroup]:
-        """Return the groups of all namespaces if that is allowed, else of this one; the oldest first."""
+        """Return the groups of all namespaces if the user may list these, else of this one.
+
+        The oldest is first.
+        """
         groups = self._everywhere(kube.POD_GROUPS, ObservedGroup, "OtherGroupsNotShown")
         return sorted(groups, key=lambda group: (group.metadata.creation_timestamp or "", group.key))
 
@@ -151,13 +157,17 @@ class Evidence:
         return [group for group in self.groups if self.queue_of(group) == queue]
 
     def group(self, name: str) -> ObservedGroup | None:
-        """Return the PodGroup of this name, if there is one. Raises Forbidden."""
+        """Return the PodGroup with this name; None if it does not exist.
+
+        Raises:
+            Forbidden: The user may not read it.
+        """
         with suppress(NotFound):
             return self._reader.get(kube.POD_GROUPS, self.namespace, name, ObservedGroup)
         return None
 
     def other_group(self, name: str) -> OtherGroup | None:
-        """Return the PodGroup of this name of an API that is not Volcano's, if one may be read."""
+        """Return the PodGroup with this name in an API other than Volcano's; None if none can be read."""
         for project, resource, kind in _OTHER_GROUPS:
             if group := self.find(resource, name, kind):
                 return OtherGroup(project, resource, any_group_record(group))
@@ -165,17 +175,17 @@ class Evidence:
 
     @cached_property
     def pods(self) -> list[Pod] | None:
-        """Return the pods of this namespace; None where they may not be read."""
+        """Return the pods of this namespace; None if they may not be read."""
         return self._listed(kube.PODS, self.namespace, Pod, "PodsNotShown")
 
     @cached_property
     def waiting_pods(self) -> list[Pod]:
-        """Return the pods of all namespaces that have no node yet; none where they may not be read."""
+        """Return the pods of all namespaces that have no node yet; empty if they may not be read."""
         pending = self._listed(kube.PODS, "", Pod, fields="status.phase=Pending")
         return [pod for pod in pending or () if not pod.spec.node_name]
 
     def members(self, group: ObservedGroup) -> list[Pod] | None:
-        """Return the pods that name a group; None where they cannot be known."""
+        """Return the pods that name a group; None if they are unknown."""
         if group.namespace != self.namespace or self.pods is None:
             return None
         return [pod for pod in self.pods if group_name(pod) == group.name]
@@ -183,7 +193,7 @@ class Evidence:
     # ---- events
 
     def reason_in_events(self, kind: str, name: str) -> tuple[str, Statement | None]:
-        """Return the reason of Muster's latest event about an object, and its numbers; empty without one."""
+        """Return the reason and numbers of Muster's latest event about an object; empty without an event."""
         selector = f"involvedObject.kind={kind},involvedObject.name={name}"
         events = self._listed(kube.EVENTS, self.namespace, Event, fields=selector)
         decisions = [event for event in events or () if event.reason in _REASONS]
@@ -191,7 +201,7 @@ class Evidence:
         return (latest.reason, numbers(latest.message.partition(": ")[2])) if latest else ("", None)
 
     def refusal(self, controller: OwnerReference) -> str:
-        """Return why the newest pod of an owner, or of its parts, was not created; empty if no event says."""
+        """Return why the newest pod of an owner or its parts was not created; empty if no event says so."""
         events = self._listed(kube.EVENTS, self.namespace, Event, fields="reason=FailedCreate") or ()
         subjects = ((event, event.about) for event in events)
         own = [event for event, obj in subjects if obj.uid == controller.uid or _is_part(obj, controller)]
@@ -209,12 +219,12 @@ class Evidence:
         return {name: version.get("version", "") for name, version in preferred}
 
     def resource_of_kind(self, kind: OwnerKind) -> Resource | None:
-        """Return the resource of a kind; None where the cluster does not serve its API group."""
+        """Return the resource of a kind; None if the cluster does not serve its API group."""
         version = self.served.get(kind.group)
         return Resource(f"/apis/{kind.group}/{version}", kind.plural) if version else None
 
     def all_owners(self, kind: OwnerKind) -> list[ListedObject]:
-        """Return the objects of a kind in this namespace; none where they may not be read."""
+        """Return the objects of a kind in this namespace; empty if they may not be read."""
         resource = self.resource_of_kind(kind)
         return (self._listed(resource, self.namespace, ListedObject) if resource else None) or []
 
@@ -226,16 +236,16 @@ class Evidence:
         return [pod for pod in self.pods or () if self.belongs(pod.metadata, kind, name)]
 
     def belongs(self, meta: Meta, kind: OwnerKind, name: str) -> bool:
-        """Return whether a workload of this namespace owns an object, or owns an owner of it."""
+        """Return whether a workload of this namespace owns an object directly or indirectly."""
         if meta.uid not in self._owners:
             above = self._owners_above(meta)
             self._owners[meta.uid] = frozenset((kind_of_owner(owner), owner.name) for owner in above)
         return (kind, name) in self._owners[meta.uid]
 
     def _owners_above(self, meta: Meta, height: int = 0) -> Iterator[OwnerReference]:
-        """Yield the owners, up to the object of a user.
+        """Yield the direct and indirect owners of an object.
 
-        A pod of a JobSet is owned by a Job, an executor of Spark by its driver.
+        For example, a Job of a JobSet owns a pod, and a Spark driver owns an executor.
         """
         for owner in meta.owner_references or ():
             yield owner
@@ -244,7 +254,7 @@ class Evidence:
                 yield from self._owners_above(meta_of_owner, height + 1)
 
     def _possible_owners(self, kind: OwnerKind | str) -> dict[str, Meta]:
-        """Return the objects of a kind by UID; none for kinds outside the table, except for Pod."""
+        """Return the objects of a kind by UID; empty for kinds outside the table, except Pod."""
         if kind not in self._listed_owners:
             objects: Iterable[ListedObject | Pod] = (self.pods or ()) if kind == "Pod" else ()
             if isinstance(kind, OwnerKind):
@@ -255,12 +265,12 @@ class Evidence:
     # ---- queues of groups and pods
 
     def queue_of(self, group: ObservedGroup) -> str:
-        """Return the queue in which a group counts: after its start, the recorded queue."""
+        """Return the queue in which a group counts. After its start, this is the recorded queue."""
         recorded = rules.recorded_queue(group.metadata) if group.is_holding else ""
         return self._queues_by_uid.get(recorded) or self.requested_queue(group)
 
     def requested_queue(self, group: ObservedGroup) -> str:
-        """Return the queue that a group names, or its owner or its namespace."""
+        """Return the queue that a group, its owner or its namespace names."""
         return self.queue_of_object(group.metadata, rules.explicit_queue(group.spec.queue))
 
     def queue_of_pod(self, pod: Pod) -> str:
@@ -268,7 +278,7 @@ class Evidence:
         return self.queue_of_object(pod.metadata, queue_named_by(pod.metadata))
 
     def queue_of_object(self, meta: Meta, queue_name: str) -> str:
-        """Return the queue of an object: the one that it names, if any, else that of its nearest owner."""
+        """Return the queue that an object names, else the queue that its nearest owner names."""
         label, meta_above = rules.local_queue_label(meta), meta
         for _ in range(MAX_HEIGHT):
             controller = controller_of(meta_above.owner_references)
@@ -283,13 +293,13 @@ class Evidence:
     def queue_of_pods(self, namespace: str, queue_name: str, label: rules.LocalQueueLabel | None) -> str:
         """Return the queue of pods that name a queue, or a LocalQueue by a label.
 
-        LocalQueues are read only for a label.
+        LocalQueues are only read if there is a label.
         """
         routes = self._routes if label else QueueRoutes(self.queue_of_namespace, {})
         return routes.queue_of(namespace, queue_name, label) or keys.DEFAULT_QUEUE
 
     def refusal_of(self, name: str) -> tuple[str, Statement | None]:
-        """Return the reason and detail of a queue that accepts no groups; empty if it does."""
+        """Return the reason and detail if a queue accepts no groups; empty if it accepts groups."""
         queue = self.queue(name)
         if queue is not None and queue.state != "Open":
             code = "QueueIsDeleted" if queue.metadata.deletion_timestamp else "QueueIsNotOpen"
@@ -299,7 +309,7 @@ class Evidence:
         return Reason.QUEUE_NOT_FOUND, Statement("QueueIsMissing", queue=name)
 
     def closed_above(self, name: str) -> str:
-        """Return the highest queue above `name` that is closed itself; empty if none is or may be read."""
+        """Return the topmost queue above `name` that is itself closed; empty if none is known."""
         closed, path = "", {name}
         queue = self.queue(name)
         parent = self.queue(queue.spec.parent) if queue else None
@@ -315,17 +325,17 @@ class Evidence:
 
     @cached_property
     def local_queues(self) -> dict[str, LocalQueue]:
-        """Return the LocalQueues by `namespace/name`, of all namespaces where allowed, else of this one."""
+        """Return the LocalQueues by `namespace/name`, of all namespaces if allowed, else of this one."""
         objects = self._everywhere(kube.LOCAL_QUEUES, LocalQueue)
         return {f"{local.metadata.namespace}/{local.metadata.name}": local for local in objects}
 
     def stopped_local_queue(self, group: ObservedGroup) -> LocalQueueRecord | None:
-        """Return the LocalQueue by which a group enters its queue, if that LocalQueue is stopped."""
+        """Return the LocalQueue of a group if it is stopped, else None."""
         local = self._local_queue(group.metadata)
         return local if local is not None and local.stop_policy else None
 
     def is_kueues(self, meta: Meta) -> bool:
-        """Return whether the label of an object names a LocalQueue of Kueue's own."""
+        """Return whether the label of an object names a LocalQueue of Kueue."""
         return rules.local_queue_label(meta) is not None and self._local_queue(meta) is None
 
     @cached_property
@@ -334,23 +344,23 @@ class Evidence:
         return QueueRoutes(self.queue_of_namespace, records_by_key(self.local_queues.values()), has_kueue)
 
     def _local_queue(self, meta: Meta) -> LocalQueueRecord | None:
-        """Return the LocalQueue that an object names by a label."""
+        """Return the LocalQueue that an object names by a label; None if there is none."""
         label = rules.local_queue_label(meta)
         return self._routes.local_queue(meta.namespace, label) if label is not None else None
 
     def queue_of_namespace(self, name: str) -> str:
-        """Return the queue that a namespace or its quota names; empty if they name none or cannot be read."""
+        """Return the queue that a namespace or its quota names; empty if it is unknown."""
         namespace = self._namespaces.get(name)
         return (rules.namespace_queue(namespace) if namespace else "") or self._quota_queues.get(name, "")
 
     def is_adopted(self, namespace: str) -> bool:
-        """Return whether new pods of a namespace without a scheduler of their own are Muster's."""
+        """Return whether new pods in a namespace get Muster's scheduler if they name none."""
         record = self._namespaces.get(namespace)
         return record is not None and is_adopted(namespace, record.metadata.labels or {})
 
     @cached_property
     def _quota_queues(self) -> dict[str, str]:
-        """Return the queues made from quotas, by namespace."""
+        """Return the queues that were made from quotas, by namespace of the quota."""
         entering = {queue.name: queue.entering_namespaces for queue in (self.queues or {}).values()}
         return {namespace: queue for queue, namespaces in entering.items() for namespace in namespaces}
 
@@ -364,7 +374,7 @@ class Evidence:
 
 
 def _is_part(subject: OwnerReference, controller: OwnerReference) -> bool:
-    """Return whether the name of an object begins with its owner's: Job set-workers-0 of JobSet set."""
+    """Return whether an object seems to be a part of a controller, as Job set-workers-0 of JobSet set."""
     return subject.kind != controller.kind and subject.name.startswith(f"{controller.name}-")
 
 
@@ -397,12 +407,12 @@ def foreign_gates(pod: Pod) -> list[str]:
 
 
 def scheduled(pod: Pod) -> Condition:
-    """Return the condition PodScheduled; an empty one if there is none."""
+    """Return the condition PodScheduled of a pod; an empty condition if the pod has none."""
     return condition(pod.status.conditions, keys.POD_SCHEDULED) or Condition(keys.POD_SCHEDULED, "Unknown")
 
 
 def reason_of(pod: Pod) -> tuple[str, Statement | None]:
-    """Return the reason and the message of the pod's condition; empty without one."""
+    """Return the reason and the message of a pod's condition; empty if the pod has no condition."""
     condition = scheduled(pod)
     if match := _OURS.search(condition.message):
         return match[1], None
@@ -412,7 +422,7 @@ def reason_of(pod: Pod) -> tuple[str, Statement | None]:
 
 
 def held_amounts(pods: Iterable[Pod]) -> Quantities:
-    """Return the sum of the requests of pods on nodes."""
+    """Return the sum of the requests of the pods that are on nodes."""
     holding = [pod for pod in pods if pod.spec.node_name and pod.status.phase not in keys.ENDED_PHASES]
     try:
         sums = total(pod_requests(pod.spec) for pod in holding)

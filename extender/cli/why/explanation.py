@@ -1,6 +1,6 @@
-"""Record of an answer of `muster why`: verdict, reason, numbers, and statements by their codes.
+"""Record of an answer of `muster why`: verdict, reason, numbers, and statements with codes.
 
-The table of codes has the sentence or phrase of each, its remedy, and the purpose and line of its command.
+A table has, for each code, its sentence or phrase, its remedy, and the purpose and line of its command.
 """
 
 from types import SimpleNamespace
@@ -16,12 +16,12 @@ from extender.api.workloads.shape import kind_prefix
 from extender.domain.model import reasons
 from extender.kube.access import Right
 
-# Verdicts of pods and workloads, next to those of groups.
+# Verdicts of pods and workloads, in addition to those of groups.
 PLACED, ENDING, FOREIGN, EMPTY = "Placed", "Ending", "NotOurs", "NoPods"
 
 
 class Statement(SimpleNamespace):
-    """Code with the values of its fields. Some values may be statements."""
+    """Code with the values of its fields. A value may be another statement."""
 
     def __init__(self, code: str, **fields: object) -> None:
         super().__init__(code=code, **fields)
@@ -32,11 +32,11 @@ class Statement(SimpleNamespace):
 
     @property
     def remedy(self) -> str:
-        """Return the text of the remedy; empty if none is known."""
+        """Return the text of the remedy; empty if the code has none."""
         return self._filled(REMEDIES.get(self.code, ""))
 
     def shown(self) -> object:
-        """Return the form in which -o json prints it."""
+        """Return the value that -o json prints."""
         return self.text
 
     def _filled(self, template: str) -> str:
@@ -49,12 +49,12 @@ class Statement(SimpleNamespace):
 
 
 def numbers(message: str) -> Statement | None:
-    """Return the message of a condition or an event, unchanged; None if it is empty."""
+    """Return the message of a condition or an event as a statement; None if it is empty."""
     return Statement("Numbers", message=message) if message else None
 
 
 class Blocker(Statement):
-    """Statement on a group or queue that is ahead of the explained one."""
+    """Statement about a group or queue that is ahead of the explained group."""
 
     holder: HolderSummary
 
@@ -63,7 +63,7 @@ class Blocker(Statement):
 
 
 class Offer(Statement):
-    """Command that may help, and the right that it needs."""
+    """Command that may help, and the right that the command needs."""
 
     right: Right
     allowed: bool
@@ -100,7 +100,7 @@ class QueueFigures(Wire, frozen=True, omit_defaults=False):
 
 
 class Uncounted(Wire, frozen=True):
-    """Pods that probably belong to a group and do not count. `misnamed`: an annotation would help."""
+    """Pods that probably belong to a group and do not count. `misnamed`: an annotation would correct that."""
 
     pods: list[str]
     namespace: str
@@ -109,7 +109,10 @@ class Uncounted(Wire, frozen=True):
 
 
 class Explanation(Wire, frozen=True):
-    """Answer about one object. `api_version`: of a workload, since kinds of several projects share names."""
+    """Answer about one object.
+
+    `api_version` is only set for a workload, because kinds of several projects have the same name.
+    """
 
     kind: str
     name: str

@@ -28,10 +28,10 @@ from extender.domain.model.reasons import Verdict
 from extender.domain.model.resources import PODS
 from extender.terminal.text import bar, columns, shows_unicode
 
-_MOST = 6  # maximum of named blockers; the rest is counted
+_MOST = 6  # maximum of listed blockers; the others are counted
 _INDENT = "  "
-_LONGEST = 24  # characters of a bar
-_FIGURES = 44  # columns that the figures next to a bar may take
+_LONGEST = 24  # maximum characters of a bar
+_FIGURES = 44  # columns for the figures next to a bar
 _HEADINGS = {"Queue": "Queues above their share:"}
 _LASTING = (Verdict.WAITING, Verdict.RUNNING, PLACED)  # verdicts with a known start time
 _COLOURS = {
@@ -64,7 +64,7 @@ def joined(*parts: str) -> str:
 
 
 def paragraphs(answer: Explanation) -> list[str]:
-    """Return the paragraphs of an answer. The first names the object, the second has the verdict."""
+    """Return the paragraphs of an answer. The first names the object; the second has its verdict."""
     where = f" in namespace {answer.namespace}" if answer.namespace else ""
     is_named_by_user = answer.group and not is_named_by_uid(answer.group)
     group = f", of podgroup/{answer.group}" if is_named_by_user else ""
