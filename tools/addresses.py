@@ -8,7 +8,7 @@ from typing import NamedTuple
 from extender import __version__
 
 PROJECT = Path(__file__).parents[1] / "pyproject.toml"
-# Forms of addresses: a pattern whose group is the host, and its description.
+# Forms of addresses: a pattern whose group is the host, and a description of the form.
 REGISTRY = r"([a-z0-9.-]+)(?::\d+)?(?:/[a-z0-9._-]+)*", "HOST[:PORT][/PATH] in lower case"
 URL = r"https?://([\w.-]+)(?::\d+)?(?:/[\w.~%+-]+)*/?", "http[s]://HOST[:PORT][/PATH]"
 

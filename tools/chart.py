@@ -1,4 +1,4 @@
-"""Makes the templates of the Helm chart from manifests/, so that kustomize and Helm install the same.
+"""Generator of the Helm chart's templates from manifests/, so that kustomize and Helm install the same.
 
 A template is the text of its manifest, comments included. Values fill the places that tools/chart_changes.py
 lists. A place that is missing in its file is an error, so no change of a manifest goes unnoticed. Every file
@@ -30,7 +30,7 @@ GENERATED = ("templates/manifests", "files")
 # Helm creates the namespace itself, and does not read kustomize's files.
 LEFT_OUT = ("namespace.yaml", "kustomization.yaml")
 
-Files = Mapping[Path, str]  # text by path inside the chart
+Files = Mapping[Path, str]  # text of files, by path in the chart
 
 
 class ChangesMismatch(Exception):
@@ -58,7 +58,7 @@ def _iterate_generated() -> Iterator[tuple[Path, str]]:
 
 def template(source: str, text: str) -> str:
     """Return the template of a manifest. `source` is its path below manifests/."""
-    text = text.replace("{{", '{{ "{{" }}')  # templates of Prometheus, not of Helm
+    text = text.replace("{{", '{{ "{{" }}')  # these are templates of Prometheus, not of Helm
     for old, new in CHANGES.get(source, ()):
         if old not in text:
             raise ChangesMismatch(

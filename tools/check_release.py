@@ -1,4 +1,4 @@
-"""Checks that a release agrees with itself and its registry: every name, version and digest.
+"""Check of a release: all names, versions and digests agree in its files and its registry.
 
     python -m tools.check_release [--dist FOLDER] [--registry NAME] [--url URL] [--published]
 
@@ -33,12 +33,12 @@ FILES = {
 }
 SCRIPT = "kubectl-muster"
 CHART_CONTENT = "application/vnd.cncf.helm.chart.content.v1.tar+gzip"
-# Errors of a file or an answer that does not have the form of its kind.
+# Errors that a file or an answer with an unexpected form may raise.
 MALFORMED = (
     *(AttributeError, KeyError, IndexError, TypeError, ValueError, EOFError, zlib.error, OSError),
     *(tarfile.TarError, zipfile.BadZipFile, yaml.YAMLError),
 )
-Files = Mapping[str, bytes]  # content by name
+Files = Mapping[str, bytes]  # content of files, by name
 
 
 class Fact(NamedTuple):

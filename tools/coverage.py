@@ -1,4 +1,4 @@
-"""Coverage of the core by its own tests, by lines and by branches: fails below the floors.
+"""Check that the core's own tests cover enough of its lines and branches.
 
     python -m tools.coverage coverage.json
 

@@ -1,4 +1,4 @@
-"""Makes the virtual environment: what Muster needs to run and, with an extra, what its developers need.
+"""Installer of the virtual environment: the packages for Muster and, with an extra, for its developers.
 
     python3 -m tools.environment [--extra dev] [--installer pip] [--folder .venv]
 
@@ -9,7 +9,7 @@ package index. If the index has none for this machine, or if uv fails, pip insta
 Needs nothing but a Python, because nothing is installed yet when it runs.
 """
 
-from __future__ import annotations  # an older Python has to reach the message that it is too old
+from __future__ import annotations  # so that an older Python reaches the message that it is too old
 
 import argparse
 import ast
@@ -35,7 +35,7 @@ UV_NAMES = {
     "cert": "SSL_CERT_FILE",
     "proxy": "ALL_PROXY",
 }
-SECTIONS = ("global", "install", ":env:")  # sections of pip's configuration; later ones take precedence
+SECTIONS = ("global", "install", ":env:")  # sections of pip's configuration; later sections take precedence
 
 
 def settings(pip_settings: str) -> dict[str, str]:
@@ -47,7 +47,7 @@ def settings(pip_settings: str) -> dict[str, str]:
                 separator = "," if key == "find-links" else " "
                 variables[UV_NAMES[key]] = separator.join(str(ast.literal_eval(value)).split())
     if "UV_INDEX" in variables:
-        # pip takes the best version of all indexes; uv would take the first index that has the package.
+        # pip chooses the best version of all indexes; uv would choose the first index that has the package.
         variables["UV_INDEX_STRATEGY"] = "unsafe-best-match"
     return variables
 

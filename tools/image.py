@@ -1,4 +1,4 @@
-"""Builds the container image with the first engine that answers.
+"""Builder of the container image, which uses the first engine that answers.
 
     python -m tools.image [--builder podman] [--base NAME] [--tag NAME] [--platforms LIST] [--push] ...
 
@@ -16,7 +16,7 @@ from pathlib import Path
 from extender import __version__
 
 ROOT = Path(__file__).parents[1]
-# These engines take the same arguments, except for images of several platforms.
+# These engines accept the same arguments, except for images of several platforms.
 BUILDERS = ("docker", "podman", "buildah")
 LONGEST_ANSWER = 20.0
 LONGEST_PULL = 300.0

@@ -1,4 +1,4 @@
-"""Reads generated.proto files of Kubernetes' Go modules: which number of a message is which field.
+"""Reader of the generated.proto files of Kubernetes' Go modules: the fields of messages by number.
 
 Two facts are in the Go types only: which structs are embedded, so that messages name them and JSON does not,
 and which numbers JSON leaves out when they are 0, while messages have them.

@@ -1,4 +1,4 @@
-"""Publishes the release of a tag, in order: image, files in dist/, chart; then checks them.
+"""Publisher of the release of a tag: image, files in dist/ and chart, in this order, then a check.
 
     python -m tools.publish --base NAME@sha256:... [--registry NAME] [--url URL] [--builder podman] ...
 

@@ -1,4 +1,4 @@
-"""docs/reference/configuration.md, generated from the table of settings by `python -m tools.reference`."""
+"""Generator of docs/reference/configuration.md from the table of settings: `python -m tools.reference`."""
 
 import re
 import textwrap
@@ -9,7 +9,7 @@ from extender.api.setting_kinds import ADDRESS, NAME, OBJECT, TEXT
 from extender.cli.settings import CONFIG_VARIABLE
 
 DOCUMENT = Path("docs/reference/configuration.md")
-PLAIN = (TEXT, NAME, ADDRESS, OBJECT)  # kinds whose allowed values show in their defaults
+PLAIN = (TEXT, NAME, ADDRESS, OBJECT)  # kinds whose defaults already show which values are allowed
 
 HEAD = f"""\
 # Configuration

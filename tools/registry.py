@@ -102,7 +102,7 @@ def _answer(url: str, accept: str, token: str = "") -> tuple[bytes, str]:
     if not url.startswith(("http://", "https://")):
         raise NoAnswer(f"no URL of HTTP: {url}")
     request = urllib.request.Request(url, headers={"Accept": accept})
-    if token:  # for the registry alone, not for the storage that it may redirect to
+    if token:  # only for the registry, not for the storage that it may redirect to
         request.add_unredirected_header("Authorization", f"Bearer {token}")
     try:
         with urllib.request.urlopen(request, timeout=LONGEST_ANSWER) as answer:

@@ -1,4 +1,4 @@
-"""Makes the files of a release: one of each install for `kubectl apply`, a chart, a plugin, and checksums.
+"""Builder of the files of a release: installs for `kubectl apply`, a chart, a plugin, and checksums.
 
     python3 -m tools.release --image registry.example/kube-muster:0.1.0 [--out dist] [--kubectl PATH]
 
@@ -26,12 +26,12 @@ from tools.chart_changes import FURTHER_JOBS
 
 ROOT = Path(__file__).parents[1]
 SCHEDULER = "v1.36.3"  # the kube-scheduler that the manifests run
-OLDEST_SCHEDULER = "v1.34.4"  # a scheduler suits its own minor release of Kubernetes and the next
+OLDEST_SCHEDULER = "v1.34.4"  # a scheduler runs with its own minor release of Kubernetes and the next
 CHECKSUMS = "SHA256SUMS"
-# The form of images, as registries and kubelets read it.
+# Form of the name of an image, as registries and kubelets read it.
 _PART, _HOST = r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*", r"[A-Za-z0-9]+(?:[.-]+[A-Za-z0-9]+)*(?::\d{1,5})?"
 IMAGE = rf"((?:{_HOST}/)?{_PART}(?:/{_PART})*)(?::(\w[\w.-]{{0,127}}))?(?:@(sha256:[0-9a-f]{{64}}))?"
-_LONGEST_NAME = 255  # characters of an image's name
+_LONGEST_NAME = 255  # maximum characters of an image's name
 
 
 class Manifest(NamedTuple):
@@ -101,7 +101,7 @@ def render(manifest: Manifest, image: Image, kubectl: str) -> str:
         Unusable: kustomize fails.
     """
     with tempfile.TemporaryDirectory() as folder:
-        up = os.path.relpath(ROOT, Path(folder).resolve())  # kustomize takes no absolute paths
+        up = os.path.relpath(ROOT, Path(folder).resolve())  # kustomize accepts no absolute paths
         (Path(folder) / "kustomization.yaml").write_text(overlay(manifest, image, up))
         command = [kubectl, "kustomize", folder]
         completed = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -157,7 +157,8 @@ def wheel() -> bytes:
         raise Unusable("--url: needs uv for the Python package, which is not found; make release brings it")
     with tempfile.TemporaryDirectory() as folder:
         settings = Path(folder) / "setup.cfg"
-        settings.write_text(f"[build]\nbuild_base = {folder}/build\n")  # without modules of earlier builds
+        # a new folder has no modules of earlier builds
+        settings.write_text(f"[build]\nbuild_base = {folder}/build\n")
         command = [uv, "build", "--quiet", "--wheel", f"--out-dir={folder}", str(ROOT)]
         environment = {**os.environ, "DIST_EXTRA_CONFIG": str(settings)}
         completed = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

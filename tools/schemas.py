@@ -1,4 +1,4 @@
-"""Keeps the schemas of Kubernetes' own kinds for the embedded API server, as a real one publishes them.
+"""Schemas of Kubernetes' own kinds for the embedded API server, as a real API server publishes them.
 
     python -m tools.schemas          starts the control plane of the e2e tests and writes them
     python -m tools.schemas --check  compares them; exit status 1 if they differ
@@ -19,7 +19,7 @@ from tests.e2e.harness.controlplane import ControlPlane
 from tools.proto_messages import messages
 
 Json = dict[str, Any]
-_SENT = ("Binding", "Eviction", "DeleteOptions", "Unknown")  # Unknown is the envelope of all others
+_SENT = ("Binding", "Eviction", "DeleteOptions", "Unknown")  # Unknown is the envelope of all other messages
 
 
 def published_schemas(api: Client) -> str:

@@ -1,4 +1,4 @@
-"""Structure of the code: prints its figures next to their goals.
+"""Figures of the structure of the code, with their goals.
 
     python -m tools.shape [--arrows]
 
@@ -21,11 +21,11 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 CODE = "extender"
 DOMAIN = f"{CODE}.domain"
-# All else is the server.
+# All other code is the server.
 TOOLS = tuple(f"{CODE}.{name}" for name in ("cli", "sim", "files", "apimachinery", "terminal"))
-SMALL, LONG = 40, 40  # lines of a module and of a function
+SMALL, LONG = 40, 40  # limits of lines: a small module, a long function
 MOST_ARROWS = 20  # between folders of the domain
-MOST_FILES, DEEPEST = 25, 11  # of decide() for a gang of three
+MOST_FILES, DEEPEST = 25, 11  # limits of the reach of decide() for a gang of three
 
 Arrow = tuple[str, str]
 
@@ -187,7 +187,7 @@ def reach_of_decide() -> Reach:
 
     snapshot = World(nodes("n0", "n1", "n2", cpu="4"), gang("a", 3, cpu="1")).ledger.snapshot()
     reach = reach_of(lambda: decide(snapshot))
-    return Reach(reach.files, reach.depth - 1)  # decide() itself is not below it
+    return Reach(reach.files, reach.depth - 1)  # without decide() itself
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Figures of the language in code and pages, next to their goals.
+"""Figures of the language in code and pages, with their goals.
 
     python -m tools.words [--list FIGURE]
 
@@ -17,7 +17,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[1]
 CODE, PAGES = ("extender", "tools"), ("README.md", "CONTRIBUTING.md", "SECURITY.md", "docs")
 
-# Openings of a sentence whose noun is missing: "What waits: ...", "Of each queue the ...".
+# Openings of a sentence without its noun, such as "What waits: ..." or "Of each queue the ...".
 _NO_NOUN = "what|who|whom|whose|whoever|whatever|that|those|of|by|with what|anew|alike"
 _OPENS_WITHOUT_NOUN = re.compile(rf"(?:{_NO_NOUN})\b(?!.*\?$)", re.IGNORECASE)
 _RELATIVE = re.compile(r"\b(?:what|who|whom|whose|whoever|whatever|which|that)\b", re.IGNORECASE)

@@ -139,8 +139,7 @@ class FieldSchema:
     """Schema of one value. `published` is the schema in JSON; it is empty if there is none."""
 
     def __init__(self, published: Json) -> None:
-        # a $ref is in the schema itself or in its allOf
-        references = [*published.get("allOf", ()), published]
+        references = [*published.get("allOf", ()), published]  # a $ref may be in allOf
         name = next((part["$ref"].removeprefix(REFERENCE) for part in references if "$ref" in part), "")
         other_fields = {key: value for key, value in published.items() if key != "allOf"}
         self.published = {**definitions()[name], **other_fields} if name else other_fields

@@ -40,8 +40,7 @@ class OwnerKind(NamedTuple):
 
 _DAEMON_SETS = (OwnerKind("DaemonSet", "apps", ("ds",)),)
 
-# suffix of a list of allowed kinds in messages
-FURTHER = ", or a kind of the configuration file that --config names"
+FURTHER = ", or a kind of the configuration file that --config names"  # suffix of a list of kinds
 _FURTHER = "extender.cli.kinds.further"  # key of further kinds in the context of a command
 
 

@@ -492,8 +492,7 @@ class _Workloads:
             comments.append(f"its kind is not known; {'its pods name the queue' if templates else todo}")
             for template in templates:
                 _set_meta(template, "labels", keys.LOCAL_QUEUE, queue)
-        # a pod, not the application, owns the executors
-        spark_roles = _fields_of_pods(obj) if obj["kind"] == _SPARK else []
+        spark_roles = _fields_of_pods(obj) if obj["kind"] == _SPARK else []  # a pod owns the executors
         for role in spark_roles:
             role["labels"] = {**(role.get("labels") or {}), keys.LOCAL_QUEUE: queue}
         comments += _without_kueue(obj)

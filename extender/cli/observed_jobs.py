@@ -315,8 +315,7 @@ def find_job(evidence: Evidence, target: Target) -> ObservedJob:
     if evidence.unread:
         unread = (resource for kind, resource in served if kind.plural in evidence.unread)
         rights = ", ".join(str(right_to("get", resource, namespace, target.name)) for resource in unread)
-        # for example the list of API groups, or a runtime
-        rights = rights or f"get {', '.join(evidence.unread)}"
+        rights = rights or f"get {', '.join(evidence.unread)}"  # for example a runtime
         raise click.ClickException(f"not allowed: the search needs the right to {rights}")
     owners = [(kind, obj) for kind, _ in served for obj in evidence.all_owners(kind)]
     names = sorted(f"{kind.name.lower()}/{obj.metadata.name}" for kind, obj in owners)

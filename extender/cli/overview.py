@@ -285,8 +285,7 @@ class ObservedSource:
             notes.insert(0, f"No event of the API server came since {since}: this is the state of then.")
         notes += [f"Only namespace {scope} is shown: you may list no others." for scope in {*scopes} if scope]
         topologies = _topologies(reader)
-        # the usage of nodes needs all pods
-        nodes = reader.watched(kube.NODES) if reader.scope(kube.PODS) == "" else []
+        nodes = reader.watched(kube.NODES) if reader.scope(kube.PODS) == "" else []  # usage needs all pods
         return Overview(
             version="",
             at="",

@@ -81,8 +81,7 @@ def resolve(*sources: Source) -> Configuration:
     faults: list[str] = []
     for setting in SETTINGS:
         stated = settings.get(setting.field)
-        # the default is valid even if it is empty
-        if stated and stated.value != setting.written(setting.default):
+        if stated and stated.value != setting.written(setting.default):  # an empty default is valid
             try:
                 values[setting.field] = _read(setting, stated.value)
             except ValueError:

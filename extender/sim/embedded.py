@@ -275,8 +275,7 @@ class ServeProcess:
         """
         for _ in range(3):  # another process may take a port before the child does
             listen = ["--listen", self.address, "--health-listen", self.health, "--debug-listen", self.debug]
-            # no other replica exists
-            flags = ["--kubeconfig", str(self._kubeconfig), "--leader-elect", "off"]
+            flags = ["--kubeconfig", str(self._kubeconfig), "--leader-elect", "off"]  # the only replica
             program = "from extender.cli import main; main(prog_name='muster')"
             serve = [sys.executable, "-c", program, "serve", *listen, *flags, *self._arguments]
             watched = [sys.executable, "-I", "-S", str(WATCHDOG), *serve]

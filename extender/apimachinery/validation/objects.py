@@ -40,8 +40,7 @@ def job_change_errors(before: kinds.Json, job: kinds.Json) -> FieldErrors:
             yield errors.bad_value(f"spec.{name}", new.get(name), _IMMUTABLE)
     current, desired = old.get("template") or {}, new.get("template") or {}
     status, suspended = before.get("status") or {}, find_stored_condition(before, "Suspended").get("status")
-    # the Job was suspended, or has never started
-    is_inactive = suspended == "True" or "startTime" not in status
+    is_inactive = suspended == "True" or "startTime" not in status  # suspended, or never started
     if old.get("suspend") and is_inactive and not status.get("active"):
         current, desired = _without_mutable_parts(current), _without_mutable_parts(desired)
     if current != desired:

@@ -58,14 +58,12 @@ from extender.domain.queues.records import TAKE_AFTER, TAKE_AT_MOST, duration_of
 from extender.kube.resources import EVENTS, PODS
 from extender.terminal.text import counted, did_you_mean, near_miss, near_misses
 
-# verdicts that can have a reason about missing amounts
-_BLOCKED = (Verdict.WAITING, Verdict.STARTING, Verdict.RUNNING)
+_BLOCKED = (Verdict.WAITING, Verdict.STARTING, Verdict.RUNNING)  # verdicts with reasons about amounts
 _SIMILAR = 0.8  # minimum ratio of similar keys, by difflib
 _GROUP_NAMES = {"group", "groupname", "podgroup", "podgroupname"}  # letters of keys that seem to name a group
 _MOST = 6  # maximum of pods that one command changes
 _ENOUGH = 0.9995  # a share that counts as 1, because shares are rounded to three digits
-# conditions whose message is shown while they are True
-_REMARKS = ("GuaranteeUnmet", "Valid", "FlavorNotFound")
+_REMARKS = ("GuaranteeUnmet", "Valid", "FlavorNotFound")  # conditions with a message
 
 
 # ---- groups

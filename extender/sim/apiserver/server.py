@@ -111,8 +111,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._serve()
         except StatusError as refusal:
             self._send(refusal.code, refusal.status())
-        # an unexpected form
-        except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as fault:
+        except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as fault:  # malformed
             self._send(400, bad_request(f"{type(fault).__name__}: {fault}").status())
 
     do_GET = do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = _handle

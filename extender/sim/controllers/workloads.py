@@ -113,8 +113,7 @@ class WorkloadControllers(StoreFollower):
                 elif change.kind is kinds.EVENTS and change.object.get("reason") == "FailedCreate":
                     # Muster, which creates the pods of Volcano Jobs, writes this Event, too
                     self._refused_at[change.object["involvedObject"].get("uid", "")] = time.monotonic()
-                # only a new generation counts, because statuses change often
-                elif change.kind in kinds.WORKLOAD_KINDS:
+                elif change.kind in kinds.WORKLOAD_KINDS:  # a status changes often
                     before = (change.before or {}).get("metadata", {}).get("generation")
                     if before != change.object["metadata"]["generation"]:
                         to_remake.add(uid)
@@ -129,8 +128,7 @@ class WorkloadControllers(StoreFollower):
         """Count the usage of quotas again. Return the UIDs of the workloads that may create more pods now."""
         freeing = [change for change in changes if _frees_quota(change)]
         freed = {change.object["metadata"]["namespace"] for change in freeing}
-        # pods that were never bound do not count, because a withdrawn start deletes them
-        for change in freeing:
+        for change in freeing:  # a withdrawn start deletes unbound pods
             if change.kind is kinds.RESOURCE_QUOTAS or change.object["spec"].get("nodeName"):
                 self._freed_at[change.object["metadata"]["namespace"]] = time.monotonic()
         for namespace in freed:
@@ -143,8 +141,7 @@ class WorkloadControllers(StoreFollower):
 
         Statuses of `to_refresh` and of all owners are also written. The caller holds `creation_lock`.
         """
-        # objects that are not being deleted, by UID of their controller
-        owned = defaultdict[str, list[Json]](list)
+        owned = defaultdict[str, list[Json]](list)  # existing objects, by UID of the owner
         for kind in _OWNED:
             for obj in self._store.all(kind):
                 if "deletionTimestamp" not in obj["metadata"]:

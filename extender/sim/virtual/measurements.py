@@ -139,8 +139,7 @@ class Measurements(Observer):
         self._reserved: dict[GroupKey, float] = {}  # start of each current reservation
         self._present_groups = 0  # number of groups with pods that have not ended
         self._now = 0.0
-        # periods without events: end, duration, decisions
-        self._quiet_periods: list[tuple[float, float, Decisions]] = []
+        self._quiet_periods: list[tuple[float, float, Decisions]] = []  # end, duration, decisions
 
     def job_queued(self, group: GroupKey, pods: int, now: float) -> None:
         self.pass_time(now)

@@ -87,8 +87,7 @@ class Simulation(VirtualCluster):
         self._observer = observer
         self._started = 0  # number of started pods, including ended ones
         self._members: dict[Uid, PodArrival] = {}  # pods that have not ended
-        # run time of pods, by group of a dump; None means no end
-        self._runs: dict[GroupKey, float | None] = {}
+        self._runs: dict[GroupKey, float | None] = {}  # run times, by group of a dump
         self._running: set[Uid] = set()
         self.refused: list[RefusedPod] = []
         self._retry_planned = False
