@@ -24,18 +24,18 @@ from werkzeug.exceptions import (
     Unauthorized,
     default_exceptions,
 )
-from werkzeug.wrappers import Response as Answer
+from werkzeug.wrappers import Response as BaseResponse
 
 from extender.api.summaries import VERSION
 from extender.api.workloads.shape import Kinds
 from extender.api.workloads.table import WORKLOADS
 from extender.dashboard import words
 from extender.dashboard.actions import GROUP_PATHS, KINDS, actions
-from extender.dashboard.answers import HEADERS, Answers, OpenPages
 from extender.dashboard.history_page import History, HistoryPage
 from extender.dashboard.job_pages import JobPages, missing_group
 from extender.dashboard.node_pages import NodePages
 from extender.dashboard.queue_pages import QueuePages
+from extender.dashboard.rendering import HEADERS, OpenPages, Renderer
 from extender.dashboard.source import UNNAMED, ClusterName, RightsUnknown, Source, Viewer
 from extender.dashboard.visible import PARTS, VisibleOverviews
 from extender.dashboard.what_if_page import WhatIfPage, WhatIfTrials
@@ -45,32 +45,32 @@ from extender.kube.writers import TokenBucket
 
 
 class JsonPages:
-    def __init__(self, answers: Answers) -> None:
-        self._answers = answers
+    def __init__(self, renderer: Renderer) -> None:
+        self._renderer = renderer
 
-    def overview_json(self) -> Answer:
-        visible = self._answers.visible_overview()
+    def overview_json(self) -> BaseResponse:
+        visible = self._renderer.visible_overview()
         state = (visible.state(*PARTS), visible.overview.silent_since)
-        return self._answers.json(
+        return self._renderer.json(
             visible, state, lambda: replace(visible.overview, capacity=visible.capacity())
         )
 
-    def group_json(self, namespace: str, name: str) -> Answer:
-        visible = self._answers.visible_overview()
-        details = self._answers.overviews.details(namespace, name, g.viewer)
+    def group_json(self, namespace: str, name: str) -> BaseResponse:
+        visible = self._renderer.visible_overview()
+        details = self._renderer.overviews.details(namespace, name, g.viewer)
         if details is None:
             raise missing_group(namespace, name)
-        text = msgspec.json.encode(details)
-        return self._answers.json(visible, text, lambda: {"apiVersion": VERSION, **msgspec.json.decode(text)})
+        raw = msgspec.json.encode(details)
+        return self._renderer.json(visible, raw, lambda: {"apiVersion": VERSION, **msgspec.json.decode(raw)})
 
-    def items_json(self, part: str) -> Answer:
-        visible = self._answers.visible_overview()
+    def items_json(self, part: str) -> BaseResponse:
+        visible = self._renderer.visible_overview()
         part = part.replace("-", "_")
         items: Sequence[Any] = getattr(visible.overview, part)
         namespace = request.args.get("namespace")
         if part in ("groups", "local_queues") and namespace:
             items = [item for item in items if item.namespace == namespace]
-        return self._answers.json(
+        return self._renderer.json(
             visible,
             visible.state(part),
             lambda: {"apiVersion": VERSION, "version": visible.since[part], "items": items},
@@ -90,12 +90,12 @@ def pages(
     """
     blueprint = Blueprint("pages", __name__)
     words.install(blueprint, clock)
-    answers = Answers(VisibleOverviews(source), clock, open_pages)
+    renderer = Renderer(VisibleOverviews(source), clock, open_pages)
     blueprint.app_context_processor(lambda: {"has_history": history is not None})
-    what_ifs = WhatIfPage(answers, trials)
-    jobs, queues = JobPages(answers, what_ifs.buttons), QueuePages(answers, source.hour, source.usage)
-    nodes, past_pages, json_pages = NodePages(answers), HistoryPage(answers, history), JsonPages(answers)
-    routes: Mapping[str, Callable[..., Answer]] = {
+    what_ifs = WhatIfPage(renderer, trials)
+    jobs, queues = JobPages(renderer, what_ifs.buttons), QueuePages(renderer, source.hour, source.usage)
+    nodes, past_pages, json_pages = NodePages(renderer), HistoryPage(renderer, history), JsonPages(renderer)
+    routes: Mapping[str, Callable[..., BaseResponse]] = {
         "/": jobs.jobs,
         "/namespaces/<namespace>": jobs.jobs,
         "/queues": queues.queues,

@@ -10,10 +10,10 @@ from typing import Any
 
 from flask import g, request
 from werkzeug.exceptions import NotFound, ServiceUnavailable
-from werkzeug.wrappers import Response as Answer
+from werkzeug.wrappers import Response as BaseResponse
 
 from extender.api.summaries import VERSION, Summary
-from extender.dashboard.answers import Answers, Screen
+from extender.dashboard.rendering import Renderer, Screen
 from extender.dashboard.tables import Column, page, searched
 from extender.dashboard.visible import PODGROUPS, Rights, VisibleOverview
 from extender.domain.explain.history import By, Period, Report, ReportRow
@@ -75,12 +75,12 @@ def visible_report(report: Report, rights: Rights) -> VisibleReport:
 
 
 class HistoryPage:
-    def __init__(self, answers: Answers, history: History | None) -> None:
-        self._answers = answers
+    def __init__(self, renderer: Renderer, history: History | None) -> None:
+        self._renderer = renderer
         self._history = history
         self._report_lock = Lock()
 
-    def history(self) -> Answer:
+    def history(self) -> BaseResponse:
         visible, rights, by, since = self._request()
 
         def make() -> Mapping[str, Any]:
@@ -98,12 +98,12 @@ class HistoryPage:
             }
 
         state = rights, self._cache_key(visible, by, since)
-        return self._answers.page(visible, Screen("History", "history.html", "history", state, make))
+        return self._renderer.page(visible, Screen("History", "history.html", "history", state, make))
 
-    def history_json(self) -> Answer:
+    def history_json(self) -> BaseResponse:
         visible, rights, by, since = self._request()
         state = rights, self._cache_key(visible, by, since)
-        return self._answers.json(
+        return self._renderer.json(
             visible, state, lambda: visible_report(self._report(visible, by, since), rights)
         )
 
@@ -113,7 +113,7 @@ class HistoryPage:
         Raises:
             NotFound: There is no history, or the viewer may see no part of it.
         """
-        visible = self._answers.visible_overview()
+        visible = self._renderer.visible_overview()
         if self._history is None:
             raise NotFound("Only Muster itself has the history: open its dashboard in the cluster.")
         by, since = request.args.get("by", ""), request.args.get("since", _DEFAULT_SPAN)
@@ -136,7 +136,7 @@ class HistoryPage:
 
         Only one report is made at a time, because it may read a long file.
         """
-        now = self._answers.clock()
+        now = self._renderer.clock()
 
         def make() -> Report:
             if self._history is None or not self._report_lock.acquire(blocking=False):
@@ -146,11 +146,11 @@ class HistoryPage:
             finally:
                 self._report_lock.release()
 
-        return self._answers.derived(self._cache_key(visible, by, since), make)
+        return self._renderer.derived(self._cache_key(visible, by, since), make)
 
     def _cache_key(self, visible: VisibleOverview, by: By, since: str) -> Hashable:
         """Return the cache key of a report.
 
         It includes the notes, which depend on whether this replica leads.
         """
-        return ("report", by, since, tuple(visible.overview.notes), int(self._answers.clock() // _CACHED))
+        return ("report", by, since, tuple(visible.overview.notes), int(self._renderer.clock() // _CACHED))

@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 import msgspec
 from flask import g, redirect, request, url_for
 from werkzeug.exceptions import NotFound
-from werkzeug.wrappers import Response as Answer
+from werkzeug.wrappers import Response as BaseResponse
 
 from extender.api.summaries import EventSummary, GroupDetails, GroupSummary, WaitSummary
 from extender.api.units import unix_seconds
 from extender.dashboard.actions import Button, buttons_on_group
-from extender.dashboard.answers import Answers, Screen, address_with
 from extender.dashboard.bars import shortfall_bar
+from extender.dashboard.rendering import Renderer, Screen, address_with
 from extender.dashboard.tables import Column, page, searched
 from extender.dashboard.visible import VisibleOverview
 from extender.dashboard.words import address_parts, shortened_name
@@ -25,6 +25,8 @@ _TOGETHER = 5  # seconds within which equal events are merged
 _ORDER = {"Waiting": 0, "Starting": 1, "Running": 3, "Ended": 4}
 _UNKNOWN = 2  # order of any other verdict
 _FAR = 1 << 31  # sort key behind all positions
+
+MoreButtons = Callable[[VisibleOverview, GroupSummary], Sequence[Button]]
 
 
 def waited_since(group: GroupSummary) -> str:
@@ -119,8 +121,8 @@ class JobIndex:
         return parts or {"namespace": group.namespace, "name": group.name}
 
 
-def job_index(answers: Answers, visible: VisibleOverview) -> JobIndex:
-    return answers.derived(("job index", visible.state("groups")), lambda: JobIndex(visible.overview.groups))
+def job_index(renderer: Renderer, visible: VisibleOverview) -> JobIndex:
+    return renderer.derived(("job index", visible.state("groups")), lambda: JobIndex(visible.overview.groups))
 
 
 def detail_of(wait: WaitSummary) -> str:
@@ -152,27 +154,25 @@ def merged(timeline: Sequence[EventSummary]) -> list[MergedEvent]:
 class JobPages:
     """The pages of jobs. `more_buttons` returns further buttons for the page of a job."""
 
-    def __init__(
-        self, answers: Answers, more_buttons: Callable[[VisibleOverview, GroupSummary], Sequence[Button]]
-    ) -> None:
-        self._answers = answers
+    def __init__(self, renderer: Renderer, more_buttons: MoreButtons) -> None:
+        self._renderer = renderer
         self._more_buttons = more_buttons
 
-    def jobs(self, namespace: str = "") -> Answer:
+    def jobs(self, namespace: str = "") -> BaseResponse:
         selected = request.args.get("namespace")
         if selected:
             return redirect(address_with(url_for("pages.jobs", namespace=selected), namespace=""))
-        visible = self._answers.visible_overview()
+        visible = self._renderer.visible_overview()
         crumbs = [("Jobs", url_for("pages.jobs"))] if namespace else []
         title = f"Jobs of {shortened_name(namespace)}" if namespace else "Jobs"
         state = visible.state("groups", "notes")
         screen = Screen(
-            title, "jobs.html", "jobs", state, lambda: self._jobs(visible, namespace), crumbs, by_rights=True
+            title, "jobs.html", "jobs", state, lambda: self._jobs(visible, namespace), crumbs, is_shared=True
         )
-        return self._answers.page(visible, screen)
+        return self._renderer.page(visible, screen)
 
     def _jobs(self, visible: VisibleOverview, namespace: str) -> Mapping[str, Any]:
-        index = job_index(self._answers, visible)
+        index = job_index(self._renderer, visible)
         queue, state = request.args.get("queue", ""), request.args.get("state", "")
         groups: Sequence[GroupSummary] = index.of_namespace.get(namespace, []) if namespace else index.all
         queues = sorted({row.queue for row in groups if row.queue}) if namespace else index.queues
@@ -197,11 +197,11 @@ class JobPages:
             "detail_of": detail_of,
         }
 
-    def group(self, namespace: str, name: str, kind: str = "") -> Answer:
+    def group(self, namespace: str, name: str, kind: str = "") -> BaseResponse:
         """Return the page of a group. A group with an owner is addressed by the owner's kind and name."""
-        visible = self._answers.visible_overview()
-        index = job_index(self._answers, visible)
-        details = found_details(self._answers, visible, namespace, name, kind)
+        visible = self._renderer.visible_overview()
+        index = job_index(self._renderer, visible)
+        details = found_details(self._renderer, visible, namespace, name, kind)
         group = details.group
         parts = index.address(group)
         if not kind and "kind" in parts:
@@ -227,11 +227,11 @@ class JobPages:
         buttons = (*buttons_on_group(group, g.viewer), *self._more_buttons(visible, group))
         title = group.called or group.name
         screen = Screen(title, "group.html", "jobs", state, make, crumbs, group.verdict, buttons)
-        return self._answers.page(visible, screen)
+        return self._renderer.page(visible, screen)
 
 
 def found_details(
-    answers: Answers, visible: VisibleOverview, namespace: str, name: str, kind: str
+    renderer: Renderer, visible: VisibleOverview, namespace: str, name: str, kind: str
 ) -> GroupDetails:
     """Return the details of a group. The group may be newer than the overview.
 
@@ -239,11 +239,11 @@ def found_details(
         NotFound: The group does not exist, or the viewer may not see it.
     """
     if kind:
-        group = job_index(answers, visible).of_owner(namespace, kind, name)
+        group = job_index(renderer, visible).of_owner(namespace, kind, name)
         own_name = group.name if group else ""
     else:
         own_name = name
-    details = answers.overviews.details(namespace, own_name, g.viewer) if own_name else None
+    details = renderer.overviews.details(namespace, own_name, g.viewer) if own_name else None
     if details is None:
         raise missing_group(namespace, name)
     return details

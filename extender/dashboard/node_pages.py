@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from flask import request
-from werkzeug.wrappers import Response as Answer
+from werkzeug.wrappers import Response as BaseResponse
 
 from extender.api.summaries import (
     CapacitySummary,
@@ -18,9 +18,9 @@ from extender.api.summaries import (
     capacity_summaries,
     domain_summaries,
 )
-from extender.dashboard.answers import Answers, Screen
 from extender.dashboard.bars import AmountBar, capacity_bar, main_resource
 from extender.dashboard.job_pages import job_index
+from extender.dashboard.rendering import Renderer, Screen
 from extender.dashboard.tables import Column, page, searched
 from extender.dashboard.visible import VisibleOverview
 
@@ -32,14 +32,14 @@ _PIECES = 9  # maximum of distinct sizes of free pieces
 
 
 class NodePages:
-    def __init__(self, answers: Answers) -> None:
-        self._answers = answers
+    def __init__(self, renderer: Renderer) -> None:
+        self._renderer = renderer
 
-    def nodes(self) -> Answer:
-        visible = self._answers.visible_overview()
+    def nodes(self) -> BaseResponse:
+        visible = self._renderer.visible_overview()
         state = visible.state("nodes", "topologies", "reservations")
-        screen = Screen("Nodes", "nodes.html", "nodes", state, lambda: self._nodes(visible), by_rights=True)
-        return self._answers.page(visible, screen)
+        screen = Screen("Nodes", "nodes.html", "nodes", state, lambda: self._nodes(visible), is_shared=True)
+        return self._renderer.page(visible, screen)
 
     def _nodes(self, visible: VisibleOverview) -> Mapping[str, Any]:
         nodes, chosen = visible.overview.nodes, request.args.get("group", "")
@@ -51,11 +51,11 @@ class NodePages:
         )
         topologies = visible.overview.topologies if nodes else ()
         trees_key = ("topologies", visible.state("nodes", "topologies"))
-        trees = self._answers.derived(trees_key, lambda: _trees(topologies, nodes))
+        trees = self._renderer.derived(trees_key, lambda: _trees(topologies, nodes))
         key = ("pools", visible.state("nodes"), chosen)
         rows = page(listed_nodes, NODES, request.args, _ROWS)
         return {
-            "pools": self._answers.derived(key, lambda: _pools(nodes, chosen)),
+            "pools": self._renderer.derived(key, lambda: _pools(nodes, chosen)),
             "trees": [_searched_tree(*tree, request.args) for tree in trees],
             "page": rows,
             "columns": NODES,
@@ -64,7 +64,7 @@ class NodePages:
             "unfiltered_count": len(nodes),
             "may_list": visible.rights.nodes,
             "may_see": visible.rights.may_see_group,
-            "display_name": job_index(self._answers, visible).display_name,
+            "display_name": job_index(self._renderer, visible).display_name,
             "reservations": visible.overview.reservations,
         }
 

@@ -5,14 +5,14 @@ from typing import Any
 
 from flask import g, request, url_for
 from werkzeug.exceptions import NotFound
-from werkzeug.wrappers import Response as Answer
+from werkzeug.wrappers import Response as BaseResponse
 
 from extender.api.summaries import CapacitySummary, LocalQueueSummary, QueueSummary
 from extender.api.units import timestamp_at
 from extender.dashboard.actions import buttons_on_queue
-from extender.dashboard.answers import Answers, Screen
 from extender.dashboard.bars import capacity_bar, line, scales_of, share_bars
 from extender.dashboard.job_pages import job_index, waited_since
+from extender.dashboard.rendering import Renderer, Screen
 from extender.dashboard.source import HOUR, STEP, LastHour
 from extender.dashboard.tables import Column, page, searched
 from extender.dashboard.visible import VisibleOverview
@@ -46,23 +46,23 @@ class QueuePages:
     `hour` has the shares of queues in the last hour, `usage` the used part of each resource of the cluster.
     """
 
-    def __init__(self, answers: Answers, hour: LastHour, usage: LastHour) -> None:
-        self._answers = answers
+    def __init__(self, renderer: Renderer, hour: LastHour, usage: LastHour) -> None:
+        self._renderer = renderer
         self._hour, self._usage = hour, usage
 
-    def queues(self) -> Answer:
-        visible = self._answers.visible_overview()
+    def queues(self) -> BaseResponse:
+        visible = self._renderer.visible_overview()
         state = (visible.state("queues", "local_queues", "groups", "nodes"), self._minute())
         screen = Screen(
-            "Queues", "queues.html", "queues", state, lambda: self._queues(visible), by_rights=True
+            "Queues", "queues.html", "queues", state, lambda: self._queues(visible), is_shared=True
         )
-        return self._answers.page(visible, screen)
+        return self._renderer.page(visible, screen)
 
     def _queues(self, visible: VisibleOverview) -> Mapping[str, Any]:
         queues = visible.overview.queues
         key = ("capacity", visible.state("nodes", "groups"))
-        capacity = self._answers.derived(key, visible.capacity)
-        scale = self._answers.derived(("scales", visible.state("queues")), lambda: scales_of(queues))
+        capacity = self._renderer.derived(key, visible.capacity)
+        scale = self._renderer.derived(("scales", visible.state("queues")), lambda: scales_of(queues))
         listed_queues = searched(queues, request.args, lambda queue: queue.name)
         rows = page(listed_queues, QUEUES, request.args, _ROWS)
         return {
@@ -80,8 +80,8 @@ class QueuePages:
             "hours": [self._chart(self._hour, queue.name, queue.share) for queue in rows.rows],
         }
 
-    def local_queues(self) -> Answer:
-        visible = self._answers.visible_overview()
+    def local_queues(self) -> BaseResponse:
+        visible = self._renderer.visible_overview()
 
         def make() -> Mapping[str, Any]:
             local_queues = visible.overview.local_queues
@@ -95,17 +95,17 @@ class QueuePages:
 
         crumbs = [("Queues", url_for("pages.queues"))]
         state = visible.state("local_queues")
-        screen = Screen("Local queues", "local_queues.html", "queues", state, make, crumbs, by_rights=True)
-        return self._answers.page(visible, screen)
+        screen = Screen("Local queues", "local_queues.html", "queues", state, make, crumbs, is_shared=True)
+        return self._renderer.page(visible, screen)
 
-    def queue(self, name: str) -> Answer:
-        visible = self._answers.visible_overview()
+    def queue(self, name: str) -> BaseResponse:
+        visible = self._renderer.visible_overview()
         queue = next((listed for listed in visible.overview.queues if listed.name == name), None)
         if queue is None:
             raise NotFound(f"There is no queue {shortened_name(name)}, or you may not list queues.")
 
         def make() -> Mapping[str, Any]:
-            groups = job_index(self._answers, visible).of_queue.get(name, ())
+            groups = job_index(self._renderer, visible).of_queue.get(name, ())
             waiting = [group for group in groups if group.wait]
             below = [child for child in visible.overview.queues if child.parent == name]
             with_parent = [shown for shown in visible.overview.queues if shown.name in (name, queue.parent)]
@@ -130,10 +130,10 @@ class QueuePages:
         state = (visible.state("queues", "local_queues", "groups"), self._minute())
         buttons = buttons_on_queue(queue, g.viewer)
         screen = Screen(name, "queue.html", "queues", state, make, crumbs, badge=queue.state, buttons=buttons)
-        return self._answers.page(visible, screen)
+        return self._renderer.page(visible, screen)
 
     def _minute(self) -> float:
-        return self._answers.clock() // STEP
+        return self._renderer.clock() // STEP
 
     def _chart(self, hour: LastHour, name: str, latest: float | None) -> Mapping[str, Any] | None:
         """Return the chart of the last hour; None if there are fewer than two samples.
@@ -141,7 +141,7 @@ class QueuePages:
         `since` is the time of the first sample if the samples cover less than the hour. Charts are cached for
         a minute.
         """
-        now = self._answers.clock()
+        now = self._renderer.clock()
         samples = hour.of(name, now)
         if len(samples) < 2 or latest is None:
             return None

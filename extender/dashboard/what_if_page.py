@@ -9,13 +9,13 @@ from typing import NamedTuple
 
 from flask import g, make_response, render_template, request, url_for
 from werkzeug.exceptions import Forbidden, ServiceUnavailable
-from werkzeug.wrappers import Response as Answer
+from werkzeug.wrappers import Response as BaseResponse
 
 from extender.api.summaries import GroupSummary
 from extender.api.units import may_be_name
 from extender.dashboard.actions import Button, group_address
-from extender.dashboard.answers import Answers
 from extender.dashboard.job_pages import found_details, job_index, missing_group
+from extender.dashboard.rendering import Renderer
 from extender.dashboard.visible import VisibleOverview
 from extender.dashboard.words import short_resource
 from extender.domain.explain.what_if import BadTerm, WhatIf, future, suppositions, what_if
@@ -72,8 +72,8 @@ class WhatIfTrials:
 class WhatIfPage:
     """Page of what-ifs. Without `trials`, the page does not exist."""
 
-    def __init__(self, answers: Answers, trials: WhatIfTrials | None) -> None:
-        self._answers, self._trials = answers, trials
+    def __init__(self, renderer: Renderer, trials: WhatIfTrials | None) -> None:
+        self._renderer, self._trials = renderer, trials
 
     def buttons(self, visible: VisibleOverview, group: GroupSummary) -> Sequence[Button]:
         if self._trials is None or not group.wait or not self._sees_everything(visible):
@@ -81,16 +81,16 @@ class WhatIfPage:
         url = url_for("pages.what_if", **group_address(group))
         return (Button("What if?", url, field="number", title="Number", menu=_menu(group)),)
 
-    def what_if(self, namespace: str, name: str, kind: str = "") -> Answer:
+    def what_if(self, namespace: str, name: str, kind: str = "") -> BaseResponse:
         """Return the page with the effect of the form's term.
 
         Raises:
             HTTPException: The group does not exist, or the viewer does not have the rights for a what-if.
         """
-        visible = self._answers.visible_overview()
+        visible = self._renderer.visible_overview()
         if self._trials is None or not self._sees_everything(visible):
             raise Forbidden("What if: you may not list all pods, nodes, queues and PodGroups.")
-        group = found_details(self._answers, visible, namespace, name, kind).group
+        group = found_details(self._renderer, visible, namespace, name, kind).group
         term, number = (request.form.get(field, "").strip() for field in ("term", "number"))
         result, fault = None, ""
         try:
@@ -109,7 +109,7 @@ class WhatIfPage:
             result=result,
             future=future,
             reason_sentence=sentence,
-            display_name=job_index(self._answers, visible).display_name,
+            display_name=job_index(self._renderer, visible).display_name,
         )
         return make_response(page, 400 if fault else 200)
 

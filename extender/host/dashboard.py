@@ -16,10 +16,10 @@ from extender.controllers.cycle import LoggedDecision
 from extender.controllers.estimates import Estimates
 from extender.controllers.events import StartChanges
 from extender.controllers.queue_status import local_queue_report
-from extender.dashboard.answers import OpenPages
 from extender.dashboard.app import create_dashboard_app, limit_costs
 from extender.dashboard.decided import DecidedSource
 from extender.dashboard.history_page import History
+from extender.dashboard.rendering import OpenPages
 from extender.dashboard.source import STEP, ClusterName
 from extender.dashboard.token_login import TokenLogin
 from extender.dashboard.what_if_page import WhatIfBase, WhatIfTrials

@@ -16,9 +16,9 @@ from tempfile import TemporaryDirectory
 import msgspec
 
 from extender.api.setting_kinds import Address
-from extender.dashboard.answers import OpenPages
 from extender.dashboard.app import create_dashboard_app, limit_costs
 from extender.dashboard.decided import DecidedSource
+from extender.dashboard.rendering import OpenPages
 from extender.dashboard.token_login import TokenLogin
 from extender.domain.model.reasons import Verdict
 from extender.domain.scheduling.decide import decide

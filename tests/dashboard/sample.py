@@ -38,8 +38,8 @@ from extender.api.summaries import (
     WaitSummary,
 )
 from extender.api.units import timestamp_at
-from extender.dashboard.answers import OpenPages
 from extender.dashboard.app import create_dashboard_app
+from extender.dashboard.rendering import OpenPages
 from extender.domain.explain.history import (
     AnyRecord,
     Evicted,

@@ -8,8 +8,8 @@ from flask import Request
 from msgspec.structs import replace
 
 from extender.api.summaries import NodeSummary, Overview, QueueSummary
-from extender.dashboard.answers import OpenPages
 from extender.dashboard.app import create_dashboard_app
+from extender.dashboard.rendering import OpenPages
 from extender.dashboard.source import Viewer
 from tests.clock import Clock
 from tests.dashboard.standins import SomeSource, SomeViewer

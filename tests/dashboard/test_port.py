@@ -11,8 +11,8 @@ from flask import Request
 from kubernetes.client import Configuration
 
 from extender.api.summaries import GroupSummary, Overview
-from extender.dashboard.answers import AGAIN, OpenPages
 from extender.dashboard.app import create_dashboard_app, csrf_token
+from extender.dashboard.rendering import AGAIN, OpenPages
 from extender.dashboard.token_login import TokenLogin
 from extender.kube.endpoint import ApiEndpoint
 from extender.web.side import SideServer, pages

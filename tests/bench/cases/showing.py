@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 import aiohttp
 import msgspec
 
-from extender.dashboard.answers import AGAIN
+from extender.dashboard.rendering import AGAIN
 from tests.bench.report import Row, show
 from tests.bench.sizes import Bench
 from tests.bench.watched import Reading

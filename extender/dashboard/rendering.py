@@ -1,4 +1,4 @@
-"""Answers of the dashboard. A page is rendered once for viewers with the same rights and content.
+"""Renderer of the dashboard. A page is rendered once for viewers with the same rights and content.
 
 A browser that has the current answer gets 304 by its ETag, and the page is not rendered.
 """
@@ -17,7 +17,7 @@ from aiohttp import web
 from cachetools import LRUCache, TTLCache
 from flask import Response, g, make_response, render_template, request, url_for
 from markupsafe import Markup
-from werkzeug.wrappers import Response as Answer
+from werkzeug.wrappers import Response as BaseResponse
 
 from extender.dashboard.actions import Button
 from extender.dashboard.visible import VisibleOverview, VisibleOverviews
@@ -60,7 +60,7 @@ class Screen:
     crumbs: Sequence[tuple[str, str]] = ()
     badge: str = ""
     buttons: Sequence[Button] = ()
-    by_rights: bool = False  # whether viewers with equal rights see the same page
+    is_shared: bool = False  # whether viewers with equal rights see the same page
 
 
 class Freshness(Protocol):
@@ -89,7 +89,7 @@ class OpenPages:
         self._states: LRUCache[str, tuple[str, str]] = LRUCache(_MOST_OPEN)  # state and version, by rights
         self._news_by_state: LRUCache[str, bytes] = LRUCache(_MOST_PARTS)  # news, by state
 
-    def record(self, state: str, version: str, answer: Answer, part: bytes | None = None) -> None:
+    def record(self, state: str, version: str, answer: BaseResponse, part: bytes | None = None) -> None:
         """Record that the sender of the current request has the right to this answer.
 
         `part` is the news for open pages. None means that the news differs among viewers with equal rights.
@@ -152,7 +152,7 @@ class _Model(NamedTuple):
     size: int
 
 
-class Answers:
+class Renderer:
     """Renderer of pages and JSON, shared by all threads of the port."""
 
     def __init__(
@@ -181,7 +181,7 @@ class Answers:
         value: T = self._derived.get(key, make)
         return value
 
-    def page(self, visible: VisibleOverview, screen: Screen) -> Answer:
+    def page(self, visible: VisibleOverview, screen: Screen) -> BaseResponse:
         """Return the answer with a page.
 
         An open page sends its `state` and gets only the changed part. It counts ages on its own.
@@ -191,7 +191,7 @@ class Answers:
         model = self._models.get((screen.state, address), lambda: _model(screen))
         content = (address, visible.rights, model.content)
         state = _hashed((content, screen.buttons, screen.badge, overview.silent_since, overview.by))
-        if screen.by_rights:
+        if screen.is_shared:
             state = f"{_hashed((address, visible.rights))}-{state}"
         browser_etags = set(filter(None, request.if_none_match.as_set(include_weak=True)))
         is_open = any("." not in tag for tag in browser_etags)
@@ -207,17 +207,17 @@ class Answers:
         if not is_open:
             return self._recorded(visible, state, etag, make_response(make("layout.html")))
         part = make("open.html").encode()
-        return self._recorded(visible, state, state, Response(part), part if screen.by_rights else None)
+        return self._recorded(visible, state, state, Response(part), part if screen.is_shared else None)
 
-    def json(self, visible: VisibleOverview, state: Hashable, make: Callable[[], Any]) -> Answer:
+    def json(self, visible: VisibleOverview, state: Hashable, make: Callable[[], Any]) -> BaseResponse:
         etag = _hashed((state, request.full_path))
         is_known = request.if_none_match.contains_weak(etag)
         answer = Response(status=304) if is_known else Response(msgspec.json.encode(make()), mimetype=_JSON)
         return self._recorded(visible, etag, etag, answer)
 
     def _recorded(
-        self, visible: VisibleOverview, state: str, etag: str, answer: Answer, part: bytes | None = None
-    ) -> Answer:
+        self, visible: VisibleOverview, state: str, etag: str, answer: BaseResponse, part: bytes | None = None
+    ) -> BaseResponse:
         answer.set_etag(etag, weak=True)
         if self._open is not None:
             self._open.record(state, visible.overview.version, answer, part)
