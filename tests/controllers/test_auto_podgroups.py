@@ -274,7 +274,7 @@ def test_a_single_pod_that_starts_at_once_gets_no_podgroup_however_long_it_runs(
         assert looks(bench, 60) == []
         bench.go("a")
         assert looks(bench, 60) == []
-        assert bench.grouper._unnamed == {}
+        assert bench.grouper._unnamed_pods == {}
 
 
 @each_of(lambda bench: bench.show(FREE), lambda bench: bench.go("a"))

@@ -190,7 +190,7 @@ def test_forecasts_take_at_most_a_fiftieth_of_a_core(
         before, rest = worked, estimates.compute_slice()
         assert worked - before <= 0.2 * rest or worked == before
         now += worked - before + rest
-    assert 0.015 * now < worked <= 0.02 * now + module._SAVED
+    assert 0.015 * now < worked <= 0.02 * now + module._MAX_SAVED
 
 
 @each_of(
