@@ -30,8 +30,6 @@ _MIN_PLAIN_WAIT = 2.0  # seconds for which a plain pod waits without a PodGroup
 
 
 class AutoPodGroupsController(Controller[GroupKey]):
-    """Controller that creates, resizes and deletes the PodGroups of pods that name no group."""
-
     name = "auto-podgroups"
     pause = 1.0
 

@@ -38,8 +38,6 @@ K = TypeVar("K", bound=Hashable)
 
 
 class ControllerContext(NamedTuple):
-    """Ledger, API client and writers that all controllers share."""
-
     ledger: Ledger  # with the newest decisions
     cluster: ApiClient  # client that makes the requests
     writers: Writers  # threads that send the requests
@@ -176,8 +174,6 @@ class Controller(Generic[K]):
 
 
 class RecordingController(Controller[K]):
-    """Controller that also records Events."""
-
     def __init__(self, context: ControllerContext, recorder: EventRecorder) -> None:
         super().__init__(context)
         self._recorder = recorder

@@ -193,8 +193,6 @@ _MESSAGES = {
 
 
 class LoggedDecision(msgspec.Struct, frozen=True):
-    """Decision on a group with the time of its log entry."""
-
     time: str  # ISO 8601, in UTC
     decision: GroupDecision
 

@@ -56,8 +56,6 @@ _MAX_WORK = 2_000  # work limit for explaining a group: a few dozen milliseconds
 
 @dataclass(eq=False)
 class _Event:
-    """Event of an object and reason, as far as Muster has recorded it."""
-
     about: Reference  # the object that the Event is about
     type: str  # NORMAL or WARNING
     reason: str

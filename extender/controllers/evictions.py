@@ -52,8 +52,6 @@ _FOR_OTHERS = "to free capacity for others"
 
 
 class EvictionsController(RecordingController[Uid]):
-    """Controller that evicts the pods that the decisions name."""
-
     name = "evictions"
     pause = _RETRY_AFTER
 

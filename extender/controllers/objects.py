@@ -72,15 +72,11 @@ class ObjectStore(Generic[K, T]):
 
 
 class QueueCopy(NamedTuple):
-    """Copy of a queue."""
-
     queue: Queue
     known_at: int  # ledger version from which on the ledger has this copy or a newer copy
 
 
 class Objects:
-    """Stores of PodGroups, queues and LocalQueues."""
-
     def __init__(self) -> None:
         self.podgroups: ObjectStore[GroupKey, PodGroup] = ObjectStore()
         self.queues: ObjectStore[str, QueueCopy] = ObjectStore()

@@ -205,8 +205,6 @@ class QueueController(PacedController[str], Generic[T]):
 
 
 class QueueStatusController(QueueController[QueueCopy]):
-    """Controller of the statuses of queues, keyed by name."""
-
     name = "queue-status"
 
     def __init__(
@@ -302,8 +300,6 @@ ACTIVE = "Active"  # condition of a LocalQueue that names an existing queue
 
 
 class LocalQueueReport(msgspec.Struct, frozen=True):
-    """Report on a LocalQueue for its status."""
-
     activity: Activity
     waiting: int  # number of waiting groups
     admitted: int

@@ -39,8 +39,6 @@ class LostPod(NamedTuple):
 
 
 class _CreatedPod(NamedTuple):
-    """Pod that Muster creates or has created, until the watch shows it."""
-
     pod: JobPod | None  # None until the API server has answered
     at: float  # monotonic time in seconds
 

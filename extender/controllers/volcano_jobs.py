@@ -54,8 +54,6 @@ _STEP_FIELDS = ("state", "version", "retryCount", "controlledResources", "minAva
 
 
 class _Pause(NamedTuple):
-    """Pause without creations after a refused creation."""
-
     until: float  # monotonic time in seconds
     seconds: float
 
