@@ -1,4 +1,4 @@
-"""Sinks of the watches: the ledger and some controllers."""
+"""Sinks of the watches, which pass objects to the ledger and to some controllers."""
 
 from collections.abc import Callable, Collection
 from functools import partial
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 class _Callbacks(NamedTuple, Generic[T]):
-    """Callbacks for the objects of one kind."""
+    """Sink that calls functions for the objects of one kind."""
 
     upsert: Callable[[T], None]
     remove: Callable[[Removed], None]
@@ -47,7 +47,7 @@ class _ToAll(NamedTuple, Generic[T]):
 
 
 class Sinks:
-    """Sinks, one for each kind. Without `auto_groups`, the owners of pods are not read."""
+    """Sinks for all kinds. Without `auto_groups`, the owners of pods are not read."""
 
     def __init__(self, ledger: Ledger, controllers: Controllers, auto_groups: bool) -> None:
         self._ledger = ledger
@@ -144,7 +144,7 @@ class Sinks:
             self._auto_podgroups.forget_pod(record)
 
     def owners(self, kind: str) -> Sink[Any]:
-        """Return the sink of controllers of pods, of Kubernetes itself."""
+        """Return the sink for Kubernetes' own controllers of pods."""
         intake = self._intake
         owners = _Callbacks[Workload](
             lambda owner: self._notify(intake.set_owner(owner)),
@@ -153,7 +153,7 @@ class Sinks:
         return self.author_sink(kind, owners)
 
     def author_sink(self, kind: str, *others: Sink[Any]) -> Sink[Any]:
-        """Return a sink for owners of pods: the ledger gets their authors, the sinks `others` the objects."""
+        """Return a sink for owners of pods. The ledger gets their authors; `others` get the objects."""
         authors = _Callbacks[AnyObject](
             lambda owner: self._notify(self._intake.set_ancestor(kind, owner.metadata)),
             lambda gone: self._intake.drop_ancestor(gone.namespace, gone.uid),
@@ -161,7 +161,7 @@ class Sinks:
         return _ToAll[Any]((authors, *others))
 
     def controllers(self, kind: JobKind) -> Sink[AnyJob]:
-        """Return a sink for jobs that may be read and not changed."""
+        """Return a sink for jobs that Muster may read but not change."""
         controllers = _Callbacks[AnyJob](
             lambda job: self._notify(self._intake.set_controller(kind, job)),
             partial(self._drop_controller, kind),
@@ -173,6 +173,7 @@ class Sinks:
         self._intake.drop_owner(group_made_by(kind, meta))
 
     def _notify(self, keys: Collection[GroupKey]) -> None:
+        """Tell the controller of PodGroups which groups may have changed."""
         if self._auto_podgroups:
             for key in keys:
                 self._auto_podgroups.notice(key)
@@ -182,6 +183,8 @@ class Sinks:
         return self.author_sink(kind.kind, jobs)
 
     def runtimes(self, kind: str) -> Sink[JobRuntime]:
+        """Return a sink for objects that contain the templates of jobs."""
+
         def upsert(runtime: JobRuntime) -> None:
             meta = runtime.metadata
             for key in self._intake.set_runtime(RuntimeName(kind, meta.namespace, meta.name), runtime.spec):
@@ -198,7 +201,7 @@ class Sinks:
         self._jobs.on_job(kind, job)
         if kind == VOLCANO_JOB:
             self._set_volcano_job(job)
-        elif self._auto_podgroups:  # Volcano's pods name their group
+        elif self._auto_podgroups:  # pods of Volcano Jobs name their group themselves
             self._notify(self._intake.set_controller(kind, job, managed_job))
 
     def _drop_job(self, kind: JobKind, gone: Removed) -> None:

@@ -32,8 +32,7 @@ from extender.ports.connections import NEVER, Connections
 _MAX_PEEK = 4096  # number of bytes at which aiohttp reads an incomplete request
 _LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,4})[ \t]*\r\n", re.IGNORECASE)
 _HEADER, _HANDSHAKE = 5, 0x16  # TLS: bytes of a record's header, and first byte of a handshake
-# Head of a request with a body, as Go's net/http writes it, with required and optional headers in this order.
-# aiohttp reads requests with other heads.
+# Head of a request with a body, with the headers in the order of Go's net/http. aiohttp reads other heads.
 _GO_HEAD = re.compile(
     rb"(?P<method>POST|PUT|PATCH) (?P<target>[!-~]+) HTTP/1\.1\r\nHost: (?P<host>[!-~]+)\r\n"
     rb"(?P<fields>User-Agent: [ -~]*\r\nContent-Length: (?P<length>[0-9]{1,4})\r\n"

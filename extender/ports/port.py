@@ -38,8 +38,7 @@ _ACCEPT_BATCH = 16  # connections accepted at a time, so that a flood leaves tim
 _SHUTDOWN_TIME = 0.1  # seconds for an answer to notice its end
 _ACCEPT_PAUSE = 0.02  # seconds until the next try after a failed accept
 
-# For each TLS connection, asyncio has a buffer of 256 KiB by default, so a flood of handshakes would fill
-# half a GiB. A TLS record has at most 16 KiB.
+# asyncio's default TLS buffer of 256 KiB lets a flood fill half a GiB. A TLS record has at most 16 KiB.
 sslproto.SSLProtocol.max_size = 32 * 1024
 
 log = logger(__name__)

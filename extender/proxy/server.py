@@ -51,8 +51,7 @@ _requests_of = cache(metrics.view_requests.labels)  # `labels` itself takes a lo
 _MAX_LOGGED = 100
 _TIMEOUT = 20.0  # seconds to receive a whole body
 
-# A handler answers a request with the given body. It may raise the errors of `pass_on`, and is cancelled if
-# the client hangs up.
+# Handlers get the body as bytes, may raise the errors of `pass_on`, and are cancelled if the client hangs up.
 Handler = Callable[[web.BaseRequest, ViewTarget, bytes], Awaitable[web.StreamResponse]]
 
 

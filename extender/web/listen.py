@@ -39,8 +39,7 @@ def listen(flag: str, address: Address) -> socket.socket:
                 bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if is_dual_stack else 1)
             bound.bind((host or "0.0.0.0", address.port))
             # Only a listening socket keeps other processes from the port; early callers wait in its backlog.
-            # Their connections inherit this option. Without it, each answer to them takes 40 ms (Nagle's
-            # algorithm and delayed ACKs).
+            # Connections inherit this option. Without it, an answer takes 40 ms (Nagle and delayed ACKs).
             bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             bound.listen(BACKLOG)
         except OSError:

@@ -227,8 +227,7 @@ def _check_length(line: bytes | bytearray) -> None:
 def _event(line: bytes) -> PodEvent:
     """Return the event of a line, with the facts of its pod."""
     _check_length(line)
-    # The pod is cut out of the API server's event without parsing, so unreadable pods pass, too. Only events
-    # in another form of JSON are parsed.
+    # The pod is cut out without parsing, so unreadable pods pass, too. Other forms of JSON are parsed.
     head = _HEAD.match(line)
     if head and line.endswith(b"}}"):
         type_, pod = head[1].decode(), line[head.end() : -1]
