@@ -5,9 +5,8 @@ evaluate or report their groups, and refuses the scheduler's calls for them. Mus
 these pods, since nothing else would remove it.
 
 Once Volcano's scheduler has ended, these pods belong to Muster again if `volcano` is one of Muster's
-scheduler
-names. While Volcano's scheduler runs, it also keeps the groups without members and the numbers in the status
-of queues, whatever Muster's scheduler names are.
+scheduler names. While Volcano's scheduler runs, it also handles groups without members, and writes the
+numbers in the status of queues, whatever Muster's scheduler names are.
 """
 
 import threading
@@ -47,12 +46,12 @@ class PolledFact(Poller):
 
     Attributes:
         name: Name of the polling thread.
-        unknown: Warning that is logged when a poll fails.
+        failure_message: Warning that is logged when a poll fails.
         holds: Whether the fact was true at the last successful poll; None before the first successful poll.
     """
 
     name: str
-    unknown: str
+    failure_message: str
 
     def __init__(self, ledger: Ledger, cluster: ApiClient) -> None:
         self._ledger = ledger
@@ -84,7 +83,7 @@ class PolledFact(Poller):
         try:
             before, self.holds = self.holds, self.ask()
         except ApiError as fault:
-            log.warning(self.unknown, error=str(fault))
+            log.warning(self.failure_message, error=str(fault))
         else:
             self.on_polled(before)
         return _RETRY_PERIOD if self.holds is None else None
@@ -99,16 +98,16 @@ class KueuePresence(PolledFact):
     """
 
     name = "kueue"
-    unknown = "cannot check whether the cluster has Kueue"
+    failure_message = "cannot check whether the cluster has Kueue"
 
     def ask(self) -> bool:
         return any(self._cluster.serves(resource, timeout=PERIOD) for resource in KUEUE_LOCAL_QUEUES)
 
     def on_polled(self, before: bool | None) -> None:
-        served = bool(self.holds)
-        if served is not bool(before):
-            log.info("Kueue labels that name no LocalQueue of Muster", left_to_kueue=served)
-        self._ledger.intake.record_kueue(served)
+        is_served = bool(self.holds)
+        if is_served is not bool(before):
+            log.info("Kueue labels that name no LocalQueue of Muster", left_to_kueue=is_served)
+        self._ledger.intake.record_kueue(is_served)
 
 
 class MarkTrust(PolledFact):
@@ -124,7 +123,7 @@ class MarkTrust(PolledFact):
     """
 
     name = "marks"
-    unknown = "cannot check whether marks are protected"
+    failure_message = "cannot check whether marks are protected"
 
     def ask(self) -> bool:
         return self._cluster.enforces(MARKERS_POLICY, timeout=PERIOD)
@@ -153,7 +152,7 @@ class UseTrust(PolledFact):
     """
 
     name = "uses"
-    unknown = "cannot check whether records of permitted users are protected"
+    failure_message = "cannot check whether records of permitted users are protected"
 
     def ask(self) -> bool:
         return self._cluster.enforces(USES_POLICY, timeout=PERIOD)
@@ -173,7 +172,7 @@ class AuthorTrust(PolledFact):
     """
 
     name = "authors"
-    unknown = "cannot check whether records of authors are protected"
+    failure_message = "cannot check whether records of authors are protected"
 
     def ask(self) -> bool:
         return all(self._cluster.enforces(policy, timeout=PERIOD) for policy in AUTHORS_POLICIES)
@@ -193,14 +192,11 @@ class VolcanoProgram:
     """Program of Volcano, such as its scheduler, with the knowledge whether it runs in the cluster.
 
     The program works while a pod with its label is on a node and has not ended, even if the pod is being
-    deleted.
-    If the program runs outside of pods, its Lease is the only sign of it. Only a program that was configured
-    to
-    elect a leader has a Lease; Volcano's release does not configure this.
+    deleted. If the program runs outside of pods, its Lease is the only sign of it. Only a program that was
+    configured to elect a leader has a Lease; Volcano's release does not configure this.
 
     A Lease is alive while it keeps changing. A Lease that is read for the first time is alive if it was
-    renewed
-    recently. `changed` is called whenever `works` may have changed.
+    renewed recently. `on_change` is called whenever `works` may have changed.
     """
 
     def __init__(
@@ -210,17 +206,17 @@ class VolcanoProgram:
         label: tuple[str, str],
         lease: str,
         clock: Callable[[], float],
-        changed: Callable[[], object] = lambda: None,
+        on_change: Callable[[], object] = lambda: None,
     ) -> None:
         self._cluster, self._namespace = cluster, namespace
         self._label, self._lease_name = label, lease
-        self._clock, self._changed = clock, changed
+        self._clock, self._on_change = clock, on_change
         self._lock = threading.Lock()  # different threads see the pods and read the Lease
         self._pods: dict[str, str] = {}  # names of the program's working pods, by UID
         self._lease: LeaseSpec | None = None
         self._alive_until = 0.0  # monotonic time until which the Lease is alive
         self._poller = Poller(f"lease-{lease}", _LEASE_PERIOD, self.look_at_lease)
-        self.known = False  # whether a poll has succeeded
+        self.has_polled = False  # whether a poll has succeeded
 
     def start(self) -> None:
         """Start to poll the Lease, and wait a short time for the first answer."""
@@ -232,7 +228,7 @@ class VolcanoProgram:
     @property
     def works(self) -> bool:
         """Return whether the program works; True also until the first poll has succeeded."""
-        return not self.known or bool(self._pods) or self._clock() < self._alive_until
+        return not self.has_polled or bool(self._pods) or self._clock() < self._alive_until
 
     @property
     def text(self) -> str:
@@ -251,13 +247,13 @@ class VolcanoProgram:
                     self._pods[meta.uid] = meta.name
                 else:
                     self._pods.pop(meta.uid, None)
-            self._changed()
+            self._on_change()
 
     def forget_pod(self, uid: Uid, namespace: str) -> None:
         if namespace == self._namespace:
             with self._lock:
                 self._pods.pop(uid, None)
-                self._changed()
+                self._on_change()
 
     def look_at_lease(self) -> None:
         """Read the program's Lease, and record until when the Lease counts as alive."""
@@ -279,8 +275,8 @@ class VolcanoProgram:
                 if age is None or age < _MAX_LEASE_AGE:
                     self._alive_until = asked_at + duration_of(lease)
             self._lease = lease
-            self.known = True
-            self._changed()
+            self.has_polled = True
+            self._on_change()
 
 
 class VolcanoCoexistence(Controller[Uid]):
@@ -317,7 +313,7 @@ class VolcanoCoexistence(Controller[Uid]):
         return f"pods of schedulerName {VOLCANO} are left to its own scheduler ({self.scheduler.text})"
 
     def _apply_presence(self) -> None:
-        if self.scheduler.known:
+        if self.scheduler.has_polled:
             self._yield_to_volcano(self.scheduler.works)
 
     def _yield_to_volcano(self, is_left: bool) -> None:
@@ -326,7 +322,7 @@ class VolcanoCoexistence(Controller[Uid]):
             return
         self._is_yielding = is_left
         self._ledger.pods.set_unmanaged(frozenset({VOLCANO} if is_left else ()))
-        if self.scheduler.known:
+        if self.scheduler.has_polled:
             text = "Volcano's pods are left to Volcano" if is_left else "Volcano's pods are served by Muster"
             log.info(text)
 

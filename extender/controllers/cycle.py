@@ -105,7 +105,7 @@ class DecisionLoop:
         self._leads = leads
         self._ledger = ledger
         self._listeners = listeners
-        self._ready = ready
+        self._is_ready = ready
         self._clock = clock
         self._change_event = threading.Event()
         self._stopping = threading.Event()
@@ -160,7 +160,7 @@ class DecisionLoop:
         started, before = self._clock(), self._ledger.decisions
         is_requeue_due = before.requeue_at is not None and started >= before.requeue_at
         is_due = is_requeue_due or self._ledger.version != self._decided_version or self._ledger.is_usage_due
-        if not (self._ready() and is_due):
+        if not (self._is_ready() and is_due):
             return
         snapshot = self._ledger.snapshot()
         try:

@@ -83,7 +83,7 @@ class Estimates(Poller):
         self._changed_groups, self._guard = ChangedGroups(), FaultGuard("estimates")
         self._listeners: list[Callable[[GroupKey], None]] = []
         self._lock = threading.Lock()
-        self._reported: dict[GroupKey, _Published] = {}
+        self._published: dict[GroupKey, _Published] = {}
         self._waits_since: dict[GroupKey, float] = {}  # the longest wait comes first
         self._calibration = Calibration()
         self.reported = 0  # number of changed estimates so far
@@ -98,8 +98,8 @@ class Estimates(Poller):
 
     def get(self, key: GroupKey) -> Estimate | None:
         """Return the published estimate of a group; None if the group does not wait or has none yet."""
-        reported = self._reported.get(key)
-        return None if reported is None else reported.text
+        published = self._published.get(key)
+        return None if published is None else published.text
 
     def on_decisions(self, decisions: Decisions) -> None:
         """Compare estimates with the starts of groups, and forget groups that no longer wait."""
@@ -123,23 +123,23 @@ class Estimates(Poller):
     def _forget(self, key: GroupKey, decision: GroupDecision | None) -> None:
         """Forget the estimate of a group that starts or ends. Compare the estimate with a start."""
         with self._lock:
-            reported = self._reported.pop(key, None)
-        if reported is not None and decision is not None and decision.verdict is not Verdict.ENDED:
-            self._compare(key, reported.first, self._clock())
+            published = self._published.pop(key, None)
+        if published is not None and decision is not None and decision.verdict is not Verdict.ENDED:
+            self._compare(key, published.first, self._clock())
 
-    def _compare(self, key: GroupKey, reported: ExpectedStart, now: float) -> None:
+    def _compare(self, key: GroupKey, estimate: ExpectedStart, now: float) -> None:
         """Record the difference between an estimate and the real start in a metric and in the calibration."""
-        if reported.is_known:
-            expected, waited = (max(at - reported.made_at, SHORTEST) for at in (reported.p50, now))
-            metrics.estimate_error.labels(interval_of(reported, now)).observe(waited / expected)
-            self._calibration = self._calibration.after(key, reported, now)
+        if estimate.is_known:
+            expected, waited = (max(at - estimate.made_at, SHORTEST) for at in (estimate.p50, now))
+            metrics.estimate_error.labels(interval_of(estimate, now)).observe(waited / expected)
+            self._calibration = self._calibration.after(key, estimate, now)
 
     def compute_slice(self) -> float:
         """Compute one slice of a forecast; return the seconds that the thread has to rest afterwards."""
         if not self._leads():
             self._work = self._basis = None
             with self._lock:
-                self._reported.clear()
+                self._published.clear()
             return _IDLE_PERIOD
         if self._work is None and not self._begin():
             return _IDLE_PERIOD
@@ -187,7 +187,7 @@ class Estimates(Poller):
         decided, epoch, changed = self._ledger.decisions.groups, facts.snapshot.epoch, list[GroupKey]()
         for key, forecast in expected_starts.items():
             with self._lock:  # the lock keeps out groups that are forgotten meanwhile
-                before, decision = self._reported.get(key), decided.get(key)
+                before, decision = self._published.get(key), decided.get(key)
                 if decision is None or decision.verdict is not Verdict.WAITING:
                     continue
                 forecast = self._calibration.applied(key, forecast)
@@ -195,7 +195,7 @@ class Estimates(Poller):
                 if before is None or clock_was_set or is_news(before.newest, forecast):
                     text = estimate_of(forecast, epoch)
                     first = forecast if before is None or not before.first.is_known else before.first
-                    self._reported[key] = _Published(first, forecast, epoch, text)
+                    self._published[key] = _Published(first, forecast, epoch, text)
                     changed.append(key)
                     self.reported += 1
         for key in changed:
@@ -203,12 +203,12 @@ class Estimates(Poller):
                 listener(key)
 
 
-def is_news(reported: ExpectedStart, forecast: ExpectedStart) -> bool:
+def is_news(published: ExpectedStart, new: ExpectedStart) -> bool:
     """Return whether a new estimate differs so much from the published estimate that it is worth a write."""
-    if not (reported.is_known and forecast.is_known) or reported.method is not forecast.method:
-        return (reported.unknown, reported.method) != (forecast.unknown, forecast.method)
-    instants = ((reported.p50, forecast.p50), (reported.p90, forecast.p90))
-    return any(abs(a - b) > max(_LARGE_SECONDS, _LARGE_PART * (b - forecast.made_at)) for a, b in instants)
+    if not (published.is_known and new.is_known) or published.method is not new.method:
+        return (published.unknown, published.method) != (new.unknown, new.method)
+    instants = ((published.p50, new.p50), (published.p90, new.p90))
+    return any(abs(a - b) > max(_LARGE_SECONDS, _LARGE_PART * (b - new.made_at)) for a, b in instants)
 
 
 def estimate_of(forecast: ExpectedStart, epoch: float) -> Estimate:

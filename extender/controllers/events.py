@@ -60,8 +60,8 @@ class _Event:
     type: str  # NORMAL or WARNING
     reason: str
     name: str  # name of the Event object
-    first: str  # time when the Event was first recorded
-    last: str = ""  # time when the Event was last recorded
+    first_at: str  # time when the Event was first recorded
+    last_at: str = ""  # time when the Event was last recorded
     message: str = ""
     count: int = 0  # how often the Event was recorded
     exists: bool = False  # whether the API server has the Event
@@ -119,13 +119,13 @@ class EventRecorder:
             key, at = (_identity(about), type_, reason), timestamp(datetime.now(UTC))
             name = f"{about.name[:_MAX_NAME]}.{uuid4().hex[:16]}"
             event = self._events.get(key) or _Event(about, type_, reason, name, at)
-            event.last, event.message, event.count = at, message[:_MAX_MESSAGE], event.count + 1
+            event.last_at, event.message, event.count = at, message[:_MAX_MESSAGE], event.count + 1
             self._events[key] = event
         self._writers.submit(("event", event.name), lambda: self._write(event))
 
     def _write(self, event: _Event) -> None:
         """Update an existing Event, or create the Event."""
-        changed_fields = {"lastTimestamp": event.last, "message": event.message, "count": event.count}
+        changed_fields = {"lastTimestamp": event.last_at, "message": event.message, "count": event.count}
         if event.exists:
             try:
                 self._cluster.patch_event(event.namespace, event.name, changed_fields)
@@ -142,7 +142,7 @@ class EventRecorder:
                     "involvedObject": msgspec.to_builtins(event.about),
                     "type": event.type,
                     "reason": event.reason,
-                    "firstTimestamp": event.first,
+                    "firstTimestamp": event.first_at,
                     "source": {"component": COMPONENT},
                     "reportingComponent": COMPONENT,
                     "reportingInstance": gethostname(),

@@ -94,8 +94,8 @@ class EvictionsController(RecordingController[Uid]):
             return self._queue.move(uid, _RATE_LIMIT_PAUSE)
         log.warning("evicting a pod", pod=pod.key, group=pod.group, cause=cause, why=why)
         self._in_progress.add(uid)
-        ended = partial(self._in_progress.discard, uid)
-        self.write(uid, partial(self._evict, pod, cause, why), attempts=1, undone=ended)
+        forget = partial(self._in_progress.discard, uid)
+        self.write(uid, partial(self._evict, pod, cause, why), attempts=1, undone=forget)
 
     def _is_left_to_its_job(self, pod: PodRecord) -> bool:
         """Return whether the pod's job is to be suspended, so that the pod needs no eviction.

@@ -58,7 +58,7 @@ class History:
         self._ledger, self._leads, self._clock = ledger, leads, clock
         self._guard = FaultGuard("history")
         self._lock = Lock()  # guards the fields below; held for no I/O
-        self._latest: dict[str, AnyRecord] = {}  # records with an end, by key
+        self._latest_records: dict[str, AnyRecord] = {}  # records with an end, by key
         self._recorder: Recorder | None = None  # None while this replica does not lead
         self._to_continue: OpenRecords | None = None if path else ([], 0.0)  # for the next recorder
         self._hours, self._sampled_at = QueueHours(), 0.0
@@ -111,10 +111,10 @@ class History:
         for record in records:
             if self._file is not None:
                 self._file.put(record)
-            if record.end is not None and not (record.is_final and record.key in self._latest):
-                self._latest[record.key] = record
-                if len(self._latest) > _MAX_RECORDS:
-                    del self._latest[next(iter(self._latest))]
+            if record.end is not None and not (record.is_final and record.key in self._latest_records):
+                self._latest_records[record.key] = record
+                if len(self._latest_records) > _MAX_RECORDS:
+                    del self._latest_records[next(iter(self._latest_records))]
 
     def _restart(self, continued: OpenRecords | None) -> None:
         """Continue the history from the open records of the file.
@@ -151,8 +151,8 @@ class History:
 
     def report(self, period: Period) -> Report:
         """Return a report of a period up to now, from the file or else from memory."""
-        found, follower_note = self._basic_report(period), "" if self._leads() else _FOLLOWER_NOTE
-        return replace(found, note="; ".join(filter(None, (follower_note, found.note))))
+        result, follower_note = self._basic_report(period), "" if self._leads() else _FOLLOWER_NOTE
+        return replace(result, note="; ".join(filter(None, (follower_note, result.note))))
 
     def _basic_report(self, period: Period) -> Report:
         """Return the report of a period, from the file or from memory, with notes on gaps and faults."""
@@ -167,7 +167,7 @@ class History:
         else:
             note = ""
         with self._lock:
-            records, first = [*self._latest.values()], self._first_at
+            records, first = [*self._latest_records.values()], self._first_at
         if len(records) == _MAX_RECORDS:
             first = records[0].end or first
         note = "; ".join(filter(None, (note, gap(first, period))))

@@ -83,11 +83,11 @@ class JobVersions(dict[GroupKey, KnownVersion]):
         """Record the newest version of a job; forget a job that does not wait or needs to be read first."""
         obj, entry = as_json(kind, job), self._table[kind]
         paths: tuple[Path, ...] = ()
-        waits = is_suspended(entry, obj)
-        if waits and entry.suspend and may_change_templates(obj) and not may_change_count(entry, obj):
+        is_waiting = is_suspended(entry, obj)
+        if is_waiting and entry.suspend and may_change_templates(obj) and not may_change_count(entry, obj):
             with suppress(*MALFORMED):
                 paths = tuple(annotation_paths(entry, obj, self._table))
-        is_recorded_only = waits and not entry.suspend
+        is_recorded_only = is_waiting and not entry.suspend
         if not (paths or is_recorded_only) or any(_leads_through_list(obj, path) for path in paths):
             self.pop(key, None)
         else:
@@ -188,13 +188,13 @@ class JobsController(RecordingController[GroupKey]):
                 self._queue.move(key, max(managed.due_at - now, 0.0))
             return None
         # A step is written only once, even if further decisions come before the watch shows the step.
-        written, last_step = _WrittenStep(step, managed.job, managed.group, now), self._written.get(key)
-        if last_step is not None and last_step[:-1] == written[:-1] and now < last_step.at + _WATCH_DELAY:
-            return self._queue.add(key, last_step.at + _WATCH_DELAY - now)
+        new_step, last = _WrittenStep(step, managed.job, managed.group, now), self._written.get(key)
+        if last is not None and last[:-1] == new_step[:-1] and now < last.at + _WATCH_DELAY:
+            return self._queue.add(key, last.at + _WATCH_DELAY - now)
         if step is JobStep.ASK and not self._lookups.take(now):
             return self._queue.add(key, 1 / _LOOKUP_RATE)
         log.info("changing a job", job=managed.job.display_name, step=step.name, group=key)
-        self._written[key] = written
+        self._written[key] = new_step
         undone, is_first = partial(self._written.pop, key, None), step not in _NOT_URGENT_STEPS
         self.write(key, partial(self._take_step, step, managed), undone=undone, first=is_first)
 
@@ -264,8 +264,8 @@ class JobsController(RecordingController[GroupKey]):
     def _unsuspend(self, managed: ManagedJob) -> None:
         """Unsuspend a job. If its version is known, the job is not read first."""
         job, now = managed.job, timestamp(datetime.now(UTC))
-        if (known := self._versions.pop(job.group, None)) is not None:
-            version, suspend, annotations = known
+        if (known_version := self._versions.pop(job.group, None)) is not None:
+            version, suspend, annotations = known_version
             patch = job_start_and_suspension.unsuspend_unread(
                 job.uid, version, suspend, annotations, job.podgroup, now
             )
@@ -342,7 +342,7 @@ class JobsController(RecordingController[GroupKey]):
         self._suspend(managed, why, EventReason.JOB_SUSPENDED)
 
     def _forget_start(self, job: JobRecord) -> None:
-        """Remove the record of a start from a job that a user has suspended."""
+        """Remove the record of its start from a job that a Command has stopped; a resumed job then waits."""
         if (obj := self._read_job(job)) is not None:
             self._change(job, job_start_and_suspension.suspend(obj, self._table[job.kind]))
 

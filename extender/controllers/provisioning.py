@@ -104,8 +104,8 @@ class ProvisioningRequests:
         keys = []
         with self._lock:
             for key, requests in list(self._by_group.items()):
-                found = requests.get(gone.name)
-                if found is not None and found.metadata.uid == gone.uid:
+                request = requests.get(gone.name)
+                if request is not None and request.metadata.uid == gone.uid:
                     keys.append(key)
                     del requests[gone.name]
                     if not requests:
@@ -150,7 +150,7 @@ class ProvisioningTurns:
         self._queues = queues
         self._dirty_queues: set[str] = set()  # queues that the watch has shown since the last call
         self._seen_settings: dict[str, Provisioning] = {}
-        self._served = False
+        self._was_served = False
         queues.queues.listen(self._dirty_queues.add)
 
     def groups(self, decisions: Decisions) -> Iterator[GroupKey]:
@@ -163,8 +163,8 @@ class ProvisioningTurns:
                 self._seen_settings[queue] = setting
             if old_setting != setting:
                 changed_queues.add(queue)
-        if self._served is not (served := self._queues.served()):
-            self._served = served
+        if self._was_served is not (is_served := self._queues.served()):
+            self._was_served = is_served
             changed_queues |= self._seen_settings.keys()
         if changed_queues:
             yield from (key for key, decision in decisions.groups.items() if decision.queue in changed_queues)
@@ -360,5 +360,5 @@ def failure(conditions: list[Condition] | None) -> str:
 
 def is_spent(conditions: list[Condition] | None) -> bool:
     """Return whether the nodes of a request are no longer reserved, so that a new request is needed."""
-    found = [condition(conditions, kind) for kind in _SPENT_CONDITIONS]
-    return any(each is not None and each.status == "True" for each in found)
+    spent = [condition(conditions, kind) for kind in _SPENT_CONDITIONS]
+    return any(each is not None and each.status == "True" for each in spent)

@@ -103,12 +103,11 @@ def reclaims(decision: QueueDecision) -> list[QueueReclaimed]:
     ]
 
 
-def record_reclaims(ledger: Ledger, cluster: ApiClient, losing: str) -> None:
-    """Write the decided reclaims from the queue `losing` into the statuses of the queues that gain capacity.
+def record_reclaims(ledger: Ledger, cluster: ApiClient, loser: str) -> None:
+    """Write the decided reclaims from the queue `loser` into the statuses of the queues that gain capacity.
 
     The status is written before the first eviction, so that Muster recognizes unused reclaims after a
-    restart. If
-    the API server refuses the status, the reclaim continues.
+    restart. If the API server refuses the status, the reclaim continues.
 
     Raises:
         ApiError: The API server does not answer.
@@ -116,7 +115,7 @@ def record_reclaims(ledger: Ledger, cluster: ApiClient, losing: str) -> None:
     if ledger.pods.unmanaged:
         return
     for name, decision in ledger.decisions.queues.items():
-        decided = {(key, by.group, by.at) for key, by in decision.reclaimed.items() if key.queue == losing}
+        decided = {(key, by.group, by.at) for key, by in decision.reclaimed.items() if key.queue == loser}
         record = ledger.registry.queues.get(name) if decided else None
         if record is None or decided <= {(key, by.group, by.at) for key, by in record.reclaimed.items()}:
             continue

@@ -141,14 +141,14 @@ class QuotaQueuesController(RecordingController[str]):
     def prepare(self) -> None:
         self._made: set[str] = set()  # names of queues that are made from a quota
         self._dirty_queues: set[str] = set()
-        self._refused: dict[str, QuotaFault] = {}  # refused writes, by queue
+        self._refusals: dict[str, QuotaFault] = {}  # refused writes, by queue
         self._changed_at: dict[str, float] = {}  # time of the last correction, by queue
         self.on_stopped_leading()
 
     def on_stopped_leading(self) -> None:
         self._listed_plan: QuotaPlan | None = None
         self._reported_for: tuple[QuotaPlan | None, tuple[QuotaFault, ...]] = (None, ())
-        self._reported: dict[QuotaSource, str] = {}
+        self._reported_faults: dict[QuotaSource, str] = {}
         self._parents: set[str] = set()
 
     @property
@@ -157,7 +157,7 @@ class QuotaQueuesController(RecordingController[str]):
 
     def faults(self) -> list[QuotaFault]:
         """Return the faults that users have to correct: faults in quotas, and queues with the same names."""
-        return [*self._quotas.plan.faults, *self._refused.copy().values()]
+        return [*self._quotas.plan.faults, *self._refusals.copy().values()]
 
     def _on_change(self, name: str) -> None:
         """Record a changed queue, and whether it is made from a quota."""
@@ -180,7 +180,7 @@ class QuotaQueuesController(RecordingController[str]):
         plan = self._quotas.plan
         if self._listed_plan is not plan:
             self._listed_plan = plan
-            self._refused = {name: fault for name, fault in self._refused.items() if name in plan.queues}
+            self._refusals = {name: fault for name, fault in self._refusals.items() if name in plan.queues}
             self._changed_at = {name: at for name, at in self._changed_at.items() if name in plan.queues}
             yield from plan.queues
         while self._dirty_queues:
@@ -238,9 +238,9 @@ class QuotaQueuesController(RecordingController[str]):
             self._changed_at[name] = self._clock()
             self.write(name, partial(self._put, wanted, queue))
         elif step is QuotaStep.LEAVE:
-            self._refused[name] = QuotaFault(wanted.source, f"queue {name!r}", _NAME_TAKEN)
+            self._refusals[name] = QuotaFault(wanted.source, f"queue {name!r}", _NAME_TAKEN)
         else:
-            self._refused.pop(name, None)
+            self._refusals.pop(name, None)
 
     def _put(self, wanted: QuotaQueue, queue: Queue | None) -> None:
         """Create or change a queue, and record a refusal by the API server."""
@@ -255,9 +255,9 @@ class QuotaQueuesController(RecordingController[str]):
                     log.info("a queue was made from a quota", queue=name, quota=quota)
         except (Forbidden, Invalid) as fault:
             why = fault.message or str(fault)
-            self._refused[name] = QuotaFault(wanted.source, f"queue {name!r}", why)
+            self._refusals[name] = QuotaFault(wanted.source, f"queue {name!r}", why)
             raise
-        self._refused.pop(name, None)
+        self._refusals.pop(name, None)
 
     def _close(self, queue: Queue) -> None:
         """Close a queue. If the CRD drops spec.state, as Volcano's own CRD does, close it by its status."""
@@ -274,16 +274,16 @@ class QuotaQueuesController(RecordingController[str]):
 
     def _report(self) -> None:
         """Record one Event for each quota with faults, and a further Event when the faults change."""
-        plan, refused_writes = self._quotas.plan, tuple(self._refused.copy().values())
+        plan, refused_writes = self._quotas.plan, tuple(self._refusals.copy().values())
         if self._reported_for[0] is plan and self._reported_for[1] == refused_writes:
             return
         self._reported_for = plan, refused_writes
         by_source: dict[QuotaSource, list[QuotaFault]] = {}
         for fault in self.faults():
             by_source.setdefault(fault.source, []).append(fault)
-        before = self._reported
-        self._reported = {source: faults_text(faults) for source, faults in by_source.items()}
-        for source, text in self._reported.items():
+        before = self._reported_faults
+        self._reported_faults = {source: faults_text(faults) for source, faults in by_source.items()}
+        for source, text in self._reported_faults.items():
             if before.get(source) != text:
                 about = Reference(source.version, source.kind, source.name, source.namespace, source.uid)
                 self._recorder.record(about, WARNING, EventReason.QUOTA_NOT_APPLIED, text)

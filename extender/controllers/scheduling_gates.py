@@ -1,7 +1,8 @@
 """Removal of scheduling gates from planned pods, after the planned node is nominated.
 
-If the scheduler reads its pods through Muster, Muster shows it the planned pods as nominated and ungated, and
-writes nothing for this. The scheduler tries a nominated node first, and tries no other node if the pod fits.
+If the scheduler reads its pods through Muster, Muster shows it the planned pods. Only two writes are then
+needed: gates are removed, and the node is nominated for pods that bind volumes or devices late. The scheduler
+tries a nominated node first, and tries no other node if the pod fits.
 
 The scheduler may have parked a pod without Muster's gate as unschedulable. An annotation of such a pod is
 changed once for every plan, so that the scheduler tries the pod again.

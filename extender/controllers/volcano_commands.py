@@ -80,30 +80,30 @@ class VolcanoCommandsController(RecordingController[str]):
     def prepare(self) -> None:
         self._lock = threading.Lock()
         self._pending: dict[str, Command] = {}
-        self._oldest: list[str] | None = None  # oldest Command of each job; None after a change
+        self._oldest_commands: list[str] | None = None  # oldest Command of each job; None after a change
 
     def upsert(self, command: Command) -> None:
         if (target := command.target) and (target.api_version, target.kind) == VOLCANO_JOB.key:
             with self._lock:
                 self._pending[command.metadata.uid] = command
-                self._oldest = None
+                self._oldest_commands = None
 
     def remove(self, gone: Removed) -> None:
         with self._lock:
             self._pending.pop(gone.uid, None)
-            self._oldest = None
+            self._oldest_commands = None
 
     def due_keys(self, decisions: Decisions) -> Iterator[str]:
         """Yield the oldest Command of each job. Later Commands of the job have to wait."""
         if self._is_left_to_volcano():
             return
         with self._lock:
-            if self._oldest is None:
+            if self._oldest_commands is None:
                 first: dict[str, str] = {}
                 for command in sorted(self._pending.values(), key=_order):
                     first.setdefault(command.target.uid if command.target else "", command.metadata.uid)
-                self._oldest = list(first.values())
-            oldest = self._oldest
+                self._oldest_commands = list(first.values())
+            oldest = self._oldest_commands
         yield from (uid for uid in oldest if uid not in self._queue)
 
     def reconcile(self, uid: str) -> None:

@@ -80,7 +80,7 @@ class VolcanoCopies:
         on_loss: Callable[[LostPod], object],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._changed, self._lost, self._clock = on_change, on_loss, clock
+        self._on_change, self._on_loss, self._clock = on_change, on_loss, clock
         self._lock = threading.Lock()
         self._jobs: dict[Uid, VolcanoJob] = {}
         self._pods: defaultdict[Uid, _Pods] = defaultdict(_Pods)  # keyed by the UID of their job
@@ -131,7 +131,7 @@ class VolcanoCopies:
             self._owners[job_pod.uid] = uid
             if (created := job_pods.made.get(job_pod.name)) is not None and created.pod is not None:
                 del job_pods.made[job_pod.name]
-        self._changed(uid)
+        self._on_change(uid)
 
     def remove(self, gone: Removed) -> None:
         with self._lock:
@@ -144,8 +144,8 @@ class VolcanoCopies:
                 job_pods.gone.add(gone.uid)
             self._drop_if_empty(uid)
         if not is_ours and self._belongs_to_job(uid, pod):
-            self._lost(LostPod(uid, pod))
-        self._changed(uid)
+            self._on_loss(LostPod(uid, pod))
+        self._on_change(uid)
 
     def pods_of(self, uid: Uid) -> list[JobPod]:
         """Return the pods of a job, including created pods. Deleted pods are marked as deleting."""

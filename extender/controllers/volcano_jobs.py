@@ -65,7 +65,7 @@ class _JobMemory:
         self.writing = False  # whether a write is in progress, during which no step is planned
         self.counts_at: float | None = None  # when the counts of the job are to be written
         self.pace = _PACE
-        self.reported: tuple[Remark, ...] = ()
+        self.reported_remarks: tuple[Remark, ...] = ()
         self.has_group = False  # whether the PodGroup was created, even if the watch has not shown it
         self.lost: dict[str, JobRequest] = {}  # requests that policies cause, by name of the lost pod
         self.used_names: dict[str, float] = {}  # pod names that other owners use, and when this was seen
@@ -135,8 +135,8 @@ class VolcanoJobsController(RecordingController[Uid]):
             self.on_stopped_leading()
         if is_running_jobs and not self._has_listed_all:
             self._has_listed_all, self._unlisted = True, self.copies.uids()
-        due, self._unlisted = self._unlisted[:_AT_ONCE], self._unlisted[_AT_ONCE:]
-        yield from due
+        due_jobs, self._unlisted = self._unlisted[:_AT_ONCE], self._unlisted[_AT_ONCE:]
+        yield from due_jobs
 
     def reconcile(self, uid: Uid) -> None:
         job = self.copies.get(uid)
@@ -309,9 +309,9 @@ class VolcanoJobsController(RecordingController[Uid]):
 
     def _report(self, job: VolcanoJob, memory: _JobMemory, remarks: tuple[Remark, ...]) -> None:
         for remark in remarks:
-            if remark not in memory.reported:
+            if remark not in memory.reported_remarks:
                 self._recorder.record(volcano_job_reference(job), *remark)
-        memory.reported = remarks
+        memory.reported_remarks = remarks
 
     def _make_group(self, job: VolcanoJob, memory: _JobMemory) -> None:
         meta = job.metadata

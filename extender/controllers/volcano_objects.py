@@ -94,15 +94,15 @@ class JobObjects:
         each
         look-up costs a request.
         """
-        meta, found, missing = job.metadata, {}, 0
+        meta, existing, missing = job.metadata, {}, 0
         for name in names:
             try:
-                found[name] = meta.uid in self._cluster.claim_owners(meta.namespace, name)
+                existing[name] = meta.uid in self._cluster.claim_owners(meta.namespace, name)
             except NotFound:
                 missing += 1
                 if missing == MOST_NAMED:
                     break
-        return found
+        return existing
 
     def report_refusal(self, job: VolcanoJob, message: str) -> None:
         self._recorder.record(volcano_job_reference(job), WARNING, EventReason.FAILED_CREATE, message)
@@ -150,6 +150,6 @@ def new_keys() -> SshKeys:
     )
 
     private = Ed25519PrivateKey.generate()
-    written = private.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()).decode()
+    private_text = private.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()).decode()
     public = private.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
-    return SshKeys(written, f"{public}\n")
+    return SshKeys(private_text, f"{public}\n")

@@ -33,7 +33,7 @@ class WorkQueue(Generic[K]):
 
     def __init__(self, clock: Callable[[], float], lanes: int = 1, first: float = _FIRST_PAUSE) -> None:
         self._clock = clock
-        self._first = first
+        self._first_pause = first
         self._lock = threading.Lock()
         self._entries: dict[K, _Entry] = {}
         self._lanes: list[list[tuple[_Entry, K]]] = [[] for _ in range(lanes)]
@@ -68,7 +68,7 @@ class WorkQueue(Generic[K]):
         with self._lock:
             failures = self._failures.get(key, 0)
             self._failures[key] = failures + 1
-        self.add(key, min(longest, self._first * 2.0 ** min(failures, 30)))
+        self.add(key, min(longest, self._first_pause * 2.0 ** min(failures, 30)))
 
     def reset_backoff(self, key: K) -> None:
         """Forget the failures of `key`, because it has succeeded."""

@@ -94,7 +94,7 @@ class VolcanoJobControllers:
 class Controllers:
     """All controllers, with their writers.
 
-    Controllers that start or evict pods write through `writers`; the others write through `patient_writers`.
+    Controllers that start pods and jobs write through `writers`; most others write through separate writers.
     All write only while this replica leads.
 
     Attributes:

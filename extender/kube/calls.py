@@ -269,10 +269,10 @@ class ApiClient(Requests):
     def serves(self, resource: Resource, timeout: float = 10) -> bool:
         """Return whether the API server serves a resource."""
         try:
-            served = self._get(resource.root, Json, timeout).get("resources") or ()
+            served_kinds = self._get(resource.root, Json, timeout).get("resources") or ()
         except NotFound:
             return False
-        return resource.plural in {entry["name"] for entry in served}
+        return resource.plural in {entry["name"] for entry in served_kinds}
 
     def create_event(self, event: Json) -> None:
         """Create an Event.

@@ -158,7 +158,7 @@ def decoded_in_part(decoder: msgspec.json.Decoder[Item], body: bytes | msgspec.R
 
 
 def is_cut(raw: msgspec.Raw) -> bool:
-    """Return whether `decoded_in_part` would remove or has removed parts of a value."""
+    """Return whether `decoded_in_part` has removed parts of a value that were nested too deeply."""
     return _CUT_MARKER in bytes(raw)
 
 

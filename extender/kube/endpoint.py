@@ -136,8 +136,8 @@ class ApiEndpoint:
                 self._refresh_lock.release()
         return self.current_header
 
-    def renew(self, refused: str) -> bool:
-        """Read all credentials again after the API server refused the header `refused` or the certificate.
+    def renew(self, refused_header: str) -> bool:
+        """Read all credentials again after the API server refused this header or the certificate.
 
         This may take as long as a program that returns credentials.
 
@@ -147,10 +147,10 @@ class ApiEndpoint:
         with self._refresh_lock:
             now = time.monotonic()
             self._refused_since = self._refused_since or now
-            if self.current_header == refused and now >= self._last_forced_load + _REFRESH_PERIOD:
+            if self.current_header == refused_header and now >= self._last_forced_load + _REFRESH_PERIOD:
                 self._last_forced_load = now
                 self._reload_token(everything=True)
-            return self.current_header != refused
+            return self.current_header != refused_header
 
     def record_accepted(self) -> None:
         self._refused_since = None

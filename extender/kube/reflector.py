@@ -109,14 +109,14 @@ class Inventory(Generic[T]):
         if uid_and_version := self._versions.pop(key, None):
             self._remove(Removed(*key, uid=uid_and_version[0]))
 
-    def keep_only(self, present: Set[ObjectKey]) -> None:
+    def keep_only(self, present_keys: Set[ObjectKey]) -> None:
         """Remove all objects from the sink that a complete list lacks, and repeat failed removals."""
         failed, self._not_removed = self._not_removed, []
         for gone in failed:
             self._remove(gone)
-        for key in self._versions.keys() - present:
+        for key in self._versions.keys() - present_keys:
             self.discard(key)
-        self.bad = {key: fault for key, fault in self.bad.items() if key in present}
+        self.bad = {key: fault for key, fault in self.bad.items() if key in present_keys}
 
     def _remove(self, gone: Removed) -> None:
         fault = self._call_sink(self._sink.remove, gone)
@@ -292,7 +292,7 @@ class Reflector(Generic[T]):
 
     def _list(self) -> None:
         """Pass on all pages of a list. The API server prepares a page while the page before is processed."""
-        present: set[ObjectKey] = set()
+        present_keys: set[ObjectKey] = set()
         with ThreadPoolExecutor(1, f"read-ahead-{self.resource.plural}") as reader:
             page = reader.submit(self._page, "", FIRST_PAGE)
             while True:
@@ -301,10 +301,10 @@ class Reflector(Generic[T]):
                 self.last_contact = self._last_step = self._clock()
                 if meta.continue_:
                     page = reader.submit(self._page, meta.continue_, next_page_size(len(items), len(body)))
-                present.update(map(self.inventory.put, items))
+                present_keys.update(map(self.inventory.put, items))
                 if not meta.continue_:
                     break
-        self.inventory.keep_only(present)
+        self.inventory.keep_only(present_keys)
         if self.synced:
             self.relists += 1
         self._version, self.fault = meta.resource_version, ""

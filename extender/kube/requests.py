@@ -116,9 +116,9 @@ class Editor(Requests):
         Raises:
             ChangeDropped: Neither the queue nor a Command can change the state.
         """
-        changed = self.patch(QUEUES, "", name, {"spec": spec}, dry)
-        self.ensure_state(changed, spec.get("state"), dry)
-        return changed
+        answer = self.patch(QUEUES, "", name, {"spec": spec}, dry)
+        self.ensure_state(answer, spec.get("state"), dry)
+        return answer
 
     def ensure_state(self, answer: Json, state: str | None, dry: bool = False) -> None:
         """Create a Command for the state if the CRD has dropped the state from `answer`.

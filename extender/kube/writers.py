@@ -73,9 +73,9 @@ class TokenBucket:
 
     def take_up_to(self, now: float, count: int) -> int:
         """Use the available whole tokens, up to `count`; return their number."""
-        taken = min(count, int(self.available(now)))
-        self._tokens -= taken
-        return taken
+        used = min(count, int(self.available(now)))
+        self._tokens -= used
+        return used
 
 
 @dataclass(eq=False)
@@ -115,7 +115,7 @@ class Writers:
         self._pending: dict[Hashable, _Write] = {}  # newest write of each key that has not begun
         self._queue: deque[_Write] = deque()
         self._retries: list[tuple[float, int, _Write]] = []  # heap ordered by due time, then by serial number
-        self._running: set[Hashable] = set()
+        self._running_keys: set[Hashable] = set()
         self._serial = count()
         self._is_stopped = False
         self._names = [f"{name}-{number}" for number in range(threads)]
@@ -183,7 +183,7 @@ class Writers:
                     log.exception("handling the end of a write failed", key=write.key)
             with self._condition:
                 self.outcomes[outcome] += 1
-                self._running.discard(write.key)
+                self._running_keys.discard(write.key)
                 if outcome == "retried" and not self._is_stopped and write.key not in self._pending:
                     advice = fault.retry_after if isinstance(fault, Refused) else None
                     due_at = self._clock() + max(write.backoff.delay(), advice or 0.0)
@@ -198,10 +198,10 @@ class Writers:
                 while self._retries and self._retries[0][0] <= self._clock():
                     self._queue.append(heapq.heappop(self._retries)[2])
                 for write in self._queue:
-                    if write.key not in self._running:
+                    if write.key not in self._running_keys:
                         self._queue.remove(write)
                         del self._pending[write.key]
-                        self._running.add(write.key)
+                        self._running_keys.add(write.key)
                         return write
                 next_retry = self._retries[0][0] if self._retries else None
                 self._condition.wait(None if next_retry is None else max(0.0, next_retry - self._clock()))

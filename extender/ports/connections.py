@@ -135,12 +135,12 @@ class Connections:
 
     def drop_late(self, now: float) -> bool:
         """Close some connections whose deadline has passed; return whether more are left."""
-        late = [member for member in self._waiting if member.deadline < now]
-        for member in late[:_MAX_LATE]:
+        late_members = [member for member in self._waiting if member.deadline < now]
+        for member in late_members[:_MAX_LATE]:
             if member.state in _UNFINISHED:
                 self.count(member.state)
             self.drop(member)
-        return len(late) > _MAX_LATE
+        return len(late_members) > _MAX_LATE
 
     def drop_waiting(self) -> None:
         for member in [*self._waiting]:
@@ -174,30 +174,30 @@ class TurnsByAddress:
     """
 
     def __init__(self, at_once: int) -> None:
-        self._free = at_once
+        self._free_slots = at_once
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}  # waiting requests by address, in order
 
     async def acquire(self, address: str) -> None:
-        if self._free:
-            self._free -= 1
+        if self._free_slots:
+            self._free_slots -= 1
             return
-        turn = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(address, deque()).append(turn)
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(address, deque()).append(waiter)
         try:
-            await turn
+            await waiter
         except asyncio.CancelledError:
-            if not turn.cancelled():  # the turn was granted before
+            if not waiter.cancelled():  # the turn was granted before
                 self.release()
             raise
 
     def release(self) -> None:
         while self._waiting:
             address = next(iter(self._waiting))
-            turns = self._waiting.pop(address)
-            turn = turns.popleft()
-            if turns:
-                self._waiting[address] = turns
-            if not turn.done():  # the caller still waits
-                return turn.set_result(None)
-        self._free += 1
+            waiters = self._waiting.pop(address)
+            waiter = waiters.popleft()
+            if waiters:
+                self._waiting[address] = waiters
+            if not waiter.done():  # the caller still waits
+                return waiter.set_result(None)
+        self._free_slots += 1
         return None

@@ -57,15 +57,15 @@ class Pulse:
 
     def __init__(self, timeout: float = 30.0) -> None:
         self._timeout = timeout
-        self._last: float | None = None  # None before the loop has started
+        self._last_sign: float | None = None  # None before the loop has started
 
     def record(self) -> None:
         """Record a sign of life. The event loop calls this method often."""
-        self._last = time.monotonic()
+        self._last_sign = time.monotonic()
 
     def fault(self) -> str | None:
         """Return the fault for /livez; None if the event loop works."""
-        seconds = time.monotonic() - self._last if self._last is not None else 0.0
+        seconds = time.monotonic() - self._last_sign if self._last_sign is not None else 0.0
         return f"its event loop has been stuck for {seconds:.0f} s" if seconds > self._timeout else None
 
 

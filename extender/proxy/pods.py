@@ -206,10 +206,10 @@ class Sending:
         self, request: web.BaseRequest, response: web.StreamResponse, stream: PodWatch, codec: PodCodec
     ) -> None:
         self.stream = stream
-        self.since = self.last_event = time.monotonic()  # start of the watch, and time of its last event
+        self.started_at = self.last_event = time.monotonic()  # start of the watch, and time of its last event
         self._request, self._response, self._codec = request, response, codec
         self._queue: deque[PassOn | Show | TakeAway] = deque()
-        self._more = asyncio.Event()
+        self._has_work = asyncio.Event()
         self._has_space = asyncio.Event()  # whether the API server may be read
         self._has_space.set()
         self._has_ended = False
@@ -218,7 +218,7 @@ class Sending:
         """Queue writes for the client. Queued writes are sent together, up to a size."""
         self._queue.extend(writes)
         if self._queue:
-            self._more.set()
+            self._has_work.set()
         if len(self._queue) > _PAUSE_ABOVE:
             self._has_space.clear()
         if len(self._queue) > _CUT_OFF_ABOVE:
@@ -253,7 +253,7 @@ class Sending:
                     raise CutOff(str(fault)) from fault
                 await self._has_space.wait()
             self._has_ended = True
-            self._more.set()
+            self._has_work.set()
             await writing
         finally:
             writing.cancel()
@@ -261,8 +261,8 @@ class Sending:
     async def _write(self) -> None:
         """Send the queued writes until the API server's answer has ended."""
         while self._queue or not self._has_ended:
-            await self._more.wait()
-            self._more.clear()
+            await self._has_work.wait()
+            self._has_work.clear()
             while self._queue:
                 frames, size = [], 0
                 while self._queue and size < _PIECE:
@@ -309,8 +309,8 @@ class PodClient:
     def readers(self, name: str) -> list[PodReader]:
         """Return the open watches of the client. `name` is the name of its program."""
         now = time.monotonic()
-        current_watches = (sending for sending in self.watches.copy() if not sending.stream.is_superseded)
-        return [PodReader(name, now - sending.since, now - sending.last_event) for sending in current_watches]
+        current = (sending for sending in self.watches.copy() if not sending.stream.is_superseded)
+        return [PodReader(name, now - sending.started_at, now - sending.last_event) for sending in current]
 
 
 class PodRequests:

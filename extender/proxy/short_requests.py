@@ -48,10 +48,10 @@ class Reply(NamedTuple):
     last: bool  # whether the API server then closes the connection
 
 
-def read_answer(received: bytes, ended: bool) -> Reply | None:
+def read_answer(received: bytes, has_ended: bool) -> Reply | None:
     """Return the answer in these bytes; None if it is incomplete.
 
-    `ended` means that no more bytes will come.
+    `has_ended` means that no more bytes will come.
 
     Raises:
         ConnectionError: The bytes are not an answer, or there are too many.
@@ -67,17 +67,17 @@ def read_answer(received: bytes, ended: bool) -> Reply | None:
         if len(received) < end:
             return None
         return Reply(int(status[1]), received[:end], last=len(received) > end)
-    return _parsed(received, ended) if end >= 4 else None
+    return _parsed(received, has_ended) if end >= 4 else None
 
 
-def _parsed(received: bytes, ended: bool) -> Reply | None:
+def _parsed(received: bytes, has_ended: bool) -> Reply | None:
     """Return an answer in any form: in chunks, after 100 Continue, or until the connection ends."""
     loop = asyncio.get_running_loop()
     protocol = BaseProtocol(loop)
     parser = HttpResponseParser(protocol, loop, _MAX_ANSWER, read_until_eof=True, auto_decompress=False)
     try:
         messages, _, _ = parser.feed_data(received)
-        if ended:
+        if has_ended:
             parser.feed_eof()
     except HttpProcessingError as fault:
         raise ConnectionError(f"malformed answer: {fault.message}") from fault
@@ -148,7 +148,7 @@ class RequestConnection:
             if not self._reply:  # the server has closed the connection, or sends data without a request
                 return self.close()
             self._received += data
-            reply = read_answer(self._received, ended=not data)
+            reply = read_answer(self._received, has_ended=not data)
             if not reply and not data:
                 raise ConnectionError("the API server closed the connection")
         except (BlockingIOError, ssl.SSLWantReadError):

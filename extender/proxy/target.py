@@ -156,12 +156,12 @@ class PathResource(NamedTuple):
 @lru_cache(256)  # Events of a namespace have the same path
 def read_resource(path: str) -> PathResource | None:
     """Return the resource of a path; None for paths of discovery, health and version."""
-    root, *rest = path.strip("/").split("/")
-    prefix_length = {"api": 1, "apis": 2}.get(root, len(rest))  # for version, or group and version
-    if len(rest) <= prefix_length:
+    root, *after_root = path.strip("/").split("/")
+    prefix_length = {"api": 1, "apis": 2}.get(root, len(after_root))  # for version, or group and version
+    if len(after_root) <= prefix_length:
         return None
-    group = rest[0] if root == "apis" else ""
-    segments = rest[prefix_length:]
+    group = after_root[0] if root == "apis" else ""
+    segments = after_root[prefix_length:]
     # namespaces/NAME/RESOURCE: the third segment is the resource, or a subresource of the namespace itself.
     if segments[0] == "namespaces" and len(segments) > 2 and segments[2] not in ("status", "finalize"):
         segments = segments[2:]

@@ -187,9 +187,9 @@ class Upstream:
             return UpstreamGone(reason)
         return UpstreamGone(reason) if target.method in _IDEMPOTENT else Unanswered(reason)
 
-    async def _renew(self, refused: str) -> bool:
+    async def _renew(self, refused_header: str) -> bool:
         """Reload rotated credentials; return whether the token has changed."""
-        renewed = await asyncio.to_thread(self._endpoint.renew, refused)
+        renewed = await asyncio.to_thread(self._endpoint.renew, refused_header)
         self._reroute()
         self._short.drop_idle()
         return renewed

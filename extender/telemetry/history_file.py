@@ -110,11 +110,11 @@ class HistoryFile:
         oldest.
         """
         with _history_faults(self.path):
-            pages, free, size = (
+            pages, free_pages, size = (
                 self._sql.execute(f"PRAGMA {name}").fetchone()[0]
                 for name in ("page_count", "freelist_count", "page_size")
             )
-            until = before if (pages - free) * size <= maximum else float("inf")
+            until = before if (pages - free_pages) * size <= maximum else float("inf")
             with _transaction(self._sql):
                 delete = f"DELETE FROM record WHERE number IN ({_OLDEST})"
                 deleted = self._sql.execute(delete, (until, _BATCH)).rowcount

@@ -183,8 +183,8 @@ class Barrier:
 
         The coroutine is cancelled when the caller hangs up. A waiting call then frees its claim.
         """
-        ended = Signal()
-        hold = Hold(pod, node, caller, self._clock() + self._longest_hold, ended.set)
+        end_signal = Signal()
+        hold = Hold(pod, node, caller, self._clock() + self._longest_hold, end_signal.set)
         with self._lock:
             if self._is_stopping:
                 return STOPPING
@@ -198,10 +198,10 @@ class Barrier:
             earlier.give_up(SUPERSEDED)
         try:
             self.advance(pod.group)
-            await ended.wait(hold.deadline - self._clock())
+            await end_signal.wait(hold.deadline - self._clock())
             self._give_up(hold, TOO_LATE)
             if hold.result is None:
-                await ended.wait(LAST_REQUEST)
+                await end_signal.wait(LAST_REQUEST)
             return TOO_LATE if hold.result is None else hold.result
         finally:  # a posting that is running continues, and frees its claim if it fails
             self._give_up(hold, TOO_LATE)

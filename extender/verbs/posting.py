@@ -174,7 +174,7 @@ class Unconfirmed:
         """
         now = self._clock()
         claims = {claim.token: claim for claim in self._ledger.assumed.posted_before(now - self._patience)}
-        self._next_reads = {token: due for token, due in self._next_reads.items() if token in claims}
+        self._next_reads = {token: read_at for token, read_at in self._next_reads.items() if token in claims}
         for token, claim in claims.items():
             if self._next_reads.get(token, now) <= now:
                 self._next_reads[token] = now + _READ_PERIOD

@@ -122,9 +122,9 @@ def review_change(before: VolcanoJob, job: VolcanoJob) -> list[Fault]:
         return [Fault(Code.JOB_IMMUTABLE, "spec.tasks", text)]
     old_fields, new_fields = msgspec.to_builtins(old), msgspec.to_builtins(new)
     names = sorted(old_fields.keys() | new_fields.keys())
-    changed = [name for name in names if old_fields.get(name) != new_fields.get(name)]
+    changed_names = [name for name in names if old_fields.get(name) != new_fields.get(name)]
     text = "only minAvailable, priorityClassName, and replicas of tasks can change"
-    faults = [Fault(Code.JOB_IMMUTABLE, f"spec.{name}", text) for name in changed]
+    faults = [Fault(Code.JOB_IMMUTABLE, f"spec.{name}", text) for name in changed_names]
     return [*faults, *review_gang(job.spec)][:_MAX_FAULTS]
 
 
@@ -216,8 +216,8 @@ def _order_faults(names: list[str], tasks: list[TaskSpec]) -> Iterator[Fault]:
         field, depends_on = f"spec.tasks[{index}].dependsOn", task.depends_on
         needed_names = depends_on.name if depends_on is not None else None
         needed_tasks[name] = needed_names or []
-        if unknown := [needed for needed in needed_tasks[name] if needed not in known]:
-            text = f"invalid value {_repr(unknown[0])}: must be the name of a task of the job"
+        if unknown_names := [needed for needed in needed_tasks[name] if needed not in known]:
+            text = f"invalid value {_repr(unknown_names[0])}: must be the name of a task of the job"
             yield Fault(Code.DEPENDS_ON_INVALID, field, text)
         if depends_on is not None and depends_on.iteration not in _ITERATIONS:
             text = f"invalid value {_repr(depends_on.iteration)}: must be any or all"
@@ -276,11 +276,11 @@ def _single_policy_faults(field: str, policy: LifecyclePolicy) -> Iterator[Fault
 
 def _duplicates(values: Iterable[tuple[int, T]]) -> Iterator[tuple[int, T]]:
     """Yield the values that have occurred before, with their positions."""
-    former: set[T] = set()
+    seen: set[T] = set()
     for index, value in values:
-        if value in former:
+        if value in seen:
             yield index, value
-        former.add(value)
+        seen.add(value)
 
 
 def _volume_faults(spec: VolcanoJobSpec) -> Iterator[Fault]:

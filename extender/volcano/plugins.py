@@ -312,8 +312,8 @@ class PluginsOfJob(NamedTuple):
 def plugins_of(job: VolcanoJob) -> PluginsOfJob:
     """Return the plugins of a job, including plugins that other plugins need."""
     listed_plugins = job.spec.plugins or {}
-    unknown = (name for name in listed_plugins if name not in PLUGINS)
-    faults = [f"unknown plugin {name:.40}: must be one of {', '.join(PLUGINS)}" for name in unknown]
+    unknown_plugins = (name for name in listed_plugins if name not in PLUGINS)
+    faults = [f"unknown plugin {name:.40}: must be one of {', '.join(PLUGINS)}" for name in unknown_plugins]
     implied = {needed for name in listed_plugins if name in PLUGINS for needed in PLUGINS[name].implies}
     is_large = sum(max(task.replicas, 0) for task in job.spec.tasks) > _MAX_PODS
     plugins = []

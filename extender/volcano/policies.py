@@ -75,7 +75,7 @@ def policy_requests(job: VolcanoJob, pods: Sequence[JobPod], group_phase: str) -
     """Return the requests of a job's policies for events of its pods and PodGroup, earliest first."""
     job_rules = _rules(job.spec.policies)
     levels_by_task = {task.name: (_rules(task.policies), job_rules) for task in job.spec.tasks}
-    if not (job_rules or any(own for own, _ in levels_by_task.values())):
+    if not (job_rules or any(task_rules for task_rules, _ in levels_by_task.values())):
         return []
     requests = [
         _request(levels_by_task[event.task.name] if event.task is not None else (job_rules,), event)

@@ -59,7 +59,7 @@ class Kill(Enum):
 
 class JobTransition(NamedTuple):
     kill: Kill
-    to: JobPhase | None = None  # next phase; None for the phase that follows from the pods
+    next_phase: JobPhase | None = None  # next phase; None for the phase that follows from the pods
     is_retry: bool = False  # whether the action counts in status.retryCount
 
 

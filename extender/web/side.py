@@ -262,8 +262,8 @@ class HealthApp:
         if healthy and "verbose" not in request.query:
             return _answer(b"ok")
         lines += [f"[+]{name} ok: {report()}" for name, report in reports.items()]
-        if unknown := excluded - checks.keys():
-            lines.append(f"warn: no such checks to exclude: {', '.join(sorted(unknown))}")
+        if unknown_checks := excluded - checks.keys():
+            lines.append(f"warn: no such checks to exclude: {', '.join(sorted(unknown_checks))}")
         verdict = f"{request.path.lstrip('/')} check {'passed' if healthy else 'failed'}"
         text = "\n".join((*lines, verdict, ""))
         return _answer(text.encode(errors="replace"), status=200 if healthy else 500)

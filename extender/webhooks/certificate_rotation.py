@@ -73,7 +73,7 @@ def settle_time(lifetime: float) -> float:
 
 
 def next_step(
-    stored: StoredCertificate | None, names: frozenset[str], lifetime: float, now: float, settled: bool
+    stored: StoredCertificate | None, names: frozenset[str], lifetime: float, now: float, is_settled: bool
 ) -> RotationStep:
     """Return the step that is due at `now`, by the clock of the API server.
 
@@ -82,17 +82,17 @@ def next_step(
         names: The wanted host names and IP addresses.
         lifetime: The lifetime of a certificate, in seconds.
         now: The time of the API server.
-        settled: Whether all clients have had time to learn of the stored certificate.
+        is_settled: Whether all clients have had time to learn of the stored certificate.
     """
     if stored is None or not stored.served.covers(now):
         return RotationStep.MAKE
     if stored.prepared and not stored.prepared.covers(now):
         return RotationStep.PRUNE
     if stored.prepared:
-        return RotationStep.SWITCH if settled else RotationStep.KEEP
+        return RotationStep.SWITCH if is_settled else RotationStep.KEEP
     if stored.served.end - now < lifetime * _RENEWAL_PART or stored.names != names:
         return RotationStep.PREPARE
-    return RotationStep.PRUNE if stored.extra and settled else RotationStep.KEEP
+    return RotationStep.PRUNE if stored.extra and is_settled else RotationStep.KEEP
 
 
 class Stored(Wire, frozen=True):
@@ -226,10 +226,10 @@ class CertificateRotation(Poller):
         stored = read_stored(secret.data) if secret else None
         if stored is not None and stored != self._last_stored:
             self._last_stored, self._known_since = stored, self._monotonic()
-        trusted = stored is not None and self._publish_bundle(stored.bundle)
+        is_trusted = stored is not None and self._publish_bundle(stored.bundle)
         now = self._clock()
-        settled = trusted and self._monotonic() - self._known_since >= settle_time(self._lifetime)
-        step = next_step(stored.certificate if stored else None, self._names, self._lifetime, now, settled)
+        is_settled = is_trusted and self._monotonic() - self._known_since >= settle_time(self._lifetime)
+        step = next_step(stored.certificate if stored else None, self._names, self._lifetime, now, is_settled)
         if step is RotationStep.KEEP:
             return False
         new = next_certificates(step, stored, self._names, self._lifetime, now)

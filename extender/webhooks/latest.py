@@ -112,9 +112,9 @@ class LookUps(Generic[T]):
         except NotFound:
             result.set_result(None)
         except ApiError as fault:
-            unknown = NotKnown(str(fault))
-            unknown.__cause__ = fault
-            result.set_exception(unknown)
+            not_known = NotKnown(str(fault))
+            not_known.__cause__ = fault
+            result.set_exception(not_known)
         except Exception as fault:
             result.set_exception(fault)
         finally:

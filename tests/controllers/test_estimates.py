@@ -117,7 +117,7 @@ def test_another_process_keeps_the_written_estimate_until_it_has_its_own(bench: 
     estimate = reported(bench)
     bench.advance(60)
     bench.look()
-    bench.estimates._reported.clear()
+    bench.estimates._published.clear()
     bench.advance(60)
     assert bench.look() == []
     assert bench.copies["next"].status.waiting.estimate == estimate  # type: ignore[union-attr]
@@ -143,7 +143,7 @@ def test_a_deleted_group_is_forgotten_and_not_compared(bench: PodGroupBench) -> 
     bench.ledger.intake.drop_group(key("next"))
     bench.settle()
     bench.estimates.on_decisions(bench.decisions)
-    assert bench.estimates._reported == {}
+    assert bench.estimates._published == {}
     assert sum(map(counted, ("before", "inside", "after"))) == before
 
 
