@@ -79,12 +79,12 @@ class AutoPodGroupsController(Controller[GroupKey]):
         if pod.controller and pod.group:
             self._make_due(pod.group)
 
-    def notice(self, key: GroupKey, gone: bool = False) -> None:
+    def notice(self, key: GroupKey, is_removed: bool = False) -> None:
         """Process a new or changed PodGroup, or a new or changed owner of a group's pods.
 
-        `gone` means that the PodGroup or the owner was removed.
+        `is_removed` means that the PodGroup or the owner is gone.
         """
-        self._queue.move(key, _DELETION_PAUSE if gone else 0.0)
+        self._queue.move(key, _DELETION_PAUSE if is_removed else 0.0)
 
     def _forget(self, uid: Uid) -> None:
         self._unnamed_pods.pop(uid, None)

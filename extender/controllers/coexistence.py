@@ -47,7 +47,7 @@ class PolledFact(Poller):
     Attributes:
         name: Name of the polling thread.
         failure_message: Warning that is logged when a poll fails.
-        holds: Whether the fact was true at the last successful poll; None before the first successful poll.
+        is_true: Whether the fact was true at the last successful poll; None before the first successful poll.
     """
 
     name: str
@@ -56,7 +56,7 @@ class PolledFact(Poller):
     def __init__(self, ledger: Ledger, cluster: ApiClient) -> None:
         self._ledger = ledger
         self._cluster = cluster
-        self.holds: bool | None = None  # None until a poll has succeeded
+        self.is_true: bool | None = None  # None until a poll has succeeded
         super().__init__(self.name, PERIOD, self.poll)
 
     def ask(self) -> bool:
@@ -68,7 +68,7 @@ class PolledFact(Poller):
         raise NotImplementedError
 
     def on_polled(self, before: bool | None) -> None:
-        """Apply `holds` after each successful poll; `before` is its value at the previous poll."""
+        """Apply `is_true` after each successful poll; `before` is its value at the previous poll."""
         raise NotImplementedError
 
     def start(self, patience: float = _MAX_START_WAIT) -> None:
@@ -81,12 +81,12 @@ class PolledFact(Poller):
             The seconds until the next poll if no poll has succeeded yet; None means the usual period.
         """
         try:
-            before, self.holds = self.holds, self.ask()
+            before, self.is_true = self.is_true, self.ask()
         except ApiError as fault:
             log.warning(self.failure_message, error=str(fault))
         else:
             self.on_polled(before)
-        return _RETRY_PERIOD if self.holds is None else None
+        return _RETRY_PERIOD if self.is_true is None else None
 
 
 class KueuePresence(PolledFact):
@@ -104,7 +104,7 @@ class KueuePresence(PolledFact):
         return any(self._cluster.serves(resource, timeout=PERIOD) for resource in KUEUE_LOCAL_QUEUES)
 
     def on_polled(self, before: bool | None) -> None:
-        is_served = bool(self.holds)
+        is_served = bool(self.is_true)
         if is_served is not bool(before):
             log.info("Kueue labels that name no LocalQueue of Muster", left_to_kueue=is_served)
         self._ledger.intake.record_kueue(is_served)
@@ -129,16 +129,16 @@ class MarkTrust(PolledFact):
         return self._cluster.enforces(MARKERS_POLICY, timeout=PERIOD)
 
     def on_polled(self, before: bool | None) -> None:
-        is_protected = bool(self.holds)
+        is_protected = bool(self.is_true)
         if is_protected is not before:
             log_line = log.info if is_protected else log.warning
             log_line("protection of the marks on PodGroups", markers=self.text())
         self._ledger.intake.trust_markers(is_protected)
 
     def text(self) -> str:
-        if self.holds is None:
+        if self.is_true is None:
             return "not known yet whether the API server protects them"
-        if self.holds:
+        if self.is_true:
             return "protected by the API server: only Muster can write them"
         return "not protected, so they are not trusted: kubectl apply -f manifests/marks.yaml"
 
@@ -158,9 +158,9 @@ class UseTrust(PolledFact):
         return self._cluster.enforces(USES_POLICY, timeout=PERIOD)
 
     def on_polled(self, before: bool | None) -> None:
-        if self.holds is not before:
-            log.info("records of users of restricted queues", trusted=self.holds)
-        self._ledger.intake.trust_uses(bool(self.holds))
+        if self.is_true is not before:
+            log.info("records of users of restricted queues", trusted=self.is_true)
+        self._ledger.intake.trust_uses(bool(self.is_true))
 
 
 class AuthorTrust(PolledFact):
@@ -178,9 +178,9 @@ class AuthorTrust(PolledFact):
         return all(self._cluster.enforces(policy, timeout=PERIOD) for policy in AUTHORS_POLICIES)
 
     def on_polled(self, before: bool | None) -> None:
-        if self.holds is not before:
-            log.info("records of authors of objects", trusted=self.holds)
-        self._ledger.intake.trust_authors(bool(self.holds))
+        if self.is_true is not before:
+            log.info("records of authors of objects", trusted=self.is_true)
+        self._ledger.intake.trust_authors(bool(self.is_true))
 
 
 def works(pod: Pod) -> bool:

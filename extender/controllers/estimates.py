@@ -86,7 +86,7 @@ class Estimates(Poller):
         self._published: dict[GroupKey, _Published] = {}
         self._waits_since: dict[GroupKey, float] = {}  # the longest wait comes first
         self._calibration = Calibration()
-        self.reported = 0  # number of changed estimates so far
+        self.change_count = 0  # number of changed estimates so far
         self._basis: Decisions | None = None  # decisions that the last forecast is based on
         self._began_at = -inf
         self._saved, self._rested_at = _MAX_SAVED, clock()
@@ -197,7 +197,7 @@ class Estimates(Poller):
                     first = forecast if before is None or not before.first.is_known else before.first
                     self._published[key] = _Published(first, forecast, epoch, text)
                     changed.append(key)
-                    self.reported += 1
+                    self.change_count += 1
         for key in changed:
             for listener in self._listeners:
                 listener(key)

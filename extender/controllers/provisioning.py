@@ -98,24 +98,24 @@ class ProvisioningRequests:
                 key = composite_key(meta.namespace, owner.name)
             with self._lock:
                 self._by_group.setdefault(key, {})[meta.name] = request
-            self._notify(key, gone=False)
+            self._notify(key, is_removed=False)
 
-    def remove(self, gone: Removed) -> None:
+    def remove(self, removed: Removed) -> None:
         keys = []
         with self._lock:
             for key, requests in list(self._by_group.items()):
-                request = requests.get(gone.name)
-                if request is not None and request.metadata.uid == gone.uid:
+                request = requests.get(removed.name)
+                if request is not None and request.metadata.uid == removed.uid:
                     keys.append(key)
-                    del requests[gone.name]
+                    del requests[removed.name]
                     if not requests:
                         del self._by_group[key]
         for key in keys:
-            self._notify(key, gone=True)
+            self._notify(key, is_removed=True)
 
-    def _notify(self, key: GroupKey, gone: bool) -> None:
+    def _notify(self, key: GroupKey, is_removed: bool) -> None:
         for listener in self._listeners:
-            listener(key, gone)
+            listener(key, is_removed)
 
 
 class ProvisioningQueues:
@@ -125,16 +125,16 @@ class ProvisioningQueues:
 
     Args:
         queues: Copies of the queues.
-        served: Returns whether the cluster has ProvisioningRequests and Muster may watch them.
+        is_served: Returns whether the cluster has ProvisioningRequests and Muster may watch them.
     """
 
-    def __init__(self, queues: ObjectStore[str, QueueCopy], served: Callable[[], bool]) -> None:
+    def __init__(self, queues: ObjectStore[str, QueueCopy], is_served: Callable[[], bool]) -> None:
         self.queues = queues
-        self.served = served
+        self.is_served = is_served
 
     def get(self, queue: str) -> Provisioning | None:
         """Return the setting of a queue; None if it has none, or the cluster has no ProvisioningRequests."""
-        return self.written(queue) if self.served() else None
+        return self.written(queue) if self.is_served() else None
 
     def written(self, queue: str) -> Provisioning | None:
         """Return the setting in the spec of a queue; None if it names no provisioning class."""
@@ -163,7 +163,7 @@ class ProvisioningTurns:
                 self._seen_settings[queue] = setting
             if old_setting != setting:
                 changed_queues.add(queue)
-        if self._was_served is not (is_served := self._queues.served()):
+        if self._was_served is not (is_served := self._queues.is_served()):
             self._was_served = is_served
             changed_queues |= self._seen_settings.keys()
         if changed_queues:
@@ -201,8 +201,8 @@ class ProvisioningController(PacedController[GroupKey]):
         self._needed.clear()
         self._created.clear()
 
-    def _on_change(self, key: GroupKey, gone: bool) -> None:
-        if gone:
+    def _on_change(self, key: GroupKey, is_removed: bool) -> None:
+        if is_removed:
             self._created.pop(key, None)
         self._queue.add(key)
 
@@ -219,7 +219,7 @@ class ProvisioningController(PacedController[GroupKey]):
 
     def reconcile(self, key: GroupKey) -> None:
         is_reviewed = key in self._decisions.groups or self._ledger.groups.record(key) is None
-        if not (self._queues.served() and is_reviewed):  # existing requests may still be needed
+        if not (self._queues.is_served() and is_reviewed):  # existing requests may still be needed
             return self._queue.move(key, _RETRY_AFTER)
         wanted = self._desired_request(key)
         # Requests with another name, and requests that bring no more nodes, are deleted as the budget

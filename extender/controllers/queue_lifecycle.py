@@ -77,10 +77,10 @@ class BusCommandsController(RecordingController[str]):
             with self._lock:
                 self._pending[command.metadata.namespace, command.metadata.name] = record
 
-    def remove(self, gone: Removed) -> None:
+    def remove(self, removed: Removed) -> None:
         with self._lock:
-            self._pending.pop((gone.namespace, gone.name), None)
-            self._last_steps.pop(gone.uid, None)
+            self._pending.pop((removed.namespace, removed.name), None)
+            self._last_steps.pop(removed.uid, None)
 
     def on_stopped_leading(self) -> None:
         self._last_steps.clear()

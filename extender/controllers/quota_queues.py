@@ -65,9 +65,9 @@ class _Quotas:
         if before is None or _relevant_fields(before) != _relevant_fields(quota):
             self._changed()
 
-    def remove(self, gone: Removed) -> None:
+    def remove(self, removed: Removed) -> None:
         with self._lock:
-            self._objects.pop((gone.namespace, gone.name), None)
+            self._objects.pop((removed.namespace, removed.name), None)
         self._changed()
 
     def all(self) -> list[Any]:

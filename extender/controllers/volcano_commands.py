@@ -88,9 +88,9 @@ class VolcanoCommandsController(RecordingController[str]):
                 self._pending[command.metadata.uid] = command
                 self._oldest_commands = None
 
-    def remove(self, gone: Removed) -> None:
+    def remove(self, removed: Removed) -> None:
         with self._lock:
-            self._pending.pop(gone.uid, None)
+            self._pending.pop(removed.uid, None)
             self._oldest_commands = None
 
     def due_keys(self, decisions: Decisions) -> Iterator[str]:

@@ -133,15 +133,15 @@ class VolcanoCopies:
                 del job_pods.made[job_pod.name]
         self._on_change(uid)
 
-    def remove(self, gone: Removed) -> None:
+    def remove(self, removed: Removed) -> None:
         with self._lock:
-            if (uid := self._owners.pop(gone.uid, None)) is None:
+            if (uid := self._owners.pop(removed.uid, None)) is None:
                 return
             job_pods = self._pods[uid]
-            pod, is_ours = job_pods.shown.pop(gone.uid), gone.uid in job_pods.deleted
-            job_pods.deleted.discard(gone.uid)
+            pod, is_ours = job_pods.shown.pop(removed.uid), removed.uid in job_pods.deleted
+            job_pods.deleted.discard(removed.uid)
             if any(created.pod is None for created in job_pods.made.values()):
-                job_pods.gone.add(gone.uid)
+                job_pods.gone.add(removed.uid)
             self._drop_if_empty(uid)
         if not is_ours and self._belongs_to_job(uid, pod):
             self._on_loss(LostPod(uid, pod))

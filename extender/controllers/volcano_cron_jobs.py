@@ -67,11 +67,11 @@ class VolcanoCronJobsController(RecordingController[Uid]):
             self._crons[uid] = cron
         self._queue.add(uid)
 
-    def remove(self, gone: Removed) -> None:
+    def remove(self, removed: Removed) -> None:
         with self._lock:
-            self._crons.pop(Uid(gone.uid), None)
-            self._reported.pop(Uid(gone.uid), None)
-        self._queue.forget(Uid(gone.uid))
+            self._crons.pop(Uid(removed.uid), None)
+            self._reported.pop(Uid(removed.uid), None)
+        self._queue.forget(Uid(removed.uid))
 
     def on_job(self, job: VolcanoJob) -> None:
         owner, uid = controller_of(job.metadata.owner_references), Uid(job.metadata.uid)

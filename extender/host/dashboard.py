@@ -54,7 +54,7 @@ def decided_source(
         lambda: [*map(_summary, log(_MAX_CHANGES))],
         estimate_of=estimates.get,
         why_of=changes.known,
-        news=lambda: estimates.reported,
+        news=lambda: estimates.change_count,
         leads=leads,
         local_queues=lambda: [*local_queue_summaries(ledger)],
     )

@@ -261,7 +261,7 @@ class Views(NamedTuple):
         missing = list(self.feed.optional.missing)
         return {
             reflector.resource.path(): {
-                "known": not reflector.absent and reflector not in missing,
+                "known": not reflector.is_absent and reflector not in missing,
                 "synced": reflector.synced,
                 "objects": len(reflector.inventory),
                 "relists": reflector.relists,

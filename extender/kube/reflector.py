@@ -58,7 +58,7 @@ class Sink(Protocol[T_contra]):
     def upsert(self, obj: T_contra) -> None:
         """Record that the object is new or has changed."""
 
-    def remove(self, gone: Removed) -> None:
+    def remove(self, removed: Removed) -> None:
         """Record that the object is gone. Only then, a new object of the same name is passed on."""
 
 
@@ -112,16 +112,16 @@ class Inventory(Generic[T]):
     def keep_only(self, present_keys: Set[ObjectKey]) -> None:
         """Remove all objects from the sink that a complete list lacks, and repeat failed removals."""
         failed, self._not_removed = self._not_removed, []
-        for gone in failed:
-            self._remove(gone)
+        for removed in failed:
+            self._remove(removed)
         for key in self._versions.keys() - present_keys:
             self.discard(key)
         self.bad = {key: fault for key, fault in self.bad.items() if key in present_keys}
 
-    def _remove(self, gone: Removed) -> None:
-        fault = self._call_sink(self._sink.remove, gone)
+    def _remove(self, removed: Removed) -> None:
+        fault = self._call_sink(self._sink.remove, removed)
         if fault is not None:
-            self._not_removed.append(gone)
+            self._not_removed.append(removed)
             log.warning("handling a deleted object failed", resource=self._plural, exc_info=fault)
 
     def _call_sink(self, method: Callable[[Passed], None], obj: Passed) -> Exception | None:
@@ -182,7 +182,7 @@ class Reflector(Generic[T]):
     ) -> None:
         self.resource = resource
         self.synced = False
-        self.absent = False  # whether the API server does not know the resource
+        self.is_absent = False  # whether the API server does not know the resource
         self.last_contact: float | None = None
         self._last_step: float | None = None  # time of the last progress, for example of an event
         self.relists = 0
@@ -283,9 +283,9 @@ class Reflector(Generic[T]):
         if self._stopping.is_set():
             return
         if isinstance(fault, NotFound):
-            if not self.absent:
+            if not self.is_absent:
                 log.warning("the API server does not know this resource yet", resource=self._path)
-            self.absent = True
+            self.is_absent = True
         elif not isinstance(fault, Gone):
             plural = self.resource.plural
             log.warning("listing or watching was interrupted", resource=plural, error=str(fault))
@@ -308,7 +308,7 @@ class Reflector(Generic[T]):
         if self.synced:
             self.relists += 1
         self._version, self.fault = meta.resource_version, ""
-        self.synced, self.absent, self._unknown_answers = True, False, 0
+        self.synced, self.is_absent, self._unknown_answers = True, False, 0
 
     def _page(self, token: str, limit: int) -> tuple[Encoding[T], bytes]:
         """Return a page of a list, and its encoding.

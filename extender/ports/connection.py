@@ -45,7 +45,7 @@ class Caller:
     """
 
     def __init__(self, descriptor: int = -1) -> None:
-        self.lost = False  # set before the descriptor is closed
+        self.is_lost = False  # set before the descriptor is closed
         self._descriptor = descriptor
 
     def has_hung_up(self) -> bool:
@@ -53,12 +53,12 @@ class Caller:
 
         Safe to call in any thread.
         """
-        if self.lost or self._descriptor < 0 or not _HANG_UP_EVENT:
-            return self.lost
+        if self.is_lost or self._descriptor < 0 or not _HANG_UP_EVENT:
+            return self.is_lost
         poll = select.poll()
         poll.register(self._descriptor, _HANG_UP_EVENT)
-        # `lost` is checked again at the end, since the descriptor may belong to another connection by now.
-        return bool(poll.poll(0)) or self.lost
+        # `is_lost` is checked again at the end, since the descriptor may belong to another connection by now.
+        return bool(poll.poll(0)) or self.is_lost
 
 
 class CallerConnection(RequestHandler):
@@ -69,7 +69,7 @@ class CallerConnection(RequestHandler):
     """
 
     __slots__ = ("_connections", "_content", "_is_discarding", "_limits", "_receive_socket",
-                 "_received_size", "_refuse", "_request_size", "_wire", "address", "answered", "caller",
+                 "_received_size", "_refuse", "_request_size", "_wire", "address", "answer_count", "caller",
                  "deadline", "opening", "secure", "size", "state")  # fmt: skip
 
     def __init__(
@@ -103,7 +103,7 @@ class CallerConnection(RequestHandler):
         self.secure = secure
         self.caller = Caller()
         self._is_discarding = False  # whether further data is discarded
-        self.answered = 0  # number of answered requests
+        self.answer_count = 0  # number of answered requests
         self.size = 0
         self._enter("handshake" if secure else "idle")
         connections.add(self)
@@ -159,7 +159,7 @@ class CallerConnection(RequestHandler):
         await response.write_eof()
         if isinstance(response, web.Response):
             response.body = None  # an idle connection of aiohttp would keep its last answer
-        self.answered += 1
+        self.answer_count += 1
         if request.content.is_eof():
             if self.state == "body":  # the request was refused at once
                 self.serve()
@@ -197,7 +197,7 @@ class CallerConnection(RequestHandler):
         super().connection_made(transport)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        self.caller.lost = True
+        self.caller.is_lost = True
         self._connections.remove(self)
         super().connection_lost(exc)
 

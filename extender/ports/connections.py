@@ -59,7 +59,7 @@ class Member(Protocol):
 
     state: str
     deadline: float
-    answered: int
+    answer_count: int
     size: int
     address: str  # address of the caller
 
@@ -90,7 +90,7 @@ class Connections:
         waiting = [member for member in self._waiting if not is_address_full or member.address == address]
         if not waiting:
             return False
-        self.drop(next((member for member in waiting if not member.answered), waiting[0]))
+        self.drop(next((member for member in waiting if not member.answer_count), waiting[0]))
         return True
 
     def add(self, member: Member) -> None:

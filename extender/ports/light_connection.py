@@ -64,7 +64,7 @@ class LightConnection:
     """
 
     __slots__ = ("_caller", "_connections", "_find_answer", "_hand_over", "_loop", "_received_size",
-                 "_secure", "_sock", "_task", "_unsent", "_was_last", "address", "answered", "deadline",
+                 "_secure", "_sock", "_task", "_unsent", "_was_last", "address", "answer_count", "deadline",
                  "size", "state")  # fmt: skip
 
     def __init__(
@@ -87,14 +87,14 @@ class LightConnection:
         self._unsent = b""  # part of the answer that is not sent yet
         self._was_last = False  # whether the connection closes after this answer
         self._loop = asyncio.get_running_loop()
-        self.answered = self.size = 0
+        self.answer_count = self.size = 0
         self._enter("handshake" if secure else "idle")
         connections.add(self)
         self._loop.add_reader(sock.fileno(), self._check)  # faster than with the socket
 
     def end(self) -> None:
         """Close the connection in any state."""
-        self._caller.lost = True
+        self._caller.is_lost = True
         if self._task:
             self._task.cancel()
         self._loop.remove_reader(self._sock.fileno())
@@ -181,7 +181,7 @@ class LightConnection:
     async def _respond(self, answer: ShortAnswer) -> None:
         self._unsent, self._was_last = await answer(self._caller)
         self._task = None
-        self.answered += 1
+        self.answer_count += 1
         self._send()
 
     def _send(self) -> None:

@@ -140,13 +140,13 @@ class ServedPort:
             self._loop.add_reader(self._listener, self._accept)
 
     def _begin_connection(
-        self, context: ssl.SSLContext | None, address: str, answered: int, sock: socket.socket
+        self, context: ssl.SSLContext | None, address: str, answer_count: int, sock: socket.socket
     ) -> None:
         """Begin a light connection on a socket."""
         hand_over = partial(self._hand_over, context, address)
         find_answer = self._find_short_answer if self._find_short else None
         connection = LightConnection(sock, self.connections, bool(context), hand_over, address, find_answer)
-        connection.answered = answered
+        connection.answer_count = answer_count
 
     def _hand_over(
         self, context: ssl.SSLContext | None, address: str, sock: socket.socket, request_size: int

@@ -57,7 +57,7 @@ class AutoPodGroupBench(Bench):
     def lose(self, name: str) -> None:
         """Delete a PodGroup."""
         self.ledger.intake.drop_group(key(name))
-        self.grouper.notice(key(name), gone=True)
+        self.grouper.notice(key(name), is_removed=True)
 
     def name_queue(self, queue: str) -> None:
         """Set the queue that the namespace names for its pods."""
