@@ -107,6 +107,7 @@ class AutoPodGroupsController(Controller[GroupKey]):
         return [key for key in changed_groups if key not in self._queue]
 
     def reconcile(self, key: GroupKey) -> None:
+        """Write the missing annotations of a group's pods, and create, resize or delete its PodGroup."""
         self._awaiting_queue.discard(key)
         record = self._ledger.groups.record(key)
         if record is not None:

@@ -93,8 +93,7 @@ class KueuePresence(PolledFact):
     """Presence of Kueue: whether the cluster serves Kueue's LocalQueues.
 
     If so, a Kueue label that names no LocalQueue of Muster is meant for a LocalQueue of Kueue. Until the
-    first
-    poll has succeeded, groups with such a label wait.
+    first poll has succeeded, groups with such a label wait.
     """
 
     name = "kueue"
@@ -114,12 +113,9 @@ class MarkTrust(PolledFact):
     """Trust in Muster's annotations on PodGroups: whether an admission policy lets only Muster write them.
 
     A PodGroup has no status subresource. A user who may change a PodGroup may therefore also write that the
-    group
-    has fully run, or which queue admitted the group. An admission policy (manifests/marks.yaml) prevents
-    this.
-    Without the policy, and until the first poll has succeeded, Muster relies only on its own observations
-    since
-    its start.
+    group has fully run, or which queue admitted the group. An admission policy (manifests/marks.yaml)
+    prevents this. Without the policy, and until the first poll has succeeded, Muster relies only on its own
+    observations since its start.
     """
 
     name = "marks"
@@ -147,8 +143,7 @@ class UseTrust(PolledFact):
     """Trust in records of the right to use a restricted queue: whether the API server checks these records.
 
     If the API server does not check them, or until the first poll has succeeded, no group starts in a
-    restricted
-    queue.
+    restricted queue.
     """
 
     name = "uses"
@@ -167,8 +162,7 @@ class AuthorTrust(PolledFact):
     """Trust in records of authors: whether the API server refuses records with the names of other users.
 
     If the API server does not refuse them, or until the first poll has succeeded, the author of every object
-    is
-    unknown.
+    is unknown.
     """
 
     name = "authors"

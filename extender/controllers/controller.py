@@ -183,8 +183,7 @@ class PacedController(Controller[K]):
     """Controller that writes changes of state at once, but limits writes that only change numbers.
 
     One other pod may change the numbers of ten thousand groups and of all queues, so writes of numbers share
-    a
-    budget.
+    a budget.
 
     - Lane 0 of the work queue is for changes of state.
     - Keys in other lanes are reconciled while the budget has a token and the writers are not busy.
@@ -218,6 +217,7 @@ class PacedController(Controller[K]):
         super()._reconcile(key)
 
     def _reconcile_due(self, least_urgent: int | None = None) -> None:
+        """Reconcile the keys of lane 0, and then keys of the lanes for numbers."""
         super()._reconcile_due(0)
         self._is_turn = True
         try:

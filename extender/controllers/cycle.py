@@ -38,8 +38,8 @@ class FaultGuard:
     """Guard that calls functions, counts their exceptions in a metric, and logs each faulty object only once.
 
     An object is logged again only after it has succeeded in between. The caller is responsible for the next
-    try.
-    `part` names the guarded part of Muster. It is a label of a metric, so there are only a few fixed names.
+    try. `part` names the guarded part of Muster. It is a label of a metric, so there are only a few fixed
+    names.
     """
 
     def __init__(self, part: str) -> None:
@@ -142,10 +142,8 @@ class DecisionLoop:
         """Decide if anything has changed or is due, and then call all listeners.
 
         An exception in one listener does not keep the others from being called. An error does not stop the
-        loop,
-        since the same object would cause the same error after a restart. For liveness only the decisions have
-        to
-        succeed, not the listeners.
+        loop, since the same object would cause the same error after a restart. For liveness only the
+        decisions have to succeed, not the listeners.
         """
         self._change_event.clear()
         has_decided = self._guard.run("decide", self._decide_if_due)
@@ -201,8 +199,8 @@ class DecisionLog:
     """Log of changes of verdicts and reasons.
 
     The log also counts flips. A flip is a return to the previous verdict and reason although no event
-    happened in
-    between. `version` returns the version of the ledger, which also grows when decisions are published.
+    happened in between. `version` returns the version of the ledger, which also grows when decisions are
+    published.
     """
 
     def __init__(self, version: Callable[[], int] = lambda: -1) -> None:
@@ -216,6 +214,7 @@ class DecisionLog:
         self._flips: dict[GroupKey, int] = {}
 
     def on_decisions(self, decisions: Decisions) -> None:
+        """Log the changed decisions, and count flips."""
         if decisions is self._decided_version:
             return
         is_repeated = self._decided_version.version < decisions.version == self._published

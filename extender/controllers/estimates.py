@@ -67,8 +67,7 @@ class Estimates(Poller):
     """Thread that computes and publishes estimates of start times.
 
     `cpu` returns the CPU seconds that this thread has used. Listeners get the key of each group whose
-    published
-    estimate has changed.
+    published estimate has changed.
     """
 
     def __init__(

@@ -49,7 +49,7 @@ _CACHED_FOR = 1800.0  # seconds; the API server deletes an Event after an hour
 _OBJECT_BURST, _OBJECT_RATE = 10, 1 / 30  # limits of one object: Events at once, and per second
 _BURST, _RATE = 50, 5.0  # limits of all objects together: Events at once, and per second
 _RECORD_AFTER = 5.0  # seconds for which a state has to last before it is recorded
-_SLOW_START = 30.0  # the same for a start, which other starting groups may delay by a few seconds
+_SLOW_START = 30.0  # the same for a start, since other starting groups may delay it
 _MEMBERS = 3  # number of waiting members that get an Event when their group waits
 _MAX_WORK = 2_000  # work limit for explaining a group: a few dozen milliseconds
 
@@ -164,8 +164,7 @@ class StartChanges:
     """Explanations of why each pending group waits, with the smallest change that would start the group.
 
     An explanation is computed once, and only for a group with a write due. `work` limits the computation, in
-    the
-    unit of `work_of`: on large clusters, only /debug/why computes explanations.
+    the unit of `work_of`: on large clusters, only /debug/why computes explanations.
     """
 
     def __init__(self, work: int = _MAX_WORK) -> None:
@@ -178,7 +177,7 @@ class StartChanges:
         return why if basis == _cause_of_event(decision) else None
 
     def is_due(self, decisions: Decisions, decision: GroupDecision) -> bool:
-        """Return whether the change that would start a group is to be computed: it may be another one."""
+        """Return whether the explanation of a group is missing or outdated, so that it has to be computed."""
         basis, why = self._events.get(decision.key, (None, None))
         is_new = basis != _cause_of_event(decision) or (why is not None and _is_blocker_gone(decisions, why))
         is_due = decision.verdict is Verdict.WAITING and is_new
@@ -242,6 +241,7 @@ class GroupEvents:
         self._has_led = False
 
     def on_decisions(self, decisions: Decisions) -> None:
+        """Record transitions at once, and states that have lasted as far as the rate limit allows."""
         for group, old, new in self._changed_groups.decision_changes(decisions):
             self._guard.run(group, partial(self._on_change, group, old, new))
         leads = self._leads()

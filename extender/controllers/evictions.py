@@ -65,6 +65,7 @@ class EvictionsController(RecordingController[Uid]):
         self._in_progress.clear()
 
     def due_keys(self, decisions: Decisions) -> Iterable[Uid]:
+        """Yield the new victims of reclaims, and the new bound members of failed starts."""
         self._waits = {uid: since for uid, since in self._waits.items() if uid in decisions.evictions}
         yield from filter(self._is_new, decisions.evictions)
         for key in self._changed_groups.since_last_call(decisions):

@@ -88,6 +88,7 @@ class History:
         return self._file.fault or f"written to {self._file.path}"
 
     def on_decisions(self, decisions: Decisions) -> None:
+        """Record a cycle while this replica leads. Otherwise keep the open records for the next recorder."""
         with self._lock:
             if not self._leads():
                 if self._recorder is not None:
@@ -191,8 +192,7 @@ class _File:
     """File of records, together with the records that are still to be written.
 
     Each time the file is opened, `on_open` gets the records without an end. It gets None if the file cannot
-    be
-    opened.
+    be opened.
     """
 
     def __init__(self, path: Path, retention: float, on_open: Callable[[OpenRecords | None], None]) -> None:
@@ -222,7 +222,7 @@ class _File:
     def write(self, now: float, last_at: float, open_records: Callable[[], Iterable[AnyRecord]]) -> None:
         """Write all pending records to the file, unless a retry after a failure is not due yet.
 
-        `known` returns the records without an end.
+        `open_records` returns the records without an end.
         """
         with self._write_lock:
             if self._is_closed or not _is_over(_RETRY_PERIOD, self._failed_at, now):

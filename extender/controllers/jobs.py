@@ -70,8 +70,7 @@ class JobVersions(dict[GroupKey, KnownVersion]):
 
     Safe to use from any thread. Only jobs whose template paths contain no list have an entry, because a merge
     patch cannot change lists. A version is used once: if it is outdated, the API server reports a conflict,
-    and
-    the job is read.
+    and the job is read.
     """
 
     def __init__(self, table: Kinds) -> None:
@@ -96,6 +95,7 @@ class JobVersions(dict[GroupKey, KnownVersion]):
 
 
 def _leads_through_list(obj: Any, path: Path) -> bool:
+    """Return whether a path leads through a list, which a merge patch cannot change."""
     for name in path:
         obj = obj.get(name) if isinstance(obj, dict) else None
         if isinstance(obj, list):
@@ -107,8 +107,7 @@ def may_change_templates(obj: Json) -> bool:
     """Return whether the pod templates of a job may be changed.
 
     Before Kubernetes 1.36, a Job that has run keeps its startTime while it is suspended, and its template can
-    no
-    longer be changed. The pods of such a Job get the group of their controller even without an annotation.
+    no longer be changed. The pods of such a Job get the group of their controller even without an annotation.
     """
     is_job = (obj.get("apiVersion"), obj.get("kind")) == JOB
     return not (is_job and value_at(obj, ("status", "startTime")))
@@ -168,12 +167,14 @@ class JobsController(RecordingController[GroupKey]):
         self._queue.add(key)
 
     def due_keys(self, decisions: Decisions) -> Iterable[GroupKey]:
+        """Return the jobs whose decision has changed, and the jobs that are victims."""
         victims = {eviction.victim.group for eviction in decisions.evictions.values()}
         return filter(
             self._ledger.registry.has_job, {*self._changed_groups.since_last_call(decisions), *victims}
         )
 
     def reconcile(self, key: GroupKey) -> None:
+        """Take the next step of a job, unless the step was written and the watch has not shown it yet."""
         managed = self._ledger.managed_job(key)
         if managed is None:
             self._written.pop(key, None)
@@ -202,8 +203,7 @@ class JobsController(RecordingController[GroupKey]):
         """Take a step of a job.
 
         If the API server refuses the write that starts the job, for example because the annotations are full,
-        the
-        start is given up. Other groups can then use the capacity.
+        the start is given up. Other groups can then use the capacity.
         """
         try:
             self._carry_out(step, managed)
@@ -244,8 +244,7 @@ class JobsController(RecordingController[GroupKey]):
         """Create the PodGroup of a job, unless the job had a PodGroup before and is gone by now.
 
         The watch may not show the deletion of the job yet. A PodGroup created after the deletion might stay,
-        since
-        nothing collects the dependents of a kind that is gone.
+        since nothing collects the dependents of a kind that is gone.
         """
         if managed.job.group in self._had_podgroup and self._read_job(managed.job) is None:
             return

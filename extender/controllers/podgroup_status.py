@@ -7,10 +7,10 @@ one other pod may change the numbers of ten thousand groups:
 2. The first positions of each queue.
 3. Messages in which only other numbers changed.
 
-All numbers share a budget. Two more writes wait:
+All numbers share a budget. Two further facts are written later:
 
-- A group whose members are still being created: most groups are complete before a report of missing members
-  is useful.
+- The report that members are missing, while members are still being created. Most groups are complete before
+  this report is useful.
 - The record of the queue that a group has entered. It is part of the next write, or is written at once when
   the queue closes.
 
@@ -97,8 +97,7 @@ def report_of(
     """Return the status to write for a decision.
 
     The UID of the entered queue stays recorded after the queue is deleted, because the groups of a deleted
-    queue
-    are found by this UID. The number of lost seconds never decreases.
+    queue are found by this UID. The number of lost seconds never decreases.
 
     Args:
         decision: The newest decision on the group.
@@ -241,8 +240,7 @@ class WriteBackoff:
 
     If another controller overwrites a value once, Muster corrects the value at once. If the other controller
     keeps overwriting it, as Volcano's scheduler does on every PodGroup, corrections without pauses would go
-    on
-    once a second, endlessly.
+    on once a second, endlessly.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -345,6 +343,12 @@ class PodGroupStatusController(PacedController[GroupKey]):
         self._backoff = WriteBackoff(self._clock)
 
     def due_keys(self, decisions: Decisions) -> Iterator[GroupKey]:
+        """Yield the groups whose status may have to be written.
+
+        These are changed groups that are not parked, groups with changed numbers, and the groups of queues
+        that have closed. Once Volcano's scheduler has ended, the groups that were left to it are yielded,
+        too.
+        """
         for key in self._changed_groups.since_last_call(decisions):
             decision = decisions.groups.get(key)
             if decision is None or not self._is_parked(key, self._state_of(key, decision)):
@@ -384,6 +388,7 @@ class PodGroupStatusController(PacedController[GroupKey]):
         return super()._may_begin_numbers() and self._budget.available(self._clock()) >= _COST[_DETAILS]
 
     def reconcile(self, key: GroupKey) -> None:
+        """Write the status of a group if it differs from the decision. Groups left to Volcano are skipped."""
         decision, group = self._decisions.groups.get(key), self._copies.get(key)
         if decision is None:
             return self._forget(key)
@@ -436,8 +441,7 @@ class PodGroupStatusController(PacedController[GroupKey]):
         """Return whether members are being created, so that the report of missing members can wait.
 
         Without members, the phase is written at once, because some operators wait for it. There are two
-        exceptions: a
-        new job, since it may start at once, and a starting job until its first pod.
+        exceptions: a new job, since it may start at once, and a starting job until its first pod.
         """
         if self._ledger.registry.has_job(key):
             record, pods = self._ledger.groups.record(key), self._ledger.groups.members(key)

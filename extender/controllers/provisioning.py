@@ -90,6 +90,7 @@ class ProvisioningRequests:
         return next((f"ProvisioningRequest {name} failed: {why}" for name, why in failures if why), "")
 
     def upsert(self, request: ProvisioningRequest) -> None:
+        """Store a request under the group that owns it. Requests of other owners are ignored."""
         meta = request.metadata
         owner = controller_of(meta.owner_references)
         if owner is not None and owner.kind in (POD_GROUP_KIND, COMPOSITE_KIND):
@@ -207,6 +208,7 @@ class ProvisioningController(PacedController[GroupKey]):
         self._queue.add(key)
 
     def due_keys(self, decisions: Decisions) -> Iterator[GroupKey]:
+        """Yield changed groups that have or need requests, and groups of queues whose setting has changed."""
         for key in self._changed_groups.since_last_call(decisions):
             decision = decisions.groups.get(key)
             if (
@@ -218,6 +220,7 @@ class ProvisioningController(PacedController[GroupKey]):
         yield from self._queue_turns.groups(decisions)
 
     def reconcile(self, key: GroupKey) -> None:
+        """Delete the requests that a group does not need, and then create the request that it needs."""
         is_reviewed = key in self._decisions.groups or self._ledger.groups.record(key) is None
         if not (self._queues.is_served() and is_reviewed):  # existing requests may still be needed
             return self._queue.move(key, _RETRY_AFTER)
@@ -281,8 +284,7 @@ class ProvisioningController(PacedController[GroupKey]):
         """Create the request, and then its templates, which the request owns.
 
         While templates of an earlier request with the same name exist, the creation fails and is tried again.
-        Nothing
-        is created if the group needs another request by now.
+        Nothing is created if the group needs another request by now.
         """
         group = self._ledger.groups.record(key)
         if group is None or self._created.get(key) != wanted.name:

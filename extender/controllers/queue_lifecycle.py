@@ -41,7 +41,7 @@ class DefaultQueuesController(Controller[str]):
     def due_keys(self, decisions: Decisions) -> Iterable[str]:
         """Return the default queues that are missing.
 
-        Before the first decision, the existing queues are unknown, so there are none.
+        Before the first decision, the existing queues are unknown, so no queue counts as missing.
         """
         missing = _DEFAULT_SPECS.keys() - self._ledger.queues.names() if decisions.version >= 0 else ()
         return (name for name in missing if name not in self._queue)
@@ -61,8 +61,7 @@ class BusCommandsController(RecordingController[str]):
     """Controller of Commands, which sets spec.state of the queue and then removes the Command.
 
     The keys are names of queues. The controller is also the sink of the watch on Commands; in a cluster
-    without
-    Commands, the sink stays empty.
+    without Commands, the sink stays empty.
     """
 
     name = "bus-commands"
@@ -99,6 +98,7 @@ class BusCommandsController(RecordingController[str]):
         return states.first_of_each_queue(waiting)
 
     def reconcile(self, name: str) -> None:
+        """Take the next step of the first Command of a queue."""
         for command in self._first_commands(name):
             step = states.review(command, self._ledger.queues.get(name))
             self._last_steps[command.uid] = step.step
@@ -138,8 +138,7 @@ class OrphanedPodGroupsController(Controller[str]):
     """Controller that deletes the PodGroups of a deleted queue. The pods stay. Keys are UIDs of PodGroups.
 
     The ledger's queues may be older than its groups, above all after a start. Before a deletion, the
-    controller
-    therefore reads the queues from the API server. A UID that is missing there never comes back.
+    controller therefore reads the queues from the API server. A UID that is missing there never comes back.
     """
 
     name = "orphaned-podgroups"
@@ -152,6 +151,7 @@ class OrphanedPodGroupsController(Controller[str]):
         self._orphans = {}
 
     def due_keys(self, decisions: Decisions) -> Iterator[str]:
+        """Yield the PodGroups that are newly orphaned."""
         if not decisions.orphans and not self._orphans:
             return
         before, self._orphans = self._orphans, {orphan.uid: orphan for orphan in decisions.orphans}
@@ -159,6 +159,7 @@ class OrphanedPodGroupsController(Controller[str]):
         yield from self._orphans.keys() - before.keys()
 
     def reconcile(self, uid: str) -> None:
+        """Delete an orphaned PodGroup once the API server has confirmed that its queue is deleted."""
         orphan = self._orphans.get(uid)
         if orphan is None:
             return

@@ -222,6 +222,10 @@ class QueueStatusController(QueueController[QueueCopy]):
         self._seen_queues = {}
 
     def due_keys(self, decisions: Decisions) -> Iterator[str]:
+        """Yield the queues with changed decisions that are not parked.
+
+        When Volcano's scheduler starts or stops to write numbers, yield all queues.
+        """
         before, self._seen_queues = self._seen_queues, decisions.queues
         volcano_writes = bool(self._ledger.pods.unmanaged)
         if self._volcano_writes_numbers is not volcano_writes:
@@ -306,6 +310,7 @@ class LocalQueueReport(msgspec.Struct, frozen=True):
 
 
 def local_queue_report(ledger: Ledger, key: str) -> LocalQueueReport | None:
+    """Return the report on a LocalQueue; None if the LocalQueue is unknown."""
     activity = ledger.queues.local_queue_activity(key)
     if activity is None:
         return None
@@ -341,6 +346,7 @@ class LocalQueueStatusController(QueueController[LocalQueue]):
         self._ledger.queues.take_changed_local_queues()
 
     def due_keys(self, decisions: Decisions) -> Iterator[str]:
+        """Yield the LocalQueues with changed groups or a changed state that are not parked."""
         before, self._seen_decisions = self._seen_decisions, decisions
         changed_keys = set(self._ledger.queues.take_changed_local_queues())
         if not self._has_listed_all:

@@ -83,8 +83,7 @@ class QuotaObjects:
     """Quotas from the watches, and the plan of all queues that these quotas ask for.
 
     A change only marks the plan as stale, since thousands of objects may come at once; the next `refresh`
-    makes
-    the plan. `max_depth` is the maximum number of levels below the root queue.
+    makes the plan. `max_depth` is the maximum number of levels below the root queue.
     """
 
     def __init__(self, ledger: Ledger, max_depth: int) -> None:
@@ -172,8 +171,7 @@ class QuotaQueuesController(RecordingController[str]):
         """Yield the queues that may need a step.
 
         These are all queues of a new plan, changed queues that differ from the plan, and queues whose quota
-        is gone.
-        Before the first decision, the existing queues are unknown, so none is yielded.
+        is gone. Before the first decision, the existing queues are unknown, so no queue is yielded.
         """
         if decisions.version < 0:
             return
@@ -209,6 +207,7 @@ class QuotaQueuesController(RecordingController[str]):
         return steps.step_of(wanted, copy.queue, empty=not (wanted or name in self._parents or has_groups))
 
     def reconcile(self, name: str) -> None:
+        """Bring a queue in line with its quota; close and then delete a queue without a quota."""
         copy, wanted = self._queues.get(name), self._quotas.plan.queues.get(name)
         if wanted is not None:
             self._bring_in_line(wanted, copy.queue if copy else None)
@@ -224,8 +223,7 @@ class QuotaQueuesController(RecordingController[str]):
         """Create or change a queue as planned.
 
         The step waits while the parent queue is missing or is not made from a quota, and for a moment after
-        an earlier
-        change of the queue.
+        an earlier change of the queue.
         """
         name, step = wanted.name, self._step(wanted.name)
         is_parent_missing = wanted.parent != keys.ROOT_QUEUE and wanted.parent not in self._made

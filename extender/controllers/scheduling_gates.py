@@ -74,7 +74,11 @@ class SchedulingGatesController(Controller[GroupKey]):
                 del last_actions[pod.uid]
 
     def _remove_gate(self, pod: PodRecord, node: str) -> None:
-        """Remove the gate of a pod. First nominate the node, if pods wait for others of their group."""
+        """Remove the gate of a pod.
+
+        Before, nominate the planned node. This is not necessary if the pod needs no barrier, or if the
+        scheduler reads its pods through Muster.
+        """
         needs_no_nomination = self._ledger.shown.is_on or self._ledger.groups.needs_no_barrier(pod.group)
         if not needs_no_nomination and pod.nominated != node:
             self._cluster.nominate(pod.namespace, pod.name, pod.uid, node)

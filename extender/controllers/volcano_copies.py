@@ -70,8 +70,7 @@ class VolcanoCopies:
     """Copies of Volcano Jobs and their pods. Safe to use from any thread.
 
     It is also the sink of pods with the label of a Volcano Job. `on_change` gets the UID of each job whose
-    pods
-    have changed. `on_loss` gets each pod that is gone although Muster did not delete it.
+    pods have changed. `on_loss` gets each pod that is gone although Muster did not delete it.
     """
 
     def __init__(
@@ -117,6 +116,7 @@ class VolcanoCopies:
             return list(self._jobs)
 
     def upsert(self, pod: AnyJob) -> None:
+        """Store a pod that the watch has shown, under its job."""
         owner = controller_of(pod.metadata.owner_references)
         job_pod = pod_of(as_json(pod.metadata, pod.spec, pod.status))
         if owner is None or job_pod is None or self._owners.get(job_pod.uid, owner.uid) != owner.uid:
@@ -134,6 +134,7 @@ class VolcanoCopies:
         self._on_change(uid)
 
     def remove(self, removed: Removed) -> None:
+        """Forget a pod that is gone, and report its loss if Muster did not delete it."""
         with self._lock:
             if (uid := self._owners.pop(removed.uid, None)) is None:
                 return

@@ -51,7 +51,7 @@ class VolcanoCronJobsController(RecordingController[Uid]):
     def prepare(self) -> None:
         self._lock = threading.Lock()
         self._crons: dict[Uid, CronJob] = {}
-        self._jobs: dict[Uid, dict[Uid, VolcanoJob]] = {}  # by CronJob, even if it is not shown yet
+        self._jobs: dict[Uid, dict[Uid, VolcanoJob]] = {}  # Jobs by UID of their CronJob
         self._owners: dict[Uid, Uid] = {}  # CronJobs of the Jobs, by UID of the Job
         self._writing: set[Uid] = set()
         self._reported: dict[Uid, str] = {}  # reported faults of each CronJob, as a text
@@ -74,6 +74,7 @@ class VolcanoCronJobsController(RecordingController[Uid]):
         self._queue.forget(Uid(removed.uid))
 
     def on_job(self, job: VolcanoJob) -> None:
+        """Store a new or changed Volcano Job if a CronJob owns it."""
         owner, uid = controller_of(job.metadata.owner_references), Uid(job.metadata.uid)
         if owner is None or (owner.api_version, owner.kind) != (JOB_VERSION, "CronJob"):
             return
@@ -101,6 +102,7 @@ class VolcanoCronJobsController(RecordingController[Uid]):
                 yield from list(self._crons)
 
     def reconcile(self, uid: Uid) -> None:
+        """Carry out the plan of a CronJob, unless a write for it is in progress."""
         with self._lock:
             cron, known_jobs = self._crons.get(uid), list(self._jobs.get(uid, {}).values())
         if cron is None or not self._has_listed_all or uid in self._writing:
@@ -129,6 +131,7 @@ class VolcanoCronJobsController(RecordingController[Uid]):
         self._writing.discard(uid)
 
     def _carry_out(self, cron: CronJob, plan: CronPlan, changes: Json) -> None:
+        """Delete old Jobs, create the due Job, and write the status."""
         meta = cron.metadata
         for job in plan.deletes:
             with suppress(NotFound, Conflict):  # the Job is gone, or another Job has its name
@@ -147,6 +150,7 @@ class VolcanoCronJobsController(RecordingController[Uid]):
         self._queue.add(Uid(meta.uid))
 
     def _create(self, cron: CronJob, job: Json) -> None:
+        """Create a Job. If its name belongs to another owner, skip this time."""
         meta = cron.metadata
         try:
             self._cluster.create_owned(VOLCANO_JOBS, meta.namespace, job, meta.uid)

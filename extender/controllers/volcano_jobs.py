@@ -139,6 +139,7 @@ class VolcanoJobsController(RecordingController[Uid]):
         yield from due_jobs
 
     def reconcile(self, uid: Uid) -> None:
+        """Take the next step of a job, unless a write for the job is in progress."""
         job = self.copies.get(uid)
         if job is None or job.metadata.deletion_timestamp is not None or not self._has_listed_all:
             return
@@ -194,6 +195,7 @@ class VolcanoJobsController(RecordingController[Uid]):
         return min(memory.lost.copy().values(), key=lambda lost: lost.at, default=None)
 
     def _record_lost(self, lost: LostPod) -> None:
+        """Record the request that a policy makes because of a lost pod."""
         job = self.copies.get(lost.owner)
         if job is not None and job.metadata.deletion_timestamp is None and self._has_listed_all:
             request = request_for_lost_pod(with_defaults(job), lost.pod, self._wall_clock())
@@ -308,6 +310,7 @@ class VolcanoJobsController(RecordingController[Uid]):
         return answer
 
     def _report(self, job: VolcanoJob, memory: _JobMemory, remarks: tuple[Remark, ...]) -> None:
+        """Record Events about remarks that are new."""
         for remark in remarks:
             if remark not in memory.reported_remarks:
                 self._recorder.record(volcano_job_reference(job), *remark)

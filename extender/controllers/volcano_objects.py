@@ -52,7 +52,7 @@ class JobObjects:
                 self._cluster.create_group(job.metadata.namespace, group)
 
     def apply(self, job: VolcanoJob) -> None:
-        """Make the objects of the job's plugins. Lists of hosts follow the size of the job."""
+        """Create the objects of the job's plugins. If the job changes its size, update the lists of hosts."""
         meta = job.metadata
         with self._refusals_reported(job, "plugins"):
             for wanted in objects_of(job):
@@ -91,8 +91,7 @@ class JobObjects:
         """Return the names of the given claims that exist, and whether each belongs to the job.
 
         The look-up stops after a few missing claims: a job may name thousands of claims that never exist, and
-        each
-        look-up costs a request.
+        each look-up costs a request.
         """
         meta, existing, missing = job.metadata, {}, 0
         for name in names:

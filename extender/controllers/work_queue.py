@@ -103,6 +103,7 @@ class WorkQueue(Generic[K]):
                 lane.clear()
 
     def _put(self, key: K, at: float, lane: int) -> None:
+        """Put a key into a lane. Its older entry stays in the heap, where it is ignored."""
         new_entry = self._entries[key] = _Entry(at, lane, next(self._serial))
         heap = self._lanes[lane]
         if len(heap) > 2 * len(self._entries) + 64:  # most entries are outdated

@@ -223,6 +223,7 @@ def metadata() -> dict[str, Form]:
 
 
 def _fields(schema: FieldSchema) -> dict[str, Form]:
+    """Return the forms of the fields of a schema, by name."""
     fields = {name: _form(schema.field(name)) for name in schema.published["properties"]}
     if schema.keeps_unknown:
         fields[OTHERS] = ANY

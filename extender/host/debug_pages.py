@@ -270,6 +270,7 @@ class Views(NamedTuple):
         }
 
     def bad_objects(self) -> dict[str, dict[str, str]]:
+        """Return the faults of unreadable objects, by plural name and by object."""
         by_plural: dict[str, dict[str, str]] = {}
         for reflector in self.feed.reflectors:  # two API groups may have kinds of the same name
             faults = by_plural.setdefault(reflector.resource.plural, {})

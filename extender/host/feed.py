@@ -117,6 +117,7 @@ class OptionalWatches:
         self._has_polled = True
 
     def _poll(self) -> None:
+        """Start the watches whose kinds are served now, and log missing kinds once."""
         is_first = not self._has_polled
         self.start_served()
         if not self.missing:
@@ -277,6 +278,7 @@ class Feed:
         return (*self._needed, *self.optional.started)
 
     def start(self) -> None:
+        """Start the watches. Groups and pods are watched later, by another thread."""
         *first, groups, pods = self._needed
         for reflector in first:
             reflector.start()

@@ -197,6 +197,7 @@ class Sinks:
         return _Callbacks(upsert, remove)
 
     def _set_job(self, kind: JobKind, job: AnyJob) -> None:
+        """Pass a job to the ledger, and then to its controllers."""
         managed_job = self._intake.set_job(kind, job)
         self._jobs.on_job(kind, job)
         if kind == VOLCANO_JOB:

@@ -67,6 +67,7 @@ class Gauges:
             self.update(decisions)
 
     def update(self, decisions: Decisions) -> None:
+        """Update all metrics."""
         metrics.write_queue_depth.set(sum(writer.depth for writer in self._writers))
         copies = (Counter(dict(writer.outcomes)) for writer in self._writers)  # the writers keep counting
         for outcome, count in sum(copies, Counter()).items():

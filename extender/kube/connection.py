@@ -78,6 +78,7 @@ class HttpWire:
         return self._received[start:position]
 
     def read_exactly(self, length: int) -> bytes:
+        """Return this number of bytes."""
         start, self._offset = self._offset, min(self._offset + length, len(self._received))
         pieces = [self._received[start : self._offset]]
         missing = length - len(pieces[0])

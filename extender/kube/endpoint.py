@@ -260,6 +260,7 @@ def _stamps_of(files: Iterable[str | Path]) -> list[_Stamp]:
 
 
 def _tls_context(configuration: Any) -> ssl.SSLContext:
+    """Return a TLS context with the CAs and the client certificate of a configuration."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     authorities = {"cafile": configuration.ssl_ca_cert, "cadata": configuration.ca_cert_data}
     if not configuration.verify_ssl:
@@ -324,6 +325,7 @@ def find_endpoint(kubeconfig: str | None, context: str | None) -> ApiEndpoint:
 
 
 def _is_url(text: Any) -> bool:
+    """Return whether a value is a valid URL of an API server."""
     try:
         url = urlsplit(text)
         return text.isprintable() and url.scheme in ("http", "https") and bool(url.hostname and url.port != 0)

@@ -256,6 +256,7 @@ class Poller:
         return self._stopping.is_set()
 
     def _run(self) -> None:
+        """Poll until the thread is stopped."""
         pause: float | None = 0.0
         while not self._stopping.wait(self._period if pause is None else pause):
             try:

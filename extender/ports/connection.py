@@ -221,6 +221,7 @@ class CallerConnection(RequestHandler):
         super().data_received(data)
 
     def pause_writing(self) -> None:
+        """Wait in the state `answer` while the caller does not read."""
         super().pause_writing()
         # The state is checked because TLS also writes at the end of a handshake.
         if self._wire and self.state == "served" and not self._limits.timeouts.streams:
@@ -257,6 +258,7 @@ class CallerConnection(RequestHandler):
     async def finish_response(
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
     ) -> tuple[web.StreamResponse, bool]:
+        """Send a response. After a refusal, wait for the end of the connection, and discard further data."""
         result = await super().finish_response(request, resp, start_time)
         if self._is_discarding:
             self._discard()

@@ -178,6 +178,7 @@ class TurnsByAddress:
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}  # waiting requests by address, in order
 
     async def acquire(self, address: str) -> None:
+        """Wait until a request of this address may be answered."""
         if self._free_slots:
             self._free_slots -= 1
             return
@@ -191,6 +192,7 @@ class TurnsByAddress:
             raise
 
     def release(self) -> None:
+        """Let the next waiting request be answered, or free the slot."""
         while self._waiting:
             address = next(iter(self._waiting))
             waiters = self._waiting.pop(address)

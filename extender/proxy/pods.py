@@ -340,6 +340,7 @@ class PodRequests:
                 self._loop.call_soon_threadsafe(self._send_changes)
 
     def _send_changes(self) -> None:
+        """Send the changed appearances of pods to all watches."""
         self._is_scheduled = False
         changes = self._appearances.take_changes()
         for client in self._clients.values():

@@ -123,6 +123,7 @@ class Relay:
         return None
 
     async def _send_event(self, target: ViewTarget, request: ShortRequest, _: Caller) -> bytes:
+        """Return the answer to a short Event, in bytes; empty to close the connection."""
         outcome = "left"
         try:
             sent_answer = await self._upstream.send_event(target, request)

@@ -143,6 +143,7 @@ class RequestConnection:
         return self._sock.fileno() >= 0
 
     def _read(self) -> None:
+        """Read from the socket, and complete the waiting request if its answer is complete."""
         try:
             data = self._sock.recv(_PIECE)
             if not self._reply:  # the server has closed the connection, or sends data without a request
@@ -246,6 +247,7 @@ class RequestConnections:
             task.add_done_callback(self._dialled)
 
     async def _open(self) -> None:
+        """Open a connection for a waiting request. After an error, all waiting requests fail."""
         metrics.view_dials.inc()
         try:
             connection = RequestConnection(await asyncio.to_thread(self._endpoint.dial, DIAL))

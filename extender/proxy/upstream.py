@@ -224,6 +224,7 @@ def _session(request_class: RequestClass, limit: int) -> aiohttp.ClientSession:
 
 
 def _new_socket(address: Any) -> socket.socket:
+    """Return a socket that detects a dead peer, and count it."""
     family, kind, protocol, _, _ = address
     sock = socket.socket(family, kind, protocol)
     keep_alive(sock)

@@ -179,6 +179,7 @@ def _check(path: Path, sql: sqlite3.Connection) -> None:
 
 
 def _read(sql: sqlite3.Connection, where: str, *values: float) -> Iterator[AnyRecord]:
+    """Yield the records that satisfy a condition."""
     for key, body in sql.execute(f"SELECT key, body FROM record WHERE {where}", values):
         try:
             yield _decoder.decode(body)
@@ -188,6 +189,7 @@ def _read(sql: sqlite3.Connection, where: str, *values: float) -> Iterator[AnyRe
 
 @contextmanager
 def _transaction(sql: sqlite3.Connection) -> Iterator[None]:
+    """Commit the statements of the block, or roll them back after an exception."""
     sql.execute("BEGIN IMMEDIATE")
     try:
         yield

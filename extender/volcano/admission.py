@@ -55,6 +55,10 @@ def with_defaults(job: VolcanoJob) -> VolcanoJob:
 
 
 def _with_task_defaults(task: TaskSpec, name: str) -> TaskSpec:
+    """Return a task with all defaults.
+
+    By default, all pods, or all pods of the needed partitions, are needed.
+    """
     replicas, min_available, policy = max(task.replicas, 0), task.min_available, task.partition_policy
     if min_available is None:
         partition_pods = policy.min_partitions * policy.partition_size if policy is not None else 0
@@ -169,6 +173,7 @@ def _name_faults(job: VolcanoJob) -> Iterator[Fault]:
 
 
 def _gang_faults(spec: VolcanoJobSpec) -> Iterator[Fault]:
+    """Yield the faults of the numbers of pods, the names of tasks, and their dependencies."""
     names = _names(spec.tasks)
     for index, task in enumerate(spec.tasks):
         field = f"spec.tasks[{index}]"
@@ -190,6 +195,7 @@ def _gang_faults(spec: VolcanoJobSpec) -> Iterator[Fault]:
 
 
 def _partition_faults(field: str, task: TaskSpec) -> Iterator[Fault]:
+    """Yield the faults of a task's partitions."""
     policy = task.partition_policy
     if policy is None:
         return
@@ -284,6 +290,7 @@ def _duplicates(values: Iterable[tuple[int, T]]) -> Iterator[tuple[int, T]]:
 
 
 def _volume_faults(spec: VolcanoJobSpec) -> Iterator[Fault]:
+    """Yield the faults of a job's volumes."""
     volumes = list(enumerate(spec.volumes or ()))
     for index, path in _duplicates((index, volume.mount_path) for index, volume in volumes):
         text = f"duplicate value {_repr(path)}: each volume must have its own path"

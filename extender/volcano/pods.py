@@ -136,6 +136,7 @@ def _mapping(obj: Any, *path: str) -> Json:
 
 
 def _labels(job: VolcanoJob, task: TaskSpec, index: int) -> dict[str, str]:
+    """Return the labels of a pod that Volcano sets, or that come from the job."""
     meta, partition = job.metadata, partition_of(task, index)
     inherited = {key: value for key, value in (meta.labels or {}).items() if key in _COPIED_KEYS}
     return {
@@ -150,6 +151,7 @@ def _labels(job: VolcanoJob, task: TaskSpec, index: int) -> dict[str, str]:
 
 
 def _annotations(job: VolcanoJob, task: TaskSpec, index: int) -> dict[str, str]:
+    """Return the annotations of a pod that Volcano sets, or that come from the job."""
     meta, numa = job.metadata, task.topology_policy
     return {
         JOB_NAME: meta.name,

@@ -189,6 +189,7 @@ class LoopWorker(Worker):
         self._loop.call_soon_threadsafe(self._stop_requested.set)
 
     async def _serve(self) -> None:
+        """Serve the port in the event loop until a stop is requested."""
         app = cast(App, self.wsgi)
 
         async def answer(request: web.BaseRequest, connection: CallerConnection) -> web.Response:
@@ -227,6 +228,7 @@ class _Server(BaseApplication):
 def _settings(
     listener: socket.socket, shutdown: "_Shutdown", post_worker_init: Callable[["LoopWorker"], None]
 ) -> dict[str, Any]:
+    """Return gunicorn's settings."""
     return {
         "bind": f"fd://{listener.detach()}",  # already open, as gunicorn would retry for 5 s, then exit 1
         "workers": 1,  # despite $WEB_CONCURRENCY: a second process would split gangs

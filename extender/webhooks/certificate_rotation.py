@@ -112,6 +112,7 @@ class Stored(Wire, frozen=True):
 
     @property
     def certificate(self) -> StoredCertificate:
+        """Return the facts on which the next step depends."""
         signers = {pair.authority for pair in (self.serving, self.prepared) if pair}
         served, extra = self.serving.certificate, bool(set(self.trusted) - signers)
         prepared = validity(self.prepared.certificate) if self.prepared else None
@@ -119,6 +120,7 @@ class Stored(Wire, frozen=True):
 
     @property
     def data(self) -> Data:
+        """Return the data of the Secret."""
         data = {"tls.crt": self.serving.certificate, "tls.key": self.serving.key, "ca.crt": self.bundle}
         if self.prepared:
             data |= {"next.crt": self.prepared.certificate, "next.key": self.prepared.key}
@@ -219,6 +221,7 @@ class CertificateRotation(Poller):
                 self._serve(self._last_stored.serving.certificate, self._last_stored.serving.key)
 
     def _take_step(self) -> bool:
+        """Publish the CA bundle, and store the result of the step that is due."""
         try:
             secret = self._api.secret(*self._secret)
         except NotFound:

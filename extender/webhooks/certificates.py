@@ -84,6 +84,7 @@ class _Authority:
         return builder.add_extension(issuer, critical=False)
 
     def pair(self, name: str, purpose: x509.ObjectIdentifier, names: Iterable[str] = ()) -> Pair:
+        """Return a new certificate with its key, signed by this CA."""
         key = ec.generate_private_key(ec.SECP256R1())
         builder = self._builder(_name(name), key)
         if alternatives := [_alternative_name(name) for name in names]:
@@ -192,6 +193,7 @@ def _read_all(bundle: bytes) -> list[x509.Certificate]:
 
 
 def _has_issued(authority: x509.Certificate, certificate: x509.Certificate) -> bool:
+    """Return whether the CA has signed the certificate."""
     try:
         certificate.verify_directly_issued_by(authority)
     except (ValueError, TypeError, InvalidSignature):

@@ -232,6 +232,7 @@ class AdmissionRules:
         self._gated = gated
 
     def paths(self) -> dict[str, Path]:
+        """Return the rules by path."""
         warned = partial(with_warnings, ledger=self._ledger)
         return {
             "/queues/mutate": Path(self.fill_in_queue, (CREATE,), needs_sync=False),
@@ -262,6 +263,7 @@ class AdmissionRules:
         return ReviewOutcome(patch=queue_defaults(read(request.object, Queue), has_weight))
 
     def review_queue(self, request: ReviewRequest) -> ReviewOutcome:
+        """Review a queue. Before it is refused, its ancestors are read from the API server."""
         before = read_if_there(request.old_object, Queue)
         tree = self._ledger.queues.tree()
         if request.operation == DELETE:  # when a whole collection is deleted, only the object has the name
@@ -359,6 +361,7 @@ class AdmissionRules:
         return ReviewOutcome([*entry.review(target, review_entry, subject(request.user_info)), *moves])
 
     def review_job(self, request: ReviewRequest) -> ReviewOutcome:
+        """Review the queue of a Job's pods, and warn if the Job's own queue does not accept it."""
         entry = self._entry()
         if request.kind.group == VOLCANO_JOB.group:
             return self._review_volcano_job(request, entry)
@@ -469,6 +472,7 @@ class AdmissionRules:
         return ReviewOutcome(patch=annotate(read(request.object, AnyObject).metadata, _author(request)))
 
     def fill_in_pod(self, request: ReviewRequest) -> ReviewOutcome:
+        """Set the defaults of a pod that Muster starts, or that it adopts because of the pod's namespace."""
         pod, user = _with_namespace(read(request.object, NewPod), request), request.user_info.username
         is_default = DEFAULT_SCHEDULER in self._schedulers  # then no pods are adopted
         adopts = self._ledger.queues.adopts(pod.metadata.namespace) and not is_default and is_adoptable(pod)
@@ -480,6 +484,7 @@ class AdmissionRules:
         return ReviewOutcome(patch=patch)
 
     def review_pod(self, request: ReviewRequest) -> ReviewOutcome:
+        """Review a pod's queue: at its creation, when its queue changes, and before a resize lets it grow."""
         pod = _with_namespace(read(request.object, NewPod), request)
         target = self._destination(pod)
         if request.sub_resource == RESIZE:

@@ -209,6 +209,7 @@ class Lines:
         self._incomplete = bytearray()  # the beginning of an incomplete line
 
     def feed(self, data: bytes) -> list[PodEvent]:
+        """Return the events whose lines are complete with this data."""
         line_end, *lines_after = data.split(b"\n")
         self._incomplete += line_end
         if not lines_after:
