@@ -69,7 +69,7 @@ class Gauges:
     def update(self, decisions: Decisions) -> None:
         """Update all metrics."""
         metrics.write_queue_depth.set(sum(writer.depth for writer in self._writers))
-        copies = (Counter(dict(writer.outcomes)) for writer in self._writers)  # the writers keep counting
+        copies = (Counter(dict(writer.outcomes)) for writer in self._writers)  # as the writers count on
         for outcome, count in sum(copies, Counter()).items():
             metrics.writes.labels(outcome).inc(self._increase("writes", outcome, count))
         self._show_watches()

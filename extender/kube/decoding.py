@@ -25,7 +25,7 @@ from extender.kube.connection import JSON, Stream
 from extender.kube.errors import Ambiguous
 
 TOO_DEEP = "it is nested too deeply to be read"
-UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)  # the last one for deep nesting
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)  # RecursionError for deep nesting
 
 _MAX_LEVELS = 500  # a decoder in Python 3.11 reads fewer than 1,000 levels
 _CUT_MARKER = b"[\t]"  # replaces parts that are too deep; the API server writes no tabs
@@ -145,7 +145,7 @@ class Encoding(Protocol[T_co]):
         """Return the names and the version of an object of any form.
 
         Raises:
-            Ambiguous: The object has none.
+            Ambiguous: The object has no such fields.
         """
 
 

@@ -1,7 +1,6 @@
 """Errors between Muster and an API server.
 
-  NoConfiguration              no kubeconfig or service account names a cluster, or the configuration is
-  invalid
+  NoConfiguration              no valid kubeconfig or service account names a cluster
   ApiError
    · Fenced                    the request was not sent, because this replica does not lead now
    · ChangeDropped             the server accepted the write, but dropped the changed fields

@@ -330,7 +330,7 @@ class PodRequests:
         self._is_scheduled = False
 
     def on_change(self) -> None:
-        """Send the changed appearances of pods to all watches.
+        """Let the event loop send the changed appearances of pods to all watches.
 
         Changes before the next iteration of the event loop are sent together.
         """

@@ -1,7 +1,7 @@
 """Requests to the API server on behalf of the scheduler, and requests that are passed on unchanged.
 
-All requests share a few connections, because a scheduler posts each Event in a separate goroutine. Each class
-of requests has its own connections. Otherwise an API server that is slow with Events, for example because a
+A scheduler posts each Event in a separate goroutine, so many requests share a few connections. Each class of
+requests has its own connections. Otherwise an API server that is slow with Events, for example because a
 webhook hangs, could cost the scheduler its Lease.
 
 Short Events use `short_requests`; all other requests use aiohttp. The body of a request is complete before

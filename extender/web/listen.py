@@ -62,9 +62,9 @@ class Ports(NamedTuple):
     verbs: socket.socket
     health: socket.socket
     debug: socket.socket
-    webhooks: socket.socket | None  # None: off
-    view: socket.socket | None  # None: off
-    dashboard: socket.socket | None  # None: off
+    webhooks: socket.socket | None
+    view: socket.socket | None
+    dashboard: socket.socket | None
 
 
 def open_ports(configuration: Configuration) -> Ports:
