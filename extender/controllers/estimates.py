@@ -183,7 +183,7 @@ class Estimates(Poller):
         facts = carried_facts_of(self._basis) if self._basis is not None else None
         if facts is None:
             return
-        decided, epoch, changed = self._ledger.decisions.groups, facts.snapshot.epoch, list[GroupKey]()
+        decided, epoch, changed_keys = self._ledger.decisions.groups, facts.snapshot.epoch, list[GroupKey]()
         for key, forecast in expected_starts.items():
             with self._lock:  # the lock keeps out groups that are forgotten meanwhile
                 before, decision = self._published.get(key), decided.get(key)
@@ -195,9 +195,9 @@ class Estimates(Poller):
                     text = estimate_of(forecast, epoch)
                     first = forecast if before is None or not before.first.is_known else before.first
                     self._published[key] = _Published(first, forecast, epoch, text)
-                    changed.append(key)
+                    changed_keys.append(key)
                     self.change_count += 1
-        for key in changed:
+        for key in changed_keys:
             for listener in self._listeners:
                 listener(key)
 

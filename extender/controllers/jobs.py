@@ -68,7 +68,7 @@ class KnownVersion(NamedTuple):
 class JobVersions(dict[GroupKey, KnownVersion]):
     """Versions of suspended jobs, which allow Muster to unsuspend a job without reading it first.
 
-    Safe to use from any thread. Only jobs whose template paths contain no list have an entry, because a merge
+    Safe to use from any thread. Only jobs whose template paths contain no list have an row, because a merge
     patch cannot change lists. A version is used once: if it is outdated, the API server reports a conflict,
     and the job is read.
     """
@@ -80,18 +80,18 @@ class JobVersions(dict[GroupKey, KnownVersion]):
 
     def record(self, key: GroupKey, kind: JobKind, job: AnyJob) -> None:
         """Record the newest version of a job; forget a job that does not wait or needs to be read first."""
-        obj, entry = as_json(kind, job), self._table[kind]
+        obj, row = as_json(kind, job), self._table[kind]
         paths: tuple[Path, ...] = ()
-        is_waiting = is_suspended(entry, obj)
-        if is_waiting and entry.suspend and may_change_templates(obj) and not may_change_count(entry, obj):
+        is_waiting = is_suspended(row, obj)
+        if is_waiting and row.suspend and may_change_templates(obj) and not may_change_count(row, obj):
             with suppress(*MALFORMED):
-                paths = tuple(annotation_paths(entry, obj, self._table))
-        is_recorded_only = is_waiting and not entry.suspend
+                paths = tuple(annotation_paths(row, obj, self._table))
+        is_recorded_only = is_waiting and not row.suspend
         if not (paths or is_recorded_only) or any(_leads_through_list(obj, path) for path in paths):
             self.pop(key, None)
         else:
             version = job.metadata.resource_version
-            self[key] = KnownVersion(version, entry.suspend, self._paths.setdefault(paths, paths))
+            self[key] = KnownVersion(version, row.suspend, self._paths.setdefault(paths, paths))
 
 
 def _leads_through_list(obj: Any, path: Path) -> bool:
@@ -189,9 +189,9 @@ class JobsController(RecordingController[GroupKey]):
                 self._queue.move(key, max(managed.due_at - now, 0.0))
             return None
         # A step is written only once, even if further decisions come before the watch shows the step.
-        new_step, last = _WrittenStep(step, managed.job, managed.group, now), self._written.get(key)
-        if last is not None and last[:-1] == new_step[:-1] and now < last.at + _WATCH_DELAY:
-            return self._queue.add(key, last.at + _WATCH_DELAY - now)
+        new_step, last_step = _WrittenStep(step, managed.job, managed.group, now), self._written.get(key)
+        if last_step is not None and last_step[:-1] == new_step[:-1] and now < last_step.at + _WATCH_DELAY:
+            return self._queue.add(key, last_step.at + _WATCH_DELAY - now)
         if step is JobStep.ASK and not self._lookups.take(now):
             return self._queue.add(key, 1 / _LOOKUP_RATE)
         log.info("changing a job", job=managed.job.display_name, step=step.name, group=key)
@@ -270,31 +270,31 @@ class JobsController(RecordingController[GroupKey]):
             )
             self._cluster.merge_job(resource_of(self._table[job.kind]), job.namespace, job.name, patch)
         else:
-            obj, entry = self._read_job(job), self._table[job.kind]
-            if obj is None or not is_suspended(entry, obj):
+            obj, row = self._read_job(job), self._table[job.kind]
+            if obj is None or not is_suspended(row, obj):
                 return
-            if entry.runtime is not None:
+            if row.runtime is not None:
                 # The templates are in another object, so the job itself gets the name of its group first.
                 with_templates = with_runtime(obj, self._ledger.registry.runtimes.used_by(job.group))
-                if fields := entry.annotate(with_templates, keys.GROUP_ANNOTATION, job.podgroup):
+                if fields := row.annotate(with_templates, keys.GROUP_ANNOTATION, job.podgroup):
                     self._change(job, job_start_and_suspension.with_fields(obj, fields))
                     obj = self._read_job(job)
-                    if obj is None or not is_suspended(entry, obj):
+                    if obj is None or not is_suspended(row, obj):
                         return
-            paths = annotation_paths(entry, obj, self._table) if may_change_templates(obj) else []
+            paths = annotation_paths(row, obj, self._table) if may_change_templates(obj) else []
             self._change(
                 job,
-                job_start_and_suspension.unsuspend(obj, entry, paths, job.podgroup, now, managed.reduced_to),
+                job_start_and_suspension.unsuspend(obj, row, paths, job.podgroup, now, managed.reduced_to),
             )
         fitting = f"{managed.reduced_to} of its {job.needed}" if managed.reduced_to is not None else "all its"
         self._recorder.record(job_reference(job), NORMAL, EventReason.JOB_STARTED, f"{fitting} pods fit")
 
     def _look_up_refusals(self, job: JobRecord) -> None:
         """Look up whether the API server refuses pods of a job, in the Events on the job and its children."""
-        entry, events = self._table[job.kind], list[Event]()
+        row, events = self._table[job.kind], list[Event]()
         with suppress(ApiError, *MALFORMED):  # the next look-up tries again
             events = self._cluster.warnings(job.namespace, f"involvedObject.uid={job.uid}")
-            if any(part.kind != POD for part in entry.offspring) and (obj := self._read_job(job)) is not None:
+            if any(part.kind != POD for part in row.offspring) and (obj := self._read_job(job)) is not None:
                 with_templates = with_runtime(obj, self._ledger.registry.runtimes.used_by(job.group))
                 first = islice(controllers(with_templates), _MAX_CONTROLLERS)
                 children = {(child["kind"], _known_name(child["metadata"])) for child in first}

@@ -98,8 +98,8 @@ def status_changes(queue: Queue, decision: QueueDecision, *, numbers: bool = Tru
 def reclaims(decision: QueueDecision) -> list[QueueReclaimed]:
     """Return the reclaims of the last hour in the form of a queue's status."""
     return [
-        QueueReclaimed(victim.queue, last.group, last.at, last.in_vain, last.unused)
-        for victim, last in sorted(decision.reclaimed.items())
+        QueueReclaimed(key.queue, entry.group, entry.at, entry.in_vain, entry.unused)
+        for key, entry in sorted(decision.reclaimed.items())
     ]
 
 
@@ -115,9 +115,13 @@ def record_reclaims(ledger: Ledger, cluster: ApiClient, loser: str) -> None:
     if ledger.pods.unmanaged:
         return
     for name, decision in ledger.decisions.queues.items():
-        decided = {(key, by.group, by.at) for key, by in decision.reclaimed.items() if key.queue == loser}
+        decided = {
+            (key, item.group, item.at) for key, item in decision.reclaimed.items() if key.queue == loser
+        }
         record = ledger.registry.queues.get(name) if decided else None
-        if record is None or decided <= {(key, by.group, by.at) for key, by in record.reclaimed.items()}:
+        if record is None or decided <= {
+            (key, item.group, item.at) for key, item in record.reclaimed.items()
+        }:
             continue
         changes = {"reclaimed": msgspec.to_builtins(reclaims(decision))}
         try:

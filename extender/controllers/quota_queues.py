@@ -185,9 +185,9 @@ class QuotaQueuesController(RecordingController[str]):
             name = self._dirty_queues.pop()
             if name in plan.queues and self._step(name) is not QuotaStep.NOTHING:
                 yield name
-        ending = [name for name in sorted(self._made - plan.queues.keys()) if self._is_unwanted(name)]
-        self._parents = self._ledger.queues.parents() if ending else set()
-        yield from (name for name in ending if name not in self._queue)
+        unwanted = [name for name in sorted(self._made - plan.queues.keys()) if self._is_unwanted(name)]
+        self._parents = self._ledger.queues.parents() if unwanted else set()
+        yield from (name for name in unwanted if name not in self._queue)
         self._report()
 
     def _is_unwanted(self, name: str) -> bool:
