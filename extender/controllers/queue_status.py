@@ -115,13 +115,9 @@ def record_reclaims(ledger: Ledger, cluster: ApiClient, loser: str) -> None:
     if ledger.pods.unmanaged:
         return
     for name, decision in ledger.decisions.queues.items():
-        decided = {
-            (key, item.group, item.at) for key, item in decision.reclaimed.items() if key.queue == loser
-        }
+        decided = {(key, by.group, by.at) for key, by in decision.reclaimed.items() if key.queue == loser}
         record = ledger.registry.queues.get(name) if decided else None
-        if record is None or decided <= {
-            (key, item.group, item.at) for key, item in record.reclaimed.items()
-        }:
+        if record is None or decided <= {(key, by.group, by.at) for key, by in record.reclaimed.items()}:
             continue
         changes = {"reclaimed": msgspec.to_builtins(reclaims(decision))}
         try:
