@@ -1,1 +1,1 @@
-"""Controllers: the scheduling cycle that makes Decisions, and their followers: gates, statuses, evictions."""
+"""Controllers: the scheduling cycle, and listeners that write gates, statuses and evictions by decisions."""

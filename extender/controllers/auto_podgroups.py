@@ -1,8 +1,8 @@
-"""Creates PodGroups for pods that name none, and writes the name of its group on each such pod.
+"""Creation of PodGroups for pods that name no group, and of the annotation with the group's name on each pod.
 
-The ledger knows the group from the pod alone, so nothing waits for these writes. A PodGroup that the API
-server refuses, or that was deleted, is created again after a while. Whether a plain pod gets one is a
-setting; by default it has to have waited.
+The ledger derives the group from the pod alone, so scheduling does not wait for these writes. If the API
+server refuses a PodGroup, or if a PodGroup was deleted, the controller creates it again after a pause. A
+setting decides whether a plain pod gets a PodGroup; by default only a plain pod that has waited gets one.
 """
 
 from collections.abc import Iterable
@@ -25,8 +25,8 @@ from extender.domain.snapshot.auto_podgroups import (
 from extender.domain.snapshot.decisions import Decisions
 from extender.kube.errors import Conflict
 
-_AFTER_A_LOSS = 5.0  # seconds: the pods of a deleted group may be about to be deleted too
-_PATIENCE = 2.0  # seconds for which a plain pod waits without a PodGroup
+_DELETION_PAUSE = 5.0  # seconds after the deletion of a PodGroup: its pods may be deleted soon, too
+_MIN_PLAIN_WAIT = 2.0  # seconds for which a plain pod waits without a PodGroup
 
 
 class AutoPodGroupsController(Controller[GroupKey]):
@@ -38,16 +38,16 @@ class AutoPodGroupsController(Controller[GroupKey]):
         self._plain_pods = plain_pods
 
     def prepare(self) -> None:
-        # Pods without the name of their group yet, with all fields if a PodGroup may be made for them.
-        self._unnamed: dict[Uid, Pod | None] = {}
-        self._awaiting: set[GroupKey] = set()  # groups whose queue is not open
-        self._naming: set[Uid] = set()  # pods whose group name is being written, until the watch shows it
-        self._knows_all = False  # whether all groups have been due since this replica leads
+        # Pods without the annotation of their group; the object is kept if a PodGroup may be made from it.
+        self._unnamed_pods: dict[Uid, Pod | None] = {}
+        self._awaiting_queue: set[GroupKey] = set()  # groups whose PodGroup waits until their queue is open
+        self._being_named: set[Uid] = set()  # pods with a write of the annotation that is not shown yet
+        self._has_listed_all = False  # whether all groups have been due since this replica began to lead
 
     def on_stopped_leading(self) -> None:
-        self._knows_all = False
-        self._awaiting.clear()
-        self._naming.clear()
+        self._has_listed_all = False
+        self._awaiting_queue.clear()
+        self._being_named.clear()
 
     def see_pod(self, pod: Pod) -> None:
         """Process a new or changed pod after the ledger has stored it."""
@@ -58,19 +58,19 @@ class AutoPodGroupsController(Controller[GroupKey]):
             or not (record.auto and record.group)
             or not (record.waiting or (record.holds_capacity and not record.deleting))
         ):
-            return self._forget(uid)  # the pod has finished, or names a group
+            return self._forget(uid)  # the pod has ended, or names its group itself
         has_group = self._ledger.groups.record(record.group) is not None
-        goes_without = not has_group and record.is_plain and self._plain_pods is not PlainPods.ALWAYS
+        needs_no_podgroup = not has_group and record.is_plain and self._plain_pods is not PlainPods.ALWAYS
         if group_name(pod):
             self._forget(uid)
         else:
-            self._unnamed[record.uid] = pod if record.waiting or not goes_without else None
-        is_unnamed = uid in self._unnamed and uid not in self._naming
-        if (has_group and is_unnamed) or not (has_group or goes_without):
+            self._unnamed_pods[record.uid] = pod if record.waiting or not needs_no_podgroup else None
+        is_unnamed = uid in self._unnamed_pods and uid not in self._being_named
+        if (has_group and is_unnamed) or not (has_group or needs_no_podgroup):
             self._make_due(record.group)
 
     def _make_due(self, key: GroupKey) -> None:
-        """Make a group due at once, unless it is in a pause after a refusal or a deletion."""
+        """Add a group to the work queue, unless a pause after a refusal or a deletion still runs."""
         if key not in self._queue:
             self._queue.add(key)
 
@@ -79,73 +79,79 @@ class AutoPodGroupsController(Controller[GroupKey]):
         if pod.controller and pod.group:
             self._make_due(pod.group)
 
-    def notice(self, key: GroupKey, gone: bool = False) -> None:
-        """Process a new, changed or removed PodGroup or owner of its pods."""
-        self._queue.move(key, _AFTER_A_LOSS if gone else 0.0)
+    def notice(self, key: GroupKey, is_removed: bool = False) -> None:
+        """Process a new or changed PodGroup, or a new or changed owner of a group's pods.
+
+        `is_removed` means that the PodGroup or the owner is gone.
+        """
+        self._queue.move(key, _DELETION_PAUSE if is_removed else 0.0)
 
     def _forget(self, uid: Uid) -> None:
-        self._unnamed.pop(uid, None)
-        self._naming.discard(uid)
+        self._unnamed_pods.pop(uid, None)
+        self._being_named.discard(uid)
 
     def due_keys(self, decisions: Decisions) -> Iterable[GroupKey]:
-        """Return groups whose queue was not open and whose decision has changed.
+        """Return the changed groups whose PodGroup waits until their queue is open.
 
-        Groups of plain pods that begin to wait are due after a short delay.
+        The first call returns all groups. Plain pods that begin to wait get their PodGroup only after a short
+        delay.
         """
-        changed = self._changed_groups.since_last_call(decisions)
-        for key in changed if self._plain_pods is PlainPods.WAITING else ():
-            waits = self._plain_pods.need_podgroup(decisions.groups.get(key))
-            if waits and self._ledger.groups.record(key) is None and self._ledger.groups.plain_pod(key):
-                self._queue.add(key, _PATIENCE)
-        if self._knows_all:
-            return self._awaiting.intersection(changed)
-        self._knows_all = True
-        return [key for key in changed if key not in self._queue]
+        changed_groups = self._changed_groups.since_last_call(decisions)
+        for key in changed_groups if self._plain_pods is PlainPods.WAITING else ():
+            is_due = self._plain_pods.need_podgroup(decisions.groups.get(key))
+            if is_due and self._ledger.groups.record(key) is None and self._ledger.groups.plain_pod(key):
+                self._queue.add(key, _MIN_PLAIN_WAIT)
+        if self._has_listed_all:
+            return self._awaiting_queue.intersection(changed_groups)
+        self._has_listed_all = True
+        return [key for key in changed_groups if key not in self._queue]
 
     def reconcile(self, key: GroupKey) -> None:
-        self._awaiting.discard(key)
+        """Write the missing annotations of a group's pods, and create, resize or delete its PodGroup."""
+        self._awaiting_queue.discard(key)
         record = self._ledger.groups.record(key)
         if record is not None:
             for pod in self._ledger.groups.members(key):
-                if pod.uid in self._unnamed and pod.uid not in self._naming:
-                    self._naming.add(pod.uid)
+                if pod.uid in self._unnamed_pods and pod.uid not in self._being_named:
+                    self._being_named.add(pod.uid)
                     write = partial(
                         self._cluster.annotate_with_group, pod.namespace, pod.name, pod.uid, record.name
                     )
-                    self.write(key, write, target=pod.uid, undone=partial(self._naming.discard, pod.uid))
-        match next_step(self._ledger.groups.auto_group(key), self._goes_without(key)):
+                    self.write(key, write, target=pod.uid, undone=partial(self._being_named.discard, pod.uid))
+        match next_step(self._ledger.groups.auto_group(key), self._needs_no_podgroup(key)):
             case PodGroupStep.MAKE:
                 self.write(key, partial(self._create, key))
             case PodGroupStep.RENUMBER:
-                self.write(key, partial(self._renumber, key))
+                self.write(key, partial(self._resize, key))
             case PodGroupStep.DELETE:
                 self.write(key, partial(self._delete, key))
             case PodGroupStep.AWAIT_QUEUE:
-                self._awaiting.add(key)
+                self._awaiting_queue.add(key)
 
-    def _goes_without(self, key: GroupKey) -> bool:
-        needs_one = self._plain_pods.need_podgroup(self._decisions.groups.get(key))
-        return not needs_one and self._ledger.groups.plain_pod(key) is not None
+    def _needs_no_podgroup(self, key: GroupKey) -> bool:
+        """Return whether a group is a plain pod that needs no PodGroup now, by the setting for plain pods."""
+        needs_podgroup = self._plain_pods.need_podgroup(self._decisions.groups.get(key))
+        return not needs_podgroup and self._ledger.groups.plain_pod(key) is not None
 
     def _create(self, key: GroupKey) -> None:
-        """Create the PodGroup of pods that name none."""
-        members = [pod for pod in self._pods(key) if pod.waiting or pod.holds_capacity]
+        """Create the PodGroup of a group, unless all its pods have ended."""
+        members = [pod for pod in self._unnamed_members(key) if pod.waiting or pod.holds_capacity]
         if not members:
             return
-        member = next((pod for pod in members if self._unnamed.get(pod.uid)), members[0])
-        pod = self._unnamed.get(member.uid) or self._cluster.pod(member.namespace, member.name)
+        member = next((pod for pod in members if self._unnamed_pods.get(pod.uid)), members[0])
+        pod = self._unnamed_pods.get(member.uid) or self._cluster.pod(member.namespace, member.name)
         label = self._ledger.groups.local_queue_label_of(key)
         owner, queue = self._ledger.registry.owner_of(key), self._ledger.groups.queue_of(key)
         group = build(pod, owner, self._ledger.groups.auto_group(key).wanted, queue, label)
         group["status"] |= first_status(self._ledger.decisions.groups.get(key))
         record_submitter(group, self._ledger.groups.submitter_of(key))
-        with suppress(Conflict):  # it exists already: the watch will show it
+        with suppress(Conflict):  # the PodGroup exists already; the watch will show it
             self._cluster.create_group(member.namespace, group)
 
-    def _renumber(self, key: GroupKey) -> None:
-        """Write the size of a gang that its owner has changed."""
+    def _resize(self, key: GroupKey) -> None:
+        """Write the new size of a group, which the owner of the pods has changed, to its PodGroup."""
         record, owner = self._ledger.groups.record(key), self._ledger.registry.owner_of(key)
-        pods = self._pods(key)
+        pods = self._unnamed_members(key)
         if record is not None and owner is not None and pods:
             wanted = self._ledger.groups.auto_group(key).wanted
             requests = min_resources(pods[0].shape.requests, owner, wanted)
@@ -153,10 +159,11 @@ class AutoPodGroupsController(Controller[GroupKey]):
             self._cluster.patch_group(record.namespace, record.name, record.uid, {"spec": spec})
 
     def _delete(self, key: GroupKey) -> None:
-        """Delete a PodGroup. By now it may be gone with its owner."""
+        """Delete the PodGroup of a group, unless it is gone already, for example together with its owner."""
         record = self._ledger.groups.record(key)
         if record is not None:
             self._cluster.delete_group(record.namespace, record.name, record.uid)
 
-    def _pods(self, key: GroupKey) -> list[PodRecord]:
+    def _unnamed_members(self, key: GroupKey) -> list[PodRecord]:
+        """Return the members of a group that name no group themselves."""
         return [pod for pod in self._ledger.groups.members(key) if pod.auto]

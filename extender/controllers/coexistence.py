@@ -1,10 +1,12 @@
-"""Coexistence with Kueue, Volcano and the admission policies of the cluster, looked up at intervals.
+"""Coexistence with Kueue, Volcano and the admission policies of the cluster, which Muster polls.
 
-Pods of schedulerName `volcano` are left alone while Volcano's own scheduler is at work. They are then not
-Muster's: their groups are not evaluated or reported, calls for them are refused, and Muster's gate is
-removed, since nothing else would remove it. Once it has ended, they are Muster's again if `volcano` is one of
-its scheduler names. Groups without members and the numbers of queues are left to Volcano's scheduler while it
-is at work, whatever Muster's scheduler names are.
+While Volcano's own scheduler runs, pods with schedulerName `volcano` belong to Volcano: Muster does not
+evaluate or report their groups, and refuses the scheduler's calls for them. Muster removes its own gate from
+these pods, since nothing else would remove it.
+
+Once Volcano's scheduler has ended, these pods belong to Muster again if `volcano` is one of Muster's
+scheduler names. While Volcano's scheduler runs, it also handles groups without members, and writes the
+numbers in the status of queues, whatever Muster's scheduler names are.
 """
 
 import threading
@@ -28,31 +30,37 @@ from extender.telemetry.logs import logger
 log = logger(__name__)
 
 # Durations in seconds.
-PERIOD = 30.0  # between two polls of a fact
-_SOON = 2.0  # after a failed poll, while nothing is known
-_PATIENCE = 1.0  # seconds for which the start waits for the first poll
+PERIOD = 30.0  # between two polls of the same fact
+_RETRY_PERIOD = 2.0  # until the next poll after a failed poll, while the fact is unknown
+_MAX_START_WAIT = 1.0  # longest wait for the first poll at the start
 _LEASE_PERIOD = 5.0  # between two polls of Volcano's Lease
-_FRESH = 60.0  # highest age, by wall clock, of a live Lease at the first poll
-_GATES_EVERY = 1.0  # between two searches for gates
-_AGAIN = 30.0  # until a gate that is still present is removed again
+_MAX_LEASE_AGE = 60.0  # maximum age, by the wall clock, of a Lease that counts as alive at the first poll
+_GATES_PERIOD = 1.0  # between two searches for pods of Volcano with Muster's gate
+_GATE_RETRY = 30.0  # until the removal of a gate is repeated if the gate is still present
 
-VOLCANO = "volcano"  # the schedulerName
+VOLCANO = "volcano"  # the schedulerName of Volcano's pods
 
 
 class PolledFact(Poller):
-    """Fact about the cluster that Muster polls. `name`: the thread's; `unknown`: logged until it is known."""
+    """Fact about the cluster that Muster polls at intervals.
+
+    Attributes:
+        name: Name of the polling thread.
+        failure_message: Warning that is logged when a poll fails.
+        is_true: Whether the fact was true at the last successful poll; None before the first successful poll.
+    """
 
     name: str
-    unknown: str
+    failure_message: str
 
     def __init__(self, ledger: Ledger, cluster: ApiClient) -> None:
         self._ledger = ledger
         self._cluster = cluster
-        self.holds: bool | None = None  # None: no poll has succeeded yet
+        self.is_true: bool | None = None  # None until a poll has succeeded
         super().__init__(self.name, PERIOD, self.poll)
 
     def ask(self) -> bool:
-        """Return whether the fact holds now.
+        """Return whether the fact is true now.
 
         Raises:
             ApiError: The API server does not answer.
@@ -60,106 +68,113 @@ class PolledFact(Poller):
         raise NotImplementedError
 
     def on_polled(self, before: bool | None) -> None:
-        """Apply `holds` after each successful poll; `before` is its previous value."""
+        """Apply `is_true` after each successful poll; `before` is its value at the previous poll."""
         raise NotImplementedError
 
-    def start(self, patience: float = _PATIENCE) -> None:
+    def start(self, patience: float = _MAX_START_WAIT) -> None:
         super().start(patience)
 
     def poll(self) -> float | None:
-        """Poll the fact; return the seconds until the next poll if that is soon."""
+        """Poll the fact once.
+
+        Returns:
+            The seconds until the next poll if no poll has succeeded yet; None means the usual period.
+        """
         try:
-            before, self.holds = self.holds, self.ask()
+            before, self.is_true = self.is_true, self.ask()
         except ApiError as fault:
-            log.warning(self.unknown, error=str(fault))
+            log.warning(self.failure_message, error=str(fault))
         else:
             self.on_polled(before)
-        return _SOON if self.holds is None else None
+        return _RETRY_PERIOD if self.is_true is None else None
 
 
 class KueuePresence(PolledFact):
-    """Presence of Kueue: whether the cluster has its LocalQueues.
+    """Presence of Kueue: whether the cluster serves Kueue's LocalQueues.
 
-    A label of Kueue's that names no LocalQueue of Muster is meant for one of those. Until the first poll has
-    succeeded, groups with such a label wait.
+    If so, a Kueue label that names no LocalQueue of Muster is meant for a LocalQueue of Kueue. Until the
+    first poll has succeeded, groups with such a label wait.
     """
 
     name = "kueue"
-    unknown = "cannot check whether the cluster has Kueue"
+    failure_message = "cannot check whether the cluster has Kueue"
 
     def ask(self) -> bool:
         return any(self._cluster.serves(resource, timeout=PERIOD) for resource in KUEUE_LOCAL_QUEUES)
 
     def on_polled(self, before: bool | None) -> None:
-        served = bool(self.holds)
-        if served is not bool(before):
-            log.info("Kueue labels that name no LocalQueue of Muster", left_to_kueue=served)
-        self._ledger.intake.record_kueue(served)
+        is_served = bool(self.is_true)
+        if is_served is not bool(before):
+            log.info("Kueue labels that name no LocalQueue of Muster", left_to_kueue=is_served)
+        self._ledger.intake.record_kueue(is_served)
 
 
 class MarkTrust(PolledFact):
-    """Trust in Muster's annotations on PodGroups: whether only Muster may write them.
+    """Trust in Muster's annotations on PodGroups: whether an admission policy lets only Muster write them.
 
-    A PodGroup has no status subresource, so a user who may change one may also write that it has fully run,
-    or which queue admitted it. An admission policy (manifests/marks.yaml) prevents that. Without it, and
-    until the first poll has succeeded, Muster relies only on its own observations since its start.
+    A PodGroup has no status subresource. A user who may change a PodGroup may therefore also write that the
+    group has fully run, or which queue admitted the group. An admission policy (manifests/marks.yaml)
+    prevents this. Without the policy, and until the first poll has succeeded, Muster relies only on its own
+    observations since its start.
     """
 
     name = "marks"
-    unknown = "cannot check whether marks are protected"
+    failure_message = "cannot check whether marks are protected"
 
     def ask(self) -> bool:
         return self._cluster.enforces(MARKERS_POLICY, timeout=PERIOD)
 
     def on_polled(self, before: bool | None) -> None:
-        holds = bool(self.holds)
-        if holds is not before:
-            write = log.info if holds else log.warning
-            write("protection of the marks on PodGroups", markers=self.text())
-        self._ledger.intake.trust_markers(holds)
+        is_protected = bool(self.is_true)
+        if is_protected is not before:
+            log_line = log.info if is_protected else log.warning
+            log_line("protection of the marks on PodGroups", markers=self.text())
+        self._ledger.intake.trust_markers(is_protected)
 
     def text(self) -> str:
-        if self.holds is None:
+        if self.is_true is None:
             return "not known yet whether the API server protects them"
-        if self.holds:
+        if self.is_true:
             return "protected by the API server: only Muster can write them"
         return "not protected, so they are not trusted: kubectl apply -f manifests/marks.yaml"
 
 
 class UseTrust(PolledFact):
-    """Trust in records of the right to use a restricted queue: whether the API server checks them.
+    """Trust in records of the right to use a restricted queue: whether the API server checks these records.
 
-    Otherwise, and until the first poll has succeeded, no group starts there.
+    If the API server does not check them, or until the first poll has succeeded, no group starts in a
+    restricted queue.
     """
 
     name = "uses"
-    unknown = "cannot check whether records of permitted users are protected"
+    failure_message = "cannot check whether records of permitted users are protected"
 
     def ask(self) -> bool:
         return self._cluster.enforces(USES_POLICY, timeout=PERIOD)
 
     def on_polled(self, before: bool | None) -> None:
-        if self.holds is not before:
-            log.info("records of users of restricted queues", trusted=self.holds)
-        self._ledger.intake.trust_uses(bool(self.holds))
+        if self.is_true is not before:
+            log.info("records of users of restricted queues", trusted=self.is_true)
+        self._ledger.intake.trust_uses(bool(self.is_true))
 
 
 class AuthorTrust(PolledFact):
-    """Trust in records of authors: whether the API server refuses the names of other users.
+    """Trust in records of authors: whether the API server refuses records with the names of other users.
 
-    Otherwise, and until the first poll has succeeded, no user is known.
+    If the API server does not refuse them, or until the first poll has succeeded, the author of every object
+    is unknown.
     """
 
     name = "authors"
-    unknown = "cannot check whether records of authors are protected"
+    failure_message = "cannot check whether records of authors are protected"
 
     def ask(self) -> bool:
         return all(self._cluster.enforces(policy, timeout=PERIOD) for policy in AUTHORS_POLICIES)
 
     def on_polled(self, before: bool | None) -> None:
-        if self.holds is not before:
-            log.info("records of authors of objects", trusted=self.holds)
-        self._ledger.intake.trust_authors(bool(self.holds))
+        if self.is_true is not before:
+            log.info("records of authors of objects", trusted=self.is_true)
+        self._ledger.intake.trust_authors(bool(self.is_true))
 
 
 def works(pod: Pod) -> bool:
@@ -168,12 +183,14 @@ def works(pod: Pod) -> bool:
 
 
 class VolcanoProgram:
-    """Program of Volcano: it works while one of its pods, by label, is on a node and has not ended.
+    """Program of Volcano, such as its scheduler, with the knowledge whether it runs in the cluster.
 
-    A pod that is being deleted counts. The program holds a Lease only if it was configured to elect a leader,
-    which Volcano's release does not do; if it runs outside of pods, that Lease is the only sign. A Lease is
-    alive while it changes; one seen for the first time is alive if it was renewed recently. `changed` is
-    called whenever `works` may have changed.
+    The program works while a pod with its label is on a node and has not ended, even if the pod is being
+    deleted. If the program runs outside of pods, its Lease is the only sign of it. Only a program that was
+    configured to elect a leader has a Lease; Volcano's release does not configure this.
+
+    A Lease is alive while it keeps changing. A Lease that is read for the first time is alive if it was
+    renewed recently. `on_change` is called whenever `works` may have changed.
     """
 
     def __init__(
@@ -183,33 +200,33 @@ class VolcanoProgram:
         label: tuple[str, str],
         lease: str,
         clock: Callable[[], float],
-        changed: Callable[[], object] = lambda: None,
+        on_change: Callable[[], object] = lambda: None,
     ) -> None:
         self._cluster, self._namespace = cluster, namespace
         self._label, self._lease_name = label, lease
-        self._clock, self._changed = clock, changed
-        self._lock = threading.Lock()  # pods and the Lease are seen by different threads
-        self._pods: dict[str, str] = {}  # names of its working pods, by UID
+        self._clock, self._on_change = clock, on_change
+        self._lock = threading.Lock()  # different threads see the pods and read the Lease
+        self._pods: dict[str, str] = {}  # names of the program's working pods, by UID
         self._lease: LeaseSpec | None = None
         self._alive_until = 0.0  # monotonic time until which the Lease is alive
         self._poller = Poller(f"lease-{lease}", _LEASE_PERIOD, self.look_at_lease)
-        self.known = False  # whether a poll has succeeded
+        self.has_polled = False  # whether a poll has succeeded
 
     def start(self) -> None:
-        """Start to poll the Lease, and wait for a short time for the first answer."""
-        self._poller.start(_PATIENCE)
+        """Start to poll the Lease, and wait a short time for the first answer."""
+        self._poller.start(_MAX_START_WAIT)
 
     def stop(self) -> None:
         self._poller.stop()
 
     @property
     def works(self) -> bool:
-        """Return whether the program works; True until it is known."""
-        return not self.known or bool(self._pods) or self._clock() < self._alive_until
+        """Return whether the program works; True also until the first poll has succeeded."""
+        return not self.has_polled or bool(self._pods) or self._clock() < self._alive_until
 
     @property
     def text(self) -> str:
-        """Return the name of Volcano's pod, or else the holder of its Lease, as far as known."""
+        """Return the name of a pod of the program, or else the holder of its Lease, if known."""
         holder = (self._lease.holder_identity if self._lease else None) or "not known yet"
         return next(iter(self._pods.copy().values()), holder)
 
@@ -224,16 +241,16 @@ class VolcanoProgram:
                     self._pods[meta.uid] = meta.name
                 else:
                     self._pods.pop(meta.uid, None)
-            self._changed()
+            self._on_change()
 
     def forget_pod(self, uid: Uid, namespace: str) -> None:
         if namespace == self._namespace:
             with self._lock:
                 self._pods.pop(uid, None)
-                self._changed()
+                self._on_change()
 
     def look_at_lease(self) -> None:
-        """Read the program's Lease, and record until when the program is alive by it."""
+        """Read the program's Lease, and record until when the Lease counts as alive."""
         asked_at = self._clock()
         try:
             lease = self._cluster.lease(self._namespace, self._lease_name, timeout=_LEASE_PERIOD).spec
@@ -249,18 +266,19 @@ class VolcanoProgram:
                 self._alive_until = asked_at
             elif lease != self._lease:
                 age = None if self._lease else age_of(lease, time.time())
-                if age is None or age < _FRESH:
+                if age is None or age < _MAX_LEASE_AGE:
                     self._alive_until = asked_at + duration_of(lease)
             self._lease = lease
-            self.known = True
-            self._changed()
+            self.has_polled = True
+            self._on_change()
 
 
 class VolcanoCoexistence(Controller[Uid]):
-    """Coexistence with Volcano.
+    """Controller that leaves Volcano's pods to Volcano's scheduler while this scheduler runs.
 
-    `scheduler` also gets pods from the feed. Until the first poll of its Lease, the pods are left alone;
-    `start` waits a short time for that, so that their owner is known before they are read.
+    The feed passes pods to `scheduler`, too. Until the first poll of the Lease, Muster leaves the pods alone.
+    `start` waits a short time for this poll, so that Muster knows who schedules the pods before it reads
+    them.
     """
 
     name = "volcano-coexistence"
@@ -272,7 +290,7 @@ class VolcanoCoexistence(Controller[Uid]):
         )
 
     def prepare(self) -> None:
-        self._yields = False
+        self._is_yielding = False
         self._gates_at = 0.0
 
     def start(self) -> None:
@@ -284,33 +302,33 @@ class VolcanoCoexistence(Controller[Uid]):
 
     def text(self) -> str:
         """Return a status line."""
-        if not self._yields:
+        if not self._is_yielding:
             return "no scheduler of Volcano is at work"
         return f"pods of schedulerName {VOLCANO} are left to its own scheduler ({self.scheduler.text})"
 
     def _apply_presence(self) -> None:
-        if self.scheduler.known:
+        if self.scheduler.has_polled:
             self._yield_to_volcano(self.scheduler.works)
 
-    def _yield_to_volcano(self, yields: bool) -> None:
-        """Leave Volcano's pods to its own scheduler, or serve them again."""
-        if yields is self._yields:
+    def _yield_to_volcano(self, is_left: bool) -> None:
+        """Leave Volcano's pods to Volcano's scheduler, or let Muster schedule them again."""
+        if is_left is self._is_yielding:
             return
-        self._yields = yields
-        self._ledger.pods.set_unmanaged(frozenset({VOLCANO} if yields else ()))
-        if self.scheduler.known:
-            text = "Volcano's pods are left to Volcano" if yields else "Volcano's pods are served by Muster"
+        self._is_yielding = is_left
+        self._ledger.pods.set_unmanaged(frozenset({VOLCANO} if is_left else ()))
+        if self.scheduler.has_polled:
+            text = "Volcano's pods are left to Volcano" if is_left else "Volcano's pods are served by Muster"
             log.info(text)
 
     def due_keys(self, _: Decisions) -> Iterator[Uid]:
-        """Yield at intervals the pods that another scheduler places and that still have Muster's gate."""
-        if not self._yields or self._clock() < self._gates_at:
+        """Yield, at intervals, the pods of Volcano's scheduler that still have Muster's gate."""
+        if not self._is_yielding or self._clock() < self._gates_at:
             return
-        self._gates_at = self._clock() + _GATES_EVERY
+        self._gates_at = self._clock() + _GATES_PERIOD
         yield from (pod.uid for pod in self._ledger.pods.gated_unmanaged_pods() if pod.uid not in self._queue)
 
     def reconcile(self, uid: Uid) -> None:
         pod = self._ledger.pods.get(uid)
-        if pod is not None and pod.gated and self._yields:
-            self._queue.add(uid, _AGAIN)
+        if pod is not None and pod.gated and self._is_yielding:
+            self._queue.add(uid, _GATE_RETRY)
             self.write(uid, partial(self._cluster.open_gate, pod.namespace, pod.name, pod.uid))

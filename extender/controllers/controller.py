@@ -1,18 +1,18 @@
-"""Controller: a work queue of object keys, which are reconciled one by one with the decisions.
+"""Controller: a work queue of object keys, whose objects are reconciled one by one with the decisions.
 
-`reconcile` may be called at any time, since it compares the current state with the desired one.
+`reconcile` may be called at any time, since it compares the current state with the desired state.
 
     decisions, watches ──► WorkQueue ──► reconcile(key) ──► Writers ──► written, or due again
 
-When a write failed, its key is due again:
+After a failed write, the key of the object is due again:
 
-    not sent, another leads     at once, by the next leader
-    a conflict                  once the watch shows the newer copy, which makes the object due, or after
-                                a pause that grows with each failure in a row
-    a transient failure         the writers try it a few times; after that as with a conflict
-    a permanent refusal         as with a conflict, but with longer pauses: the right may still be granted
-    the object is not there     as with a refusal, until the watch shows its deletion: it may be there, while
-                                its kind is not served
+    not sent, another leads     The next leader reconciles the key at once.
+    conflict                    The key is due when the watch shows the newer copy, or after a pause that
+                                grows with each failure in a row.
+    transient failure           The writers try the write a few times; then as after a conflict.
+    permanent refusal           As after a conflict, but with longer pauses: the right may still be granted.
+    object not found            As after a refusal, until the watch shows the deletion: the object may exist
+                                while the API server does not serve its kind.
 """
 
 import time
@@ -30,25 +30,28 @@ from extender.kube.errors import ApiError, Conflict, Fenced
 from extender.kube.writers import TokenBucket, WriteJob, Writers
 from extender.telemetry import metrics
 
-_LONGEST_REFUSED = 300.0  # seconds of pause at most, after a refusal
-_BUSY = 16  # pending writes from which on no write of numbers is submitted
-AT_ONCE = 100  # keys per look: most have nothing to write
+_LONGEST_REFUSED = 300.0  # longest pause after a refusal, in seconds
+_BUSY = 16  # number of pending writes from which on no more writes of numbers are submitted
+AT_ONCE = 100  # most keys that one cycle reconciles for their numbers; most keys have nothing to write
 
 K = TypeVar("K", bound=Hashable)
 
 
 class ControllerContext(NamedTuple):
     ledger: Ledger  # with the newest decisions
-    cluster: ApiClient  # the requests that are written
-    writers: Writers  # the threads that write them
-    leads: Callable[[], bool]  # checked before each reconciliation; fenced keys are due again
+    cluster: ApiClient  # client that makes the requests
+    writers: Writers  # threads that send the requests
+    leads: Callable[[], bool]  # whether this replica leads
     clock: Callable[[], float] = time.monotonic  # seconds
 
 
 class Controller(Generic[K]):
-    """Base of the controllers. It follows each cycle; on a change of the leader, all keys are due again."""
+    """Base class of the controllers, which reconcile their due keys after each scheduling cycle.
 
-    name: ClassVar[str]  # in logs and metrics
+    When another replica becomes the leader, its controllers begin with all keys.
+    """
+
+    name: ClassVar[str]  # the controller's name in logs and metrics
     lanes: ClassVar[int] = 1
     pause: ClassVar[float] = 0.5  # seconds after a first failure
 
@@ -63,10 +66,13 @@ class Controller(Generic[K]):
         self.prepare()
 
     def prepare(self) -> None:
-        """Set up the controller's own state."""
+        """Set up the state of a subclass, once `Controller` is initialized."""
 
     def on_decisions(self, decisions: Decisions) -> None:
-        """Reconcile the due keys. An object that makes this raise affects only itself."""
+        """Reconcile the due keys if this replica leads.
+
+        An object that raises an exception does not keep other objects from being reconciled.
+        """
         self._decisions = decisions
         if self._leads():
             self._guard.run("what is due", self._add_due)
@@ -82,7 +88,10 @@ class Controller(Generic[K]):
         return len(self._queue)
 
     def due_keys(self, decisions: Decisions) -> Iterable[K]:
-        """Return the keys that `decisions` make due: on the first call, also as leader, all keys."""
+        """Return the keys that `decisions` make due.
+
+        The first call after the start, and the first call as the leader, return all keys.
+        """
         raise NotImplementedError
 
     def reconcile(self, key: K) -> None:
@@ -94,10 +103,13 @@ class Controller(Generic[K]):
             self._queue.add(key)
 
     def on_stopped_leading(self) -> None:
-        """Forget all that was remembered about objects: another replica leads."""
+        """Forget all facts about objects, since another replica leads."""
 
     def _reconcile_due(self, least_urgent: int | None = None) -> None:
-        """Reconcile the due keys, except those that become due meanwhile."""
+        """Reconcile the keys that are due at the start of the call.
+
+        Keys that become due during the call have to wait for the next call.
+        """
         for _ in range(len(self._queue)):
             key = self._queue.get(least_urgent)
             if key is None:
@@ -105,7 +117,10 @@ class Controller(Generic[K]):
             self._reconcile(key)
 
     def _reconcile(self, key: K) -> None:
-        """Reconcile a key. An idle key is forgotten: its object may be gone."""
+        """Reconcile a key. After an error the key is due again, after a pause that grows.
+
+        If there was nothing to write, the count of the key's failures is reset.
+        """
         self._submitted = False
         if not self._guard.run(key, partial(self.reconcile, key)):
             self._queue.retry(key)
@@ -121,17 +136,18 @@ class Controller(Generic[K]):
         attempts: int | None = None,
         first: bool = False,
     ) -> None:
-        """Submit a write for `key`.
+        """Submit a write for the object of `key`.
 
-        A failed one calls `undone`, and the key is due again.
+        If the write fails, `undone` is called and the key is due again.
 
         Args:
-            key: The key that is reconciled.
-            request: Makes the request to the API server.
-            target: The object, if one key has several; of pending writes to it, only the newest is made.
-            undone: Called before the key is due again.
-            attempts: Maximum number of attempts; None: the writers' default.
-            first: Whether to write it before all pending writes.
+            key: The key that is being reconciled.
+            request: Function that makes the request to the API server.
+            target: The object to write, if a key has several objects. Only the newest pending write to an
+                object is sent.
+            undone: Function that is called after a failure, before the key is due again.
+            attempts: Maximum number of attempts; None means the default of the writers.
+            first: Whether the write precedes all pending writes.
         """
         self._submitted = True
 
@@ -164,11 +180,15 @@ class RecordingController(Controller[K]):
 
 
 class PacedController(Controller[K]):
-    """Controller that writes numbers: changes of state are written at once, mere numbers share a budget.
+    """Controller that writes changes of state at once, but limits writes that only change numbers.
 
-    One other pod may change the numbers of ten thousand groups and of all queues. Lane 0 is for changes of
-    state; keys in other lanes are taken while the budget has a token and the writers are not busy. A key
-    whose numbers wait is parked: it is not processed before its turn, unless its state changes.
+    One other pod may change the numbers of ten thousand groups and of all queues, so writes of numbers share
+    a budget.
+
+    - Lane 0 of the work queue is for changes of state.
+    - Keys in other lanes are reconciled while the budget has a token and the writers are not busy.
+    - A key whose numbers wait is parked: it is not reconciled before its time in the lane, unless its state
+      changes.
     """
 
     lanes = 2
@@ -178,16 +198,17 @@ class PacedController(Controller[K]):
     def prepare(self) -> None:
         self._budget = TokenBucket(self.rate, self.burst, self._clock())
         self._parked: dict[K, object] = {}  # keys that wait to write numbers, with their state at that time
-        self._is_turn = False  # whether the current key comes from a lane of numbers
+        self._is_turn = False  # whether the current key comes from a lane for numbers
 
     def on_stopped_leading(self) -> None:
         self._parked.clear()
 
     def _is_parked(self, key: K, state: object) -> bool:
-        """Return whether `key` waits to write numbers and its state is still `state`."""
+        """Return whether `key` waits to write numbers, and its state is still `state`."""
         return key in self._parked and self._parked[key] == state
 
     def _park(self, key: K, state: object, after: float, lane: int = 1) -> None:
+        """Let `key` wait for `after` seconds until its numbers may be written, and remember its state."""
         self._parked[key] = state
         self._queue.move(key, after, lane)
 
@@ -196,6 +217,7 @@ class PacedController(Controller[K]):
         super()._reconcile(key)
 
     def _reconcile_due(self, least_urgent: int | None = None) -> None:
+        """Reconcile the keys of lane 0, and then keys of the lanes for numbers."""
         super()._reconcile_due(0)
         self._is_turn = True
         try:
@@ -204,17 +226,19 @@ class PacedController(Controller[K]):
             self._is_turn = False
 
     def _work_on_numbers(self) -> None:
+        """Reconcile keys from the lanes for numbers, as far as the budget and the writers allow."""
         for _ in range(AT_ONCE):
             if not self._may_begin_numbers() or (key := self._queue.get()) is None:
                 return
             self._reconcile(key)
 
     def _take_turn(self) -> bool:
-        """Return whether mere numbers may be written now.
+        """Return whether a write of mere numbers is allowed now; if so, use a token of the budget.
 
-        Numbers that already wait come first; otherwise frequent changes would use up all tokens.
+        Numbers that already wait come first. Otherwise numbers that change often would use all tokens.
         """
         return (self._is_turn or not self._parked) and self._budget.take(self._clock())
 
     def _may_begin_numbers(self) -> bool:
+        """Return whether the budget has a token and the writers are not busy."""
         return self._writers.depth < _BUSY and self._budget.available(self._clock()) >= 1

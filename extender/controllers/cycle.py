@@ -1,8 +1,8 @@
-"""Scheduling cycle: one thread that decides whenever something changed, and its listeners.
+"""Scheduling cycle: one thread that decides whenever something has changed, and then calls its listeners.
 
-The thread decides at once when idle, and at most 20 times a second. Changes only set a flag: the next
-decision sees all changes made during the current one. A long cycle is followed by a longer rest, or the
-scheduler's calls would have to wait for the interpreter lock.
+A change only sets a flag, so a decision covers all changes made during the previous decision. An idle thread
+decides at once, but at most 20 times a second. After a long cycle the thread rests longer; otherwise the
+scheduler's calls would have to wait for Python's interpreter lock.
 """
 
 import threading
@@ -24,20 +24,22 @@ from extender.telemetry.logs import logger
 
 log = logger(__name__)
 
-_SHORTEST = 0.05  # seconds from the start of one cycle to that of the next
-_RESTS = 3  # a rest lasts this many times as long as the cycle before it
+_MIN_PERIOD = 0.05  # least seconds between the starts of two cycles
+_REST_FACTOR = 3  # length of a rest, as a multiple of the cycle before it
 _LONGEST_REST = 0.5  # seconds
-_HEARTBEAT = 0.5  # most seconds between calls of the listeners: no event reports that a caller hung up
-_REMEMBERED = 1000  # faulty objects; beyond, every fault is logged
+_HEARTBEAT = 0.5  # most seconds between calls of the listeners, who also look for callers that hung up
+_MAX_FAULTY = 1000  # number of remembered faulty objects; each fault of any further object is logged
 
 Listener = Callable[[Decisions], None]
-GroupChange = tuple[GroupKey, GroupDecision | None, GroupDecision | None]  # the old decision, and the new one
+GroupChange = tuple[GroupKey, GroupDecision | None, GroupDecision | None]  # with the old and the new decision
 
 
 class FaultGuard:
-    """Guard that counts an error, and logs it once until the object succeeds again; the caller tries again.
+    """Guard that calls functions, counts their exceptions in a metric, and logs each faulty object only once.
 
-    `part` is the name of the guarded part, one of a few known beforehand, since it is a label of a metric.
+    An object is logged again only after it has succeeded in between. The caller is responsible for the next
+    try. `part` names the guarded part of Muster. It is a label of a metric, so there are only a few fixed
+    names.
     """
 
     def __init__(self, part: str) -> None:
@@ -45,7 +47,7 @@ class FaultGuard:
         self._faulty: set[Hashable] = set()
 
     def run(self, key: Hashable, act: Callable[[], object]) -> bool:
-        """Call `act`, and return whether it succeeded. Raises nothing."""
+        """Call `act`, and return whether it succeeded. Exceptions are recorded, not raised."""
         try:
             act()
         except Exception:
@@ -55,10 +57,10 @@ class FaultGuard:
         return True
 
     def record(self, key: Hashable) -> None:
-        """Record the current exception for `key`; to be called in an `except` block."""
+        """Count and log the exception that is being handled. Call this method in an `except` block."""
         metrics.faults.labels(self._part).inc()
         if key not in self._faulty:
-            if len(self._faulty) < _REMEMBERED:
+            if len(self._faulty) < _MAX_FAULTY:
                 self._faulty.add(key)
             log.exception("an object could not be reconciled", part=self._part, object=str(key)[:200])
 
@@ -67,19 +69,19 @@ class FaultGuard:
 
 
 class ChangedGroups:
-    """Groups that changed since a listener's last call: each change once, even if decisions repeat it."""
+    """Groups that have changed since a listener's last call. Each change is reported once."""
 
     def __init__(self) -> None:
-        self._seen = Decisions()
+        self._decided_version = Decisions()
 
     def since_last_call(self, decisions: Decisions) -> Sequence[GroupKey]:
         """Return the groups that changed since the last call."""
-        before, self._seen = self._seen, decisions
+        before, self._decided_version = self._decided_version, decisions
         return decisions.changed_since(before)
 
     def decision_changes(self, decisions: Decisions) -> Iterator[GroupChange]:
         """Yield the groups whose decision changed since the last call."""
-        before = self._seen.groups
+        before = self._decided_version.groups
         for key in self.since_last_call(decisions):
             old, new = before.get(key), decisions.groups.get(key)
             if old is not new:
@@ -87,7 +89,10 @@ class ChangedGroups:
 
 
 class DecisionLoop:
-    """Loop of decisions; `wake_up` reports a change. Starts when `ready`, acts while the replica `leads`."""
+    """Loop that decides once `ready` is true, while the replica `leads`, and then calls the listeners.
+
+    `wake_up` reports a change to the loop.
+    """
 
     def __init__(
         self,
@@ -100,79 +105,83 @@ class DecisionLoop:
         self._leads = leads
         self._ledger = ledger
         self._listeners = listeners
-        self._ready = ready
+        self._is_ready = ready
         self._clock = clock
-        self._changed = threading.Event()
+        self._change_event = threading.Event()
         self._stopping = threading.Event()
         self._guard = FaultGuard("cycle")
-        self._seen = -1
+        self._decided_version = -1
         self.last_run = clock()
 
     def wake_up(self) -> None:
-        if not self._changed.is_set():  # takes no lock
-            self._changed.set()
+        if not self._change_event.is_set():  # a check without a lock
+            self._change_event.set()
 
     def start(self) -> None:
         threading.Thread(target=self._run, name="decide", daemon=True).start()
 
     def stop(self) -> None:
         self._stopping.set()
-        self._changed.set()
+        self._change_event.set()
 
     def _run(self) -> None:
-        """Run cycles until stopped: at each change, each requested time and each heartbeat, with rests."""
+        """Run cycles until the loop is stopped.
+
+        A cycle starts after a change, at a time that the last decisions asked for, or at the heartbeat.
+        """
         while not self._stopping.is_set():
             started = self._clock()
             self.run_once()
-            took = self._clock() - started
-            self._stopping.wait(max(_SHORTEST - took, min(_RESTS * took, _LONGEST_REST)))
+            duration = self._clock() - started
+            self._stopping.wait(max(_MIN_PERIOD - duration, min(_REST_FACTOR * duration, _LONGEST_REST)))
             requeue_at = self._ledger.decisions.requeue_at
-            due = _HEARTBEAT if requeue_at is None else requeue_at - self._clock()
-            self._changed.wait(min(max(due, 0.0), _HEARTBEAT))
+            until_requeue = _HEARTBEAT if requeue_at is None else requeue_at - self._clock()
+            self._change_event.wait(min(max(until_requeue, 0.0), _HEARTBEAT))
 
     def run_once(self) -> None:
-        """Decide if anything changed or is due, and call all listeners, even if one raises.
+        """Decide if anything has changed or is due, and then call all listeners.
 
-        An error does not stop the loop, since a restart would meet the same object again. Liveness
-        depends on decisions alone.
+        An exception in one listener does not keep the others from being called. An error does not stop the
+        loop, since the same object would cause the same error after a restart. For liveness only the
+        decisions have to succeed, not the listeners.
         """
-        self._changed.clear()
-        alive = self._guard.run("decide", self._decide_if_due)
+        self._change_event.clear()
+        has_decided = self._guard.run("decide", self._decide_if_due)
         for listener in self._listeners:
             self._guard.run(listener, partial(listener, self._ledger.decisions))
-        if alive:
+        if has_decided:
             self.last_run = self._clock()
 
     def _decide_if_due(self) -> None:
-        """Decide and publish, if anything has changed or a requested time has come."""
+        """Decide and publish the decisions, if anything has changed or a requested time has come."""
         self._ledger.set_leading(self._leads())
         started, before = self._clock(), self._ledger.decisions
         is_requeue_due = before.requeue_at is not None and started >= before.requeue_at
-        is_due = is_requeue_due or self._ledger.version != self._seen or self._ledger.is_usage_due
-        if not (self._ready() and is_due):
+        is_due = is_requeue_due or self._ledger.version != self._decided_version or self._ledger.is_usage_due
+        if not (self._is_ready() and is_due):
             return
         snapshot = self._ledger.snapshot()
         try:
             decisions = decide(snapshot, before)
-        except Exception:  # go on without the memory, which only saves work
+        except Exception:  # decide again without the memory, which only saves work
             self._guard.record("remembered decisions")
             decisions = decide(snapshot)
         self._ledger.publish(decisions)
-        for key in decisions.changed:  # log each fault of an evaluation once; these groups wait
+        for key in decisions.changed:  # log each fault of an evaluation once; the groups concerned wait
             old, new = before.groups.get(key), decisions.groups.get(key)
             if new is not None and new.fault and (old is None or old.fault != new.fault):
                 metrics.faults.labels("decide").inc()
                 log.error("cannot decide on a group", group=key, fault=new.fault)
-        self._seen = snapshot.version
+        self._decided_version = snapshot.version
         metrics.decision_seconds.observe(self._clock() - started)
         metrics.decisions.inc()
 
 
-# Log of decisions, with a line for every change of a verdict or reason; waits of groups. A changed plan or
-# number is not logged: one other pod changes all numbers of a thousand pending groups.
+# The log has a line for each change of a verdict or reason. Changes of plans and numbers are not logged,
+# since one other pod changes the numbers of a thousand pending groups.
 
-_MOST_ENTRIES = 1000
-_MANY_FLIPS = 3  # flips of one group after which they are logged
+_MAX_ENTRIES = 1000
+_LOGGED_FLIPS = 3  # number of flips of one group that causes a warning
 _MESSAGES = {
     Verdict.WAITING: "a group waits",
     Verdict.STARTING: "a group starts",
@@ -187,87 +196,94 @@ class LoggedDecision(msgspec.Struct, frozen=True):
 
 
 class DecisionLog:
-    """Log of changed verdicts and reasons, and of flips: changes back without an event in between.
+    """Log of changes of verdicts and reasons.
 
-    `version` is that of the ledger, which also grows as decisions are published.
+    The log also counts flips. A flip is a return to the previous verdict and reason although no event
+    happened in between. `version` returns the version of the ledger, which also grows when decisions are
+    published.
     """
 
     def __init__(self, version: Callable[[], int] = lambda: -1) -> None:
         self._version = version
         self._changed_groups = ChangedGroups()
         self._guard = FaultGuard("decision-log")
-        self._entries: deque[LoggedDecision] = deque(maxlen=_MOST_ENTRIES)
-        self._seen, self._published = Decisions(), -1  # the version once the last decisions were published
-        # Verdicts before their changes since the last event.
-        self._earlier: dict[GroupKey, VerdictAndReason] = {}
+        self._entries: deque[LoggedDecision] = deque(maxlen=_MAX_ENTRIES)
+        self._decided_version, self._published = Decisions(), -1  # ledger version after the last publication
+        # Verdict and reason of each group before its last change, if the change came after the last event.
+        self._before_change: dict[GroupKey, VerdictAndReason] = {}
         self._flips: dict[GroupKey, int] = {}
 
     def on_decisions(self, decisions: Decisions) -> None:
-        if decisions is self._seen:
+        """Log the changed decisions, and count flips."""
+        if decisions is self._decided_version:
             return
-        is_repeated = self._seen.version < decisions.version == self._published
-        if not is_repeated:  # an event or the clock caused these decisions
-            self._earlier.clear()
-        self._seen, self._published = decisions, self._version()
-        for key, was, now in self._changed_groups.decision_changes(decisions):
-            if now is None:
+        is_repeated = self._decided_version.version < decisions.version == self._published
+        if not is_repeated:  # an event or the clock caused the new decisions
+            self._before_change.clear()
+        self._decided_version, self._published = decisions, self._version()
+        for key, old, new in self._changed_groups.decision_changes(decisions):
+            if new is None:
                 self._flips.pop(key, None)
                 continue
-            self._guard.run(key, partial(self._record, was, now))
+            self._guard.run(key, partial(self._record, old, new))
 
-    def _record_flip(self, before: VerdictAndReason, now: GroupDecision) -> None:
-        """Count a decision that returns to the last but one; warn of a group with many."""
-        if self._earlier.get(now.key) == verdict_of(now):
+    def _record_flip(self, old: VerdictAndReason, new: GroupDecision) -> None:
+        """Count a flip: a decision that returns to the last but one. Warn of a group with several."""
+        if self._before_change.get(new.key) == verdict_of(new):
             metrics.decision_flips.inc()
-            self._flips[now.key] = flips = self._flips.get(now.key, 0) + 1
-            if flips == _MANY_FLIPS:
-                reasons = [reason or verdict for verdict, reason in (before, verdict_of(now))]
-                log.warning("decisions on a group do not settle", group=now.key, reasons=reasons)
-        self._earlier[now.key] = before
+            self._flips[new.key] = flips = self._flips.get(new.key, 0) + 1
+            if flips == _LOGGED_FLIPS:
+                reasons = [reason or verdict for verdict, reason in (old, verdict_of(new))]
+                log.warning("decisions on a group do not settle", group=new.key, reasons=reasons)
+        self._before_change[new.key] = old
 
     def flips(self, group: GroupKey) -> int:
-        """Return how often the decision on a group went back and forth without an event."""
+        """Return how many flips of the decision on a group were counted."""
         return self._flips.get(group, 0)
 
-    def _record(self, was: GroupDecision | None, now: GroupDecision) -> None:
-        """Log a decision that is not the same as before."""
-        if was is None:
-            is_new = now.verdict not in (Verdict.RUNNING, Verdict.ENDED)  # else this process was restarted
+    def _record(self, old: GroupDecision | None, new: GroupDecision) -> None:
+        """Log a decision if its verdict or reason is new, or if it begins to undo a start."""
+        if old is None:
+            is_new = new.verdict not in (Verdict.RUNNING, Verdict.ENDED)  # these were logged before a restart
         else:
-            before = verdict_of(was)
-            if has_changed := before != verdict_of(now):
-                self._record_flip(before, now)
-            is_new = has_changed or bool(now.undo and not was.undo)
+            before = verdict_of(old)
+            if has_changed := before != verdict_of(new):
+                self._record_flip(before, new)
+            is_new = has_changed or bool(new.undo and not old.undo)
         if is_new:
             instant = datetime.now(UTC).isoformat(timespec="milliseconds")
-            self._entries.append(LoggedDecision(instant, now))
-            fields = {"reason": now.reason, "detail": now.detail, "members": len(now.plan)}
-            named = {name: value for name, value in fields.items() if value}
-            log.info(_MESSAGES[now.verdict], group=now.key, queue=now.queue, **named)
+            self._entries.append(LoggedDecision(instant, new))
+            fields = {"reason": new.reason, "detail": new.detail, "members": len(new.plan)}
+            log_fields = {name: value for name, value in fields.items() if value}
+            log.info(_MESSAGES[new.verdict], group=new.key, queue=new.queue, **log_fields)
 
     def latest(self, limit: int) -> list[LoggedDecision]:
+        """Return the latest entries, newest first."""
         return list(self._entries)[: -limit - 1 : -1]
 
 
 class QueueWaits:
-    """Waits of groups until they start, by queue; waits from before a restart count from the restart on."""
+    """Metric of how long groups wait until they start, by queue.
+
+    If a group waited before a restart of Muster, only the wait since the restart counts.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._changed_groups = ChangedGroups()
         self._guard = FaultGuard("queue-waits")
-        self._since: dict[GroupKey, float] = {}
+        self._waits_since: dict[GroupKey, float] = {}
 
     def on_decisions(self, decisions: Decisions) -> None:
         for key in self._changed_groups.since_last_call(decisions):
             self._guard.run(key, partial(self._record, key, decisions.groups.get(key)))
 
     def _record(self, key: GroupKey, decision: GroupDecision | None) -> None:
-        """Observe how long a group waited, once it starts."""
+        """Observe how long a group has waited when it starts."""
         if decision is not None and decision.verdict is Verdict.WAITING:
-            self._since.setdefault(key, self._clock())
+            self._waits_since.setdefault(key, self._clock())
             return
-        since = self._since.pop(key, None)
+        since = self._waits_since.pop(key, None)
         if since is None or decision is None:
             return
         if decision.verdict in (Verdict.STARTING, Verdict.RUNNING):

@@ -1,7 +1,7 @@
-"""Estimates of starts for all pending groups, computed in slices by a thread of its own.
+"""Estimates of start times for all pending groups, computed in slices by a separate thread.
 
-The thread uses a fiftieth of a core. Estimates are compared with the real starts. A published estimate stays
-until a new one differs much, because each change is a write.
+The thread uses a fiftieth of a core. Estimates are compared with the real starts. A published estimate is
+replaced only when a new estimate differs much, because each change is a write.
 """
 
 import threading
@@ -33,17 +33,17 @@ from extender.domain.snapshot.decisions import Decisions, GroupDecision
 from extender.kube.writers import Poller
 from extender.telemetry import metrics
 
-_SHARE = 0.02  # of a core, in the long run
-_SAVED = 2.0  # seconds of work that may be done at once after a long rest
-_AT_ONCE = 0.2  # of a core, while such saved work is done
-_SLICE = 0.005  # seconds of work at a time, or one scheduling cycle
-_LONGEST = 36.0  # seconds of work for one forecast: half an hour on the largest clusters
-_IDLE = 1.0  # seconds between two checks while there is nothing to compute
-_MIN_WAIT = 5.0  # seconds of waiting before a group gets an estimate: most start earlier
-_INTERVAL = 5.0  # seconds from the start of one forecast to that of the next, if anything changed
-_STALE = 60.0  # seconds to the next forecast without a change: expected ends have passed
-_STEP = 10.0  # seconds: published times are multiples
-# Large changes: as a part of the time until the start, and in seconds.
+_CPU_SHARE = 0.02  # share of a core that the thread may use on average
+_MAX_SAVED = 2.0  # most CPU seconds that may be saved up during rests, to be used in one go
+_BURST_SHARE = 0.2  # share of a core that the thread may use while saved seconds are left
+_SLICE = 0.005  # CPU seconds of a slice; a slice has at least one simulated scheduling cycle
+_MAX_WORK = 36.0  # most CPU seconds for a forecast, which then takes half an hour
+_IDLE_PERIOD = 1.0  # seconds between two checks for work while there is nothing to compute
+_MIN_WAIT = 5.0  # seconds that a group waits before it gets an estimate; most groups start earlier
+_INTERVAL = 5.0  # seconds between the starts of two forecasts if anything has changed
+_STALE = 60.0  # seconds between two forecasts without a change: expected ends may have passed
+_STEP = 10.0  # published times are multiples of this number of seconds
+# A new estimate is news if it differs by more than this part of the time until the start, and these seconds.
 _LARGE_PART, _LARGE_SECONDS = 0.2, 60.0
 
 
@@ -51,21 +51,23 @@ class _Published(msgspec.Struct, frozen=True):
     """Published estimate of a group.
 
     Attributes:
-        first: The estimate that its start is compared with.
-        epoch: When the ledger's clock was at 0.
+        first: The first known estimate; the real start is compared with it.
+        newest: The newest published estimate.
+        epoch: The time at which the ledger's clock was 0.
+        text: The estimate in the form in which it is published.
     """
 
     first: ExpectedStart
-    now: ExpectedStart
+    newest: ExpectedStart
     epoch: float
     text: Estimate
 
 
 class Estimates(Poller):
-    """Estimates of starts.
+    """Thread that computes and publishes estimates of start times.
 
-    `cpu` returns the seconds for which this thread has worked. Listeners get the key of each group with
-    another published estimate.
+    `cpu` returns the CPU seconds that this thread has used. Listeners get the key of each group whose
+    published estimate has changed.
     """
 
     def __init__(
@@ -75,31 +77,31 @@ class Estimates(Poller):
         clock: Callable[[], float] = time.monotonic,
         cpu: Callable[[], float] = time.thread_time,
     ) -> None:
-        super().__init__("estimates", _IDLE, self.compute_slice)
+        super().__init__("estimates", _IDLE_PERIOD, self.compute_slice)
         self._ledger, self._leads, self._clock, self._cpu = ledger, leads, clock, cpu
         self._changed_groups, self._guard = ChangedGroups(), FaultGuard("estimates")
         self._listeners: list[Callable[[GroupKey], None]] = []
         self._lock = threading.Lock()
-        self._reported: dict[GroupKey, _Published] = {}
-        self._waits_since: dict[GroupKey, float] = {}  # the oldest first
+        self._published: dict[GroupKey, _Published] = {}
+        self._waits_since: dict[GroupKey, float] = {}  # the longest wait comes first
         self._calibration = Calibration()
-        self.reported = 0  # number of changed estimates so far
-        self._used: Decisions | None = None  # decisions that the last forecast used
+        self.change_count = 0  # number of changed estimates so far
+        self._basis: Decisions | None = None  # decisions that the last forecast is based on
         self._began_at = -inf
-        self._saved, self._rested = _SAVED, clock()
-        self._cycle_seconds = 0.0  # average time of a simulated scheduling cycle; 0: unknown
+        self._saved, self._rested_at = _MAX_SAVED, clock()
+        self._cycle_seconds = 0.0  # average time of a simulated scheduling cycle; 0 means unknown
         self._work: Generator[None, None, ExpectedStarts] | None = None
 
     def listen(self, listener: Callable[[GroupKey], None]) -> None:
         self._listeners.append(listener)
 
     def get(self, key: GroupKey) -> Estimate | None:
-        """Return the published estimate; None: the group does not wait, or there is none yet."""
-        reported = self._reported.get(key)
-        return None if reported is None else reported.text
+        """Return the published estimate of a group; None if the group does not wait or has none yet."""
+        published = self._published.get(key)
+        return None if published is None else published.text
 
     def on_decisions(self, decisions: Decisions) -> None:
-        """Forget groups that wait no longer, and compare those that start with their estimates."""
+        """Compare estimates with the starts of groups, and forget groups that no longer wait."""
         for key in self._changed_groups.since_last_call(decisions):
             decision = decisions.groups.get(key)
             if decision is None or decision.verdict is not Verdict.WAITING:
@@ -107,7 +109,10 @@ class Estimates(Poller):
             self._record_wait(key, decision)
 
     def _record_wait(self, key: GroupKey, decision: GroupDecision | None) -> None:
-        """Record since when a group waits. A group that only waits for the window needs no estimate."""
+        """Record since when a group waits.
+
+        A group that waits only because the window is full needs no estimate.
+        """
         with self._lock:
             if decision and decision.verdict is Verdict.WAITING and decision.reason is not Reason.WINDOW_FULL:
                 self._waits_since.setdefault(key, self._clock())
@@ -115,30 +120,30 @@ class Estimates(Poller):
                 self._waits_since.pop(key, None)
 
     def _forget(self, key: GroupKey, decision: GroupDecision | None) -> None:
-        """Forget the estimate of a group that starts or ends; compare it with a start."""
+        """Forget the estimate of a group that starts or ends. Compare the estimate with a start."""
         with self._lock:
-            reported = self._reported.pop(key, None)
-        if reported is not None and decision is not None and decision.verdict is not Verdict.ENDED:
-            self._compare(key, reported.first, self._clock())
+            published = self._published.pop(key, None)
+        if published is not None and decision is not None and decision.verdict is not Verdict.ENDED:
+            self._compare(key, published.first, self._clock())
 
-    def _compare(self, key: GroupKey, reported: ExpectedStart, now: float) -> None:
-        """Record the difference between an estimate and the start."""
-        if reported.is_known:
-            expected, waited = (max(at - reported.made_at, SHORTEST) for at in (reported.p50, now))
-            metrics.estimate_error.labels(interval_of(reported, now)).observe(waited / expected)
-            self._calibration = self._calibration.after(key, reported, now)
+    def _compare(self, key: GroupKey, estimate: ExpectedStart, now: float) -> None:
+        """Record the difference between an estimate and the real start in a metric and in the calibration."""
+        if estimate.is_known:
+            expected, waited = (max(at - estimate.made_at, SHORTEST) for at in (estimate.p50, now))
+            metrics.estimate_error.labels(interval_of(estimate, now)).observe(waited / expected)
+            self._calibration = self._calibration.after(key, estimate, now)
 
     def compute_slice(self) -> float:
-        """Compute a slice; return the seconds of rest after it."""
+        """Compute one slice of a forecast; return the seconds that the thread has to rest afterwards."""
         if not self._leads():
-            self._work = self._used = None
+            self._work = self._basis = None
             with self._lock:
-                self._reported.clear()
-            return _IDLE
+                self._published.clear()
+            return _IDLE_PERIOD
         if self._work is None and not self._begin():
-            return _IDLE
+            return _IDLE_PERIOD
         started, cycles, work = self._cpu(), 0, self._work
-        self._work = None  # a forecast that raised is not continued either
+        self._work = None  # if the forecast raises an exception, it is not continued
         while work is not None and self._cpu() - started < _SLICE:
             try:
                 next(work)
@@ -146,64 +151,67 @@ class Estimates(Poller):
             except StopIteration as end:
                 work = None
                 self._publish(end.value)
-        self._work, worked = work, self._cpu() - started
-        self._cycle_seconds += (worked / max(cycles, 1) - self._cycle_seconds) / 10.0
-        return self._rest_after(worked)
+        self._work, worked_seconds = work, self._cpu() - started
+        self._cycle_seconds += (worked_seconds / max(cycles, 1) - self._cycle_seconds) / 10.0
+        return self._rest_after(worked_seconds)
 
     def _rest_after(self, worked: float) -> float:
-        """Return the seconds of rest after some seconds of work, for which rests are saved up."""
+        """Return the seconds of rest after `worked` CPU seconds. Rests save up CPU seconds for later work."""
         now = self._clock()
-        self._saved = min(self._saved + (now - self._rested) * _SHARE, _SAVED) - worked
-        self._rested = now
-        return max(worked / _AT_ONCE, -self._saved / _SHARE)
+        self._saved = min(self._saved + (now - self._rested_at) * _CPU_SHARE, _MAX_SAVED) - worked
+        self._rested_at = now
+        return max(worked / _BURST_SHARE, -self._saved / _CPU_SHARE)
 
     def _begin(self) -> bool:
-        """Begin forecasts if any group waits long enough and the last forecasts are old enough."""
+        """Begin a forecast, if a group has waited long enough and the last forecast is old enough.
+
+        Return whether a forecast has begun.
+        """
         decisions, now = self._ledger.decisions, self._clock()
-        min_age = _INTERVAL if decisions is not self._used else _STALE
+        min_age = _INTERVAL if decisions is not self._basis else _STALE
         with self._lock:
             waits_long = next(iter(self._waits_since.values()), inf) <= now - _MIN_WAIT
         if not waits_long or now < self._began_at + min_age or carried_facts_of(decisions) is None:
             return False
-        cycles = MOST_CYCLES if not self._cycle_seconds else int(_LONGEST / FUTURES / self._cycle_seconds)
-        self._used, self._began_at = decisions, now
+        cycles = MOST_CYCLES if not self._cycle_seconds else int(_MAX_WORK / FUTURES / self._cycle_seconds)
+        self._basis, self._began_at = decisions, now
         self._work = forecasts(decisions, max(1, min(cycles, MOST_CYCLES)))
         return True
 
-    def _publish(self, found: ExpectedStarts) -> None:
-        """Publish the expected starts of waiting groups that are news."""
-        facts = carried_facts_of(self._used) if self._used is not None else None
+    def _publish(self, expected_starts: ExpectedStarts) -> None:
+        """Publish the expected starts of pending groups that differ much from the published estimates."""
+        facts = carried_facts_of(self._basis) if self._basis is not None else None
         if facts is None:
             return
-        decided, epoch, changed = self._ledger.decisions.groups, facts.snapshot.epoch, list[GroupKey]()
-        for key, forecast in found.items():
-            with self._lock:  # no estimate of a forgotten group is published
-                before, decision = self._reported.get(key), decided.get(key)
+        decided, epoch, changed_keys = self._ledger.decisions.groups, facts.snapshot.epoch, list[GroupKey]()
+        for key, forecast in expected_starts.items():
+            with self._lock:  # the lock keeps out groups that are forgotten meanwhile
+                before, decision = self._published.get(key), decided.get(key)
                 if decision is None or decision.verdict is not Verdict.WAITING:
                     continue
                 forecast = self._calibration.applied(key, forecast)
                 clock_was_set = before is not None and abs(epoch - before.epoch) > _LARGE_SECONDS
-                if before is None or clock_was_set or is_news(before.now, forecast):
+                if before is None or clock_was_set or is_news(before.newest, forecast):
                     text = estimate_of(forecast, epoch)
                     first = forecast if before is None or not before.first.is_known else before.first
-                    self._reported[key] = _Published(first, forecast, epoch, text)
-                    changed.append(key)
-                    self.reported += 1
-        for key in changed:
+                    self._published[key] = _Published(first, forecast, epoch, text)
+                    changed_keys.append(key)
+                    self.change_count += 1
+        for key in changed_keys:
             for listener in self._listeners:
                 listener(key)
 
 
-def is_news(reported: ExpectedStart, now: ExpectedStart) -> bool:
-    """Return whether a new estimate differs much from the published one."""
-    if not (reported.is_known and now.is_known) or reported.method is not now.method:
-        return (reported.unknown, reported.method) != (now.unknown, now.method)
-    instants = ((reported.p50, now.p50), (reported.p90, now.p90))
-    return any(abs(a - b) > max(_LARGE_SECONDS, _LARGE_PART * (b - now.made_at)) for a, b in instants)
+def is_news(published: ExpectedStart, new: ExpectedStart) -> bool:
+    """Return whether a new estimate differs so much from the published estimate that it is worth a write."""
+    if not (published.is_known and new.is_known) or published.method is not new.method:
+        return (published.unknown, published.method) != (new.unknown, new.method)
+    instants = ((published.p50, new.p50), (published.p90, new.p90))
+    return any(abs(a - b) > max(_LARGE_SECONDS, _LARGE_PART * (b - new.made_at)) for a, b in instants)
 
 
 def estimate_of(forecast: ExpectedStart, epoch: float) -> Estimate:
-    """Return the estimate as it is published: in timestamps, in coarse steps."""
+    """Return an expected start in its published form: timestamps, rounded up to coarse steps."""
     if not forecast.is_known:
         return Estimate(unknown_because=forecast.unknown)
     p50, p90 = (timestamp_at(ceil((epoch + at) / _STEP) * _STEP) for at in (forecast.p50, forecast.p90))

@@ -1,11 +1,13 @@
-"""Kubernetes Events: a few for each pod, PodGroup or queue, as `kubectl describe` shows them.
+"""Kubernetes Events on pods, PodGroups, queues and jobs, as `kubectl describe` shows them.
 
-There is one Event for each object and reason: when it is recorded again, its count grows and its message is
-replaced. Events beyond the rate limit of an object, or of all objects, are dropped; conditions and /debug
-have all states. Events are of the core API group, because kubectl shows the counts of those best.
+There is one Event for each object and reason. When it is recorded again, its count grows and its message is
+replaced. Each object, and all objects together, have a rate limit; Events beyond it are dropped, since
+conditions and /debug show all states. Events belong to the core API group, because kubectl shows the counts
+of core Events best.
 
-A change of a gang of 500 is one Event, on its PodGroup. Why a group waits is also recorded on its job and on
-the first few waiting members, since users describe those. A state is recorded only once it has lasted.
+A change of a gang of 500 pods is a single Event, on the PodGroup. The reason why a group waits is also
+recorded on its job and on the first few waiting members, since users describe jobs and pods. A state is
+recorded only once it has lasted for some seconds.
 """
 
 import threading
@@ -37,32 +39,32 @@ from extender.kube.errors import Conflict, NotFound
 from extender.kube.writers import TokenBucket, Writers
 from extender.telemetry import metrics
 
-COMPONENT = "kube-muster"  # the scheduler's own events come from its profile, which is called muster
+COMPONENT = "kube-muster"  # not "muster", the name of the scheduler profile, whose Events have that source
 NORMAL, WARNING = "Normal", "Warning"
 
-_LONGEST = 1024  # characters of a message
-_LONGEST_NAME = 230  # characters of the object's name in the name of its Event
-_REMEMBERED = 4096  # Events and objects
-_MEMORY = 1800.0  # seconds; the API server deletes an Event after an hour
-_OBJECT_BURST, _OBJECT_RATE = 10, 1 / 30  # Events of one object at once, and per second
-_BURST, _RATE = 50, 5.0  # limits of all objects together
-_LASTING = 5.0  # seconds after which a state is recorded
-_SLOW = 30.0  # seconds for a start; others that fill the window delay it by a few
-_MEMBERS = 3  # waiting members on which a wait is recorded
-_WORK = 2_000  # most work to explain one group: a few dozen milliseconds
+_MAX_MESSAGE = 1024  # most characters of a message
+_MAX_NAME = 230  # most characters of the object's name within the name of an Event
+_MAX_CACHED = 4096  # number of remembered Events, and of remembered objects
+_CACHED_FOR = 1800.0  # seconds; the API server deletes an Event after an hour
+_OBJECT_BURST, _OBJECT_RATE = 10, 1 / 30  # limits of one object: Events at once, and per second
+_BURST, _RATE = 50, 5.0  # limits of all objects together: Events at once, and per second
+_RECORD_AFTER = 5.0  # seconds for which a state has to last before it is recorded
+_SLOW_START = 30.0  # the same for a start, since other starting groups may delay it
+_MEMBERS = 3  # number of waiting members that get an Event when their group waits
+_MAX_WORK = 2_000  # work limit for explaining a group: a few dozen milliseconds
 
 
 @dataclass(eq=False)
 class _Event:
-    about: Reference  # the object
+    about: Reference  # the object that the Event is about
     type: str  # NORMAL or WARNING
     reason: str
-    name: str  # of the Event itself
-    first: str  # when it was first recorded
-    last: str = ""  # when it was last recorded
+    name: str  # name of the Event object
+    first_at: str  # time when the Event was first recorded
+    last_at: str = ""  # time when the Event was last recorded
     message: str = ""
-    count: int = 0  # how often it was recorded
-    exists: bool = False  # whether the API server has it
+    count: int = 0  # how often the Event was recorded
+    exists: bool = False  # whether the API server has the Event
 
     @property
     def namespace(self) -> str:
@@ -70,7 +72,7 @@ class _Event:
 
 
 class EventRecorder:
-    """Recorder of Events. `record` may be called from any thread; the writers send the Events."""
+    """Recorder of Events. `record` may be called from any thread; `writers` send the Events."""
 
     def __init__(
         self,
@@ -84,47 +86,54 @@ class EventRecorder:
         self._leads = leads
         self._clock = clock
         self._lock = threading.Lock()
-        self._known: TTLCache[tuple[str, str, str], _Event] = TTLCache(_REMEMBERED, _MEMORY, clock)
-        self._objects: TTLCache[str, TokenBucket] = TTLCache(_REMEMBERED, _MEMORY, clock)
-        self._all = TokenBucket(_RATE, _BURST, clock())
+        self._events: TTLCache[tuple[str, str, str], _Event] = TTLCache(_MAX_CACHED, _CACHED_FOR, clock)
+        self._budgets: TTLCache[str, TokenBucket] = TTLCache(_MAX_CACHED, _CACHED_FOR, clock)
+        self._budget = TokenBucket(_RATE, _BURST, clock())
 
     def has_capacity(self, events: int = 1) -> bool:
-        """Return whether this number of Events may be written now.
+        """Return whether the rate limit allows this number of Events now.
 
-        Callers that can wait ask first, and record later.
+        Callers that can wait ask first, and record their Events later.
         """
         with self._lock:
-            return self._all.available(self._clock()) >= events
+            return self._budget.available(self._clock()) >= events
 
     def record(self, about: Reference, type_: str, reason: str, message: str) -> None:
-        """Record an Event. `type_` is NORMAL or WARNING, `reason` a code of the closed list."""
+        """Record an Event, unless a rate limit is used up or this replica does not lead.
+
+        Args:
+            about: The object.
+            type_: NORMAL or WARNING.
+            reason: A code of the closed list of reasons.
+            message: The text for users.
+        """
         if not self._leads():
             return
         with self._lock:
             now = self._clock()
-            fresh = TokenBucket(_OBJECT_RATE, _OBJECT_BURST, now)
-            of_object = self._objects.setdefault(_identity(about), fresh)
-            if not (self._all.available(now) >= 1 and of_object.take(now) and self._all.take(now)):
+            fresh_budget = TokenBucket(_OBJECT_RATE, _OBJECT_BURST, now)
+            object_budget = self._budgets.setdefault(_identity(about), fresh_budget)
+            if not (self._budget.available(now) >= 1 and object_budget.take(now) and self._budget.take(now)):
                 metrics.events.labels("dropped").inc()
                 return
             key, at = (_identity(about), type_, reason), timestamp(datetime.now(UTC))
-            name = f"{about.name[:_LONGEST_NAME]}.{uuid4().hex[:16]}"
-            event = self._known.get(key) or _Event(about, type_, reason, name, at)
-            event.last, event.message, event.count = at, message[:_LONGEST], event.count + 1
-            self._known[key] = event
+            name = f"{about.name[:_MAX_NAME]}.{uuid4().hex[:16]}"
+            event = self._events.get(key) or _Event(about, type_, reason, name, at)
+            event.last_at, event.message, event.count = at, message[:_MAX_MESSAGE], event.count + 1
+            self._events[key] = event
         self._writers.submit(("event", event.name), lambda: self._write(event))
 
     def _write(self, event: _Event) -> None:
-        """Write an Event: repeat an existing one, or create it."""
-        repeated = {"lastTimestamp": event.last, "message": event.message, "count": event.count}
+        """Update an existing Event, or create the Event."""
+        changed_fields = {"lastTimestamp": event.last_at, "message": event.message, "count": event.count}
         if event.exists:
             try:
-                self._cluster.patch_event(event.namespace, event.name, repeated)
+                self._cluster.patch_event(event.namespace, event.name, changed_fields)
                 metrics.events.labels("repeated").inc()
                 return
             except NotFound:
                 event.exists = False
-        with suppress(Conflict):  # an existing one is Muster's own, whose answer was lost
+        with suppress(Conflict):  # Muster created the Event before, but lost the answer
             self._cluster.create_event(
                 {
                     "apiVersion": "v1",
@@ -133,11 +142,11 @@ class EventRecorder:
                     "involvedObject": msgspec.to_builtins(event.about),
                     "type": event.type,
                     "reason": event.reason,
-                    "firstTimestamp": event.first,
+                    "firstTimestamp": event.first_at,
                     "source": {"component": COMPONENT},
                     "reportingComponent": COMPONENT,
                     "reportingInstance": gethostname(),
-                    **repeated,
+                    **changed_fields,
                 }
             )
         event.exists = True
@@ -148,47 +157,51 @@ def _identity(about: Reference) -> str:
     return about.uid or f"{about.kind}/{about.namespace}/{about.name}"
 
 
-_Basis = tuple[Reason | None, str, float]
+_Cause = tuple[Reason | None, str, float]
 
 
 class StartChanges:
-    """Changes that would start each pending group: computed once, only for groups with a write due.
+    """Explanations of why each pending group waits, with the smallest change that would start the group.
 
-    `work` is the limit, counted as by `work_of`: on large clusters, only /debug/why computes changes.
+    An explanation is computed once, and only for a group with a write due. `work` limits the computation, in
+    the unit of `work_of`: on large clusters, only /debug/why computes explanations.
     """
 
-    def __init__(self, work: int = _WORK) -> None:
+    def __init__(self, work: int = _MAX_WORK) -> None:
         self._work = work
-        self._known: dict[GroupKey, tuple[_Basis, WhyGroup | None]] = {}
+        self._events: dict[GroupKey, tuple[_Cause, WhyGroup | None]] = {}
 
     def known(self, decision: GroupDecision) -> WhyGroup | None:
-        """Return why a group waits, with what would start it; None if that is not computed yet."""
-        basis, why = self._known.get(decision.key, (None, None))
+        """Return the explanation of a waiting group; None if it is not computed yet, or is outdated."""
+        basis, why = self._events.get(decision.key, (None, None))
         return why if basis == _cause_of_event(decision) else None
 
     def is_due(self, decisions: Decisions, decision: GroupDecision) -> bool:
-        """Return whether the change that would start a group is to be computed: it may be another one."""
-        basis, why = self._known.get(decision.key, (None, None))
+        """Return whether the explanation of a group is missing or outdated, so that it has to be computed."""
+        basis, why = self._events.get(decision.key, (None, None))
         is_new = basis != _cause_of_event(decision) or (why is not None and _is_blocker_gone(decisions, why))
-        waits = decision.verdict is Verdict.WAITING and is_new
-        waits &= decision.reason is not Reason.WINDOW_FULL  # such a group starts soon without a change
-        return waits and 0 < work_of(decisions) <= self._work // 2
+        is_due = decision.verdict is Verdict.WAITING and is_new
+        is_due &= decision.reason is not Reason.WINDOW_FULL  # such a group starts soon without any change
+        return is_due and 0 < work_of(decisions) <= self._work // 2
 
     def compute(self, decisions: Decisions, decision: GroupDecision) -> WhyGroup | None:
-        """Return why a group waits, with the change that would start it; compute it if necessary."""
+        """Return the explanation of a waiting group; compute it if necessary.
+
+        None means that the group does not wait, or that the work limit forbids the computation.
+        """
         if self.is_due(decisions, decision):
-            self._known[decision.key] = (
+            self._events[decision.key] = (
                 _cause_of_event(decision),
                 explain_group(decisions, decision.key, self._work),
             )
         return self.known(decision)
 
     def forget(self, key: GroupKey) -> None:
-        self._known.pop(key, None)
+        self._events.pop(key, None)
 
 
 def _is_blocker_gone(decisions: Decisions, why: WhyGroup) -> bool:
-    """Return whether a group or pod whose end would start the group is gone, such as a replaced pod."""
+    """Return whether a group or pod that had to end before the start is gone, for example a replaced pod."""
     carried = carried_facts_of(decisions)
     if why.change is None or carried is None:
         return False
@@ -196,12 +209,17 @@ def _is_blocker_gone(decisions: Decisions, why: WhyGroup) -> bool:
     return bool(names) and not names <= {pod.key for pod in carried.snapshot.others}
 
 
-def _cause_of_event(decision: GroupDecision) -> _Basis:
+def _cause_of_event(decision: GroupDecision) -> _Cause:
+    """Return the parts of a decision on which its explanation depends."""
     return decision.reason, message_of(decision), decision.retry_at
 
 
 class GroupEvents:
-    """Events of groups. It follows each cycle, also of another leader, to repeat none of its Events."""
+    """Listener that records Events of groups.
+
+    It follows each cycle, also while another replica leads, so that it repeats none of the other leader's
+    Events.
+    """
 
     def __init__(
         self,
@@ -218,67 +236,69 @@ class GroupEvents:
         self._clock = clock
         self._changed_groups = ChangedGroups()
         self._guard = FaultGuard("group-events")
-        self._unreported = WorkQueue[GroupKey](clock)  # groups with a state that is not recorded yet
-        self._reported_not_running = set[GroupKey]()  # groups of which an Event says that they do not run yet
-        self._led = False
+        self._unreported = WorkQueue[GroupKey](clock)  # groups whose state is not recorded yet
+        self._said_not_running = set[GroupKey]()  # groups with an Event that they do not run yet
+        self._has_led = False
 
     def on_decisions(self, decisions: Decisions) -> None:
-        for group, was, now in self._changed_groups.decision_changes(decisions):
-            self._guard.run(group, partial(self._on_change, group, was, now))
+        """Record transitions at once, and states that have lasted as far as the rate limit allows."""
+        for group, old, new in self._changed_groups.decision_changes(decisions):
+            self._guard.run(group, partial(self._on_change, group, old, new))
         leads = self._leads()
-        if leads and not self._led:
-            # The previous leader, or this replica before a restart, has recorded what the conditions say.
+        if leads and not self._has_led:
+            # The previous leader, or this replica before a restart, has recorded the conditions' reasons.
             for group, decision in decisions.groups.items():
                 record = self._ledger.groups.record(group) if group in self._unreported else None
                 if record and record.last_reason == (decision.reason or decision.verdict):
                     self._unreported.forget(group)
-                    self._reported_not_running.add(group)
-        self._led = leads
+                    self._said_not_running.add(group)
+        self._has_led = leads
         if leads:
             while self._recorder.has_capacity(1 + _MEMBERS) and (key := self._unreported.get()) is not None:
                 self._guard.run(key, partial(self._record_state, key, decisions.groups.get(key)))
 
-    def _on_change(self, key: GroupKey, was: GroupDecision | None, now: GroupDecision | None) -> None:
-        """Report a transition now, or later if the decision lasts."""
-        if now is None:
+    def _on_change(self, key: GroupKey, old: GroupDecision | None, new: GroupDecision | None) -> None:
+        """Record the transition of a changed group now, or later if the new decision lasts."""
+        if new is None:
             self._changes.forget(key)
-            self._reported_not_running.discard(key)
+            self._said_not_running.discard(key)
             return self._unreported.forget(key)
-        happened = transitions.immediate_transition(was, now)
-        if was is None or transitions.verdict_of(was) != transitions.verdict_of(now):
+        transition = transitions.immediate_transition(old, new)
+        if old is None or transitions.verdict_of(old) != transitions.verdict_of(new):
             self._unreported.forget(key)
-            if happened is None:
-                self._unreported.add(key, _SLOW if now.verdict is Verdict.STARTING else _LASTING)
-        # A running group gets an Event only if an earlier Event said that it does not run.
-        if happened is not None and (happened.reason != Verdict.RUNNING or key in self._reported_not_running):
-            self._report(key, happened)
-        if now.verdict is Verdict.RUNNING:
-            self._reported_not_running.discard(key)
+            if transition is None:
+                self._unreported.add(key, _SLOW_START if new.verdict is Verdict.STARTING else _RECORD_AFTER)
+        # A running group gets an Event only if an earlier Event said that the group does not run.
+        if transition is not None and (transition.reason != Verdict.RUNNING or key in self._said_not_running):
+            self._report(key, transition)
+        if new.verdict is Verdict.RUNNING:
+            self._said_not_running.discard(key)
 
     def _record_state(self, key: GroupKey, decision: GroupDecision | None) -> None:
+        """Record an Event about a decision that has lasted, such as the reason why the group waits."""
         if decision is not None:
             why = self._changes.compute(self._ledger.decisions, decision)
-            if (lasting := transitions.state_transition(decision, why.outlook if why else "")) is not None:
-                self._report(key, lasting)
+            if (transition := transitions.state_transition(decision, why.outlook if why else "")) is not None:
+                self._report(key, transition)
 
     def _report(self, key: GroupKey, transition: Transition) -> None:
-        """Record a transition as Events: on the PodGroup and, if members are concerned, its job and pods."""
+        """Record a transition as Events on the PodGroup and, if it concerns members, on the job and pods."""
         groups, is_minor = self._ledger.groups, not (transition.warning or transition.for_members)
         if groups.may_be_foreign(key) or (is_minor and groups.needs_no_barrier(key)):
             return
         group = groups.record(key)
-        about = [group_reference(group)] if group else []
+        objects = [group_reference(group)] if group else []
         if transition.for_members:
-            # The job gets the Event, too, because users describe it, whether or not it has pods.
+            # The job gets the Event, too, because users describe the job, whether or not it has pods.
             registry, namespace = self._ledger.registry, key.partition("/")[0]
             owner, job = registry.owner_of(key), registry.jobs.get(key)
             if registry.has_job(key) and job is not None:
-                about.append(job_reference(job))
-            elif owner is not None and (named := owner.reference) is not None:
-                about.append(Reference(named.api_version, named.kind, named.name, namespace, named.uid))
+                objects.append(job_reference(job))
+            elif owner is not None and (ref := owner.reference) is not None:
+                objects.append(Reference(ref.api_version, ref.kind, ref.name, namespace, ref.uid))
             waiting = (pod for pod in groups.members(key) if pod.waiting)
-            about += map(pod_reference, sorted(waiting, key=lambda pod: pod.order)[:_MEMBERS])
+            objects += map(pod_reference, sorted(waiting, key=lambda pod: pod.order)[:_MEMBERS])
         type_ = WARNING if transition.warning else NORMAL
-        self._reported_not_running.add(key)
-        for reference in about:
+        self._said_not_running.add(key)
+        for reference in objects:
             self._recorder.record(reference, type_, transition.reason, transition.message)

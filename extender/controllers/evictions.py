@@ -1,9 +1,12 @@
-"""Eviction of the bound members of failed starts, and of the victims of reclaims.
+"""Eviction of pods: bound members of failed starts, and victims that free capacity for other groups.
 
-The Eviction API decides: an eviction that a disruption budget refuses is reported by Events. Pods are deleted
-instead only if disruption budgets in a queue do not protect what it holds beyond its share. Evictions of the
-members of a failed start are repeated as long as the decision stands; for a reclaim, other victims are
-chosen. Evictions share their writers with statuses, and never delay the removal of a gate.
+The Eviction API decides whether a pod is evicted. If a disruption budget refuses an eviction, an Event says
+so. Pods are deleted instead only if the disruption budgets in a queue do not protect capacity that the queue
+has borrowed.
+
+Evictions of the members of a failed start are repeated as long as the decision says so. After a refused
+reclaim, the next decision chooses other victims. Evictions use the same writers as statuses, and never delay
+the removal of a gate.
 """
 
 from collections.abc import Iterable, Mapping
@@ -26,10 +29,10 @@ from extender.telemetry.logs import logger
 
 log = logger(__name__)
 
-_AGAIN = 3.0  # seconds after which a pod that is still there is evicted again
+_RETRY_AFTER = 3.0  # seconds after which the eviction of a pod that still exists is repeated
 _RATE, _BURST = 50.0, 200  # evictions per second, and at once
-_SUSPENDED_WITHIN = 30.0  # seconds in which the pod's job may be suspended instead
-_IN_TURN = 0.2  # seconds until a pod beyond these limits is tried again
+_SUSPENSION_TIMEOUT = 30.0  # seconds for which Muster waits for the suspension of the pod's job
+_RATE_LIMIT_PAUSE = 0.2  # seconds until a pod beyond the rate limit is tried again
 
 _REASONS: Mapping[EvictionCause, EventReason] = {
     EvictionCause.RECLAIM: EventReason.RECLAIMED,
@@ -50,29 +53,31 @@ _FOR_OTHERS = "to free capacity for others"
 
 class EvictionsController(RecordingController[Uid]):
     name = "evictions"
-    pause = _AGAIN
+    pause = _RETRY_AFTER
 
     def prepare(self) -> None:
         self._budget = TokenBucket(_RATE, _BURST, self._clock())
-        self._of_jobs: dict[Uid, float] = {}  # pods whose job is to be suspended, and since when
-        self._under_way: set[Uid] = set()  # pods with an eviction in progress
+        self._waits: dict[Uid, float] = {}  # since when each pod waits for its job's suspension
+        self._in_progress: set[Uid] = set()  # pods with an eviction in progress
 
     def on_stopped_leading(self) -> None:
-        self._of_jobs.clear()
-        self._under_way.clear()
+        self._waits.clear()
+        self._in_progress.clear()
 
     def due_keys(self, decisions: Decisions) -> Iterable[Uid]:
-        self._of_jobs = {uid: since for uid, since in self._of_jobs.items() if uid in decisions.evictions}
+        """Yield the new victims of reclaims, and the new bound members of failed starts."""
+        self._waits = {uid: since for uid, since in self._waits.items() if uid in decisions.evictions}
         yield from filter(self._is_new, decisions.evictions)
         for key in self._changed_groups.since_last_call(decisions):
             if (decision := decisions.groups.get(key)) is not None:
                 yield from filter(self._is_new, decision.undo)
 
     def _is_new(self, uid: Uid) -> bool:
-        return uid not in self._queue and uid not in self._under_way
+        """Return whether the pod is neither due nor being evicted."""
+        return uid not in self._queue and uid not in self._in_progress
 
     def reconcile(self, uid: Uid) -> None:
-        """Evict the pod if the newest decisions still ask for it."""
+        """Evict the pod if the newest decisions still ask for the eviction."""
         pod, eviction = self._ledger.pods.get(uid), self._decisions.evictions.get(uid)
         is_slow = eviction is not None and eviction.is_slow
         if pod is None or (pod.deleting and not is_slow):
@@ -87,46 +92,47 @@ class EvictionsController(RecordingController[Uid]):
         else:
             return None
         if not self._budget.take(self._clock()):
-            return self._queue.move(uid, _IN_TURN)
+            return self._queue.move(uid, _RATE_LIMIT_PAUSE)
         log.warning("evicting a pod", pod=pod.key, group=pod.group, cause=cause, why=why)
-        self._under_way.add(uid)
-        ended = partial(self._under_way.discard, uid)
-        self.write(uid, partial(self._evict, pod, cause, why), attempts=1, undone=ended)
+        self._in_progress.add(uid)
+        forget = partial(self._in_progress.discard, uid)
+        self.write(uid, partial(self._evict, pod, cause, why), attempts=1, undone=forget)
 
     def _is_left_to_its_job(self, pod: PodRecord) -> bool:
-        """Return whether the pod's job is suspended instead of an eviction.
+        """Return whether the pod's job is to be suspended, so that the pod needs no eviction.
 
-        A user who changes the job all the time could keep Muster from that.
+        For a victim this is limited in time, since a user who changes the job all the time could prevent the
+        suspension.
         """
         if not self._ledger.registry.has_job(pod.group):
             return False
         if pod.uid not in self._decisions.evictions:
             return True
         now = self._clock()
-        return now < self._of_jobs.setdefault(pod.uid, now) + _SUSPENDED_WITHIN
+        return now < self._waits.setdefault(pod.uid, now) + _SUSPENSION_TIMEOUT
 
     def _evict(self, pod: PodRecord, cause: EvictionCause, why: str) -> None:
-        """Evict a pod, or delete it where budgets do not count, and record an Event.
+        """Evict a pod, or delete it if disruption budgets do not protect it, and record an Event.
 
         Args:
             pod: The pod.
             cause: The cause of the eviction.
-            why: What it is evicted for, for users.
+            why: The reason for the eviction, as a text for users.
         """
-        losing = self._ledger.groups.queue_of(pod.group) if pod.group else ""
-        queue = self._ledger.queues.info(losing) if losing else None
+        queue_name = self._ledger.groups.queue_of(pod.group) if pod.group else ""
+        queue = self._ledger.queues.info(queue_name) if queue_name else None
         protection = queue.protection if queue is not None and cause not in _PURPOSES else None
-        grace, overrules = None, False
-        if protection is not None:  # budgets do not protect terminating pods
+        grace, is_forced = None, False
+        if protection is not None:  # disruption budgets do not protect terminating pods
             grace = protection.max_grace
-            overrules = cause is EvictionCause.RECLAIM and not (protection.honours_budgets or pod.deleting)
-        remove = self._cluster.delete_pod if overrules else self._cluster.evict
+            is_forced = cause is EvictionCause.RECLAIM and not (protection.honours_budgets or pod.deleting)
+        remove = self._cluster.delete_pod if is_forced else self._cluster.evict
         if cause in FROM_OTHERS and not pod.deleting:
-            record_reclaims(self._ledger, self._cluster, losing)
+            record_reclaims(self._ledger, self._cluster, queue_name)
         try:
             remove(pod.namespace, pod.name, pod.uid, grace)
         except NotFound:
-            return self._under_way.discard(pod.uid)
+            return self._in_progress.discard(pod.uid)
         except ApiError as fault:
             metrics.evictions.labels("refused", cause).inc()
             log.warning(
@@ -138,9 +144,9 @@ class EvictionsController(RecordingController[Uid]):
             for about in self._event_objects(pod):
                 self._recorder.record(about, WARNING, EventReason.EVICTION_REFUSED, message)
             raise
-        self._queue.move(pod.uid, _AGAIN)  # otherwise it would count as new
-        self._under_way.discard(pod.uid)
-        if pod.deleting:  # the grace period of a terminating pod is shortened
+        self._queue.move(pod.uid, _RETRY_AFTER)  # otherwise the pod would count as new
+        self._in_progress.discard(pod.uid)
+        if pod.deleting:  # the request has only shortened the grace period
             return
         metrics.evictions.labels("done", cause).inc()
         if (decision := self._decisions.groups.get(pod.group)) is not None:
@@ -149,16 +155,16 @@ class EvictionsController(RecordingController[Uid]):
             self._record_event(pod, cause, why)
 
     def _record_event(self, pod: PodRecord, cause: EvictionCause, why: str) -> None:
-        """Record why a pod was evicted, as Events and as a condition of the pod."""
+        """Record the reason of an eviction in Events, and in a condition of the pod."""
         for about in self._event_objects(pod):
             self._recorder.record(about, WARNING, _REASONS[cause], f"{pod.name} was evicted: {why}")
-        # Replace the API server's own condition, which has less detail.
+        # This condition replaces the API server's condition, which has less detail.
         condition = Condition(DISRUPTION_TARGET, "True", "PreemptionByScheduler", f"Muster: {why}")
         try:
             self._cluster.set_disrupted(
                 pod.namespace, pod.name, pod.uid, with_transition_time(condition, None)
             )
-        except ApiError as fault:  # the pod is gone, or ends without the condition
+        except ApiError as fault:  # the pod is gone already, or ends without the condition
             log.debug("a condition of a victim could not be written", pod=pod.key, error=str(fault))
 
     def _event_objects(self, pod: PodRecord) -> list[Reference]:

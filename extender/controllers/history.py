@@ -1,7 +1,7 @@
-"""History of this replica while it led: the latest records in memory and, optionally, all in a file.
+"""History of this replica while it leads: the latest records in memory and, optionally, all in a file.
 
-Decisions do not depend on the file. The cycle's thread makes records and waits for no disk; a thread of its
-own writes them, once a second.
+Decisions do not depend on the file. The thread of the scheduling cycle makes records and waits for no disk. A
+separate thread writes the records to the file once a second.
 """
 
 import time
@@ -26,23 +26,26 @@ from extender.telemetry.logs import logger
 
 log = logger(__name__)
 
-_MOST_RECORDS = 10_000  # records in memory
-_PACE = 1.0  # seconds from one commit to the next
-_PATIENCE = 2.0  # seconds for the last commit
-_SAMPLES = 30.0  # seconds from one sample of queues to the next
-_AT_ONCE, _PAUSE = 100, 0.0005  # records of a file that are read at once, and seconds between
+_MAX_RECORDS = 10_000  # most records in memory
+_COMMIT_PERIOD = 1.0  # seconds between two commits to the file
+_STOP_TIMEOUT = 2.0  # longest wait for the last commit, in seconds
+_SAMPLE_PERIOD = 30.0  # seconds between two samples of the queues
+_AT_ONCE, _PAUSE = 100, 0.0005  # records read from the file at once, and the pause in between
 
-_UNWRITTEN = 20_000  # records that wait for a file that cannot be written
-_AGAIN = 10.0  # seconds from a fault of the file to the next try
-_TIDY = 60.0  # seconds between two deletions of old records
-_LARGEST = 2**30  # bytes of the file
-_FOLLOWS = "this replica does not lead and records nothing: the one that leads knows more"
+_MAX_PENDING = 20_000  # most records that wait while the file cannot be written
+_RETRY_PERIOD = 10.0  # seconds from a failed write to the next try
+_CLEANUP_PERIOD = 60.0  # seconds between two deletions of old records
+_MAX_BYTES = 2**30  # maximum size of the file
+_FOLLOWER_NOTE = "this replica does not lead and records nothing: the one that leads knows more"
 
-Known = tuple[list[AnyRecord], float]  # records without an end, and the end of the recording
+OpenRecords = tuple[list[AnyRecord], float]  # records without an end, and when the recording ended
 
 
 class History:
-    """History in memory and in a file. `path`: of the file, None without one; `retention` in seconds."""
+    """History in memory and in a file.
+
+    `path` is the path of the file; None means that there is no file. `retention` is in seconds.
+    """
 
     def __init__(
         self,
@@ -54,24 +57,24 @@ class History:
     ) -> None:
         self._ledger, self._leads, self._clock = ledger, leads, clock
         self._guard = FaultGuard("history")
-        self._lock = Lock()  # guards the fields below; no I/O under it
-        self._latest: dict[str, AnyRecord] = {}  # finished records
-        self._recorder: Recorder | None = None  # none while this replica does not lead
-        self._to_continue: Known | None = None if path else ([], 0.0)  # what the next recorder continues
-        self._hours, self._sampled = QueueHours(), 0.0
-        self._first, self._seen = 0.0, 0.0  # first and last time of the recording
+        self._lock = Lock()  # guards the fields below; held for no I/O
+        self._latest_records: dict[str, AnyRecord] = {}  # records with an end, by key
+        self._recorder: Recorder | None = None  # None while this replica does not lead
+        self._to_continue: OpenRecords | None = None if path else ([], 0.0)  # for the next recorder
+        self._hours, self._sampled_at = QueueHours(), 0.0
+        self._first_at, self._last_at = 0.0, 0.0  # times of the first and the last observation
         self._file = None if path is None else _File(path, retention, self._restart)
-        self._poller = Poller("history", _PACE, self._write_if_due)
+        self._poller = Poller("history", _COMMIT_PERIOD, self._write_if_due)
 
     def start(self) -> None:
         self._poller.start()
 
     def stop(self) -> None:
-        """Write the remaining records, without waiting for a disk that hangs."""
+        """Write the remaining records, but do not wait long for a disk that hangs."""
         self._poller.stop()
-        last = Thread(target=self._finish, name="last of history", daemon=True)
-        last.start()
-        last.join(_PATIENCE)
+        last_write = Thread(target=self._finish, name="last of history", daemon=True)
+        last_write.start()
+        last_write.join(_STOP_TIMEOUT)
 
     def _finish(self) -> None:
         self.write()
@@ -85,48 +88,53 @@ class History:
         return self._file.fault or f"written to {self._file.path}"
 
     def on_decisions(self, decisions: Decisions) -> None:
+        """Record a cycle while this replica leads. Otherwise keep the open records for the next recorder."""
         with self._lock:
             if not self._leads():
                 if self._recorder is not None:
-                    self._to_continue, self._recorder = (self._recorder.open, self._seen), None
+                    self._to_continue, self._recorder = (self._recorder.open, self._last_at), None
                 return
             if self._to_continue is not None:
                 self._recorder = Recorder(*self._to_continue, self._is_leaving, self._guard.run)
                 self._to_continue = None
             if self._recorder is not None and (carried := carried_facts_of(decisions)) is not None:
-                self._seen = self._clock()
-                self._first = self._first or self._seen
+                self._last_at = self._clock()
+                self._first_at = self._first_at or self._last_at
                 self._store(self._recorder.observe(decisions, carried.snapshot))
 
     def _is_leaving(self, uid: Uid) -> bool:
+        """Return whether a pod is gone or is being deleted."""
         pod = self._ledger.pods.get(uid)
         return pod is None or pod.deleting
 
     def _store(self, records: Iterable[AnyRecord]) -> None:
-        """Store records that changed. Of each record, the last state counts."""
+        """Store records that changed, in memory and for the file. Only the last state of a record is kept."""
         for record in records:
             if self._file is not None:
                 self._file.put(record)
-            if record.end is not None and not (record.is_final and record.key in self._latest):
-                self._latest[record.key] = record
-                if len(self._latest) > _MOST_RECORDS:
-                    del self._latest[next(iter(self._latest))]
+            if record.end is not None and not (record.is_final and record.key in self._latest_records):
+                self._latest_records[record.key] = record
+                if len(self._latest_records) > _MAX_RECORDS:
+                    del self._latest_records[next(iter(self._latest_records))]
 
-    def _restart(self, known: Known | None) -> None:
-        """Continue from the records of the file; None: it cannot be opened, and memory is used instead."""
+    def _restart(self, continued: OpenRecords | None) -> None:
+        """Continue the history from the open records of the file.
+
+        `known` is None if the file cannot be opened; the history then begins empty, in memory.
+        """
         with self._lock:
-            if known is not None and self._file is not None:
+            if continued is not None and self._file is not None:
                 self._file.forget_all_but_evictions()
-                self._recorder, self._to_continue, self._hours = None, known, QueueHours(known[0])
+                self._recorder, self._to_continue, self._hours = None, continued, QueueHours(continued[0])
             elif self._recorder is None and self._to_continue is None:
                 self._to_continue = [], 0.0
 
     def _write_if_due(self) -> None:
-        """Take a sample of the queues if due, and write what was recorded."""
+        """Take a sample of the queues if one is due, and write all new records."""
         now = self._clock()
-        if self._recorder is not None and _is_over(_SAMPLES, self._sampled, now):
-            self._sampled = now
-            records = list(self._hours.sample(self._ledger.decisions.queues, now, 2 * _SAMPLES))
+        if self._recorder is not None and _is_over(_SAMPLE_PERIOD, self._sampled_at, now):
+            self._sampled_at = now
+            records = list(self._hours.sample(self._ledger.decisions.queues, now, 2 * _SAMPLE_PERIOD))
             with self._lock:
                 self._store(records)
         self.write()
@@ -134,7 +142,7 @@ class History:
     def write(self) -> None:
         """Write the new records to the file."""
         if self._file is not None:
-            self._file.write(self._clock(), self._seen, self._open_records)
+            self._file.write(self._clock(), self._last_at, self._open_records)
 
     def _open_records(self) -> list[AnyRecord]:
         """Return the records without an end."""
@@ -143,12 +151,12 @@ class History:
             return [*begun, *self._hours.open]
 
     def report(self, period: Period) -> Report:
-        """Return a report of the file up to now, or of memory if the file cannot be read."""
-        found, follows = self._reported(period), "" if self._leads() else _FOLLOWS
-        return replace(found, note="; ".join(filter(None, (follows, found.note))))
+        """Return a report of a period up to now, from the file or else from memory."""
+        result, follower_note = self._basic_report(period), "" if self._leads() else _FOLLOWER_NOTE
+        return replace(result, note="; ".join(filter(None, (follower_note, result.note))))
 
-    def _reported(self, period: Period) -> Report:
-        """Return the report of a period, from the file or, without one, from memory."""
+    def _basic_report(self, period: Period) -> Report:
+        """Return the report of a period, from the file or from memory, with notes on gaps and faults."""
         self.write()
         if self._file is not None and not self._file.fault:
             try:
@@ -160,15 +168,15 @@ class History:
         else:
             note = ""
         with self._lock:
-            records, first = [*self._latest.values()], self._first
-        if len(records) == _MOST_RECORDS:
+            records, first = [*self._latest_records.values()], self._first_at
+        if len(records) == _MAX_RECORDS:
             first = records[0].end or first
         note = "; ".join(filter(None, (note, gap(first, period))))
         return report((*records, *self._open_records()), period, note)
 
 
 def _with_pauses(records: Iterator[AnyRecord]) -> Iterator[AnyRecord]:
-    """Yield records with pauses, so that the thread that decides need not wait for the interpreter lock."""
+    """Yield records with pauses, so that the deciding thread does not wait long for the interpreter lock."""
     for number, record in enumerate(records):
         if number % _AT_ONCE == 0:
             time.sleep(_PAUSE)
@@ -176,49 +184,53 @@ def _with_pauses(records: Iterator[AnyRecord]) -> Iterator[AnyRecord]:
 
 
 def _is_over(seconds: float, begun: float, now: float) -> bool:
-    """Return whether a period is over. A clock that is put back starts it again."""
+    """Return whether a period that began at `begun` is over; True also if the clock was put back."""
     return not begun <= now < begun + seconds
 
 
 class _File:
-    """File of records, with those still to be written.
+    """File of records, together with the records that are still to be written.
 
-    `on_open` gets its content each time it is opened, or None if it cannot be.
+    Each time the file is opened, `on_open` gets the records without an end. It gets None if the file cannot
+    be opened.
     """
 
-    def __init__(self, path: Path, retention: float, on_open: Callable[[Known | None], None]) -> None:
+    def __init__(self, path: Path, retention: float, on_open: Callable[[OpenRecords | None], None]) -> None:
         self.path, self._retention, self._on_open = path, retention, on_open
-        self.fault = "not opened yet"  # for users; empty: there is none
+        self.fault = "not opened yet"  # reason why the file is not written, for users; else empty
         self._pending: dict[str, AnyRecord] = {}
-        self._lost = 0
+        self._lost_records = 0
         self._lock, self._write_lock = Lock(), Lock()
         self._opened: HistoryFile | None = None
-        self._failed = self._tidied = -inf
-        self._written, self._is_closed = 0.0, False
+        self._failed_at = self._cleaned_at = -inf
+        self._written_until, self._is_closed = 0.0, False
 
     def put(self, record: AnyRecord) -> None:
-        """Record a change to write; beyond a limit, the oldest ones are lost."""
+        """Keep a changed record until the file is written. Beyond a limit, the oldest records are lost."""
         with self._lock:
             if not (record.is_final and record.key in self._pending):
                 self._pending[record.key] = record
-            while len(self._pending) > _UNWRITTEN:
+            while len(self._pending) > _MAX_PENDING:
                 del self._pending[next(iter(self._pending))]
-                self._lost += 1
+                self._lost_records += 1
 
     def forget_all_but_evictions(self) -> None:
         with self._lock:
             evictions = (record for record in self._pending.values() if isinstance(record, Evicted))
             self._pending = {record.key: record for record in evictions}
 
-    def write(self, now: float, seen: float, known: Callable[[], Iterable[AnyRecord]]) -> None:
-        """Write all records; failed writes are retried later. `known`: records without an end."""
+    def write(self, now: float, last_at: float, open_records: Callable[[], Iterable[AnyRecord]]) -> None:
+        """Write all pending records to the file, unless a retry after a failure is not due yet.
+
+        `open_records` returns the records without an end.
+        """
         with self._write_lock:
-            if self._is_closed or not _is_over(_AGAIN, self._failed, now):
+            if self._is_closed or not _is_over(_RETRY_PERIOD, self._failed_at, now):
                 return
             try:
-                self._write(now, seen, known)
+                self._write(now, last_at, open_records)
             except HistoryFault as fault:
-                self._failed = now
+                self._failed_at = now
                 self._record(fault)
             else:
                 if self.fault:
@@ -226,7 +238,7 @@ class _File:
                 self.fault = ""
 
     def _record(self, fault: HistoryFault) -> None:
-        """Record that the file could not be written."""
+        """Record that the file could not be written, and log a new fault."""
         if self._opened is not None and fault.is_lasting:
             self._opened.close()
             self._opened = None
@@ -237,13 +249,14 @@ class _File:
             log.warning("history cannot be written", fault=str(fault))
         self.fault = str(fault)
 
-    def _write(self, now: float, seen: float, known: Callable[[], Iterable[AnyRecord]]) -> None:
-        """Write all pending records to the file, which is opened again if it is gone.
+    def _write(self, now: float, last_at: float, open_records: Callable[[], Iterable[AnyRecord]]) -> None:
+        """Write all pending records to the file. A file that has disappeared is created again.
 
         Args:
-            now: The time.
-            seen: The end of what is recorded.
-            known: Returns the open records: if others were lost, these end in the file.
+            now: The current time.
+            last_at: The time of the last observation.
+            open_records: Returns the records without an end. If records were lost, all others in the file get
+                an end.
         """
         if self._opened is not None and self._opened.is_gone:
             self._opened.close()
@@ -253,22 +266,22 @@ class _File:
         with self._lock:
             batch, self._pending = self._pending, {}
         try:
-            if batch or seen != self._written:  # also write the time of the recording's end
-                self._opened.write(batch.values(), seen)
-                self._written = seen
+            if batch or last_at != self._written_until:  # the time of the last observation is also written
+                self._opened.write(batch.values(), last_at)
+                self._written_until = last_at
         except HistoryFault:
             with self._lock:
                 self._pending = {**batch, **self._pending}
             raise
-        if self._lost:
-            self._opened.end_all_but({record.key for record in known()})
-            self._lost = 0
-        if _is_over(_TIDY, self._tidied, now):
-            has_more = self._opened.forget(now - self._retention, _LARGEST)
-            self._tidied = -inf if has_more else now
+        if self._lost_records:
+            self._opened.end_all_but({record.key for record in open_records()})
+            self._lost_records = 0
+        if _is_over(_CLEANUP_PERIOD, self._cleaned_at, now):
+            has_more = self._opened.forget(now - self._retention, _MAX_BYTES)
+            self._cleaned_at = -inf if has_more else now
 
     def _open(self) -> HistoryFile:
-        """Open the file, and report the records that it has without an end."""
+        """Open the file, and pass its records without an end to `on_open`."""
         opened = HistoryFile(self.path)
         try:
             self._on_open(opened.open_records())

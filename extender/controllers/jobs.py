@@ -1,8 +1,9 @@
-"""Creation of PodGroups for managed jobs, and suspension of the jobs.
+"""Creation of PodGroups for managed jobs, and suspension and start of these jobs.
 
     decisions, watches ──► next_step ──► a PodGroup, or a change of the job in its current version
 
-A write names the UID and version of the job: after a concurrent change it conflicts, and is tried again.
+A write names the UID and the version of the job. If the job was changed meanwhile, the API server reports a
+conflict, and the controller tries again.
 """
 
 import re
@@ -47,42 +48,45 @@ from extender.telemetry.logs import logger
 
 log = logger(__name__)
 
-_SHOWN = 5.0  # seconds within which the watch shows a write
-_MOST_CONTROLLERS = 1000  # controllers of one job whose Events are read: a tenant may ask for billions
+_WATCH_DELAY = 5.0  # seconds after which the watch should have shown a write
+_MAX_CONTROLLERS = 1000  # most children of a job whose Events are read: a tenant may ask for billions
 _TO_THE_SECOND = len("2026-01-01T00:00:00")
-_REFUSAL = re.compile("FailedCreate|FailedToCreate")  # of Kubernetes and Kubeflow, and of KubeRay
-_ONE_REASON = ("Job", "ReplicaSet", "StatefulSet")  # kinds of Kubernetes whose Events have one reason only
-_NOT_URGENT = (JobStep.MAKE_PODGROUP, JobStep.UPDATE_PODGROUP, JobStep.ASK)
-_LOOKUP_RATE, _LOOKUP_BURST = 2.0, 8  # look-ups per second, and at once: each scans all Events
+_REFUSAL = re.compile("FailedCreate|FailedToCreate")  # reasons of Kubernetes and Kubeflow, and of KubeRay
+_ONE_REASON = ("Job", "ReplicaSet", "StatefulSet")  # kinds that report refused pods with one reason only
+_NOT_URGENT_STEPS = (JobStep.MAKE_PODGROUP, JobStep.UPDATE_PODGROUP, JobStep.ASK)
+_LOOKUP_RATE, _LOOKUP_BURST = 2.0, 8  # per second, and at once; each look-up scans all Events
 
 
 class KnownVersion(NamedTuple):
-    version: str  # metadata.resourceVersion
+    """Version of a suspended job, with the paths that a patch needs to start the job."""
+
+    version: str  # metadata.resourceVersion of the job
     suspend: Path
-    annotations: tuple[Path, ...]  # annotation paths of its pods
+    annotations: tuple[Path, ...]  # paths of the annotations of the job's pods
 
 
 class JobVersions(dict[GroupKey, KnownVersion]):
-    """Versions of jobs that wait, by which they are unsuspended without being read. Safe from any thread.
+    """Versions of suspended jobs, which allow Muster to unsuspend a job without reading it first.
 
-    Only for jobs whose template path contains no list, since those take a merge patch. A version is used
-    once: if it is outdated, the API server reports a conflict, and the job is read.
+    Safe to use from any thread. Only jobs whose template paths contain no list have an row, because a merge
+    patch cannot change lists. A version is used once: if it is outdated, the API server reports a conflict,
+    and the job is read.
     """
 
     def __init__(self, table: Kinds) -> None:
         super().__init__()
         self._table = table
-        self._paths: dict[tuple[Path, ...], tuple[Path, ...]] = {}  # equal paths share one object
+        self._paths: dict[tuple[Path, ...], tuple[Path, ...]] = {}  # so that equal paths share one object
 
     def record(self, key: GroupKey, kind: JobKind, job: AnyJob) -> None:
-        """Record the newest version of a job; forget a job that does not wait or cannot be read."""
+        """Record the newest version of a job; forget a job that does not wait or needs to be read first."""
         obj, row = as_json(kind, job), self._table[kind]
         paths: tuple[Path, ...] = ()
-        waits = is_suspended(row, obj)
-        if waits and row.suspend and may_change_templates(obj) and not may_change_count(row, obj):
+        is_waiting = is_suspended(row, obj)
+        if is_waiting and row.suspend and may_change_templates(obj) and not may_change_count(row, obj):
             with suppress(*MALFORMED):
                 paths = tuple(annotation_paths(row, obj, self._table))
-        is_recorded_only = waits and not row.suspend
+        is_recorded_only = is_waiting and not row.suspend
         if not (paths or is_recorded_only) or any(_leads_through_list(obj, path) for path in paths):
             self.pop(key, None)
         else:
@@ -91,6 +95,7 @@ class JobVersions(dict[GroupKey, KnownVersion]):
 
 
 def _leads_through_list(obj: Any, path: Path) -> bool:
+    """Return whether a path leads through a list, which a merge patch cannot change."""
     for name in path:
         obj = obj.get(name) if isinstance(obj, dict) else None
         if isinstance(obj, list):
@@ -99,35 +104,39 @@ def _leads_through_list(obj: Any, path: Path) -> bool:
 
 
 def may_change_templates(obj: Json) -> bool:
-    """Return whether the templates may change.
+    """Return whether the pod templates of a job may be changed.
 
-    Before 1.36 a Job that has run keeps its startTime while it is suspended, and its template may not be
-    changed any more. Its pods get the group of their controller even without an annotation.
+    Before Kubernetes 1.36, a Job that has run keeps its startTime while it is suspended, and its template can
+    no longer be changed. The pods of such a Job get the group of their controller even without an annotation.
     """
     is_job = (obj.get("apiVersion"), obj.get("kind")) == JOB
     return not (is_job and value_at(obj, ("status", "startTime")))
 
 
 def _known_name(metadata: Json) -> str:
-    """Return the known part of a generated name: all of it, or the part before random letters."""
+    """Return the name of a child, or the part of a generated name before its random letters."""
     return str(metadata.get("name") or metadata.get("generateName"))
 
 
 def _names(about: OwnerReference) -> set[tuple[str, str]]:
+    """Return the kind of an Event's object with its name, and with the prefix of a generated name."""
     return {(about.kind, about.name), (about.kind, f"{about.name.rpartition('-')[0]}-")}
 
 
 class _WrittenStep(NamedTuple):
-    """Written step, and the state of the job that made it necessary."""
+    """Step that was written, with the state of the job and its PodGroup that made the step necessary."""
 
     step: JobStep
     job: JobRecord
     group: GroupRecord | None
-    at: float  # monotonic, in seconds
+    at: float  # monotonic time of the write, in seconds
 
 
 class JobsController(RecordingController[GroupKey]):
-    """Controller of managed jobs. `table`: all known kinds."""
+    """Controller that makes PodGroups of managed jobs, and starts and suspends the jobs.
+
+    `table` has all known kinds of jobs.
+    """
 
     name = "jobs"
     pause = 1.0
@@ -158,12 +167,14 @@ class JobsController(RecordingController[GroupKey]):
         self._queue.add(key)
 
     def due_keys(self, decisions: Decisions) -> Iterable[GroupKey]:
+        """Return the jobs whose decision has changed, and the jobs that are victims."""
         victims = {eviction.victim.group for eviction in decisions.evictions.values()}
         return filter(
             self._ledger.registry.has_job, {*self._changed_groups.since_last_call(decisions), *victims}
         )
 
     def reconcile(self, key: GroupKey) -> None:
+        """Take the next step of a job, unless the step was written and the watch has not shown it yet."""
         managed = self._ledger.managed_job(key)
         if managed is None:
             self._written.pop(key, None)
@@ -177,22 +188,22 @@ class JobsController(RecordingController[GroupKey]):
             if managed.due_at is not None:
                 self._queue.move(key, max(managed.due_at - now, 0.0))
             return None
-        # Each step is written once, even if further decisions come before the watch shows it.
-        written, before = _WrittenStep(step, managed.job, managed.group, now), self._written.get(key)
-        if before is not None and before[:-1] == written[:-1] and now < before.at + _SHOWN:
-            return self._queue.add(key, before.at + _SHOWN - now)
+        # A step is written only once, even if further decisions come before the watch shows the step.
+        new_step, last_step = _WrittenStep(step, managed.job, managed.group, now), self._written.get(key)
+        if last_step is not None and last_step[:-1] == new_step[:-1] and now < last_step.at + _WATCH_DELAY:
+            return self._queue.add(key, last_step.at + _WATCH_DELAY - now)
         if step is JobStep.ASK and not self._lookups.take(now):
             return self._queue.add(key, 1 / _LOOKUP_RATE)
         log.info("changing a job", job=managed.job.display_name, step=step.name, group=key)
-        self._written[key] = written
-        undone, is_first = partial(self._written.pop, key, None), step not in _NOT_URGENT
+        self._written[key] = new_step
+        undone, is_first = partial(self._written.pop, key, None), step not in _NOT_URGENT_STEPS
         self.write(key, partial(self._take_step, step, managed), undone=undone, first=is_first)
 
     def _take_step(self, step: JobStep, managed: ManagedJob) -> None:
         """Take a step of a job.
 
-        If the job cannot be unsuspended, for example because its annotations are full, its start is given up
-        and others get the capacity.
+        If the API server refuses the write that starts the job, for example because the annotations are full,
+        the start is given up. Other groups can then use the capacity.
         """
         try:
             self._carry_out(step, managed)
@@ -230,10 +241,10 @@ class JobsController(RecordingController[GroupKey]):
                 self._suspend_for_capacity(managed, for_good=step is JobStep.STOP)
 
     def _make_podgroup(self, managed: ManagedJob) -> None:
-        """Create the PodGroup of a job, but not again while the job may be deleted.
+        """Create the PodGroup of a job, unless the job had a PodGroup before and is gone by now.
 
-        The watch may be behind: a second PodGroup might stay, since nothing collects the
-        dependents of a kind that is gone.
+        The watch may not show the deletion of the job yet. A PodGroup created after the deletion might stay,
+        since nothing collects the dependents of a kind that is gone.
         """
         if managed.job.group in self._had_podgroup and self._read_job(managed.job) is None:
             return
@@ -243,17 +254,17 @@ class JobsController(RecordingController[GroupKey]):
         record_submitter(podgroup, self._ledger.groups.submitter_of(job.group))
         try:
             self._cluster.create_group(job.namespace, podgroup)
-        except Conflict:  # it exists already: the watch will show it
+        except Conflict:  # the PodGroup exists already; the watch will show it
             pass
         except (Forbidden, Invalid) as fault:
             self._recorder.record(job_reference(job), WARNING, EventReason.GROUP_REFUSED, fault.message)
             raise
 
     def _unsuspend(self, managed: ManagedJob) -> None:
-        """Unsuspend a job, without reading it first if its version is known."""
+        """Unsuspend a job. If its version is known, the job is not read first."""
         job, now = managed.job, timestamp(datetime.now(UTC))
-        if (known := self._versions.pop(job.group, None)) is not None:
-            version, suspend, annotations = known
+        if (known_version := self._versions.pop(job.group, None)) is not None:
+            version, suspend, annotations = known_version
             patch = job_start_and_suspension.unsuspend_unread(
                 job.uid, version, suspend, annotations, job.podgroup, now
             )
@@ -263,7 +274,7 @@ class JobsController(RecordingController[GroupKey]):
             if obj is None or not is_suspended(row, obj):
                 return
             if row.runtime is not None:
-                # If the templates are in another object, the job itself names its group first.
+                # The templates are in another object, so the job itself gets the name of its group first.
                 with_templates = with_runtime(obj, self._ledger.registry.runtimes.used_by(job.group))
                 if fields := row.annotate(with_templates, keys.GROUP_ANNOTATION, job.podgroup):
                     self._change(job, job_start_and_suspension.with_fields(obj, fields))
@@ -275,25 +286,25 @@ class JobsController(RecordingController[GroupKey]):
                 job,
                 job_start_and_suspension.unsuspend(obj, row, paths, job.podgroup, now, managed.reduced_to),
             )
-        found = f"{managed.reduced_to} of its {job.needed}" if managed.reduced_to is not None else "all its"
-        self._recorder.record(job_reference(job), NORMAL, EventReason.JOB_STARTED, f"{found} pods fit")
+        fitting = f"{managed.reduced_to} of its {job.needed}" if managed.reduced_to is not None else "all its"
+        self._recorder.record(job_reference(job), NORMAL, EventReason.JOB_STARTED, f"{fitting} pods fit")
 
     def _look_up_refusals(self, job: JobRecord) -> None:
-        """Look up whether the API server refuses the pods of a job, by the Events on it and its children."""
+        """Look up whether the API server refuses pods of a job, in the Events on the job and its children."""
         row, events = self._table[job.kind], list[Event]()
-        with suppress(ApiError, *MALFORMED):  # the next look asks again
+        with suppress(ApiError, *MALFORMED):  # the next look-up tries again
             events = self._cluster.warnings(job.namespace, f"involvedObject.uid={job.uid}")
             if any(part.kind != POD for part in row.offspring) and (obj := self._read_job(job)) is not None:
                 with_templates = with_runtime(obj, self._ledger.registry.runtimes.used_by(job.group))
-                first = islice(controllers(with_templates), _MOST_CONTROLLERS)
-                makes = {(child["kind"], _known_name(child["metadata"])) for child in first}
-                for kind in sorted({kind for kind, _ in makes}):
-                    only = ",reason=FailedCreate" if kind in _ONE_REASON else ""  # a narrower selector
-                    found = self._cluster.warnings(job.namespace, f"involvedObject.kind={kind}{only}")
-                    events += [each for each in found if not makes.isdisjoint(_names(each.about))]
-        began = job.started_at[:_TO_THE_SECOND]
+                first = islice(controllers(with_templates), _MAX_CONTROLLERS)
+                children = {(child["kind"], _known_name(child["metadata"])) for child in first}
+                for kind in sorted({kind for kind, _ in children}):
+                    reason = ",reason=FailedCreate" if kind in _ONE_REASON else ""  # finds fewer Events
+                    found = self._cluster.warnings(job.namespace, f"involvedObject.kind={kind}{reason}")
+                    events += [each for each in found if not children.isdisjoint(_names(each.about))]
+        began_at = job.started_at[:_TO_THE_SECOND]
         refusals = [
-            each for each in events if _REFUSAL.match(each.reason) and each.at[:_TO_THE_SECOND] >= began
+            each for each in events if _REFUSAL.match(each.reason) and each.at[:_TO_THE_SECOND] >= began_at
         ]
         newest = max(refusals, key=lambda each: each.at, default=None)
         self._ledger.record_refusal(job.group, newest.message if newest else "")
@@ -301,7 +312,10 @@ class JobsController(RecordingController[GroupKey]):
         self._queue.add(job.group)
 
     def _give_up(self, managed: ManagedJob) -> None:
-        """Give up a start. It counts once, when the job is suspended: a repeated write changes nothing."""
+        """Give up a start and suspend the job.
+
+        The failed start is counted once, when the job is suspended; a repeated write counts nothing.
+        """
         why = managed.failure
         self._ledger.give_up_start(managed.job.group, why)
         text = f"returns to queue {managed.queue}: {why}"
@@ -310,20 +324,24 @@ class JobsController(RecordingController[GroupKey]):
             self._record_timeouts(managed.group, str(managed.group.start_timeouts + 1))
 
     def _suspend_for_capacity(self, managed: ManagedJob, for_good: bool) -> None:
-        """Suspend a job to free its capacity; `for_good`: its run time limit is reached."""
+        """Suspend a job to free its capacity.
+
+        `for_good` means that the job has reached the limit of its run time.
+        """
         if for_good:
             limit, queue = as_duration(managed.max_run_time or 0.0), managed.queue
             why = f"jobs of queue {queue} run for {limit} at most; muster job resume lets it queue again"
             self._suspend(managed, why, EventReason.JOB_STOPPED, for_good=True)
             return
         evictions = self._decisions.evictions.values()
-        found = next((each for each in evictions if each.victim.group == managed.job.group), None)
-        if found is not None and found.victim.cause in FROM_OTHERS:
-            record_reclaims(self._ledger, self._cluster, found.victim.queue)
-        why = found.why if found is not None else f"it waits in queue {managed.queue}"
+        eviction = next((each for each in evictions if each.victim.group == managed.job.group), None)
+        if eviction is not None and eviction.victim.cause in FROM_OTHERS:
+            record_reclaims(self._ledger, self._cluster, eviction.victim.queue)
+        why = eviction.why if eviction is not None else f"it waits in queue {managed.queue}"
         self._suspend(managed, why, EventReason.JOB_SUSPENDED)
 
     def _forget_start(self, job: JobRecord) -> None:
+        """Remove the record of its start from a job that a Command has stopped; a resumed job then waits."""
         if (obj := self._read_job(job)) is not None:
             self._change(job, job_start_and_suspension.suspend(obj, self._table[job.kind]))
 
@@ -332,14 +350,14 @@ class JobsController(RecordingController[GroupKey]):
         self._cluster.patch_group(group.namespace, group.name, group.uid, patch)
 
     def _suspend(self, managed: ManagedJob, why: str, reason: EventReason, for_good: bool = False) -> bool:
-        """Suspend a job; return False if it is gone, or a user has suspended it already."""
+        """Suspend a job; return False if the job is gone or is already suspended."""
         job, row = managed.job, self._table[managed.job.kind]
         obj = self._read_job(job)
         if obj is None or is_suspended(row, obj):
             return False
         if for_good and row.commanded is not None:
             owner = OwnerReference(*job.kind, job.name, job.uid, controller=True)
-            with suppress(Conflict):  # the Command exists, and will be obeyed
+            with suppress(Conflict):  # the Command exists already, and will be executed
                 self._cluster.create_command(
                     job.namespace, new_command(owner, ABORT, f"{job.name}-{job.uid}-stop")
                 )
@@ -356,7 +374,7 @@ class JobsController(RecordingController[GroupKey]):
             self._recorder.record(about, WARNING, reason, text)
 
     def _read_job(self, job: JobRecord) -> dict[str, object] | None:
-        """Return the job from the API server; None if it is deleted or replaced."""
+        """Return the job from the API server; None if the job was deleted or replaced."""
         try:
             obj = self._cluster.job(resource_of(self._table[job.kind]), job.namespace, job.name)
         except NotFound:
@@ -367,7 +385,7 @@ class JobsController(RecordingController[GroupKey]):
         """Apply a JSON patch to a job.
 
         Raises:
-            Conflict: It is in another version now; the operations begin with tests of it.
+            Conflict: The job has another version now; the patch begins with tests of the version.
         """
         try:
             self._cluster.patch_job(resource_of(self._table[job.kind]), job.namespace, job.name, operations)

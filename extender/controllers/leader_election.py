@@ -1,7 +1,8 @@
-"""Leadership follows the scheduler: the replica in the pod of the scheduler that holds the Lease leads.
+"""Leadership that follows the scheduler: Muster leads in the pod of the scheduler that holds the Lease.
 
-Only that replica receives calls. The holder's identity begins with its host name, which a sidecar shares. If
-the Lease has not changed for the renew deadline, no replica leads, whatever the clocks say.
+The scheduler calls only the replica in its own pod. The identity in the Lease begins with the host name of
+the pod, which a sidecar shares. If the Lease has not changed for the renew deadline, no replica leads,
+whatever times the Lease contains.
 """
 
 import time
@@ -18,7 +19,7 @@ from extender.telemetry.logs import logger
 
 log = logger(__name__)
 
-_PERIOD = 2.0  # seconds between two looks
+_PERIOD = 2.0  # seconds between two reads of the Lease
 _RENEW_DEADLINE = 10.0  # seconds; kube-scheduler's default
 
 
@@ -26,10 +27,10 @@ class LeaderStatus(msgspec.Struct, frozen=True):
     """Status of the leadership, for users."""
 
     leads: bool  # whether this replica leads
-    lease: str  # namespace/name; empty without an election
-    holder: str = ""  # the identity of the Lease's holder; empty if there is none
-    renewed: float | None = None  # seconds since the Lease was seen to change; None: it was not seen
-    fault: str = ""  # why the last look failed; empty if it did not
+    lease: str  # namespace/name of the Lease; empty without an election
+    holder: str = ""  # identity of the Lease's holder; empty without a holder
+    renewed: float | None = None  # seconds since the last known change of the Lease; None if unknown
+    fault: str = ""  # why the last read failed; empty after a success
 
     def text(self) -> str:
         """Return a status line."""
@@ -44,7 +45,7 @@ class LeaderStatus(msgspec.Struct, frozen=True):
 
 
 class NoElection:
-    """Leadership without other replicas: `--leader-elect=off`."""
+    """Leadership of the only replica, for `--leader-elect=off`."""
 
     def leads(self) -> bool:
         return True
@@ -56,11 +57,11 @@ class NoElection:
         metrics.leader.set(1)
 
     def stop(self) -> None:
-        """Do nothing: no thread runs."""
+        """Do nothing, since no thread runs."""
 
 
 class LeaderElection(Poller):
-    """Leader election; `leads()` is checked before every write."""
+    """Thread that reads the Lease of the scheduler. `leads()` is checked before every write."""
 
     def __init__(
         self,
@@ -75,40 +76,40 @@ class LeaderElection(Poller):
         self._name = name
         self._prefix = f"{host}_"
         self._clock = clock
-        self._seen: LeaseSpec | None = None
+        self._lease: LeaseSpec | None = None
         self._renewed_at: float | None = None
         self._fault = ""
-        self._until = clock()
+        self._leads_until = clock()
         self._led = False
         super().__init__("leader-election", _PERIOD, self.read_lease)
 
     def leads(self) -> bool:
-        return self._clock() < self._until and not self.stopping
+        return self._clock() < self._leads_until and not self.stopping
 
     def status(self) -> LeaderStatus:
         """Return the state of the election for the status page."""
         return LeaderStatus(
             leads=self.leads(),
             lease=f"{self._namespace}/{self._name}",
-            holder=(self._seen.holder_identity or "") if self._seen else "",
+            holder=(self._lease.holder_identity or "") if self._lease else "",
             renewed=None if self._renewed_at is None else self._clock() - self._renewed_at,
             fault=self._fault,
         )
 
     def read_lease(self) -> None:
-        """Read the Lease once, and log it if the leadership changed."""
+        """Read the Lease once, and log a change of the leadership."""
         asked_at, self._fault = self._clock(), ""
         try:
             lease = self._cluster.lease(self._namespace, self._name, timeout=_PERIOD).spec
             if not (lease.holder_identity or "").startswith(self._prefix):
-                self._until = asked_at
-            elif lease != self._seen:
-                self._until = asked_at + _RENEW_DEADLINE
-            if lease != self._seen:
+                self._leads_until = asked_at
+            elif lease != self._lease:
+                self._leads_until = asked_at + _RENEW_DEADLINE
+            if lease != self._lease:
                 self._renewed_at = asked_at
-            self._seen = lease
+            self._lease = lease
         except NotFound:
-            self._until, self._seen, self._renewed_at = asked_at, None, None
+            self._leads_until, self._lease, self._renewed_at = asked_at, None, None
         except ApiError as fault:
             self._fault = f"the Lease could not be read: {fault}"
             log.warning("the Lease could not be read", lease=self._name, error=str(fault))

@@ -1,7 +1,7 @@
-"""Newest copies of objects, for the controllers that write to them; references and conditions.
+"""Newest copies of objects for the controllers that write to them, with references and conditions.
 
-The stores keep what patches are made from: versions, conditions of other controllers, amounts that have to be
-removed. Listeners get the key of each object that is new, has changed or is gone.
+Controllers make patches from these copies: from the version, the conditions of other controllers, and the
+amounts that have to be removed. Listeners get the key of each object that is new, has changed or is gone.
 """
 
 import threading
@@ -61,7 +61,7 @@ class ObjectStore(Generic[K, T]):
         self._notify(key)
 
     def record_write(self, key: K, written_on: T, answer: T) -> None:
-        """Store the `answer` to a write on `written_on`, unless the watch has shown a newer copy."""
+        """Store the `answer` to a write, unless the watch has replaced the copy `written_on` meanwhile."""
         with self._lock:
             if self._objects.get(key) is written_on:
                 self._objects[key] = answer
@@ -73,7 +73,7 @@ class ObjectStore(Generic[K, T]):
 
 class QueueCopy(NamedTuple):
     queue: Queue
-    known_at: int  # the ledger's version since which it has this copy or a newer one
+    known_at: int  # ledger version from which on the ledger has this copy or a newer copy
 
 
 class Objects:
@@ -83,7 +83,7 @@ class Objects:
         self.local_queues: ObjectStore[str, LocalQueue] = ObjectStore()
 
 
-# References to objects, of Events and owners.
+# References to objects, for Events and for owners.
 
 
 def pod_reference(pod: PodRecord) -> Reference:
@@ -104,12 +104,15 @@ def queue_reference(name: str, uid: str) -> Reference:
 
 
 def timestamp(instant: datetime) -> str:
-    """Return a time in UTC, to the second, as Kubernetes writes it."""
+    """Return a time in UTC, to the second, in the format of Kubernetes."""
     return instant.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def with_transition_time(now: Condition, before: Condition | None) -> Condition:
-    """Return a condition with its lastTransitionTime: that of `before` if the status is the same."""
-    same = before is not None and before.status == now.status
-    since = before.last_transition_time if before is not None and same else None
+    """Return the condition `now` with its lastTransitionTime.
+
+    The time is the same as in `before` if the status is the same.
+    """
+    is_unchanged = before is not None and before.status == now.status
+    since = before.last_transition_time if before is not None and is_unchanged else None
     return replace(now, last_transition_time=since or timestamp(datetime.now(UTC)))

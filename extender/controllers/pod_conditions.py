@@ -1,8 +1,9 @@
-"""Writes the condition PodScheduled of waiting pods, which users and autoscalers read.
+"""Writes of the condition PodScheduled on waiting pods, which users and autoscalers read.
 
-A reason is written once it has lasted, once for each pod and turn: if another writer overwrites it, that text
-stays. All writes share a budget, since ten thousand pods may begin to wait at the same time, and groups are
-written one after the other, so that autoscalers see all members of a group together.
+A reason is written once it has lasted for some seconds. It is written once for each pod and state of the
+group; if another writer overwrites it, the other text stays. All writes share a budget, since ten thousand
+pods may begin to wait at the same time. Groups are written one after the other, so that autoscalers see all
+members of a group together.
 """
 
 import threading
@@ -20,14 +21,14 @@ from extender.domain.snapshot.decisions import ConditionPolicy, Decisions, Group
 from extender.telemetry import metrics
 
 LASTING = 5.0  # seconds after which a reason is written
-_AHEAD = 1.0  # seconds
-_BATCH = 25  # least number of tokens for a look, so that a large gang gets several writes
+_HEAD_START = 1.0  # seconds by which a partly written group precedes others
+_BATCH = 25  # least number of tokens with which a group begins, so that a large gang gets several writes
 
 
 class PodConditionsController(PacedController[GroupKey]):
-    """Controller of pod conditions.
+    """Controller of the pods' conditions.
 
-    It sends as many requests as a scheduler may by its default limits, 50 a second in bursts of 100.
+    It sends as many requests as a scheduler may send by default: 50 a second, in bursts of 100.
     """
 
     name = "pod-conditions"
@@ -48,69 +49,73 @@ class PodConditionsController(PacedController[GroupKey]):
 
     def prepare(self) -> None:
         super().prepare()
-        # Reason in the conditions of a group's pods, and since when (monotonic seconds).
-        self._turns: dict[GroupKey, tuple[Hashable, float]] = {}
+        # State of a group that the conditions of its pods show, and since when (monotonic seconds).
+        self._states: dict[GroupKey, tuple[Hashable, float]] = {}
         self._lock = threading.Lock()
-        self._written: dict[GroupKey, dict[Uid, Unscheduled]] = {}  # own conditions of this turn
+        self._written: dict[GroupKey, dict[Uid, Unscheduled]] = {}  # conditions written in this state
 
     def on_stopped_leading(self) -> None:
         super().on_stopped_leading()
-        self._turns.clear()
+        self._states.clear()
         with self._lock:
             self._written.clear()
 
     def due_keys(self, decisions: Decisions) -> Iterable[GroupKey]:
-        """Return nothing: a new reason has to last first. Writes that are due keep their place."""
+        """Park the changed groups, and return no key, since a new reason has to last first.
+
+        Writes that are due already keep their place in the work queue.
+        """
         for key in (*self._changed_groups.since_last_call(decisions), *self._queue_turns.groups(decisions)):
             decision = decisions.groups.get(key)
             if decision is None or (reason := display_reason(decision)) is None:
                 self._queue.forget(key)
                 self._parked.pop(key, None)
-                self._turns.pop(key, None)
+                self._states.pop(key, None)
                 with self._lock:
                     self._written.pop(key, None)
                 continue
-            # Key of a turn: a change begins a new one. While members are still being created, each one does:
-            # most groups are complete before it is worth saying that they are not.
-            filling = decision.detail if reason is Reason.NOT_ENOUGH_MEMBERS else ""
+            # A change of the state starts the wait again. So does each new member while members are missing,
+            # because most groups are complete before a report of missing members is useful.
+            missing_members = decision.detail if reason is Reason.NOT_ENOUGH_MEMBERS else ""
             node_need = decision.exceeds_queue, decision.exceeds_cluster, decision.asking
-            state = reason, node_need, filling, self._is_by_request(decision)
+            state = reason, node_need, missing_members, self._is_by_request(decision)
             if not self._is_parked(key, state):
-                self._turns[key] = state, self._clock()
+                self._states[key] = state, self._clock()
                 self._park(key, state, LASTING)
         return ()
 
     def _is_by_request(self, decision: GroupDecision) -> bool:
+        """Return whether the group's queue asks for nodes by ProvisioningRequests."""
         return self._queues.get(decision.queue) is not None
 
     def reconcile(self, key: GroupKey) -> None:
-        """Write the conditions of a group. A partly written group stays ahead of groups of the same time."""
-        decision, turn = self._decisions.groups.get(key), self._turns.get(key)
-        if decision is None or turn is None:
+        """Write the conditions of a group. A partly written group precedes groups of the same time."""
+        decision, state_and_time = self._decisions.groups.get(key), self._states.get(key)
+        if decision is None or state_and_time is None:
             return
-        state, since = turn
+        state, since = state_and_time
         remaining = since + LASTING - self._clock()
         if remaining > 0.0:
             self._park(key, state, remaining)
         elif not self._write_members(key, decision):
-            self._park(key, state, remaining - _AHEAD)
+            self._park(key, state, remaining - _HEAD_START)
 
     def _may_begin_numbers(self) -> bool:
         return super()._may_begin_numbers() and self._budget.available(self._clock()) >= _BATCH
 
     def _write_members(self, key: GroupKey, decision: GroupDecision) -> bool:
-        """Write as many conditions as the budget allows; return whether that was all."""
+        """Write as many conditions as the budget allows; return whether all are written."""
         wanted = [
             (pod, condition)
             for pod in self._ledger.groups.members(key)
             if (condition := self._desired_condition(decision, pod)) is not None
         ]
         with self._lock:
-            before = self._written.pop(key, {})
+            earlier = self._written.pop(key, {})
             written = {
                 pod.uid: condition
                 for pod, condition in wanted
-                if condition in (pod.unscheduled, before.get(pod.uid))
+                if condition in (pod.unscheduled, earlier.get(pod.uid))
             }
             if written:
                 self._written[key] = written
@@ -125,7 +130,7 @@ class PodConditionsController(PacedController[GroupKey]):
         return allowed == len(missing)
 
     def _desired_condition(self, decision: GroupDecision, pod: PodRecord) -> Unscheduled | None:
-        """Return the condition of a pod; None also for a pod with a planned or assumed node."""
+        """Return the condition for a pod; None also for a pod with a planned or assumed node."""
         if self._ledger.claims.get(pod.uid):
             return None
         return self._policy.wanted(decision, pod, self._is_by_request(decision))
@@ -137,17 +142,17 @@ class PodConditionsController(PacedController[GroupKey]):
                 del written[uid]
 
     def _write(self, key: GroupKey, uid: Uid, condition: Unscheduled) -> None:
-        """Write the condition, unless the pod has been planned since.
+        """Write the condition, unless a decision has changed it meanwhile.
 
-        Its resourceVersion keeps a late write from a bound pod.
+        The resourceVersion in the request keeps a late write from changing a pod that is bound by now.
         """
         decision, pod = self._ledger.decisions.groups.get(key), self._ledger.pods.get(uid)
         if decision is None or pod is None or self._desired_condition(decision, pod) != condition:
             return self._forget_write(key, uid, condition)
         body = {"status": "False", "reason": condition.reason, "message": condition.message}
-        if pod.unscheduled is None:  # otherwise the transition time stays
+        if pod.unscheduled is None:  # otherwise the existing transition time stays
             body["lastTransitionTime"] = timestamp(self._now())
-        # A pod that lacks capacity has no planned node; Karpenter ignores pods with a nominated node.
+        # A pod that lacks capacity has no planned node, and Karpenter ignores pods with a nominated node.
         forget_node = condition.reason == UNSCHEDULABLE and bool(pod.nominated)
         self._cluster.set_unscheduled(pod.namespace, pod.name, uid, pod.version, body, forget_node)
         metrics.pod_conditions.labels(condition.reason).inc()

@@ -1,15 +1,23 @@
-"""Writes decisions to PodGroups: phase, conditions, numbers of members, and durable records.
+"""Writes of decisions to PodGroups: phase, conditions, numbers of members, and durable records.
 
-There are four lanes. A change of a group's state is written at once; then numbers of members that run or
-have ended; then the first places of each queue; and then messages in which only other numbers changed: one
-other pod may change those of ten thousand groups. All numbers share a budget. A group whose members are still
-being created waits, too: most are complete before it is worth reporting that they are not. So does the record
-of the queue that a group has entered: it goes with the next write, or at once when the queue closes.
+A change of a group's state is written at once (lane 0). There are three lanes for changes of numbers, because
+one other pod may change the numbers of ten thousand groups:
 
-A PodGroup that Muster makes says from the beginning why its group waits.
+1. Numbers of members that run or have ended.
+2. The first positions of each queue.
+3. Messages in which only other numbers changed.
 
-Conditions of other controllers stay as they are. A patch is valid for only one version of its group: a write
-on an outdated copy is refused by the API server and made again on the new one.
+All numbers share a budget. Two further facts are written later:
+
+- The report that members are missing, while members are still being created. Most groups are complete before
+  this report is useful.
+- The record of the queue that a group has entered. It is part of the next write, or is written at once when
+  the queue closes.
+
+A PodGroup that Muster creates has a status with the reason of the wait from the beginning.
+
+Conditions of other controllers stay as they are. A patch is valid for only one version of its PodGroup: the
+API server refuses a write on an outdated copy, and the controller writes again on the new copy.
 """
 
 from collections.abc import Callable, Hashable, Iterator, Mapping
@@ -41,37 +49,37 @@ from extender.domain.queues.states import QueueState
 from extender.domain.snapshot.decisions import Decisions, GroupDecision, QueueDecision, message_of
 from extender.domain.snapshot.phases import Phase
 
-_COUNTS, _FRONT, _DETAIL = 1, 2, 3  # lanes of numbers
-_PACE = {_COUNTS: 5.0, _FRONT: 5.0, _DETAIL: 15.0}  # seconds between two such writes for one group
-_COST = {_COUNTS: 5.0, _FRONT: 1.0, _DETAIL: 5.0}  # tokens of one write: one start renumbers many in front
-_FIRST_PLACES = 9  # of each queue, which are exact
-_SETTLING = 1.0  # seconds from a change of state to its first numbers: members start one by one
-_PASSING_REASONS = (None, Reason.WINDOW_FULL, Reason.NOT_ENOUGH_MEMBERS)
-_PASSING = 5.0  # seconds before a new group reports that it waits for the window
-_LONGEST = 30.0  # seconds between two writes of the same value
-_MOST_HOLDERS = 5  # holders named in a status
-_FORGOTTEN = 120.0  # seconds without a write after which the next one counts as the first
+_MEMBERS, _POSITIONS, _DETAILS = 1, 2, 3  # lanes of numbers
+_PACE = {_MEMBERS: 5.0, _POSITIONS: 5.0, _DETAILS: 15.0}  # seconds between two writes for one group
+_COST = {_MEMBERS: 5.0, _POSITIONS: 1.0, _DETAILS: 5.0}  # tokens of a write; a start changes many positions
+_FIRST_PLACES = 9  # number of groups of each queue whose published position is exact
+_SETTLE_TIME = 1.0  # seconds from a change of state to its first numbers, as members start one by one
+_SHORT_LIVED_REASONS = (None, Reason.WINDOW_FULL, Reason.NOT_ENOUGH_MEMBERS)
+_WINDOW_WAIT = 5.0  # seconds after which a new group is reported to wait for the window
+_MAX_REPEAT_PAUSE = 30.0  # longest pause between two writes of the same value, in seconds
+_MAX_HOLDERS = 5  # most groups and pods that a status names as users of the needed capacity
+_FORGET_AFTER = 120.0  # seconds without a write after which a further write counts as the first
 
 
 class ReportedStatus(msgspec.Struct, frozen=True):
     """Status and annotations that Muster writes on a PodGroup."""
 
-    phase: str  # one of Volcano's
+    phase: str  # one of Volcano's phases
     scheduled: bool  # the status of the Scheduled condition
     reason: str  # the reason of that condition
     detail: str  # the message of that condition
-    ran_with: int | None  # number of members that it needed when it ran fully; None: it never did
-    numbers: tuple[int, int, int]  # members that run, have succeeded, have failed
-    queue_uid: str  # the queue that it has entered; empty: none
-    admitted: bool  # its start was admitted and is not complete yet
-    start_timeouts: int  # how often in a row its start was undone
-    waiting: WaitingStatus | None  # details, except since when it waits; None: it does not wait
-    lost_work: int  # the seconds of its work that evictions have cost it
-    is_full: bool  # its annotations are full: Muster's own stay as they are
+    ran_with: int | None  # number of members needed when all were on nodes; None if that never was so
+    numbers: tuple[int, int, int]  # numbers of members that run, have succeeded, have failed
+    queue_uid: str  # UID of the queue that the group has entered; else empty
+    admitted: bool  # whether the start was admitted and is not complete yet
+    start_timeouts: int  # how many starts in a row were undone
+    waiting: WaitingStatus | None  # details of the wait, without its beginning; None if there is no wait
+    lost_work: int  # seconds of work that the group has lost by evictions
+    is_full: bool  # whether the annotations are full, so that Muster changes none of its own
 
     @property
     def state(self) -> tuple[object, ...]:
-        """Return the part of the status whose changes are written at once."""
+        """Return the fields whose changes are written at once."""
         return self.phase, self.reason, self.ran_with, self.admitted, self.start_timeouts
 
 
@@ -88,23 +96,23 @@ def report_of(
 ) -> ReportedStatus:
     """Return the status to write for a decision.
 
-    The UID of the queue that the group has entered stays recorded after the queue is gone: its groups are
-    found by it. Lost work stays lost.
+    The UID of the entered queue stays recorded after the queue is deleted, because the groups of a deleted
+    queue are found by this UID. The number of lost seconds never decreases.
 
     Args:
         decision: The newest decision on the group.
-        why: The reason of its wait, if it is computed.
-        ran_with: The number of members needed when all had nodes; None: it never was so.
-        queue_uid: The queue that the group is in now.
-        admitted: Whether its start was admitted and is not complete.
+        why: The explanation of the group's wait, if it is computed.
+        ran_with: The number of members needed when all were on nodes; None if that never was so.
+        queue_uid: The UID of the queue that the group is in now.
+        admitted: Whether the group's start was admitted and is not complete.
         timeouts: How many starts in a row failed; None if the job counts them.
         lost_work: Seconds of work lost to evictions.
         written: The status in the API server.
-        estimate: The new estimate; without one, the written one of another process stays.
+        estimate: The new estimate. Without it, an estimate that another process has written stays.
     """
     life = decision.life
     change = why.change.sentence if why and why.change else ""
-    known = estimate or (written.waiting.estimate if written.waiting else None)
+    latest_estimate = estimate or (written.waiting.estimate if written.waiting else None)
     if written.is_full:
         queue_uid, admitted, timeouts = written.queue_uid, written.admitted, written.start_timeouts
         lost_work = written.lost_work
@@ -118,7 +126,7 @@ def report_of(
         queue_uid=queue_uid or written.queue_uid,
         admitted=admitted,
         start_timeouts=written.start_timeouts if timeouts is None else timeouts,
-        waiting=waiting_of(decision, why, change, known) if decision.reason is not None else None,
+        waiting=waiting_of(decision, why, change, latest_estimate) if decision.reason is not None else None,
         lost_work=max(lost_work, written.lost_work),
         is_full=written.is_full,
     )
@@ -127,16 +135,16 @@ def report_of(
 def waiting_of(
     decision: GroupDecision, why: WhyGroup | None, remedy: str, estimate: Estimate | None = None
 ) -> WaitingStatus:
-    """Return how a group waits, for programs. Without `why` only its position is known."""
+    """Return the details of a group's wait, for programs. Without `why`, only the position is known."""
     if why is None:
         return WaitingStatus(position=decision.position, estimate=estimate)
     holders = []
-    for holder in why.holders[:_MOST_HOLDERS]:
+    for holder in why.holders[:_MAX_HOLDERS]:
         namespace, _, name = holder.name.partition("/")
         kind = "PodGroup" if holder.group else "Pod"
-        holds = quantities(holder.amounts)
+        amounts = quantities(holder.amounts)
         departure = holder.deleting, holder.overdue or None
-        holders.append(GroupHolder(kind, namespace, name, holder.queue, holder.pods, holds, *departure))
+        holders.append(GroupHolder(kind, namespace, name, holder.queue, holder.pods, amounts, *departure))
     queue, capability = (why.change.queue, quantities(why.change.capability)) if why.change else ("", {})
     return WaitingStatus(
         position=decision.position,
@@ -149,7 +157,7 @@ def waiting_of(
 
 
 def reported(group: PodGroup) -> ReportedStatus:
-    """Return what the status and the records of a PodGroup say."""
+    """Return the status and the records that a PodGroup has in the API server."""
     status = group.status
     scheduled, stood_whole = (condition(status.conditions, kind) for kind in (SCHEDULED, STOOD_WHOLE))
     return ReportedStatus(
@@ -169,15 +177,15 @@ def reported(group: PodGroup) -> ReportedStatus:
 
 
 def patch(group: PodGroup, report: ReportedStatus) -> dict[str, Any]:
-    """Return the merge patch that writes `report` on `group`, valid only for this version of it."""
+    """Return the merge patch that writes `report` on `group`, valid only for this version of `group`."""
     uid = group.metadata.uid
-    ours = [Condition(SCHEDULED, str(report.scheduled), report.reason, report.detail)]
+    own = [Condition(SCHEDULED, str(report.scheduled), report.reason, report.detail)]
     if report.ran_with is not None:
-        ours.append(markers.whole_condition(uid, report.ran_with))
+        own.append(markers.whole_condition(uid, report.ran_with))
     before = {condition.type: condition for condition in group.status.conditions or ()}
-    dated_ours = [with_transition_time(condition, before.pop(condition.type, None)) for condition in ours]
+    dated = [with_transition_time(condition, before.pop(condition.type, None)) for condition in own]
     before.pop(STOOD_WHOLE, None)
-    annotations: dict[str, str | None] = {}  # None removes one
+    annotations: dict[str, str | None] = {}  # None removes an annotation
     if report.queue_uid:
         annotations.update(entry_annotation(report.queue_uid, uid))
     if report.admitted is not markers.records_admitted(group.metadata):
@@ -186,9 +194,9 @@ def patch(group: PodGroup, report: ReportedStatus) -> dict[str, Any]:
         annotations[START_TIMEOUTS] = str(report.start_timeouts) if report.start_timeouts else None
     if report.lost_work != markers.recorded_lost(group.metadata):
         annotations.update(markers.lost_record(uid, report.lost_work))
-    recorded = {"annotations": annotations} if annotations else {}
+    meta_fields = {"annotations": annotations} if annotations else {}
     waiting: dict[str, Any] | None = None  # null removes the field
-    if report.waiting is not None:  # all fields, since a merge patch keeps those that it does not name
+    if report.waiting is not None:  # name all fields, since a merge patch keeps unnamed fields
         written, scheduled = group.status.waiting, condition(group.status.conditions, SCHEDULED)
         is_same = written is not None and scheduled is not None and scheduled.reason == report.reason
         since = (written.since if written is not None and is_same else None) or timestamp(datetime.now(UTC))
@@ -198,11 +206,11 @@ def patch(group: PodGroup, report: ReportedStatus) -> dict[str, Any]:
             waiting["estimate"] = dict.fromkeys(Estimate.__struct_encode_fields__) | waiting["estimate"]
     running, succeeded, failed = report.numbers
     return {
-        "metadata": {"resourceVersion": group.metadata.resource_version, **recorded},
+        "metadata": {"resourceVersion": group.metadata.resource_version, **meta_fields},
         "status": {
             "phase": report.phase,
             "waiting": waiting,
-            "conditions": msgspec.to_builtins([*before.values(), *dated_ours]),
+            "conditions": msgspec.to_builtins([*before.values(), *dated]),
             "running": running,
             "succeeded": succeeded,
             "failed": failed,
@@ -211,11 +219,11 @@ def patch(group: PodGroup, report: ReportedStatus) -> dict[str, Any]:
 
 
 def first_status(decision: GroupDecision | None) -> dict[str, Any]:
-    """Return the status with which Muster makes the PodGroup of a pending group: it saves a further write.
+    """Return the status with which Muster creates the PodGroup of a pending group, to save a further write.
 
-    The status is empty for other groups, and for groups that are likely to start at once.
+    The status is empty for groups that do not wait, and for groups that are likely to start at once.
     """
-    if decision is None or decision.verdict is not Verdict.WAITING or decision.reason in _PASSING_REASONS:
+    if decision is None or decision.verdict is not Verdict.WAITING or decision.reason in _SHORT_LIVED_REASONS:
         return {}
     group = PodGroup(Meta())
     empty = reported(group)
@@ -228,48 +236,49 @@ def first_status(decision: GroupDecision | None) -> dict[str, Any]:
 
 
 class WriteBackoff:
-    """Growing pauses between writes of the same value. `clock` is monotonic, in seconds.
+    """Growing pauses between repeated writes of the same value. `clock` is monotonic, in seconds.
 
-    A value that another controller overwrites is corrected at once. But one that keeps overwriting it, as
-    Volcano's scheduler does on every PodGroup that it sees, would be answered once a second, endlessly.
+    If another controller overwrites a value once, Muster corrects the value at once. If the other controller
+    keeps overwriting it, as Volcano's scheduler does on every PodGroup, corrections without pauses would go
+    on once a second, endlessly.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        # Last written value, number of repetitions, and time of the next one.
+        # Last written value, number of its repetitions, and earliest time of the next repetition.
         self._written: dict[Hashable, tuple[Hashable, int, float]] = {}
 
     def pause(self, obj: Hashable, value: Hashable) -> float:
         """Return the seconds until `value` may be written to the object `obj`; 0 counts as written now.
 
-        Anything other than the last written value may be written at once.
+        A value that differs from the last written value may be written at once.
         """
         now = self._clock()
-        before, times, until = self._written.get(obj, (None, 0, 0.0))
-        if before != value or now > until + _FORGOTTEN:
+        last_value, repetitions, until = self._written.get(obj, (None, 0, 0.0))
+        if last_value != value or now > until + _FORGET_AFTER:
             self._written[obj] = value, 0, now
             return 0.0
         if now < until:
             return until - now
-        self._written[obj] = value, times + 1, now + min(_LONGEST, 2.0**times)
+        self._written[obj] = value, repetitions + 1, now + min(_MAX_REPEAT_PAUSE, 2.0**repetitions)
         return 0.0
 
     def forget(self, obj: Hashable) -> None:
         self._written.pop(obj, None)
 
 
-def _front_place(decision: GroupDecision) -> int:
-    """Return the position of a group if it is one of the first; else 0."""
+def _first_position(decision: GroupDecision) -> int:
+    """Return the position of a group if it is one of the first positions of the queue; else 0."""
     return decision.position if decision.position <= _FIRST_PLACES else 0
 
 
 def _lane(wanted: ReportedStatus, written: ReportedStatus) -> int:
-    """Return the lane of the numbers that have changed: members first, then the first places of a queue."""
+    """Return the lane for the changed numbers: members first, then first positions, then details."""
     if wanted.numbers != written.numbers:
-        return _COUNTS
+        return _MEMBERS
     places = [report.waiting.position if report.waiting else 0 for report in (wanted, written)]
     moves_in_front = places[0] != places[1] and 0 < min(places) <= _FIRST_PLACES
-    return _FRONT if moves_in_front else _DETAIL
+    return _POSITIONS if moves_in_front else _DETAILS
 
 
 def _is_open(name: str, queues: Mapping[str, QueueDecision]) -> bool:
@@ -278,6 +287,8 @@ def _is_open(name: str, queues: Mapping[str, QueueDecision]) -> bool:
 
 
 class PodGroupStatusController(PacedController[GroupKey]):
+    """Controller that writes the status of Volcano's PodGroups, and records on PodGroups of other APIs."""
+
     name = "podgroup-status"
     lanes, rate, burst = 4, 15.0, 50
 
@@ -300,13 +311,13 @@ class PodGroupStatusController(PacedController[GroupKey]):
 
     def prepare(self) -> None:
         super().prepare()
-        self._numbers_at: dict[GroupKey, float] = {}  # when a group's numbers may be written next
-        self._drops_waiting = False  # whether the cluster's PodGroups lack that field: Volcano's own do
-        self._possibly_foreign: set[GroupKey] = set()  # due once the scheduler of Volcano has ended
-        self._filling: dict[GroupKey, float] = {}  # end of the pause while members are created
-        self._published: Mapping[str, QueueDecision] = {}  # queues, at the last look
-        self._renumbered: dict[GroupKey, None] = {}  # groups with other numbers, compared a few per look
-        self._numbered = -1  # the serial of the decisions that renumbered them
+        self._numbers_at: dict[GroupKey, float] = {}  # when the numbers of a group may be written next
+        self._lacks_waiting_field = False  # whether the CRD drops status.waiting, as Volcano's own CRD does
+        self._possibly_foreign: set[GroupKey] = set()  # groups that wait for the end of Volcano's scheduler
+        self._filling_until: dict[GroupKey, float] = {}  # end of the pause while members are created
+        self._seen_queues: Mapping[str, QueueDecision] = {}  # queues in the previous decisions
+        self._renumbered: dict[GroupKey, None] = {}  # groups with changed numbers, for the next cycles
+        self._numbered_serial = -1  # serial of the last decisions whose changed numbers were added
         self._backoff = WriteBackoff(self._clock)
 
     def _on_change(self, key: GroupKey) -> None:
@@ -320,18 +331,24 @@ class PodGroupStatusController(PacedController[GroupKey]):
         self._changes.forget(key)
         self._backoff.forget(key)
         self._numbers_at.pop(key, None)
-        self._filling.pop(key, None)
+        self._filling_until.pop(key, None)
         self._possibly_foreign.discard(key)
 
     def on_stopped_leading(self) -> None:
         super().on_stopped_leading()
         self._numbers_at.clear()
-        self._filling.clear()
+        self._filling_until.clear()
         self._possibly_foreign.clear()
         self._renumbered.clear()
         self._backoff = WriteBackoff(self._clock)
 
     def due_keys(self, decisions: Decisions) -> Iterator[GroupKey]:
+        """Yield the groups whose status may have to be written.
+
+        These are changed groups that are not parked, groups with changed numbers, and the groups of queues
+        that have closed. Once Volcano's scheduler has ended, the groups that were left to it are yielded,
+        too.
+        """
         for key in self._changed_groups.since_last_call(decisions):
             decision = decisions.groups.get(key)
             if decision is None or not self._is_parked(key, self._state_of(key, decision)):
@@ -340,37 +357,38 @@ class PodGroupStatusController(PacedController[GroupKey]):
         if self._possibly_foreign and not self._ledger.pods.unmanaged:
             yield from self._possibly_foreign
             self._possibly_foreign.clear()
-        before, self._published = self._published, decisions.queues
+        before, self._seen_queues = self._seen_queues, decisions.queues
         changed = changed_keys(decisions.queues, before)
         closed = {name for name in changed if _is_open(name, before) and not _is_open(name, decisions.queues)}
         if closed:
             yield from (key for key, decision in decisions.groups.items() if decision.queue in closed)
 
     def _with_other_numbers(self, decisions: Decisions) -> Iterator[GroupKey]:
-        """Return groups with changed numbers, a few per call.
+        """Yield groups with changed numbers, a few per call.
 
-        One start may renumber all pending groups; the first positions are written first.
+        One start may change the positions of all pending groups. The first positions are written first.
         """
         groups = decisions.groups
-        if decisions.serial != self._numbered:
-            self._numbered = decisions.serial
-            front = (key for key in decisions.renumbered if key in groups and _front_place(groups[key]))
-            self._renumbered = dict.fromkeys((*front, *self._renumbered, *decisions.renumbered))
+        if decisions.serial != self._numbered_serial:
+            self._numbered_serial = decisions.serial
+            first = (key for key in decisions.renumbered if key in groups and _first_position(groups[key]))
+            self._renumbered = dict.fromkeys((*first, *self._renumbered, *decisions.renumbered))
         for key in list(islice(self._renumbered, AT_ONCE)):
             del self._renumbered[key]
             if key in groups and not self._is_parked(key, self._state_of(key, groups[key])):
                 yield key
 
     def _state_of(self, key: GroupKey, decision: GroupDecision) -> tuple[object, ...]:
-        """Return a decision without its detail. If it changes, a parked write of numbers is reconsidered."""
-        place = _front_place(decision)
-        return (decision.verdict, decision.reason, decision.life, place, *self._ledger.groups.history(key))
+        """Return the parts of a decision that make a parked group due at once when they change."""
+        position = _first_position(decision)
+        return (decision.verdict, decision.reason, decision.life, position, *self._ledger.groups.history(key))
 
     def _may_begin_numbers(self) -> bool:
-        """Return whether there are tokens for a write of any lane."""
-        return super()._may_begin_numbers() and self._budget.available(self._clock()) >= _COST[_DETAIL]
+        """Return whether the budget has enough tokens for a write of any lane."""
+        return super()._may_begin_numbers() and self._budget.available(self._clock()) >= _COST[_DETAILS]
 
     def reconcile(self, key: GroupKey) -> None:
+        """Write the status of a group if it differs from the decision. Groups left to Volcano are skipped."""
         decision, group = self._decisions.groups.get(key), self._copies.get(key)
         if decision is None:
             return self._forget(key)
@@ -386,44 +404,44 @@ class PodGroupStatusController(PacedController[GroupKey]):
     def _pause_before(
         self, key: GroupKey, wanted: ReportedStatus, written: ReportedStatus, now: float
     ) -> float:
-        """Return the seconds until a change of state is written: another one may follow at once."""
+        """Return the seconds until a change of state is written, as another change may follow at once."""
         pause = 0.0
         if self._is_filling(key, wanted, written):
-            pause = self._filling.setdefault(key, now + _SETTLING) - now
-        if wanted.reason == Reason.WINDOW_FULL and not written.reason:  # most get a place before
-            pause = self._numbers_at[key] - _SETTLING + _PASSING - now
+            pause = self._filling_until.setdefault(key, now + _SETTLE_TIME) - now
+        if wanted.reason == Reason.WINDOW_FULL and not written.reason:  # most groups leave it before
+            pause = self._numbers_at[key] - _SETTLE_TIME + _WINDOW_WAIT - now
         return pause if pause > 0.0 else self._backoff.pause(key, (*wanted.state, wanted.queue_uid))
 
     def _write_in_turn(
         self, key: GroupKey, decision: GroupDecision, wanted: ReportedStatus, written: ReportedStatus
     ) -> None:
-        """Write a change of the group's state after a short pause, and its numbers in their lane."""
+        """Write a change of the group's state after a short pause, and changed numbers in their lane."""
         now = self._clock()
-        due = self._numbers_at.setdefault(key, now + _SETTLING)
+        numbers_at = self._numbers_at.setdefault(key, now + _SETTLE_TIME)
         lane = _lane(wanted, written)
-        if lane == _FRONT:  # it follows sooner after details than other details do
-            due -= _PACE[_DETAIL] - _PACE[_FRONT]
+        if lane == _POSITIONS:  # a first position waits less long after a write of details
+            numbers_at -= _PACE[_DETAILS] - _PACE[_POSITIONS]
         is_open = _is_open(decision.queue, self._decisions.queues)
-        queue_is_lost = wanted.queue_uid != written.queue_uid and not is_open
-        if wanted.state != written.state or queue_is_lost:
+        needs_queue_record = wanted.queue_uid != written.queue_uid and not is_open
+        if wanted.state != written.state or needs_queue_record:
             if (pause := self._pause_before(key, wanted, written, now)) > 0.0:
                 return self._queue.add(key, pause)
-            self._filling.pop(key, None)
-            self._numbers_at[key] = max(due, now + _SETTLING)
+            self._filling_until.pop(key, None)
+            self._numbers_at[key] = max(numbers_at, now + _SETTLE_TIME)
             self.write(key, partial(self._patch, key))
-        elif now >= due and self._budget.take(now, _COST[lane]):
+        elif now >= numbers_at and self._budget.take(now, _COST[lane]):
             self._changes.compute(self._decisions, decision)
             if self._desired_status(key, decision, written) != written:
                 self._numbers_at[key] = now + _PACE[lane]
                 self.write(key, partial(self._patch, key))
         else:
-            self._park(key, self._state_of(key, decision), due - now, lane)
+            self._park(key, self._state_of(key, decision), numbers_at - now, lane)
 
     def _is_filling(self, key: GroupKey, wanted: ReportedStatus, written: ReportedStatus) -> bool:
         """Return whether members are being created, so that the report of missing members can wait.
 
-        Without members, the phase is written at once: some operators wait for it. A new job waits, since it
-        may start at once, and a starting job until its first pod.
+        Without members, the phase is written at once, because some operators wait for it. There are two
+        exceptions: a new job, since it may start at once, and a starting job until its first pod.
         """
         if self._ledger.registry.has_job(key):
             record, pods = self._ledger.groups.record(key), self._ledger.groups.members(key)
@@ -436,9 +454,9 @@ class PodGroupStatusController(PacedController[GroupKey]):
         return lacks_members and self._ledger.groups.has_members(key)
 
     def _record_on_others(self, key: GroupKey, decision: GroupDecision) -> None:
-        """Write records on a PodGroup of another API as annotations: its controller owns the status.
+        """Write records on a PodGroup of another API as annotations, since its status has another owner.
 
-        The scheduler of Kubernetes' own PodGroups says whether they have ever been scheduled.
+        For PodGroups of Kubernetes, also write the condition that says whether the group was ever scheduled.
         """
         record = self._ledger.groups.record(key)
         if record is None or record.origin is Origin.VOLCANO:
@@ -463,10 +481,10 @@ class PodGroupStatusController(PacedController[GroupKey]):
     def _report_native(
         self, key: GroupKey, record: GroupRecord, decision: GroupDecision, is_whole: bool, fault: str
     ) -> None:
-        """Write the condition of a group of Kubernetes, or of one in its tree."""
+        """Write the scheduling condition of a group of Kubernetes, or of a group in its tree."""
         reason = SCHEDULED if is_whole else str(decision.reason or record.last_reason)
-        has_one = record.origin in (Origin.NATIVE, Origin.COMPOSITE)
-        if not has_one or record.last_reason in (reason, SCHEDULED):
+        has_condition = record.origin in (Origin.NATIVE, Origin.COMPOSITE)
+        if not has_condition or record.last_reason in (reason, SCHEDULED):
             return
         published = markers.native_condition(record, reason, fault)
         if reason == SCHEDULED or not record.last_reason:
@@ -478,16 +496,16 @@ class PodGroupStatusController(PacedController[GroupKey]):
     def _desired_status(
         self, key: GroupKey, decision: GroupDecision, written: ReportedStatus
     ) -> ReportedStatus:
-        """Return the status that the decision on a group calls for."""
+        """Return the status that results from the decision on a group."""
         why, history = self._changes.known(decision), self._ledger.groups.history(key)
         report = report_of(decision, why, *history, written, self._estimates.get(key))
-        if self._drops_waiting:
+        if self._lacks_waiting_field:
             report = replace(report, waiting=None)
         failure = self._provisioning.failure(key)
         return replace(report, detail=f"{report.detail}; {failure}") if failure else report
 
     def _patch(self, key: GroupKey) -> None:
-        """Write the latest decision on the latest copy, not those of the time of submission."""
+        """Write the latest decision on the latest copy, both of which may be newer than the submission."""
         group, decision = self._copies.get(key), self._ledger.decisions.groups.get(key)
         if group is None or decision is None:
             return
@@ -497,4 +515,4 @@ class PodGroupStatusController(PacedController[GroupKey]):
             meta = group.metadata
             answer = self._cluster.patch_group(meta.namespace, meta.name, meta.uid, patch(group, wanted))
             self._copies.record_write(key, group, answer)
-            self._drops_waiting |= wanted.waiting is not None and answer.status.waiting is None
+            self._lacks_waiting_field |= wanted.waiting is not None and answer.status.waiting is None

@@ -1,7 +1,8 @@
-"""Requests to an autoscaler for the nodes of a group (ProvisioningRequests), if its queue asks for them.
+"""Requests to an autoscaler for the nodes of a group (ProvisioningRequests), if the queue asks for them.
 
-A request is made once the group has lacked capacity for a while, and deleted when the group needs it no more.
-A failed request stays, and the status of the group says so; if a user deletes it, a new one is made.
+A request is created once the group has lacked capacity for some seconds, and deleted when the group needs no
+more nodes. A failed request stays, and the status of the group reports the failure. If a user deletes the
+failed request, Muster creates a new request.
 """
 
 import hashlib
@@ -36,34 +37,34 @@ from extender.kube.writers import TokenBucket
 MANAGED_BY = ("app.kubernetes.io/managed-by", "muster")
 _LABELS = dict([MANAGED_BY])
 _KIND = {"apiVersion": PROVISIONING_REQUESTS.version, "kind": "ProvisioningRequest"}
-_NOT_OF_A_TEMPLATE = ("nodeName", "schedulingGates", "ephemeralContainers")
-LASTING = 5.0  # seconds for which a group has to need the same before it is asked for
-_AGAIN = 1.0  # seconds until a group without a token is tried again
-_WITHDRAWN_RATE, _WITHDRAWN_BURST = 20.0, 50  # deletions per second, and at once
-MOST_POD_SETS = 32  # pod sets of one request, by the API server's limit
-_LONGEST_PREFIX = 40  # with the digest, a name fits into a label's 63 characters
-_LONGEST_MESSAGE = 256
-_FAILED, _SPENT = "Failed", ("BookingExpired", "CapacityRevoked")
+_POD_ONLY_FIELDS = ("nodeName", "schedulingGates", "ephemeralContainers")
+LASTING = 5.0  # seconds for which the needs of a group have to stay the same before a request is created
+_RETRY_AFTER = 1.0  # seconds until a group is tried again for which the budget had no token
+_DELETION_RATE, _DELETION_BURST = 20.0, 50  # deletions per second, and at once
+MOST_POD_SETS = 32  # most pod sets of a request, a limit of the API server
+_MAX_PREFIX = 40  # so that a name with its digest fits into the 63 characters of a label
+_MAX_MESSAGE = 256
+_FAILED, _SPENT_CONDITIONS = "Failed", ("BookingExpired", "CapacityRevoked")
 
 
 class PodSet(msgspec.Struct, frozen=True):
-    """Members of one shape."""
+    """Members of a group with equal needs."""
 
-    member: PodRecord  # the member whose specification is the template
-    count: int  # how many there are, at least 1
+    member: PodRecord  # member whose specification becomes the template
+    count: int  # number of these members, at least 1
 
 
 class NodesWanted(msgspec.Struct, frozen=True):
     """Desired ProvisioningRequest."""
 
-    name: str  # of the object, in the group's namespace
-    class_name: str  # the autoscaler's class
+    name: str  # name of the object, in the namespace of the group
+    class_name: str  # provisioning class of the autoscaler
     parameters: Mapping[str, str]  # parameters of the class
     pod_sets: tuple[PodSet, ...]  # 1 to MOST_POD_SETS
 
 
 class ProvisioningRequests:
-    """ProvisioningRequests of Muster, by the group that owns them. Safe in any thread."""
+    """ProvisioningRequests that belong to PodGroups, keyed by group. Safe to use from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -71,7 +72,10 @@ class ProvisioningRequests:
         self._listeners: list[Callable[[GroupKey, bool], None]] = []
 
     def listen(self, listener: Callable[[GroupKey, bool], None]) -> None:
-        """Call a listener with the group of each request that is new or changed, or gone (True)."""
+        """Register a listener for changes of requests.
+
+        The listener gets the group of each changed request, and True if the request is gone.
+        """
         self._listeners.append(listener)
 
     def requests_of(self, key: GroupKey) -> list[ProvisioningRequest]:
@@ -79,13 +83,14 @@ class ProvisioningRequests:
             return list(self._by_group.get(key, {}).values())
 
     def failure(self, key: GroupKey) -> str:
-        """Return why the autoscaler adds no nodes for a group, by one of its requests, for messages."""
+        """Return a message why the autoscaler adds no nodes for a group; empty if no request has failed."""
         failures = (
-            (found.metadata.name, failure(found.status.conditions)) for found in self.requests_of(key)
+            (request.metadata.name, failure(request.status.conditions)) for request in self.requests_of(key)
         )
         return next((f"ProvisioningRequest {name} failed: {why}" for name, why in failures if why), "")
 
     def upsert(self, request: ProvisioningRequest) -> None:
+        """Store a request under the group that owns it. Requests of other owners are ignored."""
         meta = request.metadata
         owner = controller_of(meta.owner_references)
         if owner is not None and owner.kind in (POD_GROUP_KIND, COMPOSITE_KIND):
@@ -94,77 +99,80 @@ class ProvisioningRequests:
                 key = composite_key(meta.namespace, owner.name)
             with self._lock:
                 self._by_group.setdefault(key, {})[meta.name] = request
-            self._notify(key, gone=False)
+            self._notify(key, is_removed=False)
 
-    def remove(self, gone: Removed) -> None:
+    def remove(self, removed: Removed) -> None:
         keys = []
         with self._lock:
             for key, requests in list(self._by_group.items()):
-                found = requests.get(gone.name)
-                if found is not None and found.metadata.uid == gone.uid:
+                request = requests.get(removed.name)
+                if request is not None and request.metadata.uid == removed.uid:
                     keys.append(key)
-                    del requests[gone.name]
+                    del requests[removed.name]
                     if not requests:
                         del self._by_group[key]
         for key in keys:
-            self._notify(key, gone=True)
+            self._notify(key, is_removed=True)
 
-    def _notify(self, key: GroupKey, gone: bool) -> None:
+    def _notify(self, key: GroupKey, is_removed: bool) -> None:
         for listener in self._listeners:
-            listener(key, gone)
+            listener(key, is_removed)
 
 
 class ProvisioningQueues:
-    """Queues whose nodes are requested by ProvisioningRequests, not by pods' conditions.
+    """Queues whose nodes are requested by ProvisioningRequests instead of pods' conditions.
 
-    Safe in any thread.
+    Safe to use from any thread.
 
     Args:
-        served: Whether the cluster has that kind, and Muster may watch it.
+        queues: Copies of the queues.
+        is_served: Returns whether the cluster has ProvisioningRequests and Muster may watch them.
     """
 
-    def __init__(self, queues: ObjectStore[str, QueueCopy], served: Callable[[], bool]) -> None:
+    def __init__(self, queues: ObjectStore[str, QueueCopy], is_served: Callable[[], bool]) -> None:
         self.queues = queues
-        self.served = served
+        self.is_served = is_served
 
     def get(self, queue: str) -> Provisioning | None:
-        return self.written(queue) if self.served() else None
+        """Return the setting of a queue; None if it has none, or the cluster has no ProvisioningRequests."""
+        return self.written(queue) if self.is_served() else None
 
     def written(self, queue: str) -> Provisioning | None:
+        """Return the setting in the spec of a queue; None if it names no provisioning class."""
         copy = self.queues.get(queue)
-        found = copy.queue.spec.provisioning if copy else None
-        return found if found and found.class_name else None
+        setting = copy.queue.spec.provisioning if copy else None
+        return setting if setting and setting.class_name else None
 
 
 class ProvisioningTurns:
-    """Groups that are due since the setting of their queue changed. Each consumer has its own."""
+    """Groups whose queue has changed its setting for ProvisioningRequests. Each user has its own object."""
 
     def __init__(self, queues: ProvisioningQueues) -> None:
         self._queues = queues
-        self._dirty: set[str] = set()  # queues that the watch has shown since the last call
-        self._seen: dict[str, Provisioning] = {}
-        self._served = False
-        queues.queues.listen(self._dirty.add)
+        self._dirty_queues: set[str] = set()  # queues that the watch has shown since the last call
+        self._seen_settings: dict[str, Provisioning] = {}
+        self._was_served = False
+        queues.queues.listen(self._dirty_queues.add)
 
     def groups(self, decisions: Decisions) -> Iterator[GroupKey]:
-        """Yield the groups of queues whose setting changed, once for each change."""
-        changed = set()
-        while self._dirty:
-            queue = self._dirty.pop()
-            before, now = self._seen.pop(queue, None), self._queues.written(queue)
-            if now is not None:
-                self._seen[queue] = now
-            if before != now:
-                changed.add(queue)
-        if self._served is not (served := self._queues.served()):
-            self._served = served
-            changed |= self._seen.keys()
-        if changed:
-            yield from (key for key, decision in decisions.groups.items() if decision.queue in changed)
+        """Yield the groups of queues whose setting has changed since the last call."""
+        changed_queues = set()
+        while self._dirty_queues:
+            queue = self._dirty_queues.pop()
+            old_setting, setting = self._seen_settings.pop(queue, None), self._queues.written(queue)
+            if setting is not None:
+                self._seen_settings[queue] = setting
+            if old_setting != setting:
+                changed_queues.add(queue)
+        if self._was_served is not (is_served := self._queues.is_served()):
+            self._was_served = is_served
+            changed_queues |= self._seen_settings.keys()
+        if changed_queues:
+            yield from (key for key, decision in decisions.groups.items() if decision.queue in changed_queues)
 
 
 class ProvisioningController(PacedController[GroupKey]):
-    """Controller of ProvisioningRequests. A request is three writes or more, so few are made at once."""
+    """Controller of ProvisioningRequests. The rate is low, since each request takes three writes or more."""
 
     name = "provisioning-requests"
     rate, burst = 5.0, 20
@@ -185,25 +193,26 @@ class ProvisioningController(PacedController[GroupKey]):
 
     def prepare(self) -> None:
         super().prepare()
-        self._withdrawals = TokenBucket(_WITHDRAWN_RATE, _WITHDRAWN_BURST, self._clock())
-        self._turns: dict[GroupKey, tuple[str, float]] = {}  # the needed request, and since when, in seconds
-        self._made: dict[GroupKey, str] = {}  # the request that is being made, or was, by this process
+        self._deletion_budget = TokenBucket(_DELETION_RATE, _DELETION_BURST, self._clock())
+        self._needed: dict[GroupKey, tuple[str, float]] = {}  # name of the needed request, and since when
+        self._created: dict[GroupKey, str] = {}  # request that this process creates or has created
 
     def on_stopped_leading(self) -> None:
         super().on_stopped_leading()
-        self._turns.clear()
-        self._made.clear()
+        self._needed.clear()
+        self._created.clear()
 
-    def _on_change(self, key: GroupKey, gone: bool) -> None:
-        if gone:
-            self._made.pop(key, None)
+    def _on_change(self, key: GroupKey, is_removed: bool) -> None:
+        if is_removed:
+            self._created.pop(key, None)
         self._queue.add(key)
 
     def due_keys(self, decisions: Decisions) -> Iterator[GroupKey]:
+        """Yield changed groups that have or need requests, and groups of queues whose setting has changed."""
         for key in self._changed_groups.since_last_call(decisions):
             decision = decisions.groups.get(key)
             if (
-                key in self._turns
+                key in self._needed
                 or self._requests.requests_of(key)
                 or (decision and self._queues.get(decision.queue))
             ):
@@ -211,35 +220,39 @@ class ProvisioningController(PacedController[GroupKey]):
         yield from self._queue_turns.groups(decisions)
 
     def reconcile(self, key: GroupKey) -> None:
+        """Delete the requests that a group does not need, and then create the request that it needs."""
         is_reviewed = key in self._decisions.groups or self._ledger.groups.record(key) is None
-        if not (self._queues.served() and is_reviewed):  # until then, existing requests may be needed
-            return self._queue.move(key, _AGAIN)
+        if not (self._queues.is_served() and is_reviewed):  # existing requests may still be needed
+            return self._queue.move(key, _RETRY_AFTER)
         wanted = self._desired_request(key)
-        # Requests that are not the wanted one, or bring no nodes any more, are deleted as the budget
-        # allows. One that is being deleted needs no token.
+        # Requests with another name, and requests that bring no more nodes, are deleted as the budget
+        # allows. A request that is already being deleted needs no token.
         name = None if wanted is None else wanted.name
-        others = [
+        unneeded = [
             request.metadata
             for request in self._requests.requests_of(key)
             if not request.metadata.deletion_timestamp
             and (request.metadata.name != name or is_spent(request.status.conditions))
         ]
-        allowed = self._withdrawals.take_up_to(self._clock(), len(others))
-        for meta in others[:allowed]:
+        allowed = self._deletion_budget.take_up_to(self._clock(), len(unneeded))
+        for meta in unneeded[:allowed]:
             delete = partial(self._cluster.delete_provisioning_request, meta.namespace, meta.name, meta.uid)
             self.write(key, delete, target=meta.uid)
-        if allowed != len(others):
-            self._queue.move(key, _AGAIN)
+        if allowed != len(unneeded):
+            self._queue.move(key, _RETRY_AFTER)
         elif wanted is None:
-            self._turns.pop(key, None)
-            self._made.pop(key, None)
+            self._needed.pop(key, None)
+            self._created.pop(key, None)
             self._parked.pop(key, None)
             self._queue.forget(key)
-        elif self._made.get(key) != wanted.name:
+        elif self._created.get(key) != wanted.name:
             self._make_in_turn(key, wanted)
 
     def _desired_request(self, key: GroupKey) -> NodesWanted | None:
-        """Return the request for nodes for a group; None: they would not help, or the queue asks for none."""
+        """Return the request for nodes for a group.
+
+        None means that nodes would not help the group, or that its queue asks for no ProvisioningRequests.
+        """
         decision, group = self._decisions.groups.get(key), self._ledger.groups.record(key)
         if decision is None or group is None or not self._policy.nodes_help(decision):
             return None
@@ -248,31 +261,33 @@ class ProvisioningController(PacedController[GroupKey]):
         return wanted_request(group, provisioning, members) if provisioning else None
 
     def _make_in_turn(self, key: GroupKey, wanted: NodesWanted) -> None:
-        """Make a request and its templates, which an earlier leader may have left incomplete."""
+        """Submit the creation of a request once the needs have lasted and the budget allows.
+
+        An earlier leader may have left the request without some of its templates, so all are created again.
+        """
         now = self._clock()
-        name, since = self._turns.get(key, ("", now))
+        name, since = self._needed.get(key, ("", now))
         if name != wanted.name:
             since = now
-            self._turns[key] = wanted.name, since
+            self._needed[key] = wanted.name, since
         remaining = since + LASTING - now
         if remaining > 0.0:
             self._park(key, wanted.name, remaining)
         elif not self._budget.take(now):
-            self._park(key, wanted.name, _AGAIN)
+            self._park(key, wanted.name, _RETRY_AFTER)
         else:
-            self._made[key] = wanted.name
-            self.write(
-                key, partial(self._create_request, key, wanted), undone=partial(self._made.pop, key, None)
-            )
+            self._created[key] = wanted.name
+            undone = partial(self._created.pop, key, None)
+            self.write(key, partial(self._create_request, key, wanted), undone=undone)
 
     def _create_request(self, key: GroupKey, wanted: NodesWanted) -> None:
-        """Make the request first: its templates belong to it.
+        """Create the request, and then its templates, which the request owns.
 
-        While templates of an earlier one of this name exist, this fails and is tried again. Nothing
-        is made if the group needs something else by now.
+        While templates of an earlier request with the same name exist, the creation fails and is tried again.
+        Nothing is created if the group needs another request by now.
         """
         group = self._ledger.groups.record(key)
-        if group is None or self._made.get(key) != wanted.name:
+        if group is None or self._created.get(key) != wanted.name:
             return
         cluster, namespace = self._cluster, group.namespace
         pods = [cluster.pod_as_json(namespace, pod_set.member.name) for pod_set in wanted.pod_sets]
@@ -281,9 +296,9 @@ class ProvisioningController(PacedController[GroupKey]):
             for number, pod_set in enumerate(wanted.pod_sets)
         ]
         parameters = {"parameters": dict(wanted.parameters)} if wanted.parameters else {}
-        # The request is deleted with the PodGroup. Blocking that deletion would take a further right.
-        made_for = group_reference(group)
-        owner = OwnerReference(made_for.api_version, made_for.kind, group.name, group.uid, True)
+        # The request is deleted with the PodGroup. To block that deletion would need a further right.
+        reference = group_reference(group)
+        owner = OwnerReference(reference.api_version, reference.kind, group.name, group.uid, True)
         owners = [msgspec.to_builtins(owner)]
         meta = {"name": wanted.name, "namespace": namespace, "labels": _LABELS, "ownerReferences": owners}
         spec = {"provisioningClassName": wanted.class_name, "podSets": sets, **parameters}
@@ -293,13 +308,13 @@ class ProvisioningController(PacedController[GroupKey]):
 
 
 def template_body(wanted: NodesWanted, number: int, uid: str, pod: dict[str, Any]) -> dict[str, Any]:
-    """Return the template of the pod set with this number, like `pod`, an object of the API server.
+    """Return the PodTemplate of the pod set with this number, made from `pod`, an object of the API server.
 
-    The template has no node and gates of `pod`. It is deleted with the request, whose UID is `uid`.
+    The template lacks the node and the gates of `pod`. It is deleted with the request, whose UID is `uid`.
     """
     owner = {**_KIND, "name": wanted.name, "uid": uid, "controller": True}
     described = {key: pod["metadata"][key] for key in ("labels", "annotations") if key in pod["metadata"]}
-    spec = {key: value for key, value in pod["spec"].items() if key not in _NOT_OF_A_TEMPLATE}
+    spec = {key: value for key, value in pod["spec"].items() if key not in _POD_ONLY_FIELDS}
     meta = {"name": f"{wanted.name}-{number}", "labels": _LABELS, "ownerReferences": [owner]}
     template = {"metadata": described, "spec": spec}
     return {"apiVersion": "v1", "kind": "PodTemplate", "metadata": meta, "template": template}
@@ -308,13 +323,13 @@ def template_body(wanted: NodesWanted, number: int, uid: str, pod: dict[str, Any
 def wanted_request(
     group: GroupRecord, provisioning: Provisioning, members: Iterable[PodRecord]
 ) -> NodesWanted | None:
-    """Return the request for all pending members without other gates; None without members.
+    """Return the request for all pending members that have no gates of others.
 
-    None also if they have too many shapes.
+    None means that no such member exists, or that the members need too many different pod sets.
     """
-    waiting = [pod for pod in members if pod.waiting and not pod.foreign_gates]
-    waiting.sort(key=attrgetter("order"))
-    counts, first = Counter(pod.shape for pod in waiting), {pod.shape: pod for pod in reversed(waiting)}
+    pods = [pod for pod in members if pod.waiting and not pod.foreign_gates]
+    pods.sort(key=attrgetter("order"))
+    counts, first_pods = Counter(pod.shape for pod in pods), {pod.shape: pod for pod in reversed(pods)}
     if not 0 < len(counts) <= MOST_POD_SETS:
         return None
     parameters = provisioning.parameters or {}
@@ -322,30 +337,30 @@ def wanted_request(
     shapes = sorted((_text_of(shape), count) for shape, count in counts.items())
     digest = hashlib.sha256(repr((request, shapes)).encode()).hexdigest()[:16]
     return NodesWanted(
-        name=f"{group.name[:_LONGEST_PREFIX].rstrip('.-')}-{digest}",
+        name=f"{group.name[:_MAX_PREFIX].rstrip('.-')}-{digest}",
         class_name=provisioning.class_name,
         parameters=parameters,
-        pod_sets=tuple(PodSet(first[shape], count) for shape, count in counts.items()),
+        pod_sets=tuple(PodSet(first_pods[shape], count) for shape, count in counts.items()),
     )
 
 
 def _text_of(shape: Shape) -> str:
-    """Return a text, the same for equal shapes in every process."""
+    """Return a text that is the same for pods with equal needs in every process."""
     limits, terms = shape.constraints, shape.terms
     selected = [(term.topology_key, sorted(term.namespaces or ()), term.selector) for term in terms]
-    rest = (limits.node_labels, limits.node_terms, limits.tolerations, limits.ports, limits.unplanned)
-    return repr((sorted(shape.requests.items()), rest, selected))
+    other_needs = (limits.node_labels, limits.node_terms, limits.tolerations, limits.ports, limits.unplanned)
+    return repr((sorted(shape.requests.items()), other_needs, selected))
 
 
 def failure(conditions: list[Condition] | None) -> str:
-    """Return why the autoscaler has given up a request, for messages; empty if it has not."""
+    """Return a message why the autoscaler has given up a request; empty if the request has not failed."""
     failed = condition(conditions, _FAILED)
     if failed is None or failed.status != "True":
         return ""
-    return (failed.message or failed.reason or _FAILED)[:_LONGEST_MESSAGE]
+    return (failed.message or failed.reason or _FAILED)[:_MAX_MESSAGE]
 
 
 def is_spent(conditions: list[Condition] | None) -> bool:
-    """Return whether a request's nodes are no longer reserved, so that a new request is needed."""
-    found = [condition(conditions, kind) for kind in _SPENT]
-    return any(each is not None and each.status == "True" for each in found)
+    """Return whether the nodes of a request are no longer reserved, so that a new request is needed."""
+    spent = [condition(conditions, kind) for kind in _SPENT_CONDITIONS]
+    return any(each is not None and each.status == "True" for each in spent)

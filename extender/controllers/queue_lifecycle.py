@@ -1,4 +1,4 @@
-"""Lifecycle of queues: default queues, Commands, and PodGroups of deleted queues."""
+"""Lifecycle of queues: default queues, Commands to open and close queues, and PodGroups of deleted queues."""
 
 import threading
 from collections.abc import Iterable, Iterator
@@ -23,24 +23,27 @@ from extender.telemetry.logs import logger
 
 log = logger(__name__)
 
-_SPECS: dict[str, dict[str, Any]] = {
+_DEFAULT_SPECS: dict[str, dict[str, Any]] = {
     ROOT_QUEUE: {"weight": 1, "reclaimable": False},
     DEFAULT_QUEUE: {"weight": 1, "reclaimable": True, "parent": ROOT_QUEUE},
 }
-# Seconds after which a step is repeated.
-_CREATE_AGAIN = 5.0  # a queue that is still missing is created again
-_EXECUTE_AGAIN = 3.0  # a step of a Command without visible effect is tried again
-_DELETE_AGAIN = 5.0  # a group that is still there is reconciled again
+# Seconds after which a step without effect is repeated.
+_CREATE_AGAIN = 5.0  # until a queue that is still missing is created again
+_EXECUTE_AGAIN = 3.0  # until a step of a Command without visible effect is repeated
+_DELETE_AGAIN = 5.0  # until a PodGroup that still exists is reconciled again
 
 
 class DefaultQueuesController(Controller[str]):
-    """Controller of the queues that every cluster has: `root`, and `default` for work without a queue."""
+    """Controller of the queues of every cluster: `root`, and `default` for groups that name no queue."""
 
     name = "default-queues"
 
     def due_keys(self, decisions: Decisions) -> Iterable[str]:
-        """Return the missing queues; none before the first decision, when the existing ones are unknown."""
-        missing = _SPECS.keys() - self._ledger.queues.names() if decisions.version >= 0 else ()
+        """Return the default queues that are missing.
+
+        Before the first decision, the existing queues are unknown, so no queue counts as missing.
+        """
+        missing = _DEFAULT_SPECS.keys() - self._ledger.queues.names() if decisions.version >= 0 else ()
         return (name for name in missing if name not in self._queue)
 
     def reconcile(self, name: str) -> None:
@@ -50,59 +53,60 @@ class DefaultQueuesController(Controller[str]):
 
     def _create(self, name: str) -> None:
         with suppress(Conflict):  # another replica or user has created it
-            self._cluster.create_queue(name, _SPECS[name])
+            self._cluster.create_queue(name, _DEFAULT_SPECS[name])
             log.info("a missing queue was created", queue=name)
 
 
 class BusCommandsController(RecordingController[str]):
-    """Controller of Commands: spec.state of the queue is set, and only then the Command is removed.
+    """Controller of Commands, which sets spec.state of the queue and then removes the Command.
 
-    Its keys are names of queues. It is also the sink of the watch on Commands, which is empty without
-    that kind.
+    The keys are names of queues. The controller is also the sink of the watch on Commands; in a cluster
+    without Commands, the sink stays empty.
     """
 
     name = "bus-commands"
 
     def prepare(self) -> None:
         self._lock = threading.Lock()
-        self._waiting: dict[tuple[str, str], CommandRecord] = {}
-        self._tried: dict[str, CommandStep] = {}  # last step, by UID of the Command
+        self._pending: dict[tuple[str, str], CommandRecord] = {}
+        self._last_steps: dict[str, CommandStep] = {}  # last step of each Command, by UID
 
     def upsert(self, command: Command) -> None:
         if (record := states.command_record(command)) is not None:
             with self._lock:
-                self._waiting[command.metadata.namespace, command.metadata.name] = record
+                self._pending[command.metadata.namespace, command.metadata.name] = record
 
-    def remove(self, gone: Removed) -> None:
+    def remove(self, removed: Removed) -> None:
         with self._lock:
-            self._waiting.pop((gone.namespace, gone.name), None)
-            self._tried.pop(gone.uid, None)
+            self._pending.pop((removed.namespace, removed.name), None)
+            self._last_steps.pop(removed.uid, None)
 
     def on_stopped_leading(self) -> None:
-        self._tried.clear()
+        self._last_steps.clear()
 
     def due_keys(self, decisions: Decisions) -> Iterator[str]:
-        """Yield queues whose first Command needs another step than the last one."""
-        for command in self._heads():
+        """Yield the queues whose first Command needs another step than the last step."""
+        for command in self._first_commands():
             step = states.review(command, self._ledger.queues.get(command.queue))
-            if self._tried.get(command.uid) is not step.step:
+            if self._last_steps.get(command.uid) is not step.step:
                 yield command.queue
 
-    def _heads(self, queue: str | None = None) -> list[CommandRecord]:
-        """Return the first Command of `queue`; None: of each queue."""
+    def _first_commands(self, queue: str | None = None) -> list[CommandRecord]:
+        """Return the first Command of `queue`; for None, the first Command of each queue."""
         with self._lock:
-            waiting = [command for command in self._waiting.values() if queue in (None, command.queue)]
+            waiting = [command for command in self._pending.values() if queue in (None, command.queue)]
         return states.first_of_each_queue(waiting)
 
     def reconcile(self, name: str) -> None:
-        for command in self._heads(name):
+        """Take the next step of the first Command of a queue."""
+        for command in self._first_commands(name):
             step = states.review(command, self._ledger.queues.get(name))
-            self._tried[command.uid] = step.step
+            self._last_steps[command.uid] = step.step
             self._queue.add(name, _EXECUTE_AGAIN)
             self.write(name, partial(self._take_step, command, step))
 
     def _take_step(self, command: CommandRecord, step: CommandReview) -> None:
-        """Execute a Command, remove or refuse it, or look first whether its queue exists."""
+        """Take a step of a Command: execute, remove or refuse it, or check whether its queue exists."""
         queue = command.queue
         match step.step:
             case CommandStep.EXECUTE:
@@ -120,7 +124,7 @@ class BusCommandsController(RecordingController[str]):
                 self._refuse(command, states.lost_target(command))
 
     def _refuse(self, command: CommandRecord, why: str) -> None:
-        """Remove a Command that is not executed, and record why."""
+        """Remove a Command without executing it, and record the reason as an Event on the queue."""
         self._cluster.delete_command(command.namespace, command.name, command.uid)
         metrics.queue_commands.labels("refused").inc()
         name = f"{command.namespace}/{command.name}"
@@ -131,45 +135,47 @@ class BusCommandsController(RecordingController[str]):
 
 
 class OrphanedPodGroupsController(Controller[str]):
-    """Controller that deletes the PodGroups, by UID, of a deleted queue; their pods stay.
+    """Controller that deletes the PodGroups of a deleted queue. The pods stay. Keys are UIDs of PodGroups.
 
-    The ledger's queues may be older than its groups, above all after a start. So before anything is deleted,
-    the queues are read from the API server; a UID that is missing there never comes back.
+    The ledger's queues may be older than its groups, above all after a start. Before a deletion, the
+    controller therefore reads the queues from the API server. A UID that is missing there never comes back.
     """
 
     name = "orphaned-podgroups"
 
     def prepare(self) -> None:
         self._orphans: dict[str, Orphan] = {}
-        self._gone: frozenset[str] = frozenset()  # UIDs of queues that the API server does not have
+        self._deleted_queues: frozenset[str] = frozenset()  # UIDs of queues that the API server does not have
 
     def on_stopped_leading(self) -> None:
         self._orphans = {}
 
     def due_keys(self, decisions: Decisions) -> Iterator[str]:
+        """Yield the PodGroups that are newly orphaned."""
         if not decisions.orphans and not self._orphans:
             return
         before, self._orphans = self._orphans, {orphan.uid: orphan for orphan in decisions.orphans}
-        self._gone &= {orphan.queue_uid for orphan in decisions.orphans}
+        self._deleted_queues &= {orphan.queue_uid for orphan in decisions.orphans}
         yield from self._orphans.keys() - before.keys()
 
     def reconcile(self, uid: str) -> None:
+        """Delete an orphaned PodGroup once the API server has confirmed that its queue is deleted."""
         orphan = self._orphans.get(uid)
         if orphan is None:
             return
-        if orphan.queue_uid in self._gone:
+        if orphan.queue_uid in self._deleted_queues:
             self.write(uid, partial(self._delete, orphan))
         else:
             self.write(uid, self._confirm, target="queues that are gone")
         self._queue.add(uid, _DELETE_AGAIN)
 
     def _confirm(self) -> None:
-        """Ask the API server which queues of orphans are gone."""
+        """Ask the API server which queues of orphaned PodGroups are deleted; make these PodGroups due."""
         orphans = self._orphans
         existing = self._cluster.queue_uids()
-        self._gone |= {orphan.queue_uid for orphan in orphans.values()} - existing
+        self._deleted_queues |= {orphan.queue_uid for orphan in orphans.values()} - existing
         for uid, orphan in orphans.items():
-            if orphan.queue_uid in self._gone:
+            if orphan.queue_uid in self._deleted_queues:
                 self._queue.add(uid)
 
     def _delete(self, orphan: Orphan) -> None:

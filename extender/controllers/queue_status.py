@@ -1,16 +1,19 @@
-"""Writes decisions to queues: state, allocated and deserved amounts, and numbers of groups.
+"""Writes of decisions to queues: state, allocated and deserved amounts, and numbers of groups.
 
-A queue is written if its status differs, and at most once a second; queues of which only numbers changed
-share a budget. The annotation of a queue that its parent keeps closed is written before its state: otherwise,
-a restart would forget that the queue was open. A write is valid only for the version that Muster has seen; if
-it is refused, it is made again on the next one. A reclaim of a queue is also written before the victims are
-evicted, whatever the budget.
+A queue is written if its status differs, at most once a second. Queues of which only numbers changed share a
+budget. Three rules apply:
 
-The status of a LocalQueue says whether its queue exists, how many groups it has, and what they hold. The
-ledger reports the changed ones. A changed condition is written at once.
+- If a parent keeps a queue closed, the annotation about this is written before the state. Otherwise a restart
+  would forget that the queue was open.
+- A write is valid only for the version that Muster has seen. If the API server refuses the write, the
+  controller writes again on the next version.
+- A reclaim is written before the victims are evicted, whatever the budget.
 
-While pods are left to Volcano's scheduler, the numbers are left to it, too. Each of both counts only its own
-pods, and would correct the other once a second.
+The status of a LocalQueue says whether its queue exists, how many groups it has, and which amounts these
+groups have allocated. The ledger reports changed LocalQueues. A changed condition is written at once.
+
+While pods are left to Volcano's scheduler, Muster leaves the numbers to Volcano's scheduler, too. Each
+scheduler counts only its own pods, so both would correct each other once a second.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -49,9 +52,9 @@ log = logger(__name__)
 
 Json = dict[str, Any]
 T = TypeVar("T")
-_OF_STATE = ("state", "conditions")  # fields of a status
-_PACE = 1.0  # seconds between two writes of one object
-_HAPPENED = {
+_STATE_FIELDS = ("state", "conditions")  # status fields that are written at once
+_MIN_PERIOD = 1.0  # least seconds between two writes of one object
+_STATE_EVENTS = {
     QueueState.OPEN: (NORMAL, EventReason.QUEUE_OPENED),
     QueueState.CLOSING: (NORMAL, EventReason.QUEUE_CLOSING),
     QueueState.CLOSED: (NORMAL, EventReason.QUEUE_CLOSED),
@@ -60,8 +63,11 @@ _HAPPENED = {
 
 
 def status_changes(queue: Queue, decision: QueueDecision, *, numbers: bool = True) -> Json:
-    """Return the changes of the status, as a merge patch; without `numbers`, only those about its state."""
-    before, reserved = queue.status, decision.reservation
+    """Return the changes of a queue's status, as a merge patch.
+
+    Without `numbers`, only the fields about the queue's state are compared.
+    """
+    written, reserved = queue.status, decision.reservation
     flavors = [
         QueueFlavorStatus(
             name, *({**as_quantities(amounts)} for amounts in (each.allocated, each.deserved, each.borrowed))
@@ -73,35 +79,35 @@ def status_changes(queue: Queue, decision: QueueDecision, *, numbers: bool = Tru
         "allocated": as_quantities(decision.allocated),
         "deserved": as_quantities(decision.deserved),
         "flavors": flavors or None,
-        "borrowed": as_quantities(decision.borrowed) or ({} if before.borrowed else None),
+        "borrowed": as_quantities(decision.borrowed) or ({} if written.borrowed else None),
         "usage": decision.usage,
         "share": round(decision.share, 3),
         **decision.counts,
         "reclaimed": reclaims(decision) or None,
         "reservation": reserved and QueueReservation(reserved.node_names, as_quantities(reserved.asks)),
     }
-    known = {condition.type for condition in before.conditions or ()}
+    known_types = {condition.type for condition in written.conditions or ()}
     conditions = (
-        Condition(now.type, str(now.holds), now.reason, now.message)
-        for now in conditions_of(decision)
-        if now.holds or now.type in (OPEN, VALID) or now.type in known
+        Condition(wanted.type, str(wanted.holds), wanted.reason, wanted.message)
+        for wanted in conditions_of(decision)
+        if wanted.holds or wanted.type in (OPEN, VALID) or wanted.type in known_types
     )
-    return changes_from(before, status, conditions, numbers)
+    return changes_from(written, status, conditions, numbers)
 
 
 def reclaims(decision: QueueDecision) -> list[QueueReclaimed]:
-    """Return the reclaims of the last hour, in the form of the queue's status."""
+    """Return the reclaims of the last hour in the form of a queue's status."""
     return [
-        QueueReclaimed(losing.queue, last.group, last.at, last.in_vain, last.unused)
-        for losing, last in sorted(decision.reclaimed.items())
+        QueueReclaimed(key.queue, entry.group, entry.at, entry.in_vain, entry.unused)
+        for key, entry in sorted(decision.reclaimed.items())
     ]
 
 
-def record_reclaims(ledger: Ledger, cluster: ApiClient, losing: str) -> None:
-    """Write the decided reclaims from a queue into the statuses of the queues that gain.
+def record_reclaims(ledger: Ledger, cluster: ApiClient, loser: str) -> None:
+    """Write the decided reclaims from the queue `loser` into the statuses of the queues that gain capacity.
 
-    The status is written before the first eviction, so that a restarted Muster recognizes unused reclaims.
-    If the API server refuses the status, the reclaim continues.
+    The status is written before the first eviction, so that Muster recognizes unused reclaims after a
+    restart. If the API server refuses the status, the reclaim continues.
 
     Raises:
         ApiError: The API server does not answer.
@@ -109,7 +115,7 @@ def record_reclaims(ledger: Ledger, cluster: ApiClient, losing: str) -> None:
     if ledger.pods.unmanaged:
         return
     for name, decision in ledger.decisions.queues.items():
-        decided = {(key, by.group, by.at) for key, by in decision.reclaimed.items() if key.queue == losing}
+        decided = {(key, by.group, by.at) for key, by in decision.reclaimed.items() if key.queue == loser}
         record = ledger.registry.queues.get(name) if decided else None
         if record is None or decided <= {(key, by.group, by.at) for key, by in record.reclaimed.items()}:
             continue
@@ -123,7 +129,11 @@ def record_reclaims(ledger: Ledger, cluster: ApiClient, losing: str) -> None:
 def changes_from(before: Any, wanted: Json, own_conditions: Iterable[Condition], numbers: bool) -> Json:
     """Return the fields of a status that differ. Conditions of other controllers stay as they are.
 
-    `numbers`: whether fields with mere numbers count, too.
+    Args:
+        before: The status in the API server.
+        wanted: The wanted fields, without conditions.
+        own_conditions: Muster's conditions.
+        numbers: Whether fields with mere numbers are compared, too.
     """
     conditions = {condition.type: condition for condition in before.conditions or ()}
     for own in own_conditions:
@@ -131,12 +141,12 @@ def changes_from(before: Any, wanted: Json, own_conditions: Iterable[Condition],
     return {
         name: amounts_patch(getattr(before, name), value)
         for name, value in (wanted | {"conditions": list(conditions.values())}).items()
-        if getattr(before, name) != value and (numbers or name in _OF_STATE)
+        if getattr(before, name) != value and (numbers or name in _STATE_FIELDS)
     }
 
 
 def amounts_patch(before: Any, value: Any) -> Any:
-    """Return a merge patch of amounts, in which nulls remove the resources that are gone."""
+    """Return a merge patch of amounts. Nulls in the patch remove resources that are gone."""
     if isinstance(value, QueueReservation):
         amounts_before = before.resource if before else None
         return {"nodes": value.nodes, "resource": amounts_patch(amounts_before, value.resource)}
@@ -145,12 +155,12 @@ def amounts_patch(before: Any, value: Any) -> Any:
 
 
 def as_quantities(amounts: Mapping[str, float]) -> dict[str, str | int]:
-    """Return amounts as quantities, without zeros."""
+    """Return amounts as quantities of Kubernetes. Amounts of 0 are left out."""
     return {name: text for name, text in quantities(amounts).items() if text != "0"}
 
 
 class QueueController(PacedController[str], Generic[T]):
-    """Base of the controllers that write the statuses of the objects in `copies`."""
+    """Base class of the controllers that write the status of queues and LocalQueues."""
 
     rate, burst = 2.0, 20
 
@@ -161,33 +171,33 @@ class QueueController(PacedController[str], Generic[T]):
 
     def prepare(self) -> None:
         super().prepare()
-        self._next: dict[str, float] = {}  # when an object may be written next
+        self._next_write: dict[str, float] = {}  # when an object may be written next
 
     def on_stopped_leading(self) -> None:
         super().on_stopped_leading()
-        self._next.clear()
+        self._next_write.clear()
 
     def _on_change(self, key: str) -> None:
-        """Queue a changed object; forget one that is gone."""
+        """Make a changed object due; forget an object that is gone."""
         self._parked.pop(key, None)
         if self._copies.get(key) is None:
             self._queue.forget(key)
-            self._next.pop(key, None)
+            self._next_write.pop(key, None)
         else:
             self._queue.add(key)
 
     def _pause(self, key: str) -> float:
         """Return the seconds until an object may be written again."""
-        return max(0.0, self._next.get(key, 0.0) - self._clock())
+        return max(0.0, self._next_write.get(key, 0.0) - self._clock())
 
     def _write_in_turn(
         self, key: str, state: object, write: WriteJob, *, at_once: Callable[[], object]
     ) -> None:
-        """Submit `write`, at once or when the budget for this object allows."""
+        """Submit `write` if `at_once` returns a true value or the budget allows; else park the object."""
         if (pause := self._pause(key)) > 0.0:
             self._queue.add(key, pause)
         elif at_once() or self._take_turn():
-            self._next[key] = self._clock() + _PACE
+            self._next_write[key] = self._clock() + _MIN_PERIOD
             self.write(key, write)
         else:
             self._park(key, state, 0.0)
@@ -204,15 +214,19 @@ class QueueStatusController(QueueController[QueueCopy]):
 
     def prepare(self) -> None:
         super().prepare()
-        self._published: Mapping[str, QueueDecision] = {}
+        self._seen_queues: Mapping[str, QueueDecision] = {}
         self._volcano_writes_numbers = False
 
     def on_stopped_leading(self) -> None:
         super().on_stopped_leading()
-        self._published = {}
+        self._seen_queues = {}
 
     def due_keys(self, decisions: Decisions) -> Iterator[str]:
-        before, self._published = self._published, decisions.queues
+        """Yield the queues with changed decisions that are not parked.
+
+        When Volcano's scheduler starts or stops to write numbers, yield all queues.
+        """
+        before, self._seen_queues = self._seen_queues, decisions.queues
         volcano_writes = bool(self._ledger.pods.unmanaged)
         if self._volcano_writes_numbers is not volcano_writes:
             self._volcano_writes_numbers, before = volcano_writes, {}
@@ -223,7 +237,7 @@ class QueueStatusController(QueueController[QueueCopy]):
                 yield name
 
     def reconcile(self, name: str) -> None:
-        """Write the status of a queue, unless the decision is older than the ledger's copy."""
+        """Write the status of a queue, unless the copy of the queue is newer than the decision."""
         copy, decision = self._copies.get(name), self._decisions.queues.get(name)
         if copy is None or decision is None or not self._differs(copy.queue, decision):
             return
@@ -233,7 +247,7 @@ class QueueStatusController(QueueController[QueueCopy]):
         self._write_in_turn(name, _state(decision), partial(self._write, name), at_once=at_once)
 
     def _write(self, name: str) -> None:
-        """Write the latest decision on the latest copy, not those of the time of submission."""
+        """Write the latest decision on the latest copy, both of which may be newer than the submission."""
         copy, decisions = self._copies.get(name), self._ledger.decisions
         decision = decisions.queues.get(name)
         if copy is None or decision is None or not self._differs(copy.queue, decision):
@@ -249,28 +263,29 @@ class QueueStatusController(QueueController[QueueCopy]):
         changes = status_changes(queue, decision, numbers=not self._volcano_writes_numbers)
         state = changes.pop("state", None)
         if state is not None:
-            set_state, seen = self._cluster.set_queue_status_state, meta.resource_version
-            version["resourceVersion"] = set_state(meta.name, meta.uid, state, seen)
+            set_state, version_before = self._cluster.set_queue_status_state, meta.resource_version
+            version["resourceVersion"] = set_state(meta.name, meta.uid, state, version_before)
             log.info("a queue's state changed", queue=meta.name, before=queue.status.state, now=state)
-            if queue.status.state or state != QueueState.OPEN:  # a new queue is open
-                kind, happened = _HAPPENED[QueueState(state)]
+            if queue.status.state or state != QueueState.OPEN:  # no Event for a new queue that is open
+                kind, reason = _STATE_EVENTS[QueueState(state)]
                 message = next(conditions_of(decision)).message
-                self._recorder.record(queue_reference(meta.name, meta.uid), kind, happened, message)
+                self._recorder.record(queue_reference(meta.name, meta.uid), kind, reason, message)
         if changes:
             self._cluster.patch_queue_status(meta.name, {"metadata": version, "status": changes})
             self._report_unmet(queue, decision)
 
     def _report_unmet(self, queue: Queue, decision: QueueDecision) -> None:
+        """Record an Event when the guarantee of a queue can no longer be met."""
         before = condition(queue.status.conditions, GUARANTEE_UNMET)
-        now = next(each for each in conditions_of(decision) if each.type == GUARANTEE_UNMET)
-        if now.holds and (before is None or before.status != "True"):
+        wanted = next(each for each in conditions_of(decision) if each.type == GUARANTEE_UNMET)
+        if wanted.holds and (before is None or before.status != "True"):
             reference = queue_reference(queue.metadata.name, queue.metadata.uid)
-            self._recorder.record(reference, WARNING, EventReason.GUARANTEE_UNMET, now.message)
+            self._recorder.record(reference, WARNING, EventReason.GUARANTEE_UNMET, wanted.message)
 
     def _differs(self, queue: Queue, decision: QueueDecision, *, numbers: bool = True) -> bool:
-        """Return whether anything (without `numbers`) has to be written.
+        """Return whether a queue has to be written. Without `numbers`, changed numbers do not count.
 
-        False if another queue has the name now.
+        False if the name belongs to another queue now.
         """
         if queue.metadata.uid != decision.uid:
             return False
@@ -279,22 +294,23 @@ class QueueStatusController(QueueController[QueueCopy]):
 
 
 def _state(decision: QueueDecision) -> tuple[object, ...]:
-    """Return a decision without its numbers."""
+    """Return the parts of a decision that are not numbers."""
     state = (decision.uid, decision.state, decision.mark, decision.closed_above, decision.deleting)
     return (*state, decision.fault, *decision.unmet, *decision.missing_flavors, decision.above_nodes)
 
 
-ACTIVE = "Active"  # condition of a LocalQueue: it leads to a queue
+ACTIVE = "Active"  # condition of a LocalQueue that names an existing queue
 
 
 class LocalQueueReport(msgspec.Struct, frozen=True):
     activity: Activity
-    waiting: int  # groups
+    waiting: int  # number of waiting groups
     admitted: int
-    reserved: Resources  # allocation of its groups
+    reserved: Resources  # allocation of the LocalQueue's groups
 
 
 def local_queue_report(ledger: Ledger, key: str) -> LocalQueueReport | None:
+    """Return the report on a LocalQueue; None if the LocalQueue is unknown."""
     activity = ledger.queues.local_queue_activity(key)
     if activity is None:
         return None
@@ -305,41 +321,42 @@ def local_queue_report(ledger: Ledger, key: str) -> LocalQueueReport | None:
 def report_changes(local: LocalQueue, report: LocalQueueReport, *, numbers: bool = True) -> Json:
     """Return the status fields of a LocalQueue that differ, as a merge patch.
 
-    Without `numbers`, only conditions count.
+    Without `numbers`, only conditions are compared.
     """
     activity, reserved = report.activity, as_quantities(report.reserved)
     wanted: Json = {"waiting": report.waiting, "admitted": report.admitted, "reserved": reserved}
-    now = Condition(ACTIVE, str(activity.is_active), activity.reason, activity.message)
-    return changes_from(local.status, wanted, [now], numbers)
+    own_condition = Condition(ACTIVE, str(activity.is_active), activity.reason, activity.message)
+    return changes_from(local.status, wanted, [own_condition], numbers)
 
 
 class LocalQueueStatusController(QueueController[LocalQueue]):
-    """Controller of the statuses of LocalQueues. Keys are `namespace/name`."""
+    """Controller of the statuses of LocalQueues, keyed by `namespace/name`."""
 
     name = "local-queue-status"
 
     def prepare(self) -> None:
         super().prepare()
-        self._knows_all = False  # whether all LocalQueues have been due since this replica leads
-        self._seen = Decisions()
+        self._has_listed_all = False  # whether all have been due since this replica began to lead
+        self._seen_decisions = Decisions()
 
     def on_stopped_leading(self) -> None:
         super().on_stopped_leading()
-        self._knows_all = False
-        self._seen = Decisions()
+        self._has_listed_all = False
+        self._seen_decisions = Decisions()
         self._ledger.queues.take_changed_local_queues()
 
     def due_keys(self, decisions: Decisions) -> Iterator[str]:
-        before, self._seen = self._seen, decisions
-        changed = set(self._ledger.queues.take_changed_local_queues())
-        if not self._knows_all:
-            self._knows_all = True
-            changed = self._ledger.queues.local_queue_keys()
+        """Yield the LocalQueues with changed groups or a changed state that are not parked."""
+        before, self._seen_decisions = self._seen_decisions, decisions
+        changed_keys = set(self._ledger.queues.take_changed_local_queues())
+        if not self._has_listed_all:
+            self._has_listed_all = True
+            changed_keys = self._ledger.queues.local_queue_keys()
         for group in decisions.changed_since(before):
-            for either in (before, decisions):
-                if (decision := either.groups.get(group)) is not None and decision.life.local_queue:
-                    changed.add(decision.life.local_queue)
-        for key in changed:
+            for version in (before, decisions):
+                if (decision := version.groups.get(group)) is not None and decision.life.local_queue:
+                    changed_keys.add(decision.life.local_queue)
+        for key in changed_keys:
             report = local_queue_report(self._ledger, key)
             if report is not None and not self._is_parked(key, report.activity):
                 yield key
@@ -352,7 +369,7 @@ class LocalQueueStatusController(QueueController[LocalQueue]):
         self._write_in_turn(key, report.activity, partial(self._write, key), at_once=at_once)
 
     def _write(self, key: str) -> None:
-        """Write the current state on the latest copy, not those of the time of submission."""
+        """Write the current state on the latest copy, both of which may be newer than the submission."""
         copy, report = self._copies.get(key), local_queue_report(self._ledger, key)
         changes = report_changes(copy, report) if copy is not None and report is not None else {}
         if copy is not None and changes:

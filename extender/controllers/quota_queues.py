@@ -1,6 +1,7 @@
-"""Creation, change and deletion of the queues that quotas ask for; other queues stay.
+"""Creation, change and deletion of the queues that quotas ask for. Other queues stay as they are.
 
-A queue carries its quota in an annotation. Nothing is closed while its quota has not been read completely.
+An annotation of a queue names its quota. No queue is closed while the quotas of its kind have not been read
+completely.
 """
 
 import threading
@@ -39,9 +40,9 @@ from extender.telemetry.logs import logger
 
 log = logger(__name__)
 
-_AGAIN = 1.0  # seconds after which a queue that waits for another one is looked at again
-_MOST_SHOWN = 3  # faults of one quota in its Event
-_TAKEN = (
+_PAUSE = 1.0  # seconds until a queue that has to wait is tried again
+_MAX_SHOWN = 3  # most faults of a quota that its Event names
+_NAME_TAKEN = (
     "it exists and is not made from a quota, so it stays as it is: delete it, or name the quota differently"
 )
 
@@ -49,7 +50,7 @@ AnyQuota = ElasticQuotaTree | ElasticQuota | ResourceQuota
 
 
 class _Quotas:
-    """Sink of the watch of one kind. Its objects are replaced, never changed."""
+    """Sink of the watch of one kind of quota. Stored objects are replaced, never changed."""
 
     def __init__(self, on_change: Callable[[], None]) -> None:
         self._changed = on_change
@@ -57,16 +58,16 @@ class _Quotas:
         self._objects: dict[tuple[str, str], AnyQuota] = {}
 
     def upsert(self, quota: AnyQuota) -> None:
-        """Store a quota. Changes of its status alone are ignored: other controllers write it often."""
+        """Store a quota. Changes of the status are ignored, as other controllers write the status often."""
         key = quota.metadata.namespace, quota.metadata.name
         with self._lock:
             before, self._objects[key] = self._objects.get(key), quota
         if before is None or _relevant_fields(before) != _relevant_fields(quota):
             self._changed()
 
-    def remove(self, gone: Removed) -> None:
+    def remove(self, removed: Removed) -> None:
         with self._lock:
-            self._objects.pop((gone.namespace, gone.name), None)
+            self._objects.pop((removed.namespace, removed.name), None)
         self._changed()
 
     def all(self) -> list[Any]:
@@ -79,34 +80,34 @@ def _relevant_fields(quota: AnyQuota) -> tuple[object, ...]:
 
 
 class QuotaObjects:
-    """Quotas of the watches, and the plan of all their queues.
+    """Quotas from the watches, and the plan of all queues that these quotas ask for.
 
-    The plan is made at the next `refresh`, since thousands of objects come at once. `max_depth`: the
-    maximum of levels below root.
+    A change only marks the plan as stale, since thousands of objects may come at once; the next `refresh`
+    makes the plan. `max_depth` is the maximum number of levels below the root queue.
     """
 
     def __init__(self, ledger: Ledger, max_depth: int) -> None:
         self._ledger = ledger
         self._max_depth = max_depth
-        self._stale = False
+        self._is_stale = False
         self._guard = FaultGuard("quotas")
         self._lock = threading.Lock()
         self.plan = QuotaPlan()
         self.sinks = {kind: _Quotas(self._record_change) for kind in QuotaKind}
 
     def _record_change(self) -> None:
-        self._stale = True
+        self._is_stale = True
 
     def on_decisions(self, _: Decisions) -> None:
-        """Refresh the plan on every replica: webhooks need the queues of namespaces."""
+        """Refresh the plan, also on replicas that do not lead: webhooks need the queues of namespaces."""
         self.refresh()
 
     def refresh(self) -> None:
-        """Plan again if a quota has changed, and pass the queues of namespaces to the ledger."""
+        """Make a new plan if a quota has changed, and pass the queues of namespaces to the ledger."""
         with self._lock:
-            if not self._stale:
+            if not self._is_stale:
                 return
-            self._stale = False
+            self._is_stale = False
             quotas = Quotas(
                 trees=self.sinks[QuotaKind.ELASTIC_QUOTA_TREE].all(),
                 elastic=self.sinks[QuotaKind.ELASTIC_QUOTA].all(),
@@ -117,9 +118,9 @@ class QuotaObjects:
 
 
 class QuotaQueuesController(RecordingController[str]):
-    """Controller of queues from quotas, by name of queue.
+    """Controller of the queues that quotas ask for, keyed by the name of the queue.
 
-    `is_read`: whether the quotas of a kind have been read.
+    `is_read` returns whether all quotas of a kind have been read.
     """
 
     name = "quota-queues"
@@ -137,16 +138,16 @@ class QuotaQueuesController(RecordingController[str]):
         queues.listen(self._on_change)
 
     def prepare(self) -> None:
-        self._made: set[str] = set()  # queues that carry a quota
-        self._dirty: set[str] = set()
-        self._refused: dict[str, QuotaFault] = {}  # refused writes, by queue
+        self._made: set[str] = set()  # names of queues that are made from a quota
+        self._dirty_queues: set[str] = set()
+        self._refusals: dict[str, QuotaFault] = {}  # refused writes, by queue
         self._changed_at: dict[str, float] = {}  # time of the last correction, by queue
         self.on_stopped_leading()
 
     def on_stopped_leading(self) -> None:
-        self._planned: QuotaPlan | None = None
+        self._listed_plan: QuotaPlan | None = None
         self._reported_for: tuple[QuotaPlan | None, tuple[QuotaFault, ...]] = (None, ())
-        self._reported: dict[QuotaSource, str] = {}
+        self._reported_faults: dict[QuotaSource, str] = {}
         self._parents: set[str] = set()
 
     @property
@@ -154,42 +155,43 @@ class QuotaQueuesController(RecordingController[str]):
         return self._quotas.plan
 
     def faults(self) -> list[QuotaFault]:
-        """Return the faults that users have to correct, in quotas, and in queues with the same names."""
-        return [*self._quotas.plan.faults, *self._refused.copy().values()]
+        """Return the faults that users have to correct: faults in quotas, and queues with the same names."""
+        return [*self._quotas.plan.faults, *self._refusals.copy().values()]
 
     def _on_change(self, name: str) -> None:
-        """Record whether a queue is made from a quota."""
+        """Record a changed queue, and whether it is made from a quota."""
         copy = self._queues.get(name)
         if copy is not None and quota_source(copy.queue):
             self._made.add(name)
         else:
             self._made.discard(name)
-        self._dirty.add(name)
+        self._dirty_queues.add(name)
 
     def due_keys(self, decisions: Decisions) -> Iterator[str]:
-        """Yield all queues when the plan is new; then those that differ, and that end.
+        """Yield the queues that may need a step.
 
-        None before the first decision, when the existing queues are unknown.
+        These are all queues of a new plan, changed queues that differ from the plan, and queues whose quota
+        is gone. Before the first decision, the existing queues are unknown, so no queue is yielded.
         """
         if decisions.version < 0:
             return
         plan = self._quotas.plan
-        if self._planned is not plan:
-            self._planned = plan
-            self._refused = {name: fault for name, fault in self._refused.items() if name in plan.queues}
+        if self._listed_plan is not plan:
+            self._listed_plan = plan
+            self._refusals = {name: fault for name, fault in self._refusals.items() if name in plan.queues}
             self._changed_at = {name: at for name, at in self._changed_at.items() if name in plan.queues}
             yield from plan.queues
-        while self._dirty:
-            name = self._dirty.pop()
+        while self._dirty_queues:
+            name = self._dirty_queues.pop()
             if name in plan.queues and self._step(name) is not QuotaStep.NOTHING:
                 yield name
-        ending = [name for name in sorted(self._made - plan.queues.keys()) if self._ends(name)]
-        self._parents = self._ledger.queues.parents() if ending else set()
-        yield from (name for name in ending if name not in self._queue)
+        unwanted = [name for name in sorted(self._made - plan.queues.keys()) if self._is_unwanted(name)]
+        self._parents = self._ledger.queues.parents() if unwanted else set()
+        yield from (name for name in unwanted if name not in self._queue)
         self._report()
 
-    def _ends(self, name: str) -> bool:
-        """Return whether a queue was made from a quota that does not ask for it any more."""
+    def _is_unwanted(self, name: str) -> bool:
+        """Return whether a queue was made from a quota that no longer asks for the queue."""
         copy, plan = self._queues.get(name), self._quotas.plan
         source = quota_source(copy.queue) if copy else ""
         if not source or name in plan.queues or source in plan.unsure:
@@ -197,6 +199,7 @@ class QuotaQueuesController(RecordingController[str]):
         return self._is_read(source.partition("/")[0])
 
     def _step(self, name: str) -> QuotaStep:
+        """Return the next step for a queue."""
         copy, wanted = self._queues.get(name), self._quotas.plan.queues.get(name)
         if copy is None:
             return steps.step_of(wanted, None, empty=False)
@@ -204,11 +207,12 @@ class QuotaQueuesController(RecordingController[str]):
         return steps.step_of(wanted, copy.queue, empty=not (wanted or name in self._parents or has_groups))
 
     def reconcile(self, name: str) -> None:
+        """Bring a queue in line with its quota; close and then delete a queue without a quota."""
         copy, wanted = self._queues.get(name), self._quotas.plan.queues.get(name)
         if wanted is not None:
             self._bring_in_line(wanted, copy.queue if copy else None)
-        elif copy is not None and self._ends(name):
-            self._queue.add(name, _AGAIN)
+        elif copy is not None and self._is_unwanted(name):
+            self._queue.add(name, _PAUSE)
             match self._step(name):
                 case QuotaStep.CLOSE:
                     self.write(name, partial(self._close, copy.queue))
@@ -216,25 +220,25 @@ class QuotaQueuesController(RecordingController[str]):
                     self.write(name, partial(self._delete, copy.queue))
 
     def _bring_in_line(self, wanted: QuotaQueue, queue: Queue | None) -> None:
-        """Create, change or close a queue as planned.
+        """Create or change a queue as planned.
 
-        The step is delayed while the parent queue is missing or belongs to another owner, and shortly after
+        The step waits while the parent queue is missing or is not made from a quota, and for a moment after
         an earlier change of the queue.
         """
         name, step = wanted.name, self._step(wanted.name)
-        above_is_missing = wanted.parent != keys.ROOT_QUEUE and wanted.parent not in self._made
-        has_to_wait = above_is_missing or self._clock() - self._changed_at.get(name, -_AGAIN) < _AGAIN
+        is_parent_missing = wanted.parent != keys.ROOT_QUEUE and wanted.parent not in self._made
+        has_to_wait = is_parent_missing or self._clock() - self._changed_at.get(name, -_PAUSE) < _PAUSE
         if step in (QuotaStep.CREATE, QuotaStep.CHANGE) and has_to_wait:
-            self._queue.add(name, _AGAIN)
+            self._queue.add(name, _PAUSE)
         elif step is QuotaStep.CREATE:
             self.write(name, partial(self._put, wanted, None))
         elif step is QuotaStep.CHANGE and queue:
             self._changed_at[name] = self._clock()
             self.write(name, partial(self._put, wanted, queue))
         elif step is QuotaStep.LEAVE:
-            self._refused[name] = QuotaFault(wanted.source, f"queue {name!r}", _TAKEN)
+            self._refusals[name] = QuotaFault(wanted.source, f"queue {name!r}", _NAME_TAKEN)
         else:
-            self._refused.pop(name, None)
+            self._refusals.pop(name, None)
 
     def _put(self, wanted: QuotaQueue, queue: Queue | None) -> None:
         """Create or change a queue, and record a refusal by the API server."""
@@ -244,22 +248,22 @@ class QuotaQueuesController(RecordingController[str]):
                 self._cluster.patch_queue(name, queue.metadata.uid, steps.queue_patch(wanted, queue))
                 log.info("a queue was changed to what its quota says", queue=name, quota=quota)
             else:
-                with suppress(Conflict):  # another writer has created it: the watch will show it
+                with suppress(Conflict):  # another writer has created the queue; the watch will show it
                     self._cluster.create_queue(name, steps.spec_of(wanted), steps.annotations_of(wanted))
                     log.info("a queue was made from a quota", queue=name, quota=quota)
         except (Forbidden, Invalid) as fault:
             why = fault.message or str(fault)
-            self._refused[name] = QuotaFault(wanted.source, f"queue {name!r}", why)
+            self._refusals[name] = QuotaFault(wanted.source, f"queue {name!r}", why)
             raise
-        self._refused.pop(name, None)
+        self._refusals.pop(name, None)
 
     def _close(self, queue: Queue) -> None:
-        """Close a queue. If the CRD drops spec.state, as Volcano's own does, the status is written."""
+        """Close a queue. If the CRD drops spec.state, as Volcano's own CRD does, close it by its status."""
         name, uid = queue.metadata.name, queue.metadata.uid
         if not self._cluster.keeps_queue_state(name, uid, "Closed"):
             self._cluster.set_queue_status_state(name, uid, "Closing")
-        ended = {"annotations": {keys.QUOTA_ENDED: "true"}}
-        self._cluster.patch_queue(name, uid, {"metadata": ended, "spec": {"state": "Closed"}})
+        ended_record = {"annotations": {keys.QUOTA_ENDED: "true"}}
+        self._cluster.patch_queue(name, uid, {"metadata": ended_record, "spec": {"state": "Closed"}})
         log.info("a queue is closed, because its quota is gone", queue=name, quota=quota_source(queue))
 
     def _delete(self, queue: Queue) -> None:
@@ -267,17 +271,17 @@ class QuotaQueuesController(RecordingController[str]):
         log.info("a queue is deleted, because its quota is gone", queue=queue.metadata.name)
 
     def _report(self) -> None:
-        """Record one Event for each quota with faults, and again when they change."""
-        plan, refused = self._quotas.plan, tuple(self._refused.copy().values())
-        if self._reported_for[0] is plan and self._reported_for[1] == refused:
+        """Record one Event for each quota with faults, and a further Event when the faults change."""
+        plan, refused_writes = self._quotas.plan, tuple(self._refusals.copy().values())
+        if self._reported_for[0] is plan and self._reported_for[1] == refused_writes:
             return
-        self._reported_for = plan, refused
+        self._reported_for = plan, refused_writes
         by_source: dict[QuotaSource, list[QuotaFault]] = {}
         for fault in self.faults():
             by_source.setdefault(fault.source, []).append(fault)
-        before = self._reported
-        self._reported = {source: faults_text(faults) for source, faults in by_source.items()}
-        for source, text in self._reported.items():
+        before = self._reported_faults
+        self._reported_faults = {source: faults_text(faults) for source, faults in by_source.items()}
+        for source, text in self._reported_faults.items():
             if before.get(source) != text:
                 about = Reference(source.version, source.kind, source.name, source.namespace, source.uid)
                 self._recorder.record(about, WARNING, EventReason.QUOTA_NOT_APPLIED, text)
@@ -285,4 +289,4 @@ class QuotaQueuesController(RecordingController[str]):
 
 def faults_text(faults: Iterable[QuotaFault]) -> str:
     texts = [str(fault) for fault in faults]
-    return "; ".join(texts[:_MOST_SHOWN] + and_more(len(texts) - _MOST_SHOWN, ": see /debug/quotas"))
+    return "; ".join(texts[:_MAX_SHOWN] + and_more(len(texts) - _MAX_SHOWN, ": see /debug/quotas"))

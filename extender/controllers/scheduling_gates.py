@@ -1,8 +1,11 @@
 """Removal of scheduling gates from planned pods, after the planned node is nominated.
 
-If the scheduler reads its pods through Muster, planned pods are shown there, and nothing is written. The
-scheduler tries a nominated node first, and no other if the pod fits. A pod without Muster's gate that the
-scheduler has parked as unschedulable is changed in an annotation, once for every plan, to make it try again.
+If the scheduler reads its pods through Muster, Muster shows it the planned pods. Only two writes are then
+needed: gates are removed, and the node is nominated for pods that bind volumes or devices late. The scheduler
+tries a nominated node first, and tries no other node if the pod fits.
+
+The scheduler may have parked a pod without Muster's gate as unschedulable. An annotation of such a pod is
+changed once for every plan, so that the scheduler tries the pod again.
 """
 
 import threading
@@ -16,69 +19,76 @@ from extender.domain.ledger.releases import lacks_nomination
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.snapshot.decisions import Decisions
 
-_Act = tuple[str, str]  # the act for a pod, and its planned node
+_Action = tuple[str, str]  # the action for a pod, and the planned node of the pod
 
 
 class SchedulingGatesController(Controller[GroupKey]):
+    """Controller that lets the scheduler place planned pods."""
+
     name = "scheduling-gates"
 
     def prepare(self) -> None:
         self._lock = threading.Lock()
-        self._done: dict[GroupKey, dict[Uid, _Act]] = {}
+        self._last_actions: dict[GroupKey, dict[Uid, _Action]] = {}
 
     def due_keys(self, decisions: Decisions) -> Iterable[GroupKey]:
         return self._changed_groups.since_last_call(decisions)
 
     def on_stopped_leading(self) -> None:
         with self._lock:
-            self._done.clear()
+            self._last_actions.clear()
 
     def reconcile(self, key: GroupKey) -> None:
-        """Remove the gate, once, of every planned pod that the scheduler has not asked about yet."""
+        """Remove the gate of every planned pod once, or make the scheduler try a pod without a gate again."""
         planned = self._ledger.claims_to_release([key])
         with self._lock:
-            before = self._done.pop(key, {})
+            earlier = self._last_actions.pop(key, {})
             if planned:
                 uids = (claim.pod.uid for claim in planned)
-                self._done[key] = {uid: before[uid] for uid in uids if uid in before}
+                self._last_actions[key] = {uid: earlier[uid] for uid in uids if uid in earlier}
         for claim in planned:
             pod, node, is_shown = claim.pod, claim.node, self._ledger.shown.is_on
             if pod.gated:
-                self._act_once(pod, ("open", ""), partial(self._remove_gate, pod, node))
+                self._write_once(pod, ("open", ""), partial(self._remove_gate, pod, node))
             elif is_shown and lacks_nomination(pod, node):
                 nominate = partial(self._cluster.nominate, pod.namespace, pod.name, pod.uid, node)
-                self._act_once(pod, ("nominate", node), nominate)
+                self._write_once(pod, ("nominate", node), nominate)
             elif pod.unschedulable and not is_shown:
                 token = f"{node}-{claim.since:.3f}"
-                nudge = partial(self._cluster.trigger_retry, pod.namespace, pod.name, pod.uid, token)
-                self._act_once(pod, ("nudge", node), nudge)
+                request_retry = partial(self._cluster.trigger_retry, pod.namespace, pod.name, pod.uid, token)
+                self._write_once(pod, ("nudge", node), request_retry)
 
-    def _act_once(self, pod: PodRecord, act: _Act, request: Callable[[], None]) -> None:
-        """Submit a write for a pod, unless this act was its last one."""
+    def _write_once(self, pod: PodRecord, action: _Action, request: Callable[[], None]) -> None:
+        """Submit a write for a pod, unless the pod's last action was the same."""
         with self._lock:
-            done = self._done[pod.group]
-            if done.get(pod.uid) == act:
+            last_actions = self._last_actions[pod.group]
+            if last_actions.get(pod.uid) == action:
                 return
-            done[pod.uid] = act
-        self.write(pod.group, request, target=pod.uid, undone=partial(self._forget_act, pod, act))
+            last_actions[pod.uid] = action
+        self.write(pod.group, request, target=pod.uid, undone=partial(self._forget_action, pod, action))
 
-    def _forget_act(self, pod: PodRecord, act: _Act) -> None:
+    def _forget_action(self, pod: PodRecord, action: _Action) -> None:
         with self._lock:
-            done = self._done.get(pod.group, {})
-            if done.get(pod.uid) == act:
-                del done[pod.uid]
+            last_actions = self._last_actions.get(pod.group, {})
+            if last_actions.get(pod.uid) == action:
+                del last_actions[pod.uid]
 
     def _remove_gate(self, pod: PodRecord, node: str) -> None:
-        is_alone = self._ledger.shown.is_on or self._ledger.groups.needs_no_barrier(pod.group)
-        if not is_alone and pod.nominated != node:
+        """Remove the gate of a pod.
+
+        Before, nominate the planned node. This is not necessary if the pod needs no barrier, or if the
+        scheduler reads its pods through Muster.
+        """
+        needs_no_nomination = self._ledger.shown.is_on or self._ledger.groups.needs_no_barrier(pod.group)
+        if not needs_no_nomination and pod.nominated != node:
             self._cluster.nominate(pod.namespace, pod.name, pod.uid, node)
         self._cluster.open_gate(pod.namespace, pod.name, pod.uid)
 
 
 class Releaser:
-    """Releases planned pods to the scheduler that reads its pods through Muster.
+    """Listener that shows planned pods to a scheduler that reads its pods through Muster.
 
-    Pods are released after each cycle. While another replica leads, no pod is shown.
+    After each cycle, new planned pods are shown. While another replica leads, no pod is shown.
     """
 
     def __init__(self, ledger: Ledger, leads: Callable[[], bool]) -> None:

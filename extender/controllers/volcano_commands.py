@@ -1,11 +1,12 @@
-"""Commands for Volcano Jobs: AbortJob, ResumeJob, RestartJob, TerminateJob, CompleteJob. Each is obeyed once.
+"""Commands for Volcano Jobs: AbortJob, ResumeJob, RestartJob, TerminateJob and CompleteJob.
 
-A Command is recorded on its job before it is removed:
+Each Command is executed once. It is recorded on its job before it is removed:
 
     Command ──► annotation kube-muster.io/last-command: UID/ACTION/VERSION ──► status of the job
 
-VERSION is the job's status.version at that time. An action that ends pods raises the version in the write of
-the new phase: so a record with an older version is done, even after a crash between two of these writes.
+VERSION is the status.version of the job at that time. An action that ends pods raises status.version in the
+write of the new phase. A record with an older version is therefore done, even after a crash between two of
+these writes.
 """
 
 import threading
@@ -33,21 +34,21 @@ from extender.volcano.states import Action
 log = logger(__name__)
 
 ACTIONS = (Action.ABORT, Action.RESUME, Action.RESTART, Action.TERMINATE, Action.COMPLETE)
-_AGAIN = 3.0  # seconds after which a step without visible effect is tried again
+_RETRY_AFTER = 3.0  # seconds after which a step without visible effect is repeated
 
 
 class PendingAction(NamedTuple):
-    """Pending action of a Command on a job."""
+    """Action of a Command that its job has not carried out yet."""
 
-    command: str  # its UID
+    command: str  # UID of the Command
     action: Action
 
 
 def pending_action(job: VolcanoJob) -> PendingAction | None:
-    """Return the action of the last Command, if the job has not carried it out yet."""
+    """Return the action of the last Command on a job; None if the job has carried it out."""
     recorded = (job.metadata.annotations or {}).get(LAST_COMMAND, "")
-    command, _, rest = recorded.partition("/")
-    action, _, version = rest.partition("/")
+    command, _, action_and_version = recorded.partition("/")
+    action, _, version = action_and_version.partition("/")
     if action not in ACTIONS or version != str(job.status.version):
         return None
     return PendingAction(command, Action(action))
@@ -59,9 +60,9 @@ def volcano_job_reference(job: VolcanoJob) -> Reference:
 
 
 class VolcanoCommandsController(RecordingController[str]):
-    """Controller of Commands by UID, and the sink of their watch.
+    """Controller of Commands, keyed by UID, and the sink of the watch on Commands.
 
-    `is_left_to_volcano`: whether Volcano obeys them.
+    `is_left_to_volcano` returns whether Volcano executes the Commands.
     """
 
     name = "volcano-commands"
@@ -78,41 +79,44 @@ class VolcanoCommandsController(RecordingController[str]):
 
     def prepare(self) -> None:
         self._lock = threading.Lock()
-        self._waiting: dict[str, Command] = {}
-        self._oldest: list[str] | None = None  # oldest Command of each job; None: to be looked up again
+        self._pending: dict[str, Command] = {}
+        self._oldest_commands: list[str] | None = None  # oldest Command of each job; None after a change
 
     def upsert(self, command: Command) -> None:
         if (target := command.target) and (target.api_version, target.kind) == VOLCANO_JOB.key:
             with self._lock:
-                self._waiting[command.metadata.uid] = command
-                self._oldest = None
+                self._pending[command.metadata.uid] = command
+                self._oldest_commands = None
 
-    def remove(self, gone: Removed) -> None:
+    def remove(self, removed: Removed) -> None:
         with self._lock:
-            self._waiting.pop(gone.uid, None)
-            self._oldest = None
+            self._pending.pop(removed.uid, None)
+            self._oldest_commands = None
 
     def due_keys(self, decisions: Decisions) -> Iterator[str]:
-        """Yield the oldest Command of each job, one after the other."""
+        """Yield the oldest Command of each job. Later Commands of the job have to wait."""
         if self._is_left_to_volcano():
             return
         with self._lock:
-            if self._oldest is None:
+            if self._oldest_commands is None:
                 first: dict[str, str] = {}
-                for command in sorted(self._waiting.values(), key=_order):
+                for command in sorted(self._pending.values(), key=_order):
                     first.setdefault(command.target.uid if command.target else "", command.metadata.uid)
-                self._oldest = list(first.values())
-            oldest = self._oldest
+                self._oldest_commands = list(first.values())
+            oldest = self._oldest_commands
         yield from (uid for uid in oldest if uid not in self._queue)
 
     def reconcile(self, uid: str) -> None:
-        command = self._waiting.get(uid)
+        command = self._pending.get(uid)
         if command is not None and command.target is not None and not self._is_left_to_volcano():
-            self._queue.add(uid, _AGAIN)
+            self._queue.add(uid, _RETRY_AFTER)
             self._carry_out(command, Uid(command.target.uid))
 
     def _carry_out(self, command: Command, target: Uid) -> None:
-        """Record a valid Command on its job, once the job has carried out the one before; refuse others."""
+        """Record a valid Command on its job, once the job has carried out the last Command.
+
+        Commands that are not valid are refused.
+        """
         uid, job = command.metadata.uid, self._copies.get(target)
         if job is not None and job.metadata.namespace != command.metadata.namespace:
             job = None  # Commands do not apply to jobs of other namespaces
@@ -141,7 +145,7 @@ class VolcanoCommandsController(RecordingController[str]):
         self._cluster.delete_command(meta.namespace, meta.name, meta.uid)
 
     def _look_for_job(self, command: Command) -> None:
-        """Read a job that the watch has not shown: it is new, or gone."""
+        """Read a job that the watch has not shown; refuse the Command if the job does not exist."""
         target = command.target
         assert target is not None
         try:
@@ -153,7 +157,7 @@ class VolcanoCommandsController(RecordingController[str]):
         self._refuse(command, None, f"there is no job {target.name} with UID {target.uid}")
 
     def _refuse(self, command: Command, job: VolcanoJob | None, why: str) -> None:
-        """Remove a Command that is not carried out, and record why."""
+        """Remove a Command without executing it, and record the reason as an Event on the job."""
         self._remove(command)
         name = f"{command.metadata.namespace}/{command.metadata.name}"
         log.warning("a Command was refused and removed", command=name, why=why)
@@ -163,7 +167,7 @@ class VolcanoCommandsController(RecordingController[str]):
 
 
 def _order(command: Command) -> tuple[str, int]:
-    """Return the sort key of a Command: its creation, then its resourceVersion."""
+    """Return the sort key of a Command: the time of its creation, then its resourceVersion."""
     meta = command.metadata
     version = int(meta.resource_version) if meta.resource_version.isdecimal() else 0
     return meta.creation_timestamp or "", version

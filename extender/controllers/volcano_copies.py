@@ -1,10 +1,14 @@
-"""Copies of Volcano Jobs and their pods, with the writes that the watch has not shown yet.
+"""Copies of Volcano Jobs and their pods, including writes that the watch has not shown yet.
 
-A created pod counts from the API server's answer on, and a deleted one as terminating: so a lagging watch
-leads to no second creation or deletion. Pods are found by the UID of their owner, whatever their names; pods
-may be seen before their job, and are kept until they are gone. Any user can write any UID into a pod of their
-own: so pods of other namespaces do not count, nor those whose name does not follow from their task and index,
-and no user can add a pod to a job that has all its pods.
+As soon as the API server answers, a created pod counts, and a deleted pod counts as terminating. A watch that
+lags therefore leads to no second creation or deletion.
+
+Pods are found by the UID of their owner, whatever their names. The watch may show a pod before its job. The
+copy of a pod is kept until the pod is gone.
+
+Any user can write any UID as the owner of a pod. Two kinds of pods therefore do not count: pods of other
+namespaces, and pods whose name does not follow from their task and index. So no user can add a pod to a job
+that has all its pods.
 """
 
 import threading
@@ -24,31 +28,38 @@ from extender.domain.snapshot.jobs import AnyJob
 from extender.kube.reflector import Removed
 from extender.volcano.pods import JobPod, pod_name, pod_of
 
-_SHOWN = 60.0  # seconds after which a created pod that the watch has not shown counts as gone
+_WATCH_TIMEOUT = 60.0  # seconds after which a created pod counts as gone if the watch has not shown it
 
 
 class LostPod(NamedTuple):
-    """Pod that is gone and that Muster did not delete."""
+    """Pod that is gone although Muster did not delete it."""
 
     owner: Uid
     pod: JobPod
 
 
-class _Made(NamedTuple):
-    pod: JobPod | None  # None: the API server has not answered yet
-    at: float  # monotonic, in seconds
+class _CreatedPod(NamedTuple):
+    pod: JobPod | None  # None until the API server has answered
+    at: float  # monotonic time in seconds
 
 
 class _Pods:
-    """Pods of one job, by UID, and created ones that are not shown yet, by name."""
+    """Pods of one job.
+
+    Attributes:
+        shown: Pods that the watch has shown, by UID.
+        made: Created pods that the watch has not shown yet, by name.
+        deleted: UIDs of pods that Muster has deleted.
+        gone: UIDs of pods that were gone before Muster got the answer to their creation.
+    """
 
     __slots__ = ("deleted", "gone", "made", "shown")
 
     def __init__(self) -> None:
         self.shown: dict[str, JobPod] = {}
-        self.made: dict[str, _Made] = {}
-        self.deleted: set[str] = set()  # UIDs of pods that Muster deleted
-        self.gone: set[str] = set()  # UIDs of pods that were gone before the answer to their creation
+        self.made: dict[str, _CreatedPod] = {}
+        self.deleted: set[str] = set()
+        self.gone: set[str] = set()
 
     @property
     def empty(self) -> bool:
@@ -56,10 +67,10 @@ class _Pods:
 
 
 class VolcanoCopies:
-    """Copies, safe in any thread, and the sink of the pods with the label of a Volcano Job.
+    """Copies of Volcano Jobs and their pods. Safe to use from any thread.
 
-    `on_change` is called with the UID of a job whose pods have changed, `on_loss` with pods that Muster did
-    not delete.
+    It is also the sink of pods with the label of a Volcano Job. `on_change` gets the UID of each job whose
+    pods have changed. `on_loss` gets each pod that is gone although Muster did not delete it.
     """
 
     def __init__(
@@ -68,19 +79,19 @@ class VolcanoCopies:
         on_loss: Callable[[LostPod], object],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._changed, self._lost, self._clock = on_change, on_loss, clock
+        self._on_change, self._on_loss, self._clock = on_change, on_loss, clock
         self._lock = threading.Lock()
         self._jobs: dict[Uid, VolcanoJob] = {}
-        self._pods: defaultdict[Uid, _Pods] = defaultdict(_Pods)  # by the UID of their job
-        self.obeyed: dict[Uid, str] = {}  # by job, the UID of the last Command that it has obeyed
-        self._owners: dict[str, Uid] = {}  # owners of the pods that the watch has shown
+        self._pods: defaultdict[Uid, _Pods] = defaultdict(_Pods)  # keyed by the UID of their job
+        self.obeyed: dict[Uid, str] = {}  # UID of the last Command that each job has obeyed
+        self._owners: dict[str, Uid] = {}  # jobs of the pods that the watch has shown, by UID of the pod
 
     def put(self, job: VolcanoJob) -> None:
         with self._lock:
             self._jobs[Uid(job.metadata.uid)] = job
 
     def record_write(self, before: VolcanoJob, answer: VolcanoJob) -> None:
-        """Record the `answer` to a write on `before`, unless the watch has shown a newer copy."""
+        """Store the `answer` to a write, unless the watch has replaced the copy `before` meanwhile."""
         uid = Uid(answer.metadata.uid)
         with self._lock:
             if self._jobs.get(uid) is before:
@@ -105,42 +116,45 @@ class VolcanoCopies:
             return list(self._jobs)
 
     def upsert(self, pod: AnyJob) -> None:
+        """Store a pod that the watch has shown, under its job."""
         owner = controller_of(pod.metadata.owner_references)
-        found = pod_of(as_json(pod.metadata, pod.spec, pod.status))
-        if owner is None or found is None or self._owners.get(found.uid, owner.uid) != owner.uid:
-            meta = pod.metadata  # the pod may have belonged to a job before
+        job_pod = pod_of(as_json(pod.metadata, pod.spec, pod.status))
+        if owner is None or job_pod is None or self._owners.get(job_pod.uid, owner.uid) != owner.uid:
+            meta = pod.metadata  # the pod may have belonged to another job before
             self.remove(Removed(meta.namespace, meta.name, meta.uid))
-        if owner is None or found is None:
+        if owner is None or job_pod is None:
             return
         uid = Uid(owner.uid)
         with self._lock:
             job_pods = self._pods[uid]
-            job_pods.shown[found.uid] = found
-            self._owners[found.uid] = uid
-            if (copy := job_pods.made.get(found.name)) is not None and copy.pod is not None:
-                del job_pods.made[found.name]
-        self._changed(uid)
+            job_pods.shown[job_pod.uid] = job_pod
+            self._owners[job_pod.uid] = uid
+            if (created := job_pods.made.get(job_pod.name)) is not None and created.pod is not None:
+                del job_pods.made[job_pod.name]
+        self._on_change(uid)
 
-    def remove(self, gone: Removed) -> None:
+    def remove(self, removed: Removed) -> None:
+        """Forget a pod that is gone, and report its loss if Muster did not delete it."""
         with self._lock:
-            if (uid := self._owners.pop(gone.uid, None)) is None:
+            if (uid := self._owners.pop(removed.uid, None)) is None:
                 return
             job_pods = self._pods[uid]
-            pod, is_ours = job_pods.shown.pop(gone.uid), gone.uid in job_pods.deleted
-            job_pods.deleted.discard(gone.uid)
-            if any(copy.pod is None for copy in job_pods.made.values()):
-                job_pods.gone.add(gone.uid)
+            pod, is_ours = job_pods.shown.pop(removed.uid), removed.uid in job_pods.deleted
+            job_pods.deleted.discard(removed.uid)
+            if any(created.pod is None for created in job_pods.made.values()):
+                job_pods.gone.add(removed.uid)
             self._drop_if_empty(uid)
-        if not is_ours and self._is_of(uid, pod):
-            self._lost(LostPod(uid, pod))
-        self._changed(uid)
+        if not is_ours and self._belongs_to_job(uid, pod):
+            self._on_loss(LostPod(uid, pod))
+        self._on_change(uid)
 
     def pods_of(self, uid: Uid) -> list[JobPod]:
+        """Return the pods of a job, including created pods. Deleted pods are marked as deleting."""
         with self._lock:
             job_pods = self._pods.get(uid)
             if job_pods is None:
                 return []
-            oldest = self._clock() - _SHOWN
+            oldest = self._clock() - _WATCH_TIMEOUT
             for name, copy in list(job_pods.made.items()):
                 if copy.pod is not None and copy.at < oldest:
                     del job_pods.made[name]
@@ -151,26 +165,26 @@ class VolcanoCopies:
         return [
             replace(pod, deleting=True) if pod.uid in deleted else pod
             for pod in pods
-            if self._is_of(uid, pod)
+            if self._belongs_to_job(uid, pod)
         ]
 
     def begin_creation(self, uid: Uid, name: str) -> bool:
-        """Record that a pod of this name is about to be created; return False if that is already recorded."""
+        """Record that a pod is about to be created; return False if this is already recorded."""
         with self._lock:
             copies = self._pods[uid].made
             if name in copies:
                 return False
-            copies[name] = _Made(None, self._clock())
+            copies[name] = _CreatedPod(None, self._clock())
             return True
 
     def end_creation(self, uid: Uid, name: str, answer: Json | None) -> None:
-        """Record the created or existing pod in the `answer`; None: the creation failed."""
+        """Record the created or existing pod in the `answer`; None means that the creation failed."""
         pod = pod_of(answer) if answer is not None else None
         with self._lock:
             job_pods = self._pods[uid]
             job_pods.made.pop(name, None)
             if pod is not None and pod.uid not in job_pods.shown and pod.uid not in job_pods.gone:
-                job_pods.made[name] = _Made(pod, self._clock())
+                job_pods.made[name] = _CreatedPod(pod, self._clock())
             if all(copy.pod is not None for copy in job_pods.made.values()):
                 job_pods.gone.clear()
             self._drop_if_empty(uid)
@@ -182,7 +196,7 @@ class VolcanoCopies:
             self._drop_if_empty(uid)
 
     def forget_writes(self) -> None:
-        """Forget own writes: another replica leads, and the watch has shown them."""
+        """Forget the writes of this replica, since another replica leads and the watch shows the results."""
         with self._lock:
             for uid, job_pods in list(self._pods.items()):
                 job_pods.made.clear()
@@ -190,7 +204,8 @@ class VolcanoCopies:
                 job_pods.gone.clear()
                 self._drop_if_empty(uid)
 
-    def _is_of(self, uid: Uid, pod: JobPod) -> bool:
+    def _belongs_to_job(self, uid: Uid, pod: JobPod) -> bool:
+        """Return whether the namespace and name of a pod fit its job; True if the job is unknown."""
         if (job := self._jobs.get(uid)) is None:
             return True
         meta = job.metadata

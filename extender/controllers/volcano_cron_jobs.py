@@ -1,9 +1,9 @@
-"""Creates Volcano Jobs at the times of CronJobs of batch.volcano.sh, and deletes old ones.
+"""Creation of Volcano Jobs at the times of CronJobs of batch.volcano.sh, and deletion of old Volcano Jobs.
 
     watches, time ──► cron_plan ──► Jobs deleted, a Job created, status
 
-A Job is named by its time, so one that was created just before Muster stopped is found again. If another
-owner's Job has that name, the time is skipped, with an Event.
+The name of a Job contains its time, so a Job that was created just before Muster stopped is found again. If a
+Job of another owner has that name, the time is skipped, with an Event.
 """
 
 import threading
@@ -30,9 +30,9 @@ from extender.volcano.cron import JOB_VERSION, CronPlan, cron_plan
 
 
 class VolcanoCronJobsController(RecordingController[Uid]):
-    """Controller of CronJobs, and their sink; it gets all Volcano Jobs.
+    """Controller of CronJobs, and the sink of their watch. It also gets all Volcano Jobs.
 
-    `is_left_to_volcano`: whether Volcano's controllers run them, or Jobs are not read yet.
+    `is_left_to_volcano` returns whether Volcano's controllers run the CronJobs, or the Jobs are not read yet.
     """
 
     name = "volcano-cron-jobs"
@@ -51,14 +51,14 @@ class VolcanoCronJobsController(RecordingController[Uid]):
     def prepare(self) -> None:
         self._lock = threading.Lock()
         self._crons: dict[Uid, CronJob] = {}
-        self._jobs: dict[Uid, dict[Uid, VolcanoJob]] = {}  # by CronJob, even before it is shown
-        self._owners: dict[Uid, Uid] = {}  # owners of these Jobs
+        self._jobs: dict[Uid, dict[Uid, VolcanoJob]] = {}  # Jobs by UID of their CronJob
+        self._owners: dict[Uid, Uid] = {}  # CronJobs of the Jobs, by UID of the Job
         self._writing: set[Uid] = set()
-        self._reported: dict[Uid, str] = {}  # reported fault of each CronJob
-        self._knows_all = False  # whether all CronJobs have been due since this replica runs them
+        self._reported: dict[Uid, str] = {}  # reported faults of each CronJob, as a text
+        self._has_listed_all = False  # whether all have been due since this replica began to run them
 
     def on_stopped_leading(self) -> None:
-        self._knows_all = False
+        self._has_listed_all = False
         self._writing.clear()
 
     def upsert(self, cron: CronJob) -> None:
@@ -67,13 +67,14 @@ class VolcanoCronJobsController(RecordingController[Uid]):
             self._crons[uid] = cron
         self._queue.add(uid)
 
-    def remove(self, gone: Removed) -> None:
+    def remove(self, removed: Removed) -> None:
         with self._lock:
-            self._crons.pop(Uid(gone.uid), None)
-            self._reported.pop(Uid(gone.uid), None)
-        self._queue.forget(Uid(gone.uid))
+            self._crons.pop(Uid(removed.uid), None)
+            self._reported.pop(Uid(removed.uid), None)
+        self._queue.forget(Uid(removed.uid))
 
     def on_job(self, job: VolcanoJob) -> None:
+        """Store a new or changed Volcano Job if a CronJob owns it."""
         owner, uid = controller_of(job.metadata.owner_references), Uid(job.metadata.uid)
         if owner is None or (owner.api_version, owner.kind) != (JOB_VERSION, "CronJob"):
             return
@@ -95,18 +96,19 @@ class VolcanoCronJobsController(RecordingController[Uid]):
     def due_keys(self, decisions: Decisions) -> Iterator[Uid]:
         if self._is_left_to_volcano():
             self.on_stopped_leading()
-        elif not self._knows_all:
-            self._knows_all = True
+        elif not self._has_listed_all:
+            self._has_listed_all = True
             with self._lock:
                 yield from list(self._crons)
 
     def reconcile(self, uid: Uid) -> None:
+        """Carry out the plan of a CronJob, unless a write for it is in progress."""
         with self._lock:
-            cron, known = self._crons.get(uid), list(self._jobs.get(uid, {}).values())
-        if cron is None or not self._knows_all or uid in self._writing:
+            cron, known_jobs = self._crons.get(uid), list(self._jobs.get(uid, {}).values())
+        if cron is None or not self._has_listed_all or uid in self._writing:
             return
-        # Any user can write any UID into a Job of their own, so Jobs of other namespaces do not count.
-        jobs = [job for job in known if job.metadata.namespace == cron.metadata.namespace]
+        # Any user can write any UID as the owner of a Job, so Jobs of other namespaces do not count.
+        jobs = [job for job in known_jobs if job.metadata.namespace == cron.metadata.namespace]
         now = self._wall_clock()
         plan = cron_plan(cron, jobs, now)
         self._report(cron, plan)
@@ -118,6 +120,7 @@ class VolcanoCronJobsController(RecordingController[Uid]):
             self.write(uid, partial(self._carry_out, cron, plan, changes), undone=partial(self._end, uid))
 
     def _report(self, cron: CronJob, plan: CronPlan) -> None:
+        """Record Events about the faults of a CronJob, if they have changed."""
         text = "; ".join(remark.message for remark in plan.remarks)
         if text and text != self._reported.get(Uid(cron.metadata.uid)):
             for remark in plan.remarks:
@@ -128,11 +131,12 @@ class VolcanoCronJobsController(RecordingController[Uid]):
         self._writing.discard(uid)
 
     def _carry_out(self, cron: CronJob, plan: CronPlan, changes: Json) -> None:
+        """Delete old Jobs, create the due Job, and write the status."""
         meta = cron.metadata
         for job in plan.deletes:
-            with suppress(NotFound, Conflict):  # the Job is gone, or another one has its name
+            with suppress(NotFound, Conflict):  # the Job is gone, or another Job has its name
                 self._cluster.delete_volcano_job(meta.namespace, job.metadata.name, job.metadata.uid)
-            self.forget(Uid(job.metadata.uid))  # the watch may lag
+            self.forget(Uid(job.metadata.uid))  # do not wait for the watch, which may lag
         if plan.create is not None:
             self._create(cron, plan.create)
         if changes:
@@ -146,6 +150,7 @@ class VolcanoCronJobsController(RecordingController[Uid]):
         self._queue.add(Uid(meta.uid))
 
     def _create(self, cron: CronJob, job: Json) -> None:
+        """Create a Job. If its name belongs to another owner, skip this time."""
         meta = cron.metadata
         try:
             self._cluster.create_owned(VOLCANO_JOBS, meta.namespace, job, meta.uid)

@@ -1,10 +1,13 @@
-"""Runs Volcano Jobs: reconciles each with its plan, one step of a job at a time, many jobs in parallel.
+"""Runner of Volcano Jobs, which reconciles each job with its plan.
 
     watches, Commands ──► plan(view) ──► status ──► claims, plugins' objects ──► pods created and deleted
 
-The input of a plan is the job, its pods and its annotations. A status that announces a step, such as a
-restart, is written before the step; mere counts wait a second for others. Names of pods are fixed: one that
-exists already and belongs to the job was created by Muster before, and any other one is left alone.
+Each job takes one step at a time; many jobs take steps in parallel. The input of a plan is the job, its pods
+and its annotations. A status that announces a step, such as a restart, is written before the step. A status
+with only new counts waits a second for further changes.
+
+The names of pods are fixed. If a pod with the name exists and belongs to the job, Muster has created the pod
+before. A pod of another owner is left alone.
 """
 
 import time
@@ -40,44 +43,44 @@ from extender.volcano.states import ACTIVE, phase_of
 
 log = logger(__name__)
 
-_PACE, _LONGEST_PACE = 1.0, 8.0  # seconds between two writes of counts: doubled after each write
-_AT_ONCE = 200  # jobs per look: each takes 0.2 ms
-_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0  # seconds without creations, after one was refused
-_TAKEN_FOR = 30.0  # seconds after which a name that another pod had is tried again
-_CLAIMS_AGAIN = 5.0  # seconds after which a claim that is missing is looked for again
-_LACKS_PODS = (EventReason.CLAIM_MISSING, EventReason.POD_NAME_TAKEN)
-# Fields of the status that are written before the step that they announce.
-_OF_STEP = ("state", "version", "retryCount", "controlledResources", "minAvailable")
+_PACE, _MAX_PACE = 1.0, 8.0  # seconds between two writes of counts, doubled after each write
+_AT_ONCE = 200  # jobs that are due in one cycle: each takes 0.2 ms
+_FIRST_PAUSE, _MAX_PAUSE = 1.0, 60.0  # seconds without creations after a refused creation
+_NAME_RETRY = 30.0  # seconds after which a pod name is tried again that another pod had
+_CLAIM_RETRY = 5.0  # seconds after which a missing claim is looked up again
+_NO_PODS_REASONS = (EventReason.CLAIM_MISSING, EventReason.POD_NAME_TAKEN)
+# Fields of the status that are written before the step which they announce.
+_STEP_FIELDS = ("state", "version", "retryCount", "controlledResources", "minAvailable")
 
 
 class _Pause(NamedTuple):
-    until: float  # monotonic, in seconds
+    until: float  # monotonic time in seconds
     seconds: float
 
 
 class _JobMemory:
-    """State of one job while this replica leads."""
+    """State of one job that a replica keeps while it leads."""
 
     def __init__(self) -> None:
-        self.writing = False  # whether a status write is in progress: nothing is planned meanwhile
-        self.counts_at: float | None = None  # when its counts are to be written
+        self.writing = False  # whether a write is in progress, during which no step is planned
+        self.counts_at: float | None = None  # when the counts of the job are to be written
         self.pace = _PACE
-        self.reported: tuple[Remark, ...] = ()
-        self.has_group = False  # whether its PodGroup was created, even if the watch has not shown it
-        self.lost: dict[str, JobRequest] = {}  # requests of its policies, by lost pod
-        self.taken: dict[str, float] = {}  # names that other owners' pods have, and when that was seen
-        self.claims: dict[str, bool] = {}  # existing claims, and whether the job owns them
-        self.claims_at: float | None = None  # when the claims that it names are to be looked up again
-        self.objects_spec: VolcanoJobSpec | None = None  # the spec of the plugins' objects written last
-        self.secret = ""  # name of its Secret
+        self.reported_remarks: tuple[Remark, ...] = ()
+        self.has_group = False  # whether the PodGroup was created, even if the watch has not shown it
+        self.lost: dict[str, JobRequest] = {}  # requests that policies cause, by name of the lost pod
+        self.used_names: dict[str, float] = {}  # pod names that other owners use, and when this was seen
+        self.claims: dict[str, bool] = {}  # names of existing claims, and whether the job owns them
+        self.claims_at: float | None = None  # when missing claims are to be looked up again
+        self.objects_spec: VolcanoJobSpec | None = None  # spec of the last write of the plugins' objects
+        self.secret = ""  # name of the job's Secret
         self.pause: _Pause | None = None
 
 
 class VolcanoJobsController(RecordingController[Uid]):
     """Controller of Volcano Jobs.
 
-    `groups` are PodGroups as the watch shows them. `is_left_to_volcano`: whether Volcano's own controllers
-    run the jobs. Its `copies` are a sink of pods.
+    `groups` has the PodGroups that the watch has shown. `is_left_to_volcano` returns whether Volcano's own
+    controllers run the jobs. The attribute `copies` is a sink of pods.
     """
 
     name = "volcano-jobs"
@@ -97,14 +100,14 @@ class VolcanoJobsController(RecordingController[Uid]):
         self.copies = VolcanoCopies(self._queue.add, self._record_lost, context.clock)
 
     def prepare(self) -> None:
-        self._records: dict[Uid, _JobMemory] = {}
+        self._memories: dict[Uid, _JobMemory] = {}
         self._runs_them = False
-        self._knows_all = False  # whether all are due, or have been, since this replica runs the jobs
-        self._unseen: list[Uid] = []  # jobs that are not due yet
+        self._has_listed_all = False  # whether all jobs were listed since this replica began to run them
+        self._unlisted: list[Uid] = []  # listed jobs that were not made due yet
 
     def on_stopped_leading(self) -> None:
-        self._knows_all, self._unseen = False, []
-        self._records.clear()
+        self._has_listed_all, self._unlisted = False, []
+        self._memories.clear()
         self.copies.forget_writes()
 
     def on_job(self, job: VolcanoJob) -> None:
@@ -114,31 +117,33 @@ class VolcanoJobsController(RecordingController[Uid]):
 
     def forget(self, uid: Uid) -> None:
         self.copies.drop(uid)
-        self._records.pop(uid, None)
+        self._memories.pop(uid, None)
         self._queue.forget(uid)
 
     @property
     def runs_jobs(self) -> bool:
-        """Return whether jobs are run here, by this replica or the one that leads."""
+        """Return whether Muster runs the jobs, in this replica or in the replica that leads."""
         return not self._is_left_to_volcano()
 
     def due_keys(self, decisions: Decisions) -> Iterator[Uid]:
-        runs = decisions.version >= 0 and self.runs_jobs
-        if runs is not self._runs_them:
-            self._runs_them = runs
-            self._ledger.intake.leave_jobs(() if runs else (VOLCANO_JOB.key,))
-            log.info("Volcano Jobs are run by Muster" if runs else "Volcano Jobs are left alone")
+        """Yield all jobs, some in each cycle, once this replica begins to run them."""
+        is_running_jobs = decisions.version >= 0 and self.runs_jobs
+        if is_running_jobs is not self._runs_them:
+            self._runs_them = is_running_jobs
+            self._ledger.intake.leave_jobs(() if is_running_jobs else (VOLCANO_JOB.key,))
+            log.info("Volcano Jobs are run by Muster" if is_running_jobs else "Volcano Jobs are left alone")
             self.on_stopped_leading()
-        if runs and not self._knows_all:
-            self._knows_all, self._unseen = True, self.copies.uids()
-        due, self._unseen = self._unseen[:_AT_ONCE], self._unseen[_AT_ONCE:]
-        yield from due
+        if is_running_jobs and not self._has_listed_all:
+            self._has_listed_all, self._unlisted = True, self.copies.uids()
+        due_jobs, self._unlisted = self._unlisted[:_AT_ONCE], self._unlisted[_AT_ONCE:]
+        yield from due_jobs
 
     def reconcile(self, uid: Uid) -> None:
+        """Take the next step of a job, unless a write for the job is in progress."""
         job = self.copies.get(uid)
-        if job is None or job.metadata.deletion_timestamp is not None or not self._knows_all:
+        if job is None or job.metadata.deletion_timestamp is not None or not self._has_listed_all:
             return
-        memory, now = self._records.setdefault(uid, _JobMemory()), self._wall_clock()
+        memory, now = self._memories.setdefault(uid, _JobMemory()), self._wall_clock()
         may_have_pods = not _waits(job) or not self._is_queued(job)
         if memory.writing or (may_have_pods and self._looks_up_claims(job, memory)):
             return
@@ -146,19 +151,19 @@ class VolcanoJobsController(RecordingController[Uid]):
             return self._write_first(uid, memory, partial(self._make_group, job, memory))
         pods = self.copies.pods_of(uid)
         request = self._request(job, memory, pods, now)
-        found = plan(self._view(job, memory, pods, may_have_pods, request, now))
-        self._carry_out(uid, job, memory, found, request)
-        if found.due_at is not None:
-            self._queue.add(uid, max(found.due_at - now, 0.0))
+        job_plan = plan(self._view(job, memory, pods, may_have_pods, request, now))
+        self._carry_out(uid, job, memory, job_plan, request)
+        if job_plan.due_at is not None:
+            self._queue.add(uid, max(job_plan.due_at - now, 0.0))
 
     def _is_queued(self, job: VolcanoJob) -> bool:
-        """Return whether the queue of a job admits it, and not Volcano."""
+        """Return whether the queue of a job admits the job, instead of Volcano."""
         return self._ledger.manages(_group_key(job))
 
     def _lacks_group(self, job: VolcanoJob, memory: _JobMemory) -> bool:
-        """Return whether a job that enters no queue lacks its PodGroup."""
-        lacks = self._groups.get(_group_key(job)) is None and not memory.has_group
-        return lacks and phase_of(job.status.state.phase) in ACTIVE and not self._is_queued(job)
+        """Return whether a job that is not queued lacks its PodGroup."""
+        is_missing = self._groups.get(_group_key(job)) is None and not memory.has_group
+        return is_missing and phase_of(job.status.state.phase) in ACTIVE and not self._is_queued(job)
 
     def _view(
         self,
@@ -169,34 +174,37 @@ class VolcanoJobsController(RecordingController[Uid]):
         request: JobRequest | None,
         now: float,
     ) -> JobView:
-        group, since = self._groups.get(_group_key(job)), self._clock() - _TAKEN_FOR
-        memory.taken = {name: at for name, at in memory.taken.copy().items() if at > since}
-        if memory.taken:
-            self._queue.add(Uid(job.metadata.uid), min(memory.taken.values()) - since)
+        """Return the input of the job's plan."""
+        group, oldest = self._groups.get(_group_key(job)), self._clock() - _NAME_RETRY
+        memory.used_names = {name: at for name, at in memory.used_names.copy().items() if at > oldest}
+        if memory.used_names:
+            self._queue.add(Uid(job.metadata.uid), min(memory.used_names.values()) - oldest)
         phase = group.status.phase if group is not None else ""
-        return JobView(job, pods, may_have_pods, now, request, memory.taken.keys(), memory.claims, phase)
+        return JobView(job, pods, may_have_pods, now, request, memory.used_names.keys(), memory.claims, phase)
 
     def _request(
         self, job: VolcanoJob, memory: _JobMemory, pods: list[JobPod], now: float
     ) -> JobRequest | None:
-        """Return the request of a Command, else of a lost pod that was not replaced in time."""
+        """Return the request of a pending Command, or else of a lost pod that was not replaced in time."""
         pending = pending_action(job)
         if pending is not None and self.copies.obeyed.get(Uid(job.metadata.uid)) != pending.command:
             text = f"a Command asked for {pending.action}"
             return JobRequest(pending.action, reason="CommandIssued", message=text)
-        for lost in replaced_in_time(memory.lost.copy().values(), pods, now):  # a copy: the watch adds to it
+        for lost in replaced_in_time(memory.lost.copy().values(), pods, now):  # the watch adds requests
             del memory.lost[lost.pod]
         return min(memory.lost.copy().values(), key=lambda lost: lost.at, default=None)
 
     def _record_lost(self, lost: LostPod) -> None:
+        """Record the request that a policy makes because of a lost pod."""
         job = self.copies.get(lost.owner)
-        if job is not None and job.metadata.deletion_timestamp is None and self._knows_all:
+        if job is not None and job.metadata.deletion_timestamp is None and self._has_listed_all:
             request = request_for_lost_pod(with_defaults(job), lost.pod, self._wall_clock())
-            if request is not None:  # the pod may be lost again before the request is due
-                memory = self._records.setdefault(lost.owner, _JobMemory())
+            if request is not None:  # a pod may be lost again before the first request is due
+                memory = self._memories.setdefault(lost.owner, _JobMemory())
                 memory.lost.setdefault(request.pod, request)
 
     def _record_obeyed(self, job: VolcanoJob, memory: _JobMemory, request: JobRequest | None) -> None:
+        """Forget a request that the job has obeyed, so that it is not obeyed again."""
         if request is not None and request is memory.lost.get(request.pod):
             if request.at <= self._wall_clock():
                 del memory.lost[request.pod]
@@ -204,7 +212,7 @@ class VolcanoJobsController(RecordingController[Uid]):
             self.copies.record_obeyed(Uid(job.metadata.uid), pending.command)
 
     def _looks_up_claims(self, job: VolcanoJob, memory: _JobMemory) -> bool:
-        """Return whether the claims that a job names have to be looked up first."""
+        """Look up the claims that a job names, if necessary; return whether a look-up has begun."""
         names = dict.fromkeys(volume.volume_claim_name for volume in job.spec.volumes or ())
         missing = [name for name in names if name and name not in memory.claims]
         if not missing or phase_of(job.status.state.phase) not in ACTIVE:
@@ -213,25 +221,26 @@ class VolcanoJobsController(RecordingController[Uid]):
         if memory.claims_at is not None and now < memory.claims_at:
             self._queue.add(uid, memory.claims_at - now)
             return False
-        again = now + _CLAIMS_AGAIN
+        next_lookup = now + _CLAIM_RETRY
 
         def look_up() -> None:
             memory.claims |= self._objects.claims(job, missing)
-            memory.claims_at = again
+            memory.claims_at = next_lookup
 
         self._write_first(uid, memory, look_up)
         return True
 
     def _carry_out(
-        self, uid: Uid, job: VolcanoJob, memory: _JobMemory, found: Plan, request: JobRequest | None
+        self, uid: Uid, job: VolcanoJob, memory: _JobMemory, job_plan: Plan, request: JobRequest | None
     ) -> None:
-        changes = difference(msgspec.to_builtins(job.status), msgspec.to_builtins(found.status))
-        if changes.keys() & _OF_STEP:
-            return self._write_status(uid, job, memory, changes, found.remarks, request)
+        """Submit the writes of a plan, in the order given in the module's docstring."""
+        changes = difference(msgspec.to_builtins(job.status), msgspec.to_builtins(job_plan.status))
+        if changes.keys() & _STEP_FIELDS:
+            return self._write_status(uid, job, memory, changes, job_plan.remarks, request)
         self._record_obeyed(job, memory, request)
-        self._report(job, memory, found.remarks)
-        for remark in found.remarks:
-            if remark.reason in _LACKS_PODS:  # other groups may use its capacity meanwhile
+        self._report(job, memory, job_plan.remarks)
+        for remark in job_plan.remarks:
+            if remark.reason in _NO_PODS_REASONS:  # other groups may use the job's capacity meanwhile
                 self._ledger.record_refusal(_group_key(job), remark.message)
         if changes:
             now = self._clock()
@@ -239,21 +248,21 @@ class VolcanoJobsController(RecordingController[Uid]):
             if now >= memory.counts_at:
                 return self._write_status(uid, job, memory, changes)
             self._queue.add(uid, memory.counts_at - now)
-        if found.delete_job:
+        if job_plan.delete_job:
             meta = job.metadata
             delete = partial(self._cluster.delete_volcano_job, meta.namespace, meta.name, meta.uid)
             return self._write_first(uid, memory, delete)
-        self._delete(uid, job, found.deletes)
-        if found.claims:
-            return self._write_first(uid, memory, partial(self._make_claims, job, memory, found.claims))
-        needs_objects = job.spec.plugins and (found.creates or found.deletes)
+        self._delete(uid, job, job_plan.deletes)
+        if job_plan.claims:
+            return self._write_first(uid, memory, partial(self._make_claims, job, memory, job_plan.claims))
+        needs_objects = job.spec.plugins and (job_plan.creates or job_plan.deletes)
         if needs_objects and (job.spec != memory.objects_spec or memory.secret not in ("", secret_name(job))):
             return self._write_first(uid, memory, partial(self._apply_objects, job, memory))
-        if found.creates:
-            self._create_all(uid, job, memory, found.creates)
+        if job_plan.creates:
+            self._create_all(uid, job, memory, job_plan.creates)
 
     def _write_first(self, uid: Uid, memory: _JobMemory, write: WriteJob) -> None:
-        """Submit a write that comes before the rest of the plan; reconcile the job again after it."""
+        """Submit a write that precedes the rest of the plan. After the write, the job is reconciled again."""
 
         def written() -> None:
             write()
@@ -280,7 +289,7 @@ class VolcanoJobsController(RecordingController[Uid]):
             self._record_obeyed(job, memory, request)
             self._report(job, memory, remarks)
             memory.counts_at = None
-            memory.pace = _PACE if "state" in changes else min(2 * memory.pace, _LONGEST_PACE)
+            memory.pace = _PACE if "state" in changes else min(2 * memory.pace, _MAX_PACE)
             if "state" in changes:
                 name = f"{job.metadata.namespace}/{job.metadata.name}"
                 log.info("a Volcano Job changed", job=name, phase=state.phase, why=state.reason)
@@ -288,10 +297,10 @@ class VolcanoJobsController(RecordingController[Uid]):
         self._write_first(uid, memory, put)
 
     def _put_status(self, job: VolcanoJob, changes: Json) -> VolcanoJob:
-        """Write the status.
+        """Write the status of a job.
 
         Raises:
-            Conflict: It is in another version now.
+            Conflict: The job has another version now.
         """
         meta = job.metadata
         guard = {"uid": meta.uid, "resourceVersion": meta.resource_version}
@@ -301,10 +310,11 @@ class VolcanoJobsController(RecordingController[Uid]):
         return answer
 
     def _report(self, job: VolcanoJob, memory: _JobMemory, remarks: tuple[Remark, ...]) -> None:
+        """Record Events about remarks that are new."""
         for remark in remarks:
-            if remark not in memory.reported:
+            if remark not in memory.reported_remarks:
                 self._recorder.record(volcano_job_reference(job), *remark)
-        memory.reported = remarks
+        memory.reported_remarks = remarks
 
     def _make_group(self, job: VolcanoJob, memory: _JobMemory) -> None:
         meta = job.metadata
@@ -316,9 +326,9 @@ class VolcanoJobsController(RecordingController[Uid]):
             memory.claims[claim["metadata"]["name"]] = self._objects.make_claim(job, claim)
 
     def _apply_objects(self, job: VolcanoJob, memory: _JobMemory) -> None:
-        """Make the objects of the job's plugins. Until they exist, the job gets no pods.
+        """Create the objects of the job's plugins. Until these objects exist, the job gets no pods.
 
-        The name of its Secret is written into the status first: pods are made with the name that is there.
+        The name of the Secret is written into the status first, because pods use the name in the status.
         """
         complete_job = with_defaults(job)
         try:
@@ -339,15 +349,15 @@ class VolcanoJobsController(RecordingController[Uid]):
             self.write(uid, partial(self._delete_pod, job, pod), target=(uid, pod.uid), undone=undone)
 
     def _delete_pod(self, job: VolcanoJob, pod: JobPod) -> None:
-        with suppress(NotFound, Conflict):  # the pod is gone, or another one has its name
+        with suppress(NotFound, Conflict):  # the pod is gone, or another pod has its name
             self._cluster.delete_pod(job.metadata.namespace, pod.name, pod.uid)
 
     def _create_all(
         self, uid: Uid, job: VolcanoJob, memory: _JobMemory, pods: tuple[PodToCreate, ...]
     ) -> None:
-        """Create pods of a job that are not under way, after any pause."""
-        if memory.pause is not None and (rest := memory.pause.until - self._clock()) > 0.0:
-            return self._queue.add(uid, rest)
+        """Create the pods whose creation has not begun yet. During a pause, wait for its end."""
+        if memory.pause is not None and (remaining := memory.pause.until - self._clock()) > 0.0:
+            return self._queue.add(uid, remaining)
         for pod in pods:
             if self.copies.begin_creation(uid, pod.name):
                 undone = partial(self.copies.end_creation, uid, pod.name, None)
@@ -355,13 +365,13 @@ class VolcanoJobsController(RecordingController[Uid]):
                 self.write(uid, create, target=(uid, pod.name), undone=undone)
 
     def _create(self, job: VolcanoJob, memory: _JobMemory, pod: PodToCreate) -> None:
-        """Create a pod. If its name is taken, or it is refused, the job pauses."""
+        """Create a pod. If the name is in use, or the API server refuses the pod, the job pauses."""
         uid, meta, answer = Uid(job.metadata.uid), job.metadata, None
         try:
             answer = self._cluster.create_owned(PODS, meta.namespace, pod.build(), uid)
             memory.pause = None
         except Conflict:
-            memory.taken[pod.name] = self._clock()
+            memory.used_names[pod.name] = self._clock()
             self._begin_pause(memory)
         except Refused as fault:  # a quota, for example, would refuse the other pods, too
             if fault.transient:
@@ -373,20 +383,20 @@ class VolcanoJobsController(RecordingController[Uid]):
         self._queue.add(uid)
 
     def _begin_pause(self, memory: _JobMemory) -> bool:
-        """Begin a pause, unless there is one; return whether it began. Each is twice as long as the last.
+        """Begin a pause, unless a pause is running; return whether a pause has begun.
 
-        A user may have taken the names of thousands of pods.
+        Each pause is twice as long as the last, because a user may use the names of thousands of pods.
         """
         now, before = self._clock(), memory.pause
         if before is not None and before.until > now:
             return False
-        seconds = min(before.seconds * 2, _LONGEST_PAUSE) if before else _FIRST_PAUSE
+        seconds = min(before.seconds * 2, _MAX_PAUSE) if before else _FIRST_PAUSE
         memory.pause = _Pause(now + seconds, seconds)
         return True
 
 
 def _waits(job: VolcanoJob) -> bool:
-    """Return whether the job waits: neither Muster nor Volcano has started it."""
+    """Return whether the job waits: neither Muster nor Volcano has started it yet."""
     metadata = {"annotations": job.metadata.annotations or {}}
     return VOLCANO_COMMANDED.waits({"metadata": metadata, "status": msgspec.to_builtins(job.status)})
 

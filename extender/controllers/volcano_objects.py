@@ -1,8 +1,9 @@
-"""Objects of a Volcano Job besides its pods: its PodGroup, claims of its volumes, and objects of its plugins.
+"""Objects of a Volcano Job besides its pods: its PodGroup, claims of volumes, and objects of plugins.
 
-All belong to the job, exist before its pods are created, and are deleted with the job. If an object of the
-same name belongs to another owner, the object is left alone and the job gets no pods; only claims may belong
-to others. Muster cannot read Secrets, so the name of the Secret is random and recorded once created.
+All these objects belong to the job, exist before its pods are created, and are deleted with the job. If an
+object of the same name belongs to another owner, that object is left alone and the job gets no pods. Only a
+claim may belong to another owner. Muster cannot read Secrets, so it chooses a random name for the Secret and
+records the name after the creation.
 """
 
 from collections.abc import Iterable, Iterator
@@ -33,38 +34,41 @@ _KINDS = {
 
 
 class JobObjects:
-    """Objects of Volcano Jobs. Every method makes requests, and raises ApiError; refusals become Events."""
+    """Requests for the objects of Volcano Jobs. Every method may raise ApiError; refusals become Events."""
 
     def __init__(self, cluster: ApiClient, recorder: EventRecorder) -> None:
         self._cluster, self._recorder = cluster, recorder
 
     def make_group(self, job: VolcanoJob, author: str) -> None:
-        """Make the PodGroup of a job that is not queued, with its author.
+        """Create the PodGroup of a job that is not queued, and record the job's author on it.
 
-        If the spec of the PodGroup cannot be made, the pods of the job wait.
+        If the spec of the PodGroup cannot be derived from the job, the pods of the job wait.
         """
         with suppress(*MALFORMED), self._refusals_reported(job, "PodGroup"):
             spec = VOLCANO_COMMANDED.podgroup(msgspec.to_builtins(job))
             group = owned(job, resources.POD_GROUPS.version, "PodGroup", group_name(job), spec=spec)
             record_submitter(group, author)
-            with suppress(Conflict):  # it exists, and the watch will show it
+            with suppress(Conflict):  # the PodGroup exists already; the watch will show it
                 self._cluster.create_group(job.metadata.namespace, group)
 
     def apply(self, job: VolcanoJob) -> None:
-        """Make the objects of the job's plugins. Lists of hosts follow the size of the job."""
+        """Create the objects of the job's plugins. If the job changes its size, update the lists of hosts."""
         meta = job.metadata
         with self._refusals_reported(job, "plugins"):
             for wanted in objects_of(job):
                 kind, name = _KINDS[wanted["kind"]], wanted["metadata"]["name"]
-                found = self._cluster.create_owned(kind, meta.namespace, wanted, meta.uid)
-                if kind is resources.CONFIG_MAPS and found.get("data") != wanted["data"]:
-                    changes = difference(found.get("data") or {}, wanted["data"])
-                    guard = {"uid": found["metadata"]["uid"]}
+                existing = self._cluster.create_owned(kind, meta.namespace, wanted, meta.uid)
+                if kind is resources.CONFIG_MAPS and existing.get("data") != wanted["data"]:
+                    changes = difference(existing.get("data") or {}, wanted["data"])
+                    guard = {"uid": existing["metadata"]["uid"]}
                     patch = {"metadata": guard, "data": changes}
                     self._cluster.merge_job(kind, meta.namespace, name, patch)
 
     def make_secret(self, job: VolcanoJob) -> str:
-        """Make the Secret of the plugin ssh, unless the job has one; return its name, or an empty text."""
+        """Create the Secret of the plugin ssh, unless the job has a Secret already.
+
+        Return the name of the Secret; the name is empty if no Secret was created.
+        """
         name = f"{job.metadata.name}-ssh-{token_hex(8)}"
         secret = ssh_secret(job, name, new_keys) if not secret_name(job) else None
         if secret is None:
@@ -74,7 +78,7 @@ class JobObjects:
         return name
 
     def make_claim(self, job: VolcanoJob, claim: Json) -> bool:
-        """Make a claim; return whether it now belongs to the job."""
+        """Create a claim; return whether the claim now belongs to the job."""
         meta = job.metadata
         try:
             with self._refusals_reported(job, f"PersistentVolumeClaim {claim['metadata']['name']}", Conflict):
@@ -84,20 +88,20 @@ class JobObjects:
         return True
 
     def claims(self, job: VolcanoJob, names: Iterable[str]) -> dict[str, bool]:
-        """Return which of these claims exist, and whether they belong to the job.
+        """Return the names of the given claims that exist, and whether each belongs to the job.
 
-        The look-up stops after a few missing claims: a job may name thousands that never exist, and each
-        costs a request.
+        The look-up stops after a few missing claims: a job may name thousands of claims that never exist, and
+        each look-up costs a request.
         """
-        meta, found, missing = job.metadata, {}, 0
+        meta, existing, missing = job.metadata, {}, 0
         for name in names:
             try:
-                found[name] = meta.uid in self._cluster.claim_owners(meta.namespace, name)
+                existing[name] = meta.uid in self._cluster.claim_owners(meta.namespace, name)
             except NotFound:
                 missing += 1
                 if missing == MOST_NAMED:
                     break
-        return found
+        return existing
 
     def report_refusal(self, job: VolcanoJob, message: str) -> None:
         self._recorder.record(volcano_job_reference(job), WARNING, EventReason.FAILED_CREATE, message)
@@ -106,7 +110,10 @@ class JobObjects:
     def _refusals_reported(
         self, job: VolcanoJob, action: str, expected: type[Refused] | tuple[()] = ()
     ) -> Iterator[None]:
-        """Report a refused write, except one that is `expected`, on the job. `action`: what was refused."""
+        """Report a refused write as an Event on the job, except for an `expected` refusal.
+
+        `action` names the refused object in the Event.
+        """
         try:
             yield
         except expected:
@@ -118,7 +125,7 @@ class JobObjects:
 
 
 def difference(before: Json, after: Json) -> Json:
-    """Return the merge patch from `before` to `after`; empty if they are the same."""
+    """Return the merge patch from `before` to `after`; empty if both are equal."""
     changes: Json = dict.fromkeys(before.keys() - after.keys())
     for name, value in after.items():
         old = before.get(name)
@@ -131,8 +138,8 @@ def difference(before: Json, after: Json) -> Json:
 
 
 def new_keys() -> SshKeys:
-    """Return a new pair of keys, for OpenSSH."""
-    # Ed25519: generating an RSA key would delay other starts.
+    """Return a new pair of keys in the format of OpenSSH."""
+    # The keys are of type Ed25519, because generating an RSA key would delay other starts.
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.serialization import (
         Encoding,
@@ -142,6 +149,6 @@ def new_keys() -> SshKeys:
     )
 
     private = Ed25519PrivateKey.generate()
-    written = private.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()).decode()
+    private_text = private.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()).decode()
     public = private.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
-    return SshKeys(written, f"{public}\n")
+    return SshKeys(private_text, f"{public}\n")

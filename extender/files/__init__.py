@@ -1,1 +1,1 @@
-"""Objects of -f files: how they are read and created, and which of them Muster is asked to start."""
+"""Objects in the files of -f: how they are read and created, and which of them Muster is asked to start."""

@@ -1,7 +1,7 @@
-"""Creation of objects of files in the API server, with the children that controllers would make.
+"""Creation of objects of files in the API server, with the children that controllers would create.
 
-Pods that a ResourceQuota refuses are no fault of a file: controllers create their pods later, and the command
-tries to create the others again.
+If a ResourceQuota refuses pods, this is not a fault of the file. Controllers create their pods later, and the
+command tries to create other pods again.
 """
 
 import math
@@ -28,15 +28,15 @@ _Key = tuple[str, str, str, str]  # apiVersion, kind, namespace, name
 
 
 class Created(NamedTuple):
-    object: Json  # as the API server stores it
-    where: str  # FILE:LINE of the object
+    object: Json  # object that the API server stores
+    where: str  # FILE:LINE of the object in the file
 
 
 def arrival_of(metadata: Json) -> float | None:
     """Return the seconds after which an object is created; None without the annotation.
 
     Raises:
-        ValueError: The annotation is no number of seconds.
+        ValueError: The annotation is not a number of seconds.
     """
     text = (metadata.get("annotations") or {}).get(ARRIVAL)
     if text is None:
@@ -49,9 +49,9 @@ def arrival_of(metadata: Json) -> float | None:
 
 
 def by_arrival(manifests: Iterable[Manifest]) -> list[tuple[float, Manifest]]:
-    """Return objects with the seconds after which they are created, in that order.
+    """Return objects with the seconds after which they are created, in the order of these times.
 
-    By default, a pod has the time of its PodGroup, and an owner of pods that of its pod template.
+    By default, a pod has the time of its PodGroup, and an owner of pods has the time of its pod template.
 
     Raises:
         ValueError: See `arrival_of`.
@@ -71,11 +71,11 @@ def by_arrival(manifests: Iterable[Manifest]) -> list[tuple[float, Manifest]]:
 
 
 class Creation:
-    """Created objects, in order, with faults and refused pods.
+    """Created objects in the order of their creation, with faults and refused pods.
 
     Attributes:
-        faults: The server's messages, by file and line.
-        refused: Pods beyond a quota that no controller creates later, with the server's messages.
+        faults: Messages of the API server, with file and line.
+        refused: Pods beyond a quota that no controller creates later, with messages of the API server.
     """
 
     def __init__(self, service: Service) -> None:
@@ -100,7 +100,7 @@ class Creation:
                 self.faults.append(f"{manifest.where}: {refusal.message}")
 
     def add(self, obj: Json, where: str) -> None:
-        """Create one object, and the children that its controller would make."""
+        """Create an object, and the children that its controller would create."""
         try:
             self._create(obj, where)
         except BeyondQuota as refusal:
@@ -111,15 +111,16 @@ class Creation:
             self.faults.append(f"{where}: {fault_text(fault)}")
 
     def retry_refused(self) -> None:
-        """Create refused objects again."""
+        """Try to create the refused pods again."""
         refused, self.refused = self.refused, []
         for (obj, where), _ in refused:
             self.add(obj, where)
 
     def _create(self, obj: Json, where: str) -> None:
+        """Create an object and its children, and record the created objects."""
         kind = BY_NAME.get((obj["apiVersion"], obj["kind"]))
         for owner in obj["metadata"].get("ownerReferences") or ():
-            if not owner.get("uid"):  # known once the owner is created
+            if not owner.get("uid"):  # the UID is known once the owner is created
                 key = owner["apiVersion"], owner["kind"], namespace_of(obj), owner["name"]
                 owner["uid"] = self._uids.get(key) or _uid(key)
         if kind is VOLCANO_JOBS:
@@ -136,13 +137,13 @@ class Creation:
                     self._create(child, where)
 
     def _stored(self, obj: Json) -> Json:
-        """Return an object of a kind that is not served, with the fields that a server would add."""
+        """Return an object of a kind that is not served, with the fields that an API server would add."""
         meta = {**obj["metadata"], "namespace": namespace_of(obj)}
         if not meta.get("name"):
             number, letters = next(self._numbers) * 7_919_317, ""
             for _ in range(5):
-                number, rest = divmod(number, len(_LETTERS))
-                letters += _LETTERS[rest]
+                number, remainder = divmod(number, len(_LETTERS))
+                letters += _LETTERS[remainder]
             meta["name"] = meta["generateName"] + letters
         uid = _uid(_key({**obj, "metadata": meta}))
         return {**obj, "metadata": {**meta, "uid": uid}}

@@ -1,9 +1,11 @@
 """Fields of the kinds, the forms of their values, and the faults of a document.
 
-A mapping lists the fields that are allowed; a list of one form allows any number of that form; a `Leaf` is a
-value. The fields are those of the published schemas; here are further rules: the form of names, that a pod
-has a container, that amounts are not negative. Templates and counts of workloads are where the table says.
-Status, which controllers write, is left as it is, except for the capacity of nodes.
+A mapping contains the allowed fields. A list with one form allows any number of values of this form. A `Leaf`
+is a value without parts.
+
+The fields come from the published schemas. This module adds rules: the form of names, that a pod has a
+container, that amounts are not negative. The table of workloads says where workloads have templates and
+counts. Status is not checked, because controllers write it, except for the capacity of nodes.
 """
 
 import re
@@ -23,20 +25,22 @@ from extender.files.reading import Document, where
 
 
 class Leaf(NamedTuple):
-    allowed: str  # allowed values, for messages
+    """Form of a value without parts."""
+
+    allowed: str  # description of the allowed values, for messages
     test: Callable[[Any], bool]
-    quoted_hint: Callable[[Any], str] = lambda _: ""  # how to write the probable value, as a sentence
+    quoted_hint: Callable[[Any], str] = lambda _: ""  # hint how to write the probable value
 
 
 class Required(NamedTuple):
-    """Required field that must not be empty. `reason`: why, for messages."""
+    """Required field that must not be empty. `reason` says why the field is required, for messages."""
 
     form: Any
     reason: str
 
 
 Form = Leaf | Required | list[Any] | dict[str, Any]
-OTHERS = "*"  # in the place of a name: all fields that are not listed
+OTHERS = "*"  # used as a name: stands for all fields that are not listed
 
 
 def _is_text(value: Any) -> bool:
@@ -65,7 +69,7 @@ def _all_values(test: Callable[[Any], bool]) -> Callable[[Any], bool]:
 
 
 def _quantities_hint(value: Any) -> str:
-    """Return the fault of an invalid amount, or a hint at the intended resource name; else an empty text."""
+    """Return the fault of an invalid amount, or a hint at the intended name of a resource; else empty."""
     for name, amount in value.items() if isinstance(value, dict) else ():
         try:
             rounded_up(str(amount))
@@ -77,11 +81,12 @@ def _quantities_hint(value: Any) -> str:
 
 
 def _unquoted(value: Any) -> str:
+    """Return a hint if a number is written in quotes."""
     return "write it without quotes" if isinstance(value, str) and value.isdigit() else ""
 
 
 def one_of(values: Iterable[str]) -> Leaf:
-    """Return the form of a choice. An empty text counts as absent, without a fault."""
+    """Return the form of a choice between texts. An empty text counts as absent, and is allowed if listed."""
     allowed = tuple(values)
     *others, last = filter(None, allowed)
     listed = f"{', '.join(others)} or {last}" if others else last
@@ -96,7 +101,7 @@ def _duration(pattern: str) -> Leaf:
 
 
 def _factor(minimum: int, maximum: int) -> Leaf:
-    """Return the form of a number that may have a fraction, which the API has as a text."""
+    """Return the form of a number that may have a fraction and is a text in the API."""
 
     def is_in_range(value: Any) -> bool:
         return _is_quantity(value) and minimum * 1000 <= rounded_up(str(value), 1000) <= maximum * 1000
@@ -139,52 +144,54 @@ NAMESPACE = Leaf(
 
 
 def faults_of(document: Document, form: Form) -> Iterator[str]:
+    """Yield the faults of a document."""
     yield from _faults(document.file, document.node, document.object, form, "")
     meta = document.object.get("metadata")
     if not isinstance(meta, dict) or not (meta.get("name") or meta.get("generateName")):
         yield f"{document.where()}: metadata.name: missing; every object has one"
 
 
-def _faults(file: str, node: yaml.Node, value: Any, form: Form, at: str) -> Iterator[str]:
-    """Yield the faults of a value and of all its parts. Nulls count as absent."""
+def _faults(file: str, node: yaml.Node, value: Any, form: Form, path: str) -> Iterator[str]:
+    """Yield the faults of a value and of all its parts. A null counts as absent."""
     if value is None:
         return
     if isinstance(form, Required):
-        yield from _faults(file, node, value, form.form, at)
+        yield from _faults(file, node, value, form.form, path)
     elif isinstance(form, Leaf):
         if not form.test(value):
             quoted_hint = form.quoted_hint(value)
             allowed = f"must be {form.allowed}{f'; {quoted_hint}' if quoted_hint else ''}"
-            yield f"{where(file, node)}: {at}: invalid value {_shortened(value)}: {allowed}"
+            yield f"{where(file, node)}: {path}: invalid value {_shortened(value)}: {allowed}"
     elif isinstance(form, dict):
-        yield from _object_faults(file, node, value, form, at)
+        yield from _object_faults(file, node, value, form, path)
     elif isinstance(node, yaml.SequenceNode):
         for number, (item, part) in enumerate(zip(node.value, value, strict=True)):
             if part is None:
-                yield f"{where(file, item)}: {at}[{number}]: empty; every item of a list has a value"
-            yield from _faults(file, item, part, form[0], f"{at}[{number}]")
+                yield f"{where(file, item)}: {path}[{number}]: empty; every item of a list has a value"
+            yield from _faults(file, item, part, form[0], f"{path}[{number}]")
     else:
-        yield f"{where(file, node)}: {at}: invalid value {_shortened(value)}: must be a list"
+        yield f"{where(file, node)}: {path}: invalid value {_shortened(value)}: must be a list"
 
 
-def _object_faults(file: str, node: yaml.Node, value: Any, form: dict[str, Form], at: str) -> Iterator[str]:
+def _object_faults(file: str, node: yaml.Node, value: Any, form: dict[str, Form], path: str) -> Iterator[str]:
+    """Yield the faults of an object: unknown, invalid and missing fields."""
     if not isinstance(node, yaml.MappingNode):
-        yield f"{where(file, node)}: {at}: invalid value {_shortened(value)}: must be an object"
+        yield f"{where(file, node)}: {path}: invalid value {_shortened(value)}: must be an object"
         return
     for key, part in node.value:
         name = key.value
-        inside, known = _below(at, name), form.get(name, form.get(OTHERS))
-        if known is None:
-            yield f"{where(file, key)}: {inside}: unknown field: {name_hint(name, sorted(form))}"
+        field_path, field_form = _below(path, name), form.get(name, form.get(OTHERS))
+        if field_form is None:
+            yield f"{where(file, key)}: {field_path}: unknown field: {name_hint(name, sorted(form))}"
         else:
-            yield from _faults(file, part, value.get(name), known, inside)
+            yield from _faults(file, part, value.get(name), field_form, field_path)
     for name, part in form.items():
         if isinstance(part, Required) and not value.get(name):
-            yield f"{where(file, node)}: {_below(at, name)}: missing; {part.reason}"
+            yield f"{where(file, node)}: {_below(path, name)}: missing; {part.reason}"
 
 
-def _below(at: str, name: Any) -> str:
-    return f"{at}.{name}" if at else str(name)
+def _below(path: str, name: Any) -> str:
+    return f"{path}.{name}" if path else str(name)
 
 
 def _shortened(value: Any) -> str:
@@ -197,7 +204,7 @@ def _shortened(value: Any) -> str:
 
 @cache
 def fields_of(kind: ResourceKind) -> dict[str, Form]:
-    """Return the fields of an object, by name."""
+    """Return the forms of an object's fields, by name."""
     fields = _fields(schema_of(kind))
     if kind is NODES:
         names = schema_of(kind).field("status").published["properties"]
@@ -216,10 +223,11 @@ def metadata() -> dict[str, Form]:
 
 
 def _fields(schema: FieldSchema) -> dict[str, Form]:
+    """Return the forms of the fields of a schema, by name."""
     fields = {name: _form(schema.field(name)) for name in schema.published["properties"]}
     if schema.keeps_unknown:
         fields[OTHERS] = ANY
-    match schema.type_name:  # the published schemas lack these rules
+    match schema.type_name:  # rules that the published schemas lack
         case "ObjectMeta":
             fields |= {"name": NAME, "generateName": PREFIX, "namespace": NAMESPACE}
         case "PodSpec":
@@ -228,6 +236,7 @@ def _fields(schema: FieldSchema) -> dict[str, Form]:
 
 
 def _form(schema: FieldSchema) -> Form:
+    """Return the form of a value with this schema."""
     published = schema.published
     if schema.type_name in ("FieldsV1", "IntOrString", "MicroTime", "Time"):
         return ANY
@@ -242,7 +251,7 @@ def _form(schema: FieldSchema) -> Form:
     if "properties" in published:
         return _fields(schema)
     if "additionalProperties" in published:
-        value = schema.field("")  # form of all other fields, or of values that are reported together
+        value = schema.field("")  # form of each value, whatever its name
         form = _form(value)
         if form is QUANTITY or value.published.get("x-kubernetes-int-or-string"):
             return QUANTITIES
@@ -266,9 +275,9 @@ def form_of(name: KindName) -> dict[str, Any]:
     form: dict[str, Any]
     if name in BY_NAME and BY_NAME[name] not in UNSHIPPED_KINDS:
         form = {**fields_of(BY_NAME[name])}
-    elif name == ("v1", "ReplicationController"):  # not served; a ReplicaSet with another selector
+    elif name == ("v1", "ReplicationController"):  # not served; like a ReplicaSet with another selector
         form = {**fields_of(REPLICA_SETS), "spec": {**spec_of(REPLICA_SETS), "selector": TEXTS}}
-    else:  # without a schema
+    else:  # a kind without a schema
         common_fields = {"apiVersion": TEXT, "kind": TEXT, "metadata": metadata()}
         form = {**common_fields, "spec": {OTHERS: ANY}, "status": ANY}
     row = WORKLOADS[name]
@@ -278,7 +287,7 @@ def form_of(name: KindName) -> dict[str, Any]:
         _set_nested(form, path, Required(_template(), _PURPOSE))
     for path in row.counts:
         _set_nested(form, path, COUNT)
-    choices: dict[Path, set[Any]] = {}  # values that decide which objects are created
+    choices: dict[Path, set[Any]] = {}  # allowed values of fields that decide which children are created
     for offspring in row.offspring:
         for path, values in offspring.when.items():
             choices.setdefault(path, set()).update({*values} - {None})
@@ -289,14 +298,15 @@ def form_of(name: KindName) -> dict[str, Any]:
 
 @cache
 def _template() -> dict[str, Form]:
+    """Return the form of a pod template."""
     return {"metadata": metadata(), "spec": Required(spec_of(PODS), _PURPOSE)}
 
 
 def _set_offspring_forms(form: dict[str, Form], offspring: Offspring) -> None:
-    """Set the forms of the templates and counts from which offspring is made."""
+    """Set the forms of the templates and counts from which children are made."""
     part = form
     if offspring.parts:
-        parts: Form | None = form  # form of the list or mapping of parts, if known
+        parts: Form | None = form  # form of the list or mapping with the parts, if known
         for name in offspring.parts:
             parts = parts.get(name) if isinstance(parts, dict) else None
         inside = {OTHERS: parts[0]} if isinstance(parts, list) else parts
@@ -311,6 +321,7 @@ def _set_offspring_forms(form: dict[str, Form], offspring: Offspring) -> None:
 
 
 def _templates(offspring: Offspring) -> list[tuple[Path, Form]]:
+    """Return the paths and forms of the templates of children."""
     if isinstance(offspring.spec, Mapping):
         path = offspring.spec.get("template")
         return [(path, Required(_template(), _PURPOSE))] if path else []
@@ -326,14 +337,17 @@ def _templates(offspring: Offspring) -> list[tuple[Path, Form]]:
 
 
 def _set_nested(form: dict[str, Form], path: Path, leaf: Form) -> None:
-    """Set the form at a path. Parents of a required field become required; forms on the path are copied."""
+    """Set the form at a path.
+
+    The parents of a required field become required. Forms on the path are copied.
+    """
     first, *rest = path
     if not rest:
         form[first] = leaf
         return
     current = form.get(first)
-    inside = current.form if isinstance(current, Required) else current
-    inside = {**inside} if isinstance(inside, dict) else {OTHERS: ANY}
+    fields = current.form if isinstance(current, Required) else current
+    fields = {**fields} if isinstance(fields, dict) else {OTHERS: ANY}
     is_required = isinstance(leaf, Required) or isinstance(current, Required)
-    form[first] = Required(inside, _PURPOSE) if is_required else inside
-    _set_nested(inside, tuple(rest), leaf)
+    form[first] = Required(fields, _PURPOSE) if is_required else fields
+    _set_nested(fields, tuple(rest), leaf)

@@ -1,4 +1,4 @@
-"""Reader of the files and folders of -f. Their objects are sorted in the order of their creation.
+"""Reader of the files and folders of -f, which sorts their objects in the order of their creation.
 
 Faults, and differences from a real cluster, are reported as FILE:LINE with the allowed values.
 """
@@ -50,7 +50,7 @@ _AMOUNTS = frozenset(
 
 
 def amounts_as_texts(value: Any) -> Any:
-    """Return a copy of an object or a part of one, in which amounts with a fraction are texts."""
+    """Return a copy of an object, or of a part of an object, in which amounts with a fraction are texts."""
     if isinstance(value, list):
         return [amounts_as_texts(item) for item in value]
     if not isinstance(value, dict):
@@ -74,7 +74,7 @@ _WITHOUT_PODS = frozenset({
     "ServiceAccount", "ServiceMonitor", "StorageClass", "ValidatingAdmissionPolicy",
     "ValidatingAdmissionPolicyBinding", "ValidatingWebhookConfiguration", "VerticalPodAutoscaler"
 })  # fmt: skip
-_OTHERWISE = {
+_LEFT_OUT_REASONS = {
     "DaemonSet": "its pods belong to nodes and wait in no queue",
     "PodTemplate": "a template alone makes no pods",
     "WorkflowTemplate": "a template alone makes no pods",
@@ -85,7 +85,7 @@ _OTHERWISE = {
 
 
 def left_out_record(document: Document) -> str:
-    """Return why a document is left out."""
+    """Return a message why a document is left out."""
     api_version, kind = _kind_name(document.object)
     line = document.where(value_of(document.node, "kind"))
     object_name = (document.object.get("metadata") or {}).get("name") or ""
@@ -95,9 +95,9 @@ def left_out_record(document: Document) -> str:
         return f"{line}: {title}: skipped, it is Kueue's; {remedy}"
     if kind in _WITHOUT_PODS:
         return f"{line}: {title}: skipped, no pods follow from it"
-    if kind in _OTHERWISE:
-        return f"{line}: {title}: skipped, {_OTHERWISE[kind]}"
-    known = [*BY_NAME, *WORKLOADS]  # perhaps in another group or version, or with nearly that name
+    if kind in _LEFT_OUT_REASONS:
+        return f"{line}: {title}: skipped, {_LEFT_OUT_REASONS[kind]}"
+    known = [*BY_NAME, *WORKLOADS]  # the kind may be known in another version, or by a similar name
     if versions := [api_version for api_version, of_kind in known if of_kind == kind]:
         hint = f"; known is {kind} of {', '.join(versions)}"
     else:
@@ -107,7 +107,7 @@ def left_out_record(document: Document) -> str:
 
 
 def namespace_of(obj: Json) -> str:
-    """Return the namespace of an object; empty for kinds without."""
+    """Return the namespace of an object; empty for kinds without namespaces."""
     kind = BY_NAME.get((obj["apiVersion"], obj["kind"]))
     if kind is not None and not kind.namespaced:
         return ""
@@ -118,14 +118,17 @@ def namespace_of(obj: Json) -> str:
 
 
 class InvalidManifests(ValueError):
-    """Faults to correct, a line for each."""
+    """Error: faults that the user has to correct, one per line."""
 
 
-_EXPANDED_ONCE = (None, *EXPANDED_KINDS)  # kinds of which pods are made once, without a controller
+_EXPANDED_ONCE = (None, *EXPANDED_KINDS)  # kinds whose pods are created once, without a controller
 
 
 class Manifest(NamedTuple):
-    """One object, and its place in a file. `kind`: None if it is not served; only its pods are made."""
+    """Object with its place in a file.
+
+    `kind` is None if the kind is not served; only the pods of such an object are created.
+    """
 
     kind: ResourceKind | None
     object: Json
@@ -137,14 +140,18 @@ class Manifest(NamedTuple):
 
 
 class Manifests(NamedTuple):
-    """Objects to create, and notes about them."""
+    """Objects to create, with notes about them."""
 
     objects: list[Manifest]
     notes: list[str]
 
 
 def load(paths: Sequence[Path], create_namespaces: bool = False) -> Manifests:
-    """Return the objects: namespaces and queues first, workloads last. Raises InvalidManifests."""
+    """Return the objects in files and folders: namespaces and queues first, workloads last.
+
+    Raises:
+        InvalidManifests: The files have faults.
+    """
     faults: list[str] = []
     notes: list[str] = []
     all_documents = [document for path in paths for document in documents(path, faults)]
@@ -164,7 +171,7 @@ def load(paths: Sequence[Path], create_namespaces: bool = False) -> Manifests:
 
 
 def _missing_namespaces(manifests: Iterable[Manifest]) -> dict[str, str]:
-    """Return the FILE:LINE of the first mention of each missing namespace, by name."""
+    """Return the missing namespaces, each with the FILE:LINE where it is first used."""
     existing = {obj["metadata"]["name"] for kind, obj in FIRST_OBJECTS if kind is NAMESPACES}
     first_mention: dict[str, str] = {}
     for kind, obj, where in manifests:
@@ -176,14 +183,14 @@ def _missing_namespaces(manifests: Iterable[Manifest]) -> dict[str, str]:
 
 
 def _order(manifest: Manifest) -> int:
-    """Return the sort key: workloads come after all other objects."""
+    """Return the sort key of an object. Workloads come after all other objects."""
     if manifest.kind is None or kind_of(manifest.object) is not None:
         return len(KINDS)
     return KINDS.index(manifest.kind)
 
 
 def _manifest(document: Document, faults: list[str], notes: list[str]) -> Iterator[Manifest]:
-    """Yield the object, unless it is invalid or left out."""
+    """Yield the object of a document, unless it is invalid or left out."""
     missing = [field for field in ("apiVersion", "kind") if not isinstance(document.object.get(field), str)]
     reason = "missing; every object has an apiVersion and a kind"
     own_faults, form = [f"{document.where()}: {field}: {reason}" for field in missing], None
@@ -201,7 +208,7 @@ def _manifest(document: Document, faults: list[str], notes: list[str]) -> Iterat
         return
     kind, object_name = BY_NAME.get(kind_name), document.object["metadata"].get("name")
     preset = [obj["metadata"]["name"] for of_kind, obj in FIRST_OBJECTS if of_kind is kind]
-    if object_name not in preset:  # every cluster has the preset objects, such as the namespace default
+    if object_name not in preset:  # every cluster has preset objects, for example the namespace default
         yield Manifest(kind, amounts_as_texts(document.object), document.where())
 
 
@@ -222,7 +229,7 @@ def _duplicates(manifests: Sequence[Manifest]) -> Iterator[str]:
 
 
 def _count_faults(manifests: Sequence[Manifest], notes: list[str]) -> Iterator[str]:
-    """Yield the faults of the numbers of pods, and note facts about workloads."""
+    """Yield faults about the numbers of pods, and note facts about workloads."""
     remaining, find = MOST_PODS, among(manifest.object for manifest in manifests)
     for manifest in manifests:
         workload = kind_of(manifest.object)
@@ -252,9 +259,9 @@ def _count_faults(manifests: Sequence[Manifest], notes: list[str]) -> Iterator[s
 
 
 def _webhook_refusals(manifests: Sequence[Manifest], notes: list[str]) -> Iterator[str]:
-    """Yield the faults for which Muster's webhooks would refuse objects, and note their warnings.
+    """Yield the faults for which Muster's webhooks would refuse objects, and note the webhooks' warnings.
 
-    A queue's parent may be made later, or from a quota.
+    A missing parent of a queue is only a warning: it may be created later, or from a quota.
     """
     queues = {item.name: typed(item.object, Queue) for item in manifests if item.kind is QUEUES}
     of_flavors = [item for item in manifests if item.kind is RESOURCE_FLAVORS]
@@ -291,7 +298,7 @@ def _webhook_refusals(manifests: Sequence[Manifest], notes: list[str]) -> Iterat
 
 
 def _faults_about_nodes(manifest: Manifest) -> Iterator[str]:
-    """Yield the faults of a ResourceFlavor or Topology."""
+    """Yield the faults of a ResourceFlavor or a Topology."""
     if manifest.kind is RESOURCE_FLAVORS:
         yield from map(str, review_flavor(typed(manifest.object, ResourceFlavor)))
     if manifest.kind is TOPOLOGIES:
@@ -302,5 +309,8 @@ def _faults_about_nodes(manifest: Manifest) -> Iterator[str]:
 
 
 def fault_text(fault: Exception) -> str:
-    """Return the text of a fault. Python's messages about wrong types would not help users."""
+    """Return a message for users about an exception.
+
+    Python's messages about wrong types would not help users.
+    """
     return str(fault) if type(fault) is ValueError else "a field has a form that this kind does not know"

@@ -1,4 +1,4 @@
-"""Offspring of a workload by the table of workloads, compared with its existing objects."""
+"""Children of a workload by the table of workloads, compared with its existing objects."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
@@ -19,24 +19,27 @@ from extender.api.workloads.shape import (
 from extender.apimachinery.kinds import RUNTIME_KINDS, Json
 from extender.apimachinery.store import Store
 
-TIMES_PREFIX = "sim.kube-muster.io/"  # prefix of annotations with times of arrival and end
-DEADLINE = "sim.kube-muster.io/deadline-seconds"  # annotation of a pod: the run time limit of its owner
+TIMES_PREFIX = "sim.kube-muster.io/"  # prefix of annotations with the times of arrival and end
+DEADLINE = "sim.kube-muster.io/deadline-seconds"  # annotation of a pod with the run time limit of its owner
 _DEADLINES = (("spec", "activeDeadlineSeconds"), ("spec", "runPolicy", "activeDeadlineSeconds"))
 
 
 class ComparedOffspring(NamedTuple):
-    """Difference: `missing` and `surplus` objects, and `retained` ones with their wanted state."""
+    """Difference between wanted and existing objects.
+
+    `retained` are existing objects, each with its wanted state.
+    """
 
     missing: list[Json]
     surplus: list[Json]
     retained: list[tuple[Json, Json]]
 
 
-Find = Callable[[RuntimeName], Json | None]  # an object that has the templates of jobs
+Find = Callable[[RuntimeName], Json | None]  # look-up of an object with the templates of jobs
 
 
 def in_store(store: Store) -> Find:
-    """Return a look-up in the API server."""
+    """Return a look-up of objects in the API server."""
     by_name = {kind.name: kind for kind in RUNTIME_KINDS}
 
     def find(name: RuntimeName) -> Json | None:
@@ -47,7 +50,7 @@ def in_store(store: Store) -> Find:
 
 
 def among(objects: Iterable[Json]) -> Find:
-    """Return a look-up in objects that have not been created yet."""
+    """Return a look-up of objects that have not been created yet."""
     namespaced = {kind.name: kind.namespaced for kind in RUNTIME_KINDS}
     by_name: dict[RuntimeName, Json] = {}
     for obj in objects:
@@ -59,7 +62,7 @@ def among(objects: Iterable[Json]) -> Find:
 
 
 def with_runtime_of(owner: Json, find: Find) -> Json:
-    """Return the owner with the templates of its runtime, if that exists."""
+    """Return the owner with the templates of its runtime, if the runtime exists."""
     row = making.kind_of(owner)
     name = runtime_named_by(row, owner) if row else None
     runtime = find(name) if name else None
@@ -67,7 +70,11 @@ def with_runtime_of(owner: Json, find: Find) -> Json:
 
 
 def children_of(owner: Json, find: Find) -> Iterator[Json]:
-    """Yield the children of a workload. Raises MALFORMED."""
+    """Yield the children of a workload.
+
+    Raises:
+        MALFORMED: The object cannot be read.
+    """
     return _with_times_of(owner, making.children(with_runtime_of(owner, find)))
 
 
@@ -81,7 +88,10 @@ def pods_at(job: Json, indexes: Iterable[int]) -> Iterator[Json]:
 
 
 def with_times_on_pods(job: Json) -> Json:
-    """Return a Volcano Job with its times of arrival and end on its pod templates: Muster makes its pods."""
+    """Return a Volcano Job whose pod templates have its times of arrival and end.
+
+    The templates need them because Muster creates the pods.
+    """
     tasks, times = list[Json](), _times_of(job)
     for task in items_at(job, "spec", "tasks"):
         template = task.get("template") or {}
@@ -92,18 +102,19 @@ def with_times_on_pods(job: Json) -> Json:
 
 
 def _times_of(owner: Json) -> dict[str, str]:
+    """Return the annotations of an owner with times."""
     annotations = owner["metadata"].get("annotations") or {}
     return {name: text for name, text in annotations.items() if name.startswith(TIMES_PREFIX)}
 
 
 def _with_times_of(owner: Json, children: Iterable[Json]) -> Iterator[Json]:
-    """Yield the children with the owner's annotations about times, and its run time limit."""
+    """Yield the children with the owner's annotations about times, and with its run time limit."""
     times = _times_of(owner)
     limits = (value_at(owner, path) for path in _DEADLINES)
     deadline = next((limit for limit in limits if limit is not None), None)
     times |= {} if deadline is None else {DEADLINE: str(deadline)}
     for child in children:
-        if child["kind"] == "Job":  # an operator sets the restart policy of its Jobs
+        if child["kind"] == "Job":  # an operator would set the restart policy
             pod = value_at(child, ("spec", "template", "spec"))
             (pod or {}).setdefault("restartPolicy", "OnFailure")
         own_annotations = child["metadata"].get("annotations") or {}
@@ -111,9 +122,9 @@ def _with_times_of(owner: Json, children: Iterable[Json]) -> Iterator[Json]:
 
 
 def compared(owner: Json, owned: list[Json], find: Find) -> ComparedOffspring:
-    """Return the difference of owned and wanted objects, by name or by the prefix of random names.
+    """Return the difference between owned and wanted objects, by their names or prefixes of random names.
 
-    Ended objects stay and count. Of surplus pods those on nodes and the older ones stay.
+    Ended objects stay, and count as existing. Of surplus pods, the pods on nodes and the older pods stay.
 
     Raises:
         MALFORMED: The object cannot be read.
@@ -134,7 +145,7 @@ def compared(owner: Json, owned: list[Json], find: Find) -> ComparedOffspring:
 
 
 def keep_order(obj: Json) -> tuple[bool, bool, int]:
-    """Return the sort key of pods to keep: first ended ones, then those on nodes, then older ones."""
+    """Return the sort key of pods to keep: first ended pods, then pods on nodes, then older pods."""
     on_node = bool((obj.get("spec") or {}).get("nodeName"))
     return not has_ended(obj), not on_node, int(obj["metadata"]["resourceVersion"])
 
@@ -144,7 +155,7 @@ def has_ended(obj: Json) -> bool:
 
 
 def ended_as(obj: Json) -> JobOutcome | None:
-    """Return the outcome of a pod or a workload by its status; None while it has not ended."""
+    """Return the outcome of a pod or workload by its status; None if it has not ended."""
     row = making.kind_of(obj)
     if row is not None:
         return outcome_of(row, obj)
@@ -153,6 +164,6 @@ def ended_as(obj: Json) -> JobOutcome | None:
 
 
 def owner_uid(obj: Json) -> str:
-    """Return the UID of the controller; empty without one."""
+    """Return the UID of an object's controller; empty without a controller."""
     owners = obj["metadata"].get("ownerReferences") or ()
     return next((reference["uid"] for reference in owners if reference.get("controller")), "")

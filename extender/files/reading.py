@@ -12,7 +12,7 @@ from extender.apimachinery.objects import ObjectLoader
 
 STANDARD_INPUT = Path("-")
 _SUFFIXES = (".yaml", ".yml", ".json")
-_MOST_NODES = 1_000_000  # YAML nodes of one object
+_MAX_NODES = 1_000_000  # most YAML nodes of an object
 _NULL = "tag:yaml.org,2002:null"
 _ADVICE = {
     "'\\t'": "; a tab cannot stand there: use spaces",
@@ -21,13 +21,14 @@ _ADVICE = {
 
 
 class Document(NamedTuple):
-    """A mapping of a file."""
+    """Document in a file. It is a mapping."""
 
-    file: str  # path as the user gave it
+    file: str  # path of the file, as the user gave it
     node: yaml.MappingNode
     object: dict[str, Any]
 
     def where(self, node: yaml.Node | None = None) -> str:
+        """Return FILE:LINE of a node, by default of the document."""
         return where(self.file, node or self.node)
 
 
@@ -36,18 +37,20 @@ def path_text(path: Path) -> str:
 
 
 def where(file: str, node: yaml.Node) -> str:
+    """Return FILE:LINE of a node."""
     return f"{file}:{node.start_mark.line + 1}"
 
 
 def value_of(node: yaml.MappingNode, name: str) -> yaml.Node | None:
+    """Return the node of a field's value; None if the field is missing."""
     return next((part for key, part in node.value if key.value == name), None)
 
 
 def documents(path: Path, faults: list[str]) -> Iterator[Document]:
-    """Yield the documents of a file, or of the files of a folder."""
+    """Yield the documents of a file, or of all files in a folder."""
     try:
         files = [path]
-        if path.is_dir():  # folders inside it are not read
+        if path.is_dir():  # folders inside the folder are not read
             inside = (file for file in path.iterdir() if not file.is_dir())
             files = sorted(file for file in inside if file.suffix.lower() in _SUFFIXES)
     except OSError as fault:
@@ -60,10 +63,11 @@ def documents(path: Path, faults: list[str]) -> Iterator[Document]:
 
 
 def _read(path: Path, faults: list[str]) -> Iterator[Document]:
+    """Yield the documents of a file, and add its faults to `faults`."""
     file = path_text(path)
     try:
         data = sys.stdin.buffer.read() if path == STANDARD_INPUT else path.read_bytes()
-        is_utf_16 = data.startswith((b"\xff\xfe", b"\xfe\xff"))  # how Windows marks it
+        is_utf_16 = data.startswith((b"\xff\xfe", b"\xfe\xff"))  # mark of UTF-16 files, as on Windows
         text = data.decode("utf-16" if is_utf_16 else "utf-8-sig")
     except OSError as fault:
         hint = "" if "\\" not in str(path) or path.exists() else "; paths are written with / here"
@@ -75,7 +79,7 @@ def _read(path: Path, faults: list[str]) -> Iterator[Document]:
         return
     try:
         is_json = path.suffix == ".json" or text.lstrip().startswith("{")
-        loader = ObjectLoader(text.replace("\t", " ") if is_json else text)  # only JSON allows tabs there
+        loader = ObjectLoader(text.replace("\t", " ") if is_json else text)  # only JSON allows these tabs
         while loader.check_node():
             node = loader.get_node()
             if node is not None:
@@ -96,20 +100,20 @@ def _read(path: Path, faults: list[str]) -> Iterator[Document]:
 
 
 def _documents_in(file: str, loader: ObjectLoader, node: yaml.Node, faults: list[str]) -> Iterable[Document]:
-    """Return one document, or the items of a list of objects; none for an empty document."""
+    """Yield a document, or the items of a list of objects. An empty document is left out."""
     if isinstance(node, yaml.ScalarNode) and node.tag == _NULL:
         return
     if not isinstance(node, yaml.MappingNode):
         faults.append(f"{where(file, node)}: a document must be an object with apiVersion and kind")
         return
     items, kind = value_of(node, "items"), value_of(node, "kind")
-    is_list = isinstance(kind, yaml.ScalarNode) and kind.value.endswith("List")  # also PodList, JobList
+    is_list = isinstance(kind, yaml.ScalarNode) and kind.value.endswith("List")  # also kinds such as PodList
     if isinstance(items, yaml.SequenceNode) and is_list:
         for item in items.value:
             yield from _documents_in(file, loader, item, faults)
         return
-    if _size(node, {}) > _MOST_NODES:
-        message = f"more than {_MOST_NODES} values, once its aliases are written out"
+    if _size(node, {}) > _MAX_NODES:
+        message = f"more than {_MAX_NODES} values, once its aliases are written out"
         faults.append(f"{where(file, node)}: {message}")
         return
     duplicates = _duplicate_keys(node, set())
@@ -118,7 +122,7 @@ def _documents_in(file: str, loader: ObjectLoader, node: yaml.Node, faults: list
 
 
 def _duplicate_keys(node: yaml.Node, visited: set[int]) -> Iterator[yaml.ScalarNode]:
-    """Yield duplicate keys, of which YAML silently takes the last. An aliased node is visited once."""
+    """Yield duplicate keys, of which YAML silently uses the last. A node with aliases is visited once."""
     if isinstance(node, yaml.ScalarNode) or id(node) in visited:
         return
     visited.add(id(node))
@@ -133,7 +137,10 @@ def _duplicate_keys(node: yaml.Node, visited: set[int]) -> Iterator[yaml.ScalarN
 
 
 def _size(node: yaml.Node, sizes: dict[int, float]) -> float:
-    """Return the number of values with all aliases expanded; infinite for an alias that contains itself."""
+    """Return the number of values after all aliases are expanded.
+
+    An alias that contains itself makes the number infinite.
+    """
     if isinstance(node, yaml.ScalarNode):
         return 1
     if id(node) not in sizes:

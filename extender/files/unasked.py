@@ -1,6 +1,6 @@
 """Objects that Muster is not asked to start: pods of other schedulers, and suspended jobs without a queue.
 
-Each has the changes that would let Muster start it.
+For each object, there is a list of changes after which Muster would start the object.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -35,14 +35,14 @@ SCHEDULERS = Configuration().scheduler_names
 
 
 def plan_of_quotas(objects: Sequence[Created]) -> QuotaPlan:
-    """Return the queues of quotas among the objects."""
+    """Return the plan of the queues that the quotas among the objects ask for."""
     trees = _objects_of_kind(objects, kinds.ELASTIC_QUOTA_TREES, ElasticQuotaTree)
     quotas = _objects_of_kind(objects, kinds.ELASTIC_QUOTAS, ElasticQuota)
     return plan_of(Quotas(trees, quotas), Configuration().max_queue_depth)
 
 
 class QueuesOfJobs:
-    """Queues that jobs of files enter."""
+    """Queues that the jobs in files enter."""
 
     def __init__(self, objects: Sequence[Created], by_quota: Mapping[str, str]) -> None:
         self._annotations = {
@@ -61,24 +61,28 @@ class QueuesOfJobs:
         self._routes = QueueRoutes(lambda namespace: queue_by_namespace.get(namespace, ""), local_queues)
 
     def queue_of(self, job: JobRecord) -> str:
-        """Return the queue of a job; empty for one that names none."""
+        """Return the queue of a job; empty if the job names no queue."""
         return queue_of_job(job, self._routes)
 
     def manages(self, job: JobRecord) -> bool:
-        """Return whether Muster manages a job, by its default rules."""
+        """Return whether Muster manages a job by its default rules."""
         return JobRules().manages(job, self.queue_of(job), self.adopts(job.namespace))
 
     def adopts(self, namespace: str) -> bool:
         return namespace in self._adopted
 
     def defaults_of(self, job: JobRecord) -> Defaults:
-        """Return the default gang sizes of a job's namespace and queue."""
+        """Return the default gang sizes that the namespace and the queue of a job set."""
         sources = ((kinds.NAMESPACES.name, job.namespace), (kinds.QUEUES.name, self.queue_of(job)))
         return Defaults(*(self._annotations.get(source, {}).get(MIN_MEMBER, "") for source in sources))
 
 
 def record_of(obj: Json) -> JobRecord:
-    """Return the record of an object, with its runtime if its kind has one. Raises MALFORMED."""
+    """Return the record of an object, with its runtime if its kind has a runtime.
+
+    Raises:
+        MALFORMED: The object cannot be read.
+    """
     kind = JobKind(obj["apiVersion"], obj["kind"])
     return job_record(kind, msgspec.convert(obj, AnyJob), WORKLOADS, Shapes(), SCHEDULERS, auto_groups=True)
 
@@ -96,12 +100,12 @@ class Unasked(NamedTuple):
 
     object: Json
     where: str
-    suspended: bool  # whether it waits suspended; else another scheduler starts it
+    suspended: bool  # whether the object is suspended; else another scheduler starts it
     missing: str
 
     @property
     def title(self) -> str:
-        """Return `default/job/train`, as for gangs."""
+        """Return a title such as `default/job/train`, as for gangs."""
         meta = self.object["metadata"]
         prefix = kind_prefix(self.object["apiVersion"], self.object["kind"])
         return f"{meta['namespace']}/{prefix}/{meta['name']}"
@@ -117,7 +121,7 @@ class Unasked(NamedTuple):
 
 
 def unasked(objects: Sequence[Created], queues: QueuesOfJobs) -> Iterator[Unasked]:
-    """Yield objects that Muster is not asked to start; of children, only their owners."""
+    """Yield objects that Muster is not asked to start. Objects with a controller are left out."""
     find = among(created.object for created in objects)
     for obj, where in objects:
         owners = obj["metadata"].get("ownerReferences") or ()
@@ -127,14 +131,14 @@ def unasked(objects: Sequence[Created], queues: QueuesOfJobs) -> Iterator[Unaske
         is_suspended = suspended(obj)
         try:
             missing = [*_missing(with_runtime_of(obj, find), row, is_suspended, queues)]
-        except MALFORMED:  # reported elsewhere
+        except MALFORMED:  # the fault is reported elsewhere
             continue
         if missing:
             yield Unasked(obj, where, is_suspended, " and ".join(missing))
 
 
 def _missing(obj: Json, row: WorkloadRow | None, is_suspended: bool, queues: QueuesOfJobs) -> Iterator[str]:
-    """Yield the changes that an object needs so that Muster starts it."""
+    """Yield the changes after which Muster would start an object."""
     adopted = (DEFAULT_SCHEDULER,) if queues.adopts(obj["metadata"].get("namespace", "")) else ()
     schedulers = _schedulers(obj, row)
     if foreign := [scheduler for scheduler in schedulers if scheduler not in (*SCHEDULERS, *adopted)]:
@@ -164,7 +168,7 @@ def _schedulers(obj: Json, row: WorkloadRow | None) -> list[str]:
 
 
 def _pod_spec_paths(obj: Json, row: WorkloadRow | None) -> str:
-    """Return the paths of the pod specs of an object, or a description if another object has them."""
+    """Return the paths of an object's pod specs, or a description if another object has the pod specs."""
     templates = annotation_paths(row, obj) if row else [("metadata", "annotations")]
     paths = [(*path[:-2], "spec") for path in templates if path[-2] == "metadata"]
     description = "the pod templates of its runtime" if row and row.runtime else "the spec of its pods"

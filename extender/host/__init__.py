@@ -1,1 +1,1 @@
-"""Assembly of all parts; only `host` knows all of them."""
+"""Assembly of all parts. Only this package imports all of them."""

@@ -1,6 +1,6 @@
-"""TLS files that another program renews, such as cert-manager, and mutual TLS of the verbs' port.
+"""TLS files that another program renews, for example cert-manager, and mutual TLS of the port for the verbs.
 
-Changed files are read again; until certificate and key match, the old pair is served.
+Changed files are read again. Until the new certificate and the new key match, the old pair is served.
 """
 
 import ssl
@@ -19,9 +19,9 @@ _PERIOD = 1.0  # seconds between two checks of the files
 
 
 class CertificateFiles(Poller):
-    """Renewed TLS files.
+    """TLS files that are read again after a renewal.
 
-    `serve` gets the contents of the files `names`, and raises ValueError or OSError if they are unusable.
+    `serve` gets the contents of the files `names`. It raises ValueError or OSError if the files are unusable.
     """
 
     def __init__(
@@ -35,25 +35,26 @@ class CertificateFiles(Poller):
         self._serve = serve
         self._names = names
         self._port = port
-        self._seen: list[bytes] | None = None
-        self._logged = ""  # the last logged fault
+        self._served: list[bytes] | None = None
+        self._logged = ""  # last logged fault
         super().__init__("certificate", _PERIOD, self.reload)
 
     def reload(self) -> None:
+        """Serve the files if they have changed and are usable."""
         try:
             contents = [(self._folder / name).read_bytes() for name in self._names]
-            if contents != self._seen:
+            if contents != self._served:
                 self._serve(*contents)
                 log.info("a certificate was read", whose=self._port, folder=str(self._folder))
-            self._seen, self._logged = contents, ""
+            self._served, self._logged = contents, ""
         except (OSError, ValueError) as fault:
-            if str(fault) != self._logged:  # log repeated faults once
+            if str(fault) != self._logged:  # a repeated fault is logged once
                 self._logged, where = str(fault), str(self._folder)
                 log.warning("a certificate cannot be used", whose=self._port, folder=where, error=str(fault))
 
 
 class MutualTls:
-    """Mutual TLS of the verbs' port. Without a `folder`, the port is plain HTTP."""
+    """Mutual TLS of the port for the verbs. Without a `folder`, the port is plain HTTP."""
 
     def __init__(self, folder: str) -> None:
         self.enabled = bool(folder)
@@ -69,7 +70,7 @@ class MutualTls:
         self._files.stop()
 
     def context(self) -> ssl.SSLContext | None:
-        """Return the context of the newest files; None before the first successful read."""
+        """Return the TLS context with the newest files; None before the first successful read."""
         return self._identity.context
 
     def checks(self) -> dict[str, Check]:

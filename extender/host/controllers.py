@@ -1,4 +1,4 @@
-"""Assembly of the controllers, and their order in each cycle."""
+"""Assembly of the controllers, and their order in each scheduling cycle."""
 
 from collections.abc import Callable
 
@@ -43,14 +43,15 @@ from extender.domain.snapshot.decisions import ConditionPolicy
 from extender.kube.calls import ApiClient
 from extender.kube.writers import Writers
 
-STATUS_WRITERS = 4  # separate threads, so that statuses and new PodGroups never delay the removal of gates
-VOLCANO_WRITERS = 8  # separate threads: a job that restarts all the time writes hundreds of pods each time
+STATUS_WRITERS = 4  # separate threads, so that writes of statuses never delay the removal of gates
+VOLCANO_WRITERS = 8  # separate threads, since a job that keeps restarting writes hundreds of pods each time
 
 
 class VolcanoJobControllers:
-    """Controllers of Volcano Jobs: active once jobs and pods are read, unless Volcano is active.
+    """Controllers of Volcano Jobs.
 
-    `scheduler`: Volcano's scheduler. While it or Volcano's controllers work, jobs are left to Volcano.
+    They run the jobs once jobs and pods have been read. While Volcano's scheduler (`scheduler`) or Volcano's
+    controllers work, jobs are left to Volcano.
     """
 
     def __init__(
@@ -65,7 +66,7 @@ class VolcanoJobControllers:
         self.program = VolcanoProgram(
             cluster, volcano_namespace, VOLCANO_CONTROLLERS, VOLCANO_CONTROLLERS_LEASE, clock
         )
-        self._programs = (scheduler, self.program)  # of Volcano
+        self._programs = (scheduler, self.program)  # programs of Volcano
         self.are_read: Callable[[], bool] = lambda: False  # replaced by the feed
         self.read_fault: Callable[[], str] = lambda: ""  # replaced by the feed
         is_left = self._is_left_to_volcano
@@ -79,6 +80,7 @@ class VolcanoJobControllers:
         )
 
     def __str__(self) -> str:
+        """Return a status line: who runs the jobs, and why."""
         if not self.are_read():
             reason = self.read_fault() or "the component volcano-jobs is missing"
             return f"not run by Muster, which cannot read them yet: {reason}"
@@ -90,10 +92,10 @@ class VolcanoJobControllers:
 
 
 class Controllers:
-    """All controllers.
+    """All controllers, with their writers.
 
-    Controllers that move pods write through `writers`, others through writers with more retries; all only
-    while this replica leads.
+    Controllers that start pods and jobs write through `writers`; most others write through separate writers.
+    All write only while this replica leads.
 
     Attributes:
         conditions: Policy of the conditions of pending pods.

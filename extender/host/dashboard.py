@@ -1,7 +1,7 @@
-"""Assembly of the dashboard in the cluster: Muster's state, for users that the API server knows.
+"""Assembly of the dashboard in the cluster, which shows Muster's state to users that the API server knows.
 
-The dashboard never makes Muster unready: without a certificate it cannot be called, and /readyz?verbose says
-so.
+The dashboard never makes Muster unready. Without a certificate, the dashboard cannot be used, and
+/readyz?verbose says so.
 """
 
 import socket
@@ -35,7 +35,7 @@ from extender.web.listen import Identity
 from extender.web.side import SideServer, pages
 
 _LIMITS = ConnectionLimits(connections=1024, body=32 * 1024, unread=16 * 1024 * 1024, per_address=768)
-_MOST_CHANGES = 200  # on a page
+_MAX_CHANGES = 200  # most changed decisions on a page
 
 
 def decided_source(
@@ -45,20 +45,23 @@ def decided_source(
     changes: StartChanges,
     leads: Callable[[], bool],
 ) -> DecidedSource:
-    """Return the dashboard's source. `log` returns the latest changes up to a number, the newest first."""
+    """Return the source of the dashboard.
+
+    `log` returns the latest changes up to a number, newest first.
+    """
     return DecidedSource(
         lambda: ledger.decisions,
-        lambda: [*map(_summary, log(_MOST_CHANGES))],
+        lambda: [*map(_summary, log(_MAX_CHANGES))],
         estimate_of=estimates.get,
         why_of=changes.known,
-        news=lambda: estimates.reported,
+        news=lambda: estimates.change_count,
         leads=leads,
         local_queues=lambda: [*local_queue_summaries(ledger)],
     )
 
 
 def local_queue_summaries(ledger: Ledger) -> Iterator[LocalQueueSummary]:
-    """Yield the LocalQueues, with the numbers of their statuses."""
+    """Yield summaries of the LocalQueues, with the numbers of their statuses."""
     for key in sorted(ledger.queues.local_queue_keys()):
         record, report = ledger.queues.local_queue(key), local_queue_report(ledger, key)
         if record is not None and report is not None:
@@ -74,7 +77,7 @@ def local_queue_summaries(ledger: Ledger) -> Iterator[LocalQueueSummary]:
 
 
 def what_if_source(ledger: Ledger) -> WhatIfTrials:
-    """Return the trials of what-ifs on the snapshot of the latest decisions."""
+    """Return trials of what-ifs on the snapshot of the latest decisions."""
 
     def newest() -> WhatIfBase | None:
         memory = carried_facts_of(ledger.decisions)
@@ -84,7 +87,7 @@ def what_if_source(ledger: Ledger) -> WhatIfTrials:
 
 
 class Dashboard:
-    """Dashboard, created before the process forks, and started after it."""
+    """Dashboard, which is created before the process forks and started afterwards."""
 
     def __init__(
         self,
@@ -137,7 +140,7 @@ class Dashboard:
             self._server.stop()
 
     def ready_line(self) -> str:
-        """Return a line of /readyz?verbose."""
+        """Return a line for /readyz?verbose."""
         fault = self._identity.fault() if self._secure else None
         return fault or "it is served"
 

@@ -1,4 +1,4 @@
-"""Debug pages: the ledger and its decisions, for administrators."""
+"""Debug pages for administrators, about the ledger and its decisions."""
 
 import gzip
 import time
@@ -33,11 +33,11 @@ from extender.host.feed import Feed
 from extender.verbs.barrier import Barrier
 from extender.web.debug import View, version
 
-_ONE_DUMP, _ONE_REPORT = Lock(), Lock()
+_DUMP_LOCK, _REPORT_LOCK = Lock(), Lock()
 
 
 class Views(NamedTuple):
-    """Views of the debug port, a method for each endpoint; results are encoded as they are."""
+    """Views of the debug port, with a method for each endpoint. Results are encoded as they are."""
 
     ledger: Ledger
     barrier: Barrier
@@ -51,6 +51,7 @@ class Views(NamedTuple):
     trials: WhatIfTrials
 
     def table(self) -> dict[str, View]:
+        """Return the views by the names of their endpoints."""
         return {
             "overview": self.decided.overview,
             "queues": self.queues,
@@ -141,12 +142,14 @@ class Views(NamedTuple):
         }
 
     def why(self, namespace: str, name: str, terms: Sequence[str] = ()) -> WhyGroup | WhatIf | None:
-        """Return the explanation on the newest decisions' snapshot, computed by the caller's thread.
+        """Return the explanation of a group's wait, computed in the thread of the request.
+
+        The explanation uses the snapshot of the newest decisions.
 
         Args:
             namespace: The namespace of the group.
             name: The name of the group.
-            terms: The what-if.
+            terms: The terms of a what-if, whose result is returned instead.
 
         Raises:
             BadRequest: A term is invalid.
@@ -166,9 +169,9 @@ class Views(NamedTuple):
         """Return a dump.
 
         Raises:
-            ServiceUnavailable: Another dump is being made: each takes much time and memory.
+            ServiceUnavailable: Another dump is being made, since each dump takes much time and memory.
         """
-        if not _ONE_DUMP.acquire(blocking=False):
+        if not _DUMP_LOCK.acquire(blocking=False):
             raise ServiceUnavailable("Another dump is being made; try again")
         try:
             content = dump(self.ledger.decisions, version(), as_document(self.configuration))
@@ -176,7 +179,7 @@ class Views(NamedTuple):
                 raise ServiceUnavailable("Nothing is decided yet; try again")
             return gzip.compress(content, compresslevel=1)
         finally:
-            _ONE_DUMP.release()
+            _DUMP_LOCK.release()
 
     def nodes(self) -> list[dict[str, Any]]:
         return [
@@ -237,7 +240,7 @@ class Views(NamedTuple):
         ]
 
     def history(self, by: str, since: str, until: str) -> Report:
-        """Return a report.
+        """Return a report of the history.
 
         Raises:
             BadRequest: The period is invalid.
@@ -247,18 +250,18 @@ class Views(NamedTuple):
             period = Period.parse(by, since, until, time.time())
         except InvalidPeriod as fault:
             raise BadRequest(str(fault)) from fault
-        if not _ONE_REPORT.acquire(blocking=False):
+        if not _REPORT_LOCK.acquire(blocking=False):
             raise ServiceUnavailable("Another report is being made; try again")
         try:
             return self.past.report(period)
         finally:
-            _ONE_REPORT.release()
+            _REPORT_LOCK.release()
 
     def watches(self) -> dict[str, dict[str, Any]]:
         missing = list(self.feed.optional.missing)
         return {
             reflector.resource.path(): {
-                "known": not reflector.absent and reflector not in missing,
+                "known": not reflector.is_absent and reflector not in missing,
                 "synced": reflector.synced,
                 "objects": len(reflector.inventory),
                 "relists": reflector.relists,
@@ -267,8 +270,9 @@ class Views(NamedTuple):
         }
 
     def bad_objects(self) -> dict[str, dict[str, str]]:
+        """Return the faults of unreadable objects, by plural name and by object."""
         by_plural: dict[str, dict[str, str]] = {}
-        for reflector in self.feed.reflectors:  # kinds of two API groups may have the same name
+        for reflector in self.feed.reflectors:  # two API groups may have kinds of the same name
             faults = by_plural.setdefault(reflector.resource.plural, {})
             for key, fault in reflector.inventory.bad.copy().items():
                 faults["/".join(filter(None, key))] = fault
@@ -281,7 +285,7 @@ def _decision_fields(decisions: Any, key: GroupKey) -> dict[str, Any]:
 
 
 def _decision(decision: GroupDecision) -> dict[str, Any]:
-    """Return a decision without empty fields, and without times of this process's monotonic clock."""
+    """Return a decision without empty fields and without times of the monotonic clock of this process."""
     fields: dict[str, Any] = msgspec.to_builtins(decision)
     return {name: value for name, value in fields.items() if name not in ("key", "retry_at") and value}
 

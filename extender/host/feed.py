@@ -1,7 +1,7 @@
-"""Watches that feed the ledger, one reflector for each resource.
+"""Watches that feed the ledger, with a reflector for each resource.
 
-Groups are read once their queues have been, since each queue concerns all existing groups. Pods are read
-last: their ownership and their queue depend on namespaces and groups.
+Groups are read after queues, because each change of a queue concerns all known groups. Pods are read last,
+because their ownership and their queue depend on namespaces and groups.
 """
 
 import time
@@ -36,12 +36,12 @@ from extender.volcano.pods import JOB_NAME
 
 log = logger(__name__)
 
-_AGAIN = 30.0  # seconds between two checks for missing kinds
-_START_TIMEOUT = 10.0  # seconds for which the start waits for the watches of served kinds
+_MISSING_PERIOD = 30.0  # seconds between two checks whether missing kinds are served now
+_START_TIMEOUT = 10.0  # seconds that the start waits for the watches of served kinds
 _CHECK_PERIOD = 0.02  # seconds between two checks whether pods can be read
-_STOP_TIMEOUT = 1.0  # seconds for all watches together to end
-_OLDEST = 180.0  # seconds of silence after which a watch fails /readyz; bookmarks are sent every minute
-_REFUSED = 60.0  # seconds without accepted credentials; open watches last up to ten minutes
+_STOP_TIMEOUT = 1.0  # seconds in which all watches together have to end
+_MAX_SILENCE = 180.0  # seconds without an event after which /readyz fails; bookmarks come every minute
+_MAX_REFUSED = 60.0  # seconds of refused credentials after which /readyz fails, as watches last minutes
 
 
 def owner_kinds() -> dict[resources.Resource, str]:
@@ -51,31 +51,32 @@ def owner_kinds() -> dict[resources.Resource, str]:
 
 
 class OptionalWatches:
-    """Watches of kinds that a cluster may lack: each starts once the API server serves its kind.
+    """Watches of kinds that a cluster may lack. Each watch starts once the API server serves its kind.
 
-    If a kind has several watches, the first that may be started is enough.
+    If a kind has several watches, the first watch that may be started is enough.
     """
 
     def __init__(self, cluster: ApiClient, clock: Callable[[], float] = time.monotonic) -> None:
         self._cluster = cluster
         self._verbs: dict[Reflector[Any], str] = {}
-        self.missing: list[Reflector[Any]] = []  # watches of kinds that the cluster lacks
+        self.missing: list[Reflector[Any]] = []  # watches that are not started
         self._clock = clock
-        self._poller = Poller("optional-watches", _AGAIN, self._poll)
+        self._poller = Poller("optional-watches", _MISSING_PERIOD, self._poll)
         self._has_polled = False
-        self._waits_until = 0.0  # monotonic, in seconds
+        self._waits_until = 0.0  # monotonic time, in seconds
         self.started: list[Reflector[Any]] = []
 
     def add(self, watch: Reflector[Any], verb: str = "") -> None:
         """Add a watch before the start.
 
-        `verb`: the right without which the watch is not started, granted by a component of the manifests;
-        empty: none.
+        `verb` is a right that a component of the manifests grants. The watch starts only if Muster has this
+        right. Without `verb`, no further right is needed.
         """
         self._verbs[watch] = verb
         self.missing.append(watch)
 
     def verb_of(self, watch: Reflector[Any]) -> str:
+        """Return the right that a watch needs; empty if it needs no further right."""
         return self._verbs[watch]
 
     def start(self) -> None:
@@ -90,16 +91,16 @@ class OptionalWatches:
 
     @property
     def has_settled(self) -> bool:
-        """Return whether all served kinds have been read, or the wait for them is over."""
-        all_read = self._has_polled and all(reflector.synced for reflector in self.started)
-        return all_read or self._clock() >= self._waits_until
+        """Return whether all served kinds have been read, or the time to wait for them is over."""
+        is_complete = self._has_polled and all(reflector.synced for reflector in self.started)
+        return is_complete or self._clock() >= self._waits_until
 
     def start_served(self) -> None:
-        """Start the watches of kinds that are served now."""
+        """Start the watches of kinds that the API server serves now."""
         for reflector in list(self.missing):
             resource, verb = reflector.resource, self._verbs[reflector]
             is_read = any(running.resource == resource for running in self.started)
-            if is_read and verb != "patch":  # another watch already reads the kind
+            if is_read and verb != "patch":  # another watch reads the kind already
                 self.missing.remove(reflector)
                 continue
             try:
@@ -116,6 +117,7 @@ class OptionalWatches:
         self._has_polled = True
 
     def _poll(self) -> None:
+        """Start the watches whose kinds are served now, and log missing kinds once."""
         is_first = not self._has_polled
         self.start_served()
         if not self.missing:
@@ -126,12 +128,12 @@ class OptionalWatches:
 
 
 class Feed:
-    """Feed of the ledger.
+    """Watches that feed the ledger and the controllers.
 
     Args:
         auto_groups: Whether the owners of pods are read.
-        job_kinds: Kinds that may be changed where the rights are granted.
-        controller_kinds: Kinds that are only read: they declare how many of their pods start together.
+        job_kinds: Kinds of jobs that Muster may change where the rights are granted.
+        controller_kinds: Kinds that are only read, since they declare how many of their pods start together.
     """
 
     def __init__(
@@ -172,6 +174,7 @@ class Feed:
         auto_groups: bool,
         quota_sources: Collection[str],
     ) -> None:
+        """Watch all kinds except jobs and the owners of pods."""
         add, by_muster = self._add_watch, "=".join(MANAGED_BY)
         add(resources.LOCAL_QUEUES, queues.LocalQueue, sinks.local_queues)
         add(resources.RESOURCE_FLAVORS, queues.ResourceFlavor, sinks.flavors)
@@ -183,7 +186,7 @@ class Feed:
         ledger.intake.expect_claims(lambda: all(watch.synced for watch in claims))
         add(resources.RESOURCE_SLICES, devices.ResourceSlice, sinks.resource_slices)
         add(resources.TOPOLOGIES, cluster.ClusterTopology, sinks.topologies(TopologySource.MUSTER))
-        for resource in resources.KUEUE_TOPOLOGIES:  # all versions have the same objects
+        for resource in resources.KUEUE_TOPOLOGIES:  # all versions contain the same objects
             add(resource, cluster.ClusterTopology, sinks.topologies(TopologySource.KUEUE), verb="watch")
         add(resources.HYPER_NODES, volcano.HyperNode, sinks.hyper_nodes, verb="watch")
         add(resources.COMMANDS, queues.Command, sinks.commands)
@@ -218,7 +221,7 @@ class Feed:
         job_kinds: Sequence[WorkloadRow],
         controller_kinds: Sequence[WorkloadRow],
     ) -> None:
-        """Watch jobs, and then their controllers: a kind that is both needs no second watch."""
+        """Watch jobs, and then controllers. A kind that is in both lists needs no second watch."""
         by_kind: dict[str, list[Reflector[Any]]] = defaultdict(list)
         for kind in runtime_kinds(job_kinds):
             self._add_watch(resource_of(kind), JobRuntime, sinks.runtimes(kind.kind), verb="watch")
@@ -232,9 +235,9 @@ class Feed:
         ledger.intake.expect_controllers(lambda kind: any(watch.synced for watch in by_kind.get(kind, ())))
 
     def _watch_volcano_jobs(self, controllers: VolcanoJobControllers, sinks: Sinks) -> None:
-        """Watch Volcano Jobs with a separate watch if Muster does not manage them.
+        """Watch Volcano Jobs, with a separate watch if Muster does not manage them.
 
-        The ledger gets each job before the controllers do.
+        The ledger gets each job before the controllers get it.
         """
         jobs = [watch for watch in self.optional.missing if watch.resource == resources.VOLCANO_JOBS]
         if not any(self.optional.verb_of(watch) == "patch" for watch in jobs):
@@ -247,9 +250,9 @@ class Feed:
         controllers.read_fault = lambda: next((watch.fault for watch in (pods, *jobs) if watch.fault), "")
 
     def _watch_ancestors(self, ledger: Ledger, sinks: Sinks) -> None:
-        """Watch the owners of pods, for their authors, unless another watch of the kind records authors.
+        """Watch the owners of pods to record their authors, unless another watch does this.
 
-        A watch that depends on a right may not start, so it does not count.
+        A watch that needs a right may not start, so such a watch does not count.
         """
         watched = {watch.resource for watch in self.optional.missing if not self.optional.verb_of(watch)}
         kinds = owner_kinds()
@@ -264,6 +267,7 @@ class Feed:
     def _add_watch(
         self, resource: resources.Resource, type_: type[Any], sink: Any, verb: str = "", **options: Any
     ) -> Reflector[Any]:
+        """Add an optional watch, and return its reflector."""
         reflector = Reflector[Any](self._connection, resource, type_, sink, removable=True, **options)
         self.optional.add(reflector, verb)
         return reflector
@@ -274,6 +278,7 @@ class Feed:
         return (*self._needed, *self.optional.started)
 
     def start(self) -> None:
+        """Start the watches. Groups and pods are watched later, by another thread."""
         *first, groups, pods = self._needed
         for reflector in first:
             reflector.start()
@@ -283,24 +288,25 @@ class Feed:
     def _start_others(
         self, first: Sequence[Reflector[Any]], groups: Reflector[Any], pods: Reflector[Any]
     ) -> None:
+        """Start the watches of groups and pods once the watches before them have been read."""
         queues = next(reflector for reflector in first if reflector.resource == resources.QUEUES)
         if not self._wait_for(lambda: queues.synced):
             return
         groups.start()
         needed = (*first, groups)
         if self._wait_for(lambda: all(watch.synced for watch in needed) and self.optional.has_settled):
-            self._quotas.refresh()  # pods may be Muster's by the queue of their namespace
+            self._quotas.refresh()  # the queue of a namespace may make its pods Muster's
             pods.start()
 
     def _wait_for(self, are_read: Callable[[], bool]) -> bool:
-        """Wait until watches have read their objects; return False when stopping."""
+        """Wait until `are_read` is true; return False if the feed is stopping."""
         while not are_read():
             if self._stopping.wait(_CHECK_PERIOD):
                 return False
         return True
 
     def stop(self) -> None:
-        """Stop all watches at the same time: without an API server, each takes its whole timeout."""
+        """Stop all watches at the same time, since each may take its whole timeout."""
         self._stopping.set()
         self.optional.halt()
         for reflector in self.reflectors:
@@ -315,23 +321,24 @@ class Feed:
     def checks(self) -> dict[str, Callable[[], str | None]]:
         """Return the checks for /readyz.
 
-        They report resources that have not been read, or whose watches have long been silent,
-        credentials that the API server does not accept, and writes that it does not store.
+        They report four faults: resources that have not been read, watches that have long been silent,
+        credentials that the API server refuses, and writes that the API server does not store.
         """
         read = {f"{watch.resource.plural}-synced": partial(_fault_of, watch) for watch in self._needed}
         return {**read, "credentials": self._credential_fault, "writes": self._connection.write_fault}
 
     def stuck_watch(self) -> str | None:
-        """Return the fault of a watch for /livez."""
+        """Return the fault of a stuck watch for /livez; None if no watch is stuck."""
         return next(filter(None, (reflector.why_stuck() for reflector in self.reflectors)), None)
 
     def _credential_fault(self) -> str | None:
         seconds = self._connection.endpoint.refused_for
-        return f"refused by the API server for {seconds:.0f} s" if seconds > _REFUSED else None
+        return f"refused by the API server for {seconds:.0f} s" if seconds > _MAX_REFUSED else None
 
 
 def _fault_of(reflector: Reflector[Any]) -> str | None:
+    """Return the fault of a watch for /readyz; None if there is no fault."""
     if not reflector.synced:
         return "not read yet"
     silent = time.monotonic() - (reflector.last_contact or 0.0)
-    return f"watch silent for {silent:.0f} s" if silent > _OLDEST else None
+    return f"watch silent for {silent:.0f} s" if silent > _MAX_SILENCE else None

@@ -1,4 +1,4 @@
-"""Assembly of all parts: one process that watches a cluster, decides, and answers the scheduler.
+"""Assembly of all parts into a process that watches a cluster, decides, and answers the scheduler.
 
 reflectors ──► Ledger ◄──► DecisionLoop (decide) ──► controllers, Barrier
                  ▲                                            ▲
@@ -49,7 +49,7 @@ from extender.web.server import App
 from extender.web.server import serve as serve_verbs
 from extender.web.side import Check, HealthApp, ReadyLine, SideServer, pages
 
-if TYPE_CHECKING:  # disabled parts are not loaded
+if TYPE_CHECKING:  # modules of disabled parts are not loaded
     from extender.host.scheduler_proxy import SchedulerProxy
     from extender.host.webhooks import Webhooks
 
@@ -57,11 +57,15 @@ log = logger(__name__)
 
 _READERS = 16  # connections for watches, and for single reads of pods and the Lease
 _VERSION_TIMEOUT = 2.0  # seconds
-_STUCK = 30.0  # seconds without a cycle after which /livez fails
+_MAX_CYCLE_AGE = 30.0  # seconds without a cycle after which /livez fails
 
 
 def serve(configuration: Configuration, ports: Ports) -> None:
-    """Serve until a signal. Raises InvalidConfiguration if no cluster is named."""
+    """Serve until a signal to stop.
+
+    Raises:
+        InvalidConfiguration: No cluster is named.
+    """
     set_up(configuration.log_format, configuration.log_level)
     collect_less_often()
     share_heaps()
@@ -84,7 +88,10 @@ def serve(configuration: Configuration, ports: Ports) -> None:
 
 
 class Host:
-    """All parts; created before the fork and started after it, since threads do not survive a fork."""
+    """All parts.
+
+    They are created before the fork and started afterwards, as threads do not survive a fork.
+    """
 
     def __init__(self, configuration: Configuration, connection: Connection, ports: Ports) -> None:
         cluster = ApiClient(connection)
@@ -143,7 +150,7 @@ class Host:
             self._webhooks = webhooks.Webhooks(
                 configuration, connection, self.ledger, self._feed.synced, self._controllers.runs_volcano_jobs
             )
-        prepare_structs()  # all modules with structs are loaded, and no thread runs yet
+        prepare_structs()  # all modules with structs are loaded now, and no thread runs yet
 
     def _new_ledger(self, job_kinds: Kinds) -> Ledger:
         configuration = self._configuration
@@ -181,7 +188,7 @@ class Host:
             leads,
             configuration.volcano_namespace,
             ConditionPolicy(
-                ungated=self.ledger.shown.is_on,  # then the scheduler writes no conditions
+                ungated=self.ledger.shown.is_on,  # the scheduler then writes no conditions
                 shows_waiting_for_capacity=configuration.waiting_for_room == "show",
                 shows_never_fits=configuration.never_fits == "show",
             ),
@@ -261,7 +268,7 @@ class Host:
         SideServer("debug", self._ports.debug, pages(create_debug_app(table)))
 
     def _log_start(self) -> None:
-        """Log the versions, and the settings that are not the defaults."""
+        """Log the versions, and the settings that differ from the defaults."""
         try:
             answer = self._connection.request("GET", "/version", timeout=_VERSION_TIMEOUT)
             kubernetes = str(msgspec.json.decode(answer, type=dict[str, Any]).get("gitVersion"))
@@ -273,7 +280,7 @@ class Host:
         log.info("Muster starts", version=__version__, kubernetes=kubernetes, settings=settings)
 
     def stop(self) -> None:
-        """Answer held calls, then stop. Called once, when a signal to stop arrives."""
+        """Answer held calls, and then stop all parts. Called once, when a signal to stop arrives."""
         self._barrier.stop()
         if self._view:
             self._view.stop()
@@ -294,6 +301,6 @@ class Host:
         return {**status, "volcano": self._controllers.volcano.text()}
 
     def _stuck_cycle(self) -> str | None:
-        """Return the fault of the scheduling cycle for /livez."""
+        """Return the fault of the scheduling cycle for /livez; None if there is no fault."""
         seconds = time.monotonic() - self._cycle.last_run
-        return f"no cycle for {seconds:.0f} s" if seconds > _STUCK else None
+        return f"no cycle for {seconds:.0f} s" if seconds > _MAX_CYCLE_AGE else None

@@ -1,8 +1,8 @@
-"""Assembly of the scheduler proxy: its port, and the kubeconfig by which the scheduler uses it.
+"""Assembly of the scheduler proxy: its port, and the kubeconfig by which the scheduler uses the proxy.
 
-The server in the kubeconfig is plain HTTP behind a proxy, which is Muster. Without `proxy-url` client-go
-falls back to a transport that connects again for most Events. Over plain HTTP it sends no credential; access
-depends on the first segment of the path, which only readers of the file know.
+The kubeconfig names a server with plain HTTP behind an HTTP proxy, which is Muster. Without `proxy-url`,
+client-go would use a transport that connects again for most Events. Over plain HTTP, client-go sends no
+credential. Access depends on the first segment of the path, which only readers of the kubeconfig know.
 """
 
 import json
@@ -28,9 +28,9 @@ _SECRET = re.compile(r"[A-Za-z0-9_-]{43}")
 
 
 def write_kubeconfig(folder: str, address: Address) -> str:
-    """Write the kubeconfig for a proxy that listens on `address`; return the secret of its path.
+    """Write the kubeconfig for a proxy that listens on `address`; return the secret in its path.
 
-    The secret of an existing file is kept, so that a running scheduler can continue.
+    If the file exists, its secret is kept, so that a running scheduler can continue.
 
     Raises:
         InvalidConfiguration: The file cannot be written.
@@ -46,13 +46,13 @@ def write_kubeconfig(folder: str, address: Address) -> str:
         "contexts": [{"name": "view", "context": {"cluster": "view", "user": "view"}}],
         "current-context": "view",
     }
-    new = path.with_name(f".{path.name}.new")
-    try:  # readers of the file see the whole old text or the whole new one
-        new.unlink(missing_ok=True)
-        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    new_path = path.with_name(f".{path.name}.new")
+    try:  # readers of the file see either the old text or the new text
+        new_path.unlink(missing_ok=True)
+        descriptor = os.open(new_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with open(descriptor, "w", encoding="utf-8") as file:
             file.write(json.dumps(document, indent=1))
-        new.replace(path)
+        new_path.replace(path)
     except OSError as fault:
         allowed = "must be a folder in which Muster can write"
         text = f"--view-folder: invalid value {folder!r}: {fault.strerror}: {allowed}"
@@ -61,7 +61,10 @@ def write_kubeconfig(folder: str, address: Address) -> str:
 
 
 def _existing_secret(path: Path) -> str | None:
-    """Return the secret in a kubeconfig that Muster wrote and that only its user could read."""
+    """Return the secret in the existing kubeconfig; None if there is no secret to keep.
+
+    Muster keeps a secret only if it wrote the file, and no other user could read the file.
+    """
     try:
         state = path.stat()
         if state.st_uid != os.geteuid() or state.st_mode & 0o077:
@@ -74,7 +77,10 @@ def _existing_secret(path: Path) -> str | None:
 
 
 class SchedulerProxy:
-    """Scheduler proxy, created before the fork: a read-only folder ends the start with one clear line."""
+    """Scheduler proxy.
+
+    It is created before the fork, so that a read-only folder ends the start with a clear error.
+    """
 
     def __init__(self, configuration: Configuration, endpoint: ApiEndpoint, listener: socket.socket) -> None:
         self._endpoint = endpoint
@@ -98,12 +104,15 @@ class SchedulerProxy:
         self._server = ViewServer(self._listener, self._endpoint, self._secret, handlers)
 
     def pass_changes_on(self) -> None:
-        """Notify the proxy of a change for the scheduler. Safe in any thread; nothing is written here."""
+        """Notify the proxy of changed pods.
+
+        Safe to call in any thread; nothing is sent in the caller's thread.
+        """
         if self._pods:
             self._pods.on_change()
 
     def stop(self) -> None:
-        """End all streams, within a second."""
+        """End all streams, within about a second."""
         if self._server:
             self._server.stop()
 
@@ -116,11 +125,11 @@ class SchedulerProxy:
         return {**self._server.debug_state(), "readers": self._pods.debug_state(), "pods": pods}
 
     def ready_line(self) -> str:
-        """Return a line of /readyz?verbose: readers of pods, and schedulers that read elsewhere."""
+        """Return a line for /readyz?verbose about the readers of pods, here and elsewhere."""
         return readers_text(self._readers(), self._shown.bypasses() if self._shown else Bypasses())
 
     def fault(self) -> str | None:
-        """Return the fault for /livez; None while it serves."""
+        """Return the fault for /livez; None while the proxy works."""
         return self._server.fault() if self._server else None
 
     def _readers(self) -> list[PodReader]:

@@ -1,4 +1,4 @@
-"""Sinks of the watches: the ledger and some controllers."""
+"""Sinks of the watches, which pass objects to the ledger and to some controllers."""
 
 from collections.abc import Callable, Collection
 from functools import partial
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 class _Callbacks(NamedTuple, Generic[T]):
-    """Callbacks for the objects of one kind."""
+    """Sink that calls functions for the objects of one kind."""
 
     upsert: Callable[[T], None]
     remove: Callable[[Removed], None]
@@ -41,13 +41,13 @@ class _ToAll(NamedTuple, Generic[T]):
         for sink in self.sinks:
             sink.upsert(obj)
 
-    def remove(self, gone: Removed) -> None:
+    def remove(self, removed: Removed) -> None:
         for sink in self.sinks:
-            sink.remove(gone)
+            sink.remove(removed)
 
 
 class Sinks:
-    """Sinks, one for each kind. Without `auto_groups`, the owners of pods are not read."""
+    """Sinks for all kinds. Without `auto_groups`, the owners of pods are not read."""
 
     def __init__(self, ledger: Ledger, controllers: Controllers, auto_groups: bool) -> None:
         self._ledger = ledger
@@ -63,28 +63,28 @@ class Sinks:
         self.commands = _ToAll[Command]((bus_commands, volcano.commands) if volcano else (bus_commands,))
         volcano_jobs = _Callbacks(self._set_volcano_job, self._drop_volcano_job)
         self.volcano_jobs = self.author_sink("Job", volcano_jobs)
-        self.namespaces = _Callbacks(intake.set_namespace, lambda gone: intake.drop_namespace(gone.name))
+        self.namespaces = _Callbacks(intake.set_namespace, lambda obj: intake.drop_namespace(obj.name))
         self.priority_classes = _Callbacks(
-            intake.set_priority_class, lambda gone: intake.drop_priority_class(gone.name)
+            intake.set_priority_class, lambda obj: intake.drop_priority_class(obj.name)
         )
-        self.nodes = _Callbacks(intake.set_node, lambda gone: intake.drop_node(gone.name))
+        self.nodes = _Callbacks(intake.set_node, lambda obj: intake.drop_node(obj.name))
         self.disruption_budgets = _Callbacks(
             intake.set_disruption_budget,
-            lambda gone: intake.drop_disruption_budget(gone.namespace, gone.name),
+            lambda obj: intake.drop_disruption_budget(obj.namespace, obj.name),
         )
         self.queues = _Callbacks(self._set_queue, self._drop_queue)
         self.local_queues = _Callbacks(self._set_local_queue, self._drop_local_queue)
-        self.flavors = _Callbacks(intake.set_flavor, lambda gone: intake.drop_flavor(gone.name))
+        self.flavors = _Callbacks(intake.set_flavor, lambda obj: intake.drop_flavor(obj.name))
         devices = DeviceInventory(intake, Lock())
-        self.device_classes = _Callbacks(devices.set_class, lambda gone: devices.drop_class(gone.name))
-        self.resource_slices = _Callbacks(devices.set_slice, lambda gone: devices.drop_slice(gone.name))
+        self.device_classes = _Callbacks(devices.set_class, lambda obj: devices.drop_class(obj.name))
+        self.resource_slices = _Callbacks(devices.set_slice, lambda obj: devices.drop_slice(obj.name))
         self.claim_templates = _Callbacks(
-            devices.set_template, lambda gone: devices.drop_template(gone.namespace, gone.name)
+            devices.set_template, lambda obj: devices.drop_template(obj.namespace, obj.name)
         )
         self.resource_claims = _Callbacks(
-            devices.set_claim, lambda gone: devices.drop_claim(gone.namespace, gone.name, gone.uid)
+            devices.set_claim, lambda obj: devices.drop_claim(obj.namespace, obj.name, obj.uid)
         )
-        self.hyper_nodes = _Callbacks(intake.set_hyper_node, lambda gone: intake.drop_hyper_node(gone.name))
+        self.hyper_nodes = _Callbacks(intake.set_hyper_node, lambda obj: intake.drop_hyper_node(obj.name))
         self.groups = _Callbacks(self._set_group, self._drop_group)
         self.pods = _Callbacks(self._set_pod, self._drop_pod)
 
@@ -92,23 +92,23 @@ class Sinks:
         intake = self._intake
         return _Callbacks[ClusterTopology](
             partial(intake.set_topology, source=source),
-            lambda gone: intake.put_topology(gone.name, None, source),
+            lambda obj: intake.put_topology(obj.name, None, source),
         )
 
     def _set_queue(self, queue: Queue) -> None:
         self._intake.set_queue(queue)
         self._objects.queues.put(queue.metadata.name, QueueCopy(queue, self._ledger.version))
 
-    def _drop_queue(self, gone: Removed) -> None:
-        self._objects.queues.drop(gone.name)
-        self._intake.drop_queue(gone.name)
+    def _drop_queue(self, removed: Removed) -> None:
+        self._objects.queues.drop(removed.name)
+        self._intake.drop_queue(removed.name)
 
     def _set_local_queue(self, local: LocalQueue) -> None:
         self._intake.set_local_queue(local)
         self._objects.local_queues.put(f"{local.metadata.namespace}/{local.metadata.name}", local)
 
-    def _drop_local_queue(self, gone: Removed) -> None:
-        key = f"{gone.namespace}/{gone.name}"
+    def _drop_local_queue(self, removed: Removed) -> None:
+        key = f"{removed.namespace}/{removed.name}"
         self._objects.local_queues.drop(key)
         self._intake.drop_local_queue(key)
 
@@ -119,14 +119,14 @@ class Sinks:
         if self._auto_podgroups:
             self._auto_podgroups.notice(key)
 
-    def _drop_group(self, gone: Removed) -> None:
-        self._objects.podgroups.drop(_key(gone))
-        self._intake.drop_group(_key(gone))
+    def _drop_group(self, removed: Removed) -> None:
+        self._objects.podgroups.drop(_key(removed))
+        self._intake.drop_group(_key(removed))
         if self._auto_podgroups:
-            self._auto_podgroups.notice(_key(gone), gone=True)
+            self._auto_podgroups.notice(_key(removed), is_removed=True)
 
     def groups_of_others(self, origin: Origin) -> Sink[Any]:
-        return _Callbacks(self._intake.set_group, lambda gone: self._intake.drop_group(_key(gone), origin))
+        return _Callbacks(self._intake.set_group, lambda obj: self._intake.drop_group(_key(obj), origin))
 
     def _set_pod(self, pod: Pod) -> None:
         for program in self._volcano_programs:
@@ -135,44 +135,45 @@ class Sinks:
         if self._auto_podgroups:
             self._auto_podgroups.see_pod(pod)
 
-    def _drop_pod(self, gone: Removed) -> None:
+    def _drop_pod(self, removed: Removed) -> None:
         for program in self._volcano_programs:
-            program.forget_pod(Uid(gone.uid), gone.namespace)
-        record = self._ledger.pods.get(Uid(gone.uid))
-        self._ledger.pods.drop(Uid(gone.uid))
+            program.forget_pod(Uid(removed.uid), removed.namespace)
+        record = self._ledger.pods.get(Uid(removed.uid))
+        self._ledger.pods.drop(Uid(removed.uid))
         if self._auto_podgroups and record is not None:
             self._auto_podgroups.forget_pod(record)
 
     def owners(self, kind: str) -> Sink[Any]:
-        """Return the sink of controllers of pods, of Kubernetes itself."""
+        """Return the sink for Kubernetes' own controllers of pods."""
         intake = self._intake
         owners = _Callbacks[Workload](
             lambda owner: self._notify(intake.set_owner(owner)),
-            lambda gone: intake.drop_owner(group_of_owner(gone.namespace, gone.uid)),
+            lambda obj: intake.drop_owner(group_of_owner(obj.namespace, obj.uid)),
         )
         return self.author_sink(kind, owners)
 
     def author_sink(self, kind: str, *others: Sink[Any]) -> Sink[Any]:
-        """Return a sink for owners of pods: the ledger gets their authors, the sinks `others` the objects."""
+        """Return a sink for owners of pods. The ledger gets their authors; `others` get the objects."""
         authors = _Callbacks[AnyObject](
             lambda owner: self._notify(self._intake.set_ancestor(kind, owner.metadata)),
-            lambda gone: self._intake.drop_ancestor(gone.namespace, gone.uid),
+            lambda obj: self._intake.drop_ancestor(obj.namespace, obj.uid),
         )
         return _ToAll[Any]((authors, *others))
 
     def controllers(self, kind: JobKind) -> Sink[AnyJob]:
-        """Return a sink for jobs that may be read and not changed."""
+        """Return a sink for jobs that Muster may read but not change."""
         controllers = _Callbacks[AnyJob](
             lambda job: self._notify(self._intake.set_controller(kind, job)),
             partial(self._drop_controller, kind),
         )
         return self.author_sink(kind.kind, controllers)
 
-    def _drop_controller(self, kind: JobKind, gone: Removed) -> None:
-        meta = Meta(name=gone.name, namespace=gone.namespace, uid=gone.uid)
+    def _drop_controller(self, kind: JobKind, removed: Removed) -> None:
+        meta = Meta(name=removed.name, namespace=removed.namespace, uid=removed.uid)
         self._intake.drop_owner(group_made_by(kind, meta))
 
     def _notify(self, keys: Collection[GroupKey]) -> None:
+        """Tell the controller of PodGroups which groups may have changed."""
         if self._auto_podgroups:
             for key in keys:
                 self._auto_podgroups.notice(key)
@@ -182,32 +183,35 @@ class Sinks:
         return self.author_sink(kind.kind, jobs)
 
     def runtimes(self, kind: str) -> Sink[JobRuntime]:
+        """Return a sink for objects that contain the templates of jobs."""
+
         def upsert(runtime: JobRuntime) -> None:
             meta = runtime.metadata
             for key in self._intake.set_runtime(RuntimeName(kind, meta.namespace, meta.name), runtime.spec):
                 self._intake.read_job_again(key)
 
-        def remove(gone: Removed) -> None:
-            for key in self._intake.drop_runtime(RuntimeName(kind, gone.namespace, gone.name)):
+        def remove(removed: Removed) -> None:
+            for key in self._intake.drop_runtime(RuntimeName(kind, removed.namespace, removed.name)):
                 self._intake.read_job_again(key)
 
         return _Callbacks(upsert, remove)
 
     def _set_job(self, kind: JobKind, job: AnyJob) -> None:
+        """Pass a job to the ledger, and then to its controllers."""
         managed_job = self._intake.set_job(kind, job)
         self._jobs.on_job(kind, job)
         if kind == VOLCANO_JOB:
             self._set_volcano_job(job)
-        elif self._auto_podgroups:  # Volcano's pods name their group
+        elif self._auto_podgroups:  # pods of Volcano Jobs name their group themselves
             self._notify(self._intake.set_controller(kind, job, managed_job))
 
-    def _drop_job(self, kind: JobKind, gone: Removed) -> None:
-        key = podgroup_of(kind, Meta(name=gone.name, namespace=gone.namespace, uid=gone.uid))
+    def _drop_job(self, kind: JobKind, removed: Removed) -> None:
+        key = podgroup_of(kind, Meta(name=removed.name, namespace=removed.namespace, uid=removed.uid))
         self._intake.drop_job(key)
         self._jobs.forget(key)
         if kind == VOLCANO_JOB:
-            self._drop_volcano_job(gone)
-        self._drop_controller(kind, gone)
+            self._drop_volcano_job(removed)
+        self._drop_controller(kind, removed)
 
     def _set_volcano_job(self, job: AnyJob) -> None:
         if self._volcano_jobs:
@@ -215,10 +219,10 @@ class Sinks:
             for controller in self._volcano_jobs:
                 controller.on_job(volcano_job)
 
-    def _drop_volcano_job(self, gone: Removed) -> None:
+    def _drop_volcano_job(self, removed: Removed) -> None:
         for controller in self._volcano_jobs:
-            controller.forget(Uid(gone.uid))
+            controller.forget(Uid(removed.uid))
 
 
-def _key(gone: Removed) -> GroupKey:
-    return GroupKey(f"{gone.namespace}/{gone.name}")
+def _key(removed: Removed) -> GroupKey:
+    return GroupKey(f"{removed.namespace}/{removed.name}")

@@ -1,15 +1,19 @@
 """Upkeep of the process: metrics, a warning if the scheduler does not call, and memory.
 
-With Python's defaults, half the time of a busy cycle is spent on garbage collections: Muster makes them less
-often. A full collection examines each object, with all threads stopped: a quarter of a second for 10,000
-groups on 5,000 nodes. Most of what the watches read at first stays, so it is excluded.
+Garbage collection: with Python's defaults, half the time of a busy cycle is spent on garbage collections, so
+Muster makes them less often. A full collection examines each object while all threads are stopped, which
+takes a quarter of a second for 10,000 groups on 5,000 nodes. Most of the objects that the watches read at
+first stay in memory, so these objects are excluded.
 
-glibc gives each of many threads a heap of its own, and memory that is freed in one cannot be used by another:
-50,000 requests made the process 250 MB larger, with two heaps only 50 MB. By default glibc raises its mmap
-threshold once a large block has been freed: later blocks of that size come from a heap, where smaller ones
-prevent their return to the system. With a fixed threshold the largest bodies leave nothing behind (`make
-fuzz`). Only the end of a heap is returned automatically: once much has been freed, the rest is trimmed (`make
-hostile`).
+Heaps: glibc gives each of many threads its own heap, and other heaps cannot use memory that is freed there.
+50,000 requests made the process 250 MB larger; with two heaps, they made it only 50 MB larger.
+
+Large blocks: by default, glibc raises its mmap threshold once a large block has been freed. Later blocks of
+this size come from a heap, where smaller blocks prevent their return to the system. With a fixed threshold,
+the largest bodies leave no memory behind (`make fuzz`).
+
+Trimming: only the end of a heap is returned automatically. Once much memory has been freed, Muster trims the
+rest (`make hostile`).
 """
 
 import ctypes
@@ -34,8 +38,8 @@ from extender.telemetry.logs import logger
 
 log = logger(__name__)
 
-_PACE = 1.0  # seconds between two collections
-_SILENCE = 60.0  # seconds with pods to start but without a call, after which a warning is logged, repeatedly
+_UPDATE_PERIOD = 1.0  # seconds between two updates of the metrics
+_WARN_AFTER = 60.0  # seconds without a call although pods wait, after which a warning is logged, repeatedly
 
 
 class Gauges:
@@ -50,21 +54,22 @@ class Gauges:
         self._writers = writers
         self._ledger = ledger
         self._clock = clock
-        self._counted: Counter[tuple[str, str]] = Counter()  # counts at the last update, by kind and name
-        self._groups: Mapping[GroupKey, GroupDecision] = {}  # groups in the metrics
-        self._verdicts: Counter[tuple[str, str]] = Counter()  # number of groups by verdict and reason
+        self._counted: Counter[tuple[str, str]] = Counter()  # counts at the last update
+        self._groups: Mapping[GroupKey, GroupDecision] = {}  # groups at the last update
+        self._verdicts: Counter[tuple[str, str]] = Counter()  # numbers of groups by verdict and reason
         self._next_update = clock()
-        self._expected_since: float | None = None  # since when the scheduler should have called
+        self._expected_since: float | None = None  # since when a call of the scheduler is expected
 
     def on_decisions(self, decisions: Decisions) -> None:
-        """Update all metrics, once a second."""
+        """Update all metrics, at most once a second."""
         if self._clock() >= self._next_update:
-            self._next_update = self._clock() + _PACE
+            self._next_update = self._clock() + _UPDATE_PERIOD
             self.update(decisions)
 
     def update(self, decisions: Decisions) -> None:
+        """Update all metrics."""
         metrics.write_queue_depth.set(sum(writer.depth for writer in self._writers))
-        copies = (Counter(dict(writer.outcomes)) for writer in self._writers)  # writers count concurrently
+        copies = (Counter(dict(writer.outcomes)) for writer in self._writers)  # as the writers count on
         for outcome, count in sum(copies, Counter()).items():
             metrics.writes.labels(outcome).inc(self._increase("writes", outcome, count))
         self._show_watches()
@@ -78,7 +83,7 @@ class Gauges:
         self._warn_without_calls()
 
     def _show_watches(self) -> None:
-        """Update the metrics of watches. Several watches may have one name, such as the two kinds Job."""
+        """Update the metrics of watches. Watches of kinds with the same name, such as Job, are combined."""
         by_name = defaultdict[str, list[Reflector[Any]]](list)
         for reflector in self._feed.reflectors:
             by_name[reflector.resource.plural].append(reflector)
@@ -93,7 +98,7 @@ class Gauges:
                 metrics.cache_age.labels(name).set(self._clock() - min(contacts))
 
     def _count(self, groups: Mapping[GroupKey, GroupDecision]) -> None:
-        """Count the groups whose decision changed since the last call."""
+        """Count the groups whose decision has changed since the last call."""
         for key in changed_keys(groups, self._groups):
             for decision, change in ((self._groups.get(key), -1), (groups.get(key), 1)):
                 if decision is not None:
@@ -101,18 +106,19 @@ class Gauges:
         self._groups = groups
 
     def _increase(self, kind: str, name: str, count: int) -> int:
-        """Return the increase of a count since the last call."""
+        """Return by how much a count has grown since the last call."""
         increase = count - self._counted[kind, name]
         self._counted[kind, name] = count
         return increase
 
     def _warn_without_calls(self) -> None:
+        """Log a warning if pods wait for the scheduler, but the scheduler has never called."""
         if metrics.first_call.is_set() or not self._ledger.awaits_the_scheduler():
             self._expected_since = None
             return
         now = self._clock()
         self._expected_since = self._expected_since or now
-        if now - self._expected_since > _SILENCE:
+        if now - self._expected_since > _WARN_AFTER:
             self._expected_since = now
             log.warning(
                 "the scheduler has never called: check that it runs, that its extenders name this server, and"
@@ -120,11 +126,11 @@ class Gauges:
             )
 
 
-_THRESHOLDS = (50_000, 20, 20)  # as gc.set_threshold takes them
-_M_ARENA_MAX, _M_MMAP_THRESHOLD = -8, -3  # malloc.h
-_LARGE = 256 * 1024  # bytes
-_TRIM_ABOVE = 8 * 2**20  # freed bytes above which the heap is trimmed
-_PERIOD = 10.0  # seconds between two checks: a trim blocks other threads for some milliseconds
+_THRESHOLDS = (50_000, 20, 20)  # arguments of gc.set_threshold
+_M_ARENA_MAX, _M_MMAP_THRESHOLD = -8, -3  # constants of malloc.h
+_MMAP_THRESHOLD = 256 * 1024  # bytes from which on a block does not come from a heap
+_TRIM_ABOVE = 8 * 2**20  # the heap is trimmed after this many bytes were freed
+_PERIOD = 10.0  # seconds between two checks; a trim blocks other threads for some milliseconds
 
 
 def collect_less_often() -> None:
@@ -132,7 +138,7 @@ def collect_less_often() -> None:
 
 
 def freezing_objects(synced: Callable[[], bool]) -> Callable[[], bool]:
-    """Return `synced` as a check that, once true, exempts all objects from garbage collection."""
+    """Return `synced` as a check that also excludes all objects from garbage collection, once it is true."""
     freeze_once = cache(gc.freeze)
 
     def ready() -> bool:
@@ -144,13 +150,14 @@ def freezing_objects(synced: Callable[[], bool]) -> Callable[[], bool]:
 
 
 def share_heaps() -> None:
-    with suppress(OSError, AttributeError):  # not glibc
+    """Limit the number of heaps, and fix the threshold for large blocks."""
+    with suppress(OSError, AttributeError):  # a C library other than glibc
         ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 2)
-        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _LARGE)
+        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _MMAP_THRESHOLD)
 
 
 class _Heaps(ctypes.Structure):
-    """Result of `mallinfo2` in malloc.h, in bytes, of which the eighth number is used."""
+    """Result of `mallinfo2` in malloc.h, in bytes. Only the eighth number is used."""
 
     _fields_ = [(name, ctypes.c_size_t) for name in (*"abcdefg", "in_use", "i", "j")]
 
@@ -158,10 +165,11 @@ class _Heaps(ctypes.Structure):
 class FreedMemory(Poller):
     def __init__(self) -> None:
         super().__init__("memory", _PERIOD, self.trim_heap)
-        self._most_in_use = 0  # most bytes in use since the last trim
+        self._most_in_use = 0  # maximum of bytes in use since the last trim
 
     def trim_heap(self) -> None:
-        with suppress(OSError, AttributeError):  # not glibc, or an old one
+        """Return freed memory to the system once much has been freed."""
+        with suppress(OSError, AttributeError):  # a C library other than glibc, or an old version
             library = ctypes.CDLL(None)
             library.mallinfo2.restype = _Heaps
             in_use = library.mallinfo2().in_use

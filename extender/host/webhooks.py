@@ -1,4 +1,4 @@
-"""Assembly of the webhooks: rules, certificate, and port."""
+"""Assembly of the webhooks: rules, certificate and port."""
 
 import socket
 from collections.abc import Callable
@@ -21,7 +21,7 @@ from extender.webhooks.rules import AdmissionRules
 
 
 class Webhooks:
-    """Webhooks: rules over the ledger, a certificate from files or self-signed, and the port."""
+    """Webhooks: rules on the ledger, a certificate from files or self-signed, and the port."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class Webhooks:
             folder = Path(configuration.webhook_folder)
             self._certificate = CertificateFiles(folder, self._identity.use, names)
         else:
-            from extender.webhooks.certificate_rotation import CertificateRotation  # slow to load
+            from extender.webhooks.certificate_rotation import CertificateRotation  # loaded only if needed
 
             self._certificate = CertificateRotation(
                 api,

@@ -1,7 +1,8 @@
 """Access reviews of users and rights, and the webhooks' requests for Secrets and configurations.
 
-The webhooks ask for the right to use a queue, the Secret with the certificate, and the webhook configurations
-with the CAs that the API server trusts. All functions raise ApiError.
+The webhooks check the right to use a queue, and read and write two kinds of objects: the Secret with their
+certificate, and the webhook configurations with the CAs that the API server trusts. All functions raise
+ApiError.
 """
 
 import base64
@@ -32,7 +33,10 @@ _TIMEOUT = 5.0  # seconds
 
 
 class Right(NamedTuple):
-    """Right. `resource`: the plural name. An empty namespace or name means all."""
+    """Right to use a verb on a resource.
+
+    `resource` is the plural name. An empty namespace or an empty name means all namespaces or all objects.
+    """
 
     verb: str
     group: str
@@ -43,7 +47,7 @@ class Right(NamedTuple):
 
     @property
     def attributes(self) -> dict[str, str]:
-        """Return the right as the attributes of reviews."""
+        """Return the right in the form of a review's resourceAttributes."""
         return {name: value for name, value in self._asdict().items() if value}
 
     def __str__(self) -> str:
@@ -82,7 +86,7 @@ class _SelfReview(Wire, frozen=True):
 
 
 def access_review(user: Subject, attributes: Mapping[str, str]) -> Json:
-    """Return a SubjectAccessReview. `attributes`: its resourceAttributes."""
+    """Return a SubjectAccessReview with the given resourceAttributes."""
     spec = {
         "user": user.user,
         "uid": user.uid,
@@ -95,7 +99,7 @@ def access_review(user: Subject, attributes: Mapping[str, str]) -> Json:
 
 class AccessApi(Requests):
     def owner_of(self, token: str) -> Subject | None:
-        """Return the owner of a bearer token; None if the token is unknown, or of another audience."""
+        """Return the owner of a bearer token; None if the token is unknown or has another audience."""
         review = {"apiVersion": TOKEN_REVIEWS.version, "kind": "TokenReview", "spec": {"token": token}}
         answer = self._post(TOKEN_REVIEWS.path(), review, _TIMEOUT)
         status = decoded(answer, _TokenReview, "a token review").status
@@ -105,13 +109,16 @@ class AccessApi(Requests):
         return self._allowed(ACCESS_REVIEWS.path(), access_review(user, right.attributes))
 
     def grants_me(self, right: Right) -> bool:
-        """Return whether the user of the connection has the right. All users may check their own rights."""
+        """Return whether the user of the connection has the right.
+
+        All users may check their own rights.
+        """
         kind = {"apiVersion": SELF_ACCESS_REVIEWS.version, "kind": "SelfSubjectAccessReview"}
         review = {**kind, "spec": {"resourceAttributes": right.attributes}}
         return self._allowed(SELF_ACCESS_REVIEWS.path(), review)
 
     def my_name(self) -> str:
-        """Return the user of the connection.
+        """Return the name of the connection's user.
 
         Raises:
             NotFound: The API server is older than 1.28.
@@ -132,7 +139,7 @@ _LABELS = {
 
 
 class Secret(Wire, frozen=True):
-    """Secret with decoded `data`: msgspec reads bytes from base64, as Kubernetes does."""
+    """Secret with decoded `data`. Kubernetes writes base64, which msgspec decodes into bytes."""
 
     metadata: Meta
     data: dict[str, bytes] = {}
@@ -161,13 +168,13 @@ class AdmissionApi(Requests):
         return decoded(answer, AccessReview, path).status.allowed
 
     def queue(self, name: str, timeout: float = 10) -> Queue:
-        """Return a queue by a name that a tenant wrote."""
+        """Return a queue by a name that a tenant has written, which may be invalid."""
         if not may_be_name(name):
             raise NotFound(404, "NotFound", f"{name!r} cannot be the name of a queue")
         return self._get(QUEUES.path(name=name), Queue, timeout)
 
     def local_queue(self, key: str, timeout: float = 10) -> LocalQueue:
-        """Return a LocalQueue as the API server has it now. `key`: namespace/name."""
+        """Return the newest LocalQueue from the API server. `key` is namespace/name."""
         namespace, _, name = key.partition("/")
         return self._get(LOCAL_QUEUES.path(namespace, name), LocalQueue, timeout)
 
@@ -201,7 +208,7 @@ class AdmissionApi(Requests):
         meta = secret.metadata
         patch = {
             "metadata": {"resourceVersion": meta.resource_version},
-            "data": {**dict.fromkeys(secret.data), **_encoded(data)},  # None removes other keys
+            "data": {**dict.fromkeys(secret.data), **_encoded(data)},  # None removes the key
         }
         self._patch(SECRETS.path(meta.namespace, meta.name), patch, patch_type=STRATEGIC)
 
@@ -209,7 +216,11 @@ class AdmissionApi(Requests):
         return self._get(resource.path(name=name), WebhookConfiguration)
 
     def trust(self, resource: Resource, configuration: WebhookConfiguration, bundle: bytes) -> None:
-        """Write the CA bundle into every webhook. Raises Conflict if the configuration was changed."""
+        """Write the CA bundle into every webhook of a configuration.
+
+        Raises:
+            Conflict: The configuration was changed meanwhile.
+        """
         meta, ca_bundle = configuration.metadata, base64.b64encode(bundle).decode()
         patch = {
             "metadata": {"resourceVersion": meta.resource_version},

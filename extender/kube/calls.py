@@ -1,7 +1,7 @@
-"""Writes and single reads of Muster, one small request each. All raise ApiError.
+"""Writes and single reads of Muster, one small request each. All methods raise ApiError.
 
-A request that names a pod or a group also names its UID, and raises Conflict for a new object of that name.
-Most answers to writes are not decoded: the watch brings the results.
+A request that names a pod or a group also names its UID. If the name belongs to a new object by now, the
+request raises Conflict. Most answers to writes are not decoded, since the watch shows the results.
 """
 
 from collections.abc import Mapping
@@ -25,20 +25,20 @@ from extender.telemetry import metrics
 MARKERS_POLICY = "kube-muster-marks"
 USES_POLICY = "kube-muster-uses"
 AUTHORS_POLICIES = ("kube-muster-submitters", "kube-muster-authors")
-_SMALL_PAGE = 25  # objects in one answer: each may have more than a megabyte
+_SMALL_PAGE = 25  # objects in one answer; an object may have more than a megabyte
 _AS_QUEUE_CONTROLLER = {"fieldManager": "queue-controller", "force": "true"}
 _DRY_RUN = {"dryRun": "All"}
-_IN_STATUS = {"Closed": "Closing"}  # Closing until Muster has checked whether groups are left
+_IN_STATUS = {"Closed": "Closing"}  # first Closing, until Muster has checked that no groups are left
 
 
 class ApiClient(Requests):
-    """Typed requests over a Connection. `timeout` is always in seconds."""
+    """Typed requests over a Connection. Each `timeout` is in seconds."""
 
     def pod(self, namespace: str, name: str, timeout: float = 10) -> Pod:
         return self._get(resources.PODS.path(namespace, name), Pod, timeout)
 
     def pod_as_json(self, namespace: str, name: str) -> Json:
-        """Return the pod with all fields, also those that Muster does not know."""
+        """Return the pod with all fields, including fields that Muster does not know."""
         return self._get(resources.PODS.path(namespace, name), Json)
 
     def bind(
@@ -50,7 +50,7 @@ class ApiClient(Requests):
         annotations: Mapping[str, str],
         timeout: float = 10,
     ) -> None:
-        """Bind a pod to a node. `annotations`: written to the pod with the binding.
+        """Bind a pod to a node, and write `annotations` to the pod with the binding.
 
         Raises:
             Conflict: The pod is bound already.
@@ -66,10 +66,12 @@ class ApiClient(Requests):
         self._post(resources.PODS.path(namespace, name, "binding"), binding, timeout)
 
     def evict(self, namespace: str, name: str, uid: str, max_grace: float | None = None) -> None:
-        """Evict a pod. `max_grace`: its longest grace period in seconds; None: the pod's own.
+        """Evict a pod.
+
+        `max_grace` limits the grace period, in seconds; None means the grace period of the pod.
 
         Raises:
-            TooManyRequests: A disruption budget forbids it for now.
+            TooManyRequests: A disruption budget forbids the eviction for now.
         """
         eviction = {
             "apiVersion": "policy/v1",
@@ -80,22 +82,25 @@ class ApiClient(Requests):
         self._post(resources.PODS.path(namespace, name, "eviction"), eviction)
 
     def delete_pod(self, namespace: str, name: str, uid: str, max_grace: float | None = None) -> None:
-        """Delete a pod as `evict` does, regardless of disruption budgets."""
+        """Delete a pod, with the same limit of the grace period as `evict`, despite disruption budgets."""
         grace = self._grace(namespace, name, uid, max_grace) if max_grace is not None else {}
         self._delete(resources.PODS.path(namespace, name), uid, **grace)
 
     def _grace(self, namespace: str, name: str, uid: str, max_grace: float | None) -> Json:
-        """Return the option that limits the grace period, if that of the pod is longer.
+        """Return the option that limits the grace period, if the pod's own grace period is longer.
 
-        The UID is compared here first: if the precondition of an eviction fails, the server tries it twenty
-        times, for ten seconds, before it refuses the eviction.
+        The UID is compared here first. If the precondition of an eviction fails, the API server repeats the
+        check twenty times, for ten seconds, before it refuses the eviction.
+
+        Raises:
+            Conflict: The name belongs to another pod now.
         """
         pod = self.pod_as_json(namespace, name)
         meta, spec = pod["metadata"], pod["spec"]
         if meta["uid"] != uid:
             raise Conflict(409, "Conflict", f"{namespace}/{name} is a different pod now")
-        grace = meta.get("deletionGracePeriodSeconds", spec.get("terminationGracePeriodSeconds", 0))
-        if max_grace is None or grace <= max_grace:
+        pod_grace = meta.get("deletionGracePeriodSeconds", spec.get("terminationGracePeriodSeconds", 0))
+        if max_grace is None or pod_grace <= max_grace:
             return {}
         return {"gracePeriodSeconds": max(int(max_grace), 1)}  # with 0, the API server skips the kubelet
 
@@ -109,14 +114,17 @@ class ApiClient(Requests):
         self._patch(resources.PODS.path(namespace, name, "status"), patch, patch_type=STRATEGIC)
 
     def open_gate(self, namespace: str, name: str, uid: str) -> None:
-        """Remove Muster's scheduling gate and no other. A pod without it stays as it is."""
+        """Remove Muster's scheduling gate from a pod, and no other gate.
+
+        A pod without the gate stays as it is.
+        """
         gates = {"schedulingGates": [{"$patch": "delete", "name": GATE}]}
         patch = {"metadata": {"uid": uid}, "spec": gates}
         self._patch(resources.PODS.path(namespace, name), patch, patch_type=STRATEGIC)
         metrics.gates_opened.inc()
 
     def nominate(self, namespace: str, name: str, uid: str, node: str) -> None:
-        """Publish the pod's planned node in its status, where the scheduler looks for it."""
+        """Write the planned node into the pod's status, where the scheduler looks for a nominated node."""
         patch = {"metadata": {"uid": uid}, "status": {"nominatedNodeName": node}}
         self._patch(resources.PODS.path(namespace, name, "status"), patch)
 
@@ -125,10 +133,10 @@ class ApiClient(Requests):
     ) -> None:
         """Merge `condition` into the pod's condition PodScheduled.
 
-        `forget_node`: remove its nominated node.
+        `forget_node` means that the nominated node is removed, too.
 
         Raises:
-            Conflict: The pod is not in this version any more: it may be bound.
+            Conflict: The pod has another version now, for example because it is bound.
         """
         nomination = {"nominatedNodeName": None} if forget_node else {}
         status = {"conditions": [{"type": POD_SCHEDULED, **condition}], **nomination}
@@ -136,7 +144,7 @@ class ApiClient(Requests):
         self._patch(resources.PODS.path(namespace, name, "status"), patch, patch_type=STRATEGIC)
 
     def trigger_retry(self, namespace: str, name: str, uid: str, token: str) -> None:
-        """Change a pod so that the scheduler tries it again; `token` must differ from the previous one."""
+        """Change a pod so that the scheduler tries it again. Each call needs a new `token`."""
         patch = {"metadata": {"uid": uid, "annotations": {NUDGE: token}}}
         self._patch(resources.PODS.path(namespace, name), patch)
 
@@ -149,14 +157,14 @@ class ApiClient(Requests):
         self._patch(resources.QUEUES.path(name=name), _with_uid(patch, uid))
 
     def patch_queue_status(self, name: str, patch: Json) -> None:
-        """Merge `patch` ({"status": …}) through a Queue's status subresource."""
+        """Merge `patch` ({"status": …}) into a Queue through its status subresource."""
         self._patch(resources.QUEUES.path(name=name, subresource="status"), patch)
 
     def set_queue_status_state(self, name: str, uid: str, state: str, version: str | None = None) -> str:
-        """Write status.state; return the queue's new resourceVersion.
+        """Write status.state of a queue; return the new resourceVersion of the queue.
 
-        The field manager is Volcano's queue controller, which could never change the field again if
-        it were Muster's.
+        The write uses the field manager of Volcano's queue controller. If Muster owned the field, that
+        controller could never change it again.
         """
         meta = {"name": name, "uid": uid, **({"resourceVersion": version} if version else {})}
         kind = {"apiVersion": resources.QUEUES.version, "kind": "Queue"}
@@ -166,14 +174,14 @@ class ApiClient(Requests):
         return decoded(answer, Queue, name).metadata.resource_version
 
     def patch_local_queue_status(self, namespace: str, name: str, patch: Json) -> None:
-        """Merge `patch` ({"status": …}) through a LocalQueue's status subresource."""
+        """Merge `patch` ({"status": …}) into a LocalQueue through its status subresource."""
         self._patch(resources.LOCAL_QUEUES.path(namespace, name, "status"), patch)
 
     def set_queue_state(self, name: str, uid: str, state: str, command: str) -> None:
-        """Write spec.state and the UID of the Command that asked for it.
+        """Write spec.state, and the UID of the Command that asked for the change.
 
-        If the CRD drops spec.state, status.state is written, and first: once the UID is recorded, the
-        Command counts as executed.
+        If the CRD drops spec.state, status.state is written instead. This happens first, because the Command
+        counts as executed once its UID is recorded.
         """
         if not self.keeps_queue_state(name, uid, state):
             self.set_queue_status_state(name, uid, _IN_STATUS.get(state, state))
@@ -181,7 +189,7 @@ class ApiClient(Requests):
         self.patch_queue(name, uid, {"metadata": meta, "spec": {"state": state}})
 
     def keeps_queue_state(self, name: str, uid: str, state: str) -> bool:
-        """Return whether the CRD keeps spec.state. Volcano's own CRD does not have the field."""
+        """Return whether the CRD keeps spec.state. Volcano's own CRD lacks the field."""
         patch = {"metadata": {"uid": uid}, "spec": {"state": state}}
         answer = self._patch(resources.QUEUES.path(name=name), patch, query=_DRY_RUN)
         return decoded(answer, Queue, name).spec.state == state
@@ -190,7 +198,7 @@ class ApiClient(Requests):
         """Create a queue.
 
         Raises:
-            Conflict: A queue of that name exists already.
+            Conflict: A queue of this name exists already.
         """
         metadata = {"name": name} | ({"annotations": annotations} if annotations else {})
         queue = {"apiVersion": resources.QUEUES.version, "kind": "Queue", "metadata": metadata, "spec": spec}
@@ -212,8 +220,8 @@ class ApiClient(Requests):
     def enforces(self, policy: str, timeout: float = 10) -> bool:
         """Return whether the API server enforces an admission policy.
 
-        The policy exists, is bound for all objects, and denies. The right to read it is granted
-        together with it.
+        This is so if the policy exists, is bound for all objects, and denies requests. The right to read the
+        policy is granted together with the policy.
         """
         try:
             policy_spec, binding_spec = (
@@ -243,14 +251,14 @@ class ApiClient(Requests):
     def record_on_group(
         self, kind: Resource, namespace: str, name: str, uid: str, annotations: dict[str, str | None]
     ) -> None:
-        """Write annotations on a group whose status another controller writes; None removes one."""
+        """Write annotations on a group whose status has another owner; None removes an annotation."""
         patch = {"metadata": {"uid": uid, "annotations": annotations}}
         self._patch(kind.path(namespace, name), patch)
 
     def set_group_condition(
         self, kind: Resource, namespace: str, name: str, uid: str, condition: dict[str, str]
     ) -> None:
-        """Merge a condition into the status of a PodGroup or composite of Kubernetes itself."""
+        """Merge a condition into the status of a PodGroup or CompositePodGroup of Kubernetes' own API."""
         patch = {"metadata": {"uid": uid}, "status": {"conditions": [condition]}}
         self._patch(kind.path(namespace, name, "status"), patch, patch_type=STRATEGIC)
 
@@ -259,11 +267,12 @@ class ApiClient(Requests):
         return AccessApi(self._connection).grants_me(right_to(verb, resource))
 
     def serves(self, resource: Resource, timeout: float = 10) -> bool:
+        """Return whether the API server serves a resource."""
         try:
-            served = self._get(resource.root, Json, timeout).get("resources") or ()
+            served_kinds = self._get(resource.root, Json, timeout).get("resources") or ()
         except NotFound:
             return False
-        return resource.plural in {entry["name"] for entry in served}
+        return resource.plural in {entry["name"] for entry in served_kinds}
 
     def create_event(self, event: Json) -> None:
         """Create an Event.
@@ -276,7 +285,7 @@ class ApiClient(Requests):
     def warnings(self, namespace: str, fields: str, maximum: int = 200) -> list[Event]:
         """Return about `maximum` Events of type Warning that match these field selectors.
 
-        They are read in small pages: tenants may write Events as large as the API server accepts.
+        Events are read in small pages, since a tenant may write Events as large as the API server accepts.
         """
         events, query = list[Event](), {"fieldSelector": f"type=Warning,{fields}", "limit": str(_SMALL_PAGE)}
         while len(events) < maximum:
@@ -299,7 +308,7 @@ class ApiClient(Requests):
         self._delete(resources.POD_GROUPS.path(namespace, name), uid)
 
     def create_provisioning_request(self, namespace: str, request: Json) -> str:
-        """Create a ProvisioningRequest; return its UID, also if one of this name exists already."""
+        """Create a ProvisioningRequest, or find the existing request of this name; return its UID."""
         try:
             answer = self._post(resources.PROVISIONING_REQUESTS.path(namespace), request)
         except Conflict:
@@ -311,10 +320,12 @@ class ApiClient(Requests):
         self._delete(resources.PROVISIONING_REQUESTS.path(namespace, name), uid)
 
     def create_owned(self, kind: Resource, namespace: str, obj: Json, owner: str) -> Json:
-        """Create an object of an owner (a UID) and return it, or the owner's existing object of this name.
+        """Create an object of an owner, and return the object.
+
+        `owner` is the UID of the owner. If the owner has an object of this name already, return that object.
 
         Raises:
-            Conflict: The object of this name has another owner.
+            Conflict: The existing object of this name has another owner.
         """
         try:
             return decoded(self._post(kind.path(namespace), obj), Json, kind.plural)
@@ -333,7 +344,7 @@ class ApiClient(Requests):
         """Change a job by a JSON patch.
 
         Raises:
-            Invalid: One of its tests fails.
+            Invalid: A test in the patch fails.
         """
         self._patch(kind.path(namespace, name), changes, patch_type=JSON_PATCH)
 
@@ -341,22 +352,30 @@ class ApiClient(Requests):
         """Change a job by a merge patch.
 
         Raises:
-            Conflict: The patch names another UID or version than the job has.
+            Conflict: The job has another UID or version than the patch.
         """
         self._patch(kind.path(namespace, name), patch)
 
     def patch_volcano_job_status(self, namespace: str, name: str, patch: Json) -> VolcanoJob:
-        """Merge `patch` into a job's status. Raises Conflict as `merge_job`."""
+        """Merge `patch` into the status of a job.
+
+        Raises:
+            Conflict: The job has another UID or version than the patch.
+        """
         path = resources.VOLCANO_JOBS.path(namespace, name, "status")
         return decoded(self._patch(path, patch), VolcanoJob, name)
 
     def patch_cron_job_status(self, namespace: str, name: str, patch: Json) -> CronJob:
-        """Merge `patch` into the status of a CronJob. Raises Conflict as `merge_job`."""
+        """Merge `patch` into the status of a CronJob.
+
+        Raises:
+            Conflict: The CronJob has another UID or version than the patch.
+        """
         path = resources.VOLCANO_CRON_JOBS.path(namespace, name, "status")
         return decoded(self._patch(path, patch), CronJob, name)
 
     def delete_volcano_job(self, namespace: str, name: str, uid: str) -> None:
-        """Delete a Volcano Job with all that belongs to it."""
+        """Delete a Volcano Job; the garbage collector then deletes the objects that it owns."""
         path = resources.VOLCANO_JOBS.path(namespace, name)
         self._delete(path, uid, propagationPolicy="Background")
 

@@ -1,13 +1,14 @@
-"""Requests to one API server over a few persistent HTTP/1.1 connections, shared by all threads.
+"""Requests to an API server over a few persistent HTTP/1.1 connections, which all threads share.
 
-Requests and answers are raw bytes; errors are those of errors.py. Redirects are not followed, and only
-requests with outdated credentials are repeated: only the sender knows whether a request may be sent twice. To
-make that question rare, an idle connection is reused only for a short time and while the server has sent
-nothing.
+Requests and answers are raw bytes; errors are the types in errors.py. Redirects are not followed. Only
+requests with outdated credentials are repeated, because only the sender knows whether other requests may be
+sent twice. To avoid such cases, an idle connection is reused only for a short time, and only if the server
+has sent nothing.
 
-Muster writes three times for every pod of a gang, while a filter call must be answered within milliseconds
-under the same interpreter lock. In the bench case `wire`, a small write costs http.client three times the
-processor time of this module, and urllib3 eight times: they parse headers as e-mail.
+Muster writes three times for every pod of a gang. Meanwhile, a filter call has to be answered within
+milliseconds under the same interpreter lock. In the bench case `wire`, a small write with http.client costs
+three times the processor time of this module, and with urllib3 eight times, because both parse headers as
+e-mail.
 """
 
 import select
@@ -26,15 +27,15 @@ from extender.kube.endpoint import ApiEndpoint, find_endpoint
 from extender.kube.errors import Ambiguous, Refused, ServerFault, Unreachable, refused
 
 _DIAL_TIMEOUT = 5.0
-_OLDEST_IDLE = 60.0  # the API server closes after 90
-_LONGEST_HEAD = 65_536  # bytes
-_AT_ONCE = 65_536  # bytes per read; with TLS, a read returns one record
+_OLDEST_IDLE = 60.0  # seconds; the API server closes idle connections after 90
+_MAX_HEAD = 65_536  # bytes
+_READ_SIZE = 65_536  # most bytes of a read; with TLS, a read returns one record
 JSON = "application/json"
 _USER_AGENT = f"User-Agent: kube-muster/{__version__}"
 
-_UNSTORED = 60.0  # seconds without a stored write after which /readyz fails
-_RECENT = 120.0  # seconds for which a failure counts; failed writes are retried within 30
-_LONGEST_FAULT = 300  # characters
+_UNSTORED_LIMIT = 60.0  # seconds without a stored write after which /readyz fails
+_FAULT_MEMORY = 120.0  # seconds for which a failure counts; failed writes are retried within 30 seconds
+_MAX_FAULT = 300  # most characters of a fault
 _REVIEWS = ("/apis/authentication.k8s.io/", "/apis/authorization.k8s.io/")
 
 QueryParams = Mapping[str, str | int]
@@ -45,35 +46,39 @@ class NotHttp(ConnectionError):
 
 
 class HttpWire:
-    """Connected socket, with the received bytes of its answers. Every failure in here is an OSError."""
+    """Connected socket with the bytes that it has received. Every failure is an OSError."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
-        self._received = b""  # the last received piece, which is read up to `_offset`
+        self._received = b""  # last received bytes, which are read up to `_offset`
         self._offset = 0
         self.idle_since = 0.0
 
     def send(self, request: bytes, timeout: float) -> None:
-        """Send a request. Reads raise from now on if the peer is silent for `timeout` seconds."""
+        """Send a request. From now on, a read raises if the peer is silent for `timeout` seconds."""
         self._sock.settimeout(timeout)
         self._sock.sendall(request)
 
     def is_idle(self) -> bool:
-        """Return whether no byte can be read: between requests, the connection is then alive."""
+        """Return whether no byte can be read.
+
+        Between two requests, this means that the connection is alive.
+        """
         poll = select.poll()
         poll.register(self._sock, select.POLLIN)
         return self._offset == len(self._received) and not poll.poll(0)
 
     def read_until(self, end: bytes) -> bytes:
-        """Return the bytes before `end`, and read `end`, too."""
+        """Return the bytes before `end`, and skip `end`."""
         while (position := self._received.find(end, self._offset)) < 0:
-            if len(self._received) - self._offset > _LONGEST_HEAD:
+            if len(self._received) - self._offset > _MAX_HEAD:
                 raise NotHttp("a head that does not end")
             self._received, self._offset = self._received[self._offset :] + self._receive(), 0
         start, self._offset = self._offset, position + len(end)
         return self._received[start:position]
 
     def read_exactly(self, length: int) -> bytes:
+        """Return this number of bytes."""
         start, self._offset = self._offset, min(self._offset + length, len(self._received))
         pieces = [self._received[start : self._offset]]
         missing = length - len(pieces[0])
@@ -85,18 +90,22 @@ class HttpWire:
         return b"".join(pieces)
 
     def read_rest(self) -> bytes:
+        """Return all bytes until the peer closes the connection."""
         pieces = [self._received[self._offset :]]
-        while piece := self._sock.recv(_AT_ONCE):
+        while piece := self._sock.recv(_READ_SIZE):
             pieces.append(piece)
         return b"".join(pieces)
 
     def _receive(self) -> bytes:
-        if piece := self._sock.recv(_AT_ONCE):
+        if piece := self._sock.recv(_READ_SIZE):
             return piece
         raise NotHttp("the connection was cut")
 
     def abort(self) -> None:
-        """End the connection while another thread reads from it. The read returns; that thread closes it."""
+        """End the connection while another thread reads from it.
+
+        The read returns, and the other thread closes the socket.
+        """
         with suppress(OSError):
             socket.socket.shutdown(self._sock, socket.SHUT_RDWR)
 
@@ -105,7 +114,7 @@ class HttpWire:
 
 
 class _Unstored(NamedTuple):
-    """Failures in a row of the server to store a write."""
+    """Failures of the API server to store writes, since the last stored write."""
 
     first: float
     last: float
@@ -113,7 +122,10 @@ class _Unstored(NamedTuple):
 
 
 class Connection:
-    """Connection: `request` for one answer, `stream` for an answer that is read as it arrives."""
+    """Connections to one API server.
+
+    `request` returns a complete answer; `stream` returns an answer that is read as it arrives.
+    """
 
     def __init__(
         self, endpoint: ApiEndpoint, pool: int = 32, clock: Callable[[], float] = time.monotonic
@@ -123,13 +135,16 @@ class Connection:
         self._clock = clock
         self._idle: list[HttpWire] = []
         self._lock = threading.Lock()
-        self._closed = False
-        self._dated: tuple[str, float] | None = None  # the Date header of the last answer, and when it came
-        self._unstored: _Unstored | None = None  # failed writes since the last stored one
+        self._is_closed = False
+        self._server_date: tuple[str, float] | None = None  # last Date header, and the time when it came
+        self._unstored: _Unstored | None = None  # failures since the last stored write
 
     def server_time(self) -> float:
-        """Return the API server's clock, in seconds since 1970; this machine's before the first answer."""
-        if dated := self._dated:
+        """Return the time of the API server, in seconds since 1970.
+
+        Before the first answer, return the time of this machine.
+        """
+        if dated := self._server_date:
             date, received_at = dated
             with suppress(ValueError, TypeError):
                 return parsedate_to_datetime(date).timestamp() + self._clock() - received_at
@@ -137,7 +152,7 @@ class Connection:
 
     @classmethod
     def load(cls, kubeconfig: str | None = None, context: str | None = None, pool: int = 32) -> "Connection":
-        """Return a connection to the cluster named by the kubeconfig, the environment or the pod.
+        """Return a connection to the cluster that the kubeconfig, the environment or the pod names.
 
         Raises:
             NoConfiguration: No cluster is named, or its description is invalid.
@@ -154,51 +169,55 @@ class Connection:
         query: QueryParams | None = None,
         timeout: float = 10,
     ) -> bytes:
-        """Send one request and return the body of its answer. Raises an ApiError."""
+        """Send a request and return the body of the answer.
+
+        Raises:
+            ApiError: The request failed.
+        """
         with self._send(method, path, query, timeout, body, content_type) as stream:
             return stream.read()
 
     def stream(
         self, path: str, query: QueryParams | None = None, read_timeout: float = 60, accept: str = JSON
     ) -> "Stream":
-        """Open a GET whose answer is read as it arrives: `with connection.stream(…) as lines: …`."""
+        """Send a GET whose answer is read as it arrives: `with connection.stream(…) as lines: …`."""
         return self._send("GET", path, query, read_timeout, accept=accept)
 
     def write_fault(self) -> str | None:
         """Return why no write has been stored for a while, for /readyz; None without recent failures."""
         failures, now = self._unstored, self._clock()
-        if failures is None or now - failures.last > _RECENT or now - failures.first < _UNSTORED:
+        if failures is None or now - failures.last > _FAULT_MEMORY or now - failures.first < _UNSTORED_LIMIT:
             return None
         return f"the API server has stored nothing for {now - failures.first:.0f} s: {failures.fault}"
 
     def _record_write(self, path: str, fault: Refused | None) -> None:
-        """Record whether the API server stored a write.
+        """Record whether the API server has stored a write.
 
-        Reviews are not stored, and Events often elsewhere. The failure of a webhook, which may be
-        Muster's own, is no failure of the storage.
+        Reviews are not stored, and Events are often stored elsewhere. The failure of a webhook does not count
+        as a failure of the storage, since the webhook may be Muster's own.
         """
         if path.startswith(_REVIEWS) or path.endswith("/events") or "/events/" in path:
             return
         if fault is None:
             self._unstored = None
         elif isinstance(fault, ServerFault) and "webhook" not in fault.message:
-            before, now = self._unstored, self._clock()
-            first = before.first if before and now - before.last <= _RECENT else now
-            self._unstored = _Unstored(first, now, str(fault)[:_LONGEST_FAULT])
+            earlier, now = self._unstored, self._clock()
+            first = earlier.first if earlier and now - earlier.last <= _FAULT_MEMORY else now
+            self._unstored = _Unstored(first, now, str(fault)[:_MAX_FAULT])
 
     def close(self) -> None:
-        """Close all idle connections, now and whenever another becomes idle."""
-        self._closed = True
+        """Close all idle connections, and all connections that become idle later."""
+        self._is_closed = True
         self._drop_idle()
 
     def return_wire(self, wire: HttpWire) -> None:
-        """Return a connection to the pool: it is ready for another request."""
+        """Return a connection that is ready for another request to the pool."""
         wire.idle_since = self._clock()
         with self._lock:
-            is_pooled = not self._closed and len(self._idle) < self._pool
-            if is_pooled:
+            has_space = not self._is_closed and len(self._idle) < self._pool
+            if has_space:
                 self._idle.append(wire)
-        if not is_pooled:
+        if not has_space:
             wire.close()
 
     def _drop_idle(self) -> None:
@@ -217,6 +236,11 @@ class Connection:
         content_type: str = "",
         accept: str = JSON,
     ) -> "Stream":
+        """Send a request, and send it again with new credentials if the old credentials are refused.
+
+        Raises:
+            ApiError: The request failed.
+        """
         target = f"{self.endpoint.prefix}{path}" + (f"?{urlencode(query)}" if query else "")
         head = [f"{method} {target} HTTP/1.1", f"Host: {self.endpoint.netloc}", _USER_AGENT]
         head.append(f"Accept: {accept}")
@@ -240,7 +264,12 @@ class Connection:
         raise refusal
 
     def _exchange(self, head: list[str], authorization: str, body: bytes | None, timeout: float) -> "Stream":
-        """Send a request with these headers; return its answer, whatever the status."""
+        """Send a request with these headers; return the answer, whatever its status.
+
+        Raises:
+            Unreachable: The request was not sent.
+            Ambiguous: The request has no complete answer.
+        """
         credentials = [f"Authorization: {authorization}"] if authorization else []
         request = "\r\n".join([*head, *credentials, "\r\n"]).encode("latin-1") + (body or b"")
         wire = self._reuse()
@@ -251,14 +280,17 @@ class Connection:
         try:
             wire.send(request, timeout)
             stream = Stream(self, wire)
-            self._dated = stream.headers.get("date", ""), self._clock()
+            self._server_date = stream.headers.get("date", ""), self._clock()
             return stream
         except OSError as fault:
             wire.close()
             raise Ambiguous(_text(fault)) from fault
 
     def _reuse(self) -> HttpWire | None:
-        """Return the idle connection that was used last, so that unneeded ones expire; None without one."""
+        """Return the idle connection that was used last; None if no connection is idle.
+
+        The others stay unused, so that they expire if they are not needed.
+        """
         while True:
             with self._lock:
                 if not self._idle:
@@ -270,22 +302,25 @@ class Connection:
 
 
 class Stream:
-    """Answer being read. On exit the connection is reused, or closed if something is unread."""
+    """Answer that is read as it arrives.
+
+    On exit, the connection is reused; if a part of the answer is unread, the connection is closed.
+    """
 
     def __init__(self, connection: Connection, wire: HttpWire) -> None:
         self._connection = connection
         self._wire = wire
         self._has_ended = False
         self._is_complete = False  # whether the body was read to its end
-        first, *lines = wire.read_until(b"\r\n\r\n").decode("latin-1").split("\r\n")
-        version, _, rest = first.partition(" ")
-        if not version.startswith("HTTP/1.") or not rest[:3].isdecimal():
+        status_line, *lines = wire.read_until(b"\r\n\r\n").decode("latin-1").split("\r\n")
+        version, _, status_text = status_line.partition(" ")
+        if not version.startswith("HTTP/1.") or not status_text[:3].isdecimal():
             raise NotHttp("the answer is not HTTP/1.1")
-        self.status = int(rest[:3])
+        self.status = int(status_text[:3])
         fields = (line.partition(":") for line in lines)
         self.headers = {name.lower(): value.strip() for name, _, value in fields}
-        self._chunked = self.headers.get("transfer-encoding", "").lower() == "chunked"
-        self._framed = self._chunked or "content-length" in self.headers
+        self._is_chunked = self.headers.get("transfer-encoding", "").lower() == "chunked"
+        self._has_length = self._is_chunked or "content-length" in self.headers
 
     def __enter__(self) -> "Stream":
         return self
@@ -294,38 +329,38 @@ class Stream:
         self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._has_ended = True
-        stays_open = self._framed and self.headers.get("connection", "").lower() != "close"
+        stays_open = self._has_length and self.headers.get("connection", "").lower() != "close"
         if self._is_complete and stays_open:
             self._connection.return_wire(self._wire)
         else:
             self._wire.close()
 
     def __iter__(self) -> Iterator[bytes]:
-        """Yield the lines of the body, each as soon as it is complete."""
-        rest = b""
+        """Yield the lines of the body, each line as soon as it is complete."""
+        incomplete = b""
         for piece in self.pieces():
-            *lines, rest = (rest + piece).split(b"\n")
+            *lines, incomplete = (incomplete + piece).split(b"\n")
             yield from lines
 
     def read(self) -> bytes:
         return b"".join(self.pieces())
 
     def abort(self) -> None:
-        """Abort the stream from any thread: the reader gets Ambiguous at once."""
+        """Abort the stream from any thread. The reader gets the error Ambiguous at once."""
         if not self._has_ended:
             self._wire.abort()
 
     def pieces(self) -> Iterator[bytes]:
-        """Yield the body as it arrives: chunk by chunk, or in one piece."""
+        """Yield the body as it arrives: chunk by chunk, or in one piece if its length is known."""
         wire = self._wire
         try:
-            if self._chunked:
+            if self._is_chunked:
                 while size := _number(wire.read_until(b"\r\n").partition(b";")[0].decode("latin-1"), base=16):
                     yield wire.read_exactly(size)
                     wire.read_until(b"\r\n")
                 while wire.read_until(b"\r\n"):
                     pass  # trailers
-            elif self._framed:
+            elif self._has_length:
                 yield wire.read_exactly(_number(self.headers["content-length"], base=10))
             else:
                 yield wire.read_rest()
@@ -335,11 +370,17 @@ class Stream:
 
 
 def _refusal(stream: Stream) -> Refused:
+    """Return the error that a refusing answer describes."""
     with stream:
         return refused(stream.read(), stream.status, stream.headers.get("retry-after", ""))
 
 
 def _number(text: str, base: int) -> int:
+    """Return the length that a text names.
+
+    Raises:
+        NotHttp: The text is not a number.
+    """
     try:
         return int(text, base)
     except ValueError:

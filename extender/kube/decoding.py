@@ -1,16 +1,16 @@
-"""Decoders of lists and watches. They decode as late and as little as possible.
+"""Decoders of lists and watches, which decode as late and as little as possible.
 
-A page is decoded at once, and object by object only if one of them is bad; a watch event in two steps, since
-its type decides what its object is.
+A page is decoded as a whole. Only if an object in it is bad, the page is decoded object by object. An event
+of a watch is decoded in two steps, since the type of the event determines the type of its object.
 
-A decoder's stack limits the depth of nesting, which a tenant's object may exceed: the API server accepts up
-to 10,000 levels in kinds that keep unknown fields. Such an object is cut before it is decoded, and counts as
-bad; the others on its page are read.
+The stack limits how deeply objects may be nested. A tenant's object may exceed this limit, because the API
+server accepts up to 10,000 levels in kinds that keep unknown fields. Such an object is cut before it is
+decoded, and counts as bad; the other objects on its page are read.
 
-msgspec stores its data about a struct on the class before that data is complete: a second thread that decodes
-the struct then follows a null pointer, and the process ends with SIGSEGV (seen with msgspec 0.22: two reviews
-just after a start). So structs are prepared before there are threads, and decoders of generic ones are made
-one at a time.
+msgspec stores its data about a struct on the class before the data is complete. A second thread that decodes
+the struct at this moment follows a null pointer, and the process ends with SIGSEGV (seen with msgspec 0.22:
+two reviews just after a start). Therefore structs are prepared before there are threads, and decoders of
+generic structs are created one at a time.
 """
 
 import re
@@ -25,17 +25,17 @@ from extender.kube.connection import JSON, Stream
 from extender.kube.errors import Ambiguous
 
 TOO_DEEP = "it is nested too deeply to be read"
-UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)  # RecursionError: nested too deeply
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)  # RecursionError for deep nesting
 
-_DEEPEST = 500  # levels: a decoder in Python 3.11 reads less than 1,000
-_CUT = b"[\t]"  # replaces deeper parts; the API server writes no tabs
+_MAX_LEVELS = 500  # a decoder in Python 3.11 reads fewer than 1,000 levels
+_CUT_MARKER = b"[\t]"  # replaces parts that are too deep; the API server writes no tabs
 _TOKEN = re.compile(rb'[{}\[\]]|"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 
 _one_at_a_time = Lock()
 
 
 class NamedObject(Protocol):
-    """Any object of the API."""
+    """Object of the API with metadata."""
 
     @property
     def metadata(self) -> Meta: ...
@@ -47,12 +47,13 @@ Item = TypeVar("Item")
 
 
 def prepare_structs() -> None:
-    """Make a decoder of each struct once; call before any thread starts. Takes some milliseconds."""
+    """Create a decoder of each struct once, which takes some milliseconds. Call before any thread starts."""
     for kind in set(_all_subclasses(msgspec.Struct)):
         msgspec.json.Decoder(kind)
 
 
 def decoder_of(kind: type[Item]) -> msgspec.json.Decoder[Item]:
+    """Return a new decoder of a type. Decoders are created one at a time."""
     with _one_at_a_time:
         return msgspec.json.Decoder(kind)
 
@@ -65,14 +66,14 @@ def _all_subclasses(kind: type) -> Iterator[type]:
 
 
 class WatchEvent(msgspec.Struct, frozen=True, gc=False):
-    """Line of a watch: ADDED, MODIFIED, DELETED, BOOKMARK or ERROR."""
+    """Event of a watch. Its type is ADDED, MODIFIED, DELETED, BOOKMARK or ERROR."""
 
     type: str
     object: msgspec.Raw
 
 
 class ObjectIdentity(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """Metadata that even an object of unexpected form has."""
+    """Metadata that is read even from an object of unexpected form."""
 
     name: str = ""
     namespace: str = ""
@@ -88,7 +89,7 @@ class Identified(msgspec.Struct, frozen=True, gc=False):
 
 
 class Undecodable(NamedTuple):
-    """Object of an unexpected form."""
+    """Object that could not be decoded, with the reason."""
 
     metadata: ObjectIdentity
     fault: str
@@ -104,39 +105,52 @@ class Page(msgspec.Struct, Generic[Item], frozen=True):
     items: list[Item] | None = None
 
 
-FIRST_PAGE = 50  # objects
-_LARGEST_PAGE, _PAGE_SIZE = 500, 16 * 2**20  # objects and bytes
+FIRST_PAGE = 50  # objects on the first page of a list
+_PAGE_OBJECTS, _PAGE_BYTES = 500, 16 * 2**20  # most objects and most bytes of a page
 
 
 def next_page_size(objects: int, size: int) -> int:
-    """Return the number of objects for the next page, from those of the last page and their size in bytes.
+    """Return the number of objects for the next page, from the number and bytes of the last page.
 
-    A tenant may write thousands of objects of more than a megabyte each.
+    The limit in bytes is necessary because a tenant may write thousands of objects of more than a megabyte
+    each.
     """
-    fitting = _PAGE_SIZE * objects // max(size, 1)
-    return min(max(fitting, 1), _LARGEST_PAGE)
+    fitting = _PAGE_BYTES * objects // max(size, 1)
+    return min(max(fitting, 1), _PAGE_OBJECTS)
 
 
 class Encoding(Protocol[T_co]):
-    """Encoding of the lists and watches of one kind."""
+    """Encoding of the lists and watches of one kind of object."""
 
     accept: str  # value of the Accept header
 
     def page(self, body: bytes) -> tuple[ListMeta, Sequence[T_co | Undecodable]]:
-        """Return the metadata of a list, and its objects. Raises Ambiguous if the body is no list."""
+        """Return the metadata and the objects of a page of a list.
+
+        Raises:
+            Ambiguous: The body is not a list.
+        """
 
     def events(self, stream: Stream) -> Iterator[WatchEvent]:
-        """Yield the events of a watch. Raises Ambiguous if the stream has something else."""
+        """Yield the events of a watch.
+
+        Raises:
+            Ambiguous: The stream contains something else.
+        """
 
     def object(self, raw: msgspec.Raw) -> T_co | Undecodable:
-        """Return the object of an event; Undecodable if it cannot be read."""
+        """Return the object of an event; Undecodable if the object cannot be read."""
 
     def identity(self, raw: msgspec.Raw) -> ObjectIdentity:
-        """Return the names and the version of an object of any form. Raises Ambiguous if it has none."""
+        """Return the names and the version of an object of any form.
+
+        Raises:
+            Ambiguous: The object has no such fields.
+        """
 
 
 def decoded_in_part(decoder: msgspec.json.Decoder[Item], body: bytes | msgspec.Raw) -> Item:
-    """Decode JSON, if necessary without parts that are nested too deeply. Raises UNREADABLE."""
+    """Decode JSON, if necessary without the parts that are nested too deeply. May raise UNREADABLE."""
     try:
         return decoder.decode(body)
     except RecursionError:
@@ -145,32 +159,33 @@ def decoded_in_part(decoder: msgspec.json.Decoder[Item], body: bytes | msgspec.R
 
 def is_cut(raw: msgspec.Raw) -> bool:
     """Return whether `decoded_in_part` has removed parts of a value that were nested too deeply."""
-    return _CUT in bytes(raw)
+    return _CUT_MARKER in bytes(raw)
 
 
 def _without_deep_parts(body: bytes) -> bytes:
+    """Return JSON in which a marker replaces the parts that are nested too deeply."""
     pieces, start, depth = [], 0, 0
     for token in _TOKEN.finditer(body):
         match body[token.start()]:
             case 0x7B | 0x5B:  # { and [
                 depth += 1
-                if depth == _DEEPEST:
+                if depth == _MAX_LEVELS:
                     pieces.append(body[start : token.start()])
             case 0x7D | 0x5D:
-                if depth == _DEEPEST:
-                    pieces.append(_CUT)
+                if depth == _MAX_LEVELS:
+                    pieces.append(_CUT_MARKER)
                     start = token.end()
                 depth -= 1
     return b"".join((*pieces, body[start:]))
 
 
 class Decoders(Generic[T]):
-    """Decoders of JSON for one kind, made once."""
+    """Encoding in JSON for one kind, with decoders that are created once."""
 
     accept = JSON
 
     def __init__(self, kind: type[T]) -> None:
-        page: Any = Page  # mypy accepts no variable as its parameter
+        page: Any = Page  # mypy does not accept a variable as a type parameter
         self._object = decoder_of(kind)
         self._page: msgspec.json.Decoder[Page[T]] = decoder_of(page[kind])
 
@@ -202,7 +217,13 @@ class Decoders(Generic[T]):
 
 
 def event(line: bytes) -> WatchEvent:
-    """Decode a line of a watch. An unreadable line is a fault of the connection, not of an object."""
+    """Decode a line of a watch.
+
+    An unreadable line is an error of the connection, not of an object.
+
+    Raises:
+        Ambiguous: The line is not an event.
+    """
     try:
         return decoded_in_part(_EVENT, line)
     except UNREADABLE as fault:
@@ -210,6 +231,11 @@ def event(line: bytes) -> WatchEvent:
 
 
 def identity(raw: msgspec.Raw) -> ObjectIdentity:
+    """Return the names and the version of an object of any form.
+
+    Raises:
+        Ambiguous: The bytes are not an object.
+    """
     try:
         return decoded_in_part(_IDENTIFIED, raw).metadata
     except UNREADABLE as fault:

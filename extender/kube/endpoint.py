@@ -1,9 +1,9 @@
-"""Endpoint: the address of the API server, its credentials, and the proxy on the way to it.
+"""Endpoint of the API server: its address, Muster's credentials, and a proxy if there is one.
 
-The `kubernetes` client reads them: kubeconfig files and their merging, service accounts, exec plugins,
-rotating tokens. It offers the current token through a hook that may run a program, and reads files only once.
-So one thread calls the hook every second and loads everything again when a file has changed, while the others
-continue with the previous token.
+The `kubernetes` package reads the configuration: kubeconfig files and their merging, service accounts, exec
+plugins and rotating tokens. The package offers the current token through a hook, which may run a program, and
+reads files only once. Therefore one thread calls the hook every second, and loads everything again when a
+file has changed. Meanwhile the other threads continue with the previous token.
 """
 
 import base64
@@ -25,35 +25,35 @@ from extender.kube.errors import ApiError, NoConfiguration
 log = logging.getLogger(__name__)
 
 _PROXY = "the proxy of the API server (proxy-url in the kubeconfig, or HTTPS_PROXY)"
-_REFRESH = 1.0  # seconds between two checks of the files, and between two loads after refusals
-_AFTER_FAULT = 10.0  # seconds
-_LONGEST = 300  # characters of a refusal
+_REFRESH_PERIOD = 1.0  # seconds between two checks of the files, and between two loads after refusals
+_FAULT_PAUSE = 10.0  # further seconds until the next check after a failed load
+_MAX_REASON = 300  # most characters of a reason in an error message
 _NAMESPACE_OF_THE_POD = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _SERVER_FIELDS = ("host", "ssl_ca_cert", "ca_cert_data", "verify_ssl", "tls_server_name", "proxy", "no_proxy")
-_DEAD = 45  # seconds after which a silent peer is given up, as Go's pings of HTTP/2 do
+_PEER_TIMEOUT = 45  # seconds until a silent peer counts as dead, as with Go's HTTP/2 pings
 _KEEPALIVE = {
     "TCP_KEEPIDLE": 30,
     "TCP_KEEPINTVL": 15,
     "TCP_KEEPCNT": 3,
-    "TCP_USER_TIMEOUT": 1000 * _DEAD,  # also with unacknowledged data, when no probes are sent
+    "TCP_USER_TIMEOUT": 1000 * _PEER_TIMEOUT,  # limit for unacknowledged data, when no probes are sent
 }
 
 
 class HttpProxy(NamedTuple):
-    """HTTP proxy for a tunnel (CONNECT)."""
+    """HTTP proxy that opens a tunnel (CONNECT) to the API server."""
 
     host: str
     port: int
-    headers: dict[str, str]  # of the request for a tunnel: the credentials, if its URL has some
+    headers: dict[str, str]  # headers of the CONNECT request, with credentials from the URL
 
     @property
     def url(self) -> str:
-        """Return the URL without the credentials."""
+        """Return the URL of the proxy without credentials."""
         return f"http://[{self.host}]:{self.port}" if ":" in self.host else f"http://{self.host}:{self.port}"
 
 
 def find_proxy(configuration: Any) -> HttpProxy | None:
-    """Return the proxy of the kubeconfig or the environment; None: no proxy.
+    """Return the proxy that the kubeconfig or the environment names; None if there is no proxy.
 
     Raises:
         NoConfiguration: The proxy is invalid.
@@ -78,38 +78,38 @@ def find_proxy(configuration: Any) -> HttpProxy | None:
 
 
 class ApiEndpoint:
-    """One API server: connects to it, and has the current Authorization header."""
+    """Endpoint of one API server. It opens connections, and has the current Authorization header."""
 
     def __init__(self, load: Callable[[], Any], files: Iterable[str | Path] = ()) -> None:
         """Load the configuration.
 
         Args:
-            load: Returns the current configuration; called again when one of `files` changes, and when the
-                server refuses the credentials.
-            files: The files that the configuration is read from.
+            load: Returns the current configuration. It is called again when one of `files` changes, and when
+                the API server refuses the credentials.
+            files: The files that contain the configuration.
 
         Raises:
-            NoConfiguration: The proxy is of an unknown kind, or `load` raises it.
+            NoConfiguration: The proxy is of an unknown kind, or `load` raises the error.
         """
         self._load, self._files = load, tuple(files)
         self._stamps = _stamps_of(self._files)
-        self._tls: tuple[Any, list[_Stamp], ssl.SSLContext] | None = None  # the TLS context and its inputs
+        self._tls: tuple[Any, list[_Stamp], ssl.SSLContext] | None = None  # TLS context with its inputs
         self._configuration = configuration = load()
         url = urlsplit(configuration.host)
         self.secure = url.scheme == "https"
         self._host = url.hostname or "localhost"
         self._port = url.port or (443 if self.secure else 80)
-        self._refreshing = threading.Lock()
-        self._due = self._forced = 0.0  # next check of the files, and last load after a refusal
+        self._refresh_lock = threading.Lock()
+        self._next_check = self._last_forced_load = 0.0  # next check of files; last load after a refusal
         self._refused_since: float | None = None
         self.netloc = url.netloc.rpartition("@")[2]
         self.prefix = url.path.rstrip("/")
         self.proxy = find_proxy(configuration)
         self._read_token()
-        self.tls()  # so that a broken certificate is reported at once
+        self.tls()  # report a broken certificate at once
 
     def for_token(self, token: str) -> "ApiEndpoint":
-        """Return the same API server for the owner of this token, without any other credentials."""
+        """Return an endpoint of the same API server with this token as its only credentials."""
         from kubernetes.client import Configuration
 
         original = self._configuration
@@ -125,56 +125,62 @@ class ApiEndpoint:
 
     @property
     def authorization(self) -> str:
-        """Return the value of the header; empty for a client certificate, or without credentials."""
-        if time.monotonic() >= self._due and self._refreshing.acquire(blocking=False):
+        """Return the value of the Authorization header. It may be necessary to read the token first.
+
+        The value is empty for a client certificate, or without credentials.
+        """
+        if time.monotonic() >= self._next_check and self._refresh_lock.acquire(blocking=False):
             try:
                 self._reload_token()
             finally:
-                self._refreshing.release()
+                self._refresh_lock.release()
         return self.current_header
 
-    def renew(self, refused: str) -> bool:
-        """Read all credentials again after the server refused this header, or the certificate.
+    def renew(self, refused_header: str) -> bool:
+        """Read all credentials again after the API server refused this header or the certificate.
 
-        Return whether the header has changed. It may wait for a program that returns credentials.
+        This may take as long as a program that returns credentials.
+
+        Returns:
+            Whether the header has changed.
         """
-        with self._refreshing:
+        with self._refresh_lock:
             now = time.monotonic()
             self._refused_since = self._refused_since or now
-            if self.current_header == refused and now >= self._forced + _REFRESH:
-                self._forced = now
+            if self.current_header == refused_header and now >= self._last_forced_load + _REFRESH_PERIOD:
+                self._last_forced_load = now
                 self._reload_token(everything=True)
-            return self.current_header != refused
+            return self.current_header != refused_header
 
     def record_accepted(self) -> None:
         self._refused_since = None
 
     @property
     def refused_for(self) -> float:
-        """Return the seconds for which the server has refused the credentials of all requests."""
+        """Return for how many seconds the API server has refused the credentials of all requests."""
         since = self._refused_since
         return time.monotonic() - since if since is not None else 0.0
 
     @property
     def url(self) -> str:
-        """Return the base URL, such as https://10.0.0.1:6443, without a final slash."""
+        """Return the base URL without a final slash, for example https://10.0.0.1:6443."""
         return f"{'https' if self.secure else 'http'}://{self.netloc}{self.prefix}"
 
     @property
     def server_name(self) -> str:
-        """Return the name that the server's certificate must have."""
+        """Return the name that the API server's certificate has to contain."""
         return self._configuration.tls_server_name or self._host
 
     def tls(self) -> ssl.SSLContext | None:
-        """Return the TLS context to dial with; None for plain HTTP.
+        """Return the TLS context for new connections; None for plain HTTP.
 
-        Certificates rotate: the context is made again when one of their files has changed.
+        The context is created again when a file with a certificate has changed, because certificates rotate.
         """
         if not self.secure:
             return None
-        configuration, system = self._configuration, ssl.get_default_verify_paths()
+        configuration, default_paths = self._configuration, ssl.get_default_verify_paths()
         files = (configuration.ssl_ca_cert, configuration.cert_file, configuration.key_file)
-        stamps = _stamps_of(filter(None, (*files, system.cafile, system.capath)))
+        stamps = _stamps_of(filter(None, (*files, default_paths.cafile, default_paths.capath)))
         if self._tls is None or self._tls[:2] != (configuration, stamps):
             self._tls = configuration, stamps, _tls_context(configuration)
         return self._tls[2]
@@ -182,7 +188,7 @@ class ApiEndpoint:
     def dial(self, timeout: float) -> socket.socket:
         """Return a connected socket, through the proxy and with TLS if configured.
 
-        All addresses are tried.
+        If the host has several addresses, each is tried.
         """
         tls, proxy = self.tls(), self.proxy
         host, port = (proxy.host, proxy.port) if proxy else (self._host, self._port)
@@ -199,10 +205,10 @@ class ApiEndpoint:
             raise
 
     def forward(self, namespace: str, pod: str, port: int) -> socket.socket:
-        """Return a socket to a port on the loopback of a pod, by port-forward through its kubelet.
+        """Return a socket to a port on the loopback of a pod, by port-forward through the kubelet.
 
         Raises:
-            ApiError: The API server or the kubelet refuses, or gives no answer.
+            ApiError: The API server or the kubelet refuses, or does not answer.
         """
         from kubernetes.client import ApiClient, CoreV1Api
         from kubernetes.client.exceptions import ApiException
@@ -212,14 +218,17 @@ class ApiEndpoint:
         try:
             ports = portforward(api.connect_get_namespaced_pod_portforward, pod, namespace, ports=str(port))
         except ApiException as fault:
-            reason = " ".join(str(fault.reason).split())[:_LONGEST]
+            reason = " ".join(str(fault.reason).split())[:_MAX_REASON]
             raise ApiError(f"no port-forward to {port} of pod {namespace}/{pod}: {reason}") from fault
         forwarded: socket.socket = ports.socket(port)
         return forwarded
 
     def _reload_token(self, everything: bool = False) -> None:
-        """Read the current token. If a plugin fails, or a file is half written, the old token stays."""
-        self._due = time.monotonic() + _REFRESH
+        """Read the current token; with `everything`, load the whole configuration again.
+
+        If a plugin fails, or a file is incomplete, the old token stays.
+        """
+        self._next_check = time.monotonic() + _REFRESH_PERIOD
         try:
             stamps = _stamps_of(self._files)
             if everything or stamps != self._stamps:
@@ -229,19 +238,19 @@ class ApiEndpoint:
                 self._stamps, self._configuration = stamps, loaded
             self._read_token()
         except Exception as fault:
-            self._due += _AFTER_FAULT
+            self._next_check += _FAULT_PAUSE
             log.warning("credentials could not be reloaded: %s", fault)
 
     def _read_token(self) -> None:
         header = self._configuration.get_api_key_with_prefix("BearerToken") or ""
-        self.current_header = header.strip()  # a file may end with a newline
+        self.current_header = header.strip()  # a token file may end with a newline
 
 
 _Stamp = tuple[int, int, int]
 
 
 def _stamps_of(files: Iterable[str | Path]) -> list[_Stamp]:
-    """Return for each file a stamp that changes with it.
+    """Return a stamp of each file, which changes when the file changes.
 
     Raises:
         OSError: A file cannot be read.
@@ -251,6 +260,7 @@ def _stamps_of(files: Iterable[str | Path]) -> list[_Stamp]:
 
 
 def _tls_context(configuration: Any) -> ssl.SSLContext:
+    """Return a TLS context with the CAs and the client certificate of a configuration."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     authorities = {"cafile": configuration.ssl_ca_cert, "cadata": configuration.ca_cert_data}
     if not configuration.verify_ssl:
@@ -268,8 +278,12 @@ def _tls_context(configuration: Any) -> ssl.SSLContext:
 def find_endpoint(kubeconfig: str | None, context: str | None) -> ApiEndpoint:
     """Return the endpoint of the cluster to use.
 
-    The first of these that exists describes it: a named file, $KUBECONFIG, the service account of the pod,
-    ~/.kube/config.
+    The first of these that exists names the cluster:
+
+    1. The file in `kubeconfig`.
+    2. $KUBECONFIG.
+    3. The service account of the pod.
+    4. ~/.kube/config.
 
     Raises:
         NoConfiguration: No cluster is named, or its description is invalid.
@@ -297,8 +311,8 @@ def find_endpoint(kubeconfig: str | None, context: str | None) -> ApiEndpoint:
             return loaded
         with _root_messages() as messages:
             config.load_kube_config(_files(kubeconfig), context, loaded, persist_config=False)  # type: ignore[no-untyped-call]
-        if messages and not (loaded.api_key or loaded.cert_file):  # the library goes on without credentials
-            reason = f"no credentials from the exec plugin: {messages[-1]:.{_LONGEST}}"
+        if messages and not (loaded.api_key or loaded.cert_file):  # else the library continues
+            reason = f"no credentials from the exec plugin: {messages[-1]:.{_MAX_REASON}}"
             raise NoConfiguration(f"{_files(kubeconfig)}: {reason}")
         return loaded
 
@@ -306,20 +320,24 @@ def find_endpoint(kubeconfig: str | None, context: str | None) -> ApiEndpoint:
         return ApiEndpoint(load, merged.files if merged else [incluster_config.SERVICE_TOKEN_FILENAME])
     except NoConfiguration:
         raise
-    except Exception as fault:  # many types: of YAML, files, certificates, plugins, and the library
+    except Exception as fault:  # errors of YAML, files, certificates, plugins and the library have many types
         raise NoConfiguration(_fault_text(path, fault)) from fault
 
 
 def _is_url(text: Any) -> bool:
+    """Return whether a value is a valid URL of an API server."""
     try:
         url = urlsplit(text)
         return text.isprintable() and url.scheme in ("http", "https") and bool(url.hostname and url.port != 0)
-    except (ValueError, AttributeError, TypeError):  # such as a number instead of a text, or too high a port
+    except (ValueError, AttributeError, TypeError):  # a number instead of a text, or too high a port
         return False
 
 
 class _Messages(logging.Handler):
-    """Messages of the library about exec plugins: it logs them and goes on without credentials."""
+    """Log handler that keeps messages about exec plugins.
+
+    The library only logs that a plugin failed, and continues without credentials.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -332,6 +350,7 @@ class _Messages(logging.Handler):
 
 @contextmanager
 def _root_messages() -> Iterator[list[str]]:
+    """Collect the errors that the library logs while the context lasts."""
     handler = _Messages()
     logging.getLogger().addHandler(handler)
     try:
@@ -341,14 +360,16 @@ def _root_messages() -> Iterator[list[str]]:
 
 
 def _files_with_credentials(merger: Any) -> list[str]:
-    """Return the kubeconfig files, and the files of tokens that they name."""
+    """Return the kubeconfig files, and the token files that they name."""
     users = merger.config.value.get("users") or ()
     tokens = [(Path(user.path).parent, (user.value.get("user") or {}).get("tokenFile")) for user in users]
     return [*merger.paths, *(str(folder / token) for folder, token in tokens if token)]
 
 
 def _check_current_context(kubeconfig: str | None, all_contexts: "Contexts") -> None:
-    """Check the current context: the library names neither the remedy nor, in some cases, the file.
+    """Check that the current context exists.
+
+    The library's own message names no remedy and, in some cases, not even the file.
 
     Raises:
         NoConfiguration: The context is missing.
@@ -367,15 +388,15 @@ def _check_current_context(kubeconfig: str | None, all_contexts: "Contexts") -> 
 
 
 class Contexts(NamedTuple):
-    namespaces: dict[str, str]  # by context: the namespace that it names; empty if it names none
-    clusters: dict[str, str]  # by context: the name of its cluster
-    servers: dict[str | None, Any]  # by cluster: its server, as written
-    current: str  # the current context; empty if there is none
+    namespaces: dict[str, str]  # namespace of each context; empty if the context names no namespace
+    clusters: dict[str, str]  # name of the cluster of each context
+    servers: dict[str | None, Any]  # server of each cluster, as it is written
+    current: str  # name of the current context; empty if there is none
     files: list[str]  # kubeconfig files, and the token files that they name
 
 
 def contexts(kubeconfig: str | None) -> Contexts:
-    """Return the contexts of the files that `find_endpoint` reads.
+    """Return the contexts in the files that `find_endpoint` reads.
 
     Raises:
         NoConfiguration: The files are invalid.
@@ -396,12 +417,12 @@ def contexts(kubeconfig: str | None) -> Contexts:
         servers = {entry["name"]: (entry.get("cluster") or {}).get("server") for entry in entries}
         current = str(merged.get("current-context") or "")
         return Contexts(namespaces, clusters, servers, current, _files_with_credentials(merger))
-    except Exception as fault:  # as in `find_endpoint`
+    except Exception as fault:  # errors have many types, as in `find_endpoint`
         raise NoConfiguration(_fault_text(source, fault)) from fault
 
 
 def cluster_name(kubeconfig: str | None, context: str | None) -> tuple[str, str]:
-    """Return the names of the cluster and of its context; empty in a pod without a kubeconfig."""
+    """Return the names of the cluster and the context; both are empty in a pod without a kubeconfig."""
     try:
         all_contexts = contexts(kubeconfig)
     except NoConfiguration:
@@ -411,7 +432,7 @@ def cluster_name(kubeconfig: str | None, context: str | None) -> tuple[str, str]
 
 
 def own_namespace(kubeconfig: str | None, context: str | None) -> str:
-    """Return the namespace that the context names, or that of Muster's pod.
+    """Return the namespace that the context names, or the namespace of Muster's pod.
 
     Raises:
         NoConfiguration: The files are invalid.
@@ -426,10 +447,12 @@ def own_namespace(kubeconfig: str | None, context: str | None) -> str:
 
 
 def _files(kubeconfig: str | None) -> str:
+    """Return the paths of the kubeconfig files, as one text."""
     return kubeconfig or os.environ.get("KUBECONFIG") or os.path.expanduser("~/.kube/config")
 
 
 def _fault_text(kubeconfig: str | None, fault: Exception) -> str:
+    """Return a message about an error in the kubeconfig files."""
     if kubeconfig and not any(map(os.path.exists, kubeconfig.split(os.pathsep))):
         return f"{kubeconfig}: no such file"
     if kubeconfig:
@@ -440,7 +463,7 @@ def _fault_text(kubeconfig: str | None, fault: Exception) -> str:
 
 
 def keep_alive(sock: socket.socket) -> None:
-    """Let the kernel detect a dead peer within about a minute, which a live watch may be silent."""
+    """Let the kernel detect a dead peer within about a minute, since a live watch may be silent that long."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in _KEEPALIVE.items():
         if hasattr(socket, option):

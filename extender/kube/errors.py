@@ -1,11 +1,11 @@
 """Errors between Muster and an API server.
 
-  NoConfiguration              no kubeconfig or service account names a cluster, or it is invalid
+  NoConfiguration              no valid kubeconfig or service account names a cluster
   ApiError
-   · Fenced                    not sent: this replica does not lead now
+   · Fenced                    the request was not sent, because this replica does not lead now
    · ChangeDropped             the server accepted the write, but dropped the changed fields
-   · Unreachable               not sent: connection refused, no route, TLS or proxy failed
-   · Ambiguous                 sent, and no answer came back: it is unknown whether it took effect
+   · Unreachable               the request was not sent: connection refused, no route, TLS or proxy failed
+   · Ambiguous                 the request was sent but not answered; it is unknown whether it took effect
    · Refused                   the server answered with a Status
      · Unauthorized            401  credentials expired; they are read again for the next request
      · Forbidden               403
@@ -16,8 +16,8 @@
      · TooManyRequests         429  also an eviction that a disruption budget forbids for now
      · ServerFault             5xx
 
-Two fields of each error matter to callers: `transient` (should the same request be tried again?) and
-`settled` (is it certain that the request had no effect?).
+Two fields of each error matter to callers. `transient` tells whether the same request should be tried again.
+`settled` tells whether the request certainly had no effect.
 """
 
 import re
@@ -29,7 +29,7 @@ from extender.api.protobuf import KUBERNETES_PREFIX, status_as_json
 
 _DENIED = re.compile(r"^admission webhook \S+ denied the request: (.+)$", re.DOTALL)
 _POLICY = re.compile(r"^.*?ValidatingAdmissionPolicy \S+ with binding \S+ denied request: (.+)$", re.DOTALL)
-_LONGEST = 2048  # characters of a message, which may quote a refused value of a megabyte
+_MAX_MESSAGE = 2048  # most characters of a message, which may quote a refused value of a megabyte
 
 
 class NoConfiguration(Exception):
@@ -37,7 +37,7 @@ class NoConfiguration(Exception):
 
 
 class ApiError(Exception):
-    """Base of all errors of a request to the API server."""
+    """Base class of all errors of a request to the API server."""
 
     transient = False
     settled = True
@@ -64,7 +64,10 @@ class Ambiguous(ApiError):
 
 
 class Refused(ApiError):
-    """Answer with status 400 or above. `body` is the whole answer; the other fields come from its Status."""
+    """Error: the answer has the status 400 or above.
+
+    `body` is the whole answer; the other fields come from the Status in the answer.
+    """
 
     def __init__(
         self,
@@ -79,8 +82,8 @@ class Refused(ApiError):
         self.status = status
         self.reason = reason
         self.message = message
-        self.retry_after = retry_after  # seconds, if the server said when to try again
-        self.fields = fields  # paths of the fields that the server found invalid
+        self.retry_after = retry_after  # seconds after which the server wants the next try; None if unknown
+        self.fields = fields  # paths of the fields that the server considers invalid
         self.body = body
 
 
@@ -113,7 +116,7 @@ class TooManyRequests(Refused):
 
 
 class ServerFault(Refused):
-    """Failure of the server or its store, possibly after the write: 500 and 504 leave that open."""
+    """Error of the API server or its storage. With 500 and 504, the write may have taken effect."""
 
     transient = True
     settled = False
@@ -147,28 +150,28 @@ class _Status(msgspec.Struct, frozen=True):
 
 
 def refused(body: bytes, status: int = 0, retry_after: str = "") -> Refused:
-    """Return the error described by a Status object.
+    """Return the error that a Status object describes.
 
-    `status` and `retry_after` are those of the HTTP answer.
+    `status` and `retry_after` come from the HTTP answer.
     """
     try:
         body = status_as_json(body) if body.startswith(KUBERNETES_PREFIX) else body
         answer = msgspec.json.decode(body, type=_Status)
     except (msgspec.DecodeError, UnicodeDecodeError, DecodeError, RecursionError):
-        # Perhaps from a proxy: the beginning of the body is the message.
+        # The answer may come from a proxy, so the beginning of the body is used as the message.
         answer = _Status(message=body[:200].decode("utf-8", "replace").strip())
     details = answer.details or _Details()
     code = status or answer.code
     kind = ServerFault if code >= 500 else _BY_STATUS.get(code, Refused)
-    # Only seconds: API servers do not send dates.
-    in_header = float(retry_after) if retry_after.isdecimal() else 0.0
-    seconds = in_header or details.retry_after_seconds or None
+    # The header is in seconds, because API servers do not send dates.
+    header_seconds = float(retry_after) if retry_after.isdecimal() else 0.0
+    seconds = header_seconds or details.retry_after_seconds or None
     fields = tuple(cause.field for cause in details.causes or ())
-    return kind(code, answer.reason, answer.message[:_LONGEST], seconds, fields, body)
+    return kind(code, answer.reason, answer.message[:_MAX_MESSAGE], seconds, fields, body)
 
 
 def in_words(fault: ApiError) -> str:
-    """Return the message for a user, with a remedy."""
+    """Return an error message for users, with a remedy where possible."""
     answer = fault.message if isinstance(fault, Refused) else ""
     message = answer or str(fault)
     match fault:

@@ -1,11 +1,12 @@
-"""Lists and watches of pods in Kubernetes' protobuf, decoded into the same structs as from JSON.
+"""Encoding of lists and watches of pods in Kubernetes' protobuf, with the same structs as from JSON.
 
-The API server encodes each event once for all watches of one encoding. The scheduler reads pods in protobuf,
-so a second watch in protobuf costs the API server nothing measurable; one in JSON costs 0.4 ms a pod.
+The API server encodes each event once for all watches with the same encoding. The scheduler reads pods in
+protobuf, so a second watch in protobuf costs the API server nothing measurable. A watch in JSON costs 0.4 ms
+per pod.
 
-The field numbers are those of the generated.proto files of k8s.io/api/core/v1 and k8s.io/apimachinery. A
-timestamp becomes the text that JSON has. Fields that Muster only compares (volume sources, spread
-constraints) stay bytes: equal pods have equal bytes.
+The field numbers come from the generated.proto files of k8s.io/api/core/v1 and k8s.io/apimachinery. A
+timestamp becomes the same text as in JSON. Fields that Muster only compares (volume sources, spread
+constraints) stay bytes, since equal pods have equal bytes.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -189,12 +190,16 @@ _UNREADABLE = (DecodeError, ValueError, OverflowError)
 
 
 class PodDecoders:
-    """Decoders of pods in protobuf, the counterpart of `Decoders`."""
+    """Encoding of pods in protobuf, the counterpart of `Decoders`."""
 
     accept = "application/vnd.kubernetes.protobuf, application/json"
 
     def page(self, body: bytes) -> tuple[ListMeta, Sequence[Pod | Undecodable]]:
-        """Return the metadata of a list, and its pods; Undecodable for those that cannot be read."""
+        """Return the metadata and the pods of a page; Undecodable for each pod that cannot be read.
+
+        Raises:
+            Ambiguous: The body is not a list.
+        """
         raw = _raw_object(body, "a list")
         try:
             page = _LIST.FromString(raw)
@@ -208,7 +213,11 @@ class PodDecoders:
         return _list_meta(raw_page), [self.object(msgspec.Raw(item)) for item in raw_page.items]
 
     def events(self, stream: Stream) -> Iterator[WatchEvent]:
-        """Yield the events of a watch. Raises Ambiguous where one event cannot be separated from the next."""
+        """Yield the events of a watch.
+
+        Raises:
+            Ambiguous: The end of an event cannot be found, or the event cannot be read.
+        """
         frames = Frames()
         for piece in stream.pieces():
             try:
@@ -221,14 +230,18 @@ class PodDecoders:
                 raise Ambiguous(f"not a watch event: {fault}") from fault
 
     def object(self, raw: msgspec.Raw) -> Pod | Undecodable:
-        """Return a pod; Undecodable if it cannot be read."""
+        """Return the pod of an event; Undecodable if the pod cannot be read."""
         try:
             return pod_of(_POD.FromString(bytes(raw)))
         except _UNREADABLE as fault:
             return Undecodable(self.identity(raw), str(fault))
 
     def identity(self, raw: msgspec.Raw) -> ObjectIdentity:
-        """Return the names of an object that need not be a pod. Raises Ambiguous."""
+        """Return the names and the version of an object, which may be of any kind.
+
+        Raises:
+            Ambiguous: The bytes are not an object.
+        """
         try:
             meta = _NAMES.FromString(bytes(raw)).metadata
         except DecodeError as fault:
@@ -237,6 +250,11 @@ class PodDecoders:
 
 
 def _raw_object(body: bytes, title: str) -> bytes:
+    """Return the object in an envelope of Kubernetes.
+
+    Raises:
+        Ambiguous: The bytes have no envelope.
+    """
     try:
         return open_envelope(body)[1]
     except DecodeError as fault:
@@ -321,11 +339,12 @@ def _spec(message: Any) -> PodSpec:
 
 
 def _raw(messages: Iterable[bytes]) -> msgspec.Raw:
+    """Return messages as bytes that are equal only for equal messages."""
     return msgspec.Raw(b"".join(len(message).to_bytes(4) + message for message in messages))
 
 
 def _volume(source: Any) -> Volume:
-    """Return a volume. It also counts with an empty source: a pod names each of its volumes."""
+    """Return a volume, also for an empty source, since each volume in the spec of a pod counts."""
     return Volume(msgspec.Raw(source.persistent_volume_claim), msgspec.Raw(source.ephemeral))
 
 

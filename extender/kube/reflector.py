@@ -1,13 +1,14 @@
-"""Reflector: keeps a sink up to date with one resource, by a list in pages, then watches, endlessly.
+"""Reflector: keeps a sink up to date with one resource, by a list in pages and then by watches, endlessly.
 
     list ──► watch ──► watch ──► watch ──► …      from the last version seen, also after an interruption
       ▲                  │
       └──────────────────┘  the version is too old (410), or the watch cannot be trusted
 
-A watch that ended without any event, not even the bookmark that is sent every minute, is not trusted: the
-reflector lists again, which is cheap, since the sink gets only the differences. If the server cannot be
-reached, or asks clients to wait, the reflector waits; if it repeatedly answers with faults of its own, it may
-have lost that version, and the reflector lists again.
+The API server sends at least a bookmark every minute. A watch that ends without any event is therefore not
+trusted, and the reflector lists again. This is cheap, since the sink gets only the differences.
+
+If the API server cannot be reached, or asks clients to wait, the reflector waits. If the API server answers
+with several errors of its own in a row, it may have lost the version, and the reflector lists again.
 """
 
 import random
@@ -33,16 +34,16 @@ T_contra = TypeVar("T_contra", contravariant=True)
 T = TypeVar("T", bound=NamedObject)
 Passed = TypeVar("Passed")
 
-ObjectKey = tuple[str, str]  # namespace, name
+ObjectKey = tuple[str, str]  # namespace and name
 
-_REMEMBERED_BAD = 100
-_LONGEST = 300  # characters of a fault
+_MAX_BAD = 100
+_MAX_FAULT = 300  # most characters of a fault
 _LIST_TIMEOUT = 60.0
 _WATCH_SECONDS = (300, 600)
-_SILENCE = 150.0  # longer than two intervals of bookmarks: a connection silent for longer is dead
-_SHORT_WATCH = 1.0  # a watch that ended sooner is not opened again without a pause
-_SERVER_FAULTS = 3  # faults in a row after which the reflector lists again
-_REMOVED = 4  # "not found" answers in a row after which the objects count as gone
+_MAX_SILENCE = 150.0  # more than two intervals of bookmarks: a connection that is silent for longer is dead
+_SHORT_WATCH = 1.0  # a watch that ends sooner is followed by a pause
+_SERVER_FAULTS = 3  # errors of the API server in a row after which the reflector lists again
+_MAX_NOT_FOUND = 4  # "not found" answers in a row, after which the objects count as gone
 
 
 class Removed(NamedTuple):
@@ -52,79 +53,79 @@ class Removed(NamedTuple):
 
 
 class Sink(Protocol[T_contra]):
-    """Receiver of objects. Called only by the reflector's thread, in the order of the API server."""
+    """Receiver of objects. Only the reflector's thread calls it, in the order of the API server."""
 
     def upsert(self, obj: T_contra) -> None:
         """Record that the object is new or has changed."""
 
-    def remove(self, gone: Removed) -> None:
-        """Record that the object is gone. A new object of the same name is passed on only after this."""
+    def remove(self, removed: Removed) -> None:
+        """Record that the object is gone. Only then, a new object of the same name is passed on."""
 
 
 class Inventory(Generic[T]):
-    """Inventory of the objects that a sink has, so that after a gap it gets only the differences.
+    """Inventory of the objects that a sink has, so that the sink gets only the differences after a gap.
 
-    The inventory has a UID and a version for each object: 50,000 pods cost a few MB. Undecodable
-    objects and a sink that raises do not stop it.
+    The inventory keeps a UID and a version for each object; 50,000 pods cost a few MB. It continues after
+    undecodable objects and after exceptions of the sink.
     """
 
     def __init__(self, plural: str, sink: Sink[T]) -> None:
         self._plural = plural
         self._sink = sink
-        self._known: dict[ObjectKey, tuple[str, str]] = {}  # UID and version that the sink has
-        self.bad: dict[ObjectKey, str] = {}  # faults by object; bounded
-        self.bad_objects = 0  # how many times an object could not be read or processed
-        self._not_removed: list[Removed] = []  # failed removals: repeated after the next list
+        self._versions: dict[ObjectKey, tuple[str, str]] = {}  # UIDs and versions in the sink
+        self.bad: dict[ObjectKey, str] = {}  # faults by object, up to _MAX_BAD objects
+        self.bad_objects = 0  # how often an object could not be read or processed
+        self._not_removed: list[Removed] = []  # failed removals, which are repeated after the next list
 
     def __len__(self) -> int:
-        return len(self._known)
+        return len(self._versions)
 
     def put(self, item: T | Undecodable) -> ObjectKey:
-        """Pass on an object unless the sink already has this version of it.
+        """Pass on an object, unless the sink already has this version of the object.
 
-        An object that the sink could not process is recorded without a version, so that the next list
-        passes it on again.
+        An object that the sink could not process is recorded without a version, so that the object is passed
+        on again after the next list.
         """
         meta = item.metadata
         key = (intern(meta.namespace), meta.name)
-        uid, version = self._known.get(key, ("", ""))
+        uid, version = self._versions.get(key, ("", ""))
         if uid and uid != meta.uid:
             self.discard(key)
         if isinstance(item, Undecodable):
             self._record_bad(key, item.fault)
         elif (uid, version) != (meta.uid, meta.resource_version):
             fault = self._call_sink(self._sink.upsert, item)
-            self._known[key] = (meta.uid, meta.resource_version if fault is None else "")
+            self._versions[key] = (meta.uid, meta.resource_version if fault is None else "")
             if fault is None:
                 self.bad.pop(key, None)
             else:
-                reason = f"it could not be taken in: {type(fault).__name__}: {fault}"[:_LONGEST]
+                reason = f"it could not be taken in: {type(fault).__name__}: {fault}"[:_MAX_FAULT]
                 self._record_bad(key, reason, fault)
         return key
 
     def discard(self, key: ObjectKey) -> None:
-        """Remove an object from the sink, if the sink has it."""
+        """Remove an object from the sink, if the sink has the object."""
         self.bad.pop(key, None)
-        if known := self._known.pop(key, None):
-            self._remove(Removed(*key, uid=known[0]))
+        if uid_and_version := self._versions.pop(key, None):
+            self._remove(Removed(*key, uid=uid_and_version[0]))
 
-    def keep_only(self, present: Set[ObjectKey]) -> None:
-        """Remove all objects from the sink that are not in a complete list. Failed removals are repeated."""
+    def keep_only(self, present_keys: Set[ObjectKey]) -> None:
+        """Remove all objects from the sink that a complete list lacks, and repeat failed removals."""
         failed, self._not_removed = self._not_removed, []
-        for gone in failed:
-            self._remove(gone)
-        for key in self._known.keys() - present:
+        for removed in failed:
+            self._remove(removed)
+        for key in self._versions.keys() - present_keys:
             self.discard(key)
-        self.bad = {key: fault for key, fault in self.bad.items() if key in present}
+        self.bad = {key: fault for key, fault in self.bad.items() if key in present_keys}
 
-    def _remove(self, gone: Removed) -> None:
-        fault = self._call_sink(self._sink.remove, gone)
+    def _remove(self, removed: Removed) -> None:
+        fault = self._call_sink(self._sink.remove, removed)
         if fault is not None:
-            self._not_removed.append(gone)
+            self._not_removed.append(removed)
             log.warning("handling a deleted object failed", resource=self._plural, exc_info=fault)
 
     def _call_sink(self, method: Callable[[Passed], None], obj: Passed) -> Exception | None:
-        """Call a method of the sink. Return its error, which ends only this call, not the watch."""
+        """Call a method of the sink; return the exception that it raises, so that the watch continues."""
         try:
             method(obj)
         except Exception as fault:
@@ -132,9 +133,12 @@ class Inventory(Generic[T]):
         return None
 
     def _record_bad(self, key: ObjectKey, reason: str, fault: Exception | None = None) -> None:
-        """Log each bad object once, up to a number of objects. The sink keeps the last good version."""
+        """Log a bad object once, unless there are too many bad objects.
+
+        The sink keeps the last good version.
+        """
         self.bad_objects += 1
-        if key in self.bad or len(self.bad) >= _REMEMBERED_BAD:
+        if key in self.bad or len(self.bad) >= _MAX_BAD:
             return
         self.bad[key] = reason
         log.warning(
@@ -148,12 +152,14 @@ class Inventory(Generic[T]):
 
 
 class Reflector(Generic[T]):
-    """Reflector: `start()`, then check `synced`, `last_contact`, `relists`. Its thread calls the sink.
+    """Reflector of one resource, with a thread that calls the sink.
+
+    Call `start()`, then check `synced`, `last_contact` and `relists`.
 
     Args:
-        preferred: An encoding besides JSON, for servers that have it.
-        removable: Whether the cluster may lose the kind, and with it all its objects. Then the sink's
-            objects are removed, even if no watch was open to see their deletion.
+        preferred: An encoding besides JSON, for API servers that support it.
+        removable: Whether the cluster may lose the kind together with all its objects. The sink's objects are
+            then removed, even if no watch has shown their deletion.
     """
 
     def __init__(
@@ -168,7 +174,7 @@ class Reflector(Generic[T]):
         field_selector: str = "",
         removable: bool = False,
         preferred: Encoding[T] | None = None,
-        silence: float = _SILENCE,
+        silence: float = _MAX_SILENCE,
         backoff: Backoff | None = None,
         clock: Callable[[], float] = time.monotonic,
         wait: Callable[[float], object] | None = None,
@@ -176,11 +182,11 @@ class Reflector(Generic[T]):
     ) -> None:
         self.resource = resource
         self.synced = False
-        self.absent = False  # the API server does not know the resource
+        self.is_absent = False  # whether the API server does not know the resource
         self.last_contact: float | None = None
-        self._last_step: float | None = None  # time of the last progress, such as an event
+        self._last_step: float | None = None  # time of the last progress, for example of an event
         self.relists = 0
-        self.fault = ""  # last fault since the last complete list; empty: none
+        self.fault = ""  # last fault since the last complete list; empty if there is none
         self._connection = connection
         self._path = resource.path(namespace)
         self._selectors = {"labelSelector": label_selector, "fieldSelector": field_selector}
@@ -193,11 +199,11 @@ class Reflector(Generic[T]):
         self._stopping = threading.Event()
         self._wait = wait or self._stopping.wait
         self._watch_seconds = watch_seconds
-        self._version = ""  # empty: the next round lists
-        self._delivered = False  # whether the watch of this round has delivered an event
-        self._server_faults = 0  # rounds in a row that ended with a fault of the server before any event
+        self._version = ""  # version for the next watch; empty if the next round has to list
+        self._delivered = False  # whether this round's watch has delivered an event
+        self._server_faults = 0  # rounds in a row that ended with an error of the API server before any event
         self._removable = removable
-        self._unknown_answers = 0  # rounds in a row in which the API server did not know the resource
+        self._unknown_answers = 0  # rounds in a row with a "not found" answer
         self._stream: Stream | None = None
         self._thread: threading.Thread | None = None
 
@@ -206,22 +212,25 @@ class Reflector(Generic[T]):
         self._thread.start()
 
     def why_stuck(self) -> str | None:
-        """Return the fault for /livez if the thread has been stuck longer than any of its waits may take.
+        """Return the fault for /livez if the thread has made no progress for longer than any wait may take.
 
-        A thread that starts another one waits forever if that one dies of a lack of memory.
+        A thread that starts another thread waits forever if the other thread ends from a lack of memory.
         """
         silent = self._clock() - self._last_step if self._last_step is not None else 0.0
         is_stuck = silent > 2 * self._max_silence and not self._stopping.is_set()
         return f"{self.resource.plural}: reading them has been stuck for {silent:.0f} s" if is_stuck else None
 
     def halt(self) -> None:
-        """Stop the thread without waiting for it, even during a silent watch."""
+        """Stop the thread, even during a silent watch, without waiting for its end."""
         self._stopping.set()
         if stream := self._stream:
             stream.abort()
 
     def stop(self, timeout: float = 1.0) -> None:
-        """Stop the thread, and wait up to `timeout` seconds: it may be connecting to a dead address."""
+        """Stop the thread, and wait up to `timeout` seconds for its end.
+
+        The thread may be connecting to a dead address, which can take longer.
+        """
         self.halt()
         if self._thread:
             self._thread.join(timeout=timeout)
@@ -233,7 +242,8 @@ class Reflector(Generic[T]):
     def round(self) -> None:
         """Run one round: list if necessary, watch until the stream ends, and pause after a fault.
 
-        Only a watch that delivered an event resets the backoff: a list alone may cost seconds.
+        A list alone does not reset the pause, because a list may be expensive; only a watch with an event
+        does.
         """
         started = self._last_step = self._clock()
         self._delivered = False
@@ -244,7 +254,7 @@ class Reflector(Generic[T]):
         except ApiError as fault:
             self._recover(fault)
         except Exception as fault:
-            self._version, self.fault = "", f"{type(fault).__name__}: {fault}"[:_LONGEST]
+            self._version, self.fault = "", f"{type(fault).__name__}: {fault}"[:_MAX_FAULT]
             log.exception("listing or watching failed unexpectedly", resource=self.resource.plural)
         else:
             self._server_faults = 0
@@ -257,50 +267,56 @@ class Reflector(Generic[T]):
         self._wait(self._backoff.delay())
 
     def _recover(self, fault: ApiError) -> None:
-        """Decide whether the next round may watch from this version; log the fault, a missing CRD once."""
-        self.fault = str(fault)[:_LONGEST]
+        """Decide whether the next round may continue from the version, and log the fault.
+
+        A missing CRD is logged only once.
+        """
+        self.fault = str(fault)[:_MAX_FAULT]
         is_server_fault = isinstance(fault, ServerFault) and not self._delivered
         self._server_faults = self._server_faults + 1 if is_server_fault else 0
         is_version_doubtful = isinstance(fault, Ambiguous) and not self._delivered
         if is_version_doubtful or not fault.transient or self._server_faults >= _SERVER_FAULTS:
             self._version, self._server_faults = "", 0
         self._unknown_answers = self._unknown_answers + 1 if isinstance(fault, NotFound) else 0
-        if self._removable and self._unknown_answers == _REMOVED:
+        if self._removable and self._unknown_answers == _MAX_NOT_FOUND:
             self.inventory.keep_only(frozenset())
         if self._stopping.is_set():
             return
         if isinstance(fault, NotFound):
-            if not self.absent:
+            if not self.is_absent:
                 log.warning("the API server does not know this resource yet", resource=self._path)
-            self.absent = True
+            self.is_absent = True
         elif not isinstance(fault, Gone):
             plural = self.resource.plural
             log.warning("listing or watching was interrupted", resource=plural, error=str(fault))
 
     def _list(self) -> None:
-        """Pass on all pages. The server prepares the next page while one is processed."""
-        present: set[ObjectKey] = set()
+        """Pass on all pages of a list. The API server prepares a page while the page before is processed."""
+        present_keys: set[ObjectKey] = set()
         with ThreadPoolExecutor(1, f"read-ahead-{self.resource.plural}") as reader:
             page = reader.submit(self._page, "", FIRST_PAGE)
             while True:
                 encoding, body = page.result()
-                head, items = encoding.page(body)
+                meta, items = encoding.page(body)
                 self.last_contact = self._last_step = self._clock()
-                if head.continue_:
-                    page = reader.submit(self._page, head.continue_, next_page_size(len(items), len(body)))
-                present.update(map(self.inventory.put, items))
-                if not head.continue_:
+                if meta.continue_:
+                    page = reader.submit(self._page, meta.continue_, next_page_size(len(items), len(body)))
+                present_keys.update(map(self.inventory.put, items))
+                if not meta.continue_:
                     break
-        self.inventory.keep_only(present)
+        self.inventory.keep_only(present_keys)
         if self.synced:
             self.relists += 1
-        self._version, self.fault = head.resource_version, ""
-        self.synced, self.absent, self._unknown_answers = True, False, 0
+        self._version, self.fault = meta.resource_version, ""
+        self.synced, self.is_absent, self._unknown_answers = True, False, 0
 
     def _page(self, token: str, limit: int) -> tuple[Encoding[T], bytes]:
-        """Return the page of a list at a continue token; Gone is raised if the token has expired.
+        """Return a page of a list, and its encoding.
 
-        The time of a page is not limited: to list again would take longer than to wait for it.
+        The total time of a page is not limited, since a new list would take longer than waiting for the page.
+
+        Raises:
+            Gone: The continue token has expired.
         """
         pieces = []
         with self._open({"limit": limit, "continue": token}, _LIST_TIMEOUT) as stream:
@@ -310,6 +326,7 @@ class Reflector(Generic[T]):
             return self._encoding_of(stream), b"".join(pieces)
 
     def _watch(self) -> None:
+        """Watch from the last version until the stream ends, and pass on each change."""
         seconds = self._watch_seconds()
         query: QueryParams = {
             "watch": 1,
@@ -337,7 +354,7 @@ class Reflector(Generic[T]):
 
     @contextmanager
     def _open(self, query: QueryParams, read_timeout: float) -> Iterator[Stream]:
-        """Open a stream that `halt` can cut at any point of its reading."""
+        """Open a stream that `halt` can abort at any time."""
         parameters = {key: value for key, value in {**query, **self._selectors}.items() if value}
         accept = self._preferred.accept
         with self._connection.stream(self._path, parameters, read_timeout, accept) as self._stream:
@@ -351,8 +368,8 @@ class Reflector(Generic[T]):
 
 
 def _is_older(version: str, newest: str) -> bool:
-    """Return whether a watch repeats an old version, as through a proxy, or from a lagging server.
+    """Return whether a watch repeats an old version, through a proxy or from a lagging API server.
 
-    An old version would undo newer changes. Versions are numbers; other texts are never older.
+    An old version would undo newer changes. Versions that are not numbers never count as older.
     """
     return version.isdecimal() and newest.isdecimal() and (len(version), version) < (len(newest), newest)

@@ -1,4 +1,4 @@
-"""Common form of requests for objects, and the reads and writes of commands."""
+"""Base of requests for objects, with the reads and writes of the command line."""
 
 from collections.abc import Mapping
 from typing import Any, TypeVar
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class Requests:
-    """Requests over a Connection. All raise ApiError; `timeout` is in seconds."""
+    """Requests over a Connection. All methods raise ApiError; each `timeout` is in seconds."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -54,7 +54,7 @@ class Requests:
         """Patch an object.
 
         Raises:
-            Conflict: The UID is wrong, which the server answers with `Invalid`.
+            Conflict: The object has another UID. The API server reports this as `Invalid`.
         """
         try:
             return self._connection.request(
@@ -69,7 +69,7 @@ class Requests:
         """Delete an object.
 
         Raises:
-            Conflict: The object of this name is a different one now.
+            Conflict: The name belongs to another object now.
         """
         preconditions = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
         body = _encode({**preconditions, **options})
@@ -77,10 +77,10 @@ class Requests:
 
 
 def decoded(body: bytes, kind: type[T], title: str) -> T:
-    """Return an answer as an object. `title`: a name of the answer for errors. Decoders are cached.
+    """Return the object in an answer. `title` names the answer in errors. Decoders are cached.
 
     Raises:
-        Ambiguous: The answer is not of this kind.
+        Ambiguous: The answer has another type.
     """
     decoder = _DECODERS.get(kind)
     if decoder is None:
@@ -94,7 +94,10 @@ def decoded(body: bytes, kind: type[T], title: str) -> T:
 
 
 class Editor(Requests):
-    """Writer of one object, which returns the result. `dry`: the API server only checks the change."""
+    """Writer of single objects, which returns the results.
+
+    With `dry`, the API server only checks the change.
+    """
 
     def create(self, resource: Resource, namespace: str, obj: Json, dry: bool = False) -> Json:
         path = resource.path(namespace)
@@ -103,7 +106,7 @@ class Editor(Requests):
     def patch(
         self, resource: Resource, namespace: str, name: str, patch: Mapping[str, Any], dry: bool = False
     ) -> Json:
-        """Merge `patch` into the object; a null removes a field."""
+        """Merge `patch` into an object. A null removes a field."""
         path = resource.path(namespace, name)
         return decoded(self._patch(path, patch, _TIMEOUT, query=self._query(dry)), Json, path)
 
@@ -111,17 +114,20 @@ class Editor(Requests):
         """Merge `spec` into the spec of a queue.
 
         Raises:
-            ChangeDropped: Neither the queue nor a Command keeps the state.
+            ChangeDropped: Neither the queue nor a Command can change the state.
         """
-        changed = self.patch(QUEUES, "", name, {"spec": spec}, dry)
-        self.ensure_state(changed, spec.get("state"), dry)
-        return changed
+        answer = self.patch(QUEUES, "", name, {"spec": spec}, dry)
+        self.ensure_state(answer, spec.get("state"), dry)
+        return answer
 
     def ensure_state(self, answer: Json, state: str | None, dry: bool = False) -> None:
-        """Create a Command if the CRD has dropped the state from `answer`.
+        """Create a Command for the state if the CRD has dropped the state from `answer`.
 
-        Volcano's own CRD has no `spec.state`, and the API server drops unknown fields. The Command of
-        bus.volcano.sh is the one of vcctl: Muster obeys it.
+        Volcano's own CRD lacks `spec.state`, and the API server drops unknown fields. vcctl creates the same
+        Command of bus.volcano.sh, and Muster executes it.
+
+        Raises:
+            ChangeDropped: No Command can change the state.
         """
         if state is None or answer["spec"].get("state") == state:
             return
@@ -139,7 +145,7 @@ class Editor(Requests):
             "target": target,
         }
         try:
-            self.create(COMMANDS, "default", command, dry)  # the namespace that vcctl uses
+            self.create(COMMANDS, "default", command, dry)  # vcctl uses this namespace, too
         except NotFound as fault:
             reason = f"{_NO_FIELD}, and it has no Commands of bus.volcano.sh"
             raise ChangeDropped(f"queue {name} was not made {state}: {reason}\n{_APPLY}") from fault
@@ -148,13 +154,16 @@ class Editor(Requests):
         """Delete an object.
 
         Raises:
-            Conflict: The object of this name is a different one now.
+            Conflict: The name belongs to another object now.
         """
         options: Json = {"propagationPolicy": "Background"} | ({"dryRun": ["All"]} if dry else {})
         self._delete(resource.path(namespace, name), uid, _TIMEOUT, **options)
 
     def review(self, path: str, obj: Json) -> Json:
-        """Create a review, such as a SelfSubjectAccessReview: it is answered and not stored."""
+        """Create a review, for example a SelfSubjectAccessReview, and return it with the answer.
+
+        The API server does not store reviews.
+        """
         return decoded(self._post(path, obj, _TIMEOUT), Json, path)
 
     @staticmethod
@@ -163,12 +172,12 @@ class Editor(Requests):
 
 
 class Reader(Requests):
-    """Reader of one object or a whole list, once. `kind` is any type that msgspec can decode."""
+    """Reader of single objects and whole lists. `kind` is any type that msgspec can decode."""
 
     def __init__(self, connection: Connection, timeout: float = _TIMEOUT) -> None:
         super().__init__(connection)
         self._timeout = timeout
-        self.skipped: list[str] = []  # unreadable listed objects with the fault, each once
+        self.skipped: list[str] = []  # unreadable objects in lists, each with its fault, without repetitions
 
     def get(self, resource: Resource, namespace: str, name: str, kind: type[T]) -> T:
         return self._get(resource.path(namespace, name), kind, self._timeout)
@@ -176,7 +185,7 @@ class Reader(Requests):
     def list(
         self, resource: Resource, namespace: str, kind: type[T], fields: str = "", labels: str = ""
     ) -> list[T]:
-        """Return all readable objects of a namespace; an empty name stands for all namespaces.
+        """Return all readable objects in a namespace; an empty namespace means all namespaces.
 
         `fields` and `labels` are selectors.
         """
@@ -189,13 +198,13 @@ class Reader(Requests):
             parameters = {"limit": str(_PAGE), "continue": token, **selectors}
             query = {name: value for name, value in parameters.items() if value}
             body = self._connection.request("GET", path, query=query, timeout=self._timeout)
-            head, page = decoders.page(body)
+            list_meta, page = decoders.page(body)
             for item in page:
                 if bad := _unreadable(item):
                     self._skip(resource, bad)
                 elif not isinstance(item, Undecodable):
                     items.append(item)
-            token = head.continue_
+            token = list_meta.continue_
             if not token:
                 return items
 
@@ -207,6 +216,7 @@ class Reader(Requests):
 
 
 def _unreadable(item: Any) -> Undecodable | None:
+    """Return an object as undecodable if it could not be decoded or is nested too deeply; else None."""
     try:
         refuse_deep(item)
     except ValueError as fault:

@@ -1,4 +1,4 @@
-"""Resources that Muster reads or writes, and their paths."""
+"""Resources that Muster reads or writes, and their paths in the API."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,26 +13,29 @@ from extender.kube.errors import NotFound
 
 @dataclass(frozen=True)
 class Resource:
-    """Plural name under an API root: `PODS.path("team-a", "worker-0", "binding")`."""
+    """Resource under an API root: `PODS.path("team-a", "worker-0", "binding")`."""
 
     root: str
     plural: str
 
     @property
     def group(self) -> str:
-        """Return the API group as RBAC names it; empty for the core API."""
+        """Return the API group as in RBAC rules; empty for the core API."""
         return self.version.rpartition("/")[0]
 
     @property
     def version(self) -> str:
-        """Return the `apiVersion` of its objects."""
+        """Return the `apiVersion` of the objects."""
         return self.root.removeprefix("/apis/").removeprefix("/api/")
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """Return the URL path of a collection (of all namespaces or of one), an object or its subresource.
+        """Return the URL path of a collection, of an object, or of an object's subresource.
 
-        Raises NotFound for a name with a slash: the API server decodes the path before it reads it, so that
-        such a name would reach a subresource.
+        A collection is in one namespace or, without a namespace, in all namespaces.
+
+        Raises:
+            NotFound: The name contains a slash. The API server decodes the path before reading it, so such a
+                name would lead to a subresource.
         """
         if "/" in name or name in (".", ".."):
             kind = f"{self.plural}.{self.group}" if self.group else self.plural
@@ -79,7 +82,7 @@ VOLUME_CLAIMS = Resource("/api/v1", "persistentvolumeclaims")
 NETWORK_POLICIES = Resource("/apis/networking.k8s.io/v1", "networkpolicies")
 PLUGINS_POD_GROUPS = Resource("/apis/scheduling.x-k8s.io/v1alpha1", "podgroups")
 NATIVE_POD_GROUPS = Resource("/apis/scheduling.k8s.io/v1beta1", "podgroups")  # Kubernetes 1.37 or newer
-ALPHA_POD_GROUPS = Resource("/apis/scheduling.k8s.io/v1alpha2", "podgroups")  # the same in 1.36
+ALPHA_POD_GROUPS = Resource("/apis/scheduling.k8s.io/v1alpha2", "podgroups")  # as above, in 1.36
 COMPOSITE_POD_GROUPS = Resource("/apis/scheduling.k8s.io/v1alpha3", "compositepodgroups")
 POD_GROUPS = Resource("/apis/scheduling.volcano.sh/v1beta1", "podgroups")
 POD_TEMPLATES = Resource("/api/v1", "podtemplates")
@@ -92,7 +95,7 @@ QUOTAS: dict[QuotaKind, tuple[Resource, type[Any]]] = {
     QuotaKind.ELASTIC_QUOTA: (ELASTIC_QUOTAS, ElasticQuota),
     QuotaKind.RESOURCE_QUOTA: (RESOURCE_QUOTAS, ResourceQuota),
 }
-# Kubernetes' own controllers of pods, by kind:
+# Resources of Kubernetes' own controllers of pods, by kind.
 OWNERS = {"ReplicaSet": REPLICA_SETS, "StatefulSet": STATEFUL_SETS, "DaemonSet": DAEMON_SETS}
 GROUPS_OF_OTHERS: Sequence[tuple[Resource, type[Any]]] = (
     (PLUGINS_POD_GROUPS, PluginsPodGroup),
@@ -118,4 +121,4 @@ ACCESS_REVIEWS = Resource(_AUTHORIZATION, "subjectaccessreviews")
 SELF_ACCESS_REVIEWS = Resource(_AUTHORIZATION, "selfsubjectaccessreviews")
 TOKEN_REVIEWS = Resource("/apis/authentication.k8s.io/v1", "tokenreviews")
 SELF_REVIEWS = Resource("/apis/authentication.k8s.io/v1", "selfsubjectreviews")
-API_GROUPS = Resource("/apis", "")  # served API groups with their versions
+API_GROUPS = Resource("/apis", "")  # list of served API groups with their versions

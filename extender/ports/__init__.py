@@ -1,1 +1,1 @@
-"""Ports: admission of connections, their time limits, and refusals."""
+"""Ports: acceptance of connections, their limits, and refusals."""

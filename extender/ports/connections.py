@@ -1,8 +1,8 @@
-"""Limits of every port: the number of connections, how long each may wait, and how many bytes may be unread.
+"""Limits of every port: number of connections, waiting times, and unread bytes.
 
-If there are too many connections, in all or from one address, one that waits for a request is closed: the one
-that has waited longest without any answer yet or, if all have had answers, the one that has waited longest.
-So a flood of silent connections closes only connections of the flood.
+If there are too many connections, in total or from one address, a connection that waits for a request is
+closed. Connections without an answer so far are closed first; among them, the connection that has waited
+longest. So a flood of silent connections closes only connections of the flood.
 """
 
 import asyncio
@@ -13,23 +13,23 @@ from extender.telemetry import metrics
 
 NEVER = float("inf")
 LARGEST_HEAD = 64 * 1024  # bytes
-_BEGUN = ("handshake", "head", "body", "answer")  # states in which something has begun and not ended
-_AT_A_TIME = 50  # late connections that one check closes
+_UNFINISHED = ("handshake", "head", "body", "answer")  # states in which a caller may be too slow
+_MAX_LATE = 50  # most late connections that one check closes
 
 
 class Timeouts(NamedTuple):
     """Timeouts of the states of a connection, in seconds."""
 
-    handshake: float = 5.0  # of a TLS handshake
-    idle: float = 120.0  # above the 90 s of Go's transport: if the server closes first, a POST may fail
-    head: float = 5.0  # from its first byte to its end
+    handshake: float = 5.0  # for a TLS handshake
+    idle: float = 120.0  # longer than the 90 s of Go's transport, or else a POST may fail
+    head: float = 5.0  # from the first byte of the head to its end
     body: float = 10.0  # from the end of the head until the request is served
-    answer: float = 30.0  # until the caller has read it
+    answer: float = 30.0  # until the caller has read the answer
     discard: float = 2.0  # after a refusal, while the caller still sends
 
     @property
     def streams(self) -> bool:
-        """Return whether answers are streams without a time limit, which are served even if unread."""
+        """Return whether answers are streams, which have no time limit and continue if they are unread."""
         return self.answer == NEVER
 
 
@@ -39,66 +39,69 @@ TIMEOUTS = Timeouts()
 class ConnectionLimits(NamedTuple):
     """Limits of the callers of a port."""
 
-    connections: int  # open at the same time
-    body: int  # bytes of one request
-    unread: int  # bytes of all requests that are not served yet, and of answers that callers have not read
+    connections: int  # most open connections
+    body: int  # most bytes of the body of a request
+    unread: int  # most bytes of all requests that are not served yet, and of all unread answers
     timeouts: Timeouts = TIMEOUTS
     head: int = LARGEST_HEAD  # bytes
-    line: int = 4094  # bytes of the request's first line
-    field: int = 8190  # bytes of one header
+    line: int = 4094  # most bytes of the first line of a request
+    field: int = 8190  # most bytes of a header
     fields: int = 100
     chunks: bool = False  # whether a body may come in chunks
-    per_address: int = 0  # connections from one address, which callers may share; 0: no separate limit
+    per_address: int = 0  # most connections from one address, which callers may share; 0 means no limit
 
 
 class Member(Protocol):
-    """Connection, as far as the limits need it. `size`: its unread bytes, set only by `Connections`."""
+    """Connection, as far as the limits need it.
+
+    `size` is the number of unread bytes; only `Connections` sets it.
+    """
 
     state: str
     deadline: float
-    answered: int
+    answer_count: int
     size: int
-    address: str  # of the caller
+    address: str  # address of the caller
 
     def end(self) -> None:
         """Close the connection in any state."""
 
 
 class Connections:
-    """All connections of one port. Used only in the event loop."""
+    """All connections of one port. For use only in the event loop."""
 
     def __init__(self, name: str, limits: ConnectionLimits) -> None:
         self.limits = limits
         self._name = name
         self._bytes = 0
-        self._all: set[Member] = set()
+        self._members: set[Member] = set()
         self._count_by_address: Counter[str] = Counter()
-        self._waiting: dict[Member, None] = {}  # the longest waiting one first
+        self._waiting: dict[Member, None] = {}  # the connection that has waited longest comes first
 
     def admit(self, address: str = "") -> bool:
-        """Return whether this address may have one more connection.
+        """Return whether an address may open one more connection.
 
-        If necessary, another connection is closed for it.
+        If necessary, another connection is closed to make this possible.
         """
         is_address_full = 0 < self.limits.per_address <= self._count_by_address[address]
-        if not is_address_full and len(self._all) < self.limits.connections:
+        if not is_address_full and len(self._members) < self.limits.connections:
             return True
         self.count("full")
         waiting = [member for member in self._waiting if not is_address_full or member.address == address]
         if not waiting:
             return False
-        self.drop(next((member for member in waiting if not member.answered), waiting[0]))
+        self.drop(next((member for member in waiting if not member.answer_count), waiting[0]))
         return True
 
     def add(self, member: Member) -> None:
-        self._all.add(member)
+        self._members.add(member)
         self._count_by_address[member.address] += 1
         self._waiting[member] = None
 
     def remove(self, member: Member) -> None:
-        """Remove an ended connection, if it is not removed yet."""
-        if member in self._all:
-            self._all.remove(member)
+        """Remove an ended connection, unless it was removed before."""
+        if member in self._members:
+            self._members.remove(member)
             self._count_by_address[member.address] -= 1
             if not self._count_by_address[member.address]:
                 del self._count_by_address[member.address]
@@ -106,23 +109,24 @@ class Connections:
         self.forget_unread(member)
 
     def wait(self, member: Member) -> None:
-        if member in self._all:
+        """Record that a connection waits for its caller."""
+        if member in self._members:
             self._waiting[member] = None
 
     def serve(self, member: Member) -> None:
-        """Record that a connection is served: it does not wait, and has no unread bytes."""
+        """Record that a connection is served, so that it does not wait and has no unread bytes."""
         self._waiting.pop(member, None)
         self.forget_unread(member)
 
     def grow(self, member: Member, size: int) -> None:
-        """Count more unread bytes. Beyond the limit, the largest connections are dropped."""
-        if member not in self._all:
+        """Count more unread bytes of a connection. Beyond the limit, the largest connections are closed."""
+        if member not in self._members:
             return
         member.size += size
         self._bytes += size
         while self._bytes > self.limits.unread:
             self.count("memory")
-            self.drop(max(self._all, key=lambda member: member.size))
+            self.drop(max(self._members, key=lambda member: member.size))
 
     def forget_unread(self, member: Member) -> None:
         """Stop counting the bytes of a connection as unread."""
@@ -130,28 +134,29 @@ class Connections:
         member.size = 0
 
     def drop_late(self, now: float) -> bool:
-        """Close a few connections past their deadline; return whether there are more."""
-        late = [member for member in self._waiting if member.deadline < now]
-        for member in late[:_AT_A_TIME]:
-            if member.state in _BEGUN:
+        """Close some connections whose deadline has passed; return whether more are left."""
+        late_members = [member for member in self._waiting if member.deadline < now]
+        for member in late_members[:_MAX_LATE]:
+            if member.state in _UNFINISHED:
                 self.count(member.state)
             self.drop(member)
-        return len(late) > _AT_A_TIME
+        return len(late_members) > _MAX_LATE
 
     def drop_waiting(self) -> None:
         for member in [*self._waiting]:
             self.drop(member)
 
     def drop_all(self) -> None:
-        for member in [*self._all]:
+        for member in [*self._members]:
             self.drop(member)
 
     def __len__(self) -> int:
-        return len(self._all)
+        return len(self._members)
 
     @property
     def busy(self) -> bool:
-        return len(self._all) > len(self._waiting)
+        """Return whether a connection is being served."""
+        return len(self._members) > len(self._waiting)
 
     def drop(self, member: Member) -> None:
         self.remove(member)
@@ -162,37 +167,39 @@ class Connections:
 
 
 class TurnsByAddress:
-    """Turns of requests by address, with a limit of concurrent answers.
+    """Queue of requests for a limited number of concurrent answers, fair between addresses.
 
-    A flood costs others a turn for each of its addresses, not for each request. Used only in the event
-    loop.
+    Addresses take turns, so a flood delays others by one turn for each of its addresses, not for each
+    request. For use only in the event loop.
     """
 
     def __init__(self, at_once: int) -> None:
-        self._free = at_once
-        self._waiting_turns: dict[str, deque[asyncio.Future[None]]] = {}  # waiting turns by address, in order
+        self._free_slots = at_once
+        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}  # waiting requests by address, in order
 
     async def acquire(self, address: str) -> None:
-        if self._free:
-            self._free -= 1
+        """Wait until a request of this address may be answered."""
+        if self._free_slots:
+            self._free_slots -= 1
             return
-        turn = asyncio.get_running_loop().create_future()
-        self._waiting_turns.setdefault(address, deque()).append(turn)
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(address, deque()).append(waiter)
         try:
-            await turn
+            await waiter
         except asyncio.CancelledError:
-            if not turn.cancelled():  # the turn was granted already
+            if not waiter.cancelled():  # the turn was granted before
                 self.release()
             raise
 
     def release(self) -> None:
-        while self._waiting_turns:
-            address = next(iter(self._waiting_turns))
-            turns = self._waiting_turns.pop(address)
-            turn = turns.popleft()
-            if turns:
-                self._waiting_turns[address] = turns
-            if not turn.done():  # its caller has not hung up
-                return turn.set_result(None)
-        self._free += 1
+        """Let the next waiting request be answered, or free the slot."""
+        while self._waiting:
+            address = next(iter(self._waiting))
+            waiters = self._waiting.pop(address)
+            waiter = waiters.popleft()
+            if waiters:
+                self._waiting[address] = waiters
+            if not waiter.done():  # the caller still waits
+                return waiter.set_result(None)
+        self._free_slots += 1
         return None

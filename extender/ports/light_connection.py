@@ -1,21 +1,22 @@
 """Light connection: an accepted connection that is silent, or sends short requests.
 
-Such a connection costs only a socket: thousands of silent connections need no parser, transport or task.
-Received data stays with the kernel, which wakes the process only for more than has arrived already
-(SO_RCVLOWAT), until it is worth reading:
+A light connection costs only a socket, so thousands of silent connections need no parser, transport or task.
+The kernel keeps received data, and wakes the process only when more data arrives (SO_RCVLOWAT), until the
+data is worth reading:
 
     handshake ──► the first record of TLS is there ───┐
     idle ──► head ──► body ──► the request is there ──┼──► a connection of aiohttp's takes over
      ▲                                                └──► served ──► [answer ──►] idle ──► …
      └──────── short, and as Go's client writes it ───────┘
 
-The scheduler keeps two idle connections to its extender, and the bind calls of a gang are open together:
-nearly each call has a connection of its own, and so has a quarter of the Events through the proxy. So a port
-may answer short requests from here, without the objects that aiohttp makes for a connection and for a
-request. aiohttp reads, and refuses, all others; after its answer, the connection is light again.
+The scheduler keeps two idle connections to its extender, and the bind calls of a gang are open at the same
+time. Nearly each call therefore has a connection of its own, as does a quarter of the Events through the
+proxy. So a port may answer short requests here, without the objects that aiohttp creates for a connection and
+for a request. aiohttp reads, and refuses, all other requests; after the answer, the connection is light
+again.
 
-Short answers from here and `proxy/short_requests` halve the cost of a gang's pod through the scheduler
-proxy: 1.2 instead of 2.3 ms (`make bench ARGS="makespan --variants view"`).
+Short answers here and in `proxy/short_requests` halve the cost of a gang's pod through the scheduler proxy:
+1.2 instead of 2.3 ms (`make bench ARGS="makespan --variants view"`).
 """
 
 import asyncio
@@ -28,11 +29,10 @@ from typing import NamedTuple
 from extender.ports.connection import Caller
 from extender.ports.connections import NEVER, Connections
 
-_MOST = 4096  # bytes of an incomplete request from which on aiohttp reads it
+_MAX_PEEK = 4096  # number of bytes at which aiohttp reads an incomplete request
 _LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,4})[ \t]*\r\n", re.IGNORECASE)
-_RECORD, _HANDSHAKE = 5, 0x16  # TLS: length of a record's header, and its first byte
-# Head of a request with a body, as Go's net/http writes it: required and optional headers in this order.
-# Other heads are left to aiohttp.
+_HEADER, _HANDSHAKE = 5, 0x16  # TLS: bytes of a record's header, and first byte of a handshake
+# Head of a request with a body, with the headers in the order of Go's net/http. aiohttp reads other heads.
 _GO_HEAD = re.compile(
     rb"(?P<method>POST|PUT|PATCH) (?P<target>[!-~]+) HTTP/1\.1\r\nHost: (?P<host>[!-~]+)\r\n"
     rb"(?P<fields>User-Agent: [ -~]*\r\nContent-Length: (?P<length>[0-9]{1,4})\r\n"
@@ -46,25 +46,25 @@ class ShortRequest(NamedTuple):
     method: str
     target: str
     host: str
-    fields: bytes  # User-Agent, Content-Length, Accept and Content-Type, as they came
+    fields: bytes  # User-Agent, Content-Length, Accept and Content-Type, unchanged
     body: bytes
 
 
-# The answer as it is written, empty without one, and whether it is the last one. Must not raise.
+# Returns the bytes of the answer (empty to end the connection), and whether it is the last. Must not raise.
 ShortAnswer = Callable[[Caller], Awaitable[tuple[bytes, bool]]]
-FindAnswer = Callable[[ShortRequest], ShortAnswer | None]  # None: aiohttp reads the request
+FindAnswer = Callable[[ShortRequest], ShortAnswer | None]  # None means that aiohttp reads the request
 
 
 class LightConnection:
-    """Connection without aiohttp's objects: a member of `connections` until it is dropped or handed over.
+    """Connection without aiohttp's objects.
 
-    `hand_over` is called with its socket, and the size of the request if exactly one is complete.
-    `find_answer` returns the handler of a short request; None: aiohttp reads the request. An answer is
-    cancelled when its caller hangs up.
+    It is a member of `connections` until it is dropped or handed over. `hand_over` gets the socket, and the
+    size of the request if exactly one request is complete. `find_answer` returns the handler of a short
+    request; None means that aiohttp reads the request. An answer is cancelled when the caller hangs up.
     """
 
     __slots__ = ("_caller", "_connections", "_find_answer", "_hand_over", "_loop", "_received_size",
-                 "_secure", "_sock", "_task", "_unsent", "_was_last", "address", "answered", "deadline",
+                 "_secure", "_sock", "_task", "_unsent", "_was_last", "address", "answer_count", "deadline",
                  "size", "state")  # fmt: skip
 
     def __init__(
@@ -82,23 +82,24 @@ class LightConnection:
         self._secure = secure
         self._hand_over, self._find_answer = hand_over, find_answer
         self._caller = Caller(sock.fileno())
-        self._received_size = 0  # received bytes at the last check
-        self._task: asyncio.Task[None] | None = None  # the task that serves a request
-        self._unsent = b""  # unsent rest of the answer
-        self._was_last = False  # whether this is the last answer
+        self._received_size = 0  # number of received bytes at the last check
+        self._task: asyncio.Task[None] | None = None  # task that serves a request
+        self._unsent = b""  # part of the answer that is not sent yet
+        self._was_last = False  # whether the connection closes after this answer
         self._loop = asyncio.get_running_loop()
-        self.answered = self.size = 0
+        self.answer_count = self.size = 0
         self._enter("handshake" if secure else "idle")
         connections.add(self)
-        self._loop.add_reader(sock.fileno(), self._check)  # a descriptor is faster than a socket
+        self._loop.add_reader(sock.fileno(), self._check)  # faster than with the socket
 
     def end(self) -> None:
-        self._caller.lost = True
+        """Close the connection in any state."""
+        self._caller.is_lost = True
         if self._task:
             self._task.cancel()
         self._loop.remove_reader(self._sock.fileno())
         self._loop.remove_writer(self._sock.fileno())
-        with suppress(OSError):  # unread data would reset the connection
+        with suppress(OSError):  # otherwise unread data would reset the connection
             self._sock.recv(self._received_size)
         self._sock.close()
 
@@ -107,16 +108,17 @@ class LightConnection:
         self.deadline = self._loop.time() + getattr(self._connections.limits.timeouts, state)
 
     def _check(self) -> None:
+        """Look at the received bytes; serve them, wait for more, or hand the connection over."""
         try:
-            received = self._sock.recv(_MOST, socket.MSG_PEEK)
+            received = self._sock.recv(_MAX_PEEK, socket.MSG_PEEK)
         except BlockingIOError:
             return
         except OSError:
             received = b""
         if not received or (len(received) == self._received_size and self._caller.has_hung_up()):
             return self._connections.drop(self)
-        if self.state in ("served", "answer"):  # another request, which is read later
-            if len(received) < _MOST:
+        if self.state in ("served", "answer"):  # the bytes of the next request stay unread
+            if len(received) < _MAX_PEEK:
                 return self._wait_for_more_than(len(received))
             self._connections.count("memory")
             self._connections.drop(self)
@@ -133,18 +135,19 @@ class LightConnection:
             self._hand_over(self._sock, _size_of_request(received))
 
     def _wait_for_more_than(self, length: int) -> None:
+        """Let the kernel wake the process when more than `length` bytes have been received."""
         if length != self._received_size:
             self._received_size = length
             self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, length + 1)
 
     def _next_state(self, received: bytes) -> str:
         """Return the state in which the connection waits for more bytes; empty if aiohttp is to read them."""
-        if len(received) in (_MOST, self._received_size):
+        if len(received) in (_MAX_PEEK, self._received_size):
             return ""
         if self._secure:
-            has_length = len(received) >= _RECORD
-            has_all = has_length and len(received) >= _RECORD + int.from_bytes(received[3:_RECORD], "big")
-            return "" if has_all or received[0] != _HANDSHAKE else "handshake"
+            has_header = len(received) >= _HEADER
+            is_complete = has_header and len(received) >= _HEADER + int.from_bytes(received[3:_HEADER], "big")
+            return "" if is_complete or received[0] != _HANDSHAKE else "handshake"
         head, end, body = received.partition(b"\r\n\r\n")
         if not end:
             return "head" if received[:1].isalpha() else ""
@@ -153,7 +156,7 @@ class LightConnection:
         return "body" if is_short and not limits.timeouts.streams else ""
 
     def _serve(self, received: bytes) -> bool:
-        """Serve a complete, short request whose path has a handler; return whether these bytes are one."""
+        """Serve a complete, short request that has a handler; return whether the bytes are such a request."""
         head = _GO_HEAD.match(received)
         if head is None:
             return False
@@ -178,7 +181,7 @@ class LightConnection:
     async def _respond(self, answer: ShortAnswer) -> None:
         self._unsent, self._was_last = await answer(self._caller)
         self._task = None
-        self.answered += 1
+        self.answer_count += 1
         self._send()
 
     def _send(self) -> None:
@@ -200,7 +203,7 @@ class LightConnection:
             self._listen()
 
     def _listen(self) -> None:
-        """Listen for another request, which may have arrived already."""
+        """Wait for the next request, which may have arrived already."""
         if self.state == "answer":
             self._loop.remove_writer(self._sock.fileno())
             self._connections.forget_unread(self)
@@ -212,7 +215,7 @@ class LightConnection:
 
 
 def _size_of_request(received: bytes) -> int:
-    """Return the number of bytes if these are exactly one request, else 0."""
+    """Return the number of bytes if they are exactly one request, else 0."""
     head, end, body = received.partition(b"\r\n\r\n")
     length = _LENGTH.search(head + b"\r\n")
     body_length = int(length[1]) if length else 0

@@ -1,7 +1,7 @@
-"""Port: accepts connections in an event loop, and has their requests answered.
+"""Port: accepts connections in an event loop, and answers their requests by a handler.
 
-aiohttp parses and writes, except for requests that `light_connection` can answer; `connection` and
-`connections` limit the number of connections, times and memory.
+aiohttp parses and writes, except for requests that `light_connection` can answer. `connection` and
+`connections` limit the number of connections, their times and their memory.
 """
 
 import asyncio
@@ -32,49 +32,48 @@ from extender.ports.connections import ConnectionLimits, Connections
 from extender.ports.light_connection import LightConnection, ShortAnswer, ShortRequest
 from extender.telemetry.logs import logger
 
-_PERIOD = 1.0  # seconds between two looks at deadlines, at most
+_CHECK_PERIOD = 1.0  # most seconds between two checks of deadlines
 _SOON = 0.01  # seconds between checks while expired connections are left
-_ACCEPTED = 16  # connections at a time, so that a flood leaves time for requests
-_CUT = 0.1  # seconds for an answer to notice that it is cut
-_PAUSE = 0.02  # seconds, after a connection could not be accepted
+_ACCEPT_BATCH = 16  # connections accepted at a time, so that a flood leaves time for requests
+_SHUTDOWN_TIME = 0.1  # seconds for an answer to notice its end
+_ACCEPT_PAUSE = 0.02  # seconds until the next try after a failed accept
 
-# For each connection with TLS asyncio keeps a buffer of 256 KiB by default: a flood of
-# handshakes would fill half a GiB. A record of TLS has at most 16.
+# asyncio's default TLS buffer of 256 KiB lets a flood fill half a GiB. A TLS record has at most 16 KiB.
 sslproto.SSLProtocol.max_size = 32 * 1024
 
 log = logger(__name__)
 
-Secure = Callable[[], ssl.SSLContext | None]  # None: there is no certificate yet
-# Reads the body from the connection and answers; calls `serve` of the connection in between. Raises
-# HTTPException. Cancelled when the caller hangs up.
+Secure = Callable[[], ssl.SSLContext | None]  # None means that there is no certificate yet
+# An `Answer` reads the body from the connection, calls the connection's `serve`, and returns the answer. It
+# may raise HTTPException, and is cancelled when the caller hangs up.
 Answer = Callable[[web.BaseRequest, CallerConnection], Awaitable[web.StreamResponse]]
-# Returns the handler of a short request; None: `Answer` handles it. The handler returns the whole answer, or
-# nothing: then the connection ends.
+# Returns the handler of a short request; None means that `Answer` handles the request. The handler returns
+# the complete answer, or empty bytes to end the connection.
 FindShortHandler = Callable[[ShortRequest], Callable[[Caller], Awaitable[bytes]] | None]
 
 
 class Pulse:
-    """Pulse of an event loop. `timeout`: seconds without a beat after which it counts as stuck."""
+    """Pulse of an event loop, which counts as stuck after `timeout` seconds without a sign of life."""
 
     def __init__(self, timeout: float = 30.0) -> None:
         self._timeout = timeout
-        self._last: float | None = None  # before the loop has started
+        self._last_sign: float | None = None  # None before the loop has started
 
     def record(self) -> None:
-        """Record a sign of life; called often by the event loop."""
-        self._last = time.monotonic()
+        """Record a sign of life. The event loop calls this method often."""
+        self._last_sign = time.monotonic()
 
     def fault(self) -> str | None:
-        """Return the fault for /livez; None without one."""
-        seconds = time.monotonic() - self._last if self._last is not None else 0.0
+        """Return the fault for /livez; None if the event loop works."""
+        seconds = time.monotonic() - self._last_sign if self._last_sign is not None else 0.0
         return f"its event loop has been stuck for {seconds:.0f} s" if seconds > self._timeout else None
 
 
 class ServedPort:
-    """Served port: serves `listener` from its creation on, which is in the event loop.
+    """Port that serves `listener` as soon as it is created, in the event loop.
 
-    Requests of web pages are refused unless it is `for_web_pages`: then its paths have a secret, or
-    `answer` refuses them.
+    Requests of web pages are refused, unless the port is `for_web_pages`: its paths then contain a secret, or
+    `answer` refuses such requests.
     """
 
     def __init__(
@@ -98,36 +97,37 @@ class ServedPort:
         self._refuse = refuse
         self._for_web_pages = for_web_pages
         self._find_short = find_short
-        self._local = is_loopback(listener.getsockname()[0])
-        self._stopping = False
+        self._is_local = is_loopback(listener.getsockname()[0])
+        self._is_stopping = False
         self._loop = asyncio.get_running_loop()
         self.connections = Connections(name, limits)
-        self._period = min(_PERIOD, min(limits.timeouts) / 2)
+        self._period = min(_CHECK_PERIOD, min(limits.timeouts) / 2)
         self._server = web.Server(self._respond, request_factory=self._begin, handler_cancellation=True)
         self._loop.add_reader(listener, self._accept)
         self._check()
 
     async def stop(self, grace: float) -> None:
-        """Take no new requests; wait `grace` seconds for answers to complete requests, then cut them."""
-        self._stopping = True
+        """Accept no new requests, and wait up to `grace` seconds for answers to complete requests."""
+        self._is_stopping = True
         self._loop.remove_reader(self._listener)
         self._listener.close()
         self.connections.drop_waiting()
         end = self._loop.time() + grace
         while self.connections.busy and self._loop.time() < end:
             await asyncio.sleep(_SOON)
-        await self._server.shutdown(_CUT)
-        self.connections.drop_all()  # whatever callers have not read
+        await self._server.shutdown(_SHUTDOWN_TIME)
+        self.connections.drop_all()  # end answers that callers have not read
 
     def _accept(self) -> None:
-        for _ in range(_ACCEPTED):
+        """Accept the waiting connections, a few at a time."""
+        for _ in range(_ACCEPT_BATCH):
             try:
                 sock, (address, *_) = self._listener.accept()
             except BlockingIOError:
                 return
-            except OSError:  # the caller is gone, or there are too many open files
+            except OSError:  # the caller has hung up, or there are too many open files
                 self._loop.remove_reader(self._listener)
-                self._loop.call_later(_PAUSE, self._accept_again)
+                self._loop.call_later(_ACCEPT_PAUSE, self._accept_again)
                 return
             context = self._secure() if self._secure else None
             if (self._secure and context is None) or not self.connections.admit(address):
@@ -136,27 +136,28 @@ class ServedPort:
             self._begin_connection(context, address, 0, sock)
 
     def _accept_again(self) -> None:
-        if not self._stopping:
+        if not self._is_stopping:
             self._loop.add_reader(self._listener, self._accept)
 
     def _begin_connection(
-        self, context: ssl.SSLContext | None, address: str, answered: int, sock: socket.socket
+        self, context: ssl.SSLContext | None, address: str, answer_count: int, sock: socket.socket
     ) -> None:
+        """Begin a light connection on a socket."""
         hand_over = partial(self._hand_over, context, address)
         find_answer = self._find_short_answer if self._find_short else None
         connection = LightConnection(sock, self.connections, bool(context), hand_over, address, find_answer)
-        connection.answered = answered
+        connection.answer_count = answer_count
 
     def _hand_over(
         self, context: ssl.SSLContext | None, address: str, sock: socket.socket, request_size: int
     ) -> None:
-        """Hand a connection over to aiohttp, until its next request is short."""
+        """Hand a connection over to aiohttp. After a short request, the connection becomes light again."""
         is_short = self._find_short and request_size and not context
         receive_socket = partial(self._begin_connection, None, address, 1) if is_short else None
         connection = CallerConnection(
             self._server, self.connections, bool(context), self._refuse, address, receive_socket, request_size
         )
-        # When Muster closes a TLS connection, the caller has this long to confirm it.
+        # When Muster closes a TLS connection, the caller has this time to confirm the end.
         closing_time = self.connections.limits.timeouts.discard if context else None
 
         async def open_() -> None:
@@ -171,8 +172,8 @@ class ServedPort:
             if fault:
                 log.debug("a connection ended", port=self._name, error=str(fault))
                 self.connections.remove(connection)
-                # A handshake may end just after its opening was cancelled. Then asyncio waits until the
-                # caller closes, on a descriptor of another connection.
+                # A handshake may end just after its opening was cancelled. asyncio would then wait for the
+                # caller, on a descriptor that belongs to another connection.
                 connection.end()
                 sock.close()
 
@@ -180,9 +181,10 @@ class ServedPort:
         connection.opening.add_done_callback(opened)
 
     def _check(self) -> None:
+        """Record a sign of life, and close late connections, at intervals."""
         self._pulse.record()
         has_more = self.connections.drop_late(self._loop.time())
-        if not self._stopping:
+        if not self._is_stopping:
             self._loop.call_later(_SOON if has_more else self._period, self._check)
 
     def _begin(
@@ -193,16 +195,17 @@ class ServedPort:
         writer: AbstractStreamWriter,
         task: "asyncio.Task[None]",
     ) -> web.BaseRequest:
+        """Return the request for aiohttp once its head is complete."""
         assert isinstance(protocol, CallerConnection)
         protocol.begin(payload)
         maximum = self.connections.limits.body
         return web.BaseRequest(message, payload, protocol, writer, task, self._loop, client_max_size=maximum)
 
     async def _respond(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Answer a request, also if its handler fails. The answer is sent when this returns."""
+        """Answer a request, even if the handler fails. The answer is sent before this method returns."""
         connection = request.protocol
         assert isinstance(connection, CallerConnection)
-        checks_host = self._local and not connection.secure
+        checks_host = self._is_local and not connection.secure
         headers, is_last = request.headers, False
         try:
             if not self._for_web_pages:
@@ -213,7 +216,7 @@ class ServedPort:
         except Exception:
             log.exception("a response failed", path=request.raw_path)
             response, is_last = self._refuse(InternalServerError(FAILED)), True
-        if is_last or self._stopping:
+        if is_last or self._is_stopping:
             response.force_close()
         try:
             await connection.send(request, response)
@@ -229,16 +232,16 @@ class ServedPort:
     async def _answer_short(
         self, request: ShortRequest, handler: Callable[[Caller], Awaitable[bytes]], caller: Caller
     ) -> tuple[bytes, bool]:
-        """Return the answer to a short request, and whether its connection ends, as after an error."""
+        """Return the answer to a short request, and whether the connection then ends, as after an error."""
         try:
             if not self._for_web_pages:
-                refuse_web_pages(None, request.host if self._local else "")
+                refuse_web_pages(None, request.host if self._is_local else "")
             answer = await handler(caller)
         except HTTPException as fault:
             return as_bytes(fault), True
         except Exception:
             log.exception("a response failed", path=request.target)
             return as_bytes(InternalServerError(FAILED)), True
-        if self._stopping:
+        if self._is_stopping:
             answer = answer.replace(b"\r\n", b"\r\nConnection: close\r\n", 1)
-        return answer, self._stopping or not answer
+        return answer, self._is_stopping or not answer

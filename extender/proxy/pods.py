@@ -1,6 +1,6 @@
-"""Lists and watches of pods: their clients, and the pods that each sees, by the rules of PodWatch.
+"""Lists and watches of pods, with the pods that each client sees by the rules of PodWatch.
 
-Lists are read and written page by page, so that no list is in memory as a whole.
+A list is read and written page by page, so that no list is in memory as a whole.
 """
 
 import asyncio
@@ -49,9 +49,11 @@ class PodLists:
         self._upstream, self._appearances = upstream, appearances
 
     def first_page_target(self, target: ViewTarget) -> ViewTarget:
-        """Return the target of the first page. The client's limit is dropped: it gets all pods at once.
+        """Return the target of the first page of a list.
 
-        The version is dropped, too: then the API server answers with the newest, which any version allows.
+        The client's limit is dropped, since the client gets all pods at once. The client's version is
+        dropped, too: the API server then answers with the newest version, which is always allowed unless the
+        client asks for an exact version.
 
         Raises:
             MalformedTarget: The query is invalid.
@@ -71,7 +73,7 @@ class PodLists:
         waiting: WaitingPods,
         version: int,
     ) -> web.StreamResponse:
-        """Send a list, whose first page is in `answer`.
+        """Send a list to the client. The first page is in `answer`.
 
         Raises:
             CutOff: The API server's answer ended early.
@@ -94,7 +96,7 @@ class PodLists:
     async def read_unbound(
         self, target: ViewTarget, headers: CIMultiDictProxy[str], codec: PodCodec, waiting: WaitingPods
     ) -> None:
-        """Read the unbound pods, of which another process may have shown some.
+        """Read the unbound pods, since another process may have shown some of them to the client.
 
         Raises:
             UpstreamGone: The API server does not answer.
@@ -116,7 +118,7 @@ class PodLists:
     async def _pages(
         self, initial: ViewTarget, headers: CIMultiDictProxy[str], codec: PodCodec, page: PodPage
     ) -> AsyncIterator[list[ListedPod]]:
-        """Yield the pods of this page and of those after it."""
+        """Yield the pods of this page and of all further pages."""
         yield page.pods
         while page.more:
             limit = str(next_page_size(len(page.pods), sum(len(item.pod) for item in page.pods)))
@@ -126,7 +128,7 @@ class PodLists:
             yield page.pods
 
     async def _page(self, target: ViewTarget, headers: CIMultiDictProxy[str], codec: PodCodec) -> PodPage:
-        """Return a page.
+        """Return a page of a list.
 
         Raises:
             CutOff: The API server's answer ended early.
@@ -141,6 +143,11 @@ class PodLists:
 
 
 async def _read(answer: aiohttp.ClientResponse, codec: PodCodec) -> PodPage:
+    """Return the page of pods in an answer.
+
+    Raises:
+        CutOff: The page is incomplete or malformed.
+    """
     try:
         return codec.page(await answer.read())
     except (aiohttp.ClientError, OSError, TimeoutError, BrokenPods) as fault:
@@ -148,6 +155,7 @@ async def _read(answer: aiohttp.ClientResponse, codec: PodCodec) -> PodPage:
 
 
 def _encode(writer: PodListWriter, item: ListedPod, appearance: Appearance | None) -> bytes:
+    """Return a pod as it appears to the client; empty if the client does not see the pod."""
     if item.facts is None:
         metrics.view_unreadable_pods.inc()
     if appearance is None:
@@ -162,21 +170,21 @@ def _encode(writer: PodListWriter, item: ListedPod, appearance: Appearance | Non
 log = logger(__name__)
 
 _PAUSE_ABOVE = 256  # queued writes above which no event is read from the API server
-_CUT_OFF_ABOVE = 200_000  # queued writes above which the client is cut off, and continues from its version
-_PIECE = 256 * 1024  # bytes encoded at a time, about
-_MOST_CLIENTS = 16  # clients that are remembered; for others, the pods are read again
+_CUT_OFF_ABOVE = 200_000  # queued writes above which the client is cut off; it continues from its version
+_PIECE = 256 * 1024  # approximate number of bytes that are encoded at a time
+_MAX_CLIENTS = 16  # remembered clients; for other clients, the pods are read again
 _CODECS: tuple[PodCodec, ...] = (JsonPods(), ProtobufPods())
-_OTHER_FORMS = ("as=table", "as=partialobjectmetadata")  # for users and for other controllers
+_OTHER_FORMATS = ("as=table", "as=partialobjectmetadata")  # formats for users and for other controllers
 
 
 class PodReader(NamedTuple):
-    name: str  # name of the program (User-Agent): kube-scheduler/v1.36.3 (linux/amd64) ...
+    name: str  # User-Agent of the program: kube-scheduler/v1.36.3 (linux/amd64) ...
     seconds: float  # seconds since the watch was opened
-    silent: float  # seconds since the last event came from the API server; bookmarks come each minute
+    silent: float  # seconds since the API server's last event; bookmarks come each minute
 
 
 def readers_text(readers: Sequence[PodReader], bypasses: Bypasses) -> str:
-    """Return a status line on clients: names, begin and age of their watches, and direct readers."""
+    """Return a status line about clients that read pods here, and schedulers that read pods elsewhere."""
     texts = [
         f"{reader.name.partition(' ')[0] or 'a client'} reads pods here"
         f" for {human_duration(int(reader.seconds))},"
@@ -192,25 +200,25 @@ def readers_text(readers: Sequence[PodReader], bypasses: Bypasses) -> str:
 
 
 class Sending:
-    """Watch of pods on its way to the client. Call `put` from the event loop, and `run` until the end."""
+    """Watch of pods that is sent to a client. Call `put` in the event loop, and await `run`."""
 
     def __init__(
         self, request: web.BaseRequest, response: web.StreamResponse, stream: PodWatch, codec: PodCodec
     ) -> None:
         self.stream = stream
-        self.since = self.last_event = time.monotonic()  # start of the watch, and time of its last event
+        self.started_at = self.last_event = time.monotonic()  # start of the watch, and time of its last event
         self._request, self._response, self._codec = request, response, codec
         self._queue: deque[PassOn | Show | TakeAway] = deque()
-        self._more = asyncio.Event()
-        self._has_space = asyncio.Event()  # whether more may be read from the API server
+        self._has_work = asyncio.Event()
+        self._has_space = asyncio.Event()  # whether the API server may be read
         self._has_space.set()
-        self._ended = False
+        self._has_ended = False
 
     def put(self, writes: Writes) -> None:
-        """Queue writes. Those in the queue are sent together, up to a size."""
+        """Queue writes for the client. Queued writes are sent together, up to a size."""
         self._queue.extend(writes)
         if self._queue:
-            self._more.set()
+            self._has_work.set()
         if len(self._queue) > _PAUSE_ABOVE:
             self._has_space.clear()
         if len(self._queue) > _CUT_OFF_ABOVE:
@@ -218,7 +226,7 @@ class Sending:
             self.abort()
 
     def abort(self) -> None:
-        """End the connection, whatever is queued."""
+        """End the connection, and drop all queued writes."""
         self._queue.clear()
         if self._request.transport:
             self._request.transport.abort()
@@ -244,16 +252,17 @@ class Sending:
                 except BrokenPods as fault:
                     raise CutOff(str(fault)) from fault
                 await self._has_space.wait()
-            self._ended = True
-            self._more.set()
+            self._has_ended = True
+            self._has_work.set()
             await writing
         finally:
             writing.cancel()
 
     async def _write(self) -> None:
-        while self._queue or not self._ended:
-            await self._more.wait()
-            self._more.clear()
+        """Send the queued writes until the API server's answer has ended."""
+        while self._queue or not self._has_ended:
+            await self._has_work.wait()
+            self._has_work.clear()
             while self._queue:
                 frames, size = [], 0
                 while self._queue and size < _PIECE:
@@ -265,11 +274,12 @@ class Sending:
         await self._response.write_eof()
 
     def _check(self, writing: asyncio.Task[None]) -> None:
-        """End the connection, and with it the reading, if no write is possible any more."""
+        """End the connection, and with it the reading, if a write to the client has failed."""
         if not writing.cancelled() and writing.exception():
             self.abort()
 
     def _frame(self, write: PassOn | Show | TakeAway) -> bytes:
+        """Return the bytes of a write. A pod that cannot be changed is sent as it is, or else left out."""
         if isinstance(write, PassOn):
             return write.frame
         if isinstance(write, TakeAway):
@@ -285,52 +295,60 @@ class Sending:
 
 
 class PodClient:
-    """Program that reads pods: its waiting pods, and its open watches."""
+    """Client that reads pods, with the waiting pods that it knows and its open watches."""
 
     def __init__(self, schedulers: frozenset[str]) -> None:
         self.waiting = WaitingPods(schedulers)
         self.watches: set[Sending] = set()
 
     def abort_watches(self) -> None:
-        """Abort the earlier watches of a client that reads again: their end may not have been noticed."""
+        """Abort the earlier watches of a client that reads again, since their end may be unnoticed."""
         for sending in self.watches:
             sending.abort()
 
     def readers(self, name: str) -> list[PodReader]:
-        """Return the open watches of the client, by the name of its program."""
+        """Return the open watches of the client. `name` is the name of its program."""
         now = time.monotonic()
         current = (sending for sending in self.watches.copy() if not sending.stream.is_superseded)
-        return [PodReader(name, now - sending.since, now - sending.last_event) for sending in current]
+        return [PodReader(name, now - sending.started_at, now - sending.last_event) for sending in current]
 
 
 class PodRequests:
-    """Handler of requests for pods, made in the event loop; `on_change` may be called in any thread."""
+    """Handler of requests for pods.
+
+    Create and call it in the event loop; only `on_change`, `readers` and `debug_state` may be called in any
+    thread.
+    """
 
     def __init__(self, upstream: Upstream, appearances: Appearances, schedulers: frozenset[str]) -> None:
         self._upstream, self._appearances = upstream, appearances
         self._schedulers = schedulers
-        # Clients by program, encoding and selector of pods.
+        # Clients, keyed by program, encoding, path and selectors of pods.
         self._clients: OrderedDict[tuple[str | None, ...], PodClient] = OrderedDict()
         self._lists = PodLists(upstream, appearances)
         self._loop = asyncio.get_running_loop()
-        self._is_due = False
+        self._is_scheduled = False
 
     def on_change(self) -> None:
-        """Write the changed appearances: changes until the next iteration of the loop are sent together."""
-        if not self._is_due:
-            self._is_due = True
-            with suppress(RuntimeError):  # the loop has ended
-                self._loop.call_soon_threadsafe(self._pass_changes_on)
+        """Let the event loop send the changed appearances of pods to all watches.
 
-    def _pass_changes_on(self) -> None:
-        self._is_due = False
+        Changes before the next iteration of the event loop are sent together.
+        """
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            with suppress(RuntimeError):  # the loop has ended
+                self._loop.call_soon_threadsafe(self._send_changes)
+
+    def _send_changes(self) -> None:
+        """Send the changed appearances of pods to all watches."""
+        self._is_scheduled = False
         changes = self._appearances.take_changes()
         for client in self._clients.values():
             for sending in client.watches:
                 sending.put(sending.stream.change(changes))
 
     def debug_state(self) -> list[dict[str, object]]:
-        """Return each reader of pods, and the number of pods shown to it. Safe in any thread."""
+        """Return each reader of pods with its number of visible pods. Safe to call in any thread."""
         parts = ("client", "encoding", "path", "fieldSelector", "labelSelector")
         state: list[dict[str, object]] = []
         for key, client in self._clients.copy().items():
@@ -345,14 +363,14 @@ class PodRequests:
         return state
 
     def readers(self) -> list[PodReader]:
-        """Return the open watches of pods. Safe in any thread."""
+        """Return the open watches of pods. Safe to call in any thread."""
         clients = self._clients.copy().items()
         return [reader for key, client in clients for reader in client.readers(key[0] or "")]
 
     async def __call__(self, request: web.BaseRequest, target: ViewTarget, body: bytes) -> web.StreamResponse:
-        """Answer a request; it raises the errors of `pass_on`."""
+        """Answer a request; raise the errors of `pass_on`."""
         accepted = request.headers.get(hdrs.ACCEPT, "").lower()
-        if request.method != "GET" or any(form in accepted for form in _OTHER_FORMS):
+        if request.method != "GET" or any(form in accepted for form in _OTHER_FORMATS):
             return await pass_on(self._upstream, request, target, body)
         initial = target if target.watches else self._lists.first_page_target(target)
         async with self._upstream.open(initial, request.headers) as answer:
@@ -364,7 +382,7 @@ class PodRequests:
             key = (request.headers.get(hdrs.USER_AGENT), codec.content_type, target.path, *selectors)
             client = self._clients.setdefault(key, PodClient(self._schedulers))
             self._clients.move_to_end(key)
-            if len(self._clients) > _MOST_CLIENTS:
+            if len(self._clients) > _MAX_CLIENTS:
                 _, oldest = self._clients.popitem(last=False)
                 oldest.abort_watches()
             if target.watches:
@@ -385,8 +403,8 @@ class PodRequests:
     ) -> web.StreamResponse:
         """Serve a watch.
 
-        If a client returns with a version of another process, which may have shown pods, the unbound pods are
-        read first.
+        A client may return with a version from another process, which may have shown pods to the client. The
+        unbound pods are then read first.
         """
         version, wants_initial = version_of(target), target.parameter("sendInitialEvents") == "true"
         if wants_initial and not version:
@@ -410,6 +428,6 @@ class PodRequests:
 
 
 def version_of(target: ViewTarget) -> int:
-    """Return the resourceVersion that the client has; 0: none."""
+    """Return the resourceVersion that the client has; 0 if it has none."""
     version = target.parameter("resourceVersion") or ""
     return int(version) if version.isascii() and version.isdecimal() else 0

@@ -1,11 +1,11 @@
-"""Port of the scheduler proxy: one event loop in one thread, on a listening socket.
+"""Port of the scheduler proxy: an event loop in a thread, on a listening socket.
 
-The socket is opened before the worker process is forked, and the parent keeps it: connections made while a
-worker restarts wait in its backlog instead of being refused.
+The socket is opened before the worker process is forked, and the parent process keeps the socket open. While
+a worker restarts, new connections therefore wait in the backlog instead of being refused.
 
-A request is refused, passed on, or answered by a handler. In any case, a client sees what it would see
-without the proxy: an answer of the API server, 429 if the server cannot be reached, and the end of the
-connection if an answer ends in the middle.
+A request is refused, passed on to the API server, or answered by a handler. In each case, the client sees
+what it would see without the proxy: an answer of the API server, 429 if the API server cannot be reached, or
+the end of the connection if an answer ends in the middle.
 """
 
 import asyncio
@@ -48,45 +48,45 @@ from extender.telemetry.logs import logger
 
 log = logger(__name__)
 _requests_of = cache(metrics.view_requests.labels)  # `labels` itself takes a lock on every call
-_MOST_LOGGED = 100
+_MAX_LOGGED = 100
 _TIMEOUT = 20.0  # seconds to receive a whole body
 
-# Answers a request with the given body. It may raise the errors of `pass_on`, and is cancelled if the client
-# hangs up.
+# Handlers get the body as bytes, may raise the errors of `pass_on`, and are cancelled if the client hangs up.
 Handler = Callable[[web.BaseRequest, ViewTarget, bytes], Awaitable[web.StreamResponse]]
 
 
 class Handlers(NamedTuple):
-    """Handlers of requests that the proxy answers itself. None: the request is passed on."""
+    """Handlers of requests that the proxy answers itself. None means that the request is passed on."""
 
-    pods: Handler | None = None  # list and watch of pods, of all namespaces or of one
+    pods: Handler | None = None  # lists and watches of pods, in all namespaces or in one namespace
     pod_status: Handler | None = None  # PATCH of a pod's status
 
 
 class OpenWatches:
-    """Watches that are open through the proxy, for the debug page and the metrics."""
+    """Open watches through the proxy, for the debug page and the metrics."""
 
     def __init__(self) -> None:
-        self._all: dict[int, tuple[str, str, float]] = {}  # path, client (User-Agent) and start of each watch
+        self._watches: dict[int, tuple[str, str, float]] = {}  # path, User-Agent and start of each watch
         self._numbers = itertools.count()
 
     @contextmanager
     def recorded(self, path: str, client: str) -> Iterator[None]:
+        """Record an open watch for as long as the context lasts."""
         number = next(self._numbers)
-        self._all[number] = path, client, time.monotonic()
-        metrics.view_streams.set(len(self._all))
+        self._watches[number] = path, client, time.monotonic()
+        metrics.view_streams.set(len(self._watches))
         try:
             yield
         finally:
-            del self._all[number]
-            metrics.view_streams.set(len(self._all))
+            del self._watches[number]
+            metrics.view_streams.set(len(self._watches))
 
     def debug_state(self) -> list[dict[str, object]]:
-        """Return the state for the debug page. Safe in any thread."""
+        """Return the state for the debug page. Safe to call in any thread."""
         now = time.monotonic()
         return [
             {"path": path, "client": client, "seconds": round(now - since, 1)}
-            for path, client, since in sorted(self._all.copy().values())
+            for path, client, since in sorted(self._watches.copy().values())
         ]
 
 
@@ -96,7 +96,7 @@ class Relay:
         self._secret = secret
         self._handlers = handlers
         self.watches = OpenWatches()
-        self._logged: set[tuple[str, str]] = set()  # refused methods and resources that are logged already
+        self._logged: set[tuple[str, str]] = set()  # methods and resources whose refusal is logged already
 
     async def __call__(self, request: web.BaseRequest, connection: CallerConnection) -> web.StreamResponse:
         outcome = "left"
@@ -110,7 +110,10 @@ class Relay:
             _requests_of(outcome).inc()
 
     def event_handler(self, request: ShortRequest) -> Callable[[Caller], Awaitable[bytes]] | None:
-        """Return the handler of a short Event, which comes for each pod; None: `__call__` answers it."""
+        """Return the handler of a short Event, which the scheduler posts for each pod.
+
+        None means that `__call__` answers the request.
+        """
         with suppress(MalformedTarget):
             target = read_target(request.method, request.target, self._secret)
             if not target or target.request_class is not RequestClass.REPORTING:
@@ -120,6 +123,7 @@ class Relay:
         return None
 
     async def _send_event(self, target: ViewTarget, request: ShortRequest, _: Caller) -> bytes:
+        """Return the answer to a short Event, in bytes; empty to close the connection."""
         outcome = "left"
         try:
             sent_answer = await self._upstream.send_event(target, request)
@@ -134,6 +138,7 @@ class Relay:
     async def _answer(
         self, request: web.BaseRequest, connection: CallerConnection
     ) -> tuple[web.StreamResponse, str]:
+        """Return the answer to a request, and its outcome for the metrics."""
         if request.method == "CONNECT":
             return _closing(refusal(HTTPStatus.FORBIDDEN, "there are no tunnels here")), "refused"
         target = read_target(request.method, request.raw_path, self._secret)
@@ -141,8 +146,8 @@ class Relay:
             return refusal(HTTPStatus.NOT_FOUND, "not found"), "refused"
         if "Upgrade" in request.headers or not is_allowed(target.method, target.path):
             resource = read_resource(target.path)
-            kind = target.method, resource.name if resource else target.path  # log each once
-            if kind not in self._logged and len(self._logged) < _MOST_LOGGED:
+            kind = target.method, resource.name if resource else target.path  # logged once
+            if kind not in self._logged and len(self._logged) < _MAX_LOGGED:
                 self._logged.add(kind)
                 log.warning("refused a request to the proxy", method=target.method, path=target.path)
             request_text = f"{target.method} {target.path}"
@@ -156,6 +161,7 @@ class Relay:
             return await self._handle(request, target, body), "passed"
 
     async def _handle(self, request: web.BaseRequest, target: ViewTarget, body: bytes) -> web.StreamResponse:
+        """Answer an allowed request by its handler, or pass it on to the API server."""
         handler = None
         resource = read_resource(target.path) if "/pods" in target.path else None
         if resource and not resource.group:
@@ -169,7 +175,7 @@ class Relay:
 
 
 async def _read_body(request: web.BaseRequest, connection: CallerConnection) -> bytes:
-    """Return the whole body.
+    """Return the whole body of a request.
 
     Raises:
         HTTPException: The body is too large, late or malformed.
@@ -184,11 +190,14 @@ async def _read_body(request: web.BaseRequest, connection: CallerConnection) -> 
 
 
 def _failure(method: str, fault: Exception) -> tuple[str, web.Response | None]:
-    """Return the outcome of a failed request, and its answer. None: its connection ends."""
+    """Return the outcome of a failed request, and the answer to it.
+
+    None instead of an answer means that the connection is closed.
+    """
     match fault:
         case MalformedTarget():
             return "refused", refusal(HTTPStatus.BAD_REQUEST, str(fault))
-        case HTTPException():  # an error of the body
+        case HTTPException():  # an error in the body
             return "refused", _closing(refusal(HTTPStatus(fault.code or 400), fault.description or ""))
         case UpstreamGone():
             return "gone", targets.unreachable_response(str(fault))
@@ -206,13 +215,13 @@ def _failure(method: str, fault: Exception) -> tuple[str, web.Response | None]:
 
 
 def _closing(response: web.Response) -> web.Response:
-    """Mark the response as the last of its connection: the rest of the request is not read."""
+    """Let the connection close after this response, since the rest of the request is not read."""
     response.force_close()
     return response
 
 
 def _hang_up(request: web.BaseRequest) -> web.StreamResponse:
-    """Close the connection without completing the answer."""
+    """Close the connection without a complete answer."""
     if request.transport:
         request.transport.abort()
     return web.Response()
@@ -237,17 +246,18 @@ _read_patch = msgspec.json.Decoder(_Patch).decode
 
 
 class StatusPatches:
-    """Status patches of the scheduler. Those that end an attempt of a member pod are answered here.
+    """Handler of the scheduler's status patches.
 
-    Muster reads them, and writes PodScheduled itself (PatchPodStatus in pkg/scheduler/util/utils.go; the
-    scheduler makes no use of the answer's body). All others go to the API server.
+    Muster answers a patch that ends an attempt to schedule a member pod: it reads the message, and writes
+    PodScheduled itself. All other patches go to the API server. See PatchPodStatus in
+    pkg/scheduler/util/utils.go; the scheduler does not use the body of the answer.
     """
 
     def __init__(self, upstream: Upstream, appearances: Appearances) -> None:
         self._upstream, self._appearances = upstream, appearances
 
     async def __call__(self, request: web.BaseRequest, target: ViewTarget, body: bytes) -> web.StreamResponse:
-        """Answer a request; it raises the errors of `pass_on`."""
+        """Answer a request; raise the errors of `pass_on`."""
         message = _attempt_message(body)
         if message is not None:
             namespace, _, name = target.path.split("/")[4:7]  # /api/v1/namespaces/NAMESPACE/pods/NAME/status
@@ -265,13 +275,16 @@ class StatusPatches:
 
 
 def _attempt_message(body: bytes) -> str | None:
-    """Return the scheduler's message if it has found no node, empty after errors; None: no attempt ended.
+    """Return the scheduler's message if an attempt found no node; empty if an error ended the attempt.
 
-    The end of an attempt sets PodScheduled and withdraws the nomination (`updatePod` in schedule_one.go).
-    The patch leaves out fields that the scheduler's copy of the pod already has: the status of the
-    condition, its reason if Muster has written the same one, or the whole condition. Other patches are
-    written before the devices and volumes of a pod with a node are bound: they name the node, or the claim
-    made for extended resources.
+    None means that the patch does not end an attempt.
+
+    The end of an attempt sets PodScheduled and removes the nomination (`updatePod` in schedule_one.go). The
+    patch leaves out the fields that the scheduler's copy of the pod already has: the status of the condition,
+    the reason of the condition if Muster has written the same reason, or the whole condition.
+
+    Other patches are written before the devices and volumes of a pod with a node are bound. They name the
+    node, or the claim that was created for extended resources.
     """
     try:
         status = _read_patch(body).status
@@ -284,7 +297,7 @@ def _attempt_message(body: bytes) -> str | None:
 
 
 # A scheduler has about fifty connections. Selectors and continue tokens make request heads long. Watches have
-# no time limit. A body may be as large as for the API server; if it is late, the relay answers 408.
+# no time limit. A body may be as large as for the API server; after a timeout, the relay answers 408.
 LIMITS = ConnectionLimits(
     connections=256,
     body=3 * 1024 * 1024,
@@ -296,12 +309,15 @@ LIMITS = ConnectionLimits(
     fields=64,
     chunks=True,
 )
-_LAST_ANSWERS = 0.2  # seconds to finish requests when stopping; streams end then
-_STOPPED = 2.0  # seconds to wait for the thread's end
+_STOP_GRACE = 0.2  # seconds for open requests at a stop; streams end then
+_STOP_TIMEOUT = 2.0  # longest wait for the end of the thread, in seconds
 
 
 class ViewServer:
-    """Server of the scheduler proxy; serves from its creation on. `handlers` returns them in the loop."""
+    """Server of the scheduler proxy, which serves as soon as it is created.
+
+    `handlers` is called in the event loop and returns the handlers of requests.
+    """
 
     def __init__(
         self,
@@ -334,13 +350,13 @@ class ViewServer:
         log.info("serving the scheduler proxy", listen=str(self.address))
 
     def stop(self) -> None:
-        """End all streams and connections, within a second."""
-        with suppress(RuntimeError):  # the loop has ended
+        """End all streams and connections, within about a second."""
+        with suppress(RuntimeError):  # the loop has ended already
             self._loop.call_soon_threadsafe(self._ending.set)
-        self._thread.join(_STOPPED)
+        self._thread.join(_STOP_TIMEOUT)
 
     def debug_state(self) -> dict[str, object]:
-        """Return the state for the debug page. Safe in any thread."""
+        """Return the state for the debug page. Safe to call in any thread."""
         state: dict[str, object] = {"listen": str(self.address)}
         if self._port and self._relay:
             state |= {
@@ -350,7 +366,7 @@ class ViewServer:
         return state
 
     def fault(self) -> str | None:
-        """Return the fault for /livez; None while it serves."""
+        """Return the fault for /livez; None while the server works."""
         return None if self._thread.is_alive() else "the scheduler proxy's thread has ended"
 
     async def _serve(self) -> None:
@@ -370,11 +386,11 @@ class ViewServer:
         try:
             await self._ending.wait()
         finally:
-            await port.stop(_LAST_ANSWERS)
+            await port.stop(_STOP_GRACE)
             await upstream.close()
 
 
 def _malformed(fault: HTTPException) -> web.Response:
-    """Answer a request that is not HTTP; the relay answers all others."""
+    """Answer a request that is not HTTP. All other requests are answered by the relay."""
     metrics.view_requests.labels("refused").inc()
     return refusal(HTTPStatus.BAD_REQUEST, fault.description or "malformed request")

@@ -1,11 +1,11 @@
-"""Connections to the API server for short requests: the Event that the scheduler posts for each pod.
+"""Connections to the API server for short requests: the Events that the scheduler posts for each pod.
 
-A request is written to its socket in one piece, and the answer goes to the client as it came. With aiohttp
-each takes a task, timers, a URL and two dictionaries of headers, and TLS is done in Python: that was most of
-the cost of a pod in the proxy (figures: `ports/light_connection`). aiohttp's parser reads only answers that
-Go's server would not give to a short request.
+A request is written to its socket in one piece, and the client gets the answer unchanged. With aiohttp, each
+request costs a task, timers, a URL and two dictionaries of headers, and TLS is done in Python. That was most
+of the cost of a pod in the proxy (see the figures in `ports/light_connection`). aiohttp's parser reads only
+answers in a form that Go's server does not use for short requests.
 
-    dial ──► idle ◄──► in use      ends with a fault, at its deadline, or with the request that gave up
+    dial ──► idle ◄──► in use      ends after an error, at its deadline, or with a cancelled request
 """
 
 import asyncio
@@ -25,57 +25,59 @@ from extender.ports.connection import encode_answer
 from extender.proxy.target import for_client
 from extender.telemetry import metrics
 
-DIAL = 5.0  # seconds
-TURN = 30.0  # seconds to wait for a connection
-ANSWER = 90.0  # seconds of silence; the API server gives up after 60
-OLDEST_IDLE = 60.0  # seconds; the API server closes after 90
-_REQUESTS_PER_DIAL = 8  # waiting requests for each connection that is dialled after the first
-_PIECE = 64 * 1024  # bytes read at a time: a record of TLS has fewer, so the library holds nothing back
-_LONGEST = 1024 * 1024  # bytes of an answer
+DIAL = 5.0  # longest time for opening a connection, in seconds
+TURN = 30.0  # longest wait for a connection, in seconds
+ANSWER = 90.0  # longest silence in seconds; the API server gives up after 60
+OLDEST_IDLE = 60.0  # longest idle time in seconds; the API server closes after 90
+_REQUESTS_PER_DIAL = 8  # waiting requests per connection that is opened besides the first
+_PIECE = 64 * 1024  # bytes read at a time; more than a TLS record, so that no bytes stay in the library
+_MAX_ANSWER = 1024 * 1024  # most bytes of an answer
 # Patterns for the head of an answer, in lower case.
-_STATUS = re.compile(rb"http/1\.1 (?!204|304)([2-5][0-9]{2}) ")  # 204 and 304 never have a body
-_LENGTH = re.compile(rb"\r\ncontent-length: ([0-9]{1,6})\r\n")
+_STATUS_LINE = re.compile(rb"http/1\.1 (?!204|304)([2-5][0-9]{2}) ")  # 204 and 304 never have a body
+_LENGTH_LINE = re.compile(rb"\r\ncontent-length: ([0-9]{1,6})\r\n")
 _SPECIAL = re.compile(rb"\r\n(?:connection|keep-alive|proxy-|te:|trailer|transfer-encoding|upgrade|[ \t])")
 
 
 class Unsent(Exception):
-    """Error: the API server has not received the whole request, and will not."""
+    """Error: the API server has not received the whole request, and will not receive it."""
 
 
 class Reply(NamedTuple):
     status: int
-    answer: bytes  # as it is written to the client
-    last: bool  # whether the API server closes after it
+    answer: bytes  # bytes that are written to the client
+    last: bool  # whether the API server then closes the connection
 
 
-def read_answer(received: bytes, ended: bool) -> Reply | None:
-    """Return the answer in these bytes; None if it is incomplete. `ended`: no more bytes will come.
+def read_answer(received: bytes, has_ended: bool) -> Reply | None:
+    """Return the answer in these bytes; None if it is incomplete.
+
+    `has_ended` means that no more bytes will come.
 
     Raises:
-        ConnectionError: The bytes are no answer, or too many.
+        ConnectionError: The bytes are not an answer, or there are too many.
     """
-    if len(received) > _LONGEST:
-        raise ConnectionError(f"an answer has more than {_LONGEST} bytes")
+    if len(received) > _MAX_ANSWER:
+        raise ConnectionError(f"an answer has more than {_MAX_ANSWER} bytes")
     end = received.find(b"\r\n\r\n") + 4
     head = received[:end].lower()
-    status, length = _STATUS.match(head), _LENGTH.search(head)
+    status, length = _STATUS_LINE.match(head), _LENGTH_LINE.search(head)
     is_plain = head.count(b"\r\ncontent-length") == 1 and not _SPECIAL.search(head)
     if status and length and is_plain:
         end += int(length[1])
         if len(received) < end:
             return None
         return Reply(int(status[1]), received[:end], last=len(received) > end)
-    return _parsed(received, ended) if end >= 4 else None
+    return _parsed(received, has_ended) if end >= 4 else None
 
 
-def _parsed(received: bytes, ended: bool) -> Reply | None:
-    """Return an answer of any form: chunked, after 100 Continue, or until the connection ends."""
+def _parsed(received: bytes, has_ended: bool) -> Reply | None:
+    """Return an answer in any form: in chunks, after 100 Continue, or until the connection ends."""
     loop = asyncio.get_running_loop()
     protocol = BaseProtocol(loop)
-    parser = HttpResponseParser(protocol, loop, _LONGEST, read_until_eof=True, auto_decompress=False)
+    parser = HttpResponseParser(protocol, loop, _MAX_ANSWER, read_until_eof=True, auto_decompress=False)
     try:
         messages, _, _ = parser.feed_data(received)
-        if ended:
+        if has_ended:
             parser.feed_eof()
     except HttpProcessingError as fault:
         raise ConnectionError(f"malformed answer: {fault.message}") from fault
@@ -90,7 +92,7 @@ def _parsed(received: bytes, ended: bool) -> Reply | None:
 
 
 class RequestConnection:
-    """Connection with one request at a time. It closes itself when it cannot be used any more."""
+    """Connection that has one request at a time. It closes itself when it can no longer be used."""
 
     def __init__(self, sock: socket.socket) -> None:
         sock.setblocking(False)
@@ -102,15 +104,15 @@ class RequestConnection:
         self._loop.add_reader(sock.fileno(), self._read)
 
     async def send(self, request: bytes) -> Reply:
-        """Return the answer to a request.
+        """Send a request and return the answer.
 
         Raises:
             Unsent: The request was not sent.
-            OSError: The request may have taken effect, and has no answer.
+            OSError: The request may have taken effect, but has no answer.
         """
         try:
             sent_bytes = self._sock.send(request)
-            if sent_bytes < len(request):  # a short request fits into the buffer while the peer lives
+            if sent_bytes < len(request):  # a short request fits into the buffer of a live connection
                 raise OSError("the API server does not read")
         except OSError as fault:
             self.close()
@@ -129,7 +131,7 @@ class RequestConnection:
         return reply
 
     def close(self, fault: OSError | None = None) -> None:
-        """Close the connection; `fault` is raised for a waiting request."""
+        """Close the connection. A waiting request raises `fault`."""
         if self.is_open:
             self._loop.remove_reader(self._sock.fileno())
             self._sock.close()
@@ -141,12 +143,13 @@ class RequestConnection:
         return self._sock.fileno() >= 0
 
     def _read(self) -> None:
+        """Read from the socket, and complete the waiting request if its answer is complete."""
         try:
             data = self._sock.recv(_PIECE)
-            if not self._reply:  # the connection has ended, or sends data without a request
+            if not self._reply:  # the server has closed the connection, or sends data without a request
                 return self.close()
             self._received += data
-            reply = read_answer(self._received, ended=not data)
+            reply = read_answer(self._received, has_ended=not data)
             if not reply and not data:
                 raise ConnectionError("the API server closed the connection")
         except (BlockingIOError, ssl.SSLWantReadError):
@@ -158,47 +161,47 @@ class RequestConnection:
 
 
 class RequestConnections:
-    """Few connections for many requests. `close_expired` is to be called about every second.
+    """Small number of connections for many requests. Call `close_expired` about every second.
 
-    A gang's Events come all at once. Few connections are opened at a time: before a handshake is over, most
-    of the waiting requests have got one that became free.
+    The Events of a gang come all at once. Only a few connections are opened at a time: before a handshake
+    ends, most waiting requests have got a connection that became free.
     """
 
     def __init__(self, endpoint: ApiEndpoint, limit: int) -> None:
         self._endpoint, self._limit = endpoint, limit
-        self._all: list[RequestConnection] = []  # some may be closed
-        self._idle: list[RequestConnection] = []  # the last used one at the end, so that the others expire
-        self._waiting: deque[asyncio.Future[RequestConnection]] = deque()  # empty while connections are idle
+        self._opened: list[RequestConnection] = []  # some of them may be closed
+        self._idle: list[RequestConnection] = []  # the last used is at the end, so that others expire
+        self._waiting: deque[asyncio.Future[RequestConnection]] = deque()  # empty while a connection is idle
         self._dialling: set[asyncio.Task[None]] = set()
 
     async def send(self, request: bytes) -> Reply:
-        """Return the answer to a request, as `RequestConnection.send`.
+        """Send a request and return the answer; raise the errors of `RequestConnection.send`.
 
-        A request that may have taken effect is sent once.
+        A request that may have taken effect is not sent again.
         """
         while self._idle:
-            with suppress(Unsent):  # the connection has died meanwhile
+            with suppress(Unsent):  # the connection has ended meanwhile
                 return await self._send(self._idle.pop(), request)
-        return await self._send(await self._next(), request)
+        return await self._send(await self._wait_for_connection(), request)
 
     def close_expired(self) -> None:
-        """Close the connections past their deadline."""
+        """Close the connections whose deadline has passed."""
         now = asyncio.get_running_loop().time()
-        for connection in self._all:
+        for connection in self._opened:
             if connection.deadline < now:
                 connection.close(TimeoutError(f"no answer within {ANSWER:.0f} s"))
-        self._all = [connection for connection in self._all if connection.is_open]
+        self._opened = [connection for connection in self._opened if connection.is_open]
         self._idle = [connection for connection in self._idle if connection.is_open]
 
     def drop_idle(self) -> None:
-        """Close idle connections: they may use an old client certificate."""
+        """Close the idle connections, which may use an old client certificate."""
         while self._idle:
             self._idle.pop().close()
 
     async def close(self) -> None:
-        """Close all connections, once no request is left."""
+        """Close all connections, once no request is in progress."""
         if self._dialling:
-            await asyncio.wait(self._dialling)  # cancelled dials would leave open sockets
+            await asyncio.wait(self._dialling)  # a cancelled dial would leave an open socket
         self.drop_idle()
 
     async def _send(self, connection: RequestConnection, request: bytes) -> Reply:
@@ -207,7 +210,7 @@ class RequestConnections:
         finally:
             self._give_to_waiting(connection)
 
-    async def _next(self) -> RequestConnection:
+    async def _wait_for_connection(self) -> RequestConnection:
         """Return the first connection that becomes free or is opened."""
         waiter: asyncio.Future[RequestConnection] = asyncio.get_running_loop().create_future()
         self._waiting.append(waiter)
@@ -223,6 +226,7 @@ class RequestConnections:
             raise
 
     def _give_to_waiting(self, connection: RequestConnection) -> None:
+        """Give a free connection to a waiting request, or else keep it as idle."""
         is_given = False
         while self._waiting and connection.is_open and not is_given:
             waiter = self._waiting.popleft()
@@ -234,15 +238,16 @@ class RequestConnections:
         self._dial()
 
     def _dial(self) -> None:
-        """Open one connection for every `_REQUESTS_PER_DIAL` waiting requests, and at least one."""
+        """Open a connection for every `_REQUESTS_PER_DIAL` waiting requests, and at least one."""
         while self._waiting and len(self._dialling) <= len(self._waiting) // _REQUESTS_PER_DIAL:
-            if sum(connection.is_open for connection in self._all) + len(self._dialling) >= self._limit:
+            if sum(connection.is_open for connection in self._opened) + len(self._dialling) >= self._limit:
                 return
-            dialling = asyncio.create_task(self._open())
-            self._dialling.add(dialling)
-            dialling.add_done_callback(self._dialled)
+            task = asyncio.create_task(self._open())
+            self._dialling.add(task)
+            task.add_done_callback(self._dialled)
 
     async def _open(self) -> None:
+        """Open a connection for a waiting request. After an error, all waiting requests fail."""
         metrics.view_dials.inc()
         try:
             connection = RequestConnection(await asyncio.to_thread(self._endpoint.dial, DIAL))
@@ -252,7 +257,7 @@ class RequestConnections:
                 if not waiter.done():
                     waiter.set_exception(Unsent(str(fault) or type(fault).__name__))
         else:
-            self._all.append(connection)
+            self._opened.append(connection)
             self._give_to_waiting(connection)
 
     def _dialled(self, done: "asyncio.Task[None]") -> None:

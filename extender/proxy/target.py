@@ -1,10 +1,12 @@
-"""Target of a request to the scheduler proxy: its meaning, whether a kube-scheduler may send it, and headers.
+"""Target of a request to the scheduler proxy: its parts, its headers, and whether a scheduler may send it.
 
-The proxy adds Muster's credentials, so the API server cannot tell who asks. Allowed are the rules of the
-roles system:kube-scheduler and system:volume-scheduler, without those that bind, delete or create pods.
+The proxy adds Muster's credentials, so the API server cannot know who asks. The proxy therefore allows only
+requests that the roles system:kube-scheduler and system:volume-scheduler allow, without the rights to bind,
+delete or create pods.
 
-Reads have no list of kinds: a newer scheduler reads newer ones and does not start without them, and the API
-server refuses what its role does not have. Secrets are refused here, since Muster's own role may have one.
+Reads are not limited to known kinds. A newer scheduler reads newer kinds and does not start without them, and
+the API server refuses kinds that its role does not include. Secrets are refused here, since Muster's own role
+may include Secrets.
 """
 
 import hmac
@@ -21,17 +23,17 @@ from multidict import CIMultiDict, CIMultiDictProxy
 
 from extender.ports.connection import encode_answer
 
-# No percent signs, empty segments or dots: the API server must read the same path.
+# No percent signs, empty segments or dot segments, so that the API server reads the same path.
 _PATH = re.compile(r"(?:/(?!\.{1,2}(?:/|$))[A-Za-z0-9._:~-]+)+/?")
-_QUERY = re.compile(r"[!-\"$-~]*")  # visible ASCII without '#'
-_ABSOLUTE = re.compile(r"https?://[^/?#]+")  # the form of clients that use Muster as a proxy
+_QUERY = re.compile(r"[!-\"$-~]*")  # visible ASCII characters except '#'
+_ABSOLUTE = re.compile(r"https?://[^/?#]+")  # beginning of the URL if a client uses Muster as an HTTP proxy
 
 _READ = frozenset({"GET", "HEAD"})
-_NOT_READ = frozenset({"secrets", "watch", "proxy"})  # the last two are deprecated path prefixes
-_PAGES = frozenset({"version", "healthz", "livez", "readyz", "openapi"})  # besides /api and /apis
+_NOT_READ = frozenset({"secrets", "watch", "proxy"})  # watch and proxy are deprecated path prefixes
+_PAGES = frozenset({"version", "healthz", "livez", "readyz", "openapi"})  # pages besides /api and /apis
 _CREATE = frozenset({"POST"})
 
-# Allowed writes by group, then resource and subresource.
+# Allowed methods of writes, by API group, then by resource and subresource.
 WRITES: dict[str, dict[str, frozenset[str]]] = {
     "": {
         "events": frozenset({"POST", "PUT", "PATCH"}),
@@ -45,14 +47,14 @@ WRITES: dict[str, dict[str, frozenset[str]]] = {
         "leasecandidates": frozenset({"POST", "PUT", "PATCH"}),
     },
     "resource.k8s.io": {
-        # Created for extended resources that devices provide, and deleted if the pod is not bound after all.
+        # Claims for extended resources that devices provide; deleted if the pod is not bound after all.
         "resourceclaims": frozenset({"POST", "PUT", "PATCH", "DELETE"}),
         "resourceclaims/status": frozenset({"PUT", "PATCH"}),
     },
-    "scheduling.k8s.io": {  # Kubernetes' own groups
+    "scheduling.k8s.io": {  # groups of pods in Kubernetes' own API
         f"{plural}/status": frozenset({"PUT", "PATCH"}) for plural in ("podgroups", "compositepodgroups")
     },
-    # Reviews: of the callers of the scheduler's own port, and of rights.
+    # Reviews of the callers of the scheduler's own port, and of their rights.
     "authentication.k8s.io": {"tokenreviews": _CREATE, "selfsubjectreviews": _CREATE},
     "authorization.k8s.io": {
         "subjectaccessreviews": _CREATE,
@@ -73,11 +75,11 @@ _REASONS = {
 
 
 class MalformedTarget(ValueError):
-    """Error: no request target of the Kubernetes API."""
+    """Error: the request has no target of the Kubernetes API."""
 
 
 class RequestClass(Enum):
-    """Class of a request. No class waits for the connections of another."""
+    """Class of a request. A request never waits for connections of another class."""
 
     WATCHING = "watches: long-running"
     LEADING = "the scheduler's Lease, which expires after ten seconds"
@@ -90,21 +92,21 @@ class ViewTarget(NamedTuple):
 
     method: str
     path: str  # such as /api/v1/pods
-    query: str  # as it was sent, without the question mark
+    query: str  # the query as it was sent, without the question mark
 
     @property
     def url(self) -> str:
-        """Return path and query below the API server's URL."""
+        """Return path and query, to be appended to the API server's URL."""
         return f"{self.path}?{self.query}" if self.query else self.path
 
     def parameter(self, name: str) -> str | None:
-        """Return a parameter of the query, the first if there are several."""
+        """Return a parameter of the query; the first value if there are several."""
         if name not in self.query:
             return None
         return parse_qs(self.query, keep_blank_values=True).get(name, [None])[0]
 
     def with_parameters(self, **changed: str | None) -> "ViewTarget":
-        """Return the target with other parameters; None removes one."""
+        """Return the target with changed parameters; None removes a parameter."""
         pairs = parse_qsl(self.query, keep_blank_values=True)
         unchanged = [(name, value) for name, value in pairs if name not in changed]
         added = [(name, value) for name, value in changed.items() if value is not None]
@@ -112,7 +114,7 @@ class ViewTarget(NamedTuple):
 
     @property
     def watches(self) -> bool:
-        """Return whether the API server treats the request as a watch: any value but false means true."""
+        """Return whether the API server treats the request as a watch. Any value but false means true."""
         watch = self.parameter("watch")
         return watch is not None and watch.lower() not in ("0", "false")
 
@@ -127,58 +129,60 @@ class ViewTarget(NamedTuple):
 
 
 def read_target(method: str, url: str, secret: str) -> ViewTarget | None:
-    """Return the target of a request; None if the first segment of its path is not the secret.
+    """Return the target of a request; None if the first segment of the path is not the secret.
 
     Raises:
         MalformedTarget: The path or the query is invalid.
     """
-    if host := _ABSOLUTE.match(url):
-        url = url[host.end() :]
+    if url_start := _ABSOLUTE.match(url):
+        url = url[url_start.end() :]
     path, _, query = url.partition("?")
-    first, _, rest = path.removeprefix("/").partition("/")
-    if not hmac.compare_digest(first.encode(), secret.encode()):
+    first_segment, _, api_path = path.removeprefix("/").partition("/")
+    if not hmac.compare_digest(first_segment.encode(), secret.encode()):
         return None
-    if not _PATH.fullmatch(f"/{rest}") or not _QUERY.fullmatch(query):
+    if not _PATH.fullmatch(f"/{api_path}") or not _QUERY.fullmatch(query):
         raise MalformedTarget("the request target is no path of the Kubernetes API")
-    return ViewTarget(method, f"/{rest}", query)
+    return ViewTarget(method, f"/{api_path}", query)
 
 
 class PathResource(NamedTuple):
-    """Resource in a path."""
+    """Resource that a path names."""
 
-    group: str  # empty: core
-    name: str  # such as pods, or pods/status
-    object: str  # empty: all, of a namespace or everywhere
+    group: str  # API group; empty for the core group
+    name: str  # for example pods, or pods/status
+    object: str  # name of the object; empty for all objects
 
 
-@lru_cache(256)  # Events of one namespace have the same path
+@lru_cache(256)  # Events of a namespace have the same path
 def read_resource(path: str) -> PathResource | None:
-    """Return the resource of a path; None for discovery, health and version."""
-    root, *rest = path.strip("/").split("/")
-    skipped = {"api": 1, "apis": 2}.get(root, len(rest))  # segments for the version, or for group and version
-    if len(rest) <= skipped:
+    """Return the resource of a path; None for paths of discovery, health and version."""
+    root, *after_root = path.strip("/").split("/")
+    prefix_length = {"api": 1, "apis": 2}.get(root, len(after_root))  # for version, or group and version
+    if len(after_root) <= prefix_length:
         return None
-    group = rest[0] if root == "apis" else ""
-    below = rest[skipped:]
-    # namespaces/NAME/RESOURCE: below[2] is the resource, or a subresource of the namespace itself.
-    if below[0] == "namespaces" and len(below) > 2 and below[2] not in ("status", "finalize"):
-        below = below[2:]
-    object_name, *subresource = below[1:] or [""]
-    return PathResource(group, "/".join([below[0], *subresource]), object_name)
+    group = after_root[0] if root == "apis" else ""
+    segments = after_root[prefix_length:]
+    # namespaces/NAME/RESOURCE: the third segment is the resource, or a subresource of the namespace itself.
+    if segments[0] == "namespaces" and len(segments) > 2 and segments[2] not in ("status", "finalize"):
+        segments = segments[2:]
+    object_name, *subresource = segments[1:] or [""]
+    return PathResource(group, "/".join([segments[0], *subresource]), object_name)
 
 
 def is_allowed(method: str, path: str) -> bool:
+    """Return whether a kube-scheduler may send a request."""
     resource = read_resource(path)
     if resource is None:
         return method in _READ and path.split("/")[1] in {"api", "apis", *_PAGES}
     if method in _READ:
         kind, _, subresource = resource.name.partition("/")
         return kind not in _NOT_READ and subresource in ("", "status")
-    is_of_one_object = method == "POST" or bool(resource.object)  # writes to whole collections are refused
+    is_of_one_object = method == "POST" or bool(resource.object)  # writes to a whole collection are refused
     return is_of_one_object and method in WRITES.get(resource.group, {}).get(resource.name, ())
 
 
 def refusal(code: HTTPStatus, message: str) -> web.Response:
+    """Return an answer that refuses a request, in the form of Kubernetes."""
     status: dict[str, object] = {
         "kind": "Status",
         "apiVersion": "v1",
@@ -195,25 +199,25 @@ def refusal(code: HTTPStatus, message: str) -> web.Response:
 
 
 def in_bytes(answer: web.Response) -> bytes:
-    """Return a refusal as it is written."""
+    """Return the bytes of a refusal, with its head."""
     assert isinstance(answer.body, bytes)
     return encode_answer(answer.status, answer.reason, answer.headers.items(), answer.body)
 
 
 def unreachable_response(reason: str) -> web.Response:
-    """Return the refusal while the API server does not answer.
+    """Return the answer to a client while the API server does not answer.
 
-    client-go repeats the request, and its reflector keeps its version. For other answers, except for a
-    refused connection, it would read everything again (reflector.go).
+    client-go repeats the request, and its reflector keeps its version. After any other answer, the reflector
+    would read everything again, except after a refused connection (reflector.go).
     """
     return refusal(HTTPStatus.TOO_MANY_REQUESTS, f"the API server cannot be reached: {reason}")
 
 
 def too_many_response(may_repeat: bool) -> web.Response:
-    """Return the refusal of an Event for which there is no connection.
+    """Return the answer to an Event for which no connection is free.
 
-    client-go repeats only requests with a Retry-After, and drops the others (`recordEvent` in its
-    event_broadcaster.go).
+    client-go repeats only requests whose answer has Retry-After, and drops other requests (`recordEvent` in
+    its event_broadcaster.go).
     """
     answer = refusal(HTTPStatus.TOO_MANY_REQUESTS, "more Events than the API server takes at once")
     if not may_repeat:
@@ -221,7 +225,7 @@ def too_many_response(may_repeat: bool) -> web.Response:
     return answer
 
 
-# Headers that are not passed on; all others pass unchanged, even repeated ones.
+# Headers that are not passed on. All other headers pass unchanged, even repeated headers.
 _HOP_BY_HOP = frozenset(
     [
         "connection",
@@ -235,14 +239,14 @@ _HOP_BY_HOP = frozenset(
         "upgrade",
     ]
 )
-# The caller is Muster, so credentials of the client are dropped; aiohttp writes Host. Compressed answers
-# could not be edited, and cost time on loopback.
+# The API server gets Muster's credentials, so those of the client are dropped. aiohttp writes Host. A
+# compressed answer could not be changed, and costs time on loopback.
 _NOT_SENT = _HOP_BY_HOP | {"host", "authorization", "accept-encoding", "expect", "cookie"}
-_IDENTITY_PREFIXES = ("impersonate-", "x-remote-")  # headers by which a client could act as another user
+_IDENTITY_PREFIXES = ("impersonate-", "x-remote-")  # headers that name another user
 
 
 def for_upstream(headers: CIMultiDictProxy[str], authorization: str) -> CIMultiDict[str]:
-    """Return the headers of a client's request with Muster's credentials instead of the client's."""
+    """Return the headers of a client's request, with Muster's credentials instead of the client's."""
     dropped = _NOT_SENT | _hop_headers(headers)
     passed = CIMultiDict[str]()
     for name, value in headers.items():
@@ -254,15 +258,15 @@ def for_upstream(headers: CIMultiDictProxy[str], authorization: str) -> CIMultiD
     return passed
 
 
-def for_client(answered: CIMultiDictProxy[str]) -> CIMultiDict[str]:
-    """Return the headers of the API server's answer that the client gets."""
-    dropped = _HOP_BY_HOP | _hop_headers(answered)
-    passed = CIMultiDict((name, value) for name, value in answered.items() if name.lower() not in dropped)
-    passed.setdefault(hdrs.SERVER, "muster")  # otherwise aiohttp adds its own name
+def for_client(headers: CIMultiDictProxy[str]) -> CIMultiDict[str]:
+    """Return the headers of the API server's answer that are passed on to the client."""
+    dropped = _HOP_BY_HOP | _hop_headers(headers)
+    passed = CIMultiDict((name, value) for name, value in headers.items() if name.lower() not in dropped)
+    passed.setdefault(hdrs.SERVER, "muster")  # otherwise aiohttp would add its own name
     return passed
 
 
 def _hop_headers(headers: CIMultiDictProxy[str]) -> frozenset[str]:
-    """Return the hop-by-hop headers that Connection names."""
+    """Return the names of hop-by-hop headers in the header Connection."""
     lines = headers.getall(hdrs.CONNECTION, ())
     return frozenset(name.strip().lower() for line in lines for name in line.split(","))

@@ -1,9 +1,11 @@
-"""Requests to the API server on behalf of the scheduler, and requests passed on unchanged.
+"""Requests to the API server on behalf of the scheduler, and requests that are passed on unchanged.
 
-All requests share a few connections: a scheduler posts each Event in a goroutine of its own. Each class of
-requests has its own: otherwise a server that is slow with Events, since a webhook for them hangs, would cost
-the scheduler its Lease. Short Events use `short_requests`, all other requests aiohttp. A body is
-complete before a connection is taken for it; large answers pass in pieces.
+A scheduler posts each Event in a separate goroutine, so many requests share a few connections. Each class of
+requests has its own connections. Otherwise an API server that is slow with Events, for example because a
+webhook hangs, could cost the scheduler its Lease.
+
+Short Events use `short_requests`; all other requests use aiohttp. The body of a request is complete before
+the request gets a connection. Large answers are passed on in pieces.
 """
 
 import asyncio
@@ -31,19 +33,19 @@ from extender.telemetry.logs import logger
 
 log = logger(__name__)
 
-_SMALL = 64 * 1024  # bytes
-# Number of connections by class; further requests wait for one.
+_MAX_SMALL = 64 * 1024  # most bytes of a body that is sent in one piece
+# Number of connections by class. Further requests wait until a connection is free.
 _CONNECTIONS = {
     RequestClass.WATCHING: 256,
     RequestClass.LEADING: 4,
     RequestClass.REPORTING: 4,  # Events that are not short
     RequestClass.SCHEDULING: 24,
 }
-_MOST_SHORT = 24  # for short Events
-_MOST_REPORTING = 128  # concurrent Events, half of the port's limit
-_HANGS = 1.0  # seconds without any answer to an Event after which clients are not asked to repeat one
-_LONGEST_HEADER = 64 * 1024  # bytes
-_REFRESH = 1.0  # seconds between two looks at the credentials
+_SHORT_CONNECTIONS = 24  # number of connections for short Events
+_MAX_EVENTS = 128  # most Events in progress: half of the port's connection limit
+_HANG_TIME = 1.0  # seconds without an answer to any Event, after which clients are not asked to repeat Events
+_MAX_HEADER = 64 * 1024  # most bytes of a header
+_REFRESH_PERIOD = 1.0  # seconds between two checks of the credentials
 _IDEMPOTENT = frozenset({"GET", "HEAD", "PUT", "DELETE"})
 _UNSENT = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.ClientHttpProxyError, Unsent)
 
@@ -51,29 +53,32 @@ Answer = TypeVar("Answer", aiohttp.ClientResponse, Reply)
 
 
 class UpstreamGone(Exception):
-    """Error: the API server did not get the request, or may get it again: the client should repeat it."""
+    """Error: the API server did not get the request, or may get it twice; the client should repeat it."""
 
 
 class TooManyEvents(Exception):
-    """Error: Events come faster than the API server accepts them. `may_repeat`: this one may be repeated."""
+    """Error: Events come faster than the API server accepts them.
+
+    `may_repeat` means that the client may repeat this Event.
+    """
 
     def __init__(self, may_repeat: bool) -> None:
         self.may_repeat = may_repeat
 
 
 class Unanswered(Exception):
-    """Error: the API server may have executed the request, and did not answer."""
+    """Error: the API server may have executed the request, but did not answer."""
 
 
 class Upstream:
-    """Requests to the API server, in one event loop."""
+    """Sender of requests to the API server, in one event loop."""
 
     def __init__(self, endpoint: ApiEndpoint) -> None:
         self._endpoint = endpoint
         self._route = _route(endpoint)
-        self._gone = False  # whether the last dial failed
+        self._is_gone = False  # whether the last attempt to connect failed
         self._sessions = {class_: _session(class_, limit) for class_, limit in _CONNECTIONS.items()}
-        self._short = RequestConnections(endpoint, _MOST_SHORT)
+        self._short = RequestConnections(endpoint, _SHORT_CONNECTIONS)
         self._in_progress = Counter[RequestClass]()
         self._last_event_answer = -math.inf  # time of the last answer to an Event
         self._refreshing = asyncio.create_task(self._stay_current())
@@ -90,28 +95,28 @@ class Upstream:
     async def open(
         self, target: ViewTarget, headers: CIMultiDictProxy[str], body: bytes = b""
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Send a request with the headers of the client, and yield the answer, its body unread.
+        """Send a request with the headers of the client; yield the answer before its body is read.
 
-        aiohttp repeats an idempotent request once if an idle connection had been closed. Reading the body
-        raises aiohttp.ClientError.
+        aiohttp repeats an idempotent request once if an idle connection was closed meanwhile. Reading the
+        body may raise aiohttp.ClientError.
 
         Raises:
             UpstreamGone: The API server does not answer.
-            Unanswered: The request may have taken effect, and has no answer.
+            Unanswered: The request may have taken effect, but has no answer.
             TooManyEvents: No connection is free for an Event.
         """
         request_class = target.request_class
 
         async def send() -> aiohttp.ClientResponse:
             sent_headers = for_upstream(headers, self._endpoint.current_header)
-            if not body:  # the server would wait for an announced body
+            if not body:  # the API server would wait for an announced body
                 sent_headers.popall(hdrs.CONTENT_LENGTH, None)
             return await self._sessions[request_class].request(
                 target.method,
                 URL(f"{self._endpoint.url}{target.url}", encoded=True),
                 headers=sent_headers,
-                # In pieces, so that other tasks have their turn.
-                data=BytesIO(body) if len(body) > _SMALL else (body or None),
+                # A large body is sent in pieces, so that other tasks run in between.
+                data=BytesIO(body) if len(body) > _MAX_SMALL else (body or None),
                 allow_redirects=False,
                 **self._route,
             )
@@ -123,7 +128,7 @@ class Upstream:
                 yield answer
 
     async def send_event(self, target: ViewTarget, request: ShortRequest) -> bytes:
-        """Return the answer to an Event, as it is written to the client; it raises the errors of `open`."""
+        """Return the answer to an Event, in bytes for the client; raise the errors of `open`."""
 
         async def send() -> Reply:
             endpoint, authorization = self._endpoint, self._endpoint.current_header
@@ -139,8 +144,13 @@ class Upstream:
 
     @contextmanager
     def _counted(self, request_class: RequestClass) -> Iterator[None]:
-        if request_class is RequestClass.REPORTING and self._in_progress[request_class] == _MOST_REPORTING:
-            raise TooManyEvents(may_repeat=time.monotonic() - self._last_event_answer < _HANGS)
+        """Count a request while it is in progress.
+
+        Raises:
+            TooManyEvents: Too many Events are in progress.
+        """
+        if request_class is RequestClass.REPORTING and self._in_progress[request_class] == _MAX_EVENTS:
+            raise TooManyEvents(may_repeat=time.monotonic() - self._last_event_answer < _HANG_TIME)
         self._in_progress[request_class] += 1
         try:
             yield
@@ -148,7 +158,7 @@ class Upstream:
             self._in_progress[request_class] -= 1
 
     async def _send(self, target: ViewTarget, send: Callable[[], Awaitable[Answer]]) -> Answer:
-        """Call `send`, and call it again if the credentials were too old."""
+        """Call `send`, and call it again if the API server refused old credentials."""
         authorization = self._endpoint.current_header
         try:
             answer = await send()
@@ -158,45 +168,47 @@ class Upstream:
                 answer = await send()
         except (aiohttp.ClientError, OSError, TimeoutError, Unsent) as fault:
             raise self.failure(target, fault) from fault
-        if self._gone:
+        if self._is_gone:
             log.info("the scheduler proxy reaches the API server again")
-        self._gone = False
+        self._is_gone = False
         if answer.status != 401:
             self._endpoint.record_accepted()
         return answer
 
     def failure(self, target: ViewTarget, fault: Exception) -> Exception:
-        """Return the error that the client gets for a failed request."""
+        """Return the error that a failed request raises, by which the client gets its answer."""
         if isinstance(fault, aiohttp.ClientSSLError | ssl.SSLError):
             self._reroute()
         reason = str(fault) or type(fault).__name__
         if isinstance(fault, _UNSENT):
-            if not self._gone:
+            if not self._is_gone:
                 log.warning("the scheduler proxy cannot reach the API server", error=reason)
-            self._gone = True
+            self._is_gone = True
             return UpstreamGone(reason)
         return UpstreamGone(reason) if target.method in _IDEMPOTENT else Unanswered(reason)
 
-    async def _renew(self, refused: str) -> bool:
+    async def _renew(self, refused_header: str) -> bool:
         """Reload rotated credentials; return whether the token has changed."""
-        renewed = await asyncio.to_thread(self._endpoint.renew, refused)
+        renewed = await asyncio.to_thread(self._endpoint.renew, refused_header)
         self._reroute()
         self._short.drop_idle()
         return renewed
 
     def _reroute(self) -> None:
+        """Load the certificates and the proxy of the endpoint again, if possible."""
         with suppress(OSError, ssl.SSLError):
             self._route = _route(self._endpoint)
 
     async def _stay_current(self) -> None:
-        """Keep the token current in the background: reading it may run a program."""
+        """Keep the token current in the background, because reading it may run a program."""
         while True:
-            await asyncio.sleep(_REFRESH)
+            await asyncio.sleep(_REFRESH_PERIOD)
             self._short.close_expired()
             await asyncio.to_thread(lambda: self._endpoint.authorization)
 
 
 def _session(request_class: RequestClass, limit: int) -> aiohttp.ClientSession:
+    """Return a session of aiohttp with its own connections."""
     read_timeout = None if request_class is RequestClass.WATCHING else ANSWER
     timeout = aiohttp.ClientTimeout(total=None, connect=TURN, sock_read=read_timeout, sock_connect=DIAL)
     connector = aiohttp.TCPConnector(limit=limit, keepalive_timeout=OLDEST_IDLE, socket_factory=_new_socket)
@@ -206,12 +218,13 @@ def _session(request_class: RequestClass, limit: int) -> aiohttp.ClientSession:
         auto_decompress=False,
         cookie_jar=aiohttp.DummyCookieJar(),
         skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
-        max_line_size=_LONGEST_HEADER,
-        max_field_size=_LONGEST_HEADER,
+        max_line_size=_MAX_HEADER,
+        max_field_size=_MAX_HEADER,
     )
 
 
 def _new_socket(address: Any) -> socket.socket:
+    """Return a socket that detects a dead peer, and count it."""
     family, kind, protocol, _, _ = address
     sock = socket.socket(family, kind, protocol)
     keep_alive(sock)
@@ -220,7 +233,7 @@ def _new_socket(address: Any) -> socket.socket:
 
 
 def _route(endpoint: ApiEndpoint) -> dict[str, Any]:
-    """Return the route to the API server, as arguments of a request."""
+    """Return the route to the API server (proxy and TLS), as arguments of a request."""
     proxy = endpoint.proxy
     route: dict[str, Any] = {"proxy": proxy.url, "proxy_headers": proxy.headers} if proxy else {}
     if tls := endpoint.tls():
@@ -229,15 +242,15 @@ def _route(endpoint: ApiEndpoint) -> dict[str, Any]:
 
 
 class CutOff(Exception):
-    """Error: the API server ended an answer of which the client has a part; the client must notice that."""
+    """Error: the API server ended an answer in the middle; the client has to notice this."""
 
 
 async def pass_on(
     upstream: Upstream, request: web.BaseRequest, target: ViewTarget, body: bytes
 ) -> web.StreamResponse:
-    """Return the API server's answer to the client's request.
+    """Send the client's request to the API server, and return the answer.
 
-    It raises the errors of `open` and `hand_over`.
+    Raise the errors of `open` and `hand_over`.
     """
     async with upstream.open(target, request.headers, body) as answer:
         return await hand_over(upstream, answer, request, target)
@@ -250,17 +263,17 @@ async def hand_over(
 
     Raises:
         UpstreamGone: The API server does not answer.
-        Unanswered: The client hung up.
+        Unanswered: The request may have taken effect, but its answer is incomplete.
         CutOff: The answer ended early.
     """
     headers = for_client(answer.headers)
-    if answer.content_length is not None and answer.content_length <= _SMALL:
+    if answer.content_length is not None and answer.content_length <= _MAX_SMALL:
         try:
             body = await answer.read()
         except (aiohttp.ClientError, OSError, TimeoutError) as fault:
             raise upstream.failure(target, fault) from fault
         return web.Response(status=answer.status, reason=answer.reason, headers=headers, body=body)
-    # Piece by piece, without delay, and not faster than the client reads.
+    # A large answer passes piece by piece, without delay, and not faster than the client reads.
     response = web.StreamResponse(status=answer.status, reason=answer.reason, headers=headers)
     await response.prepare(request)
     async for piece in pieces(answer):
@@ -270,7 +283,7 @@ async def hand_over(
 
 
 async def pieces(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-    """Yield the body as it arrives.
+    """Yield the body of an answer as it arrives.
 
     Raises:
         CutOff: The body is incomplete.

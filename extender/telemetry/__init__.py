@@ -1,1 +1,1 @@
-"""Logs and metrics."""
+"""Logs, metrics, and the file of the history."""

@@ -1,7 +1,7 @@
-"""Records of history in a file of SQLite, which survives the process.
+"""Records of the history in a SQLite file, which survives the process.
 
-One process writes; others may read the file at the same time. Committed records survive any end of the
-process.
+One process writes the file; other processes may read it at the same time. Committed records survive any end
+of the process.
 """
 
 import fcntl
@@ -15,7 +15,7 @@ import msgspec
 
 from extender.domain.explain.history import AnyRecord, Period, Report, gap, report
 
-_APPLICATION, _VERSION = 0x4D555354, 1  # in the header of the file: Muster's identifier and version
+_APPLICATION, _VERSION = 0x4D555354, 1  # header of the file: Muster's identifier, and version
 _SCHEMA = f"""
 PRAGMA auto_vacuum = INCREMENTAL;
 PRAGMA journal_mode = WAL;
@@ -31,23 +31,26 @@ _PUT = "INSERT INTO record (key, over, body) VALUES (?, ?, ?) ON CONFLICT (key) 
 _CHANGE = f"{_PUT}UPDATE SET over = excluded.over, body = excluded.body"
 _SEEN = "INSERT INTO span VALUES (1, ?1, ?1) ON CONFLICT DO UPDATE SET last = excluded.last"
 _OLDEST = "SELECT number FROM record WHERE over < ? ORDER BY over LIMIT ?"
-_LOCK_TIMEOUT = 2.0  # seconds to wait for a locked file
-_WAL_BYTES = 16 * 2**20  # limit of an idle write-ahead log
-_BATCH = 2000  # records to delete, and pages to free, at once
+_LOCK_TIMEOUT = 2.0  # longest wait for a locked file, in seconds
+_WAL_BYTES = 16 * 2**20  # size limit of the write-ahead log
+_BATCH = 2000  # number of records that are deleted, and of pages that are freed, at once
 _decoder = msgspec.json.Decoder(AnyRecord)
 
 
 class HistoryFault(Exception):
-    """Error of a history file, for users."""
+    """Error of a history file, with a message for users."""
 
     @property
     def is_lasting(self) -> bool:
-        """Return whether the file itself is unusable, not only locked or on a full disk."""
+        """Return whether the file itself is unusable, instead of being locked or on a full disk."""
         return not isinstance(self.__cause__, sqlite3.OperationalError)
 
 
 class HistoryFile:
-    """Writer of a history file, which it may create. For one thread at a time. Raises HistoryFault."""
+    """Writer of a history file, which it creates if necessary.
+
+    Only one thread may use it at a time. All methods may raise HistoryFault.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -60,7 +63,7 @@ class HistoryFile:
                 if self._sql.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,):
                     self._sql.executescript(_SCHEMA)
                 _check(path, self._sql)
-                # A commit survives the process, not a power cut.
+                # A commit survives the end of the process, but not a power cut.
                 self._sql.execute("PRAGMA synchronous = NORMAL")
                 self._sql.execute(f"PRAGMA journal_size_limit = {_WAL_BYTES}")
                 self._inode = path.stat().st_ino
@@ -82,13 +85,13 @@ class HistoryFile:
         self._lock.close()
 
     def open_records(self) -> tuple[list[AnyRecord], float]:
-        """Return the open records, and the time of the last write; 0: none."""
+        """Return the records without an end, and the time of the last write; 0 if there was no write."""
         with _history_faults(self.path):
             (last_write,) = self._sql.execute("SELECT max(last) FROM span").fetchone()
             return list(_read(self._sql, "over IS NULL")), last_write or 0.0
 
     def write(self, records: Iterable[AnyRecord], last_write: float) -> None:
-        """Write all records or none."""
+        """Write all of the records, or none after an error."""
         with _history_faults(self.path), _transaction(self._sql):
             for record in records:
                 row = record.key, record.end, msgspec.json.encode(record).decode()
@@ -96,21 +99,22 @@ class HistoryFile:
             self._sql.execute(_SEEN, (last_write,))
 
     def end_all_but(self, keys: Collection[str]) -> None:
-        """End all open records except those of `keys`, at the time of the last write."""
+        """End all records without an end, except `keys`, at the time of the last write."""
         records, last_write = self.open_records()
         self.write((record.ended(last_write) for record in records if record.key not in keys), last_write)
 
     def forget(self, before: float, maximum: int) -> bool:
         """Delete a batch of records that ended before a time; return whether there may be more.
 
-        While the file has more than `maximum` bytes, later records are deleted, too, the oldest first.
+        While the file has more than `maximum` bytes, later records are deleted, too, beginning with the
+        oldest.
         """
         with _history_faults(self.path):
-            pages, free, size = (
+            pages, free_pages, size = (
                 self._sql.execute(f"PRAGMA {name}").fetchone()[0]
                 for name in ("page_count", "freelist_count", "page_size")
             )
-            until = before if (pages - free) * size <= maximum else float("inf")
+            until = before if (pages - free_pages) * size <= maximum else float("inf")
             with _transaction(self._sql):
                 delete = f"DELETE FROM record WHERE number IN ({_OLDEST})"
                 deleted = self._sql.execute(delete, (until, _BATCH)).rowcount
@@ -119,7 +123,7 @@ class HistoryFile:
 
 
 class HistoryReader:
-    """Reader of a history file, also while it is written. Raises HistoryFault."""
+    """Reader of a history file, which may be written at the same time. May raise HistoryFault."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -134,10 +138,10 @@ class HistoryReader:
         except HistoryFault:
             self.close()
             raise
-        self.first: float | None = first  # start of the recorded period
+        self.first: float | None = first  # start of the recorded period; None if nothing is recorded
 
     def records(self, since: float) -> Iterator[AnyRecord]:
-        """Yield the open records, and those that ended at a time or later."""
+        """Yield the records without an end, and the records that ended at the time `since` or later."""
         with _history_faults(self.path):
             yield from _read(self._sql, "over IS NULL OR over >= ?", since)
 
@@ -149,13 +153,22 @@ Records = Iterator[AnyRecord]
 
 
 def report_of_file(path: Path, period: Period, through: Callable[[Records], Records] = iter) -> Report:
-    """Return the report on a file's records, which pass `through` first. Raises HistoryFault."""
+    """Return the report on the records of a file. The records first pass `through` a function.
+
+    Raises:
+        HistoryFault: The file cannot be read.
+    """
     with closing(HistoryReader(path)) as reader:
         note = gap(reader.first or period.until, period)
         return report(through(reader.records(period.since)), period, note)
 
 
 def _check(path: Path, sql: sqlite3.Connection) -> None:
+    """Check that a file is a history of Muster in the supported version.
+
+    Raises:
+        HistoryFault: The file is something else.
+    """
     (application,), (version,) = (
         sql.execute(f"PRAGMA {name}").fetchone() for name in ("application_id", "user_version")
     )
@@ -166,6 +179,7 @@ def _check(path: Path, sql: sqlite3.Connection) -> None:
 
 
 def _read(sql: sqlite3.Connection, where: str, *values: float) -> Iterator[AnyRecord]:
+    """Yield the records that satisfy a condition."""
     for key, body in sql.execute(f"SELECT key, body FROM record WHERE {where}", values):
         try:
             yield _decoder.decode(body)
@@ -175,6 +189,7 @@ def _read(sql: sqlite3.Connection, where: str, *values: float) -> Iterator[AnyRe
 
 @contextmanager
 def _transaction(sql: sqlite3.Connection) -> Iterator[None]:
+    """Commit the statements of the block, or roll them back after an exception."""
     sql.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -186,7 +201,7 @@ def _transaction(sql: sqlite3.Connection) -> Iterator[None]:
 
 
 def _locked(path: Path) -> IO[str]:
-    """Lock a file next to `path`, and return it, so that only one process records the history."""
+    """Lock a file next to `path`, so that only one process records the history; return the open file."""
     lock_path = path.with_name(f"{path.name}.lock")
     try:
         lock_file = lock_path.open("a")
@@ -202,6 +217,7 @@ def _locked(path: Path) -> IO[str]:
 
 @contextmanager
 def _history_faults(path: Path) -> Iterator[None]:
+    """Raise errors of SQLite and of files as HistoryFault."""
     try:
         yield
     except (sqlite3.Error, OSError) as fault:

@@ -1,7 +1,7 @@
-"""Log lines on standard error: text for users, JSON for programs.
+"""Log lines on standard error, as text for users or as JSON for programs.
 
-All use the standard library's root logger, so lines of gunicorn, of urllib3 and Python's warnings have the
-same form.
+All lines pass the root logger of the standard library, so lines of gunicorn and urllib3, and warnings of
+Python, have the same form.
 """
 
 import logging
@@ -23,11 +23,14 @@ _COMMON: tuple[Processor, ...] = (
     structlog.processors.TimeStamper(fmt="iso", utc=True),
     structlog.processors.StackInfoRenderer(),
 )
-_VERBOSE = ("urllib3", "werkzeug", "kubernetes")  # their debug lines would drown Muster's
+_VERBOSE = ("urllib3", "werkzeug", "kubernetes")  # loggers with too many debug lines
 
 
 def set_up(form: str = "", level: str = "info", stream: TextIO = sys.stderr) -> None:
-    """Write lines of at least `level` to `stream` as `form`, text or json; text on a terminal by default."""
+    """Write lines of at least `level` to `stream`.
+
+    `form` is text or json. By default, the form is text on a terminal and json elsewhere.
+    """
     form = form or ("text" if stream.isatty() else "json")
     handler = logging.StreamHandler(stream)
     colors = stream.isatty()
@@ -47,7 +50,7 @@ def set_up(form: str = "", level: str = "info", stream: TextIO = sys.stderr) -> 
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(processors=[remove_meta, *final], foreign_pre_chain=list(_COMMON))
     )
-    # Lines do not name source or thread: looking these up took a quarter of the time.
+    # Lines do not name their source or thread, because the look-up took a quarter of the time.
     logging._srcfile = None
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
@@ -68,18 +71,19 @@ def set_up(form: str = "", level: str = "info", stream: TextIO = sys.stderr) -> 
 
 
 def _message_first(_logger: WrappedLogger, _method: str, line: EventDict) -> EventDict:
-    first = {key: line.pop(key) for key in ("timestamp", "level", "message") if key in line}
-    return {**first, **line}
+    """Return the fields of a line with time, level and message first."""
+    first_fields = {key: line.pop(key) for key in ("timestamp", "level", "message") if key in line}
+    return {**first_fields, **line}
 
 
 def logger(name: str) -> structlog.stdlib.BoundLogger:
-    """Return the logger of a module; it may be made before `set_up` has run."""
+    """Return the logger of a module. It may be created before `set_up` is called."""
     bound: structlog.stdlib.BoundLogger = structlog.stdlib.get_logger(name)
     return bound
 
 
-# structlog creates a name's context variable when the name is first bound. Two threads that do so at the same
-# time create two, and then neither can reset what it bound.
+# structlog creates the context variable of a name when the name is first bound. If two threads do this at the
+# same time, they create two variables, and neither thread can reset its value. So all names are bound here.
 reset_contextvars(**bind_contextvars(pod="", group="", queue=""))
 
 
@@ -87,7 +91,7 @@ reset_contextvars(**bind_contextvars(pod="", group="", queue=""))
 def bound_context(*, pod: str = "", group: str = "", queue: str = "") -> Iterator[None]:
     """Add the pod, the group and the queue to every line that is logged inside the block."""
     names = {"pod": pod, "group": group, "queue": queue}
-    # structlog's own bound_contextvars would copy the whole context first, on every call of a verb.
+    # structlog's own bound_contextvars would copy the whole context on every call of a verb.
     tokens = bind_contextvars(**{kind: name for kind, name in names.items() if name})
     try:
         yield

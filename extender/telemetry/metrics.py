@@ -1,7 +1,7 @@
 """Metrics for Prometheus.
 
-Labels have few values, known beforehand: verbs, outcomes, reason codes, kinds of object, and up to
-MOST_QUEUES queues; never names of pods, groups or nodes.
+Labels have few values, which are known beforehand: verbs, outcomes, codes of reasons, kinds of objects, and
+up to MOST_QUEUES queues. Names of pods, groups or nodes are never labels.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,7 +21,7 @@ from extender import __version__
 from extender.domain.model.resources import CPU
 from extender.domain.snapshot.decisions import QueueDecision
 
-MOST_QUEUES = 1000  # queues that are labels: the first ones by name
+MOST_QUEUES = 1000  # most queues that are labels: the first queues by name
 
 _FROM_HALF_A_MILLISECOND = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5)
 _TO_MINUTES = (1, 2.5, 5, 10, 30, 60, 120, 300)
@@ -117,13 +117,13 @@ view_bypasses = Counter("muster_view_detours_total", "Calls about pods that the 
 view_dials = Counter("muster_view_dials_total", "Connections opened to the API server.")
 
 
-_MILLI = 1000  # decisions count millicores
+_MILLI = 1000  # decisions have CPU amounts in millicores
 Metric = TypeVar("Metric", Counter, Histogram)
-Child = tuple[Any, tuple[str, ...]]  # a metric, and the labels of one of its numbers
+Child = tuple[Any, tuple[str, ...]]  # a metric, and the labels of a number in the metric
 
 
 class Call:
-    """Call of a verb, or review, recorded once it is answered."""
+    """Call of a verb, or review. It is recorded once it is answered."""
 
     def __init__(self) -> None:
         self.outcome = "ok"
@@ -137,7 +137,10 @@ _calls_of = cache(verb_calls.labels)
 
 @contextmanager
 def counted(verb: str) -> Iterator[Call]:
-    """Time and count one call of `verb`. The block may set its outcome, and by `record_refusal` a reason."""
+    """Time and count a call of `verb`.
+
+    The block may set the outcome of the call, and, by `record_refusal`, a reason.
+    """
     last_verb_call.set_to_current_time()
     if not first_call.is_set():
         scheduler_never_called.set(0)
@@ -154,7 +157,7 @@ def counted(verb: str) -> Iterator[Call]:
 
 @contextmanager
 def counted_review(path: str) -> Iterator[Call]:
-    """Time and count one admission review."""
+    """Time and count an admission review."""
     call, started = Call(), perf_counter()
     try:
         yield call
@@ -164,13 +167,16 @@ def counted_review(path: str) -> Iterator[Call]:
 
 
 def record_refusal(reason: str = "") -> None:
-    """Record that the call being answered is refused; `reason`: a code of the closed list, if any."""
+    """Record that the current call is refused. `reason` is a code of the closed list, or empty."""
     if call := _call.get():
         call.outcome, call.reason = "refused", reason
 
 
 def show_groups(counts: Mapping[tuple[str, str], int]) -> None:
-    """Set the numbers of groups by (verdict, reason). Pairs without a count are set to zero, not removed."""
+    """Set the numbers of groups by verdict and reason.
+
+    Pairs without a count are set to zero instead of being removed.
+    """
     for metric in groups.collect():
         for sample in metric.samples:
             labels = sample.labels["verdict"], sample.labels["reason"]
@@ -180,24 +186,24 @@ def show_groups(counts: Mapping[tuple[str, str], int]) -> None:
         groups.labels(verdict, reason).set(count)
 
 
-_counted_of_queues: dict[Child, None] = {}
-_shown_of_queues: dict[str, tuple[QueueDecision, Mapping[Child, float]]] = {}  # shown queues, by name
+_queue_children: dict[Child, None] = {}
+_shown_queues: dict[str, tuple[QueueDecision, Mapping[Child, float]]] = {}  # shown queues with their numbers
 
 
 def labelled_by_queue(metric: Metric, queue: str, *labels: str) -> Metric:
-    """Return the child of a metric for a queue. It is removed together with the queue."""
-    _counted_of_queues[metric, (queue, *labels)] = None
+    """Return the child of a metric for a queue. The child is removed together with the queue."""
+    _queue_children[metric, (queue, *labels)] = None
     return metric.labels(queue, *labels)
 
 
 def show_queues(queues: Iterable[QueueDecision]) -> None:
-    """Show these queues, in cores, bytes and devices, and remove all others.
+    """Show the numbers of these queues, in cores, bytes and devices, and remove all other queues.
 
-    Only differences to the last call are written: a thousand queues have twenty thousand numbers.
+    Only changes since the last call are written, because a thousand queues have twenty thousand numbers.
     """
     current = {queue.name: queue for queue in sorted(queues, key=attrgetter("name"))[:MOST_QUEUES]}
     for name, queue in current.items():
-        last_queue, last_values = _shown_of_queues.get(name, (None, {}))
+        last_queue, last_values = _shown_queues.get(name, (None, {}))
         if queue is last_queue:
             continue
         values = {(metric, (name, *labels)): value for metric, labels, value in _numbers_of(queue)}
@@ -205,16 +211,17 @@ def show_queues(queues: Iterable[QueueDecision]) -> None:
             if last_values.get((metric, labels)) != value:
                 metric.labels(*labels).set(value)
         _remove(last_values.keys() - values.keys())
-        _shown_of_queues[name] = queue, values
-    for name in _shown_of_queues.keys() - current.keys():
-        _remove(_shown_of_queues.pop(name)[1])
-    outdated = [(metric, labels) for metric, labels in list(_counted_of_queues) if labels[0] not in current]
+        _shown_queues[name] = queue, values
+    for name in _shown_queues.keys() - current.keys():
+        _remove(_shown_queues.pop(name)[1])
+    outdated = [(metric, labels) for metric, labels in list(_queue_children) if labels[0] not in current]
     _remove(outdated)
     for child in outdated:
-        _counted_of_queues.pop(child, None)
+        _queue_children.pop(child, None)
 
 
 def _numbers_of(queue: QueueDecision) -> Iterator[tuple[Gauge, tuple[str, ...], float]]:
+    """Yield the numbers of a queue, with their metrics and further labels."""
     yield queue_share, (), queue.share
     for gauge, amounts in ((queue_deserved, queue.deserved), (queue_allocated, queue.allocated)):
         for resource, amount in amounts.items():

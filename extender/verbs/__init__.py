@@ -1,1 +1,1 @@
-"""The scheduler's calls: filter, prioritize, bind and preempt. They read Decisions and move claims."""
+"""Calls of the scheduler: filter, prioritize, bind and preempt. They read decisions and change claims."""

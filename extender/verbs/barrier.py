@@ -1,15 +1,16 @@
-"""Barrier: holds bind calls until the whole gang is bound or held, then posts all at once.
+"""Barrier: holds bind calls until every pod of the gang is bound or has a held call, then posts all bindings.
 
-This is a Permit stage for stock schedulers. A held call is a coroutine that waits for its Hold, and continues
-once, with its result:
+This gives an unchanged kube-scheduler a Permit stage. A held call is a coroutine that waits for the result of
+its Hold, and then ends:
 
     hold ──► complete? ─► last check of every node ─► post in the pool ─► "" or an error
       ├────► the group's start ended (Decisions)   ─► error
       ├────► the caller hung up, the pod is gone   ─► claim freed, nothing is bound
       └────► its deadline, or the process ends     ─► error
 
-A failed call costs the scheduler a patch and seconds of backoff. So only the calls concerned fail, and those
-of a large gang not all at the same time: otherwise the scheduler would serve no other pods for a long time.
+A failed call costs the scheduler a patch and seconds of backoff. Therefore only the calls concerned fail. The
+calls of a large gang do not all fail at the same time, since otherwise the scheduler would serve no other
+pods for a long time.
 """
 
 import asyncio
@@ -31,12 +32,12 @@ from extender.telemetry.logs import logger
 log = logger(__name__)
 
 _SWEEP_PERIOD = 0.5  # seconds
-_FAILURES_AT_ONCE = 50  # calls: each failed one costs the scheduler a patch, and retries of refused pods
+_FAILURES_AT_ONCE = 50  # each failed call costs the scheduler a patch, and retries of refused pods
 _FAILURES_PER_SECOND = 100
-LAST_REQUEST = 30.0  # seconds that a posting may outlast its hold, while its last request ends
+LAST_REQUEST = 30.0  # seconds for the last request of a posting after the deadline of its hold
 _TOKENS = count(1)
 
-# Messages of refused calls. All are constant: a changed message makes the scheduler try again.
+# Messages of refused calls. They are constant, because a changed message makes the scheduler try again.
 # Answers to filter calls:
 NODE_CACHE_NEEDED = f"{REFUSAL_PREFIX}the extender must be configured with nodeCacheCapable: true"
 LEFT = f"{REFUSAL_PREFIX}the pod is left to Volcano's own scheduler, which is running"
@@ -62,24 +63,24 @@ POSTING_FAILED = f"{REFUSAL_PREFIX}the binding failed"
 
 
 class Signal:
-    """Signal to a coroutine, created in the event loop in which the coroutine waits."""
+    """Signal to a coroutine. It is created in the event loop in which the coroutine waits."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._given = False
+        self._is_set = False
         self._waiter: asyncio.Future[None] | None = None
 
     def set(self) -> None:
-        """Set the signal once, from any thread; never blocks."""
-        with suppress(RuntimeError):  # the loop has ended, and its waiting coroutines with it
+        """Set the signal. Safe to call from any thread; never blocks."""
+        with suppress(RuntimeError):  # the loop and its waiting coroutines have ended
             self._loop.call_soon_threadsafe(self._end)
 
     async def wait(self, seconds: float) -> None:
-        """Wait for the signal, for at most so many seconds; one waiter at a time.
+        """Wait until the signal is set, for at most this number of seconds. Only one coroutine may wait.
 
-        A call would cost more with asyncio.wait.
+        With asyncio.wait, a call would cost more.
         """
-        if self._given:
+        if self._is_set:
             return
         self._waiter = self._loop.create_future()
         timer = self._loop.call_later(max(seconds, 0.0), self._resume)
@@ -89,7 +90,7 @@ class Signal:
             timer.cancel()
 
     def _end(self) -> None:
-        self._given = True
+        self._is_set = True
         self._resume()
 
     def _resume(self) -> None:
@@ -100,8 +101,7 @@ class Signal:
 class Hold:
     """Held bind call.
 
-    `done` is called once, when there is a result, by the thread that sets it; it must neither block nor
-    raise.
+    `done` is called once, by the thread that sets the result. It must neither block nor raise.
     """
 
     def __init__(
@@ -115,28 +115,29 @@ class Hold:
         self.pod = pod
         self.node = node
         self.caller = caller
-        self.deadline = deadline  # monotonic, in seconds
-        self.token = next(_TOKENS)  # of the claim of this call, so that the call releases no other claim
-        self.may_be_bound = False  # whether a binding was sent whose outcome is unknown
-        self.barred = ""  # text for users: why the API server refuses the binding for good
-        self.result: str | None = None  # an error, empty for success; None while there is none
-        self._posting = False
+        self.deadline = deadline  # monotonic time, in seconds
+        self.token = next(_TOKENS)  # token of the claim, so that the call releases no other claim
+        self.may_be_bound = False  # whether the outcome of a sent binding is unknown
+        self.barred = ""  # why the API server refuses the binding for good, as a text for users
+        self.result: str | None = None  # an error, or empty after success; None before the end
+        self._is_posted = False
         self._guard = threading.Lock()
         self._done = done
 
     @property
     def waiting(self) -> bool:
-        return not self._posting and self.result is None
+        """Return whether the call still waits, neither posted nor ended."""
+        return not self._is_posted and self.result is None
 
     def begin_posting(self) -> bool:
-        """Return whether posting begins; False if the hold was given up before, or is posted already."""
+        """Begin the posting of a waiting call; return False if the call was posted or has ended."""
         with self._guard:
-            begins = self.waiting
-            self._posting = self._posting or begins
-            return begins
+            may_begin = self.waiting
+            self._is_posted = self._is_posted or may_begin
+            return may_begin
 
     def give_up(self, error: str) -> bool:
-        """End a waiting hold; return False if it is posted, or has ended."""
+        """End a waiting call with an error; return False if the call was posted or has ended."""
         with self._guard:
             if not self.waiting:
                 return False
@@ -145,16 +146,16 @@ class Hold:
         return True
 
     def finish(self, error: str) -> None:
-        """Set the result of its posting; called once."""
+        """Set the result of the posting. Called once."""
         self.result = error
         self._done()
 
 
 class Barrier:
-    """Barrier: at most one held call for each pod; safe in any thread.
+    """Barrier with at most one held call for each pod. Safe to use from any thread.
 
-    `post` gets calls that may be bound, and finishes each of them; it must not block. A call and its held
-    claim change together, under one lock: a thread that sees the claim held also finds the call.
+    `post` gets each call that may be bound, and finishes the call; it must not block. A call and its claim
+    change together under one lock, so a thread that sees a held claim also finds the call.
     """
 
     def __init__(
@@ -170,53 +171,53 @@ class Barrier:
         self._clock = clock
         self._lock = threading.Lock()
         self._holds: dict[Uid, Hold] = {}
-        self._of_group: dict[GroupKey, dict[Uid, Hold]] = {}  # held calls by group
-        self._stopping = False
+        self._calls_by_group: dict[GroupKey, dict[Uid, Hold]] = {}  # held calls by group
+        self._is_stopping = False
         self._sweep_at = 0.0
-        self._failing: set[GroupKey] = set()  # groups with a failed start and waiting calls
+        self._failing: set[GroupKey] = set()  # groups with a failed start whose calls still wait
         self._failure_budget = TokenBucket(_FAILURES_PER_SECOND, _FAILURES_AT_ONCE, clock())
         metrics.held_binds.set_function(lambda: len(self._holds))
 
     async def pass_through(self, pod: PodRecord, node: str, caller: Caller) -> str:
-        """Hold a bind call until it is posted or refused. Return the error; empty when the pod is bound.
+        """Hold a bind call until it is posted or refused. Return the error; empty if the pod is bound.
 
-        The coroutine is cancelled when the caller hangs up: a waiting call then releases its claim.
+        The coroutine is cancelled when the caller hangs up. A waiting call then frees its claim.
         """
-        ended = Signal()
-        hold = Hold(pod, node, caller, self._clock() + self._longest_hold, ended.set)
+        end_signal = Signal()
+        hold = Hold(pod, node, caller, self._clock() + self._longest_hold, end_signal.set)
         with self._lock:
-            if self._stopping:
+            if self._is_stopping:
                 return STOPPING
             # A refused call does not end the claim of an earlier call for the same pod.
-            refused = self._ledger.assumed.hold(pod.uid, node, hold.token)
-            if refused is not None:
-                return f"{REFUSAL_PREFIX}{refused}"
-            before, self._holds[pod.uid] = self._holds.get(pod.uid), hold
-            self._of_group.setdefault(pod.group, {})[pod.uid] = hold
-        if before is not None:
-            before.give_up(SUPERSEDED)
+            refusal = self._ledger.assumed.hold(pod.uid, node, hold.token)
+            if refusal is not None:
+                return f"{REFUSAL_PREFIX}{refusal}"
+            earlier, self._holds[pod.uid] = self._holds.get(pod.uid), hold
+            self._calls_by_group.setdefault(pod.group, {})[pod.uid] = hold
+        if earlier is not None:
+            earlier.give_up(SUPERSEDED)
         try:
             self.advance(pod.group)
-            await ended.wait(hold.deadline - self._clock())
+            await end_signal.wait(hold.deadline - self._clock())
             self._give_up(hold, TOO_LATE)
             if hold.result is None:
-                await ended.wait(LAST_REQUEST)
+                await end_signal.wait(LAST_REQUEST)
             return TOO_LATE if hold.result is None else hold.result
-        finally:  # a running posting continues, and frees its claim if it fails
+        finally:  # a posting that is running continues, and frees its claim if it fails
             self._give_up(hold, TOO_LATE)
             with self._lock:
                 self._forget(hold)
 
     def advance(self, group: GroupKey) -> None:
-        """Post the calls of a group if it is complete now and none of its callers has hung up."""
+        """Post the calls of a group, if the group is complete and no caller has hung up."""
         if not self._ledger.groups.is_quorate(group):
             return
         for hold in self._waiting_calls(group):
             if hold.caller.has_hung_up():
                 self._give_up(hold, ABANDONED)
-        # Under the lock no call is given up, so no claim that completes the group is about to end.
+        # Under the lock, no call is given up, so no claim that the group needs is about to end.
         with self._lock:
-            confirmation, posting = self._ledger.assumed.confirm(group), []
+            confirmation, posted_calls = self._ledger.assumed.confirm(group), []
             for claim in confirmation.lost:
                 call = self._holds.get(claim.pod.uid)
                 if call and call.token == claim.token:
@@ -224,42 +225,42 @@ class Barrier:
             for claim in confirmation.posting:
                 call = self._holds.get(claim.pod.uid)
                 if call and call.token == claim.token and call.begin_posting():
-                    posting.append(call)
-                else:  # its call has ended, so nothing would post it
+                    posted_calls.append(call)
+                else:  # the call has ended, so nothing would post the claim
                     self._ledger.assumed.release(claim.pod.uid, claim.token)
-        if posting and not self._ledger.groups.needs_no_barrier(group):
+        if posted_calls and not self._ledger.groups.needs_no_barrier(group):
             metrics.barrier_releases.inc()
-        for hold in posting:
+        for hold in posted_calls:
             self._post(hold)
 
     def on_decisions(self, decisions: Decisions) -> None:
-        """Update held calls after new decisions and, at intervals, from their callers and pods."""
-        waiting = {hold.pod.group for hold in self._waiting_calls()}
-        self._failing &= waiting
-        for group in waiting:
+        """Post or fail held calls after new decisions; at intervals, look at their callers and pods."""
+        waiting_groups = {hold.pod.group for hold in self._waiting_calls()}
+        self._failing &= waiting_groups
+        for group in waiting_groups:
             with self._guarded(group):
                 decision = decisions.groups.get(group)
                 if decision is not None and decision.lets_members_start:
                     self._failing.discard(group)
                     self.advance(group)
                     continue
-                held = self._waiting_calls(group)
+                calls = self._waiting_calls(group)
                 if group not in self._failing:
                     reason = decision.reason if decision and decision.reason else Reason.GROUP_NOT_FOUND
                     self._failing.add(group)
                     metrics.barrier_aborts.labels(reason).inc()
-                    log.warning("a start was given up", group=group, reason=reason, held=len(held))
-                # A limited number of calls at a time, so that the scheduler can process other pods meanwhile.
-                for hold in held[: self._failure_budget.take_up_to(self._clock(), len(held))]:
+                    log.warning("a start was given up", group=group, reason=reason, held=len(calls))
+                # Only a limited number of calls fail at a time, so that the scheduler can serve other pods.
+                for hold in calls[: self._failure_budget.take_up_to(self._clock(), len(calls))]:
                     self._give_up(hold, START_ENDED)
         if self._clock() >= self._sweep_at:
             self._sweep_at = self._clock() + _SWEEP_PERIOD
             self.sweep()
 
     def sweep(self) -> None:
-        """Give up calls whose caller hung up, or whose pod is gone or bound.
+        """Give up calls whose caller has hung up, or whose pod is gone or bound.
 
-        While others wait, the scheduler is running: if it leaves a member unused, it has a reason.
+        While calls wait, the scheduler counts as running: if it does not call for a member, it has a reason.
         """
         for hold in self._waiting_calls():
             with self._guarded(hold.pod.group):
@@ -274,51 +275,51 @@ class Barrier:
             self._ledger.record_scheduler_call()
 
     def stop(self) -> None:
-        """Answer all waiting calls now, and refuse later ones."""
-        self._stopping = True
+        """Answer all waiting calls, and refuse later calls."""
+        self._is_stopping = True
         for hold in self._waiting_calls():
             self._give_up(hold, STOPPING)
 
     def release(self, hold: Hold) -> None:
-        """Free the claim of a call that led to no binding, even if the call itself has ended meanwhile.
+        """Free the claim of a call that led to no binding, even if the call has ended meanwhile.
 
-        Where the API server refuses the binding for good, the start of the group has failed.
+        If the API server refuses the binding for good, record that the start of the group has failed.
         """
         if hold.barred:
             self._ledger.assumed.record_binding_refused(hold.pod.uid, hold.barred)
         self._ledger.assumed.release(hold.pod.uid, hold.token)
 
     def held(self) -> list[Hold]:
-        """Return all calls that have not ended, including those being posted."""
+        """Return all calls that have not ended, including calls that are being posted."""
         with self._lock:
             return list(self._holds.values())
 
     def _waiting_calls(self, group: GroupKey | None = None) -> list[Hold]:
-        """Return the calls, of one group or of all, that have neither been given up nor posted."""
+        """Return the calls of a group that are neither posted nor ended; None means all groups."""
         with self._lock:
-            known = self._holds if group is None else self._of_group.get(group, {})
-            return [hold for hold in known.values() if hold.waiting]
+            calls = self._holds if group is None else self._calls_by_group.get(group, {})
+            return [hold for hold in calls.values() if hold.waiting]
 
     def _forget(self, hold: Hold) -> None:
-        """Forget a call, but not a later one for the same pod."""
+        """Forget a call, but not a later call for the same pod."""
         uid, group = hold.pod.uid, hold.pod.group
         if self._holds.get(uid) is hold:
             del self._holds[uid]
-        of_group = self._of_group.get(group, {})
-        if of_group.get(uid) is hold:
-            del of_group[uid]
-            if not of_group:
-                del self._of_group[group]
+        calls = self._calls_by_group.get(group, {})
+        if calls.get(uid) is hold:
+            del calls[uid]
+            if not calls:
+                del self._calls_by_group[group]
 
     def _give_up(self, hold: Hold, error: str) -> None:
-        """Answer a waiting call with `error` and free its claim."""
+        """Answer a waiting call with `error`, and free its claim."""
         with self._lock:
             if hold.give_up(error):
                 self.release(hold)
 
     @contextmanager
     def _guarded(self, group: GroupKey) -> Iterator[None]:
-        """Limit the errors of calls to their group: other groups are still processed."""
+        """Log an exception in the calls of a group, so that other groups are still processed."""
         try:
             yield
         except Exception:

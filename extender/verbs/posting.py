@@ -1,8 +1,8 @@
-"""Posting of bindings, in a bounded pool of threads.
+"""Posting of bindings, in a limited pool of threads.
 
 An interrupted request may have taken effect, so the claim of a pod that may be bound stays. If no watch
-confirms the binding, pods are read one after the other until each outcome is known. That is enough: while
-no API server answers, no other pod can be bound into their capacity either.
+confirms the binding, the pods are read one after the other until each outcome is known. One reader is enough:
+while no API server answers, no other pod can be bound into the claimed capacity.
 """
 
 import threading
@@ -25,21 +25,21 @@ from extender.verbs.barrier import ABANDONED, BOUND_ELSEWHERE, POD_GONE, POSTING
 
 log = logger(__name__)
 
-_LONGEST_REQUEST = 10.0  # seconds
-_LONGEST_MESSAGE = 500  # characters of a message of the API server
-_NO_RIGHT = 'cannot create resource "pods/binding"'  # part of the API server's answer without the right
-_RIGHTS_WITHIN = 5.0  # seconds in which an API server that was just started loads the rights
+_MAX_REQUEST = 10.0  # seconds
+_MAX_MESSAGE = 500  # most characters of a message from the API server
+_NO_RIGHT = 'cannot create resource "pods/binding"'  # part of the API server's answer if the right is missing
+_RIGHTS_TIMEOUT = 5.0  # seconds in which a new API server loads the rights
 _FIRST_PAUSE = 0.05
-_LONGEST_PAUSE = 2.0
+_MAX_PAUSE = 2.0
 _BOUND, _FAILED = map(metrics.bindings.labels, ("bound", "failed"))
-_READ_AGAIN_AFTER = 10.0  # seconds until a pod whose outcome is still unknown is read again
+_READ_PERIOD = 10.0  # seconds until a pod is read again whose outcome is still unknown
 
 
 class Binder:
     """Pool of threads that bind pods: `post(hold)` returns at once, and a thread finishes the hold.
 
     `release` frees the claim of a hold that led to no binding. `queue_of` returns the UID of the queue in
-    which a group starts: it is recorded on the group's pods, which stay in that queue.
+    which a group starts. This UID is recorded on the pods of the group, which stay in the queue.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Binder:
             self.bind(self._queue.get())
 
     def bind(self, hold: Hold) -> None:
-        """Bind one held pod and finish its hold."""
+        """Bind a held pod, and finish its hold."""
         try:
             error = self._bind(hold)
         except Exception:
@@ -89,17 +89,17 @@ class Binder:
             hold.finish(error)
 
     def _bind(self, hold: Hold) -> str:
-        """Post a binding until its result is known; return the error, empty for success."""
+        """Post a binding until the result is known; return the error, empty for success."""
         pod, pause, queue = hold.pod, _FIRST_PAUSE, self._queue_of(hold.pod.group)
-        began = self._clock()
+        started_at = self._clock()
         annotations = entry_annotation(queue, pod.uid) if queue else {}
         while not hold.caller.has_hung_up():
             remaining = hold.deadline - self._clock()
             if remaining <= 0:
                 return TOO_LATE
-            error: str | None = ""  # empty: the pod is bound; None: the request is sent again
+            error: str | None = ""  # empty if the pod is bound; None if the request is to be sent again
             try:
-                timeout = min(remaining, _LONGEST_REQUEST)
+                timeout = min(remaining, _MAX_REQUEST)
                 self._cluster.bind(pod.namespace, pod.name, pod.uid, hold.node, annotations, timeout)
             except (Ambiguous, Conflict) as fault:
                 hold.may_be_bound = hold.may_be_bound or isinstance(fault, Ambiguous)
@@ -108,27 +108,30 @@ class Binder:
                 hold.may_be_bound = False
                 error = POD_GONE
             except ApiError as fault:
-                if not (fault.transient or self._is_temporary(fault, began)):
-                    hold.barred = in_words(fault)[:_LONGEST_MESSAGE]
+                if not (fault.transient or self._is_temporary(fault, started_at)):
+                    hold.barred = in_words(fault)[:_MAX_MESSAGE]
                     return f"{REFUSAL_PREFIX}{type(fault).__name__}"
                 error = None
             if error is not None:
                 return error
             self._pause(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE)
+            pause = min(2 * pause, _MAX_PAUSE)
         return ABANDONED
 
-    def _is_temporary(self, fault: ApiError, began: float) -> bool:
-        """Return whether a refusal may end by itself, since a new API server has not read its RBAC yet.
+    def _is_temporary(self, fault: ApiError, started_at: float) -> bool:
+        """Return whether a refusal may end by itself, as a new API server has not read its RBAC rules yet.
 
-        Other refusals (by a policy, or in a namespace that is being deleted) do not end soon, and retries
-        would keep a thread from other pods.
+        Other refusals do not end soon, for example by a policy or in a namespace that is being deleted.
+        Retries would keep a thread from other pods.
         """
-        is_of_rights = isinstance(fault, Forbidden) and _NO_RIGHT in fault.message
-        return is_of_rights and self._clock() < began + _RIGHTS_WITHIN
+        is_right_missing = isinstance(fault, Forbidden) and _NO_RIGHT in fault.message
+        return is_right_missing and self._clock() < started_at + _RIGHTS_TIMEOUT
 
     def _read_result(self, hold: Hold) -> str | None:
-        """Return the result of a binding after an unclear answer; None: try the same request again."""
+        """Return the result of a binding after an unclear answer.
+
+        None means that the same request is to be sent again.
+        """
         try:
             stored = self._cluster.pod(hold.pod.namespace, hold.pod.name)
         except NotFound:
@@ -145,9 +148,9 @@ class Binder:
 
 
 class Unconfirmed:
-    """Posted claims without a result.
+    """Posted claims without a result, whose pods are read from the API server.
 
-    `patience`: seconds after which a posting call has ended in any case.
+    After `patience` seconds, every posting call has ended.
     """
 
     def __init__(
@@ -159,24 +162,27 @@ class Unconfirmed:
         self._clock = clock
         self._queue: SimpleQueue[Claim] = SimpleQueue()
         self._has_work = threading.Event()
-        self._due: dict[int, float] = {}  # next read of a claim's pod, by token
+        self._next_reads: dict[int, float] = {}  # time of the next read, by token of the claim
 
     def start(self) -> None:
         threading.Thread(target=self._run, name="unconfirmed", daemon=True).start()
 
     def read_due(self, _: Decisions) -> None:
-        """Request reads of the pods of all due claims. Only the thread of scheduling cycles calls this."""
+        """Request reads of the pods of all due claims.
+
+        Only the thread of the scheduling cycles calls this method.
+        """
         now = self._clock()
         claims = {claim.token: claim for claim in self._ledger.assumed.posted_before(now - self._patience)}
-        self._due = {token: due for token, due in self._due.items() if token in claims}
+        self._next_reads = {token: read_at for token, read_at in self._next_reads.items() if token in claims}
         for token, claim in claims.items():
-            if self._due.get(token, now) <= now:
-                self._due[token] = now + _READ_AGAIN_AFTER
+            if self._next_reads.get(token, now) <= now:
+                self._next_reads[token] = now + _READ_PERIOD
                 self._queue.put(claim)
                 self._has_work.set()
 
     def resolve_queued(self) -> None:
-        """Read the pods of all claims that are queued now."""
+        """Read the pods of all queued claims."""
         with suppress(Empty):
             while True:
                 self._resolve(self._queue.get_nowait())
@@ -188,7 +194,7 @@ class Unconfirmed:
             self.resolve_queued()
 
     def _resolve(self, claim: Claim) -> None:
-        """Ask the API server whether a posted binding had an effect; if not, release its claim."""
+        """Read the pod of a posted claim; if the pod is not bound, release the claim."""
         pod, is_bound = claim.pod, False
         try:
             if self._ledger.claims.get(pod.uid) is not claim:

@@ -1,8 +1,8 @@
-"""Verbs of the extender: filter and prioritize answer from memory, at once; bind and preempt may wait.
+"""Verbs of the extender. filter and prioritize answer from memory at once; bind and preempt may wait.
 
-Refusals are answers, not failures. The answer names one offered node with the constant message of the reason.
-The scheduler treats all other nodes as "unresolvable", and preempts no pods there. A request alone does not
-prove that its pod exists: the pod waits until the watch has shown it.
+A refusal is an answer, not an error. It names one of the offered nodes, with the constant message of the
+reason. The scheduler treats all other nodes as "unresolvable", and preempts no pods there. A request alone
+does not prove that its pod exists: the pod waits until the watch has shown it.
 """
 
 import asyncio
@@ -27,19 +27,22 @@ from extender.verbs.barrier import Barrier
 _NULL = msgspec.Raw(b"null")
 _LARGEST_SCORE = 10
 _THREADS = 8
-_TIMEOUT = 1.0  # seconds; for preempt, the scheduler waits three seconds for the answer
+_TIMEOUT = 1.0  # seconds; the scheduler waits three seconds for the answer to preempt
 _LOOKUP_TIMEOUT = 2.0  # seconds, including the wait for a thread
 
 
 class Lookups:
-    """Look-ups of pods at the API server with a timeout, in a few threads, which limits blocked callers."""
+    """Look-ups of pods at the API server, with a timeout.
+
+    They use only a few threads, which limits the number of blocked calls.
+    """
 
     def __init__(self, cluster: ApiClient) -> None:
         self._cluster = cluster
         self._threads = ThreadPoolExecutor(_THREADS, "lookup")
 
     async def pod(self, namespace: str, name: str) -> Pod:
-        """Return the pod as the API server has it.
+        """Return the pod from the API server.
 
         Raises:
             ApiError: The pod cannot be read.
@@ -59,7 +62,7 @@ class SchedulerVerbs:
         self._lookups = Lookups(cluster)
 
     def filter(self, args: protocol.ExtenderArgs) -> protocol.FilterResult:
-        """Answer with the nodes that the pod may get, or with the reason why it may get none."""
+        """Answer with the nodes on which the pod may start, or with the reason why it may not start."""
         self._ledger.record_scheduler_call()
         offered = _unless_null(args.node_names)
         if self._ledger.pods.is_unmanaged(args.pod.spec.scheduler_name):
@@ -81,9 +84,9 @@ class SchedulerVerbs:
         return _unresolvable(refusal(answer), nodes)
 
     def prioritize(self, args: protocol.ExtenderArgs) -> list[protocol.HostPriority]:
-        """Score nodes by packing: the fuller a node would be, the higher its score.
+        """Score the nodes for a member pod: the fuller a node would be, the higher is its score.
 
-        Only member pods count.
+        Other pods get no scores.
         """
         if not self._ledger.pods.owns(args.pod) or _unless_null(args.node_names) is None:
             return []
@@ -99,23 +102,23 @@ class SchedulerVerbs:
         return protocol.BindingResult(error)
 
     async def preempt(self, args: protocol.PreemptionArgs) -> protocol.PreemptionResult:
-        """Return the allowed preemption: member pods preempt none, other pods break no gang and no start."""
+        """Return the allowed preemptions: none for member pods, and none that breaks a gang or a start."""
         if self._ledger.pods.owns(args.pod) or self._ledger.pods.is_unmanaged(args.pod.spec.scheduler_name):
             return protocol.PreemptionResult({})
         candidates = args.node_name_to_meta_victims
-        if candidates is None:  # the scheduler sent whole pods
+        if candidates is None:  # the scheduler has sent whole pods
             candidates = {}
             for node, proposed in (args.node_name_to_victims or {}).items():
                 victims = [protocol.Victim(pod.metadata.uid) for pod in proposed.pods or ()]
                 candidates[node] = protocol.MetaVictims(victims, proposed.num_pdb_violations)
         meta = args.pod.metadata
         uid, exists = Uid(meta.uid), self._ledger.pods.get(Uid(meta.uid)) is not None
-        if not exists:  # the scheduler's watch may be ahead of Muster's: ask the API server
+        if not exists:  # the scheduler's watch may be ahead of Muster's watch
             with suppress(ApiError):
                 exists = (await self._lookups.pod(meta.namespace, meta.name)).metadata.uid == uid
         victim_uids = {node: [Uid(pod.uid) for pod in each.pods or ()] for node, each in candidates.items()}
-        clearable = self._ledger.preemptions.may_clear(uid, victim_uids, exists)
-        return protocol.PreemptionResult({node: candidates[node] for node in candidates if node in clearable})
+        allowed = self._ledger.preemptions.may_clear(uid, victim_uids, exists)
+        return protocol.PreemptionResult({node: candidates[node] for node in candidates if node in allowed})
 
     async def _bind(self, args: protocol.BindingArgs, caller: Caller) -> str:
         """Bind a pod once its group may start; return an error for the scheduler, empty for success."""
@@ -137,9 +140,9 @@ class SchedulerVerbs:
         return await self._barrier.pass_through(pod, args.node, caller)
 
     async def _why_unknown(self, args: protocol.BindingArgs) -> str:
-        """Return why a pod that no watch has shown is refused.
+        """Return why a bind call is refused for a pod that no watch has shown.
 
-        The pod is read only for the message: it has no claim, and a request alone never makes one.
+        The pod is read only for the message. It has no claim, and a request alone never creates a claim.
         """
         try:
             stored = await self._lookups.pod(args.pod_namespace, args.pod_name)
@@ -153,9 +156,11 @@ class SchedulerVerbs:
 
 
 def _unless_null(value: msgspec.Raw) -> msgspec.Raw | None:
+    """Return a value; None for null in JSON."""
     return None if value == _NULL else value
 
 
 def _unresolvable(message: str, nodes: Sequence[str]) -> protocol.FilterResult:
+    """Return an answer without nodes, which names only the first offered node with the message."""
     refused = dict.fromkeys(nodes[:1], message)
     return protocol.FilterResult(node_names=[], failed_and_unresolvable_nodes=refused)

@@ -1,4 +1,4 @@
 """Volcano Jobs: the next steps of a job, from its current state.
 
-Pure: no I/O, clock, thread or randomness.
+The package is pure: it has no I/O, clock, thread or randomness.
 """

@@ -1,7 +1,7 @@
 """Admission of Volcano Jobs: defaults and refusals.
 
-The rules are those of Volcano (volcano.sh/docs, VolcanoJob) that its schema does not check. The gang is
-checked for every job, all else only if Muster runs the jobs.
+These are rules of Volcano (volcano.sh/docs, VolcanoJob) that Volcano's schema does not check. The gang is
+checked for every job; everything else is checked only if Muster runs the jobs.
 """
 
 import re
@@ -26,19 +26,19 @@ from extender.volcano.states import Action
 
 T = TypeVar("T", bound=Hashable)
 
-RETRIES = 3  # default of a job or a task
-_MOST = 20  # reported faults of one job: the API server would ignore an answer that is too long
+RETRIES = 3  # default number of retries of a job or a task
+_MAX_FAULTS = 20  # most reported faults of a job: the API server ignores answers that are too long
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _EVENTS = (ANY, PENDING, FAILED, EVICTED, UNKNOWN, COMPLETED, TASK_FAILED, "JobUpdated")
 _ACTIONS = tuple(action for action in Action if action is not Action.SYNC)
 _ITERATIONS = ("", "any", "all")
 
 
-# Defaults, also for jobs that the webhook has not seen: invalid ones are completed as far as possible.
+# Defaults, also for jobs that the webhook has not seen. Invalid jobs are completed as far as possible.
 
 
 def with_defaults(job: VolcanoJob) -> VolcanoJob:
-    """Return the job with names for unnamed tasks; of several equal names the first counts."""
+    """Return the job with all defaults. If tasks have equal names, only the first of them is kept."""
     tasks: dict[str, TaskSpec] = {}
     for number, task in enumerate(job.spec.tasks):
         name = task.name or f"default{number}"
@@ -55,18 +55,22 @@ def with_defaults(job: VolcanoJob) -> VolcanoJob:
 
 
 def _with_task_defaults(task: TaskSpec, name: str) -> TaskSpec:
+    """Return a task with all defaults.
+
+    By default, all pods, or all pods of the needed partitions, are needed.
+    """
     replicas, min_available, policy = max(task.replicas, 0), task.min_available, task.partition_policy
     if min_available is None:
-        of_partitions = policy.min_partitions * policy.partition_size if policy is not None else 0
-        min_available = of_partitions or replicas
+        partition_pods = policy.min_partitions * policy.partition_size if policy is not None else 0
+        min_available = partition_pods or replicas
     retries = task.max_retry or RETRIES
     return replace(task, name=name, replicas=replicas, min_available=min_available, max_retry=retries)
 
 
 def job_defaults(job: VolcanoJob, scheduler: str) -> list[Operation]:
-    """Return the defaults as a JSON patch, except the queue, which depends on existing queues.
+    """Return the defaults as a JSON patch, without the queue, which depends on the existing queues.
 
-    `minAvailable` of a task is not written either, so that its default follows later changes of the replicas.
+    `minAvailable` of a task is left out, too, so that its default follows later changes of the replicas.
     """
     spec, complete = job.spec, with_defaults(job).spec
     defaults = {
@@ -78,16 +82,17 @@ def job_defaults(job: VolcanoJob, scheduler: str) -> list[Operation]:
     for index, (name, task) in enumerate(zip(_names(spec.tasks), spec.tasks, strict=True)):
         if not task.name:
             patch.append(added(("spec", "tasks", index, "name"), name))
-    listed = spec.plugins or {}
-    implied = (plugin.name for plugin in plugins_of(job).plugins if plugin.name not in listed)
-    return [*patch, *(added(("spec", "plugins", name), []) for name in implied)]
+    listed_plugins = spec.plugins or {}
+    implied_plugins = (plugin.name for plugin in plugins_of(job).plugins if plugin.name not in listed_plugins)
+    return [*patch, *(added(("spec", "plugins", name), []) for name in implied_plugins)]
 
 
 def review_new(job: VolcanoJob) -> list[Fault]:
+    """Return the faults of a new job."""
     if not job.spec.tasks:
         return [Fault(Code.JOB_NOT_VALID, "spec.tasks", "required value: at least one task")]
     excesses = [Fault(Code.JOB_NOT_VALID, *excess) for excess in _excesses(job)]
-    return excesses[:_MOST] or list(islice(_faults(_with_names(job)), _MOST))
+    return excesses[:_MAX_FAULTS] or list(islice(_faults(_with_names(job)), _MAX_FAULTS))
 
 
 def is_too_large(job: VolcanoJob) -> bool:
@@ -95,6 +100,7 @@ def is_too_large(job: VolcanoJob) -> bool:
 
 
 def _excesses(job: VolcanoJob) -> Iterator[tuple[str, str]]:
+    """Yield the fields with too many entries, with a message."""
     spec = job.spec
     all_policies = [spec.policies, *(task.policies for task in spec.tasks)]
     policies = sum(len(listed or ()) for listed in all_policies)
@@ -102,12 +108,12 @@ def _excesses(job: VolcanoJob) -> Iterator[tuple[str, str]]:
 
 
 def review_gang(spec: VolcanoJobSpec) -> list[Fault]:
-    """Return the faults of the gang that would keep it pending forever."""
-    return list(islice(_gang_faults(spec), _MOST))
+    """Return the faults that would keep the gang of a job pending forever."""
+    return list(islice(_gang_faults(spec), _MAX_FAULTS))
 
 
 def review_change(before: VolcanoJob, job: VolcanoJob) -> list[Fault]:
-    """Return the faults of a change: only size and priority of the gang may change.
+    """Return the faults of a change, which may only change the gang's size and priority.
 
     Stored values are not reviewed again.
     """
@@ -120,18 +126,18 @@ def review_change(before: VolcanoJob, job: VolcanoJob) -> list[Fault]:
         return [Fault(Code.JOB_IMMUTABLE, "spec.tasks", text)]
     old_fields, new_fields = msgspec.to_builtins(old), msgspec.to_builtins(new)
     names = sorted(old_fields.keys() | new_fields.keys())
-    changed = [name for name in names if old_fields.get(name) != new_fields.get(name)]
+    changed_names = [name for name in names if old_fields.get(name) != new_fields.get(name)]
     text = "only minAvailable, priorityClassName, and replicas of tasks can change"
-    faults = [Fault(Code.JOB_IMMUTABLE, f"spec.{name}", text) for name in changed]
-    return [*faults, *review_gang(job.spec)][:_MOST]
+    faults = [Fault(Code.JOB_IMMUTABLE, f"spec.{name}", text) for name in changed_names]
+    return [*faults, *review_gang(job.spec)][:_MAX_FAULTS]
 
 
 def job_warnings(job: VolcanoJob) -> list[str]:
-    """Return the faults of the flags of known plugins, as warnings; unknown plugins are refused."""
+    """Return the faults in the flags of known plugins, as warnings. Unknown plugins are refused elsewhere."""
     known_plugins = {name: flags for name, flags in (job.spec.plugins or {}).items() if name in PLUGINS}
     with_names = _with_names(job)
     faults = plugins_of(replace(with_names, spec=replace(with_names.spec, plugins=known_plugins))).faults
-    return [f"spec.plugins: {fault}" for fault in faults[:_MOST]]
+    return [f"spec.plugins: {fault}" for fault in faults[:_MAX_FAULTS]]
 
 
 def _faults(job: VolcanoJob) -> Iterator[Fault]:
@@ -149,7 +155,7 @@ def _faults(job: VolcanoJob) -> Iterator[Fault]:
 
 
 def _name_faults(job: VolcanoJob) -> Iterator[Fault]:
-    """Yield the faults of names that become labels or host names: at most 63 characters."""
+    """Yield the faults of names that become labels or host names, which have at most 63 characters."""
     name, has_hosts = job.metadata.name, any(plugin.name == "svc" for plugin in plugins_of(job).plugins)
     if len(name) > 63 or (has_hosts and "." in name):
         dots = " without dots" if has_hosts else ""
@@ -167,6 +173,7 @@ def _name_faults(job: VolcanoJob) -> Iterator[Fault]:
 
 
 def _gang_faults(spec: VolcanoJobSpec) -> Iterator[Fault]:
+    """Yield the faults of the numbers of pods, the names of tasks, and their dependencies."""
     names = _names(spec.tasks)
     for index, task in enumerate(spec.tasks):
         field = f"spec.tasks[{index}]"
@@ -188,6 +195,7 @@ def _gang_faults(spec: VolcanoJobSpec) -> Iterator[Fault]:
 
 
 def _partition_faults(field: str, task: TaskSpec) -> Iterator[Fault]:
+    """Yield the faults of a task's partitions."""
     policy = task.partition_policy
     if policy is None:
         return
@@ -208,20 +216,20 @@ def _partition_faults(field: str, task: TaskSpec) -> Iterator[Fault]:
 
 
 def _order_faults(names: list[str], tasks: list[TaskSpec]) -> Iterator[Fault]:
-    """Yield the faults of tasks that depend on each other in a cycle."""
-    known, needs = {*names}, {}
+    """Yield the faults of dependencies between tasks, such as unknown tasks and cycles."""
+    known, needed_tasks = {*names}, {}
     for index, (name, task) in enumerate(zip(names, tasks, strict=True)):
         field, depends_on = f"spec.tasks[{index}].dependsOn", task.depends_on
         needed_names = depends_on.name if depends_on is not None else None
-        needs[name] = needed_names or []
-        if unknown := [needed for needed in needs[name] if needed not in known]:
-            text = f"invalid value {_repr(unknown[0])}: must be the name of a task of the job"
+        needed_tasks[name] = needed_names or []
+        if unknown_names := [needed for needed in needed_tasks[name] if needed not in known]:
+            text = f"invalid value {_repr(unknown_names[0])}: must be the name of a task of the job"
             yield Fault(Code.DEPENDS_ON_INVALID, field, text)
         if depends_on is not None and depends_on.iteration not in _ITERATIONS:
             text = f"invalid value {_repr(depends_on.iteration)}: must be any or all"
             yield Fault(Code.DEPENDS_ON_INVALID, f"{field}.iteration", text)
     try:
-        TopologicalSorter(needs).prepare()
+        TopologicalSorter(needed_tasks).prepare()
     except CycleError as fault:
         cycle = _repr(" -> ".join(fault.args[1]))
         text = f"invalid value {cycle}: these tasks wait for one another"
@@ -229,10 +237,13 @@ def _order_faults(names: list[str], tasks: list[TaskSpec]) -> Iterator[Fault]:
 
 
 def _policy_faults(path: str, policies: Sequence[LifecyclePolicy]) -> Iterator[Fault]:
-    """Yield the faults of policies: an event or exit code has one policy, and `*` excludes other events."""
+    """Yield the faults of policies.
+
+    There may be only one policy for each event or exit code, and `*` excludes policies for other events.
+    """
     indexed = list(enumerate(policies))
     for index, policy in indexed:
-        yield from _own_faults(f"{path}[{index}]", policy)
+        yield from _single_policy_faults(f"{path}[{index}]", policy)
     events = [(index, event) for index, policy in indexed for event in dict.fromkeys(policy.all_events)]
     for index, event in _duplicates(events):
         text = f"duplicate value {_repr(event)}: must be one policy for each event"
@@ -247,7 +258,8 @@ def _policy_faults(path: str, policies: Sequence[LifecyclePolicy]) -> Iterator[F
         yield Fault(Code.POLICY_ANY_EXCLUSIVE, path, text)
 
 
-def _own_faults(field: str, policy: LifecyclePolicy) -> Iterator[Fault]:
+def _single_policy_faults(field: str, policy: LifecyclePolicy) -> Iterator[Fault]:
+    """Yield the faults of a single policy."""
     events, number = policy.all_events, policy.exit_code
     if bool(events) is (number is not None):
         code, number_set = (Code.POLICY_BOTH, "both") if events else (Code.POLICY_NEITHER, "neither")
@@ -269,15 +281,16 @@ def _own_faults(field: str, policy: LifecyclePolicy) -> Iterator[Fault]:
 
 
 def _duplicates(values: Iterable[tuple[int, T]]) -> Iterator[tuple[int, T]]:
-    """Yield the values that occurred before, with their positions."""
-    former: set[T] = set()
+    """Yield the values that have occurred before, with their positions."""
+    seen: set[T] = set()
     for index, value in values:
-        if value in former:
+        if value in seen:
             yield index, value
-        former.add(value)
+        seen.add(value)
 
 
 def _volume_faults(spec: VolcanoJobSpec) -> Iterator[Fault]:
+    """Yield the faults of a job's volumes."""
     volumes = list(enumerate(spec.volumes or ()))
     for index, path in _duplicates((index, volume.mount_path) for index, volume in volumes):
         text = f"duplicate value {_repr(path)}: each volume must have its own path"
@@ -295,7 +308,7 @@ def _volume_faults(spec: VolcanoJobSpec) -> Iterator[Fault]:
 
 
 def _immutable_part(spec: VolcanoJobSpec) -> VolcanoJobSpec:
-    """Return the immutable part of a spec, without the names of created claims, which Muster writes."""
+    """Return a spec without the fields that may change, and without the claim names that Muster writes."""
     tasks = [replace(task, replicas=0, min_available=None) for task in spec.tasks]
     volumes = [
         replace(volume, volume_claim_name="") if volume.volume_claim is not None else volume
@@ -305,6 +318,7 @@ def _immutable_part(spec: VolcanoJobSpec) -> VolcanoJobSpec:
 
 
 def _names(tasks: Iterable[TaskSpec]) -> list[str]:
+    """Return the names of tasks, with the defaults of unnamed tasks."""
     return [task.name or f"default{index}" for index, task in enumerate(tasks)]
 
 
@@ -322,4 +336,5 @@ def _is_duration(text: str) -> bool:
 
 
 def _repr(text: str) -> str:
+    """Return a quoted value, shortened for a message."""
     return repr(text if len(text) <= 80 else f"{text[:80]}...")

@@ -1,7 +1,7 @@
-"""CronJobs of batch.volcano.sh: Jobs that are due, that prevent a new one, and that are too old.
+"""CronJobs of batch.volcano.sh: which Job is due, and which Jobs are to be deleted.
 
-As in Kubernetes' CronJobs, only the last of several missed times counts, a Job is named by its minute, so
-that no time makes two, and all state is in the status and in the Jobs themselves.
+The rules are as for Kubernetes' CronJobs. Of several missed times, only the last counts. The name of a Job
+contains its minute, so each time has at most one Job. All state is in the status and in the Jobs.
 """
 
 import re
@@ -23,11 +23,11 @@ from extender.domain.model.reasons import EventReason
 from extender.volcano.plan import Remark
 from extender.volcano.states import JobPhase, phase_of
 
-JOB_VERSION = VOLCANO_JOB.api_version  # of CronJobs, too
-SCHEDULED_AT = "volcano.sh/cronjob-scheduled-timestamp"  # annotation of a Job
-_LONGEST = 200  # characters of a schedule, and of a time zone
-_LONGEST_NAME = 52  # of 63, since a Job's name is a label of its pods: 11 are for the minute
-_SUCCEEDED_LIMIT, _FAILED_LIMIT = 3, 1  # default numbers of ended Jobs that stay
+JOB_VERSION = VOLCANO_JOB.api_version  # version of Jobs and CronJobs
+SCHEDULED_AT = "volcano.sh/cronjob-scheduled-timestamp"  # annotation of a Job with its scheduled time
+_MAX_LENGTH = 200  # most characters of a schedule, and of a time zone
+_MAX_NAME = 52  # a Job's name is a label of at most 63 characters, of which the minute needs 11
+_SUCCEEDED_LIMIT, _FAILED_LIMIT = 3, 1  # default numbers of ended Jobs that are kept
 _FAILED = (JobPhase.FAILED, JobPhase.TERMINATED)
 _MACROS = {
     "@yearly": "0 0 1 1 *",
@@ -41,21 +41,21 @@ _MACROS = {
 
 
 class Schedule:
-    """Times of a cron expression in a time zone; all in seconds since 1970."""
+    """Times of a cron expression in a time zone. All times are in seconds since 1970."""
 
     def __init__(self, expression: str, zone: str | None) -> None:
         """Read a schedule.
 
         Raises:
-            ValueError: It is no schedule; the message is a sentence.
+            ValueError: The expression is not a schedule; the message is a sentence.
         """
-        if max(len(expression), len(zone or "")) > _LONGEST:
-            raise ValueError(f"schedule and timeZone may have {_LONGEST} characters")
+        if max(len(expression), len(zone or "")) > _MAX_LENGTH:
+            raise ValueError(f"schedule and timeZone may have {_MAX_LENGTH} characters")
         fields = _MACROS.get(expression.strip(), expression).replace("?", "*").split()
         if len(fields) != 5:
             raise ValueError(f"schedule {expression!r:.80} is to have five fields, as in 0 3 * * 1")
-        # In Kubernetes a step such as */2 restricts the days (one match of two such fields is enough).
-        for position, all_values in ((2, "1-31"), (4, "0-6")):  # day of the month, and of the week
+        # A step such as */2 restricts the days in Kubernetes. One match of two such fields is enough.
+        for position, all_values in ((2, "1-31"), (4, "0-6")):  # day of the month, and day of the week
             fields[position] = re.sub(r"\*(?=/(?!0*1\b))", all_values, fields[position])
         self.expression = " ".join(fields)
         try:
@@ -68,12 +68,12 @@ class Schedule:
             raise ValueError(f"schedule {expression!r:.80}: {fault!s:.80}") from fault
 
     def last(self, now: float) -> float | None:
-        """Return the newest time that is not after `now`; None if there was none for 50 years."""
+        """Return the newest time that is not after `now`; None if there was none in the last 50 years."""
         times = CronSim(self.expression, self.as_datetime(int(now) + 1.0), reverse=True)
         return next((at for at in map(datetime.timestamp, times) if at <= now), None)
 
     def next(self, now: float) -> float | None:
-        """Return the first time after `now`; None if there is none for 50 years."""
+        """Return the first time after `now`; None if there is none in the next 50 years."""
         times = CronSim(self.expression, self.as_datetime(now))
         return next((at for at in map(datetime.timestamp, times) if at > now), None)
 
@@ -81,21 +81,24 @@ class Schedule:
         return datetime.fromtimestamp(seconds, UTC if self.zone.key == "UTC" else self.zone)
 
 
-_schedule = lru_cache(maxsize=1024)(Schedule)  # each expression is parsed once
+_schedule = lru_cache(maxsize=1024)(Schedule)  # cached, so that each expression is parsed once
 
 
 class CronPlan(NamedTuple):
-    """Plan in this order: deletions, the Job, a changed status."""
+    """Next steps for a CronJob, in this order: deletions, a new Job, a changed status."""
 
     status: CronJobStatus
     deletes: tuple[VolcanoJob, ...] = ()
     create: Json | None = None
-    due_at: float | None = None  # when to plan again, even if nothing changes
+    due_at: float | None = None  # time of the next plan, even if nothing changes
     remarks: tuple[Remark, ...] = ()
 
 
 def cron_plan(cron: CronJob, jobs: Sequence[VolcanoJob], now: float) -> CronPlan:
-    """Return the plan of a CronJob. `jobs`: those it owns, by UID; `now` in seconds since 1970."""
+    """Return the plan of a CronJob.
+
+    `jobs` are the Jobs that the CronJob owns, by UID. `now` is in seconds since 1970.
+    """
     if cron.metadata.deletion_timestamp is not None:
         return CronPlan(cron.status)
     active = [job for job in jobs if _phase(job) not in (JobPhase.COMPLETED, *_FAILED)]
@@ -104,8 +107,8 @@ def cron_plan(cron: CronJob, jobs: Sequence[VolcanoJob], now: float) -> CronPlan
         return CronPlan(status, deletes)
     try:
         schedule = _schedule(cron.spec.schedule, cron.spec.time_zone)
-        if len(cron.metadata.name) > _LONGEST_NAME:
-            raise ValueError(f"its name may have {_LONGEST_NAME} characters: its Jobs are named after it")
+        if len(cron.metadata.name) > _MAX_NAME:
+            raise ValueError(f"its name may have {_MAX_NAME} characters: its Jobs are named after it")
     except ValueError as fault:
         remark = Remark("Warning", EventReason.INVALID_SCHEDULE, str(fault))
         return CronPlan(status, deletes, remarks=(remark,))
@@ -124,7 +127,7 @@ def _phase(job: VolcanoJob) -> JobPhase:
 
 
 def _status(cron: CronJob, jobs: Sequence[VolcanoJob], active: Sequence[VolcanoJob]) -> CronJobStatus:
-    """Return the status that follows from the Jobs; the recorded one lags behind if Muster was stopped."""
+    """Return the status that follows from the Jobs. The recorded status is older if Muster was stopped."""
     before = cron.status
     scheduled = [(job.metadata.annotations or {}).get(SCHEDULED_AT) for job in jobs]
     succeeded = [job.status.state.last_transition_time for job in jobs if _phase(job) is JobPhase.COMPLETED]
@@ -140,7 +143,7 @@ def _status(cron: CronJob, jobs: Sequence[VolcanoJob], active: Sequence[VolcanoJ
 
 
 def _surplus_jobs(cron: CronJob, jobs: Sequence[VolcanoJob]) -> tuple[VolcanoJob, ...]:
-    """Return the ended Jobs beyond the history limits, which keep the newest."""
+    """Return the ended Jobs to delete beyond the history limits. The newest Jobs are kept."""
     spec = cron.spec
     limits = (
         ((JobPhase.COMPLETED,), spec.successful_jobs_history_limit, _SUCCEEDED_LIMIT),
@@ -154,15 +157,16 @@ def _surplus_jobs(cron: CronJob, jobs: Sequence[VolcanoJob]) -> tuple[VolcanoJob
 
 
 def _settled_until(cron: CronJob, status: CronJobStatus, now: float) -> float:
-    """Return the time up to which scheduled times have had their Job, or are too late for one."""
-    settled = unix_seconds(status.last_schedule_time or cron.metadata.creation_timestamp)
+    """Return the time up to which scheduled times either have had their Job or are too late."""
+    last_handled = unix_seconds(status.last_schedule_time or cron.metadata.creation_timestamp)
     deadline = cron.spec.starting_deadline_seconds
-    return settled if deadline is None else max(settled, now - deadline)
+    return last_handled if deadline is None else max(last_handled, now - deadline)
 
 
 def _job(cron: CronJob, at: float, scheduled: str) -> Json:
+    """Return the Job for a scheduled time."""
     meta, template = cron.metadata, cron.spec.job_template
-    # The author's right is recorded on the CronJob, not in its template, which any author may write.
+    # The right of the author is recorded on the CronJob, not in its template, which any author may write.
     annotations = {key: text for key, text in (template.metadata.annotations or {}).items() if key != MAY_USE}
     if queue := recorded_use(meta, "CronJob"):
         annotations |= use_record(queue, VOLCANO_JOB.kind)
@@ -182,5 +186,6 @@ def _creation_order(job: VolcanoJob) -> tuple[float, str]:
 
 
 def _newest(*timestamps: str | None) -> str | None:
+    """Return the newest of some timestamps; None if there are none."""
     at = max(map(unix_seconds, timestamps))
     return timestamp_at(at) if at else None

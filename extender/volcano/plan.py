@@ -1,6 +1,6 @@
-"""Plan for a Volcano Job: the claims and pods to create, the pods to delete, and its status.
+"""Plan for a Volcano Job: claims and pods to create, pods to delete, and the new status.
 
-Claims of its volumes come first, and then pods, task by task.
+The claims of the job's volumes come first, and then its pods, task by task.
 """
 
 from collections import defaultdict
@@ -37,9 +37,9 @@ MOST_NAMED = 3
 
 
 class PodToCreate(NamedTuple):
-    """Pod to create. `build` makes it, with the additions of plugins, just before it is sent.
+    """Pod to create. `build` returns the complete pod, with the additions of plugins.
 
-    The pod of a large job may be a megabyte.
+    `build` is called just before the pod is sent, since a pod of a large job may have a megabyte.
     """
 
     name: str
@@ -49,29 +49,29 @@ class PodToCreate(NamedTuple):
 class Creations(NamedTuple):
     claims: tuple[Json, ...] = ()
     pods: tuple[PodToCreate, ...] = ()
-    faults: tuple[tuple[EventReason, str], ...] = ()  # why other pods cannot be created
+    faults: tuple[tuple[EventReason, str], ...] = ()  # reasons why further pods cannot be created
 
 
 def missing_creations(
     job: VolcanoJob, pods: Sequence[JobPod], claims: Collection[str], foreign: Collection[str], maximum: int
 ) -> Creations:
-    """Return the missing claims or, if there are none, up to `maximum` missing pods.
+    """Return the missing claims or, if no claim is missing, up to `maximum` missing pods.
 
-    Pods with names of `foreign` pods, which have other owners, are reported as faults.
+    `foreign` are names of pods that have other owners. Pods with these names are reported as faults.
     """
     volumes = dict(zip(claim_names(job), job.spec.volumes or (), strict=True))
-    missing = {name: volume for name, volume in volumes.items() if name not in claims}
+    missing_claims = {name: volume for name, volume in volumes.items() if name not in claims}
     new_claims = tuple(
         owned(job, "v1", "PersistentVolumeClaim", name, spec=volume.volume_claim)
-        for name, volume in missing.items()
+        for name, volume in missing_claims.items()
         if volume.volume_claim is not None
     )
     faults = [
         (EventReason.CLAIM_MISSING, f"there is no claim {name} for its volume {volume.mount_path}")
-        for name, volume in missing.items()
+        for name, volume in missing_claims.items()
         if volume.volume_claim is None
     ]
-    if missing:
+    if missing_claims:
         return Creations(new_claims, faults=tuple(faults[:MOST_NAMED]))
     missing_pods = _missing_pods(job, pods, foreign)
     names = sorted(foreign)[:MOST_NAMED]
@@ -80,9 +80,9 @@ def missing_creations(
 
 
 def _missing_pods(job: VolcanoJob, pods: Sequence[JobPod], foreign: Collection[str]) -> Iterator[PodToCreate]:
-    """Return the missing pods: those that the job needs to start, or the others once these exist.
+    """Yield the missing pods that the job needs to start; if there are none, yield the other missing pods.
 
-    If a task is partitioned, the needed pods are whole partitions.
+    If a task has partitions, the needed pods are whole partitions.
     """
     existing, ready = {*(pod.name for pod in pods), *foreign}, _ready_tasks(job, pods)
     plugins = plugins_of(job).plugins
@@ -102,7 +102,7 @@ def _missing_pods(job: VolcanoJob, pods: Sequence[JobPod], foreign: Collection[s
 
 
 def _ready_tasks(job: VolcanoJob, pods: Sequence[JobPod]) -> set[str]:
-    """Return the tasks of which as many pods as they need are ready, or have succeeded."""
+    """Return the tasks of which enough pods are ready or have succeeded."""
     counts = {task.name: 0 for task in job.spec.tasks}
     for pod in pods:
         is_ready = pod.phase == "Succeeded" or (pod.phase == "Running" and pod.ready)
@@ -112,6 +112,7 @@ def _ready_tasks(job: VolcanoJob, pods: Sequence[JobPod]) -> set[str]:
 
 
 def _may_begin(task: TaskSpec, ready: Collection[str]) -> bool:
+    """Return whether the tasks on which a task depends are ready."""
     depends_on = task.depends_on
     if depends_on is None or not depends_on.name:
         return True
@@ -119,39 +120,39 @@ def _may_begin(task: TaskSpec, ready: Collection[str]) -> bool:
     return any(are_ready) if depends_on.iteration == "any" else all(are_ready)
 
 
-_MOST = 100  # pods created in one step, and pods deleted
-_MOST_REPORTED = 3  # faults of a job
-_LONGEST_PAUSE = 60.0  # seconds from one retry to the next
-_WAITING = "Waiting"  # reason of a job that waits again after a start
+_BATCH = 100  # most pods created, and most pods deleted, in one step
+_MAX_REPORTED = 3  # most faults of a job that become Events
+_MAX_PAUSE = 60.0  # longest pause between two retries, in seconds
+_WAITING = "Waiting"  # reason in the status of a job that waits again after a start
 _SYNC = JobRequest(Action.SYNC)
 
 
 class JobView(NamedTuple):
-    """Input of a plan. `pods`: those that the job owns, by the UID of their owner."""
+    """Input of a plan. `pods` are the pods that the job owns, by the UID of their owner."""
 
-    job: VolcanoJob  # current job
+    job: VolcanoJob  # the current job
     pods: Sequence[JobPod]
-    may_have_pods: bool  # whether it may have pods: by keys.STARTED, or started by Volcano
+    may_have_pods: bool  # whether keys.STARTED allows pods, or Volcano has started the job
     now: float  # seconds since 1970
     request: JobRequest | None = None
-    foreign: Collection[str] = ()  # names of its pods that pods of other owners have
-    claims: Mapping[str, bool] = {}  # existing claims of the job, and whether it owns them
-    group_phase: str = ""  # phase of its PodGroup
+    foreign: Collection[str] = ()  # names of the job's pods that pods of other owners use
+    claims: Mapping[str, bool] = {}  # names of existing claims, and whether the job owns them
+    group_phase: str = ""  # phase of the job's PodGroup
 
 
 class Remark(NamedTuple):
-    """Event on the job."""
+    """Text for an Event on the job."""
 
-    type: str  # Normal or Warning
+    type: str  # type of the Event: Normal or Warning
     reason: EventReason
     message: str
 
 
 class Plan(NamedTuple):
-    """Plan for a job, in this order: a changed status, then the rest.
+    """Next steps for a job. The changed status is written first; if it is refused, nothing else is done.
 
-    If the status is refused, nothing else is done. Many pods are created or deleted in several steps, each
-    after the watch has shown the one before.
+    Many pods are created or deleted in several steps. Each step waits until the watch has shown the step
+    before.
     """
 
     status: JobStatus
@@ -159,13 +160,14 @@ class Plan(NamedTuple):
     creates: tuple[PodToCreate, ...] = ()
     deletes: tuple[JobPod, ...] = ()
     delete_job: bool = False
-    due_at: float | None = None  # when to plan again, even if nothing changes
+    due_at: float | None = None  # time of the next plan, even if nothing changes
     remarks: tuple[Remark, ...] = ()
 
 
 def plan(view: JobView) -> Plan:
+    """Return the plan for a job."""
     stored = view.job
-    if stored.metadata.deletion_timestamp is not None:  # its pods are deleted with it
+    if stored.metadata.deletion_timestamp is not None:  # the pods are deleted with the job
         return Plan(stored.status)
     job = with_defaults(stored)
     view, initial = view._replace(job=job), initial_status(job, view.pods, view.now)
@@ -185,7 +187,7 @@ def plan(view: JobView) -> Plan:
         status,
         missing.claims,
         missing.pods,
-        tuple(sorted(deleted, key=lambda pod: (-pod.index, pod.task)))[:_MOST],
+        tuple(sorted(deleted, key=lambda pod: (-pod.index, pod.task)))[:_BATCH],
         delete_job=ends_at is not None and ends_at <= view.now,
         due_at=min(due_times, default=None),
         remarks=_join_remarks((*_remarks(stored, request), *fault_remarks)),
@@ -193,7 +195,10 @@ def plan(view: JobView) -> Plan:
 
 
 def _request(view: JobView, status: JobStatus) -> tuple[JobRequest, float | None]:
-    """Return the current request, and when the next one is due. Requests from outside come first."""
+    """Return the current request, and the time when the next request is due.
+
+    A request from outside the job precedes requests of the job's policies.
+    """
     external, phase = view.request, phase_of(status.state.phase)
     if external is not None and external.at <= view.now:
         return (external if external.is_possible else _SYNC), None
@@ -209,20 +214,20 @@ def _request(view: JobView, status: JobStatus) -> tuple[JobRequest, float | None
 
 
 def _with_pace(request: JobRequest, status: JobStatus) -> JobRequest:
-    """Return the request at its pace.
+    """Return the request, delayed if the job has been retried often.
 
-    A job may have any number of retries, and each makes its pods again: those beyond the default number
-    come at intervals, each twice as long as the one before.
+    A job may have any number of retries, and each retry creates its pods again. Retries beyond the default
+    number are therefore delayed, each twice as long as the one before.
     """
     extra_retries = status.retry_count - RETRIES
     if extra_retries < 0 or not TABLE[phase_of(status.state.phase), request.action].is_retry:
         return request
-    pause = min(2.0 ** min(extra_retries, 9), _LONGEST_PAUSE)
+    pause = min(2.0 ** min(extra_retries, 9), _MAX_PAUSE)
     return request._replace(at=max(request.at, unix_seconds(status.state.last_transition_time) + pause))
 
 
 def _requested_status(view: JobView, status: JobStatus, request: JobRequest) -> JobStatus:
-    """Return the status after a request. A job that may no longer have pods waits again."""
+    """Return the status after a request. A job that may no longer have pods returns to Pending."""
     phase = phase_of(status.state.phase)
     kill, next_phase, is_retry = TABLE[phase, request.action]
     message = f"{request.target}: {request.message}" if request.target else request.message
@@ -237,7 +242,7 @@ def _requested_status(view: JobView, status: JobStatus, request: JobRequest) -> 
 
 
 def _pods_to_delete(view: JobView, status: JobStatus, request: JobRequest) -> list[JobPod]:
-    """Return the pods that must be deleted in this phase."""
+    """Return the pods that have to be deleted in this phase."""
     remaining, phase = [pod for pod in view.pods if not pod.deleting], phase_of(status.state.phase)
     unfinished = [pod for pod in remaining if not pod.is_finished]
     if phase not in ACTIVE:
@@ -250,7 +255,7 @@ def _pods_to_delete(view: JobView, status: JobStatus, request: JobRequest) -> li
     return [
         pod
         for pod in remaining
-        if pod.index >= replicas.get(pod.task, pod.index + 1)  # not if the task is unknown
+        if pod.index >= replicas.get(pod.task, pod.index + 1)  # pods of unknown tasks stay
         or (pod.version < status.version and not pod.is_finished)
     ]
 
@@ -258,7 +263,7 @@ def _pods_to_delete(view: JobView, status: JobStatus, request: JobRequest) -> li
 def _pods_to_restart(
     job: VolcanoJob, status: JobStatus, request: JobRequest, existing: list[JobPod], unfinished: list[JobPod]
 ) -> list[JobPod]:
-    """Return the pods that a restart deletes. After the last retry, finished pods stay, as evidence."""
+    """Return the pods that a restart deletes. After the last retry, finished pods stay as evidence."""
     if status.retry_count >= job.spec.max_retry:
         return unfinished
     reason, target = status.state.reason, target_of(status.state.message)
@@ -266,20 +271,23 @@ def _pods_to_restart(
         return [pod for pod in existing if pod.version < status.version]
     deleted = [pod for pod in unfinished if pod.version < status.version]
     if reason in TARGETED:
-        of_former_tries = [pod for pod in existing if pod.retry < status.retry_count]
-        deleted += [pod for pod in of_former_tries if restarts_pod(reason, target, pod)]
+        older_pods = [pod for pod in existing if pod.retry < status.retry_count]
+        deleted += [pod for pod in older_pods if restarts_pod(reason, target, pod)]
     if request.target:
         deleted += [pod for pod in existing if restarts_pod(request.action, request.target, pod)]
     return list({pod.uid: pod for pod in deleted}.values())
 
 
 def _implied_status(view: JobView, status: JobStatus, deletes: bool) -> JobStatus:
-    """Return the status in the phase that its pods imply. `deletes`: whether the plan deletes pods."""
+    """Return the status in the phase that follows from the pods.
+
+    `deletes` means that the plan deletes pods.
+    """
     phase = phase_of(status.state.phase)
     next_phase, state = implied_phase(phase, status, view.job.spec), status.state
     is_same = next_phase is phase or (phase is JobPhase.PENDING and not view.may_have_pods)
     if is_same or (phase is JobPhase.RESTARTING and next_phase is JobPhase.PENDING and deletes):
-        return status  # a restart lasts until the watch has shown the end of each deleted pod
+        return status  # a restart lasts until the watch has shown the end of all deleted pods
     if next_phase is JobPhase.FAILED and phase is JobPhase.RESTARTING:
         message = f"{state.message}; it may be restarted {view.job.spec.max_retry} times"
         return in_phase(status, next_phase, view.now, "MaxRetryReached", message.removeprefix("; "))
@@ -293,31 +301,33 @@ def _implied_status(view: JobView, status: JobStatus, deletes: bool) -> JobStatu
 
 
 def _missing(view: JobView, status: JobStatus) -> Creations:
-    """Return the claims and pods to create; none during a restart, until the old pods have ended."""
+    """Return the claims and pods to create. During a restart there are none until the old pods have ended."""
     if not view.may_have_pods or status.state.phase not in (JobPhase.PENDING, JobPhase.RUNNING):
         return Creations()
     if is_too_large(view.job):
         return Creations()
-    return missing_creations(replace(view.job, status=status), view.pods, view.claims, view.foreign, _MOST)
+    return missing_creations(replace(view.job, status=status), view.pods, view.claims, view.foreign, _BATCH)
 
 
 def _removal_time(job: VolcanoJob, status: JobStatus) -> float | None:
+    """Return the time at which an ended job is deleted; None if the job stays."""
     ended, ttl = unix_seconds(status.state.last_transition_time), job.spec.ttl_seconds_after_finished
     return ended + ttl if ttl is not None and ended and status.state.phase in ENDED else None
 
 
 def _remarks(job: VolcanoJob, request: JobRequest) -> Iterator[Remark]:
+    """Yield remarks on the action of a request and, for a new job, on its faults."""
     if request.action is not Action.SYNC:
         text = f"{request.action}: {request.message or request.reason}"
         yield Remark("Normal", EventReason.ACTION_TAKEN, text)
-    is_new = not job.status.state.phase  # faults are reported once
+    is_new = not job.status.state.phase  # faults are reported only once
     faults = (*map(str, review_new(job)), *job_warnings(job)) if is_new else ()
-    for fault in faults[:_MOST_REPORTED]:
+    for fault in faults[:_MAX_REPORTED]:
         yield Remark("Warning", EventReason.JOB_FAULTY, fault)
 
 
 def _join_remarks(remarks: Iterable[Remark]) -> tuple[Remark, ...]:
-    """Return the remarks, joined by reason: a second Event of a reason would replace the first."""
+    """Join remarks with the same reason, since a second Event with a reason would replace the first."""
     messages = defaultdict[tuple[str, EventReason], list[str]](list)
     for kind, reason, message in remarks:
         messages[kind, reason].append(message)

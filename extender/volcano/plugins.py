@@ -1,12 +1,12 @@
 """Plugins of a Volcano Job: objects next to its pods, and additions to its pods.
 
     env   the number of each pod in its task
-    svc   names of pods in DNS, lists of all pods, and a network policy
+    svc   DNS names of pods, lists of all pods, and a network policy
     ssh   a key of the job, with which its pods reach each other
     pytorch, tensorflow, mpi, ray   settings by which the processes of these frameworks find each other
 
-Names, paths, flags and defaults are Volcano's (its guides how_to_use_*_plugin). Plugins extend a pod in the
-order of the table.
+Names, paths, flags and defaults are Volcano's (see its guides how_to_use_*_plugin). Plugins extend a pod in
+the order of PLUGINS.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -31,19 +31,19 @@ from extender.volcano.plugin import (
 )
 from extender.volcano.pods import build_pod, owned
 
-_MOST_HOSTS = 100_000  # hosts in all containers of a pod: the API server refuses larger pods
+_MAX_HOSTS = 100_000  # most hosts in all containers of a pod: the API server refuses larger pods
 
 
 def _excess_hosts(job: VolcanoJob) -> Iterator[str]:
-    """Yield the fault of environment variables that would name too many hosts."""
-    most_containers = max((len(containers(task.template)) for task in job.spec.tasks), default=0)
-    count = job.spec.members * most_containers
-    if count > _MOST_HOSTS:
-        yield f"left out: {count} hosts in the containers of a pod: must be at most {_MOST_HOSTS}"
+    """Yield a fault if environment variables would name too many hosts."""
+    max_containers = max((len(containers(task.template)) for task in job.spec.tasks), default=0)
+    count = job.spec.members * max_containers
+    if count > _MAX_HOSTS:
+        yield f"left out: {count} hosts in the containers of a pod: must be at most {_MAX_HOSTS}"
 
 
 class Framework(Plugin, frozen=True):
-    """Plugin with one task that leads the others."""
+    """Plugin for a framework in which one task is required."""
 
     implies: ClassVar[tuple[str, ...]] = ("svc",)
 
@@ -57,7 +57,7 @@ class Framework(Plugin, frozen=True):
 
 
 class PyTorch(Framework, frozen=True):
-    """Plugin for PyTorch: the leader, the rank of each process, and the world size."""
+    """Plugin for PyTorch: address of the master, rank of each process, and world size."""
 
     name: ClassVar[str] = "pytorch"
     master: str = "master"
@@ -91,7 +91,7 @@ class PyTorch(Framework, frozen=True):
 
 
 class TensorFlow(Plugin, frozen=True):
-    """Plugin for TensorFlow: TF_CONFIG, with the processes of each role, and the pod's role and index."""
+    """Plugin for TensorFlow: TF_CONFIG with the processes of each role, and with the pod's role and index."""
 
     name: ClassVar[str] = "tensorflow"
     implies: ClassVar[tuple[str, ...]] = ("svc",)
@@ -105,7 +105,7 @@ class TensorFlow(Plugin, frozen=True):
         return _excess_hosts(job)
 
     def extend(self, pod: Json, job: VolcanoJob, task: TaskSpec, index: int) -> None:
-        """Extend a pod. A single process needs nothing."""
+        """Add TF_CONFIG to a pod, unless the job has only one process."""
         if job.spec.members <= 1 or any(_excess_hosts(job)):
             return
         roles = {self.ps: "ps", self.worker: "worker", self.chief: "chief", self.evaluator: "evaluator"}
@@ -121,7 +121,7 @@ class TensorFlow(Plugin, frozen=True):
 
 
 class Mpi(Framework, frozen=True):
-    """Plugin for MPI: the master knows the workers, which it reaches by ssh."""
+    """Plugin for MPI: the master gets a list of the workers, and reaches them by ssh."""
 
     name: ClassVar[str] = "mpi"
     implies: ClassVar[tuple[str, ...]] = ("svc", "ssh")
@@ -147,7 +147,7 @@ class Mpi(Framework, frozen=True):
 
 
 class Ray(Framework, frozen=True, rename="camel"):
-    """Plugin for Ray: a head and workers that join it, with the commands that start them."""
+    """Plugin for Ray: commands that start a head, and workers that join the head."""
 
     name: ClassVar[str] = "ray"
     head: str = "head"
@@ -186,12 +186,12 @@ class Ray(Framework, frozen=True, rename="camel"):
                     container["command"] = ["sh", "-c", join]
 
 
-_MOST_PODS = 20_000  # a larger job gets no list of its hosts: a ConfigMap holds at most a megabyte
+_MAX_PODS = 20_000  # a larger job gets no list of hosts, as a ConfigMap has at most a megabyte
 _HOSTS_PATH = "/etc/volcano"
 _KEY_PATH, _KEY_FOLDER = "/root/.ssh", ".ssh"
 _PRIVATE, _PUBLIC, _AUTHORIZED, _CONFIG = "id_rsa", "id_rsa.pub", "authorized_keys", "config"
-SECRET_RECORD = "plugin-ssh"  # in status.controlledResources
-_OF_ROOT, _READABLE = 0o600, 0o644  # file modes: for root only, and for all users
+SECRET_RECORD = "plugin-ssh"  # key in status.controlledResources
+_ROOT_ONLY, _READABLE = 0o600, 0o644  # file modes: readable for root only, readable for all users
 
 
 class Env(Plugin, frozen=True):
@@ -204,7 +204,7 @@ class Env(Plugin, frozen=True):
 
 
 class Svc(Plugin, frozen=True):
-    """Plugin for names in DNS: a headless Service, and a ConfigMap with the names of all pods."""
+    """Plugin for DNS names: a headless Service, and a ConfigMap with the names of all pods."""
 
     name: ClassVar[str] = "svc"
     publish_not_ready_addresses: bool = False
@@ -241,7 +241,10 @@ class Svc(Plugin, frozen=True):
 
     @staticmethod
     def _lists(job: VolcanoJob) -> dict[str, str]:
-        """Return the ConfigMap's data, by task: a file with a host per line, a list with commas, a number."""
+        """Return the data of the ConfigMap.
+
+        Each task has three entries: a file with one host per line, a list with commas, and a number.
+        """
         lists = {}
         for task in job.spec.tasks:
             names, (list_name, count_name) = hosts_of_task(job, task), _variables(task)
@@ -255,6 +258,7 @@ def _identifier(task: TaskSpec) -> str:
 
 
 def _variables(task: TaskSpec) -> tuple[str, str]:
+    """Return the names of a task's variables: list of hosts, and number of hosts."""
     return f"VC_{_identifier(task).upper()}_HOSTS", f"VC_{_identifier(task).upper()}_NUM"
 
 
@@ -263,7 +267,7 @@ def _from_config_map(key: str, config_map: str) -> Json:
 
 
 class SshKeys(NamedTuple):
-    """SSH keys in the file formats of OpenSSH."""
+    """Pair of SSH keys in the file formats of OpenSSH."""
 
     private: str
     public: str
@@ -275,7 +279,7 @@ class Ssh(Plugin, frozen=True):
     ssh_private_key: str = ""
     ssh_public_key: str = ""
     ssh_port: Port = 22
-    no_root: bool = False  # flag of older versions: keys are mounted next to the lists of hosts
+    no_root: bool = False  # flag of older versions: mount the keys next to the lists of hosts
 
     def extend(self, pod: Json, job: VolcanoJob, task: TaskSpec, index: int) -> None:
         path = self.ssh_key_file_path
@@ -283,13 +287,13 @@ class Ssh(Plugin, frozen=True):
             path = f"{_HOSTS_PATH}/{_KEY_FOLDER}"
         names = (_PRIVATE, _PUBLIC, _AUTHORIZED, _CONFIG)
         files = [{"key": name, "path": f"{_KEY_FOLDER}/{name}"} for name in names]
-        mode = _OF_ROOT if path == _KEY_PATH else _READABLE
+        mode = _ROOT_ONLY if path == _KEY_PATH else _READABLE
         secret = {"secretName": secret_name(job), "items": files, "defaultMode": mode}
         volume = {"name": f"{job.metadata.name}-ssh", "secret": secret}
         mount(pod, volume, mountPath=path, subPath=_KEY_FOLDER)
 
     def config(self, job: VolcanoJob) -> str:
-        """Return the SSH configuration, also for short names; host keys of new pods cannot be checked."""
+        """Return the SSH configuration, also for short names. Host keys of new pods cannot be checked."""
         lines = ["StrictHostKeyChecking no", "UserKnownHostsFile /dev/null"]
         for task in job.spec.tasks:
             for name in hosts_of_task(job, task):
@@ -302,48 +306,49 @@ PLUGINS: dict[str, type[Plugin]] = {cls.name: cls for cls in (Env, Svc, Ssh, PyT
 
 class PluginsOfJob(NamedTuple):
     plugins: tuple[Plugin, ...]
-    faults: tuple[str, ...]  # sentences for the job's owner
+    faults: tuple[str, ...]  # messages for the owner of the job
 
 
 def plugins_of(job: VolcanoJob) -> PluginsOfJob:
-    """Return the plugins of a job with those that others imply."""
-    listed = job.spec.plugins or {}
-    unknown = (name for name in listed if name not in PLUGINS)
-    faults = [f"unknown plugin {name:.40}: must be one of {', '.join(PLUGINS)}" for name in unknown]
-    implied = {needed for name in listed if name in PLUGINS for needed in PLUGINS[name].implies}
-    is_large = sum(max(task.replicas, 0) for task in job.spec.tasks) > _MOST_PODS
+    """Return the plugins of a job, including plugins that other plugins need."""
+    listed_plugins = job.spec.plugins or {}
+    unknown_plugins = (name for name in listed_plugins if name not in PLUGINS)
+    faults = [f"unknown plugin {name:.40}: must be one of {', '.join(PLUGINS)}" for name in unknown_plugins]
+    implied = {needed for name in listed_plugins if name in PLUGINS for needed in PLUGINS[name].implies}
+    is_large = sum(max(task.replicas, 0) for task in job.spec.tasks) > _MAX_PODS
     plugins = []
     for name, kind in PLUGINS.items():
-        if name not in listed and name not in implied:
+        if name not in listed_plugins and name not in implied:
             continue
         if is_large and kind is not Env:
-            faults.append(f"plugin {name}: left out, as the job has more than {_MOST_PODS} pods")
+            faults.append(f"plugin {name}: left out, as the job has more than {_MAX_PODS} pods")
         else:
-            plugin, flag_faults = kind.read(listed.get(name) or ())
+            plugin, flag_faults = kind.read(listed_plugins.get(name) or ())
             plugins.append(plugin)
             faults += [f"plugin {name}: {fault}" for fault in (*flag_faults, *plugin.faults(job))]
     return PluginsOfJob(tuple(plugins), tuple(faults))
 
 
 def objects_of(job: VolcanoJob) -> tuple[Json, ...]:
-    """Return the desired Services, ConfigMaps and NetworkPolicies, each owned by the job."""
+    """Return the desired Services, ConfigMaps and NetworkPolicies, which the job owns."""
     return tuple(obj for plugin in plugins_of(job).plugins for obj in plugin.objects(job))
 
 
 def build_with_plugins(job: VolcanoJob, plugins: Sequence[Plugin], task: TaskSpec, index: int) -> Json:
-    """Return the pod with the additions of the job's plugins."""
+    """Return a pod with the additions of the job's plugins."""
     pod = build_pod(job, task, index)
     if plugins:
-        pod = deepcopy(pod)  # it shares parts with the template
+        pod = deepcopy(pod)  # the pod shares parts with the template
     for plugin in plugins:
         plugin.extend(pod, job, task, index)
     return pod
 
 
 def ssh_secret(job: VolcanoJob, name: str, make: Callable[[], SshKeys]) -> Json | None:
-    """Return the Secret of the plugin ssh; None without the plugin.
+    """Return the Secret of the plugin ssh; None if the job does not use the plugin.
 
-    It is created once: running pods would not see another key. `make` returns keys for a job without any.
+    The Secret is created only once, because running pods would not see a new key. `make` returns keys for a
+    job that brings no keys.
     """
     ssh = next((plugin for plugin in plugins_of(job).plugins if isinstance(plugin, Ssh)), None)
     if ssh is None:
@@ -354,14 +359,14 @@ def ssh_secret(job: VolcanoJob, name: str, make: Callable[[], SshKeys]) -> Json 
 
 
 def status_of(job: VolcanoJob) -> dict[str, str]:
-    """Return the initial status fields of a job's plugins."""
+    """Return the initial status fields of the job's plugins."""
     return {f"plugin-{name}": name for name in job.spec.plugins or () if name != Ssh.name}
 
 
 def secret_name(job: VolcanoJob) -> str:
-    """Return the Secret's name from the status; empty if there is no Secret.
+    """Return the name of the Secret from the status; empty if there is no Secret.
 
-    For a Secret that Volcano made, the status has only the name of the plugin.
+    If Volcano created the Secret, the status has only the name of the plugin.
     """
     recorded = (job.status.controlled_resources or {}).get(SECRET_RECORD, "")
     return f"{job.metadata.name}-ssh" if recorded == Ssh.name else recorded

@@ -1,6 +1,7 @@
 """Pods of a Volcano Job: their relevant fields, their names, and their creation.
 
-Names, labels and annotations are Volcano's, so that pods stay the same when a job changes hands.
+Names, labels and annotations are Volcano's. So the pods stay the same when Volcano takes over a job from
+Muster, or the other way round.
 """
 
 from typing import Any
@@ -17,30 +18,30 @@ _PREFIX = "volcano.sh/"
 INDEX, VERSION, RETRY = f"{_PREFIX}task-index", f"{_PREFIX}job-version", f"{_PREFIX}job-retry-count"
 JOB_NAME, JOB_NAMESPACE = f"{_PREFIX}job-name", f"{_PREFIX}job-namespace"
 PARTITION = f"{_PREFIX}partition-id"
-_OF_JOB = (PREEMPTABLE, f"{_PREFIX}cooldown-time")  # labels and annotations that pods have from their job
-_RECORDS_OF_JOB = (*_OF_JOB, f"{_PREFIX}revocable-zone", MIN_AVAILABLE, MAX_UNAVAILABLE)
+_COPIED_KEYS = (PREEMPTABLE, f"{_PREFIX}cooldown-time")  # labels and annotations copied from the job
+_COPIED_ANNOTATIONS = (*_COPIED_KEYS, f"{_PREFIX}revocable-zone", MIN_AVAILABLE, MAX_UNAVAILABLE)
 _CONTAINERS = ("containerStatuses", "initContainerStatuses")
 
 
 class JobPod(msgspec.Struct, frozen=True):
-    """Record of a pod that a job owns. Times are seconds since 1970."""
+    """Record of a pod that a job owns. Times are in seconds since 1970."""
 
     name: str
     uid: str
     task: str
     index: int
-    version: int  # version of the job at its creation
+    version: int  # the job's version when the pod was created
     phase: str
     namespace: str = ""
-    retry: int = 0  # the job's status.retryCount when it was made
-    partition: str = ""  # empty: its task has none
+    retry: int = 0  # the job's status.retryCount when the pod was created
+    partition: str = ""  # partition of the task; empty if the task has none
     deleting: bool = False
-    exit_code: int | None = None  # of its first container
-    ran: bool = False  # whether it was ever bound to a node
-    ready: bool = False  # whether all its containers are ready
-    restarts: int = 0  # of all its containers
+    exit_code: int | None = None  # exit code of the first container
+    ran: bool = False  # whether the pod was ever bound to a node
+    ready: bool = False  # whether all containers are ready
+    restarts: int = 0  # restarts of all containers
     created: float = 0.0
-    ended: float = 0.0  # end of its last container; 0: not ended
+    ended: float = 0.0  # end of the last container; 0 if a container has not ended
 
     @property
     def is_finished(self) -> bool:
@@ -48,7 +49,7 @@ class JobPod(msgspec.Struct, frozen=True):
 
 
 def pod_of(pod: Json) -> JobPod | None:
-    """Return the record of a pod; None without valid annotations of task, index and version."""
+    """Return the record of a pod; None if it has no valid annotations of task, index and version."""
     meta = _mapping(pod, "metadata")
     annotations, labels = _mapping(meta, "annotations"), _mapping(meta, "labels")
     index, version = _number(annotations.get(INDEX)), _number(annotations.get(VERSION))
@@ -79,6 +80,7 @@ def pod_of(pod: Json) -> JobPod | None:
 
 
 def _number(text: Any) -> int | None:
+    """Return a short decimal number; None for any other value."""
     return int(text) if isinstance(text, str) and text.isdecimal() and len(text) < 10 else None
 
 
@@ -87,11 +89,12 @@ def pod_name(job: str, task: str, index: int) -> str:
 
 
 def group_name(job: VolcanoJob) -> str:
-    """Return the name of a job's PodGroup."""
+    """Return the name of the job's PodGroup."""
     return f"{job.metadata.name}-{job.metadata.uid}"
 
 
 def partition_of(task: TaskSpec, index: int) -> str:
+    """Return the partition of a pod; empty if the task has no partitions."""
     policy = task.partition_policy
     if policy is None:
         return ""
@@ -101,7 +104,8 @@ def partition_of(task: TaskSpec, index: int) -> str:
 def owned(job: VolcanoJob, api_version: str, kind: str, name: str, **body: Any) -> Json:
     """Return an object that the job owns, without blockOwnerDeletion.
 
-    With it, the admission plugin OwnerReferencesPermissionEnforcement requires a right on finalizers of jobs.
+    With blockOwnerDeletion, the admission plugin OwnerReferencesPermissionEnforcement would require a right
+    on finalizers of jobs.
     """
     owner = dict(zip(("apiVersion", "kind"), VOLCANO_JOB.key, strict=True))
     owner |= {"name": job.metadata.name, "uid": job.metadata.uid}
@@ -111,13 +115,13 @@ def owned(job: VolcanoJob, api_version: str, kind: str, name: str, **body: Any) 
 
 
 def build_pod(job: VolcanoJob, task: TaskSpec, index: int) -> Json:
-    """Return a pod to be created, without the additions of plugins."""
+    """Return a new pod, without the additions of plugins."""
     template = task.template
     spec = _with_volumes(job, _mapping(template, "spec"))
     inherited = {"schedulerName": job.spec.scheduler_name, "priorityClassName": job.spec.priority_class_name}
     spec |= {field: value for field, value in inherited.items() if value and not spec.get(field)}
     if spec.get("hostNetwork") and not spec.get("dnsPolicy"):
-        spec["dnsPolicy"] = "ClusterFirstWithHostNet"  # needed to find the job's other pods
+        spec["dnsPolicy"] = "ClusterFirstWithHostNet"  # needed to find the other pods of the job
     pod = owned(job, "v1", "Pod", pod_name(job.metadata.name, task.name, index), spec=spec)
     labels = _mapping(template, "metadata", "labels") | _labels(job, task, index)
     annotations = _mapping(template, "metadata", "annotations") | _annotations(job, task, index)
@@ -126,13 +130,15 @@ def build_pod(job: VolcanoJob, task: TaskSpec, index: int) -> Json:
 
 
 def _mapping(obj: Any, *path: str) -> Json:
+    """Return the object at a path; empty if there is none."""
     value = value_at(obj, path)
     return value if isinstance(value, dict) else {}
 
 
 def _labels(job: VolcanoJob, task: TaskSpec, index: int) -> dict[str, str]:
+    """Return the labels of a pod that Volcano sets, or that come from the job."""
     meta, partition = job.metadata, partition_of(task, index)
-    inherited = {key: value for key, value in (meta.labels or {}).items() if key in _OF_JOB}
+    inherited = {key: value for key, value in (meta.labels or {}).items() if key in _COPIED_KEYS}
     return {
         JOB_NAME: meta.name,
         JOB_NAMESPACE: meta.namespace,
@@ -145,6 +151,7 @@ def _labels(job: VolcanoJob, task: TaskSpec, index: int) -> dict[str, str]:
 
 
 def _annotations(job: VolcanoJob, task: TaskSpec, index: int) -> dict[str, str]:
+    """Return the annotations of a pod that Volcano sets, or that come from the job."""
     meta, numa = job.metadata, task.topology_policy
     return {
         JOB_NAME: meta.name,
@@ -156,7 +163,7 @@ def _annotations(job: VolcanoJob, task: TaskSpec, index: int) -> dict[str, str]:
         VERSION: str(job.status.version),
         RETRY: str(job.status.retry_count),
         **({f"{_PREFIX}numa-topology-policy": numa} if numa else {}),
-        **{key: value for key, value in (meta.annotations or {}).items() if key in _RECORDS_OF_JOB},
+        **{key: value for key, value in (meta.annotations or {}).items() if key in _COPIED_ANNOTATIONS},
     }
 
 
@@ -169,9 +176,9 @@ def claim_names(job: VolcanoJob) -> list[str]:
 
 
 def _with_volumes(job: VolcanoJob, spec: Json) -> Json:
-    """Return a copy in which each container has the job's volumes.
+    """Return a copy of a pod's spec in which each container has the job's volumes.
 
-    A claim that is named twice is one volume.
+    If a claim is named twice, the pod has one volume for it.
     """
     claims = claim_names(job)
     if not claims:

@@ -1,8 +1,8 @@
-"""Policies of a Volcano Job and its tasks: the first matching one, those of the task before those of the job.
+"""Policies of a Volcano Job and its tasks. The first matching policy counts, with the task's policies first.
 
-Events are derived from the current pods, not from earlier observations, so no restart of Muster loses one. An
-event counts until its action is done, which removes its pods, or increases the job's version so that they are
-older. Only the deletion of a pod leaves no trace: see `request_for_lost_pod`.
+Events are derived from the current pods, not from earlier observations, so a restart of Muster loses no
+event. An event counts until its action is done: the action removes the pods, or increases the version of the
+job, so that these pods have an older version. Only a deleted pod leaves no trace: see `request_for_lost_pod`.
 """
 
 from collections import defaultdict
@@ -16,25 +16,28 @@ from extender.volcano.states import ACTIVE, TARGETED, Action, phase_of
 
 ANY, FAILED, EVICTED, PENDING = "*", "PodFailed", "PodEvicted", "PodPending"
 COMPLETED, TASK_FAILED, UNKNOWN = "TaskCompleted", "TaskFailed", "Unknown"
-_UNLIMITED = -1  # maxRetry of a task
+_UNLIMITED = -1  # maxRetry of a task without a limit
 _REQUESTABLE = frozenset(Action) - {Action.SYNC}
-_START_TIME = 10.0  # seconds until a pod with capacity is bound, and its PodGroup shows that
+_START_TIME = 10.0  # seconds in which a pod with capacity is bound, and its PodGroup shows this
 
 
 class JobRequest(NamedTuple):
-    """Action from a Command or a policy. `at`: not before, in seconds since 1970."""
+    """Request of an action, from a Command or a policy.
+
+    The action is not taken before `at`, in seconds since 1970.
+    """
 
     action: Action
     task: str = ""
     pod: str = ""
     partition: str = ""
-    reason: str = ""  # the event
+    reason: str = ""  # name of the event
     message: str = ""
     at: float = 0.0
 
     @property
     def target(self) -> str:
-        """Return the target to restart, if not the whole job; empty where there is none."""
+        """Return the target of a restart; empty if the action concerns the whole job."""
         match self.action:
             case Action.RESTART_TASK:
                 return self.task
@@ -46,17 +49,18 @@ class JobRequest(NamedTuple):
 
     @property
     def is_possible(self) -> bool:
+        """Return whether the action has the target that it needs."""
         return self.action not in TARGETED or bool(self.target)
 
 
 def restarts_pod(action: str, target: str, pod: JobPod) -> bool:
     """Return whether the restart of a target includes this pod."""
-    restarted = {
+    target_by_action = {
         Action.RESTART_TASK: pod.task,
         Action.RESTART_POD: pod.name,
         Action.RESTART_PARTITION: f"{pod.task}/{pod.partition}",
     }
-    return restarted.get(Action(action)) == target
+    return target_by_action.get(Action(action)) == target
 
 
 class _JobEvent(NamedTuple):
@@ -68,10 +72,10 @@ class _JobEvent(NamedTuple):
 
 
 def policy_requests(job: VolcanoJob, pods: Sequence[JobPod], group_phase: str) -> list[JobRequest]:
-    """Return the requests of a job's policies for the events of its pods and PodGroup, the earliest first."""
+    """Return the requests of a job's policies for events of its pods and PodGroup, earliest first."""
     job_rules = _rules(job.spec.policies)
     levels_by_task = {task.name: (_rules(task.policies), job_rules) for task in job.spec.tasks}
-    if not (job_rules or any(own for own, _ in levels_by_task.values())):
+    if not (job_rules or any(task_rules for task_rules, _ in levels_by_task.values())):
         return []
     requests = [
         _request(levels_by_task[event.task.name] if event.task is not None else (job_rules,), event)
@@ -81,9 +85,9 @@ def policy_requests(job: VolcanoJob, pods: Sequence[JobPod], group_phase: str) -
 
 
 def request_for_lost_pod(job: VolcanoJob, pod: JobPod, at: float) -> JobRequest | None:
-    """Return the request about a pod whose object is gone and that Muster has not deleted itself.
+    """Return the request for a pod that is gone although Muster did not delete it.
 
-    Pods that it deleted before a restart are known from the job's status.
+    Pods that Muster deleted before a restart of Muster are recognized by the status of the job.
     """
     task, state = job.spec.task(pod.task), job.status.state
     if task is None or phase_of(state.phase) not in ACTIVE:
@@ -98,34 +102,35 @@ def request_for_lost_pod(job: VolcanoJob, pod: JobPod, at: float) -> JobRequest 
 
 
 def replaced_in_time(requests: Iterable[JobRequest], pods: Sequence[JobPod], now: float) -> list[JobRequest]:
-    """Return the requests about lost pods that run again before the requests are due."""
+    """Return the requests for lost pods that run again before the request is due."""
     running = {pod.name for pod in pods if pod.phase == "Running" and not pod.deleting}
     return [request for request in requests if request.at > now and request.pod in running]
 
 
 def target_of(message: str) -> str:
-    """Return the target of a restart that a state's message begins with."""
+    """Return the target of a restart, with which the message of the state begins."""
     return message.partition(": ")[0]
 
 
 def _events(job: VolcanoJob, pods: Sequence[JobPod], group_phase: str) -> Iterator[_JobEvent]:
-    by_task: defaultdict[str, list[JobPod]] = defaultdict(list)
+    """Yield the events that follow from the pods and the phase of the PodGroup."""
+    pods_by_task: defaultdict[str, list[JobPod]] = defaultdict(list)
     for pod in pods:
         if not pod.deleting:
-            by_task[pod.task].append(pod)
+            pods_by_task[pod.task].append(pod)
     for task in job.spec.tasks:
-        current_pods = [pod for pod in by_task[task.name] if pod.index < task.replicas]
+        current_pods = [pod for pod in pods_by_task[task.name] if pod.index < task.replicas]
         yield from _task_events(task, current_pods, job.status.version)
-    current = [pod for pod in pods if not pod.deleting and pod.version >= job.status.version]
-    without_node = [pod.created for pod in current if pod.phase == "Pending" and not pod.ran]
-    # The phase may still reflect deleted pods while their replacements are being bound.
-    if group_phase == UNKNOWN and without_node and any(pod.phase == "Running" for pod in current):
+    new_pods = [pod for pod in pods if not pod.deleting and pod.version >= job.status.version]
+    without_node = [pod.created for pod in new_pods if pod.phase == "Pending" and not pod.ran]
+    # The phase may still refer to deleted pods while their replacements are being bound.
+    if group_phase == UNKNOWN and without_node and any(pod.phase == "Running" for pod in new_pods):
         at = max(without_node) + _START_TIME
         yield _JobEvent(UNKNOWN, at, "some of its pods run while others lack capacity")
 
 
 def _task_events(task: TaskSpec, pods: list[JobPod], version: int) -> Iterator[_JobEvent]:
-    """Yield the events of a task. Pods of an older version of the job cause none."""
+    """Yield the events of a task. Pods of an older version of the job cause no events."""
     current = [pod for pod in pods if pod.version >= version]
     for pod in current:
         if pod.phase == "Failed":
@@ -133,9 +138,9 @@ def _task_events(task: TaskSpec, pods: list[JobPod], version: int) -> Iterator[_
             yield _JobEvent(FAILED, pod.ended or pod.created, f"pod {pod.name} failed{code}", task, pod)
         elif pod.phase == "Pending":
             yield _JobEvent(PENDING, pod.created, f"pod {pod.name} is pending", task, pod)
-    ends = [pod.ended or pod.created for pod in current if pod.phase == "Succeeded"]
-    if ends and sum(pod.phase == "Succeeded" for pod in pods) >= task.replicas:
-        yield _JobEvent(COMPLETED, max(ends), f"all pods of task {task.name} have succeeded", task)
+    end_times = [pod.ended or pod.created for pod in current if pod.phase == "Succeeded"]
+    if end_times and sum(pod.phase == "Succeeded" for pod in pods) >= task.replicas:
+        yield _JobEvent(COMPLETED, max(end_times), f"all pods of task {task.name} have succeeded", task)
     alive = [pod for pod in current if pod.phase in ("Running", "Pending")]
     restarts = sum(pod.restarts for pod in alive)
     if alive and task.max_retry != _UNLIMITED and restarts >= task.max_retry:
@@ -144,19 +149,20 @@ def _task_events(task: TaskSpec, pods: list[JobPod], version: int) -> Iterator[_
 
 
 class _Rule(NamedTuple):
-    position: int  # among the policies; the first match counts
+    position: int  # position among the policies; the first match counts
     action: str
     delay: float  # seconds
 
 
-_Rules = Mapping[str | int, _Rule]  # first rule by event and by exit code
+_Rules = Mapping[str | int, _Rule]  # first rule for each event and exit code
 
 
 def _rules(policies: Sequence[LifecyclePolicy] | None) -> _Rules:
-    """Return the rules, read once for all events: a job may have a thousand policies, and as many pods.
+    """Return the rules of policies by event and exit code.
 
-    A policy with an unreadable timeout never matches. A policy on pending pods needs a timeout, since every
-    pod is pending at first.
+    They are read once for all events, since a job may have a thousand policies and as many pods. A policy
+    with an unreadable timeout never matches. A policy for pending pods needs a timeout, since every pod is
+    pending at first.
     """
     rules: dict[str | int, _Rule] = {}
     for position, policy in enumerate(policies or ()):
@@ -176,6 +182,7 @@ def _rules(policies: Sequence[LifecyclePolicy] | None) -> _Rules:
 
 
 def _matching_rule(rules: _Rules, event: _JobEvent) -> _Rule | None:
+    """Return the first rule that matches an event; None if no rule matches."""
     if event.type == PENDING:
         return rules.get(PENDING)
     code = event.pod.exit_code if event.type == FAILED and event.pod is not None else None
@@ -183,11 +190,11 @@ def _matching_rule(rules: _Rules, event: _JobEvent) -> _Rule | None:
 
 
 def _request(levels: Iterable[_Rules], event: _JobEvent) -> JobRequest | None:
-    """Return the request of the first matching policy, or None if that policy requests no action.
+    """Return the request of the first matching policy; None if that policy requests no action.
 
     Args:
-        levels: the rules of the event's task, if it has one, and those of the job.
-        event: the event that policies may match.
+        levels: The rules of the event's task, if it has a task, and then the rules of the job.
+        event: The event.
     """
     matching = (_matching_rule(rules, event) for rules in levels)
     rule = next((rule for rule in matching if rule is not None), None)

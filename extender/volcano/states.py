@@ -1,6 +1,7 @@
-"""Phases of a Volcano Job: actions in each, transitions by pods, and the status.
+"""Phases of a Volcano Job: effects of actions in each phase, transitions by pods, and the status.
 
-The table is Volcano's, with one difference: an action that ends a restarting job is executed, not lost.
+The table is Volcano's, with one difference: an action that ends a restarting job is executed instead of being
+lost.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -51,18 +52,18 @@ class Kill(Enum):
     """Pods that an action deletes."""
 
     NONE = 0
-    UNFINISHED = 1  # all pods except finished ones
+    UNFINISHED = 1  # all pods that have not finished
     ALL = 2
-    TARGET = 3  # pods of the action's task or partition, or the pod
+    TARGET = 3  # the pod, or the pods of the task or partition, that the action names
 
 
 class JobTransition(NamedTuple):
     kill: Kill
-    to: JobPhase | None = None  # None: the phase that follows from the pods
-    is_retry: bool = False  # whether it counts in status.retryCount
+    next_phase: JobPhase | None = None  # next phase; None for the phase that follows from the pods
+    is_retry: bool = False  # whether the action counts in status.retryCount
 
 
-ACTIVE = (JobPhase.PENDING, JobPhase.RUNNING, JobPhase.RESTARTING)  # phases with pods, or with pods to come
+ACTIVE = (JobPhase.PENDING, JobPhase.RUNNING, JobPhase.RESTARTING)  # phases with pods, or before new pods
 ENDED = (JobPhase.COMPLETED, JobPhase.FAILED, JobPhase.TERMINATED)  # final phases
 TARGETED = (Action.RESTART_TASK, Action.RESTART_POD, Action.RESTART_PARTITION)
 
@@ -85,18 +86,18 @@ _RESTARTING = {
     **dict.fromkeys(TARGETED, JobTransition(Kill.TARGET)),
     **_ENDS,
 }
-_LAST = dict.fromkeys(Action, _CLEAN_UP)
-_ROWS = {
+_ENDING = dict.fromkeys(Action, _CLEAN_UP)
+_ACTIONS_BY_PHASE = {
     JobPhase.PENDING: _STARTED,
     JobPhase.RUNNING: _STARTED,
     JobPhase.RESTARTING: _RESTARTING,
-    JobPhase.ABORTING: {**_LAST, Action.RESUME: _RESUMED},
-    JobPhase.ABORTED: {**_LAST, Action.RESUME: _RESUMED},
+    JobPhase.ABORTING: {**_ENDING, Action.RESUME: _RESUMED},
+    JobPhase.ABORTED: {**_ENDING, Action.RESUME: _RESUMED},
 }
 TABLE: Mapping[tuple[JobPhase, Action], JobTransition] = {
     (phase, action): transition
     for phase in JobPhase
-    for action, transition in _ROWS.get(phase, _LAST).items()
+    for action, transition in _ACTIONS_BY_PHASE.get(phase, _ENDING).items()
 }
 
 _AFTER_CLEAN_UP = {
@@ -107,7 +108,7 @@ _AFTER_CLEAN_UP = {
 
 
 def phase_of(text: str) -> JobPhase:
-    """Return the phase; Pending if it is empty or unknown, as in Volcano."""
+    """Return the phase that a text names; Pending if the text is empty or unknown, as in Volcano."""
     try:
         return JobPhase(text)
     except ValueError:
@@ -125,15 +126,16 @@ def implied_phase(phase: JobPhase, status: JobStatus, spec: VolcanoJobSpec) -> J
         case JobPhase.RESTARTING:
             if status.retry_count >= spec.max_retry:
                 return JobPhase.FAILED
-            minimum = min(spec.min_available or 0, spec.members)  # never more than all members
+            minimum = min(spec.min_available or 0, spec.members)  # at most the number of all members
             return JobPhase.PENDING if spec.members - status.terminating >= minimum else phase
     existing_pods = status.terminating + status.pending + status.running
     return phase if existing_pods else _AFTER_CLEAN_UP.get(phase, phase)
 
 
 def _phase_after_running(status: JobStatus, spec: VolcanoJobSpec) -> JobPhase:
+    """Return the phase that follows from the counts of a running job."""
     total, minimum = spec.members, spec.min_available or 0
-    if total == 0:  # scaled to zero, and may be scaled up again
+    if total == 0:  # a job that is scaled to zero may be scaled up again
         return JobPhase.RUNNING
     if spec.min_success is not None and status.succeeded >= spec.min_success:
         return JobPhase.COMPLETED
@@ -152,16 +154,17 @@ def _lacks_successes(status: JobStatus, spec: VolcanoJobSpec) -> bool:
     return any((counts[task.name].phase or {}).get("Succeeded", 0) < task.min_pods for task in tasks)
 
 
-# Status of a job: the initial one, transitions, and counts of pods.
+# Status of a job: the initial status, transitions, and counts of pods.
 
 _COUNTED = {"Pending": "pending", "Running": "running", "Succeeded": "succeeded", "Failed": "failed"}
 
 
 def initial_status(job: VolcanoJob, pods: Sequence[JobPod], now: float) -> JobStatus:
-    """Return the status with the fields that follow from the spec; in phase Pending if its phase is unknown.
+    """Return the status with the fields that follow from the spec.
 
-    If pods have a newer version, this copy of the job is outdated: then the API server refuses the status.
-    If a user has reset the status, it is restored from the pods. Surplus pods do not count.
+    If the phase is unknown, the status begins with Pending. If pods have a newer version, this copy of the
+    job is outdated, and the API server will refuse the status. If a user has reset the status, the pods
+    restore it. Surplus pods do not count.
     """
     replicas = {task.name: task.replicas for task in job.spec.tasks}
     current_pods = [pod for pod in pods if pod.index < replicas.get(pod.task, 0)]
@@ -183,7 +186,7 @@ def in_phase(
 ) -> JobStatus:
     """Return the status in another phase, or in the same phase with another reason.
 
-    Its conditions have the last time at which the job entered each phase, the newest at the end.
+    The conditions have the last time at which the job entered each phase, the newest at the end.
     """
     if status.state.phase == phase:
         return replace(status, state=replace(status.state, reason=reason, message=message))
@@ -204,9 +207,10 @@ def in_phase(
 def with_counts(
     status: JobStatus, job: VolcanoJob, pods: Sequence[JobPod], deleted: Collection[JobPod]
 ) -> JobStatus:
-    """Return the status with pod counts; `deleted` pods count as terminating, surplus pods do not count.
+    """Return the status with the numbers of pods.
 
-    A job that has ended keeps its last counts.
+    `deleted` pods count as terminating. Surplus pods do not count. A job that has ended keeps its last
+    numbers.
     """
     has_pods = deleted or status.pending or status.running or status.terminating
     if status.state.phase in ENDED and not has_pods:

@@ -1,1 +1,1 @@
-"""Applications of the ports: verbs, health and metrics, debug, webhooks."""
+"""Applications of the ports: verbs, health, metrics, debug and webhooks."""

@@ -1,7 +1,7 @@
-"""Debug port for administrators: the state and the decisions, as JSON, read-only.
+"""Debug port for administrators, which returns the state and the decisions as JSON and changes nothing.
 
-Each view returns data that msgspec can encode, a compressed file as bytes, or None for something that does
-not exist.
+Each view returns one of three results: data that msgspec can encode, a compressed file as bytes, or None if
+the object does not exist.
 """
 
 import re
@@ -23,12 +23,12 @@ View = Callable[..., object]
 
 
 class Endpoint(NamedTuple):
-    path: str  # below /debug/, with variables in angle brackets
-    help: str  # shown on /debug/ and in docs/reference/debug.md
+    path: str  # path below /debug/, with variables in angle brackets
+    help: str  # text on /debug/ and in docs/reference/debug.md
 
     @property
     def view(self) -> str:
-        """Return the name of the view that answers: podgroups, or podgroup for one of them."""
+        """Return the name of the view: for example podgroups, or podgroup for a single group."""
         name, variables, _ = self.path.partition("/")
         return name.removesuffix("s") if variables else (name or "index")
 
@@ -77,10 +77,10 @@ ENDPOINTS = tuple(Endpoint(path, help) for path, help in texts_by_name(_PAGES).i
 def create_debug_app(views: Mapping[str, View]) -> Flask:
     """Return the application of the debug port.
 
-    `views` are named as in ENDPOINTS; path variables are keywords.
+    `views` have the names of ENDPOINTS. They get path variables as keyword arguments.
     """
     app = Flask(__name__, static_folder=None)
-    app.register_error_handler(HTTPException, as_json)  # 404, 405 and their like
+    app.register_error_handler(HTTPException, as_json)  # also 404 and 405
     views = {"index": index, "version": version, "threads": threads, **views}
     for endpoint in (Endpoint("", "this list"), *ENDPOINTS):
         app.add_url_rule(
@@ -94,6 +94,8 @@ def create_debug_app(views: Mapping[str, View]) -> Flask:
 
 
 def _answer(endpoint: Endpoint, view: View | None) -> Callable[..., Response]:
+    """Return the handler of an endpoint, which reads the query and encodes the data of the view."""
+
     def answer(**names: str) -> Response:
         if view is None:
             raise NotFound("This part of Muster does not run here")
@@ -126,7 +128,7 @@ def version() -> dict[str, str]:
 
 
 def threads() -> list[dict[str, Any]]:
-    """Return the stacks of all threads; threads with equal stacks are listed together."""
+    """Return the stacks of all threads. Threads with equal stacks are listed together."""
     name_of = {thread.ident: thread.name for thread in threading.enumerate()}
     stacks: defaultdict[tuple[str, ...], list[str]] = defaultdict(list)
     for ident, frame in sys._current_frames().items():

@@ -1,7 +1,7 @@
-"""Listening sockets, opened before anything else, and the certificate that a port shows.
+"""Listening sockets, opened before anything else, and the certificate of a port.
 
-A port in use ends the start with one clear line. Callers wait while the rest is loaded instead of being
-refused, after which a scheduler would pause for seconds.
+If a port is in use, the start ends with one clear line. While Muster loads, callers wait instead of being
+refused; after a refusal, a scheduler would pause for seconds.
 """
 
 import errno
@@ -18,17 +18,17 @@ from extender.api.configuration import Configuration, InvalidConfiguration
 from extender.api.setting_kinds import Address
 from extender.telemetry import metrics
 
-BACKLOG = 4096  # connections; the limit of Linux by default
+BACKLOG = 4096  # connections that wait to be accepted; the default limit of Linux
 
 
 def listen(flag: str, address: Address) -> socket.socket:
-    """Return a socket that listens on `address`, which `flag` set.
+    """Return a socket that listens on `address`. `flag` is the flag that sets the address.
 
     Raises:
         InvalidConfiguration: The address cannot be used.
     """
     try:
-        # Without a host, it listens on all addresses of both families, as in Go.
+        # Without a host, the socket listens on all addresses of both families, as in Go.
         is_dual_stack = not address.host and socket.has_dualstack_ipv6()
         host = "::" if is_dual_stack else address.host
         family, *_ = socket.getaddrinfo(host or "0.0.0.0", address.port, type=socket.SOCK_STREAM)[0]
@@ -38,9 +38,8 @@ def listen(flag: str, address: Address) -> socket.socket:
             if family == socket.AF_INET6:
                 bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if is_dual_stack else 1)
             bound.bind((host or "0.0.0.0", address.port))
-            # Only a listening socket keeps the port from other processes; early callers wait in its backlog.
-            # Their connections inherit its options at once: without this one, each answer to them takes 40 ms
-            # (Nagle's algorithm and delayed ACKs).
+            # Only a listening socket keeps other processes from the port; early callers wait in its backlog.
+            # Connections inherit this option. Without it, an answer takes 40 ms (Nagle and delayed ACKs).
             bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             bound.listen(BACKLOG)
         except OSError:
@@ -58,14 +57,14 @@ def listen(flag: str, address: Address) -> socket.socket:
 
 
 class Ports(NamedTuple):
-    """Listening sockets of one Muster."""
+    """Listening sockets of a Muster process. None means that the port is off."""
 
     verbs: socket.socket
     health: socket.socket
     debug: socket.socket
-    webhooks: socket.socket | None  # None: off
-    view: socket.socket | None  # None: off
-    dashboard: socket.socket | None  # None: off
+    webhooks: socket.socket | None
+    view: socket.socket | None
+    dashboard: socket.socket | None
 
 
 def open_ports(configuration: Configuration) -> Ports:
@@ -87,20 +86,20 @@ def open_ports(configuration: Configuration) -> Ports:
 
 
 class Identity:
-    """Certificate that a port serves. It may be replaced: each new connection gets the newest one.
+    """Certificate of a port, which may be replaced. Each new connection gets the newest certificate.
 
-    `clock`: the time of its clients, in seconds since the epoch.
+    `clock` returns the time of the clients, in seconds since the epoch.
     """
 
     def __init__(self, port: str, clock: Callable[[], float] = time.time) -> None:
         self._port = port
         self._clock = clock
-        self._begins, self._ends = 0.0, 0.0  # validity of the certificate
-        self._used: tuple[bytes | None, ...] = ()  # files of the current context
+        self._valid_from, self._valid_until = 0.0, 0.0  # validity period of the certificate
+        self._current_files: tuple[bytes | None, ...] = ()  # files from which the context was made
         self.context: ssl.SSLContext | None = None
 
     def use_for(self, client_ca_file: Path, certificate: bytes, key: bytes) -> None:
-        """Serve with this certificate only clients whose own certificate is of one of the CAs in a file.
+        """Use this certificate, and serve only clients with a certificate from a CA in a file.
 
         Raises:
             OSError: A file cannot be read, or the files do not match.
@@ -109,37 +108,38 @@ class Identity:
         self.use(certificate, key, client_ca_file.read_bytes())
 
     def use(self, certificate: bytes, key: bytes, client_ca: bytes | None = None) -> None:
-        """Serve with this certificate and key, all PEM, unless they are as before.
+        """Use this certificate and key, both in PEM, unless they are in use already.
 
-        With `client_ca`, a bundle of CAs, only clients with a certificate of one of them are served.
+        `client_ca` is a bundle of CAs. If it is given, only clients with a certificate from one of these CAs
+        are served.
 
         Raises:
             OSError: The files do not match.
         """
-        if (certificate, key, client_ca) == self._used:
+        if (certificate, key, client_ca) == self._current_files:
             return
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
-        context.set_alpn_protocols(["http/1.1"])  # not h2: a held call would block all others
-        if client_ca is not None:  # a file without certificates is an error
+        context.set_alpn_protocols(["http/1.1"])  # not h2, with which a held call would block all other calls
+        if client_ca is not None:  # a bundle without certificates is an error
             context.verify_mode = ssl.CERT_REQUIRED
             context.load_verify_locations(cadata=client_ca.decode("ascii", "replace"))
-        with NamedTemporaryFile() as file:  # the library reads only files; this one is readable only by us
+        with NamedTemporaryFile() as file:  # the library reads only files; only this user can read the file
             file.write(certificate + b"\n" + key)
             file.flush()
             context.load_cert_chain(file.name)
-        x509 = import_module("cryptography.x509")  # loaded only where TLS is served
+        x509 = import_module("cryptography.x509")  # loaded only if TLS is used
         parsed = x509.load_pem_x509_certificate(certificate)
-        self._begins = parsed.not_valid_before_utc.timestamp()
-        self._ends = parsed.not_valid_after_utc.timestamp()
-        metrics.certificate_expiry.labels(self._port).set(self._ends)
-        self.context, self._used = context, (certificate, key, client_ca)
+        self._valid_from = parsed.not_valid_before_utc.timestamp()
+        self._valid_until = parsed.not_valid_after_utc.timestamp()
+        metrics.certificate_expiry.labels(self._port).set(self._valid_until)
+        self.context, self._current_files = context, (certificate, key, client_ca)
 
     def fault(self) -> str | None:
-        """Return the fault for /readyz; None without one."""
+        """Return the fault for /readyz; None if the certificate is valid."""
         if not self.context:
             return "no certificate yet"
-        seconds = self._begins - self._clock()
+        seconds = self._valid_from - self._clock()
         if seconds > 0:
             return f"the certificate is not valid before {seconds:.0f} s from now: a clock is or was wrong"
-        return "the certificate has expired" if self._ends <= self._clock() else None
+        return "the certificate has expired" if self._valid_until <= self._clock() else None

@@ -1,17 +1,17 @@
-"""Server of the scheduler's calls, in one worker process of gunicorn's: gangs are assembled in its memory.
+"""Server of the scheduler's calls, in one worker process of gunicorn, whose memory has all gangs.
 
-gunicorn forks, watches the worker and passes signals on; its own parser and a thread for each call took most
-of a call's processor time, so connections are handled by port.py.
+gunicorn forks, watches the worker and passes on signals. Connections are handled by port.py, because
+gunicorn's parser, with a thread for each call, took most of the processor time of a call.
 
-Shutdown: a stock worker would cut the held calls. So every signal that ends the process first triggers
-`on_stop`, which has to answer them, in a thread that was started beforehand: a signal handler interrupts the
-main thread anywhere and must not take a lock. Then the process exits without waiting for threads that still
-hang on a slow client.
+Shutdown: an unchanged worker would cut held calls. Therefore every signal that ends the process first
+triggers `on_stop`, which has to answer these calls. It runs in a thread that was started beforehand, because
+a signal handler interrupts the main thread anywhere and must not take a lock. Then the process exits, without
+waiting for threads that hang on a slow client.
 
-The calls are four verbs, raw bytes in and out. kube-scheduler reads only answers with status 200. So a verb
-that fails internally still answers 200, with the protocol's own Error field, and always with the same
-message: a changed message makes the scheduler patch the pod, and try it again. Calls that no scheduler makes
-get the HTTP status for their fault.
+Calls are four verbs, with raw bytes as input and output. kube-scheduler reads only answers with status 200. A
+verb that fails internally therefore answers 200, with the Error field of the protocol. The message is always
+the same: a changed message makes the scheduler patch the pod and try it again. Calls that no scheduler makes
+get the HTTP status of their error.
 """
 
 import asyncio
@@ -47,12 +47,12 @@ from extender.telemetry.logs import bound_context, logger
 from extender.verbs.verbs import SchedulerVerbs
 from extender.web.listen import BACKLOG
 
-LARGEST_BODY = 16 * 1024 * 1024  # the port enforces it
-SPARE = 64  # connections for filter, prioritize and preempt while the whole window is held
-_JSON = {"Content-Type": "application/json", "Server": "muster"}  # else aiohttp names itself
-GRACE = 4  # seconds to answer held calls, so that the process exits within five
+LARGEST_BODY = 16 * 1024 * 1024  # bytes, enforced by the port
+SPARE = 64  # connections for filter, prioritize and preempt while bind calls of the whole window are held
+_JSON = {"Content-Type": "application/json", "Server": "muster"}  # otherwise aiohttp adds its name
+GRACE = 4  # seconds to answer held calls, so that the process exits within five seconds
 
-# A nesting deeper than the decoder's stack is as malformed as a missing brace.
+# Nesting that is too deep for the decoder's stack also counts as malformed.
 MALFORMED = (protocol.MalformedRequest, msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 log = logger(__name__)
@@ -61,29 +61,29 @@ Args = protocol.ExtenderArgs | protocol.BindingArgs | protocol.PreemptionArgs
 
 
 class Verb(NamedTuple):
-    """Route of a verb."""
+    """Verb of the scheduler's calls."""
 
     name: str
     reads: type[Args]
     answer: Callable[[Any, Caller], Awaitable[object]]
-    failed: object  # the answer if `answer` raises an unforeseen error
+    failed: object  # answer if `answer` raises an unexpected error
 
 
 class App:
-    """Application of the verbs' port, under /v1/. A call is cancelled when its caller hangs up."""
+    """Application of the port for the verbs, under /v1/. A call is cancelled when its caller hangs up."""
 
     def __init__(self, verbs: SchedulerVerbs) -> None:
-        self._table = {f"/v1/{verb.name}": verb for verb in _table(verbs)}
+        self._verb_table = {f"/v1/{verb.name}": verb for verb in _verb_table(verbs)}
 
     async def __call__(self, method: str, path: str, body: bytes, caller: Caller) -> bytes:
-        """Return the body of the answer, JSON.
+        """Return the body of the answer in JSON.
 
         Raises:
             HTTPException: The path or method is unknown, or the body is malformed.
         """
-        verb = self._table.get(path) or self._table.get(path.partition("?")[0])
+        verb = self._verb_table.get(path) or self._verb_table.get(path.partition("?")[0])
         if verb is None:
-            raise NotFound(f"Allowed are {', '.join(self._table)}")
+            raise NotFound(f"Allowed are {', '.join(self._verb_table)}")
         if method != "POST":
             raise MethodNotAllowed(["POST"])
         with metrics.counted(verb.name) as call:
@@ -103,10 +103,10 @@ def _pod_of(args: Args) -> str:
 
 
 async def _encoded_answer(verb: Verb, args: Args, caller: Caller, call: metrics.Call) -> bytes:
-    """Return the answer of a verb. Encoding is guarded like the verb: either may raise unforeseen errors.
+    """Return the answer of a verb, also if the verb or the encoding raises an unexpected error.
 
     Raises:
-        MalformedRequest: The verb, the first reader of the request, cannot read it.
+        MalformedRequest: The verb reads the request first, and cannot read it.
     """
     try:
         return protocol.encode(await verb.answer(args, caller))
@@ -121,7 +121,7 @@ async def _encoded_answer(verb: Verb, args: Args, caller: Caller, call: metrics.
         return protocol.encode(verb.failed)
 
 
-def _table(verbs: SchedulerVerbs) -> tuple[Verb, ...]:
+def _verb_table(verbs: SchedulerVerbs) -> tuple[Verb, ...]:
     async def filter_nodes(args: protocol.ExtenderArgs, _: Caller) -> protocol.FilterResult:
         return verbs.filter(args)
 
@@ -150,10 +150,10 @@ def serve(
 ) -> None:
     """Serve on `listener` until a signal; then this process exits.
 
-    `app` and `on_start` are called in the worker process before the first call is served, `on_stop` once
-    when a signal to stop arrives: it has to answer every held call. With `secure`, the port uses TLS.
+    `app` and `on_start` are called in the worker process before the first call is served. `on_stop` is called
+    once, when a signal to stop arrives, and has to answer every held call. With `secure`, the port uses TLS.
     """
-    # Each held call is a connection; the usual soft limit of 1,024 is too low for a window of 1,000.
+    # Each held call has a connection. The usual soft limit of 1,024 is too low for a window of 1,000.
     _, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))
     address = Address(*listener.getsockname()[:2])  # the worker has a copy of the listener
@@ -162,7 +162,7 @@ def serve(
 
     def post_worker_init(worker: LoopWorker) -> None:
         worker.open_port = partial(ServedPort, "verbs", limits=limits, secure=secure, pulse=pulse)
-        sys.setswitchinterval(0.0005)  # a busy thread delays a filter call by 1 ms instead of 5
+        sys.setswitchinterval(0.0005)  # a busy thread then delays a filter call by 1 ms instead of 5 ms
         shutdown.prepare(worker)
         on_start()
         log.info("serving the scheduler", listen=str(address))
@@ -181,27 +181,28 @@ class LoopWorker(Worker):
         super().init_process()
 
     def run(self) -> None:
-        """Serve until a signal to stop, then until the last answers are sent or the grace is over."""
+        """Serve until a signal to stop, and then until the last answers are sent or GRACE is over."""
         self._loop.run_until_complete(self._serve())
 
     def end(self) -> None:
-        """Stop the loop. Safe in any thread."""
+        """Stop the loop. Safe to call in any thread."""
         self._loop.call_soon_threadsafe(self._stop_requested.set)
 
     async def _serve(self) -> None:
+        """Serve the port in the event loop until a stop is requested."""
         app = cast(App, self.wsgi)
 
         async def answer(request: web.BaseRequest, connection: CallerConnection) -> web.Response:
             body = await connection.body(request)
             connection.serve()
-            answered = await app(request.method, request.raw_path, body, connection.caller)
-            return web.Response(body=answered, headers=_JSON)
+            answer_body = await app(request.method, request.raw_path, body, connection.caller)
+            return web.Response(body=answer_body, headers=_JSON)
 
         async def answer_short(request: ShortRequest, caller: Caller) -> bytes:
             body = await app(request.method, request.target, request.body, caller)
             return encode_answer(200, "OK", _JSON.items(), body)
 
-        [wrapper] = self.sockets  # gunicorn's class
+        [wrapper] = self.sockets  # wrapper class of gunicorn
         listener: socket.socket = cast(Any, wrapper).sock
         port = self.open_port(
             listener=listener, answer=answer, find_short=lambda request: partial(answer_short, request)
@@ -227,15 +228,16 @@ class _Server(BaseApplication):
 def _settings(
     listener: socket.socket, shutdown: "_Shutdown", post_worker_init: Callable[["LoopWorker"], None]
 ) -> dict[str, Any]:
+    """Return gunicorn's settings."""
     return {
-        "bind": f"fd://{listener.detach()}",  # taken by `listen`: gunicorn would retry for 5 s, then exit 1
-        "workers": 1,  # whatever $WEB_CONCURRENCY says: a second process would split gangs
+        "bind": f"fd://{listener.detach()}",  # already open, as gunicorn would retry for 5 s, then exit 1
+        "workers": 1,  # despite $WEB_CONCURRENCY: a second process would split gangs
         "worker_class": LoopWorker,
         "backlog": BACKLOG,
         "timeout": 0,  # /livez detects a stuck worker; gunicorn's heartbeat cannot
         "graceful_timeout": GRACE,
-        "max_requests": 0,  # a worker that restarts itself resets its connections
-        "control_socket_disable": True,  # fails on a read-only root
+        "max_requests": 0,  # no restarts, which would reset connections
+        "control_socket_disable": True,  # as it fails on a read-only root
         "worker_tmp_dir": "/dev/shm" if os.path.isdir("/dev/shm") else None,
         "accesslog": None,
         "logger_class": _Log,
@@ -248,7 +250,7 @@ def _settings(
 
 
 class _Log(Logger):
-    """Logger that sends gunicorn's lines to the handlers of all other lines."""
+    """Logger that sends gunicorn's lines to the same handlers as all other lines."""
 
     def setup(self, cfg: Any) -> None:
         super().setup(cfg)
@@ -257,14 +259,15 @@ class _Log(Logger):
 
 
 class _Shutdown:
-    """Shutdown: runs `on_stop` once, on the first signal to stop."""
+    """Shutdown of the worker, which runs `on_stop` once, after the first signal to stop."""
 
     def __init__(self, on_stop: Hook) -> None:
         self._on_stop = on_stop
-        self._signals: SimpleQueue[None] = SimpleQueue()  # unlike an Event, safe in a signal handler
+        self._signals: SimpleQueue[None] = SimpleQueue()  # safe in a signal handler, unlike an Event
         self._done = Event()
 
     def prepare(self, worker: LoopWorker) -> None:
+        """Start the thread that runs `on_stop`, and handle all signals to stop."""
         Thread(target=self._run, args=[worker], name="ending", daemon=True).start()
 
         def end(number: int, frame: FrameType | None) -> None:
@@ -276,7 +279,7 @@ class _Shutdown:
             signal.siginterrupt(number, False)
 
     def finish(self, worker: LoopWorker) -> None:
-        """Exit, after `on_stop` has run if the worker has started. No signal may have been noticed."""
+        """Exit. If the worker has started, `on_stop` runs before, even if no signal was noticed."""
         if worker.booted:
             self._signals.put(None)
             self._done.wait(GRACE)
@@ -285,7 +288,7 @@ class _Shutdown:
         os._exit(0 if worker.booted else Arbiter.WORKER_BOOT_ERROR)
 
     def _run(self, worker: LoopWorker) -> None:
-        """Wait for a signal, or for the end of the parent process; then run `on_stop`."""
+        """Wait for a signal, or for the end of the parent process, and then run `on_stop`."""
         while os.getppid() == worker.ppid:
             with suppress(Empty):
                 self._signals.get(timeout=1)
@@ -300,9 +303,10 @@ class _Shutdown:
 
 
 def _end_gracefully_on_all_signals(arbiter: Arbiter) -> None:
-    """Handle Ctrl-C and a closed terminal as SIGTERM in the parent.
+    """Let the parent process handle Ctrl-C and a closed terminal like SIGTERM.
 
-    gunicorn would cut all calls, or start a second worker; signals that change its workers are ignored.
+    gunicorn would cut all calls, or start a second worker. Signals that change gunicorn's workers are
+    ignored.
     """
     for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
         signal.signal(number, lambda _number, frame: arbiter.signal(signal.SIGTERM, frame))

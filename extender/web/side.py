@@ -1,10 +1,11 @@
-"""Side ports, next to the verbs': health, debug, webhooks.
+"""Side ports next to the port for the verbs: health, debug, webhooks.
 
-Side ports must answer when the verbs' port cannot. So each has its own event loop, which reads and writes,
-and its own threads, in which answers may wait.
+Side ports have to answer even if the port for the verbs cannot. Each side port therefore has its own event
+loop, which reads and writes, and its own threads, in which answers may wait.
 
-Probes and metrics are like those of Kubernetes' own components: /livez says whether this process still works,
-whatever the API server does, /readyz whether it should be called. Both take ?verbose and ?exclude=NAME.
+Probes and metrics are as in Kubernetes' own components. /livez says whether this process still works,
+whatever the API server does. /readyz says whether this process should be called. Both accept ?verbose and
+?exclude=NAME.
 """
 
 import asyncio
@@ -35,25 +36,26 @@ from extender.webhooks.reviews import Malformed, Reviewer
 
 LIMITS = ConnectionLimits(connections=128, body=64 * 1024, unread=64 * 1024 * 1024)
 _THREADS = 4
-LARGEST_REVIEW = 40 * 1024 * 1024  # bytes: old and new object of 3 MiB each, with all characters escaped
-# API servers open one connection for each of the reviews that they send at the same time.
+LARGEST_REVIEW = 40 * 1024 * 1024  # bytes: an old and a new object of 3 MiB each, with all characters escaped
+# An API server opens a connection for each concurrent review.
 REVIEW_LIMITS = ConnectionLimits(2048, body=LARGEST_REVIEW, unread=2 * LARGEST_REVIEW, per_address=1024)
 _REVIEW_THREADS = 64
 _JSON = {"Content-Type": "application/json", "Server": "muster"}
-_LAST_ANSWERS = 2.0  # seconds to finish answers when stopping
+_STOP_GRACE = 2.0  # seconds to finish answers at a stop
 
 log = logger(__name__)
 
-App = Callable[[web.BaseRequest, bytes], web.Response]  # with the body; raises HTTPException
-ImmediateAnswer = Callable[[web.BaseRequest], web.Response | None]  # an answer that needs no thread
+App = Callable[[web.BaseRequest, bytes], web.Response]  # gets request and body; raises HTTPException
+ImmediateAnswer = Callable[[web.BaseRequest], web.Response | None]  # answers without a thread
 
 
 class SideServer:
-    """Side server: serves `app` on `listener` from its creation on, with `threads` concurrent requests.
+    """Server of a side port. It serves `app` on `listener` as soon as it is created, in several threads.
 
     Attributes:
+        threads: Number of concurrent requests.
         for_web_pages: Whether the app itself checks requests of web pages.
-        immediate_answer: Returns an answer that needs no thread; None: `app` answers.
+        immediate_answer: Returns an answer that needs no thread; None means that `app` answers.
     """
 
     def __init__(
@@ -77,7 +79,7 @@ class SideServer:
         async def serve() -> None:
             port = ServedPort(name, listener, limits, self._answer, secure, for_web_pages=for_web_pages)
             await self._ending.wait()
-            await port.stop(_LAST_ANSWERS)
+            await port.stop(_STOP_GRACE)
             self._pool.shutdown(wait=False, cancel_futures=True)
 
         def run() -> None:
@@ -89,12 +91,12 @@ class SideServer:
         log.info("serving", name=name, listen=str(self.address))
 
     def stop(self) -> None:
-        """Take no new connection, and finish the answers to complete requests."""
+        """Accept no new connections, and finish the answers to complete requests."""
         self._call(self._ending.set)
-        self._thread.join(2 * _LAST_ANSWERS)
+        self._thread.join(2 * _STOP_GRACE)
 
     async def _answer(self, request: web.BaseRequest, connection: CallerConnection) -> web.Response:
-        """Answer a request. It keeps its turn until its thread is free, even if the caller hangs up."""
+        """Answer a request. It counts as running until its thread is free, even if the caller hangs up."""
         body = await connection.body(request)
         immediate = self._immediate_answer(request)
         if immediate is not None:
@@ -107,33 +109,34 @@ class SideServer:
         try:
             return await asyncio.wrap_future(answer)
         finally:
-            del answer, body  # breaks a reference cycle with the fault's frame
+            del answer, body  # breaks a reference cycle with the frame of an exception
 
     def _call(self, callback: Callable[[], None]) -> None:
+        """Call a function in the event loop, if the loop still runs."""
         with suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(callback)
 
 
 def pages(app: WSGIApplication) -> App:
-    """Return a WSGI application, such as Flask's, as an application of this server, for browsers."""
+    """Return a WSGI application, for example of Flask, as an application of a side port for browsers."""
 
     def answer(request: web.BaseRequest, body: bytes) -> web.Response:
-        try:  # with an invalid host, the application would find no page
+        try:  # with an invalid Host, the application would find no page
             request.host.lower().encode("idna")
         except UnicodeError as fault:
             raise BadRequest("Host: there is no such name") from fault
-        answered = Response.from_app(app, _environ(request, body), buffered=True)
-        headers = [*answered.headers.items(), ("Server", "muster")]
-        return web.Response(body=answered.get_data(), status=answered.status_code, headers=headers)
+        page = Response.from_app(app, _environ(request, body), buffered=True)
+        headers = [*page.headers.items(), ("Server", "muster")]
+        return web.Response(body=page.get_data(), status=page.status_code, headers=headers)
 
     return answer
 
 
 def _environ(request: web.BaseRequest, body: bytes) -> dict[str, Any]:
-    """Return the environment of PEP 3333: text is bytes decoded as latin-1.
+    """Return the environment of PEP 3333, in which texts are bytes decoded as latin-1.
 
-    Header names with an underscore are left out, since they are ambiguous there; values of repeated headers
-    are joined.
+    Headers with an underscore in their name are left out, since their names are ambiguous there. Values of
+    repeated headers are joined.
     """
     headers = {
         f"HTTP_{name.upper().replace('-', '_')}": _latin(
@@ -171,10 +174,10 @@ def _latin(text: str) -> str:
 
 
 class WebhookServer(SideServer):
-    """Webhook server: AdmissionReviews over TLS; connections before the first certificate are closed.
+    """Server of AdmissionReviews over TLS. Before the first certificate, connections are closed.
 
-    The API server sends thousands of small reviews over few connections, and each may wait for the API
-    server in turn: so there are more threads than on other ports.
+    The API server sends thousands of small reviews over few connections, and each review may in turn wait for
+    the API server. So there are more threads than for other ports.
     """
 
     def __init__(
@@ -198,12 +201,15 @@ class WebhookServer(SideServer):
 
 
 _METHODS = ("GET", "HEAD", "OPTIONS")
-Check = Callable[[], str | None]  # returns why the check fails; None: it does not
-ReadyLine = Callable[[], str]  # returns a line of verbose answers
+Check = Callable[[], str | None]  # returns why the check fails, or None
+ReadyLine = Callable[[], str]  # returns a line for verbose answers
 
 
 class HealthApp:
-    """Health port. /readyz runs the checks `ready` and `live`, and shows the lines of `reports`."""
+    """Application of the health port.
+
+    /readyz runs the checks in `ready` and `live`, and shows the lines of `reports`.
+    """
 
     def __init__(
         self,
@@ -239,6 +245,7 @@ class HealthApp:
     def _probe(
         self, request: web.BaseRequest, checks: Mapping[str, Check], reports: Mapping[str, ReadyLine]
     ) -> web.Response:
+        """Run the checks, except excluded checks, and answer with 200 or 500."""
         excluded = set(request.query.getall("exclude", []))
         lines, healthy = [], True
         for name, check in checks.items():
@@ -255,8 +262,8 @@ class HealthApp:
         if healthy and "verbose" not in request.query:
             return _answer(b"ok")
         lines += [f"[+]{name} ok: {report()}" for name, report in reports.items()]
-        if unknown := excluded - checks.keys():
-            lines.append(f"warn: no such checks to exclude: {', '.join(sorted(unknown))}")
+        if unknown_checks := excluded - checks.keys():
+            lines.append(f"warn: no such checks to exclude: {', '.join(sorted(unknown_checks))}")
         verdict = f"{request.path.lstrip('/')} check {'passed' if healthy else 'failed'}"
         text = "\n".join((*lines, verdict, ""))
         return _answer(text.encode(errors="replace"), status=200 if healthy else 500)

@@ -1,1 +1,1 @@
-"""Admission webhooks: the API server calls them before it writes a queue, a group, a Job or a pod."""
+"""Admission webhooks, which the API server calls before it writes a queue, a group, a Job or a pod."""

@@ -1,8 +1,9 @@
-"""Rotation of the self-signed certificate: one Secret, and the bundles that the API server trusts.
+"""Rotation of the self-signed certificate: one Secret, and the CA bundles that the API server trusts.
 
-Every replica rotates it, whether it leads or not. They agree through the Secret: a step is written on the
-version that was read, so a second replica's step is refused as a conflict. The API server checks certificates
-by its own clock, so that clock decides and not a replica's, which may be wrong by days.
+Every replica rotates the certificate, whether it leads or not. The replicas agree through the Secret: a step
+is written on the version that was read, so the step of a second replica is refused as a conflict. The API
+server checks certificates by its own clock. Therefore this clock decides, and not the clock of a replica,
+which may be wrong by days.
 """
 
 import time
@@ -35,20 +36,20 @@ CONFIGURATION = "kube-muster"
 CONFIGURATIONS = (
     (VALIDATING_WEBHOOKS, CONFIGURATION),
     (MUTATING_WEBHOOKS, CONFIGURATION),
-    (MUTATING_WEBHOOKS, f"{CONFIGURATION}-pods"),  # for API servers without mutating admission policies
+    (MUTATING_WEBHOOKS, f"{CONFIGURATION}-pods"),  # used by API servers without mutating admission policies
 )
-_LONGEST_PERIOD = 10.0  # seconds between two polls
-_SOON = 0.05  # seconds until the next poll after a step
-_POLLS = 4  # polls within the time that a change has to settle
+_MAX_PERIOD = 10.0  # longest time between two polls, in seconds
+_STEP_PAUSE = 0.05  # seconds until the next poll after a step
+_POLLS = 4  # polls within the settle time of a change
 Serve = Callable[[bytes, bytes], None]
 Data = dict[str, bytes]
-_RENEW = 1 / 3  # the part of its lifetime that a certificate has left when the next one is made
-_SETTLE = 1 / 30  # the part of the lifetime that a change has to become known everywhere
-_LONGEST_SETTLE = 120.0  # maximum of that time, in seconds
+_RENEWAL_PART = 1 / 3  # part of the lifetime that is left when the next certificate is created
+_SETTLE_PART = 1 / 30  # part of the lifetime in which a change becomes known everywhere
+_MAX_SETTLE = 120.0  # maximum of the settle time, in seconds
 
 
 class RotationStep(Enum):
-    """Step of the renewal of a certificate."""
+    """Step of a rotation: create a pair, prepare the next pair, switch to it, prune old CAs, or keep all."""
 
     MAKE = "make"
     PREPARE = "prepare"
@@ -61,44 +62,49 @@ class StoredCertificate(msgspec.Struct, frozen=True):
     """Fields of the stored certificate on which the next step depends."""
 
     served: Validity
-    names: frozenset[str]  # the host names and IP addresses that the served certificate is valid for
-    prepared: Validity | None = None  # validity of the second stored certificate
-    extra: bool = False  # whether a trusted CA has signed none of the stored certificates
+    names: frozenset[str]  # host names and IP addresses of the served certificate
+    prepared: Validity | None = None  # validity of the next certificate, if it is stored
+    extra: bool = False  # whether a trusted CA has signed no stored certificate
 
 
 def settle_time(lifetime: float) -> float:
-    """Return the seconds after which every API server and every replica has learned of a change."""
-    return min(_LONGEST_SETTLE, lifetime * _SETTLE)
+    """Return the seconds after which every API server and every replica knows of a change."""
+    return min(_MAX_SETTLE, lifetime * _SETTLE_PART)
 
 
 def next_step(
-    stored: StoredCertificate | None, names: frozenset[str], lifetime: float, now: float, settled: bool
+    stored: StoredCertificate | None, names: frozenset[str], lifetime: float, now: float, is_settled: bool
 ) -> RotationStep:
-    """Return the step that is due at `now` by the API server's clock.
+    """Return the step that is due at `now`, by the clock of the API server.
 
-    `stored`: None if nothing readable is stored. `settled`: whether clients had time to read it.
+    Args:
+        stored: The stored certificate; None if nothing readable is stored.
+        names: The wanted host names and IP addresses.
+        lifetime: The lifetime of a certificate, in seconds.
+        now: The time of the API server.
+        is_settled: Whether all clients have had time to learn of the stored certificate.
     """
     if stored is None or not stored.served.covers(now):
         return RotationStep.MAKE
     if stored.prepared and not stored.prepared.covers(now):
         return RotationStep.PRUNE
     if stored.prepared:
-        return RotationStep.SWITCH if settled else RotationStep.KEEP
-    if stored.served.end - now < lifetime * _RENEW or stored.names != names:
+        return RotationStep.SWITCH if is_settled else RotationStep.KEEP
+    if stored.served.end - now < lifetime * _RENEWAL_PART or stored.names != names:
         return RotationStep.PREPARE
-    return RotationStep.PRUNE if stored.extra and settled else RotationStep.KEEP
+    return RotationStep.PRUNE if stored.extra and is_settled else RotationStep.KEEP
 
 
 class Stored(Wire, frozen=True):
-    """Certificate in its Secret.
+    """Certificates in the Secret.
 
-    tls.crt and tls.key are served, ca.crt has the trusted CAs, and next.crt and next.key are served after the
+    tls.crt and tls.key are served. ca.crt has the trusted CAs. next.crt and next.key are served after the
     next switch.
     """
 
     serving: Pair
-    prepared: Pair | None  # the pair to be served next
-    trusted: tuple[bytes, ...]  # the CAs of both pairs, and of pairs that a replica may still serve
+    prepared: Pair | None  # the pair that is served after the next switch
+    trusted: tuple[bytes, ...]  # CAs of both pairs, and of pairs that a replica may still serve
 
     @property
     def bundle(self) -> bytes:
@@ -106,6 +112,7 @@ class Stored(Wire, frozen=True):
 
     @property
     def certificate(self) -> StoredCertificate:
+        """Return the facts on which the next step depends."""
         signers = {pair.authority for pair in (self.serving, self.prepared) if pair}
         served, extra = self.serving.certificate, bool(set(self.trusted) - signers)
         prepared = validity(self.prepared.certificate) if self.prepared else None
@@ -113,6 +120,7 @@ class Stored(Wire, frozen=True):
 
     @property
     def data(self) -> Data:
+        """Return the data of the Secret."""
         data = {"tls.crt": self.serving.certificate, "tls.key": self.serving.key, "ca.crt": self.bundle}
         if self.prepared:
             data |= {"next.crt": self.prepared.certificate, "next.key": self.prepared.key}
@@ -120,19 +128,25 @@ class Stored(Wire, frozen=True):
 
 
 def read_stored(data: Data) -> Stored | None:
-    """Return the certificate; None if the data is not as Muster stores it."""
+    """Return the certificates in a Secret; None if Muster has not stored the data in this form."""
     try:
         trusted = split(data["ca.crt"])
         serving = _pair(data, "tls", trusted)
         prepared = _pair(data, "next", trusted) if "next.crt" in data else None
         stored = Stored(serving, prepared, trusted)
-        _ = stored.certificate  # raises if a needed field cannot be read
+        _ = stored.certificate  # raises an error if a needed field cannot be read
     except (KeyError, Unreadable):
         return None
     return stored
 
 
 def _pair(data: Data, name: str, trusted: tuple[bytes, ...]) -> Pair:
+    """Return a certificate with its key and its CA.
+
+    Raises:
+        KeyError: The certificate or the key is missing.
+        Unreadable: The key or the CA does not fit.
+    """
     certificate, key = data[f"{name}.crt"], data[f"{name}.key"]
     for authority in trusted:
         if has_signed(authority, certificate, key):
@@ -143,7 +157,7 @@ def _pair(data: Data, name: str, trusted: tuple[bytes, ...]) -> Pair:
 def next_certificates(
     step: RotationStep, stored: Stored | None, hosts: frozenset[str], lifetime: float, now: float
 ) -> Stored:
-    """Return the data to store after one step."""
+    """Return the certificates to store after a step."""
     if stored is None or step is RotationStep.MAKE:
         pair = make_pair(sorted(hosts), lifetime, now)
         return Stored(pair, None, (pair.authority,))
@@ -158,10 +172,10 @@ def next_certificates(
 
 
 class CertificateRotation(Poller):
-    """Rotation of the self-signed certificate.
+    """Thread that rotates the self-signed certificate.
 
-    `serve` gets the certificate and the key at each poll: its clients may have changed. `clock` is the API
-    server's; `monotonic` measures how long a change has been in force.
+    `serve` gets the certificate and the key at each poll, since the CAs of its clients may have changed.
+    `clock` returns the time of the API server. `monotonic` measures how long a change has been in effect.
     """
 
     def __init__(
@@ -185,17 +199,20 @@ class CertificateRotation(Poller):
 
         def poll() -> float | None:
             try:
-                return _SOON if self.advance() else None
+                return _STEP_PAUSE if self.advance() else None
             except ApiError as fault:
                 log.warning("the webhooks' certificate could not be checked", error=str(fault))
                 return None
 
-        super().__init__("certificate", min(_LONGEST_PERIOD, settle_time(lifetime) / _POLLS), poll)
+        super().__init__("certificate", min(_MAX_PERIOD, settle_time(lifetime) / _POLLS), poll)
 
     def advance(self) -> bool:
-        """Take the step that is due. Return whether this or another replica has taken one.
+        """Take the step that is due; return whether this or another replica has taken a step.
 
-        Raises ApiError, and the errors of `serve`, which never prevent a renewal.
+        Errors of `serve` never prevent a renewal.
+
+        Raises:
+            ApiError: A request failed. The errors of `serve` are raised, too.
         """
         try:
             return self._take_step()
@@ -204,6 +221,7 @@ class CertificateRotation(Poller):
                 self._serve(self._last_stored.serving.certificate, self._last_stored.serving.key)
 
     def _take_step(self) -> bool:
+        """Publish the CA bundle, and store the result of the step that is due."""
         try:
             secret = self._api.secret(*self._secret)
         except NotFound:
@@ -211,10 +229,10 @@ class CertificateRotation(Poller):
         stored = read_stored(secret.data) if secret else None
         if stored is not None and stored != self._last_stored:
             self._last_stored, self._known_since = stored, self._monotonic()
-        trusted = stored is not None and self._publish_bundle(stored.bundle)
+        is_trusted = stored is not None and self._publish_bundle(stored.bundle)
         now = self._clock()
-        settled = trusted and self._monotonic() - self._known_since >= settle_time(self._lifetime)
-        step = next_step(stored.certificate if stored else None, self._names, self._lifetime, now, settled)
+        is_settled = is_trusted and self._monotonic() - self._known_since >= settle_time(self._lifetime)
+        step = next_step(stored.certificate if stored else None, self._names, self._lifetime, now, is_settled)
         if step is RotationStep.KEEP:
             return False
         new = next_certificates(step, stored, self._names, self._lifetime, now)
@@ -229,8 +247,8 @@ class CertificateRotation(Poller):
         return True
 
     def _publish_bundle(self, bundle: bytes) -> bool:
-        """Write the bundle into all webhook configurations; return whether all of them have it."""
-        all_have = True
+        """Write the CA bundle into all webhook configurations; return whether all of them have it now."""
+        is_complete = True
         for resource, name in CONFIGURATIONS:
             try:
                 configuration = self._api.webhook_configuration(resource, name)
@@ -242,5 +260,5 @@ class CertificateRotation(Poller):
             try:
                 self._api.trust(resource, configuration, bundle)
             except Conflict:
-                all_have = False
-        return all_have
+                is_complete = False
+        return is_complete

@@ -1,7 +1,7 @@
 """Self-signed certificates of Muster.
 
-Each has a CA of its own, whose key is discarded once it has signed: the stored files can serve, but cannot
-sign other certificates.
+Each certificate has its own CA. The key of the CA is discarded after it has signed. So the stored files are
+enough to serve, but cannot sign other certificates.
 """
 
 from collections.abc import Iterable
@@ -17,11 +17,11 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from extender.api.objects.base import Wire
 
-_SKEW = timedelta(minutes=5)  # time before now from which certificates are valid: clocks differ
+_SKEW = timedelta(minutes=5)  # certificates are valid from this time before now, as clocks differ
 
 
 class Pair(Wire, frozen=True):
-    """Certificate with its key and the CA that signed it, all PEM."""
+    """Certificate with its key and the CA that has signed it, all in PEM."""
 
     certificate: bytes
     key: bytes
@@ -39,11 +39,11 @@ class Validity(NamedTuple):
 
 
 class Unreadable(ValueError):
-    """Error: not a certificate, or not a key."""
+    """Error: the bytes are not a certificate or a key."""
 
 
 def make_pair(names: Iterable[str], lifetime: float, now: float) -> Pair:
-    """Return a pair valid for `lifetime` seconds from `now`, in seconds since the epoch.
+    """Return a pair that is valid for `lifetime` seconds from `now`, in seconds since the epoch.
 
     Names may be IP addresses.
     """
@@ -52,7 +52,10 @@ def make_pair(names: Iterable[str], lifetime: float, now: float) -> Pair:
 
 
 def make_mutual(names: Iterable[str], lifetime: float, now: float) -> tuple[Pair, Pair]:
-    """Return a certificate for a server of these names and one for its only client, signed by one CA."""
+    """Return a certificate for a server with these names, and a certificate for its only client.
+
+    One CA has signed both certificates.
+    """
     authority = _Authority("kube-muster CA", lifetime, now)
     return (
         authority.pair("kube-muster", ExtendedKeyUsageOID.SERVER_AUTH, names),
@@ -61,7 +64,7 @@ def make_mutual(names: Iterable[str], lifetime: float, now: float) -> tuple[Pair
 
 
 class _Authority:
-    """CA that exists only as long as this object: its key is not written anywhere."""
+    """CA that exists only as long as this object. Its key is not written anywhere."""
 
     def __init__(self, name: str, lifetime: float, now: float) -> None:
         self._begin, self._end = _as_datetime(now) - _SKEW, _as_datetime(now + lifetime)
@@ -73,7 +76,7 @@ class _Authority:
         self._certificate = _pem(builder.sign(self._key, hashes.SHA256()))
 
     def _builder(self, subject: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
-        """Return a builder with the key identifiers of RFC 5280, which Python requires since 3.13."""
+        """Return a builder with the key identifiers of RFC 5280, which Python requires since version 3.13."""
         serial, public = x509.random_serial_number(), key.public_key()
         builder = x509.CertificateBuilder(self._name, subject, public, serial, self._begin, self._end)
         builder = builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
@@ -81,6 +84,7 @@ class _Authority:
         return builder.add_extension(issuer, critical=False)
 
     def pair(self, name: str, purpose: x509.ObjectIdentifier, names: Iterable[str] = ()) -> Pair:
+        """Return a new certificate with its key, signed by this CA."""
         key = ec.generate_private_key(ec.SECP256R1())
         builder = self._builder(_name(name), key)
         if alternatives := [_alternative_name(name) for name in names]:
@@ -96,7 +100,7 @@ def has_signed(authority: bytes, certificate: bytes, key: bytes) -> bool:
     """Return whether the key belongs to the certificate, and the CA has signed the certificate.
 
     Raises:
-        Unreadable: One of them cannot be read.
+        Unreadable: An argument cannot be read.
     """
     return _has_issued(_read(authority), _read(certificate)) and is_key_of(certificate, key)
 
@@ -105,7 +109,7 @@ def is_key_of(certificate: bytes, key: bytes) -> bool:
     """Return whether the key belongs to the certificate.
 
     Raises:
-        Unreadable: One of them cannot be read.
+        Unreadable: An argument cannot be read.
     """
     try:
         private_key = serialization.load_pem_private_key(key, password=None)
@@ -115,10 +119,12 @@ def is_key_of(certificate: bytes, key: bytes) -> bool:
 
 
 def is_trusted(chain: bytes, bundle: bytes) -> bool:
-    """Return whether a client that trusts the bundle trusts the chain's first certificate. All are PEM.
+    """Return whether a client that trusts the bundle trusts the first certificate of the chain.
+
+    Both are in PEM.
 
     Raises:
-        Unreadable: One of them cannot be read.
+        Unreadable: An argument cannot be read.
     """
     (current, *intermediates), trusted = _read_all(chain), _read_all(bundle)
     while not any(current == root or _has_issued(root, current) for root in trusted):
@@ -131,7 +137,7 @@ def is_trusted(chain: bytes, bundle: bytes) -> bool:
 
 
 def split(bundle: bytes) -> tuple[bytes, ...]:
-    """Return the certificates of a bundle, each as PEM.
+    """Return the certificates in a bundle, each in PEM.
 
     Raises:
         Unreadable: The bundle cannot be read.
@@ -140,7 +146,7 @@ def split(bundle: bytes) -> tuple[bytes, ...]:
 
 
 def expiry(certificate: bytes) -> float:
-    """Return when a certificate expires, in seconds since the epoch.
+    """Return the time when a certificate expires, in seconds since the epoch.
 
     Raises:
         Unreadable: The certificate cannot be read.
@@ -149,13 +155,17 @@ def expiry(certificate: bytes) -> float:
 
 
 def validity(certificate: bytes) -> Validity:
-    """Return when a certificate is valid. Raises Unreadable."""
+    """Return the validity period of a certificate.
+
+    Raises:
+        Unreadable: The certificate cannot be read.
+    """
     parsed = _read(certificate)
     return Validity(parsed.not_valid_before_utc.timestamp(), parsed.not_valid_after_utc.timestamp())
 
 
 def names(certificate: bytes) -> frozenset[str]:
-    """Return the host names and IP addresses that a certificate is valid for.
+    """Return the host names and IP addresses for which a certificate is valid.
 
     Raises:
         Unreadable: The certificate cannot be read.
@@ -183,6 +193,7 @@ def _read_all(bundle: bytes) -> list[x509.Certificate]:
 
 
 def _has_issued(authority: x509.Certificate, certificate: x509.Certificate) -> bool:
+    """Return whether the CA has signed the certificate."""
     try:
         certificate.verify_directly_issued_by(authority)
     except (ValueError, TypeError, InvalidSignature):
@@ -191,7 +202,7 @@ def _has_issued(authority: x509.Certificate, certificate: x509.Certificate) -> b
 
 
 def _usage(*, signs: bool) -> x509.KeyUsage:
-    """Return the key usage of a CA, which `signs` certificates, or of a server or client."""
+    """Return the key usage of a CA, which `signs` certificates, or else of a server or client."""
     return x509.KeyUsage(
         digital_signature=not signs,
         content_commitment=False,

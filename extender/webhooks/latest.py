@@ -1,8 +1,8 @@
-"""Latest queues, LocalQueues and namespaces of the API server, and rights to use a queue.
+"""Newest queues, LocalQueues and namespaces of the API server, and rights to use a queue.
 
-The watch may lag behind: a user who applies a queue and its groups from one file writes both within
-milliseconds. So before an object is refused because of its queue, that queue is read. Accepted objects cost
-no request.
+The watch may lag behind. A user who applies a queue and its groups from one file writes both within
+milliseconds. Therefore, before an object is refused because of its queue, the queue is read from the API
+server. Accepted objects cost no request.
 """
 
 import time
@@ -26,30 +26,32 @@ from extender.kube.access import AdmissionApi
 from extender.kube.errors import ApiError, NotFound
 from extender.webhooks.reviews import NotKnown
 
-BUDGET = 2.5  # seconds for all requests of one review: the API server waits at least 3
-PACE = 0.1  # seconds between two look-ups of one name
-AT_ONCE = 8  # look-ups at the same time
-MOST_WAITING = 48  # reviews that wait for look-ups at the same time: other threads answer from the ledger
-_MOST = 4096  # remembered look-ups, and cached answers about rights
-_REMEMBERED = 5.0  # seconds for which answers about rights are cached
+BUDGET = 2.5  # seconds for all requests of a review; the API server waits at least 3
+PACE = 0.1  # seconds between two look-ups of the same name
+AT_ONCE = 8  # most concurrent look-ups
+MOST_WAITING = 48  # most reviews that wait for look-ups; other threads answer from the ledger
+_MAX_CACHED = 4096  # most remembered look-ups, and most cached answers about rights
+_CACHED_FOR = 5.0  # seconds for which answers about rights are cached
 
 T = TypeVar("T")
-# Returns whether RBAC grants a subject the verb `use` on a queue, within seconds; raises NotKnown.
+# Returns whether RBAC grants a subject the verb `use` on a queue. The float is a timeout. Raises NotKnown.
 MayUse = Callable[[Subject, str, float], bool]
 
 
 class LookUps(Generic[T]):
     """Look-ups of objects of one kind by name, for any number of concurrent reviews.
 
-    A cached answer would refuse a group whose queue was created just now, so each review gets a
-    look-up that began after its request. But a tenant may write thousands of groups for a queue that does
-    not exist: reviews share a look-up that has not begun yet, one name is looked up at most ten times a
-    second, and only a few names at the same time. The number of reviews that wait for look-ups is limited,
-    so that others continue.
+    A cached answer would refuse a group whose queue was created just now. Each review therefore gets a
+    look-up that began after its own request. A tenant may however write thousands of groups for a queue that
+    does not exist, so there are three limits:
+
+    - Reviews share a look-up that has not begun yet. Each name is looked up at most ten times a second.
+    - Only a few names are looked up at the same time.
+    - Only a limited number of reviews wait for look-ups, so that other reviews continue.
 
     Attributes:
-        waiting: Limit of waiting reviews, shared by the look-ups of several kinds.
-        read: Returns one object by name, within seconds; raises ApiError.
+        waiting: Limit of waiting reviews, which the look-ups of several kinds share.
+        read: Returns an object by name, within a timeout; raises ApiError.
     """
 
     def __init__(
@@ -63,13 +65,13 @@ class LookUps(Generic[T]):
         self._waiting = waiting or BoundedSemaphore(MOST_WAITING)
         self._clock = clock
         self._pause = pause
-        self._due: dict[str, Future[T | None]] = {}  # look-ups that have not begun
-        self._begun: TTLCache[str, float] = TTLCache(_MOST, PACE, clock)  # time of the last look-up
+        self._not_begun: dict[str, Future[T | None]] = {}  # look-ups that have not begun
+        self._begun: TTLCache[str, float] = TTLCache(_MAX_CACHED, PACE, clock)  # start of the last look-up
         self._slots = BoundedSemaphore(AT_ONCE)
         self._lock = Lock()
 
     def find(self, name: str, timeout: float) -> T | None:
-        """Return an object as the API server has it now; None if it does not exist.
+        """Return an object from the API server; None if it does not exist.
 
         Raises:
             NotKnown: The API server did not answer in time.
@@ -82,9 +84,10 @@ class LookUps(Generic[T]):
             self._waiting.release()
 
     def _find(self, name: str, timeout: float) -> T | None:
+        """Wait for a look-up of the name that has not begun yet, or begin a new look-up."""
         with self._lock:
-            shared = self._due.get(name)
-            result = self._due[name] = shared or Future()
+            shared = self._not_begun.get(name)
+            result = self._not_begun[name] = shared or Future()
         if shared is None:
             self._look_up(name, result, self._clock() + timeout)
         try:
@@ -93,12 +96,13 @@ class LookUps(Generic[T]):
             raise NotKnown("it did not answer in time") from fault
 
     def _look_up(self, name: str, result: Future[T | None], deadline: float) -> None:
+        """Look up a name once the limits allow, and set the result."""
         with self._lock:
             seconds = max(0.0, self._begun.get(name, -PACE) + PACE - self._clock())
         self._pause(seconds)
         has_slot = self._slots.acquire(timeout=max(0.0, deadline - self._clock()))
         with self._lock:
-            del self._due[name]
+            del self._not_begun[name]
             self._begun[name] = self._clock()
         try:
             timeout = deadline - self._clock()
@@ -108,9 +112,9 @@ class LookUps(Generic[T]):
         except NotFound:
             result.set_result(None)
         except ApiError as fault:
-            unknown = NotKnown(str(fault))
-            unknown.__cause__ = fault
-            result.set_exception(unknown)
+            not_known = NotKnown(str(fault))
+            not_known.__cause__ = fault
+            result.set_exception(not_known)
         except Exception as fault:
             result.set_exception(fault)
         finally:
@@ -119,7 +123,10 @@ class LookUps(Generic[T]):
 
 
 class Sources(NamedTuple):
-    """Look-ups by name, within seconds; None: there is no such object. Each raises NotKnown."""
+    """Look-ups by name within a timeout.
+
+    They return None if the object does not exist, and raise NotKnown.
+    """
 
     queue: Callable[[str, float], Queue | None]
     local_queue: Callable[[str, float], LocalQueue | None]  # by namespace/name
@@ -127,26 +134,34 @@ class Sources(NamedTuple):
 
 
 class Latest:
-    """Queues of the ledger, each read again at most once for one review. Raises NotKnown after the budget."""
+    """Queues of the ledger, each of which may be read again once in a review.
+
+    Methods raise NotKnown once the budget of the review is used up.
+    """
 
     def __init__(self, ledger: Ledger, sources: Sources, clock: Callable[[], float] = time.monotonic) -> None:
         self._ledger = ledger
         self._sources = sources
         self._clock = clock
-        self._ends = clock() + BUDGET
-        self._queues: dict[str, Queue | None] = {}  # as read for this review
+        self._ends_at = clock() + BUDGET
+        self._queues: dict[str, Queue | None] = {}  # queues that were read for this review
         self.of_namespace = ledger.queues.of_namespace
         self.of_podgroup = ledger.queues.of_podgroup
         self.of_owner = ledger.queues.of_owner
 
     def seconds_left(self) -> float:
-        """Return the seconds left for this review."""
-        remaining = self._ends - self._clock()
+        """Return the seconds that are left for this review.
+
+        Raises:
+            NotKnown: No time is left.
+        """
+        remaining = self._ends_at - self._clock()
         if remaining <= 0:
             raise NotKnown(f"it took longer than {BUDGET} s")
         return remaining
 
     def info(self, name: str) -> QueueInfo | None:
+        """Return facts about the newest version of a queue."""
         newest, known = self._read(name), self._ledger.queues.info(name)
         if newest is None:
             return known
@@ -155,7 +170,10 @@ class Latest:
         return queues.info(name, known.groups if known else 0, known.allocated if known else {}, {})
 
     def local_queue_named_by(self, namespace: str, label: LocalQueueLabel | None) -> LocalQueueRecord | None:
-        """Return the LocalQueue that a label names, from the API server if the ledger does not have it."""
+        """Return the LocalQueue that a label names.
+
+        If the ledger does not have the LocalQueue, it is read from the API server.
+        """
         known = self._ledger.queues.local_queue_named_by(namespace, label)
         if label is None or (known is not None and known.exists):
             return known
@@ -163,6 +181,7 @@ class Latest:
         return local_queue_record(newest) if newest is not None else known
 
     def takes_namespace(self, queue: str, namespace: str) -> bool:
+        """Return whether the newest version of a queue accepts groups of a namespace."""
         info = self.info(queue)
         selector = info.record.namespace_selector if info is not None else None
         if selector is None:
@@ -172,7 +191,7 @@ class Latest:
         return allows_namespace(selector, labels or {})
 
     def with_ancestry(self, tree: QueueTree, parent: str) -> QueueTree:
-        """Return the tree with the queues from `parent` upwards as they are now."""
+        """Return the tree with the newest versions of the queue `parent` and its ancestors."""
         ancestry: dict[str, QueueRecord] = {}
         while parent not in ("", ROOT_QUEUE, *ancestry):
             queue = self._read(parent)
@@ -189,11 +208,11 @@ class Latest:
 
 
 def access_reviews(api: AdmissionApi) -> MayUse:
-    """Return a check of rights by the API server's authorizer, whose answers are cached for seconds."""
+    """Return a check of rights by the API server's authorizer. Answers are cached for some seconds."""
 
     @cached(
-        TTLCache(_MOST, _REMEMBERED),
-        key=lambda subject, queue, timeout: (subject, queue),  # independent of the timeout
+        TTLCache(_MAX_CACHED, _CACHED_FOR),
+        key=lambda subject, queue, timeout: (subject, queue),  # the key is independent of the timeout
         lock=Lock(),
     )
     def may_use(subject: Subject, queue: str, timeout: float) -> bool:

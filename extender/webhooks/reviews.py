@@ -1,12 +1,12 @@
-"""Reviews of the webhook port: each path applies its rules to the object under review.
+"""Reviews of the webhook port. Each path applies its rules to the object under review.
 
     body ──► Review ──► rules of its path (domain/admission) ──► faults or a patch ──► answer
 
-A body that is not a review is the caller's mistake and raises Malformed. A refusal is an answer like any
-other.
+A body that is not a review is an error of the caller and raises Malformed. A refusal is a normal answer.
 
-Until the cluster has been read, queues are unknown: reviews of objects that need Muster anyway (queues,
-groups) are refused with a request to try again; others (Jobs, pods, PodGroups of other APIs) pass.
+Until the cluster has been read, queues are unknown. Reviews of objects that need Muster in any case (queues,
+groups) are then refused, with a request to try again. Reviews of other objects (Jobs, pods, PodGroups of
+other APIs) pass.
 """
 
 from collections.abc import Callable, Mapping
@@ -31,39 +31,39 @@ _RETRY_AFTER = 1  # seconds
 
 
 class Malformed(ValueError):
-    """Error: the body is not an AdmissionReview; the message has the path of the fault."""
+    """Error: the body is not an AdmissionReview. The message contains the path of the invalid field."""
 
 
 class NotKnown(Exception):
-    """Error: the API server could not be read for a rule; the message says why."""
+    """Error: a rule could not read the API server. The message says why."""
 
 
 class ReviewOutcome(NamedTuple):
-    """Result of the rules."""
+    """Result of the rules of a path."""
 
-    faults: list[Fault] = []  # any fault refuses the object
+    faults: list[Fault] = []  # faults, any of which refuses the object
     patch: list[dict[str, object]] = []  # operations of a JSON patch
-    warnings: list[str] = []  # shown to the user
+    warnings: list[str] = []  # warnings for the user
 
 
 Rule = Callable[[admission.ReviewRequest], ReviewOutcome]
 
 
 class Path(NamedTuple):
-    """Rules for the reviews of one path."""
+    """Rules for reviews on one path."""
 
     rule: Rule
-    operations: tuple[str, ...]  # accepted operations
-    needs_sync: bool = True  # the rule needs the cluster to have been read
-    optional: bool = False  # until the cluster has been read, objects pass with a warning
+    operations: tuple[str, ...]  # operations that the path accepts
+    needs_sync: bool = True  # whether the cluster has to be read before
+    optional: bool = False  # whether objects pass with a warning until the cluster has been read
 
 
 class BadObject(ValueError):
-    """Error: an object under review does not have the fields of its kind."""
+    """Error: an object under review lacks the fields of its kind, or has fields of another type."""
 
 
 class Reviewer:
-    """Reviewer of the objects on all paths, safe in any thread."""
+    """Reviewer of the objects on all paths. Safe to use from any thread."""
 
     def __init__(self, paths: Mapping[str, Path], synced: Callable[[], bool]) -> None:
         self.paths = paths
@@ -73,7 +73,7 @@ class Reviewer:
         """Return the AdmissionReview that answers `body`.
 
         Raises:
-            Malformed: The body is no AdmissionReview.
+            Malformed: The body is not an AdmissionReview.
             KeyError: The path is unknown.
         """
         with metrics.counted_review(path) as call:
@@ -96,6 +96,7 @@ class Reviewer:
             return admission.encode(admission.ReviewAnswer(response))
 
     def _review(self, path: Path, review: admission.Review) -> ReviewOutcome:
+        """Return the outcome of a review, also if the rules cannot be applied."""
         request = review.request
         fields = (
             ("apiVersion", review.api_version, admission.API_VERSION),
@@ -125,7 +126,7 @@ class Reviewer:
 
 
 def _status(faults: list[Fault]) -> admission.Status:
-    """Return a Status with causes for programs and one message for users."""
+    """Return a Status with causes for programs and a message for users."""
     causes = [admission.Cause(str(fault.code), fault.field, fault.message) for fault in faults]
     if any(fault.code.is_temporary for fault in faults):
         details = admission.Details(causes, _RETRY_AFTER)
@@ -135,7 +136,7 @@ def _status(faults: list[Fault]) -> admission.Status:
 
 
 def _is_being_deleted(raw: msgspec.Raw) -> bool:
-    """Return whether an object is being deleted: its finalizers must be removable in any case."""
+    """Return whether an object is being deleted. Its finalizers have to be removable in any case."""
     with suppress(Ambiguous):
         return identity(raw).deletion_timestamp is not None
     return False
@@ -145,7 +146,7 @@ def read(raw: msgspec.Raw, kind: type[T]) -> T:
     """Return an object under review.
 
     Raises:
-        BadObject: It cannot be read.
+        BadObject: The object cannot be read.
     """
     if is_cut(raw):
         raise BadObject(TOO_DEEP)
@@ -156,4 +157,9 @@ def read(raw: msgspec.Raw, kind: type[T]) -> T:
 
 
 def read_if_there(raw: msgspec.Raw, kind: type[T]) -> T | None:
+    """Return an object under review; None if there is none.
+
+    Raises:
+        BadObject: The object cannot be read.
+    """
     return None if bytes(raw) in (b"", b"null") else read(raw, kind)

@@ -1,6 +1,7 @@
-"""Rules of each path, for queues, flavors, LocalQueues, PodGroups, Jobs and pods.
+"""Rules of each path: for queues, flavors, LocalQueues, PodGroups, Jobs and pods.
 
-Rules set defaults, and check whether the queue accepts the object and whether its author may use the queue.
+Some rules set defaults. The others check whether the queue accepts the object, and whether the author may use
+the queue.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -97,19 +98,19 @@ from extender.volcano.admission import job_defaults, job_warnings, review_change
 from extender.webhooks.latest import Latest, MayUse
 from extender.webhooks.reviews import NotKnown, Path, ReviewOutcome, Rule, read, read_if_there
 
-_PROGRAMS = "system:"  # accounts and components of Kubernetes
-_MUSTER = f"{ACCOUNTS}kube-muster:"  # creates groups of pods that do not name one
+_PROGRAM_PREFIX = "system:"  # prefix of service accounts and components of Kubernetes
+_MUSTER_PREFIX = f"{ACCOUNTS}kube-muster:"  # prefix of the accounts of Muster, which creates groups for users
 _BATCH = "batch"
-_MOST_LEVEL_WARNINGS = 8
+_MAX_LEVEL_WARNINGS = 8
 _POD_GROUP = "PodGroup"
-_CRON_JOB = JobKind(VOLCANO_JOB.api_version, "CronJob")  # the Jobs of a CronJob enter a queue
+_CRON_JOB = JobKind(VOLCANO_JOB.api_version, "CronJob")  # kind of CronJobs, whose Jobs enter a queue
 
 D = TypeVar("D", Destination, Destination | None)
-Entry = Callable[[Destination, QueueLookup], list[Fault]]  # returns faults unless a queue accepts new work
+Entry = Callable[[Destination, QueueLookup], list[Fault]]  # faults of a queue that accepts no new work
 
 
 class EntryRules:
-    """Rules of entry into queues, for one review: each queue is read at most once."""
+    """Rules of entry into queues, for one review. Each queue is read at most once."""
 
     def __init__(self, ledger: Ledger, latest: Latest, may_use: MayUse) -> None:
         self._ledger = ledger
@@ -117,23 +118,27 @@ class EntryRules:
         self._may_use = may_use
 
     def destination(self, find: Callable[[QueueLookup], D]) -> D:
-        """Return the destination that `find` returns for the ledger's queues, or for the latest ones.
+        """Return the destination that `find` returns for the ledger's queues or for the newest queues.
 
-        The latest are read if the ledger does not know a LocalQueue, which may lead to a restricted queue.
+        The newest queues are read if the ledger does not know a LocalQueue, which may lead to a restricted
+        queue.
         """
         target = find(self._ledger.queues)
         return find(self.latest) if target is not None and target.leads_nowhere else target
 
     def review(self, target: Destination, entry: Entry, *subjects: Subject) -> list[Fault]:
-        """Return why the queue does not accept an object, or why none of `subjects`, if any, may use it."""
-        if entry(target, self._ledger.queues):  # the ledger may lag behind
+        """Return the faults for which the queue does not accept an object.
+
+        If `subjects` are given, there is also a fault if no subject may use the queue.
+        """
+        if entry(target, self._ledger.queues):  # ask the API server, as the ledger may lag
             faults = entry(target, self.latest)
             if faults:
                 return faults
         return self.review_use(target, *subjects)
 
     def review_use(self, target: Destination, *subjects: Subject) -> list[Fault]:
-        """Return faults if the queue is restricted and none of the `subjects`, if any, may use it."""
+        """Return a fault if the queue is restricted and `subjects` are given, but no subject may use it."""
         if not subjects or not self.is_restricted(target):
             return []
         try:
@@ -143,6 +148,7 @@ class EntryRules:
         return [] if may_use else [not_granted(target, subjects)]
 
     def is_restricted(self, target: Destination) -> bool:
+        """Return whether only users with a right may use the queue."""
         if target.leads_nowhere:
             return False
         info = self._ledger.queues.info(target.queue) or self.latest.info(target.queue)
@@ -150,9 +156,9 @@ class EntryRules:
 
 
 def with_warnings(review: Rule, ledger: Ledger) -> Rule:
-    """Return the rule with faults of annotations, and warnings.
+    """Return the rule with further faults of annotations, and with warnings.
 
-    Warnings are about unreadable annotations, ignored fields, and unknown levels.
+    The warnings are about unreadable annotations, ignored fields, and unknown levels.
     """
 
     def reviewed(request: ReviewRequest) -> ReviewOutcome:
@@ -170,7 +176,10 @@ def with_warnings(review: Rule, ledger: Ledger) -> Rule:
 
 
 def _ignored(request: ReviewRequest) -> list[str]:
-    """Return warnings for the author of a new object; controllers do not read them."""
+    """Return warnings about ignored fields for the author of a new object.
+
+    Objects with a controller get no warnings, since controllers do not read them.
+    """
     meta = read(request.object, AnyObject).metadata
     if request.operation != CREATE or controller_of(meta.owner_references):
         return []
@@ -178,16 +187,16 @@ def _ignored(request: ReviewRequest) -> list[str]:
 
 
 def _level_warnings(request: ReviewRequest, ledger: Ledger) -> list[str]:
-    """Return warnings about levels of topologies, for the author of a new object."""
+    """Return warnings about levels of topologies for the author of a new object."""
     meta = read(request.object, AnyObject).metadata
     if request.operation != CREATE or controller_of(meta.owner_references):
         return []
     levels = [*named_levels(read(request.object, dict[str, Any]))]
-    return [*map(str, _unknown_levels(levels, ledger)), *contradicting_levels(levels)][:_MOST_LEVEL_WARNINGS]
+    return [*map(str, _unknown_levels(levels, ledger)), *contradicting_levels(levels)][:_MAX_LEVEL_WARNINGS]
 
 
 def _unknown_levels(named: Sequence[NamedLevel], ledger: Ledger) -> list[Fault]:
-    """Return faults for unknown levels; none before nodes are read, or while there are none."""
+    """Return faults for unknown levels; an empty list while no node is known."""
     table = ledger.node_table() if named else NodeTable()
     down_to = table.topologies.levels_down_to
     known = KnownLevels(table.topologies.levels, lambda level: table.has_label(level) or not down_to(level))
@@ -198,10 +207,10 @@ class AdmissionRules:
     """Admission rules by path.
 
     Attributes:
-        latest: Reads queues as they are now, for one review.
-        schedulers: Values of spec.schedulerName; the first is that of pods in adopted namespaces.
-        runs_volcano_jobs: Whether Muster runs Volcano Jobs, and not Volcano.
-        gated: Whether pods wait behind gates, and not in the scheduler proxy.
+        latest: Returns a reader of the newest queues, for one review.
+        schedulers: Values of spec.schedulerName. Pods in adopted namespaces get the first value.
+        runs_volcano_jobs: Whether Muster, and not Volcano, runs Volcano Jobs.
+        gated: Whether waiting pods have gates, instead of being hidden in the scheduler proxy.
     """
 
     def __init__(
@@ -218,11 +227,12 @@ class AdmissionRules:
         self._latest = latest
         self._may_use = may_use
         self._schedulers = schedulers
-        self._max_depth = max_depth  # levels of queues below root
+        self._max_depth = max_depth  # maximum number of levels below the root queue
         self._runs_volcano_jobs = runs_volcano_jobs
         self._gated = gated
 
     def paths(self) -> dict[str, Path]:
+        """Return the rules by path."""
         warned = partial(with_warnings, ledger=self._ledger)
         return {
             "/queues/mutate": Path(self.fill_in_queue, (CREATE,), needs_sync=False),
@@ -253,9 +263,10 @@ class AdmissionRules:
         return ReviewOutcome(patch=queue_defaults(read(request.object, Queue), has_weight))
 
     def review_queue(self, request: ReviewRequest) -> ReviewOutcome:
+        """Review a queue. Before it is refused, its ancestors are read from the API server."""
         before = read_if_there(request.old_object, Queue)
         tree = self._ledger.queues.tree()
-        if request.operation == DELETE:  # if a whole collection is deleted, only the object has the name
+        if request.operation == DELETE:  # when a whole collection is deleted, only the object has the name
             name = request.name or (before.metadata.name if before else "")
             return ReviewOutcome(review_deletion(name, tree))
         queue = read(request.object, Queue)
@@ -281,7 +292,7 @@ class AdmissionRules:
         return ReviewOutcome(list(review_flavor(flavor)), warnings=warnings)
 
     def review_local_queue(self, request: ReviewRequest) -> ReviewOutcome:
-        """Review a LocalQueue: its author must have the right to use its restricted queue, as groups do."""
+        """Review a LocalQueue. If its queue is restricted, the author needs the right to use the queue."""
         local, before = read(request.object, LocalQueue), read_if_there(request.old_object, LocalQueue)
         if before is not None and before.spec.queue == local.spec.queue:
             return ReviewOutcome()
@@ -295,7 +306,7 @@ class AdmissionRules:
         return ReviewOutcome(patch=group_defaults(group, namespace, creator, self._ledger.queues))
 
     def review_group(self, request: ReviewRequest) -> ReviewOutcome:
-        """Review a group. An update is reviewed if it names another queue, or another LocalQueue."""
+        """Review a group. An update is reviewed only if it names another queue or another LocalQueue."""
         group, is_update = read(request.object, PodGroup), request.operation == UPDATE
         meta, namespace = group.metadata, request.namespace or group.metadata.namespace
         topologies = [*review_topologies(group), *self._unknown_levels(request)]
@@ -306,22 +317,22 @@ class AdmissionRules:
                 return ReviewOutcome(topologies)
         entry, queue, key = self._entry(), group.spec.queue, GroupKey(f"{namespace}/{meta.name}")
         target = entry.destination(partial(destination_of_group, meta, namespace, queue))
-        is_by_muster = _is_by_muster(request)  # for pods and jobs of users, which are reviewed themselves
+        is_by_muster = _is_by_muster(request)  # Muster creates groups for pods and jobs, which are reviewed
         users = [] if is_by_muster else [subject(request.user_info)]
         faults = entry.review(target, review_entry, *users)
-        if is_update or explicit_queue(queue):  # a LocalQueue may lead elsewhere by now
+        if is_update or explicit_queue(queue):  # a LocalQueue may lead to another queue by now
             faults += review_move(target, self._ledger.groups.started_in(key))
-        if is_by_muster:  # with a missing queue, the group waits and says so
+        if is_by_muster:  # with a missing queue, the group waits and its status says why
             faults = [fault for fault in faults if fault.code is not Code.QUEUE_NOT_FOUND]
         elif not faults and not is_update and entry.is_restricted(target):
-            # Pods that already wait were reviewed without this queue.
+            # Pods that already wait were reviewed before the group had this queue.
             members = self._ledger.groups.members(key)
             if not_reviewed := sum(pod.waiting and not pod.auto for pod in members):
                 faults = [pods_not_reviewed(target, not_reviewed)]
         return ReviewOutcome([*faults, *topologies])
 
     def _unknown_levels(self, request: ReviewRequest) -> list[Fault]:
-        """Return faults for the new unknown levels of a group that a user makes."""
+        """Return faults for unknown levels that a user adds to a group."""
         if _is_by_muster(request) or controller_of(read(request.object, AnyObject).metadata.owner_references):
             return []
         before = named_levels(read_if_there(request.old_object, dict[str, Any]) or {})
@@ -330,7 +341,7 @@ class AdmissionRules:
         return _unknown_levels([named for named in current if named.level not in known], self._ledger)
 
     def review_other_group(self, request: ReviewRequest) -> ReviewOutcome:
-        """Review a PodGroup of scheduler-plugins or of Kubernetes: only its queue counts."""
+        """Review a PodGroup of scheduler-plugins or of Kubernetes. Only its queue is reviewed."""
         entry = self._entry()
 
         def destination(raw: msgspec.Raw) -> Destination | None:
@@ -346,16 +357,17 @@ class AdmissionRules:
             if before is not None and before.queue == target.queue:
                 return ReviewOutcome()
         name = request.name or read(request.object, NewOtherGroup).metadata.name
-        moved = review_move(target, self._ledger.groups.started_in(GroupKey(f"{request.namespace}/{name}")))
-        return ReviewOutcome([*entry.review(target, review_entry, subject(request.user_info)), *moved])
+        moves = review_move(target, self._ledger.groups.started_in(GroupKey(f"{request.namespace}/{name}")))
+        return ReviewOutcome([*entry.review(target, review_entry, subject(request.user_info)), *moves])
 
     def review_job(self, request: ReviewRequest) -> ReviewOutcome:
+        """Review the queue of a Job's pods, and warn if the Job's own queue does not accept it."""
         entry = self._entry()
         if request.kind.group == VOLCANO_JOB.group:
             return self._review_volcano_job(request, entry)
         job, job_entry = read(request.object, Job), self._job_entry()
         pod = _with_namespace(job.pod, request)
-        starts_at_once = not job.spec.suspend  # else the job itself waits
+        starts_at_once = not job.spec.suspend  # otherwise the job itself waits
         target = self._destination(pod, "spec.template.", job.metadata if starts_at_once else None)
         if target is None:
             return ReviewOutcome()
@@ -363,7 +375,7 @@ class AdmissionRules:
             before = read(request.old_object, Job)
             if self._had_same_queue(before.pod, target, request, before.metadata if starts_at_once else None):
                 return ReviewOutcome()
-        is_by_muster = _is_by_muster(request)  # Muster unsuspends the job and names its group
+        is_by_muster = _is_by_muster(request)  # Muster unsuspends jobs and writes their group
         owner = controller_of(job.metadata.owner_references)
         needs_right = not (is_by_muster or self._is_made_for(pod, owner, target, request))
         users = asked_about_template(pod, request.user_info) if needs_right else ()
@@ -379,7 +391,7 @@ class AdmissionRules:
         return ReviewOutcome(warnings=warnings)
 
     def _review_volcano_job(self, request: ReviewRequest, entry: EntryRules) -> ReviewOutcome:
-        """Review queue and gang of a new job; if Muster runs Volcano Jobs, all other fields, too."""
+        """Review queue and gang of a new job. If Muster runs Volcano Jobs, review all other fields, too."""
         job, runs_jobs = read(request.object, VolcanoJob), self._runs_volcano_jobs()
         meta, spec, namespace = job.metadata, job.spec, request.namespace or job.metadata.namespace
         if spec.scheduler_name and spec.scheduler_name not in self._schedulers:
@@ -389,7 +401,7 @@ class AdmissionRules:
                 return ReviewOutcome()
             return ReviewOutcome(review_change(read(request.old_object, VolcanoJob), job))
         target = entry.destination(partial(destination_of_group, meta, namespace, spec.queue))
-        # Muster creates jobs only for CronJobs; they wait if the CronJob lacks the record of a right.
+        # Muster creates jobs only for CronJobs. Such a job waits if the CronJob lacks the record of a right.
         users = [] if _is_by_muster(request) else [subject(request.user_info)]
         faults = entry.review(target, self._job_entry(), *users)
         job_faults = review_new(job) if runs_jobs else review_gang(spec)
@@ -397,7 +409,7 @@ class AdmissionRules:
 
     def fill_in_job(self, request: ReviewRequest) -> ReviewOutcome:
         job, schedulers = read(request.object, VolcanoJob), self._schedulers
-        if not (job.spec.tasks and self._runs_volcano_jobs()):  # without tasks it will be refused
+        if not (job.spec.tasks and self._runs_volcano_jobs()):  # a job without tasks will be refused
             return ReviewOutcome()
         namespace = request.namespace or job.metadata.namespace
         queue = job_queue_default(job.metadata, namespace, job.spec.queue, self._ledger.queues)
@@ -405,20 +417,22 @@ class AdmissionRules:
         return ReviewOutcome(patch=[*job_defaults(job, scheduler), *queue])
 
     def review_workload(self, request: ReviewRequest) -> ReviewOutcome:
-        """Review an object whose controller makes pods or jobs, which may be refused. It gets warnings."""
+        """Review an object whose controller makes pods or jobs. The object gets only warnings.
+
+        The pods or jobs may be refused later.
+        """
         workload = read(request.object, dict[str, Any])
         return ReviewOutcome(warnings=[*workload_warnings(workload, self._schedulers)])
 
     def _job_entry(self) -> Entry:
+        """Return the check whether a queue accepts a job."""
         return partial(review_job_entry, tree=self._ledger.queues.tree)
 
     def record_use(self, request: ReviewRequest) -> ReviewOutcome:
-        """Record on all objects that enter a restricted queue that their author may use it.
+        """Record that the author of an object may use the restricted queue that the object enters.
 
-        Without this record, the objects wait.
-
-        Only pods and groups are refused without the right: jobs that operators make for others are
-        not reviewed.
+        Without this record, the object waits. Only pods and groups are refused if the right is missing,
+        because jobs that operators make for others are not reviewed.
         """
         if _is_by_muster(request):
             return ReviewOutcome()
@@ -454,25 +468,27 @@ class AdmissionRules:
         return ReviewOutcome(patch=annotate(meta, {**use_record(target.queue, kind.kind), **author}))
 
     def record_author(self, request: ReviewRequest) -> ReviewOutcome:
-        """Record the author of an object whose pods enter its queue."""
+        """Record the author of an object whose pods enter the queue of the object."""
         return ReviewOutcome(patch=annotate(read(request.object, AnyObject).metadata, _author(request)))
 
     def fill_in_pod(self, request: ReviewRequest) -> ReviewOutcome:
+        """Set the defaults of a pod that Muster starts, or that it adopts because of the pod's namespace."""
         pod, user = _with_namespace(read(request.object, NewPod), request), request.user_info.username
-        by_default = DEFAULT_SCHEDULER in self._schedulers  # the default scheduler adopts no pods
-        adopts = self._ledger.queues.adopts(pod.metadata.namespace) and not by_default and is_adoptable(pod)
+        is_default = DEFAULT_SCHEDULER in self._schedulers  # then no pods are adopted
+        adopts = self._ledger.queues.adopts(pod.metadata.namespace) and not is_default and is_adoptable(pod)
         if not (adopts or self._ledger.pods.owns(pod)):
             return ReviewOutcome()
         scheduler = self._schedulers[0] if adopts else ""
         obj = read(request.object, dict[str, Any])
-        patch = pod_defaults(obj, user, scheduler, gated=self._gated, adds_markers=by_default)
+        patch = pod_defaults(obj, user, scheduler, gated=self._gated, adds_markers=is_default)
         return ReviewOutcome(patch=patch)
 
     def review_pod(self, request: ReviewRequest) -> ReviewOutcome:
+        """Review a pod's queue: at its creation, when its queue changes, and before a resize lets it grow."""
         pod = _with_namespace(read(request.object, NewPod), request)
         target = self._destination(pod)
         if request.sub_resource == RESIZE:
-            if not target or not pod.spec.node_name:  # a waiting pod is evaluated when it is to start
+            if not target or not pod.spec.node_name:  # a waiting pod is evaluated before its start
                 return ReviewOutcome()
             increase = growth(read(request.old_object, NewPod), pod)
             if not increase:
@@ -492,7 +508,7 @@ class AdmissionRules:
         return ReviewOutcome(self._entry().review(target, review_entry, *users))
 
     def _destination(self, pod: NewPod, path: str = "", job: Meta | None = None) -> Destination | None:
-        """Return the destination of a pod or the pods of a job; None for a pod of another scheduler."""
+        """Return the destination of a pod or of a job's pods; None for pods of another scheduler."""
         if not self._ledger.pods.owns(pod):
             return None
         return self._entry().destination(lambda cluster: destination_of_pod(pod, cluster, path, job))
@@ -502,20 +518,22 @@ class AdmissionRules:
     ) -> bool:
         """Return whether an operator creates the pod or job for an owner whose author may use the queue.
 
-        The operator is an account of another namespace, whose own rights do not matter. Owner references
-        that operators write are trusted, and so are those that Muster writes on pods of Volcano Jobs.
+        An operator is an account of another namespace, whose own rights do not matter. Muster trusts the
+        owner references that operators write, and the owner references that Muster writes on pods of Volcano
+        Jobs.
         """
         user, namespace, may_use = request.user_info, pod.metadata.namespace, self._ledger.groups.may_use
         is_by_operator = acts_for_owners(user, namespace) and not acts_for_all(user)
         group = group_name(pod)
-        is_of_job = owner is not None and group == podgroup_name(owner) and target.joined
-        if is_by_operator and target.by_owner and not group:  # the ledger checks the owner's record
+        is_of_owner = owner is not None and group == podgroup_name(owner) and target.joined
+        if is_by_operator and target.by_owner and not group:  # the ledger checks the owner's right
             return True
-        return is_by_operator and is_of_job and may_use(GroupKey(f"{namespace}/{group}"), target.queue)
+        return is_by_operator and is_of_owner and may_use(GroupKey(f"{namespace}/{group}"), target.queue)
 
     def _had_same_queue(
         self, before: NewPod, target: Destination, request: ReviewRequest, job: Meta | None = None
     ) -> bool:
+        """Return whether the old version of an object had the same queue."""
         former_target = self._destination(_with_namespace(before, request), "", job)
         return former_target is not None and former_target.queue == target.queue
 
@@ -523,27 +541,28 @@ class AdmissionRules:
 def _author(request: ReviewRequest) -> Mapping[str, str]:
     """Return the record of the user who makes an object.
 
-    An update keeps the record; the first user who changes an object without a record counts as its author.
-    Volcano's PodGroups get their record in `fill_in_group`.
+    An update keeps the record. If an object has no record, the first user who changes the object counts as
+    the author. Volcano's PodGroups get their record in `fill_in_group`.
     """
     kind = request.kind.kind
     if kind == _POD_GROUP:
         is_new = request.operation == CREATE and request.kind.group != POD_GROUPS.group
         user, meta = _creator(request), read(request.object, AnyObject).metadata
-        has_record = SUBMITTER in (meta.annotations or {})  # which an empty one replaces
+        has_record = SUBMITTER in (meta.annotations or {})  # which an empty record replaces
         return {SUBMITTER: user} if is_new and (user or has_record) else {}
     before = read_if_there(request.old_object, AnyObject) if request.operation == UPDATE else None
     user = recorded_author(before.metadata, kind) if before is not None else ""
-    by_program = before is not None and request.user_info.username.startswith(_PROGRAMS)
-    if not user and not by_program:
+    is_by_program = before is not None and request.user_info.username.startswith(_PROGRAM_PREFIX)
+    if not user and not is_by_program:
         user = _creator(request)
     return author_record(kind, user)
 
 
 def _creator(request: ReviewRequest) -> str:
-    """Return the user who creates an object; empty if an account creates it for its owner.
+    """Return the user who creates an object; empty if an account creates the object for its owner.
 
-    The author of the owner is then responsible. A pod with a controller is in the group of its controller.
+    In the second case, the author of the owner is responsible. A pod with a controller is in the group of its
+    controller.
     """
     user, meta = request.user_info, read(request.object, AnyObject).metadata
     namespace = request.namespace or meta.namespace
@@ -553,11 +572,11 @@ def _creator(request: ReviewRequest) -> str:
 
 
 def _is_by_muster(request: ReviewRequest) -> bool:
-    """Return whether the request is Muster's own: it creates pods, groups and jobs for users."""
-    return request.user_info.username.startswith(_MUSTER)
+    """Return whether Muster sends the request, since it creates pods, groups and jobs for users."""
+    return request.user_info.username.startswith(_MUSTER_PREFIX)
 
 
 def _with_namespace(pod: NewPod, request: ReviewRequest) -> NewPod:
-    """Return the pod with its future namespace, which a template does not name."""
+    """Return a pod with its future namespace, which a template does not name."""
     namespace = request.namespace or pod.metadata.namespace
     return replace(pod, metadata=replace(pod.metadata, namespace=namespace))

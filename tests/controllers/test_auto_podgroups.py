@@ -57,7 +57,7 @@ class AutoPodGroupBench(Bench):
     def lose(self, name: str) -> None:
         """Delete a PodGroup."""
         self.ledger.intake.drop_group(key(name))
-        self.grouper.notice(key(name), gone=True)
+        self.grouper.notice(key(name), is_removed=True)
 
     def name_queue(self, queue: str) -> None:
         """Set the queue that the namespace names for its pods."""
@@ -274,7 +274,7 @@ def test_a_single_pod_that_starts_at_once_gets_no_podgroup_however_long_it_runs(
         assert looks(bench, 60) == []
         bench.go("a")
         assert looks(bench, 60) == []
-        assert bench.grouper._unnamed == {}
+        assert bench.grouper._unnamed_pods == {}
 
 
 @each_of(lambda bench: bench.show(FREE), lambda bench: bench.go("a"))

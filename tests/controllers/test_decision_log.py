@@ -69,7 +69,7 @@ def test_an_unchanged_verdict_is_not_recorded_again() -> None:
 
 
 def test_the_number_of_recorded_changes_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_MOST_ENTRIES", 3)
+    monkeypatch.setattr(module, "_MAX_ENTRIES", 3)
     chronicle, world = DecisionLog(), World()
     for n in range(5):
         written(chronicle, world.add(gang(f"g{n}", 1)).settle())

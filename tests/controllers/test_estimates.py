@@ -117,7 +117,7 @@ def test_another_process_keeps_the_written_estimate_until_it_has_its_own(bench: 
     estimate = reported(bench)
     bench.advance(60)
     bench.look()
-    bench.estimates._reported.clear()
+    bench.estimates._published.clear()
     bench.advance(60)
     assert bench.look() == []
     assert bench.copies["next"].status.waiting.estimate == estimate  # type: ignore[union-attr]
@@ -143,7 +143,7 @@ def test_a_deleted_group_is_forgotten_and_not_compared(bench: PodGroupBench) -> 
     bench.ledger.intake.drop_group(key("next"))
     bench.settle()
     bench.estimates.on_decisions(bench.decisions)
-    assert bench.estimates._reported == {}
+    assert bench.estimates._published == {}
     assert sum(map(counted, ("before", "inside", "after"))) == before
 
 
@@ -190,7 +190,7 @@ def test_forecasts_take_at_most_a_fiftieth_of_a_core(
         before, rest = worked, estimates.compute_slice()
         assert worked - before <= 0.2 * rest or worked == before
         now += worked - before + rest
-    assert 0.015 * now < worked <= 0.02 * now + module._SAVED
+    assert 0.015 * now < worked <= 0.02 * now + module._MAX_SAVED
 
 
 @each_of(

@@ -90,7 +90,7 @@ def closed() -> Iterator[None]:
 
 
 def test_without_a_file_the_latest_records_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_MOST_RECORDS", 4)
+    monkeypatch.setattr(module, "_MAX_RECORDS", 4)
     bench = HistoryBench(None, gang("a", 1)).look().start("a").after(HOUR)
     assert (bench.starts(), bench.cpu_hours()) == (1, 1.0)
     for n in range(5):
@@ -172,7 +172,7 @@ def test_old_records_are_removed_in_small_pieces_and_open_ones_stay(
 def test_a_file_that_is_too_large_loses_the_records_that_ended_first(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_LARGEST", 0)
+    monkeypatch.setattr(module, "_MAX_BYTES", 0)
     bench = HistoryBench(path, gang("a", 1), gang("b", 1)).look().start("a", "b")
     for name in ("a", "b"):
         bench.world.finish(f"{name}-0")
@@ -270,7 +270,7 @@ def test_a_clock_that_is_set_back_delays_no_record(path: Path) -> None:
     path.rmdir()
     bench.world.wall_steps -= HOUR
     for _ in range(3):
-        bench.after(module._SAMPLES).history._write_if_due()
+        bench.after(module._SAMPLE_PERIOD).history._write_if_due()
     assert bench.history.text() == f"written to {path}"
     assert any(isinstance(record, QueueHour) for record in records(path))
 
@@ -283,7 +283,7 @@ def test_a_folder_without_write_permission_is_reported(tmp_path: Path) -> None:
 
 def test_a_disk_that_hangs_does_not_delay_the_stop(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bench, hangs = HistoryBench(path, gang("a", 1)).look(), Event()
-    monkeypatch.setattr(module, "_PATIENCE", 0.01)
+    monkeypatch.setattr(module, "_STOP_TIMEOUT", 0.01)
     monkeypatch.setattr(HistoryFile, "write", lambda *_: hangs.wait())
     bench.world.start("a")
     bench.history.on_decisions(bench.world.decisions)
@@ -380,7 +380,7 @@ def test_records_lost_while_the_file_could_not_be_written_do_not_stay_open(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench = HistoryBench(path, gang("a", 1), gang("b", 1)).look().start("a", "b").after(HOUR)
-    monkeypatch.setattr(module, "_UNWRITTEN", 3)
+    monkeypatch.setattr(module, "_MAX_PENDING", 3)
     write = HistoryFile.write
 
     def fail(*_: Any) -> None:

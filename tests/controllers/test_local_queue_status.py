@@ -200,7 +200,7 @@ def test_whether_kueue_is_there_is_looked_up() -> None:
     presence = KueuePresence(bench.ledger, api)
     api.fail("serves", Unreachable("away"))
     presence.poll()
-    assert presence.holds is None
+    assert presence.is_true is None
     assert bench.settle().decision("g").queue == f"{NAMESPACE}/lq"
     api.served = {KUEUE_LOCAL_QUEUES[1]}
     presence.start()

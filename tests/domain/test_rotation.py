@@ -35,7 +35,7 @@ def test_the_next_certificate_is_made_when_a_third_of_the_life_is_left() -> None
 
 
 def test_other_names_need_another_certificate() -> None:
-    assert next_step(FRESH, frozenset({"other"}), LIFE, 0, settled=False) is RotationStep.PREPARE
+    assert next_step(FRESH, frozenset({"other"}), LIFE, 0, is_settled=False) is RotationStep.PREPARE
 
 
 def test_a_certificate_is_served_and_dropped_only_after_settling() -> None:

@@ -153,7 +153,7 @@ def test_an_unread_kind_makes_the_process_unready(bench: FeedBench, monkeypatch:
     bench.wait_for(lambda: knows(bench, "last"))
     assert bench.feed.synced()
     assert {check() for check in checks.values()} == {None}
-    monkeypatch.setattr("extender.host.feed._OLDEST", -1.0)
+    monkeypatch.setattr("extender.host.feed._MAX_SILENCE", -1.0)
     assert checks["pods-synced"]() == "watch silent for 0 s"
 
 
@@ -163,7 +163,7 @@ def test_credentials_refused_for_a_minute_make_the_process_unready(
     check = bench.feed.checks()["credentials"]
     bench.connection.endpoint.renew(bench.connection.endpoint.current_header)
     assert check() is None
-    monkeypatch.setattr("extender.host.feed._REFUSED", 0.0)
+    monkeypatch.setattr("extender.host.feed._MAX_REFUSED", 0.0)
     assert check() == "refused by the API server for 0 s"
     bench.connection.endpoint.record_accepted()
     assert check() is None

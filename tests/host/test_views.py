@@ -112,7 +112,7 @@ def test_history_covers_a_period_and_is_computed_one_request_at_a_time(screen: S
     assert shown.show("history", "", "", "")["by"] == "queue"
     with pytest.raises(BadRequest, match="since: invalid value 'soon': "):
         shown.show("history", "user", "soon", "")
-    with debug_pages._ONE_REPORT, pytest.raises(ServiceUnavailable):
+    with debug_pages._REPORT_LOCK, pytest.raises(ServiceUnavailable):
         shown.show("history", "", "", "")
 
 

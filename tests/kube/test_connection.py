@@ -342,7 +342,7 @@ def test_a_rotated_token_is_read_again_and_the_request_repeated(tmp_path: Path, 
 def test_a_changed_file_is_read_before_the_old_token_is_refused(
     tmp_path: Path, rotate: Rotate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("extender.kube.endpoint._REFRESH", 0.0)
+    monkeypatch.setattr("extender.kube.endpoint._REFRESH_PERIOD", 0.0)
     with Server(*_self_signed(tmp_path)) as server:
         rotate(server, "old")
         endpoint = find_endpoint(None, None)
@@ -353,7 +353,7 @@ def test_a_changed_file_is_read_before_the_old_token_is_refused(
 def test_another_api_server_is_not_used_before_a_restart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("extender.kube.endpoint._REFRESH", 0.0)
+    monkeypatch.setattr("extender.kube.endpoint._REFRESH_PERIOD", 0.0)
     endpoint = find_endpoint(str(write_kubeconfig(tmp_path, "http://one:1")), None)
     write_kubeconfig(tmp_path, "http://another:1", {"token": "of-another"})
     assert (endpoint.url, endpoint.authorization) == ("http://one:1", "Bearer secret")

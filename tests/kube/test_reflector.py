@@ -431,11 +431,11 @@ def test_a_resource_that_does_not_exist_yet_is_waited_for_quietly(cycles: Cycles
     cycles.answers(status(404), status(404), page(7, pod("a", 1)), END)
     with capture_logs() as logs:
         cycles.run(2)
-        assert cycles.reflector.absent
+        assert cycles.reflector.is_absent
         assert not cycles.reflector.synced
         assert cycles.run() == ["a@1"]
     assert len(logs) == 1
-    assert not cycles.reflector.absent
+    assert not cycles.reflector.is_absent
 
 
 @pytest.mark.parametrize(("removable", "gone"), [(True, [Removed("ns", "a", "uid-a")]), (False, [])])

@@ -15,7 +15,7 @@ class Fake:
     ) -> None:
         self.state, self.address = "head", address
         self.deadline = deadline
-        self.answered = answered
+        self.answer_count = answered
         self.size = 0
         self.ended = False
         among.add(self)

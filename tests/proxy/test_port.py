@@ -71,7 +71,7 @@ def test_waiting_events_delay_no_other_request(
     For further ones, the scheduler learns that they are lost, or may come again if the API server
     answered others lately.
     """
-    monkeypatch.setattr(upstream, "_HANGS", lately)
+    monkeypatch.setattr(upstream, "_HANG_TIME", lately)
     server.script.append(Reply(201))
     assert post(bench, 1) == [201]
     server.requests.clear()

@@ -292,7 +292,7 @@ def test_a_rotated_token_is_used_at_once(
     server: Server, start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Use it before the next look at the file; the scheduler hears nothing of the refusal."""
-    monkeypatch.setattr("extender.proxy.upstream._REFRESH", 3600.0)
+    monkeypatch.setattr("extender.proxy.upstream._REFRESH_PERIOD", 3600.0)
     token = tmp_path / "token"
     token.write_text("old")
     bench = start(server.url, user={"tokenFile": str(token)})

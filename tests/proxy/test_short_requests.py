@@ -67,7 +67,7 @@ def test_bytes_after_an_answer_are_not_part_of_it(first: bytes) -> None:
 @each_of(
     b"nonsense\r\n\r\n",
     IN_CHUNKS.replace(b"\r\n2\r\n", b"\r\nx\r\n"),
-    CREATED + b"x" * short_requests._LONGEST,
+    CREATED + b"x" * short_requests._MAX_ANSWER,
 )
 def test_malformed_answers_are_refused(sent: bytes) -> None:
     async def read() -> None:
@@ -181,7 +181,7 @@ def test_a_client_that_hangs_up_ends_its_event_upstream(raw: RawServer, start: S
 
 def test_silent_connections_time_out(raw: RawServer, start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """Limit the silence of an idle connection, and of one with a request."""
-    monkeypatch.setattr(upstreams, "_REFRESH", 0.05)
+    monkeypatch.setattr(upstreams, "_REFRESH_PERIOD", 0.05)
     client = start(raw.url).dial(POSTED)
     upstream = raw.accept(b"an event")
     monkeypatch.setattr(short_requests, "OLDEST_IDLE", 0.01)
@@ -198,7 +198,7 @@ def test_silent_connections_time_out(raw: RawServer, start: Start, monkeypatch: 
 def test_a_rotated_token_is_used_at_once(
     server: Server, start: Start, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(upstreams, "_REFRESH", 3600.0)  # only the refusal reports it
+    monkeypatch.setattr(upstreams, "_REFRESH_PERIOD", 3600.0)  # only the refusal reports it
     token = tmp_path / "token"
     token.write_text("old")
     bench = start(server.url, user={"tokenFile": str(token)})

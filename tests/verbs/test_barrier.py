@@ -63,7 +63,7 @@ def test_a_gang_is_held_until_it_is_complete_and_then_posted_at_once_to_the_node
         assert stage.posted_pods == ["g-0", "g-1", "g-2"]
         assert {hold.pod.name: hold.node for hold in stage.posted} == asked
         assert stage.barrier.held() == []
-        assert stage.barrier._of_group == {}
+        assert stage.barrier._calls_by_group == {}
 
 
 def test_many_calls_at_the_same_time_post_every_member_once() -> None:

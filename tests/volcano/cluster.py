@@ -29,7 +29,7 @@ TRANSITIONS = {
     (JobPhase.TERMINATING, JobPhase.TERMINATED),
     (JobPhase.ABORTING, JobPhase.ABORTED),
 }
-ALLOWED = TRANSITIONS | {(phase, row.to) for (phase, _), row in TABLE.items() if row.to is not None}
+ALLOWED = TRANSITIONS | {(phase, row.next_phase) for (phase, _), row in TABLE.items() if row.next_phase}
 
 
 def _fields_written_first(status: JobStatus) -> tuple[object, ...]:

@@ -1,6 +1,6 @@
-"""Pods in JSON: one event a line.
+"""Codec of pods in JSON, where each event of a watch is one line.
 
-A change parses the object down to the changed field, and copies everything else unchanged.
+To change a pod, the codec parses the object only down to the changed field, and copies all other bytes.
 """
 
 import re
@@ -24,7 +24,7 @@ from extender.domain.model.versioned_pod_watch import (
 )
 from extender.kube.decoding import ListMeta, WatchEvent
 
-# msgspec's errors are ValueErrors; an object that is nested too deeply is a RecursionError.
+# msgspec raises ValueErrors, and a RecursionError for an object that is nested too deeply.
 UNREADABLE = (ValueError, RecursionError)
 
 
@@ -36,13 +36,15 @@ class _Meta(Wire, frozen=True):
 
 
 class _Spec(Wire, frozen=True):
+    """Spec of a pod. `init_containers` has to be a list, so that the marker resource can be added."""
+
     scheduler_name: str = ""
     node_name: str = ""
-    init_containers: list[Raw] | None = None  # a list, to which the marker resource can be added
+    init_containers: list[Raw] | None = None
 
 
 class _Status(Wire, frozen=True):
-    """Status of a pod: must be an object, so that the nomination can be added."""
+    """Status of a pod, which has to be an object, so that the nomination can be added."""
 
     phase: str = ""
 
@@ -90,7 +92,7 @@ _HEAD = re.compile(rb'\{"type":"([A-Z]+)","object":(?=\{)')  # the beginning of 
 
 
 class JsonPods:
-    """Codec of application/json."""
+    """Codec of the content type application/json."""
 
     content_type = "application/json"
     stream_type = "application/json"
@@ -99,17 +101,17 @@ class JsonPods:
         return Lines()
 
     def write(self, type_: str, pod: bytes, version: int, appearance: Appearance) -> bytes:
-        return _frame(type_, _with_appearance(pod, appearance, str(version), _POD_KIND))
+        return _event_line(type_, _with_appearance(pod, appearance, str(version), _POD_KIND))
 
     def deleted(self, facts: PodFacts, version: int) -> bytes:
         identity = {"name": facts.name, "namespace": facts.namespace, "uid": facts.uid}
         meta = {**identity, "resourceVersion": str(version)}
         spec = {"containers": None, "schedulerName": facts.scheduler}
-        return _frame("DELETED", _encode({**_POD_KIND, "metadata": meta, "spec": spec, "status": {}}))
+        return _event_line("DELETED", _encode({**_POD_KIND, "metadata": meta, "spec": spec, "status": {}}))
 
     def page(self, body: bytes) -> PodPage:
         try:
-            # API servers indent lists for curl and browsers, but an event must be one line.
+            # API servers indent lists for curl and browsers, but an event has to be one line.
             listed = _read_list(msgspec.json.format(body, indent=-1) if b"\n" in body.rstrip() else body)
             meta = _read_list_meta(listed.metadata)
         except UNREADABLE as fault:
@@ -146,7 +148,10 @@ class _ListWriter:
 
 
 def _with_appearance(pod: bytes, appearance: Appearance, version: str, kind: Parts) -> bytes:
-    """Return the pod as it appears to the scheduler, with its version and kind unless they are empty."""
+    """Return the pod as it appears to the scheduler.
+
+    `version` and `kind` replace the fields of the pod, unless they are empty.
+    """
     try:
         parts = {**kind, **_read_parts(pod)}
         if version:
@@ -168,9 +173,9 @@ def _with_appearance(pod: bytes, appearance: Appearance, version: str, kind: Par
 
 
 def _claims_by_name(pod: Parts) -> list[object]:
-    """Return the claims of a pod; those made from a template name the claim instead of the template.
+    """Return the claims of a pod; claims made from a template name the claim instead of the template.
 
-    The scheduler does not let pods without a group use a template's claim for a group.
+    The scheduler does not let a pod without a group use a claim that a template made for a group.
     """
     spec, status = (_read_parts(pod.get(part, b"{}")) for part in ("spec", "status"))
     statuses = _read_claim_statuses(status.get("resourceClaimStatuses", b"null")) or ()
@@ -186,24 +191,27 @@ def _claims_by_name(pod: Parts) -> list[object]:
 
 
 def _set_field(parts: Parts, part: str, field: str, value: object) -> None:
+    """Set a field of the metadata, spec or status to a value."""
     fields = _read_parts(parts.get(part, b"{}"))
     fields[field] = Raw(_encode(value))
     parts[part] = Raw(_encode(fields))
 
 
-def _frame(type_: str, pod: bytes) -> bytes:
+def _event_line(type_: str, pod: bytes) -> bytes:
+    """Return an event of a watch as a line."""
     return b'{"type":"' + type_.encode() + b'","object":' + pod + b"}\n"
 
 
 class Lines:
-    """Events of one watch, one a line."""
+    """Reader of the events of one watch, one event per line."""
 
     def __init__(self) -> None:
-        self._incomplete = bytearray()  # the beginning of a line
+        self._incomplete = bytearray()  # the beginning of an incomplete line
 
     def feed(self, data: bytes) -> list[PodEvent]:
-        end, *lines_after = data.split(b"\n")
-        self._incomplete += end
+        """Return the events whose lines are complete with this data."""
+        line_end, *lines_after = data.split(b"\n")
+        self._incomplete += line_end
         if not lines_after:
             _check_length(self._incomplete)
             return []
@@ -218,9 +226,9 @@ def _check_length(line: bytes | bytearray) -> None:
 
 
 def _event(line: bytes) -> PodEvent:
+    """Return the event of a line, with the facts of its pod."""
     _check_length(line)
-    # The pod is cut out of an API server's event without parsing, so unreadable pods pass, too. Events in
-    # another form of JSON are parsed.
+    # The pod is cut out without parsing, so unreadable pods pass, too. Other forms of JSON are parsed.
     head = _HEAD.match(line)
     if head and line.endswith(b"}}"):
         type_, pod = head[1].decode(), line[head.end() : -1]
@@ -240,6 +248,7 @@ def _event(line: bytes) -> PodEvent:
 
 
 def _facts(pod: bytes) -> PodFacts | None:
+    """Return the facts of a pod; None if the pod cannot be read."""
     try:
         parsed = _read_pod(pod)
     except UNREADABLE:
@@ -251,7 +260,7 @@ def _facts(pod: bytes) -> PodFacts | None:
 
 
 def _bookmark(obj: bytes) -> tuple[int, bool]:
-    """Return the version of any object, and whether it ends the initial events."""
+    """Return the resourceVersion of any object, and whether the object ends the initial events."""
     try:
         meta = _read_bookmark(obj).metadata
     except UNREADABLE:

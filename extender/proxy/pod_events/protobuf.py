@@ -1,7 +1,7 @@
-"""Pods in Kubernetes' protobuf: each frame has its length before it.
+"""Codec of pods in the protobuf of Kubernetes, where the length of each frame precedes the frame.
 
-A change is appended: where a message has a field twice, messages are merged, lists are joined, and of texts
-the last one counts.
+A change is appended to the bytes of a pod. If a message has a field twice, protobuf merges messages, joins
+lists, and uses the last of two texts.
 """
 
 from contextlib import suppress
@@ -24,8 +24,8 @@ from extender.domain.model import versioned_pod_watch as pod_watch
 from extender.domain.model.versioned_pod_watch import Appearance, ListedPod, PodEvent, PodFacts, PodPage
 
 # Fields that are read or changed, from the generated.proto files of k8s.io/api/core/v1,
-# k8s.io/apimachinery/pkg/apis/meta/v1 and k8s.io/apimachinery/pkg/runtime. PodList keeps items as bytes; they
-# are written as they came. ReadPods parses the fields that are needed, of all items at once.
+# k8s.io/apimachinery/pkg/apis/meta/v1 and k8s.io/apimachinery/pkg/runtime. PodList keeps items as bytes, to
+# be written unchanged. ReadPods parses the needed fields of all items at once.
 _TYPES = message_types(
     {
         "PodList": {"metadata": (1, "bytes"), "items": (2, "*bytes")},
@@ -70,7 +70,7 @@ _LIST_META, _BOOKMARK, _READ, _VARINT = (
 
 
 class ProtobufPods:
-    """Codec of application/vnd.kubernetes.protobuf."""
+    """Codec of the content type application/vnd.kubernetes.protobuf."""
 
     content_type = "application/vnd.kubernetes.protobuf"
     stream_type = "application/vnd.kubernetes.protobuf;stream=watch"
@@ -100,7 +100,7 @@ class ProtobufPods:
         try:
             facts = map(_facts_of, _READ.FromString(raw).items)
             pods = [ListedPod(*pair) for pair in zip(facts, listed.items, strict=True)]
-        except DecodeError:  # one item cannot be read
+        except DecodeError:  # an item cannot be read
             pods = [ListedPod(_readable_facts(pod), pod) for pod in listed.items]
         return PodPage(version, token, listed.metadata, pods)
 
@@ -112,7 +112,7 @@ class ProtobufPods:
 
 
 class _ListWriter:
-    """Writer of a list, which begins with its length: items are kept until the end, and copied once."""
+    """Writer of a list. Its length comes first, so all items are kept until the end, and then copied once."""
 
     def __init__(self, metadata: bytes) -> None:
         self._pieces: list[bytes] = [_LIST(metadata=metadata).SerializeToString()]
@@ -122,12 +122,12 @@ class _ListWriter:
 
     def item(self, pod: bytes, appearance: Appearance) -> bytes:
         item_bytes = _with_appearance(pod, appearance)
-        self._pieces += (_SECOND, _varint(len(item_bytes)), item_bytes)
+        self._pieces += (_FIELD_2, _varint(len(item_bytes)), item_bytes)
         return b""
 
     def end(self) -> bytes:
         begin, end = _object_frame("PodList")
-        return b"".join((begin, _SECOND, _varint(sum(map(len, self._pieces))), *self._pieces, end))
+        return b"".join((begin, _FIELD_2, _varint(sum(map(len, self._pieces))), *self._pieces, end))
 
 
 _ONE_MARKER, *_NO_AMOUNTS = (
@@ -138,18 +138,19 @@ _CONTAINER = {
     "name": pod_watch.MARK_NAME,
     "resources": {"limits": [_ONE_MARKER], "requests": [_ONE_MARKER, *_NO_AMOUNTS]},
 }
-# Part of a Pod: a spec with one init container, which is appended to the existing ones.
+# Part of a Pod: a spec with one init container, which is appended to the existing containers.
 _MARKER_CONTAINER = bytes(_POD(spec={"init_containers": [_CONTAINER]}).SerializeToString())
 _GROUP = b"\xda\x02"  # the first bytes of the field `group`
-_SECOND = b"\x12"  # the first byte of the second field of a message, with a length: `items`, and `raw`
+_FIELD_2 = b"\x12"  # the first byte of field 2 with a length: `items` of a list, `raw` of an envelope
 
 
 def _with_appearance(pod: bytes, appearance: Appearance) -> bytes:
+    """Return the pod as it appears to the scheduler: without its group, and with a node or the marker."""
     if _GROUP in pod:
         parsed = _POD.FromString(pod)
         parsed.spec.ClearField("group")
         claim_names = {status.name: status.claim for status in parsed.status.claims}
-        for claim in parsed.spec.claims:  # the scheduler lets no pod without a group use a group's claim
+        for claim in parsed.spec.claims:  # pods without a group must not use a group's claims
             if claim.template and claim_names.get(claim.name):
                 claim.claim = claim_names[claim.name]
                 claim.ClearField("template")
@@ -161,28 +162,33 @@ def _with_appearance(pod: bytes, appearance: Appearance) -> bytes:
 
 @cache
 def _object_frame(kind: str) -> tuple[bytes, bytes]:
-    """Return the bytes before and after an object of the core group. Go writes the two empty fields, too."""
+    """Return the bytes before and after an object of the core group.
+
+    They include two empty fields, as in the output of Go.
+    """
     begin = _UNKNOWN(type_meta={"api_version": "v1", "kind": kind}).SerializeToString()
     return KUBERNETES_PREFIX + begin, _UNKNOWN(content_encoding="", content_type="").SerializeToString()
 
 
 def _in_envelope(kind: str, raw: bytes) -> bytes:
+    """Return the bytes of an object in the envelope of Kubernetes."""
     begin, end = _object_frame(kind)
-    return b"".join((begin, _SECOND, _varint(len(raw)), raw, end))
+    return b"".join((begin, _FIELD_2, _varint(len(raw)), raw, end))
 
 
 def _varint(number: int) -> bytes:
-    """Return a length as it is written before its content."""
-    return bytes(_VARINT(number=number).SerializeToString()[1:])  # the first byte names the field
+    """Return a length in the form in which it is written before its content."""
+    return bytes(_VARINT(number=number).SerializeToString()[1:])  # the first byte is the number of the field
 
 
 def _frame(type_: str, pod: bytes) -> bytes:
+    """Return an event of a watch as a frame."""
     event = bytes(_EVENT(type=type_, object={"raw": _in_envelope("Pod", pod)}).SerializeToString())
     return len(event).to_bytes(LENGTH) + event
 
 
 class PodFrames:
-    """Events of one watch, one a frame."""
+    """Reader of the events of one watch, one event per frame."""
 
     def __init__(self) -> None:
         self._frames = Frames()
@@ -195,6 +201,7 @@ class PodFrames:
 
 
 def _event(frame: bytes) -> PodEvent:
+    """Return the event of a frame, with the facts of its pod."""
     try:
         event = _EVENT.FromString(frame[LENGTH:])
         type_, pod = event.type, event.object.raw
@@ -215,6 +222,7 @@ def _event(frame: bytes) -> PodEvent:
 
 
 def _readable_facts(data: bytes) -> PodFacts | None:
+    """Return the facts of a pod; None if the pod cannot be read."""
     try:
         return _facts_of(_POD.FromString(data))
     except DecodeError:
@@ -228,7 +236,7 @@ def _facts_of(pod: Any) -> PodFacts | None:
 
 
 def _bookmark(obj: bytes) -> tuple[int, bool]:
-    """Return the version of any object, and whether it ends the initial events."""
+    """Return the resourceVersion of any object, and whether the object ends the initial events."""
     try:
         meta = _BOOKMARK.FromString(obj).metadata
         annotations = {entry.key: entry.value for entry in meta.annotations}
