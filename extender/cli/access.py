@@ -66,7 +66,7 @@ all_namespaces_flag = click.option("-A", "--all-namespaces", is_flag=True, help=
 def open_access(flags: Flags) -> Iterator[ClusterAccess]:
     from extender.kube.connection import Connection
     from extender.kube.endpoint import contexts, own_namespace
-    from extender.kube.errors import ApiError, NoConfiguration, in_words
+    from extender.kube.errors import ApiError, NoConfiguration, message_for_user
     from extender.kube.requests import Editor, Reader
 
     try:
@@ -86,6 +86,6 @@ def open_access(flags: Flags) -> Iterator[ClusterAccess]:
         for group_version in reader.skipped:
             click.echo(f"Skipped {group_version}", err=True)
     except ApiError as fault:
-        raise click.ClickException(in_words(fault)) from fault
+        raise click.ClickException(message_for_user(fault)) from fault
     finally:
         connection.close()

@@ -18,7 +18,7 @@ from extender.api.units import BadQuantity, rounded_up
 from extender.api.workloads.children import MALFORMED, kind_of
 from extender.api.workloads.shape import POD, Json, items_at, runtime_named_by, value_at
 from extender.domain.model.resources import offered, quantities, total
-from extender.files.offspring import among
+from extender.files.offspring import find_among
 
 GROUP = "kueue.x-k8s.io"
 _PODS, _NOMINAL, _LIMITS = "pods", "nominalQuota", ("borrowingLimit", "lendingLimit")
@@ -442,7 +442,7 @@ class _Workloads:
         self._tree = tree
         self._all = [(obj, self._queue_of(obj)) for obj in others if _makes_pods(obj)]
         self.are_queued = any(queue for _, queue in self._all)
-        self._find = among(obj for obj, _ in self._all)
+        self._find = find_among(obj for obj, _ in self._all)
         self._runtimes = [self._runtime_of(obj) for obj, queue in self._all if queue]
 
     def _runtime_of(self, obj: Json) -> Json | None:

@@ -231,7 +231,7 @@ def _present(
     view = views.View() if output else views.view_for(sys.stdout)
     session = import_module("extender.sim.embedded").Session(cluster, view, stays_open)
     session.create(objects)
-    for job in session.unasked:
+    for job in session.unmanaged_objects:
         click.echo(job.record, err=True)
     interrupted = False
     try:
@@ -251,7 +251,7 @@ def _present(
         canvas = import_module("extender.sim.show.tables").canvas_of(sys.stdout)
         state, lines = session.state, []
         if state:
-            without_start = (session.unasked, session.refused())
+            without_start = (session.unmanaged_objects, session.refused())
             lines = views.closing_summary(state, session.log, rerun, canvas, *without_start)
         view.end(lines)
     if interrupted:

@@ -52,7 +52,7 @@ from extender.domain.model.reasons import ENDED_BY_OTHERS, Verdict, sentence
 from extender.domain.model.records import GroupKey, Uid
 from extender.domain.scheduling.decide import decide
 from extender.files.manifests import InvalidManifests, Manifest, Manifests, load, namespace_of
-from extender.files.unasked import Unasked
+from extender.files.unmanaged import UnmanagedObject
 from extender.kube import resources
 from extender.kube.access import right_to
 from extender.kube.errors import Forbidden, NotFound
@@ -201,9 +201,9 @@ def show_plan(flags: Flags, files: Sequence[Path], output: str) -> bool:
     snapshot = live.ledger.snapshot()
     changes = changed_groups(snapshot, before, decide(snapshot))
     affected = [change for change in changes if change.change in COSTS]
-    unasked = [obj for obj in workload.unasked if obj.suspended]
-    planned = [*_planned(live, titles), *refused, *map(_not_asked, unasked)]
-    reported = [obj.record for obj in unasked]
+    unmanaged_objects = [obj for obj in workload.unmanaged_objects if obj.suspended]
+    planned = [*_planned(live, titles), *refused, *map(_not_asked, unmanaged_objects)]
+    reported = [obj.record for obj in unmanaged_objects]
     notes = [*(remark for remark in workload.notes if remark not in reported), *live.notes]
     if output == "text":
         costs = [wrapped(f"{group.called} {future(group)}", _INDENT, hanging=_INDENT) for group in affected]
@@ -408,7 +408,7 @@ def _start_of(
     )
 
 
-def _not_asked(obj: Unasked) -> PlannedStart:
+def _not_asked(obj: UnmanagedObject) -> PlannedStart:
     return PlannedStart(obj.title, "", "", 0, NEVER, reason=NOT_ASKED, detail=obj.sentence)
 
 

@@ -109,7 +109,7 @@ class KueuePresence(PolledFact):
         self._ledger.intake.record_kueue(is_served)
 
 
-class MarkTrust(PolledFact):
+class MarkerTrust(PolledFact):
     """Trust in Muster's annotations on PodGroups: whether an admission policy lets only Muster write them.
 
     A PodGroup has no status subresource. A user who may change a PodGroup may therefore also write that the

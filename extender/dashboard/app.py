@@ -39,7 +39,7 @@ from extender.dashboard.rendering import HEADERS, OpenPages, Renderer
 from extender.dashboard.source import UNNAMED, ClusterName, RightsUnknown, Source, Viewer
 from extender.dashboard.visible import PARTS, VisibleOverviews
 from extender.dashboard.what_if_page import WhatIfPage, WhatIfTrials
-from extender.kube.errors import ApiError, Refused, in_words
+from extender.kube.errors import ApiError, Refused, message_for_user
 from extender.kube.errors import Unauthorized as TokenRefused
 from extender.kube.writers import TokenBucket
 
@@ -284,4 +284,4 @@ def _as_http(fault: ApiError) -> HTTPException:
     if isinstance(fault, TokenRefused):
         return Unauthorized("The API server does not accept your credentials any more")
     status = fault.status if isinstance(fault, Refused) and fault.status < 500 else 502
-    return default_exceptions.get(status, BadGateway)(in_words(fault))
+    return default_exceptions.get(status, BadGateway)(message_for_user(fault))

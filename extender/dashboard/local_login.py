@@ -68,7 +68,7 @@ class LocalLogin:
 
     def _review(self, user: Subject, right: Right) -> bool:
         try:
-            return self._api.grants_me(right)
+            return self._api.has_own_right(right)
         except NotServed:  # without such reviews, the cluster forbids nothing
             return True
 

@@ -20,7 +20,7 @@ from extender.apimachinery.kinds import BY_NAME, EXPANDED_KINDS, POD_GROUPS, VOL
 from extender.apimachinery.quotas import BeyondQuota
 from extender.apimachinery.service import Service, WriteOptions
 from extender.files.manifests import Manifest, fault_text, namespace_of
-from extender.files.offspring import children_of, in_store, with_times_on_pods
+from extender.files.offspring import children_of, find_in_store, with_times_on_pods
 
 ARRIVAL = "sim.kube-muster.io/arrival-seconds"
 _LETTERS = "bcdfghjklmnpqrstvwxz2456789"
@@ -129,7 +129,7 @@ class Creation:
         self._uids[_key(created)] = created["metadata"]["uid"]
         self.objects.append(Created(created, where))
         if kind_of(created) is not None:
-            for child in children_of(created, in_store(self._service.store)):
+            for child in children_of(created, find_in_store(self._service.store)):
                 if kind is None or kind in EXPANDED_KINDS:
                     self.add(child, where)
                     continue

@@ -39,7 +39,7 @@ from extender.domain.queues.flavors import shared_flavor
 from extender.domain.queues.records import queue_record
 from extender.domain.queues.tree import Queues, QueueTree
 from extender.files.fields import faults_of, fields_of, form_of
-from extender.files.offspring import among, with_runtime_of
+from extender.files.offspring import find_among, with_runtime_of
 from extender.files.reading import Document, documents, path_text, value_of
 from extender.terminal.text import did_you_mean, near_misses
 from extender.volcano.admission import job_warnings, review_new
@@ -230,7 +230,7 @@ def _duplicates(manifests: Sequence[Manifest]) -> Iterator[str]:
 
 def _count_faults(manifests: Sequence[Manifest], notes: list[str]) -> Iterator[str]:
     """Yield faults about the numbers of pods, and note facts about workloads."""
-    remaining, find = MOST_PODS, among(manifest.object for manifest in manifests)
+    remaining, find = MOST_PODS, find_among(manifest.object for manifest in manifests)
     for manifest in manifests:
         workload = kind_of(manifest.object)
         if manifest.kind is RESOURCE_QUOTAS:

@@ -38,7 +38,7 @@ class ComparedOffspring(NamedTuple):
 Find = Callable[[RuntimeName], Json | None]  # look-up of an object with the templates of jobs
 
 
-def in_store(store: Store) -> Find:
+def find_in_store(store: Store) -> Find:
     """Return a look-up of objects in the API server."""
     by_name = {kind.name: kind for kind in RUNTIME_KINDS}
 
@@ -49,7 +49,7 @@ def in_store(store: Store) -> Find:
     return find
 
 
-def among(objects: Iterable[Json]) -> Find:
+def find_among(objects: Iterable[Json]) -> Find:
     """Return a look-up of objects that have not been created yet."""
     namespaced = {kind.name: kind.namespaced for kind in RUNTIME_KINDS}
     by_name: dict[RuntimeName, Json] = {}
@@ -121,7 +121,7 @@ def _with_times_of(owner: Json, children: Iterable[Json]) -> Iterator[Json]:
         yield {**child, "metadata": {**child["metadata"], "annotations": times | own_annotations}}
 
 
-def compared(owner: Json, owned: list[Json], find: Find) -> ComparedOffspring:
+def compare_offspring(owner: Json, owned: list[Json], find: Find) -> ComparedOffspring:
     """Return the difference between owned and wanted objects, by their names or prefixes of random names.
 
     Ended objects stay, and count as existing. Of surplus pods, the pods on nodes and the older pods stay.
@@ -151,10 +151,10 @@ def keep_order(obj: Json) -> tuple[bool, bool, int]:
 
 
 def has_ended(obj: Json) -> bool:
-    return ended_as(obj) is not None
+    return ending_outcome(obj) is not None
 
 
-def ended_as(obj: Json) -> JobOutcome | None:
+def ending_outcome(obj: Json) -> JobOutcome | None:
     """Return the outcome of a pod or workload by its status; None if it has not ended."""
     row = making.kind_of(obj)
     if row is not None:

@@ -9,7 +9,7 @@ from extender.controllers.auto_podgroups import AutoPodGroupsController
 from extender.controllers.coexistence import (
     AuthorTrust,
     KueuePresence,
-    MarkTrust,
+    MarkerTrust,
     PolledFact,
     UseTrust,
     VolcanoCoexistence,
@@ -145,7 +145,7 @@ class Controllers:
             self.volcano_jobs = VolcanoJobControllers(
                 context, recorder, groups, volcano_namespace, self.volcano.scheduler
             )
-        self.mark_trust = MarkTrust(ledger, cluster)
+        self.mark_trust = MarkerTrust(ledger, cluster)
         trusts = self.mark_trust, UseTrust(ledger, cluster), AuthorTrust(ledger, cluster)
         volcano_programs = (self.volcano, self.volcano_jobs.program) if self.volcano_jobs else (self.volcano,)
         self._facts: tuple[VolcanoCoexistence | VolcanoProgram | PolledFact, ...] = (

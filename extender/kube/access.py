@@ -108,7 +108,7 @@ class AccessApi(Requests):
     def grants(self, user: Subject, right: Right) -> bool:
         return self._allowed(ACCESS_REVIEWS.path(), access_review(user, right.attributes))
 
-    def grants_me(self, right: Right) -> bool:
+    def has_own_right(self, right: Right) -> bool:
         """Return whether the user of the connection has the right.
 
         All users may check their own rights.

@@ -264,7 +264,7 @@ class ApiClient(Requests):
 
     def has_right(self, verb: str, resource: Resource) -> bool:
         """Return whether Muster has a right in all namespaces. All users may check their own rights."""
-        return AccessApi(self._connection).grants_me(right_to(verb, resource))
+        return AccessApi(self._connection).has_own_right(right_to(verb, resource))
 
     def serves(self, resource: Resource, timeout: float = 10) -> bool:
         """Return whether the API server serves a resource."""

@@ -170,7 +170,7 @@ def refused(body: bytes, status: int = 0, retry_after: str = "") -> Refused:
     return kind(code, answer.reason, answer.message[:_MAX_MESSAGE], seconds, fields, body)
 
 
-def in_words(fault: ApiError) -> str:
+def message_for_user(fault: ApiError) -> str:
     """Return an error message for users, with a remedy where possible."""
     answer = fault.message if isinstance(fault, Refused) else ""
     message = answer or str(fault)

@@ -28,7 +28,7 @@ from extender.apimachinery.store import Store
 from extender.domain.model.reasons import Reason, Verdict
 from extender.files.creation import Creation, by_arrival
 from extender.files.manifests import InvalidManifests, Manifest
-from extender.files.unasked import QueuesOfJobs, Unasked, plan_of_quotas, unasked
+from extender.files.unmanaged import QueuesOfJobs, UnmanagedObject, plan_of_quotas, unmanaged_objects
 from extender.sim.apiserver.server import ApiServer
 from extender.sim.controllers.workloads import WorkloadControllers
 from extender.sim.kubelets import Kubelets, devices_of, node
@@ -155,7 +155,7 @@ class Session:
         self._pause = threading.Event()
         self.log = TransitionLog()
         self.state: ClusterState | None = None
-        self.unasked: list[Unasked] = []
+        self.unmanaged_objects: list[UnmanagedObject] = []
         self._creation = Creation(cluster.service)
         self._scheduled: list[tuple[float, Manifest]] = []  # objects with their creation time, in seconds
 
@@ -179,7 +179,7 @@ class Session:
         creation.create(manifests)
         self._raise_faults()
         queues = QueuesOfJobs(creation.objects, plan_of_quotas(creation.objects).namespaces)
-        self.unasked = [*unasked(creation.objects, queues)]
+        self.unmanaged_objects = [*unmanaged_objects(creation.objects, queues)]
 
     def _raise_faults(self) -> None:
         if self._creation.faults:
@@ -227,7 +227,7 @@ class Session:
     def everything_started(self) -> bool:
         """Return whether Muster had something to start, and nothing waits or is suspended."""
         state = self.state
-        has_held_back_objects = self.refused() or any(obj.suspended for obj in self.unasked)
+        has_held_back_objects = self.refused() or any(obj.suspended for obj in self.unmanaged_objects)
         if state is None or not state.everything_started or has_held_back_objects:
             return False
         return bool(state.gangs) or any(pod.scheduler in EXTENDED for pod in state.single_pods)

@@ -18,7 +18,7 @@ from extender.domain.model.reasons import REFUSAL_PREFIX
 from extender.domain.model.records import GroupKey
 from extender.domain.snapshot.decisions import Decisions
 from extender.kube.calls import ApiClient
-from extender.kube.errors import Ambiguous, ApiError, Conflict, Forbidden, NotFound, in_words
+from extender.kube.errors import Ambiguous, ApiError, Conflict, Forbidden, NotFound, message_for_user
 from extender.telemetry import metrics
 from extender.telemetry.logs import logger
 from extender.verbs.barrier import ABANDONED, BOUND_ELSEWHERE, POD_GONE, POSTING_FAILED, TOO_LATE, Hold
@@ -109,7 +109,7 @@ class Binder:
                 error = POD_GONE
             except ApiError as fault:
                 if not (fault.transient or self._is_temporary(fault, started_at)):
-                    hold.barred = in_words(fault)[:_MAX_MESSAGE]
+                    hold.barred = message_for_user(fault)[:_MAX_MESSAGE]
                     return f"{REFUSAL_PREFIX}{type(fault).__name__}"
                 error = None
             if error is not None:

@@ -3,7 +3,7 @@
 from structlog.testing import capture_logs
 
 from extender.api.keys import MAY_USE, SUBMITTER
-from extender.controllers.coexistence import AuthorTrust, MarkTrust, UseTrust
+from extender.controllers.coexistence import AuthorTrust, MarkerTrust, UseTrust
 from extender.domain.model.reasons import Reason, Verdict
 from extender.kube.calls import AUTHORS_POLICIES, MARKERS_POLICY, USES_POLICY
 from extender.kube.errors import Unreachable
@@ -18,7 +18,7 @@ class Trusting(Bench):
     def __init__(self) -> None:
         members = [pod("g-0", "g", on="a"), pod("g-1", "g")]
         super().__init__(nodes("a"), group("g", 2, stood_whole=True), members, records_trusted=False)
-        self.trust = MarkTrust(self.ledger, self.api)
+        self.trust = MarkerTrust(self.ledger, self.api)
 
     def believes(self, reserved: bool | None) -> bool:
         """Return whether records count after a look at the policy; None: the API server cannot be reached."""

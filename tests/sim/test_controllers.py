@@ -7,7 +7,7 @@ import pytest
 from extender.apimachinery.errors import StatusError
 from extender.apimachinery.kinds import BY_NAME, PODS, REPLICA_SETS, Json, ResourceKind
 from extender.apimachinery.service import Service
-from extender.files.offspring import children_of, compared, in_store
+from extender.files.offspring import children_of, compare_offspring, find_in_store
 from extender.kube.connection import Connection
 from extender.kube.errors import Refused
 from extender.sim.controllers.workloads import WorkloadControllers
@@ -71,7 +71,7 @@ def test_pods_that_are_created_with_their_job_are_not_made_twice(
     with controllers.creation_lock:
         job = create(service, workload("Job", api_version="batch/v1", parallelism=2, completions=2))
         time.sleep(0.05)  # enough for the controllers to make pods
-        for child in children_of(job, in_store(service.store)):
+        for child in children_of(job, find_in_store(service.store)):
             create(service, child)
     assert len(settled(controllers, service)) == 2
 
@@ -129,7 +129,7 @@ def test_a_workload_whose_pods_are_refused_does_not_stop_the_others(
 def test_pods_that_are_on_no_node_go_first() -> None:
     replica_set = workload("ReplicaSet", replicas=1)
     pods = [_pod("old"), _pod("placed", node="n0"), _pod("ended", phase="Failed")]
-    found = compared(replica_set, pods, lambda _: None)
+    found = compare_offspring(replica_set, pods, lambda _: None)
     assert [pod["metadata"]["name"] for pod in found.surplus] == ["placed", "old"]
     assert found.missing == []
 

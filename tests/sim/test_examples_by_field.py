@@ -44,7 +44,7 @@ def test_each_has_its_outcome_in_run(tmp_path: Path) -> None:
         state = session.run([])
         for obj, _ in session.refused():
             found[obj["metadata"]["namespace"]].add(FAILED_CREATE)
-    for left in session.unasked:
+    for left in session.unmanaged_objects:
         found[left.object["metadata"]["namespace"]].add(NOT_ASKED)
     for gang in state.gangs:
         found[gang.group.namespace].add(gang.group.reason or STARTED)
@@ -64,7 +64,7 @@ def test_each_has_its_outcome_in_simulate(tmp_path: Path) -> None:
     for group in result.measured.timelines.values():
         if group.started_at is not None:
             found[group.key.partition("/")[0]].add(STARTED)
-    for left in workload(options).unasked:
+    for left in workload(options).unmanaged_objects:
         found[left.object["metadata"]["namespace"]].add(NOT_ASKED)
     remarks = sum("Muster is not asked" in record for record in result.notes)
     assert remarks == sum(example.outcome == NOT_ASKED for example in EXAMPLES)

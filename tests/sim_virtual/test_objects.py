@@ -333,7 +333,7 @@ TO_QUEUE = (
 def test_workloads_that_muster_is_not_asked_to_start_are_reported_with_the_missing_field(
     tmp_path: Path, job: str, stands: str, missing: str
 ) -> None:
-    (left,) = loaded(tmp_path, LOCAL_QUEUE, TAKEN, job).unasked
+    (left,) = loaded(tmp_path, LOCAL_QUEUE, TAKEN, job).unmanaged_objects
     sentence = f"{stands}Muster is not asked to start it: {missing}"
     assert (left.title, left.sentence) == ("default/job/train", sentence)
 
@@ -450,7 +450,7 @@ def test_the_pods_of_a_train_job_are_those_of_its_runtime(tmp_path: Path, suspen
 
 def test_a_train_job_of_a_runtime_for_another_scheduler_is_not_asked_for(tmp_path: Path) -> None:
     other = RUNTIME.replace("                  schedulerName: muster\n", "")
-    (left,) = loaded(tmp_path, other, TRAIN_JOB.replace("SUSPEND", "")).unasked
+    (left,) = loaded(tmp_path, other, TRAIN_JOB.replace("SUSPEND", "")).unmanaged_objects
     assert left.missing == "add schedulerName: muster to the pod templates of its runtime"
 
 

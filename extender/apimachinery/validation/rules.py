@@ -20,7 +20,6 @@ from extender.apimachinery.kinds import Json
 from extender.apimachinery.validation.metadata import dns_label, label_key, labels_errors, subdomain
 from extender.shipped import read
 
-# Types that other modules check.
 _CHECKED_ELSEWHERE = (
     *("ObjectMeta", "Taint", "ResourceRequirements", "NodeStatus"),
     "ScopedResourceSelectorRequirement",

@@ -29,7 +29,7 @@ from extender.cli.check.manifests import adoption, jobs, kinds, policies, rights
 from extender.cli.check.queues import flavors, guarantees, local_queues, overruling, quotas, topologies
 from extender.cli.check.view import view
 from extender.cli.installation import Installation, name_of, nested
-from extender.kube.errors import ApiError, Forbidden, in_words
+from extender.kube.errors import ApiError, Forbidden, message_for_user
 from extender.kube.resources import CRDS, LEASES
 
 _SKEW = 5.0  # seconds by which clocks may differ
@@ -76,11 +76,11 @@ def all_findings(
             yield from check(site)
         except Forbidden as fault:
             todo = "Use the kubeconfig of a user with the right, such as an administrator of the cluster."
-            message = in_words(fault).removeprefix("not allowed: ")
+            message = message_for_user(fault).removeprefix("not allowed: ")
             yield Finding(subject, UNSEEN, f"not allowed to look: {message}", todo)
         except ApiError as fault:
             todo = "Repair the connection to the API server, and run the command again."
-            yield error(subject, f"could not be looked at: {in_words(fault)}", todo)
+            yield error(subject, f"could not be looked at: {message_for_user(fault)}", todo)
 
 
 def _is_installed(site: Installation) -> bool:

@@ -82,7 +82,7 @@ class Evidence:
         """
         if right not in self._rights:
             try:
-                self._rights[right] = AccessApi(self._access.connection).grants_me(right)
+                self._rights[right] = AccessApi(self._access.connection).has_own_right(right)
             except ApiError:
                 self._rights[right] = True
         return self._rights[right]

@@ -87,7 +87,7 @@ class JobPods:
         self.ran_too_long = "activeDeadlineSeconds" in spec and _DEADLINE_EXCEEDED in reasons
         self.has_failed = self.ran_too_long or self.failed > int(spec.get("backoffLimit", 6))
 
-    def compared(self) -> ComparedOffspring:
+    def compare(self) -> ComparedOffspring:
         """Return the comparison of existing and wanted pods: the pods to create, and the pods to delete.
 
         Raises:

@@ -26,7 +26,7 @@ from extender.apimachinery.objects import condition, find_stored_condition, now,
 from extender.apimachinery.quotas import BeyondQuota, recount
 from extender.apimachinery.service import Service
 from extender.apimachinery.store import Change, StoreFollower, key_of
-from extender.files.offspring import compared, ended_as, has_ended, in_store, owner_uid
+from extender.files.offspring import compare_offspring, ending_outcome, find_in_store, has_ended, owner_uid
 from extender.sim.controllers.jobs import JobEndings, JobPods, count_ready, finished, job_status
 from extender.terminal.text import counted
 
@@ -62,7 +62,7 @@ class WorkloadControllers(StoreFollower):
         super().__init__(service.store, "controllers")
         self._service = service
         self._endings = JobEndings(service.store)
-        self._find = in_store(service.store)
+        self._find = find_in_store(service.store)
         self.refused: dict[str, RefusedOffspring] = {}
         self.creation_lock = threading.Lock()
         self._refused_at: dict[str, float] = {}  # time of the last refusal, by UID of the topmost owner
@@ -167,7 +167,7 @@ class WorkloadControllers(StoreFollower):
         if "deletionTimestamp" in obj["metadata"] or has_ended(obj) or has_run:  # it needs no children
             return
         job_pods = JobPods(obj, owned, self._endings) if kind is kinds.JOBS else None
-        comparison = job_pods.compared() if job_pods else compared(obj, owned, self._find)
+        comparison = job_pods.compare() if job_pods else compare_offspring(obj, owned, self._find)
         count = len(owned)
         try:
             for child in comparison.missing:
@@ -275,7 +275,7 @@ def operator_status(workload: Json, owned: list[Json]) -> Json:
     row = kind_of(workload)
     if row is None or outcome_of(row, workload) is not None:
         return status
-    outcomes = [ended_as(obj) for obj in owned]
+    outcomes = [ending_outcome(obj) for obj in owned]
     if not row.succeeded:  # a RayCluster never ends by itself
         running_state = _READY if owned and count_ready(owned) == len(owned) else _STARTING
         status["state"] = _SUSPENDED.lower() if suspended(workload) else running_state

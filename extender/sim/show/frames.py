@@ -16,7 +16,7 @@ from extender.api.keys import GPU
 from extender.api.units import and_more, listed
 from extender.apimachinery.kinds import Json
 from extender.domain.model.reasons import LACKS_CAPACITY, Reason, Verdict
-from extender.files.unasked import Unasked
+from extender.files.unmanaged import UnmanagedObject
 from extender.sim.show import sentences, tables
 from extender.sim.show.cluster_state import ClusterState
 from extender.sim.show.gangs import Gang, SinglePod
@@ -250,7 +250,7 @@ def closing_summary(
     log: TransitionLog,
     rerun: Rerun,
     canvas: Canvas,
-    unasked: Sequence[Unasked] = (),
+    unmanaged_objects: Sequence[UnmanagedObject] = (),
     refused: Sequence[tuple[Json, str]] = (),
 ) -> list[str]:
     lines = ["What happened"]
@@ -266,11 +266,11 @@ def closing_summary(
         if pods[0].state is Verdict.WAITING:
             statement = f"never started. {sentences.why_pods_wait(pods)}"
         lines += canvas.wrapped(f"{listed([pod.key for pod in pods], _MOST_NAMES)}: {statement}", "  ")
-    for job in unasked:
+    for job in unmanaged_objects:
         lines += canvas.wrapped(f"{job.title}: {job.sentence}.", "  ")
     for _, text in refused:
         lines += canvas.wrapped(f"{text}.", "  ")
-    if not cluster.gangs and not cluster.single_pods and not unasked and not refused:
+    if not cluster.gangs and not cluster.single_pods and not unmanaged_objects and not refused:
         lines.append("  There are no gangs and no pods.")
     lines += ["", tables.cpu_in_use(cluster)]
     if cluster.report.queues and not cluster.everything_ended:

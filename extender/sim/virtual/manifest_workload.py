@@ -37,8 +37,8 @@ from extender.domain.snapshot.job_start_and_suspension import job_podgroup, unsu
 from extender.domain.snapshot.jobs import AnyJob, JobKind
 from extender.files.creation import Creation, arrival_of
 from extender.files.manifests import Manifests
-from extender.files.offspring import TIMES_PREFIX, children_of, in_store, with_runtime_of
-from extender.files.unasked import QueuesOfJobs, plan_of_quotas, record_of, unasked
+from extender.files.offspring import TIMES_PREFIX, children_of, find_in_store, with_runtime_of
+from extender.files.unmanaged import QueuesOfJobs, plan_of_quotas, record_of, unmanaged_objects
 from extender.sim.kubelets import devices_of, ending_of, node
 from extender.sim.virtual.workload import (
     GroupArrival,
@@ -84,7 +84,7 @@ def waiting_jobs(
 
     Their PodGroups, and the pods of a full start, are created. A refusal by the API server is a fault.
     """
-    find = in_store(service.store)
+    find = find_in_store(service.store)
     for obj, where in [*creation.objects]:
         if not (suspended(obj) and (obj["apiVersion"], obj["kind"]) in kinds.BY_NAME):
             continue
@@ -163,7 +163,7 @@ def from_manifests(manifests: Manifests, seed: int, seconds: float | None = None
     creation.create(manifest for manifest in manifests.objects if manifest.kind is not kinds.RESOURCE_QUOTAS)
     entering, notes = make_queues(creation)
     queues = QueuesOfJobs(creation.objects, entering)
-    not_started = [*unasked(creation.objects, queues)]
+    not_started = [*unmanaged_objects(creation.objects, queues)]
     jobs = [*waiting_jobs(creation, service, queues)]
     creation.create(manifest for manifest in manifests.objects if manifest.kind is kinds.RESOURCE_QUOTAS)
     stored = _by_kind(creation)
@@ -204,7 +204,7 @@ def from_manifests(manifests: Manifests, seed: int, seconds: float | None = None
         groups=tuple(groups.values()),
         members=tuple(chain.from_iterable(members.values())),
         jobs=tuple(job_arrivals),
-        unasked=tuple(not_started),
+        unmanaged_objects=tuple(not_started),
         notes=(*manifests.notes, *notes, *(obj.record for obj in not_started), *left_out_notes(creation)),
     )
 

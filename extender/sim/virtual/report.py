@@ -12,7 +12,7 @@ from extender.api.keys import DEFAULT_QUEUE, ROOT_QUEUE
 from extender.api.units import and_more, precise_duration
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.resources import PODS
-from extender.files.unasked import Unasked
+from extender.files.unmanaged import UnmanagedObject
 from extender.sim.virtual.measurements import GroupTimeline, Measurements
 from extender.sim.virtual.simulation import RefusedPod
 from extender.sim.virtual.workload import key_of_group
@@ -128,7 +128,7 @@ def report(
     nodes: int,
     decisions: int,
     end: float,
-    unasked: Sequence[Unasked] = (),
+    unmanaged_objects: Sequence[UnmanagedObject] = (),
     refused: Sequence[RefusedPod] = (),
 ) -> SimulationReport:
     groups_with_refusals = {key_of_group(pod.member.pod) for pod in refused}
@@ -172,7 +172,7 @@ def report(
                 for timeline in timelines
                 if timeline.unstarted and timeline.key not in groups_with_refusals
             ),
-            *(Unstarted(job.title, "", NOT_ASKED, job.missing) for job in unasked if job.suspended),
+            *(Unstarted(job.title, "", NOT_ASKED, job.missing) for job in unmanaged_objects if job.suspended),
         ],
     )
 

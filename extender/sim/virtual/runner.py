@@ -84,7 +84,7 @@ def workload(options: SimulationOptions) -> VirtualWorkload:
             result = result.with_new(VirtualWorkload(queues=tuple(trace.team_queues())))
             rows = trace.job_rows(options.synthetic_jobs, _capacity(result), options.seed)
             result = result.with_new(from_rows(rows, (), {}))
-        if not (result.pods or result.groups or result.unasked):
+        if not (result.pods or result.groups or result.unmanaged_objects):
             raise InvalidWorkload("\n".join([*result.notes, "no pods in there: nothing to simulate"]))
         return result
 
@@ -123,8 +123,8 @@ def _run(virtual_workload: VirtualWorkload, limits: Limits, title: str) -> Resul
         end = simulation.run(advance)
     measurements.closed(end)
     nodes = len(virtual_workload.allocatable)
-    unasked, refused = virtual_workload.unasked, simulation.refused
-    simulation_report = report(measurements, nodes, simulation.cycles, end, unasked, refused)
+    unmanaged_objects, refused = virtual_workload.unmanaged_objects, simulation.refused
+    simulation_report = report(measurements, nodes, simulation.cycles, end, unmanaged_objects, refused)
     return Result(simulation_report, measurements, end, virtual_workload.notes)
 
 

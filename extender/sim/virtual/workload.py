@@ -24,7 +24,7 @@ from extender.domain.snapshot.group_info import GroupInfo
 from extender.domain.snapshot.job_start_and_suspension import unsuspend
 from extender.domain.snapshot.jobs import AnyJob, JobKind
 from extender.domain.snapshot.snapshot import Snapshot
-from extender.files.unasked import Unasked
+from extender.files.unmanaged import UnmanagedObject
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 _LAST = 2.5e11  # seconds after BEGIN; timestamps cannot express later dates
@@ -132,7 +132,7 @@ class VirtualWorkload(msgspec.Struct, frozen=True):
         entering: Pairs of a namespace and the queue of its quota.
         owners, controllers: The controllers of pods, including jobs.
         ancestors: Direct and indirect owners of pods, each with its kind.
-        unasked: Objects that Muster is not asked to start.
+        unmanaged_objects: Objects that Muster is not asked to start.
         notes: Notes about the files, for users.
     """
 
@@ -152,7 +152,7 @@ class VirtualWorkload(msgspec.Struct, frozen=True):
     groups: tuple[GroupArrival, ...] = ()
     members: tuple[PodArrival, ...] = ()
     jobs: tuple[JobArrival, ...] = ()
-    unasked: tuple[Unasked, ...] = ()
+    unmanaged_objects: tuple[UnmanagedObject, ...] = ()
     notes: tuple[str, ...] = ()
     state: tuple[DumpedState, ...] = ()  # the state of a dump, if any
 

@@ -27,7 +27,7 @@ from extender.domain.queues.quota_records import QuotaPlan
 from extender.domain.queues.quotas import Quotas, plan_of
 from extender.domain.snapshot.jobs import AnyJob, JobKind, JobRecord, JobRules, job_record, queue_of_job
 from extender.files.creation import Created
-from extender.files.offspring import among, with_runtime_of
+from extender.files.offspring import find_among, with_runtime_of
 
 SCHEDULERS = Configuration().scheduler_names
 
@@ -95,7 +95,7 @@ def _objects_of_kind(objects: Sequence[Created], kind: kinds.ResourceKind, type_
 # ---- objects that no field asks Muster to start
 
 
-class Unasked(NamedTuple):
+class UnmanagedObject(NamedTuple):
     """Object that Muster does not start."""
 
     object: Json
@@ -120,9 +120,9 @@ class Unasked(NamedTuple):
         return f'{self.where}: {self.object["kind"]} "{self.object["metadata"]["name"]}": {self.sentence}'
 
 
-def unasked(objects: Sequence[Created], queues: QueuesOfJobs) -> Iterator[Unasked]:
+def unmanaged_objects(objects: Sequence[Created], queues: QueuesOfJobs) -> Iterator[UnmanagedObject]:
     """Yield objects that Muster is not asked to start. Objects with a controller are left out."""
-    find = among(created.object for created in objects)
+    find = find_among(created.object for created in objects)
     for obj, where in objects:
         owners = obj["metadata"].get("ownerReferences") or ()
         if controller_of([msgspec.convert(owner, OwnerReference) for owner in owners]):
@@ -134,7 +134,7 @@ def unasked(objects: Sequence[Created], queues: QueuesOfJobs) -> Iterator[Unaske
         except MALFORMED:  # the fault is reported elsewhere
             continue
         if missing:
-            yield Unasked(obj, where, is_suspended, " and ".join(missing))
+            yield UnmanagedObject(obj, where, is_suspended, " and ".join(missing))
 
 
 def _missing(obj: Json, row: WorkloadRow | None, is_suspended: bool, queues: QueuesOfJobs) -> Iterator[str]:
