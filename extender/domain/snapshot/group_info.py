@@ -182,8 +182,7 @@ class GroupInfo(msgspec.Struct, frozen=True, eq=False, dict=True):
     failed: int  # members whose phase is Failed
     running_since: str  # RFC 3339 time at which the first member on a node began to run; empty: unknown
     is_whole: bool  # whether the placed members are enough for the group now
-    # whether as many members are placed as when it fully ran: other needs are growth
-    is_whole_as_before: bool
+    is_whole_as_before: bool  # as many members are placed as when it fully ran; other needs are growth
 
     # Allocated and requested amounts.
 
@@ -217,11 +216,9 @@ class GroupInfo(msgspec.Struct, frozen=True, eq=False, dict=True):
         a fault
         or may not enter its queue.
         """
-        is_entitled = self.exists and self.history.entitled
+        asks = self.exists and self.history.entitled
         return (
-            self.pending
-            if is_entitled and not (self.spec.fault or self.spec.held or self.is_refused_entry)
-            else {}
+            self.pending if asks and not (self.spec.fault or self.spec.held or self.is_refused_entry) else {}
         )
 
     @cached_property
