@@ -47,8 +47,7 @@ class PlainPods(StrEnum):
         """Return whether a plain pod with this decision needs a PodGroup now.
 
         A pod does not count as waiting because of the limit of pods in flight or the scheduler's own queue.
-        In a
-        burst of pods that all fit, every pod passes through both.
+        In a burst of pods that all fit, every pod passes through both.
         """
         if self is not PlainPods.WAITING or decision is None:
             return self is PlainPods.ALWAYS
@@ -69,8 +68,7 @@ def next_step(group: AutoGroup, goes_without: bool = False) -> PodGroupStep:
     """Return the next step for the PodGroup of a group.
 
     The PodGroup of an owner without pods, such as an old revision, is deleted. Otherwise the PodGroup could
-    stay
-    as long as the owner, which may be forever.
+    stay as long as the owner, which may be forever.
 
     Args:
         group: The group.
@@ -163,9 +161,8 @@ def _owners(pod: Pod, owner: OwnerRecord | None) -> list[dict[str, Any]]:
     """Return the owner references of the PodGroup.
 
     The owner is the job above the pod's controller if that job is known, else the pod's controller, else the
-    pod.
-    No owner reference blocks the deletion of the owner: for that, Muster would need the right to update the
-    finalizers of all owners.
+    pod. No owner reference blocks the deletion of the owner: for that, Muster would need the right to update
+    the finalizers of all owners.
     """
     meta = pod.metadata
     if owner is not None and owner.reference is not None:

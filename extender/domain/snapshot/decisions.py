@@ -196,9 +196,6 @@ def position_text(decision: GroupDecision) -> str:
     return f"position {decision.position} in queue {decision.queue}" if decision.position else ""
 
 
-# Some changes of a decision, such as a failed start, lead to an Event at once. A change to a state such as
-# waiting for capacity leads to an Event only if that state lasts. Changed numbers lead to no Event.
-
 _NEEDS_ACTION = frozenset(
     {
         Reason.GROUP_NOT_FOUND,
@@ -217,7 +214,11 @@ _NEEDS_ACTION = frozenset(
 
 
 class Transition(msgspec.Struct, frozen=True):
-    """Change of a group's decision that is reported by an Event."""
+    """Change of a group's decision that is reported by an Event.
+
+    Some changes, such as a failed start, are reported at once. A change to a state such as waiting for
+    capacity is reported only if that state lasts. Changed numbers are not reported.
+    """
 
     reason: str  # a code from the closed list of reasons
     message: str  # for users
@@ -280,8 +281,7 @@ def _message(reason: Reason, detail: str) -> str:
     return f"{reason.meaning}: {detail}" if detail else reason.meaning
 
 
-# Reasons that soon pass by themselves, so no user sees them.
-_PASSING_REASONS = frozenset({Reason.WINDOW_FULL, Reason.NOT_READY})
+_PASSING_REASONS = frozenset({Reason.WINDOW_FULL, Reason.NOT_READY})  # hidden, since they soon pass
 _GATED_CONDITION = Unscheduled(SCHEDULING_GATED, "Scheduling is blocked due to non-empty scheduling gates")
 
 
@@ -295,10 +295,9 @@ class ConditionPolicy(msgspec.Struct, frozen=True):
         is about to start           no condition                the scheduler writes no condition either
 
     A pod with Muster's gate already has a condition: the API server writes SchedulingGated. Muster replaces
-    this
-    condition only while capacity is lacking, and restores it afterwards. Otherwise autoscalers would go on
-    adding
-    nodes. The message is the same for each reason, so Muster writes a condition only when the reason changes.
+    this condition only while capacity is lacking, and restores it afterwards. Otherwise autoscalers would go
+    on adding nodes. The message is the same for each reason, so Muster writes a condition only when the
+    reason changes.
     """
 
     ungated: bool = False  # whether pods without gates get a condition, for schedulers that write none

@@ -26,9 +26,8 @@ class Reservation(msgspec.Struct, frozen=True):
     """Nodes that are reserved for a group which has waited too long.
 
     Times are seconds on the ledger's clock. `passable_until` never moves to a later time, so that wrong run
-    times
-    cannot delay the start again and again. Before `stays_until`, no other nodes are searched: nodes on which
-    groups with a wrong run time have just started would seem to be free earlier.
+    times cannot delay the start again and again. Before `stays_until`, no other nodes are searched: nodes on
+    which groups with a wrong run time have just started would seem to be free earlier.
     """
 
     since: float  # time at which the reservation was made
@@ -213,8 +212,7 @@ class GroupInfo(msgspec.Struct, frozen=True, eq=False, dict=True):
         """Return the requests of waiting members, which the group asks for beyond its allocation.
 
         The result is empty for a group without a PodGroup, and while the group is not entitled, is held, has
-        a fault
-        or may not enter its queue.
+        a fault or may not enter its queue.
         """
         asks = self.exists and self.history.entitled
         return (
@@ -250,10 +248,8 @@ class GroupInfo(msgspec.Struct, frozen=True, eq=False, dict=True):
         """Return whether the queue counts the group.
 
         A queue counts a group that has a PodGroup. If the group needs no PodGroup, the queue counts it if it
-        has
-        pods on nodes, or was created while the queue was open. Later pods, and pods of a deleted PodGroup, do
-        not
-        keep the queue from closing.
+        has pods on nodes, or was created while the queue was open. Later pods, and pods of a deleted
+        PodGroup, do not keep the queue from closing.
         """
         return self.spec.recorded or (self.exists and (self.history.entitled or self.has_live_members))
 
@@ -289,8 +285,8 @@ class GroupInfo(msgspec.Struct, frozen=True, eq=False, dict=True):
         """Return the sort key of pending groups: the oldest first.
 
         Timestamps have whole seconds. Groups of the same second are ordered by names that users gave, because
-        names
-        of Muster's own PodGroups contain UIDs. Before a PodGroup exists, the stem of the pods' names is used.
+        names of Muster's own PodGroups contain UIDs. Before a PodGroup exists, the stem of the pods' names is
+        used.
         """
         namespace, _, name = self.key.partition("/")
         owner_name = self.spec.stands_for or ("" if self.spec.recorded else self.spec.series)

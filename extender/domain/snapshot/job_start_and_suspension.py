@@ -63,9 +63,6 @@ def job_podgroup(job: JobRecord, queue: str, members: int) -> dict[str, Any]:
     return podgroup(metadata, spec)
 
 
-# Steps of a managed job: its PodGroup is created, and the job is unsuspended when its group starts. It is
-# suspended again when its capacity is reclaimed, or when its pods do not become ready in time.
-
 RETENTION = 3600.0  # seconds until the PodGroup of a finished job is removed
 _FIRST_LOOKUP, _LONGEST_PAUSE = 2.0, 30.0  # seconds
 _ADMIT_WITHIN = 60.0  # seconds within which a job with capacity has to be unsuspended
@@ -73,7 +70,11 @@ _LONGEST = 2048  # limit of characters in a message about pods
 
 
 class JobStep(Enum):
-    """Next step of a managed job."""
+    """Next step of a managed job.
+
+    First, the PodGroup of the job is created. The job is unsuspended when its group starts. It is suspended
+    again when its capacity is reclaimed, or when its pods do not become ready in time.
+    """
 
     NOTHING = auto()
     MAKE_PODGROUP = auto()  # create the PodGroup of the job
@@ -200,8 +201,7 @@ class ManagedJob(msgspec.Struct, frozen=True):
         """Return the deadline of the start; None: the job is not starting.
 
         A suspended job with claimed capacity has a deadline, too: a user who changes the job all the time, or
-        a
-        webhook that does not answer, may keep Muster from unsuspending the job.
+        a webhook that does not answer, may keep Muster from unsuspending the job.
         """
         if self.job.suspended:
             return self.capacity_since + _ADMIT_WITHIN if self.capacity_since is not None else None
@@ -348,8 +348,7 @@ def suspend(obj: Json, row: WorkloadRow, admitted_at: str = "") -> list[Operatio
     """Return the operations that suspend a job, restore its full number of pods, and withdraw its admission.
 
     For a kind without a suspend field, an empty annotation withdraws the admission, and only a Command stops
-    the
-    job for good. The patch conflicts with concurrent changes only if it writes a number of pods.
+    the job for good. The patch conflicts with concurrent changes only if it writes a number of pods.
 
     Args:
         obj: The job in the API server.

@@ -80,8 +80,7 @@ def stopping(row: WorkloadRow, obj: Json, now: str) -> JobChange:
     """Return the change that suspends a job until a user resumes it.
 
     The change also writes Muster's record of the start. Without this record, the job would count as waiting
-    for
-    its start.
+    for its start.
     """
     if row.commanded:
         return JobChange(command="" if is_stopped(row, obj) else ABORT)

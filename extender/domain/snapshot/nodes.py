@@ -213,8 +213,7 @@ class Topologies:
     """Topologies of a cluster: the levels at which nodes are close to each other. Immutable.
 
     A level is a node label, such as the label for racks. The domain of a node consists of all nodes with
-    equal
-    values of this label and of the labels of all larger levels. So rack 1 of one block is not rack 1 of
+    equal values of this label and of the labels of all larger levels. So rack 1 of one block is not rack 1 of
     another.
 
     Attributes:
@@ -333,8 +332,7 @@ class NodeTable:
         """Return the cached answers to whether gangs fit on empty nodes.
 
         The keys are the numbers of a gang's pods by shape. Callers add answers. The oldest answers beyond a
-        limit are
-        dropped.
+        limit are dropped.
         """
         for oldest in tuple(islice(self._fits_when_empty, max(len(self._fits_when_empty) - _MAX_GANGS, 0))):
             del self._fits_when_empty[oldest]

@@ -14,7 +14,17 @@ from extender.domain.snapshot.wholeness import missing, whole
 
 
 class Phase(StrEnum):
-    """Phase of a group: the phases of Volcano, for the status of PodGroups."""
+    """Phase of a group, for the status of its PodGroup.
+
+    The phases follow Volcano, except where Volcano's phases mislead:
+
+    - A group of minMember 0 without members is not Completed.
+    - A group whose failed members are being replaced has not ended.
+    - A group that has fully run and lost members is Unknown only while these members have no node.
+    - A group is never Pending while any of its members lives.
+    - A group that lacks only members is Inqueue, because Kubeflow's training operator and Volcano's job
+      controller create no pods for a Pending group.
+    """
 
     PENDING = "Pending"  # the group waits
     INQUEUE = "Inqueue"  # its members may be created, or its start was admitted
@@ -34,11 +44,6 @@ class Life(msgspec.Struct, frozen=True, gc=False):
     in_queue: bool = True  # whether its queue counts the group
     local_queue: str = ""  # LocalQueue that also counts the group, as namespace/name; empty: no LocalQueue
 
-
-# Phases follow Volcano, except where its phases mislead. A group of minMember 0 without members is not
-# Completed. A group whose failed members are being replaced has not ended. A group that lost members is
-# Unknown while these have no node, and never Pending while others live. A group that only lacks members is
-# Inqueue: Kubeflow's training operator and Volcano's job controller create no pods for a Pending group.
 
 _PHASES = {Verdict.WAITING: Phase.PENDING, Verdict.STARTING: Phase.INQUEUE}
 _VERDICTS: Mapping[str, Verdict] = {
@@ -91,8 +96,7 @@ def outcome_of(group: GroupInfo) -> Outcome | None:
     """Return how a group ended; None if it has not ended.
 
     A group with members on nodes, or on the way to nodes, has not ended. A group has ended once enough
-    members
-    succeeded, even if further members wait that the group does not need.
+    members succeeded, even if further members wait that the group does not need.
     """
     if group.has_live_members or group.assumed:
         return None

@@ -60,14 +60,15 @@ class Attention(msgspec.Struct, frozen=True):
         return max(start, self.asked_since) if self.asked_at >= start else None
 
 
-# Last times at which capacity, a share or places in the window became free. In a queue of strict priority, a
-# group that backs off is tried again once other groups free something, but not through its own failure.
-
 OF_OTHERS = GroupKey("")  # stands for other schedulers' pods, nodes and queues
 
 
 class Freed(msgspec.Struct, frozen=True):
-    """Times at which something became free, in seconds on the ledger's clock."""
+    """Last times at which capacity, a share or places in the window became free, on the ledger's clock.
+
+    In a queue of strict priority, a group that backs off is tried again once others free something. What the
+    group frees by its own failure does not count.
+    """
 
     at: float = -inf  # when something last became free
     by: GroupKey = OF_OTHERS  # group that freed it
@@ -101,7 +102,7 @@ class Limits(msgspec.Struct, frozen=True):
     reclaim_memory: float = 3600.0  # how long a group is not a victim of the same group again
     spared: float = 60.0  # how long a pod is no victim after its eviction was refused
     reclaims: int = 8  # most groups for which capacity is reclaimed at the same time
-    reservations: float = 0.1  # largest part of the cluster to reserve beyond a first reservation; 0: none
+    reservations: float = 0.1  # largest reserved part of the cluster; one reservation alone may exceed it
     # A group restarts elsewhere once its domain has lacked capacity for lost members for this long:
     # controllers create replacements within seconds, and a node may return.
     lost_domain_grace: float = 60.0
@@ -194,14 +195,16 @@ def clock_time_of(timestamp: str, epoch: float) -> float:
         return inf
 
 
-# Pods of other schedulers on nodes are perhaps a hundred times as many as members, and change every second.
-
 _PARTS = 1024
 _NO_PODS: Mapping[Uid, PodRecord] = {}
 
 
 class OtherPods:
-    """Pods of other schedulers by UID. Immutable: `with_changes` copies only the few parts that differ."""
+    """Pods of other schedulers on nodes, by UID.
+
+    There may be a hundred times as many such pods as members, and some change every second. The pods are
+    divided into parts that never change: `with_changes` copies only the parts with changes.
+    """
 
     def __init__(self) -> None:
         self.leaving: Mapping[Uid, PodRecord] = _NO_PODS  # terminating pods, by UID

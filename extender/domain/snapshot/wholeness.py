@@ -19,12 +19,8 @@ from extender.domain.snapshot.group_info import GroupInfo, computed_once
 if TYPE_CHECKING:  # `muster why` imports this module, and starts faster without numpy
     from extender.domain.snapshot.snapshot import Snapshot
 
-# A group is whole if it has minMember members, and minTaskMember members of each role. If the minima of the
-# roles add up to more than minMember, they are ignored, as in Volcano.
-
 _MAX_NAMES, _MAX_LENGTH = 8, 63  # limit of roles in a message, and of characters per role
-# a member's shape, with its topology sets if any
-Kind = Shape | tuple[Shape, tuple[tuple[object, ...], ...]]
+Kind = Shape | tuple[Shape, tuple[tuple[object, ...], ...]]  # a member's shape, with topology sets if any
 Signature = frozenset[tuple[Kind, int]]
 _SHAPE, _SETS = attrgetter("shape"), attrgetter("pod_sets")
 
@@ -85,7 +81,11 @@ def kept_roles(needs: Needs) -> Mapping[str, int]:
 
 
 def whole(needs: Needs, roles: Counter[str], members: int) -> bool:
-    """Return whether `members` members, counted by role in `roles`, make a group whole."""
+    """Return whether `members` members, counted by role in `roles`, make a group whole.
+
+    A group is whole if it has minMember members, and minTaskMember members of each role. If the minima of the
+    roles add up to more than minMember, they are ignored, as in Volcano.
+    """
     if members < needs.min_member or any(roles[role] < n for role, n in binding_roles(needs).items()):
         return False
     return needs.composite is None or needs.composite.is_whole(roles)
@@ -149,9 +149,6 @@ def _missing(group: GroupInfo, needs: Needs, fitting: Collection[Uid], replaces:
     return Missing(members, _absent_message(group, roles, more_needed - len(spare)))
 
 
-# Sub-groups of Volcano start whole: with at least as many pods as their policy demands.
-
-
 def sub_group_sizes(pods: Iterable[PodRecord]) -> Counter[PodSubGroup]:
     """Return the number of pods of each sub-group."""
     return Counter(pod.sub_group for pod in pods if pod.sub_group is not None)
@@ -160,7 +157,8 @@ def sub_group_sizes(pods: Iterable[PodRecord]) -> Counter[PodSubGroup]:
 def _in_sub_groups(group: GroupInfo, candidates: list[PodRecord]) -> list[PodRecord]:
     """Return the pods ordered by sub-group, without sub-groups that have too few pods.
 
-    Sub-groups with pods on nodes come first.
+    A sub-group of Volcano starts whole: with at least as many pods as its policy demands. Sub-groups with
+    pods on nodes come first.
     """
     if all(pod.sub_group is None for pod in candidates):
         return candidates
@@ -202,9 +200,6 @@ def _fill_sub_groups(
     return found
 
 
-# Child groups of a composite group start whole, too: each child group has its own minimum.
-
-
 def _missing_of_composite(
     group: GroupInfo,
     composite: ChildGroup,
@@ -214,7 +209,8 @@ def _missing_of_composite(
 ) -> Missing:
     """Return the fewest members that make a composite group whole.
 
-    If some needed members do not exist yet, the result is only the members with an assumed or planned node.
+    The child groups of a composite group start whole, too: each child group has its own minimum. If some
+    needed members do not exist yet, the result is only the members with an assumed or planned node.
 
     Args:
         group: The group.
@@ -281,8 +277,7 @@ def joining_parts(
     """Yield members that may join a running tree, and how many of them have to join together.
 
     The members of a child group that is not whole have to join together. Other members are yielded by shape,
-    and
-    join one by one.
+    and join one by one.
     """
     if members := least_members(child, placed, waiting):
         yield members, len(members)
@@ -325,9 +320,8 @@ def whole_at(group: GroupInfo, grace: float) -> float | None:
     """Return when a group counts as fully running; None if too few members are on nodes.
 
     All needed members have to be on nodes for a grace period without a failure. From then on, lost members
-    never
-    undo the start. The grace period is short, because a kubelet that refuses a pod does so within seconds and
-    before any container runs. Slow images and volumes are no failure.
+    never undo the start. The grace period is short, because a kubelet that refuses a pod does so within
+    seconds and before any container runs. Slow images and volumes are no failure.
     """
     since = _whole_since(group)
     return None if since is None else since + grace
