@@ -53,7 +53,7 @@ def test_the_index_finds_the_terms_that_select_a_pod(
         assert set(found) == {term for term in left if term.matches(namespace, labels)}
     for term in left:
         index.remove(term)
-    assert not index._filed
+    assert not index._terms_at
 
 
 @given(pods_, st.lists(terms_, min_size=1, max_size=4))
