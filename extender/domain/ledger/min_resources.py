@@ -230,6 +230,7 @@ def _made_by_muster(record: GroupRecord) -> bool:
 
 
 def _reserved(group: Group) -> Iterator[PodRecord]:
+    """Return the placeholder members of a group."""
     return (pod for pod in group.pods.values() if pod.is_for_min_resources)
 
 
