@@ -144,7 +144,7 @@ def test_terms_of_other_pods_count_where_they_select_a_pod_of_muster(
             terms.count(pod, NODES[0], -1)
         check()
     assert not terms._users
-    assert not terms._others._ours
+    assert not terms._others._members
 
 
 def wide(number: int) -> Term:

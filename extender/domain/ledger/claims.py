@@ -173,14 +173,12 @@ class Claims:
                 self.capacity.forget_refusals(claim.node)
         return claim
 
-    # Capacity for a pod, if its own claim is not counted.
-
     def fits(self, pod: PodRecord, node: str) -> bool:
-        """Return whether a pod fits on a node."""
+        """Return whether a pod fits on a node. Its own claim is not counted."""
         return self.capacity.fits(pod, node, self._claims.get(pod.uid))
 
     def rows_that_fit(self, pod: PodRecord) -> Mask:
-        """Return a mask of the rows where a pod fits, by amounts only."""
+        """Return a mask of the rows where a pod fits, by amounts only. Its own claim is not counted."""
         return self.capacity.rows_that_fit(pod, self._claims.get(pod.uid))
 
     def fullness(self, pod: PodRecord, node: str) -> float:

@@ -178,10 +178,11 @@ class Ownership(msgspec.Struct, frozen=True):
         return bool(group_name(pod) or queue_named_by(pod.metadata) or names_local_queue or namespace_queue)
 
 
-# In adopted namespaces, pods that name no scheduler get Muster's scheduler, unless they opt out.
-
-
 def is_adopted(namespace: str, labels: Mapping[str, str]) -> bool:
+    """Return whether a namespace is adopted.
+
+    Pods of an adopted namespace that name no scheduler get Muster's scheduler, unless they opt out.
+    """
     return labels.get(keys.MANAGED) == "true" and namespace not in keys.NEVER_ADOPTED
 
 
@@ -234,14 +235,15 @@ def queue_named_by(meta: Meta) -> str:
     return name_of((meta.annotations or {}).get(keys.QUEUE) or (meta.labels or {}).get(keys.QUEUE) or "")
 
 
-# A pod's annotation may contain 250,000 characters, but the name of an object at most 253. Longer names are
-# cut, and get an ending that no object's name has.
-
 _MAX_LENGTH, _KEPT_LENGTH, _ELLIPSIS = 253, 40, "…"
 
 
 def name_of(written: str) -> str:
-    """Return a name. A name beyond the maximum length is cut."""
+    """Return a name. A name that is too long for an object is cut.
+
+    A pod's annotation may contain 250,000 characters, but the name of an object at most 253. A cut name gets
+    an ending that no object's name has.
+    """
     return written if len(written) <= _MAX_LENGTH else f"{written[:_KEPT_LENGTH]}{_ELLIPSIS}"
 
 

@@ -1,4 +1,10 @@
-"""Records of pods and PodGroups, made from wire objects, and the records that Muster writes on PodGroups."""
+"""Records of pods and PodGroups, made from wire objects, and the records that Muster writes on PodGroups.
+
+Records on a PodGroup survive a restart of Muster: that the group has fully run, or that its start was
+admitted. A record contains the UID of its object, so that it does not count on a copy from a file. A PodGroup
+has no status subresource, so users who may change a PodGroup may write its status. Therefore, records only
+count if the API server lets nobody but Muster write them (manifests/marks.yaml).
+"""
 
 from collections.abc import Collection, Mapping
 from sys import intern
@@ -79,9 +85,6 @@ def foreign_record(pod: Pod, shapes: Shapes) -> PodRecord:
 
 _NO_SHAPE = Shape({}, Constraints())
 
-# The records of member pods depend only on the following annotations and labels. Pods of one template differ
-# little, so that their `_common_part` is read only once for all.
-
 _ANNOTATIONS = frozenset(
     {
         *(keys.GROUP_ANNOTATION, keys.MIN_MEMBER, keys.QUEUE, keys.ROLE, keys.PREEMPTABLE),
@@ -145,7 +148,9 @@ def pod_record(pod: Pod, shapes: Shapes, ours: bool, auto_groups: bool = False) 
 class PodRecords:
     """Reader that makes the records of member pods.
 
-    Pods of other schedulers that name a group are read, too, with `ours` set to False.
+    Pods of one template differ little, so that their `_common_part` is read only once for all. Of their
+    annotations and labels, only `_ANNOTATIONS` and `_LABELS` count. With `ours` set to False, the reader
+    makes records of pods that Muster leaves to another scheduler.
     """
 
     def __init__(self, shapes: Shapes, auto_groups: bool = False) -> None:
@@ -301,11 +306,6 @@ def _unscheduled(pod: Pod) -> Unscheduled | None:
     found = Unscheduled(intern(scheduled.reason), scheduled.message)
     return found if found.reason == keys.UNSCHEDULABLE or found.is_ours else found._replace(message="")
 
-
-# Records on a PodGroup survive a restart of Muster: that the group has fully run, or that its start was
-# admitted. A record contains the UID of its object, so that it does not count on a copy from a file. A
-# PodGroup has no status subresource, so users who may change a PodGroup may write its status. Therefore,
-# records only count if the API server lets nobody but Muster write them (manifests/marks.yaml).
 
 _MOST_RECORDS = 256 * 1024 - 1024  # limit of an object's annotations in bytes; the API server's is 256 KiB
 TOO_MANY_RECORDS = f"more than {_MOST_RECORDS} bytes, to which Muster can add none"
