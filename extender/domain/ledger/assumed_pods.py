@@ -137,9 +137,9 @@ class AssumedPods:
     def assume(self, uid: Uid, nodes: Sequence[str]) -> list[str] | Reason:
         """Return the offered nodes that a pod of Muster may use, or the reason why there are none.
 
-        A member of a gang gets its planned node, or else any other node on which it fits. A group of one pod
-        gets every node on which the pod fits, so that the scheduler can choose, unless its queue has a
-        placement policy. The claim moves to the returned node of a gang member.
+        A member of a gang gets its planned node, or else any other node on which it fits; its claim moves to
+        this node. A group of one pod gets every node on which the pod fits, so that the scheduler can choose,
+        unless its queue has a placement policy.
         """
         with self._lock:
             pod = self._pods.get(uid)

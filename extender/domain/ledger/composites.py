@@ -71,9 +71,8 @@ class Composites:
         """Process the next portion of the changes. `are_stale` tells whether more changes are left.
 
         Returns:
-            The records of groups, and None for a composite or PodGroup that does not form a group itself.
-            Then, the group
-            to which the pods of each PodGroup or composite belong.
+            - The records of groups; None for a composite or PodGroup that does not form a group itself.
+            - The groups to which the pods of each PodGroup or composite belong.
         """
         affected: dict[GroupKey, None] = {}
         groups: dict[GroupKey, GroupKey] = {}

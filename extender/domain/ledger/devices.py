@@ -159,9 +159,9 @@ class DeviceInventory:
         self._expressions = ""  # selectors of all classes, in one text
         self._admitting: dict[Facts, frozenset[str]] = {}  # admitting classes by facts of a device
         self._offers_by_slice: dict[str, list[_Offer]] = {}  # offered devices by slice
-        self._offers: dict[Pool, dict[str, list[_Offer]]] = {}  # by node
+        self._offers: dict[Pool, dict[str, list[_Offer]]] = {}  # offered devices by pool and node
         self._counters: dict[Pool, Counters] = {}
-        self._pools_on: defaultdict[str, set[Pool]] = defaultdict(set)  # by node
+        self._pools_on: defaultdict[str, set[Pool]] = defaultdict(set)  # pools by node
         # Largest capacities of devices that logical resources stand for, by pool.
         self._capacities: dict[Pool, Counter[Measure]] = {}
         self._largest = Counter[Measure]()

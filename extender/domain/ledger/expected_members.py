@@ -109,14 +109,11 @@ class ExpectedMembers:
         self._rules = rules
         self._most = most
         self._counts: Counter[str] = Counter()  # number of expected members by namespace
-        self._crowded_out: defaultdict[str, dict[GroupKey, None]] = defaultdict(dict)  # in order
+        self._crowded_out: defaultdict[str, dict[GroupKey, None]] = defaultdict(dict)  # over the limit
         self.later = LaterPods(parts.clock, START_TIMEOUT)
 
     def manages(self, job: JobRecord) -> bool:
-        """Return whether Muster starts a job.
-
-        It does not if another controller starts all jobs of this kind.
-        """
+        """Return whether Muster starts a job. Jobs of kinds that another controller starts do not count."""
         if job.kind in self._registry.foreign_kinds:
             return False
         routes = self._registry.routes
@@ -182,7 +179,7 @@ class ExpectedMembers:
         open_places = [part.count for part in job.pods]
         newcomers: list[list[PodRecord]] = [[] for _ in job.pods]
         parts, similar = deque(range(len(open_places))), defaultdict[tuple[str, Shape], deque[int]](deque)
-        for number, part in enumerate(job.pods):  # in order
+        for number, part in enumerate(job.pods):  # in the order of the parts
             similar[part.pod.role, part.pod.shape].append(number)
         for pod in pods:
             # A pod belongs to a part with its role and shape. If there is none, it belongs to any part,
@@ -292,8 +289,8 @@ def _expects(group: Group, job: JobRecord, existing: Iterable[PodRecord]) -> boo
         return not any(pod.waiting or pod.holds_capacity for pod in existing)
     if job.gang.at_once < job.gang.pods and group.stood_whole:  # the first pods run, and others follow
         return job.started and not group.became_ready
-    under_way = group.start.admitted or not group.waited
-    return job.started and under_way and not group.stood_whole
+    is_under_way = group.start.admitted or not group.waited
+    return job.started and is_under_way and not group.stood_whole
 
 
 def _expected_pods(group: Group) -> Iterator[PodRecord]:
@@ -303,7 +300,7 @@ def _expected_pods(group: Group) -> Iterator[PodRecord]:
 def _by_part(group: Group) -> dict[int, list[PodRecord]]:
     """Return the expected pods by part.
 
-    They are sorted only once, because a job may have thousands of parts.
+    The pods are sorted only once, because a job may have thousands of parts.
     """
     parts = defaultdict[int, list[PodRecord]](list)
     for pod in _expected_pods(group):
@@ -311,16 +308,16 @@ def _by_part(group: Group) -> dict[int, list[PodRecord]]:
     return parts
 
 
-def _first_open(open_places: Sequence[int], *several: deque[int]) -> int | None:
+def _first_open(open_places: Sequence[int], *part_queues: deque[int]) -> int | None:
     """Return the first part with pods still to come.
 
     Earlier parts are dropped from the queues, as they are complete.
     """
-    for parts in several:
-        while parts and open_places[parts[0]] <= 0:
-            parts.popleft()
-        if parts:
-            return parts[0]
+    for queue in part_queues:
+        while queue and open_places[queue[0]] <= 0:
+            queue.popleft()
+        if queue:
+            return queue[0]
     return None
 
 

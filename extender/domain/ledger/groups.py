@@ -224,17 +224,17 @@ class Group(msgspec.Struct, eq=False):
         """Record the planned node of a member. A new plan restarts the wait for places in the window."""
         if is_new and self.start.places_since is not None:
             self.start = replace(self.start, places_since=None)
-        known = self.attempt(uid)
-        self.attempts[uid] = Attempt(node, words=known.words, refusals=known.refusals)
+        previous = self.attempt(uid)
+        self.attempts[uid] = Attempt(node, words=previous.words, refusals=previous.refusals)
 
     def record_shown(self, uid: Uid, node: str, now: float) -> None:
         """Record that the scheduler may use the planned node of a member.
 
         The time of a start begins with the first shown member.
         """
-        known = self.attempt(uid)
-        if known.shown_at is None:
-            self.attempts[uid] = replace(known, node=node, shown_at=now)
+        previous = self.attempt(uid)
+        if previous.shown_at is None:
+            self.attempts[uid] = replace(previous, node=node, shown_at=now)
         if self.start.released_at is None:
             self.start = replace(self.start, released_at=now)
 
@@ -247,13 +247,13 @@ class Group(msgspec.Struct, eq=False):
             refused_at: The time of the refusal; None if the pod is tried again.
             asked_twice: Whether the scheduler was asked again after an earlier refusal.
         """
-        known = self.attempt(uid)
+        previous = self.attempt(uid)
         self.attempts[uid] = replace(
-            known,
+            previous,
             shown_at=refused_at,
             refused_at=refused_at,
             words=words,
-            refusals=known.refusals + 1,
+            refusals=previous.refusals + 1,
             asked_twice=asked_twice,
         )
 

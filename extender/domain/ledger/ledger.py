@@ -46,7 +46,7 @@ from extender.domain.snapshot.snapshot import Limits, Snapshot
 from extender.domain.snapshot.wholeness import running_since
 
 __all__ = ["Confirmation", "Ledger"]
-_MOST_DOUBLED = 5  # limit of doublings of the pause between two restarts of a group
+_MAX_DOUBLINGS = 5  # limit of doublings of the pause between two restarts of a group
 
 
 class Ledger:
@@ -142,7 +142,7 @@ class Ledger:
     def snapshot(self) -> Snapshot:
         """Return a consistent view of all facts for one cycle.
 
-        Changes that time alone causes are made before.
+        Changes that passing time causes, such as the end of unused answers, are made first.
         """
         with self._lock:
             self._expire_filter_answers()
@@ -602,7 +602,7 @@ class ReclaimedCapacity:
             homes = tuple((group.pods[uid], node) for uid, node in moving.items() if uid in group.pods)
             stayed = len(node_of.keys() - moving.keys())
             group.restarts += reclaim.is_restart
-            doubled = min(group.restarts - 1, _MOST_DOUBLED) if reclaim.is_restart else 0
+            doubled = min(group.restarts - 1, _MAX_DOUBLINGS) if reclaim.is_restart else 0
             again_at = reclaim.since + self._memory * 2**doubled
             self._moves[moved] = Move(claimant, reclaim.since, reclaim.until, again_at, homes, stayed)
 

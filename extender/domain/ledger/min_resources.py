@@ -25,7 +25,7 @@ from extender.domain.model.records import MIN_RESOURCES, GroupKey, GroupRecord, 
 from extender.domain.model.resources import PODS, Resources
 from extender.domain.model.shapes import Shape, Shapes, total_requests
 
-_MAX = 256  # limit of placeholders per group
+_MAX_PER_GROUP = 256  # limit of placeholders per group
 _MAX_MISFITS = 16  # after so many shapes of pods that cannot take over claims, no further pods are tried
 _PAUSE = 60.0  # seconds until a pod may take over claims again, if decisions have moved the pod
 
@@ -37,8 +37,7 @@ class MinResources:
         parts: The objects that all parts of the ledger share.
         shapes: The interned shapes.
         most: The limit of placeholders of all groups of a namespace. Beyond it, a group gets a single
-            placeholder, which
-            requests as much as all its placeholders would.
+            placeholder, which requests as much as all its placeholders would.
     """
 
     def __init__(self, parts: Parts, shapes: Shapes, most: int) -> None:
@@ -184,11 +183,11 @@ class MinResources:
         """Add placeholders that request `lacking` together, each about as much as `template`."""
         size = template.shape.requests
         count = max(-(-n // size[name]) if size.get(name) else n for name, n in lacking.items())
-        count = max(min(count, _MAX, self._most - self._placeholders[group.namespace]), 1)
+        count = max(min(count, _MAX_PER_GROUP, self._most - self._placeholders[group.namespace]), 1)
         self._placeholders[group.namespace] += count
         self._with_placeholders.add(group.key)
         existing = {pod.uid for pod in _reserved(group)}
-        numbers = (number for number in range(_MAX + count) if _uid(group, number) not in existing)
+        numbers = (number for number in range(_MAX_PER_GROUP + count) if _uid(group, number) not in existing)
         for part, number in zip(range(count), numbers, strict=False):
             requests = {name: n * (part + 1) // count - n * part // count for name, n in lacking.items()}
             shape = self._shapes.with_requests(

@@ -107,7 +107,10 @@ class ResourceColumns:
         return np.array(columns, dtype=np.int64), np.array(list(requests.values()), dtype=np.int64)
 
     def rebuild(self, rows: int, names: tuple[str, ...]) -> None:
-        """Set the number of rows and the names of the columns. Known amounts stay, and new ones are zero."""
+        """Set the number of rows and the names of the columns.
+
+        Known amounts stay, and new amounts are zero.
+        """
         old_columns = [self._column[name] for name in names if name in self._column]
         for name in ("allocatable", "capacity", "free"):  # old columns come first, new ones are zero
             matrix, grown = getattr(self, name), np.zeros((rows, len(names)), dtype=np.int64)
@@ -142,11 +145,11 @@ class NodeCapacity:
         self._stale: set[int] = set()  # rows to update from their nodes and sums
         self.epochs: dict[str, int] = {}  # by node: counter of its changes and of bound pods that left
         self._epochs = itertools.count(1)
-        self._sums: dict[str, NodeSums] = {}  # by node
-        self._unavailable: dict[str, Resources] = {}  # by node
+        self._sums: dict[str, NodeSums] = {}  # sums of claims by node
+        self._unavailable: dict[str, Resources] = {}  # offered amounts that no pod can get, by node
         self._nodes: list[NodeRecord | None] = []  # nodes by row; None for a vacant row
-        self._row: dict[str, int] = {}  # by node
-        self._vacant: list[int] = []  # rows
+        self._row: dict[str, int] = {}  # row of each node
+        self._vacant: list[int] = []  # vacant rows
         self._changed_rows: set[int] = set()  # rows that changed since the last table
         self._table = NodeTable()
         self._request_columns: WeakKeyDictionary[Shape, tuple[Rows, AmountRows] | None] = WeakKeyDictionary()

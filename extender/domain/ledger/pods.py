@@ -60,7 +60,7 @@ class StuckPods:
     ) -> None:
         self.uids: set[Uid] = set()
         self._registry, self._clock, self._wall_clock = registry, clock, wall_clock
-        self._leaving: defaultdict[str, dict[Uid, _TerminatingPod]] = defaultdict(dict)  # by node
+        self._leaving: defaultdict[str, dict[Uid, _TerminatingPod]] = defaultdict(dict)  # pods by node
         self._unreachable: set[str] = set()  # unreachable nodes, and deleted nodes on which pods are left
         self._deleted: set[str] = set()  # deleted nodes among the unreachable nodes
         # Ends of grace periods, with pods and nodes, as a heap and as a set.
@@ -253,7 +253,7 @@ class Pods:
     def _set_carriers(self, pods: Iterable[Pod]) -> None:
         """Record the pods again for which shared claims count from now on."""
         for pod in pods:
-            with suppress(BadQuantity):  # its own event has reported it
+            with suppress(BadQuantity):  # the pod's own event has reported it
                 self.set(pod)
 
     def reread(self, claim: ClaimKey | None = None) -> None:
@@ -264,7 +264,7 @@ class Pods:
         with self._lock:
             uids = self._with_devices.naming(claim)
         for uid in uids:
-            with self._lock, suppress(BadQuantity):  # its own event has reported it
+            with self._lock, suppress(BadQuantity):  # the pod's own event has reported it
                 if (pod := self._with_devices.get(uid)) is not None:
                     self.set(pod)
 

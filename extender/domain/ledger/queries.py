@@ -141,11 +141,11 @@ class GroupQueries:
         """Return the facts about a group that have to survive a restart.
 
         Returns:
-            The number of needed members when it fully ran, if it did; the UID of the queue that accepts it;
-            whether its start
-            was admitted and is not complete yet; the number of undone starts in a row (None if its job counts
-            them); the
-            seconds of work that evictions have cost.
+            - The number of needed members when it fully ran; None if it never did.
+            - The UID of the queue that accepts it.
+            - Whether its start was admitted and is not complete yet.
+            - The number of undone starts in a row; None if its job counts them.
+            - The seconds of work that evictions have cost.
         """
         group = self._registry.groups.get(key)
         info = group.info if group else None

@@ -149,9 +149,7 @@ class Registry:
         # Dirty groups in order, with whether their queue may have changed since their last info.
         self._dirty: dict[GroupKey, bool] = {}
         self._moved: set[GroupKey] = set()  # dirty groups of which only claims, attempts or the start changed
-        self._by_queue: defaultdict[str, dict[GroupKey, None]] = defaultdict(
-            dict
-        )  # by queue of the last info
+        self._by_queue: defaultdict[str, dict[GroupKey, None]] = defaultdict(dict)  # by queue of their info
 
     def group(self, key: GroupKey) -> Group:
         """Return the group with this key, which is created on first use."""
@@ -347,8 +345,8 @@ class Registry:
         """Return the user who made a group.
 
         The result is empty if the user is unknown, or if users could have forged the record. The user is
-        recorded on the PodGroup, or on an owner of the PodGroup or of its pods. A user whom all pods without
-        a controller name counts, too.
+        recorded on the PodGroup, or on an owner of the PodGroup or of its pods. If all pods without a
+        controller name the same user, this user counts, too.
         """
         if not self.trusts_authors:
             return ""

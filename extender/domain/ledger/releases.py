@@ -1,6 +1,4 @@
-"""Releases of pods to the scheduler.
-
-If the scheduler reads pods from the API server itself, none are released.
+"""Releases of pods to the scheduler. No pod is released if the scheduler reads pods from the API server.
 
     planned ──release──► shown ──► held, posted, bound        the claim is fixed all the while
                            └──► taken back ──► leaving ──► released again
@@ -26,7 +24,7 @@ class Bypasses(NamedTuple):
 
 
 MOST_NOMINATED = 16  # limit of pods nominated for a node: filter copies the node's state for each of them
-_LAG = 0.5  # seconds by which the scheduler's data on nodes and bound pods may be older
+_LAG = 0.5  # seconds by which the scheduler's data on nodes and bound pods may be outdated
 _AFTER_NO_CALL = 1.0  # seconds until an attempt without a bind call has ended, once its pod is taken back
 _AFTER_CALL = 5.0  # seconds from the end of a bind call to the scheduler's report
 
@@ -44,8 +42,7 @@ class Releases:
 
     Args:
         on_change: Called when the appearance of a pod changes. None means that the scheduler does not read
-            its pods
-            through Muster.
+            its pods through Muster.
         clock: The monotonic clock, in seconds.
     """
 

@@ -121,8 +121,7 @@ class LogicalResources:
         Args:
             amounts: The amounts of other resources.
             on_node: Whether the amounts are offered by a node. A node's selections are part of its classes,
-                so they
-                are not counted again.
+                so they are not counted again.
         """
         sums: dict[str, int] = {}
         for name in amounts.keys() & self._amounts.keys():
@@ -146,11 +145,9 @@ class DeviceRequests:
         Args:
             name: The name of the class or selection.
             resource: The resource. None means that the class is gone. Empty means that no node alone offers
-                its
-                devices, so that they are not counted.
+                its devices, so that they are not counted.
             stands_for: The logical amounts of one device by its capacities. For a selection, these are only
-                the amounts
-                beyond those of the class.
+                the amounts beyond those of the class.
         """
         if resource is None and not counts_in_queues(name):
             self.logical.forget(self._resources.get(name, ""))
@@ -174,8 +171,10 @@ class DeviceRequests:
         return "" if state.is_deleted else state.uid
 
     def fault_of(self, pod: Pod) -> str:
-        """Return why a pod cannot start with its claims, for users; empty if it can start."""
-        # their template may be gone
+        """Return why a pod cannot start with its claims, for users; empty if it can start.
+
+        A claim that was created for the pod counts even if its template is gone.
+        """
         created = {each.name for each in pod.status.resource_claim_statuses or ()}
         nodes: dict[str, str] = {}
         for claim in (pod.spec.resource_claims or ())[:_MAX_CLAIMS]:

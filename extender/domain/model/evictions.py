@@ -54,7 +54,7 @@ class BudgetsOfNamespace:
 
     def __init__(self, budgets: Iterable[DisruptionBudget]) -> None:
         self._by_label: defaultdict[tuple[str, str], list[DisruptionBudget]] = defaultdict(list)
-        self._others: list[DisruptionBudget] = []  # budgets that no label pair identifies
+        self._others: list[DisruptionBudget] = []  # budgets without required labels, which may cover any pod
         self._too_many: tuple[DisruptionBudget, ...] = ()
         for budget in budgets:
             selector = budget.selector or _NO_SELECTOR

@@ -78,10 +78,10 @@ def recorded_use(meta: Meta, kind: str) -> str:
     The result is empty without a record for this kind of object.
     """
     queue, _, recorded = (meta.annotations or {}).get(MAY_USE, "").partition("/")
-    return queue if recorded == kind and len(queue) <= _LONGEST_NAME else ""
+    return queue if recorded == kind and len(queue) <= _MAX_NAME_LENGTH else ""
 
 
-_LONGEST_NAME = 253  # limit of an object's name, because memory has such a record for each owner
+_MAX_NAME_LENGTH = 253  # limit of an object's name, because memory has such a record for each owner
 LONGEST_USER = 1024  # limit of a user name, because memory has the author of each pod
 
 

@@ -77,7 +77,7 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     scheduler: str = ""  # spec.schedulerName
     group: GroupKey = GroupKey("")  # empty if another scheduler places the pod
     own_group: GroupKey = GroupKey("")  # the value of `group` whenever Muster schedules the pod
-    auto: bool = False  # whether the pod names no group, so that its controller determines it
+    auto: bool = False  # whether the pod names no group, so that its controller determines the group
     controller: str = ""  # kind of the pod's controller; empty: unknown
     min_member: str = ""  # number of pods of its group that start together, by its annotation
     queue: str = ""  # queue that its own annotation or label names

@@ -8,7 +8,7 @@ from extender.api.objects.pods import LabelSelector, NodeSelectorTerm, Requireme
 
 Labels = Mapping[str, str]
 _REPELLING = ("NoSchedule", "NoExecute")
-_MOST_DIGITS = 20  # characters of a 64-bit number with its sign
+_MAX_DIGITS = 20  # characters of a 64-bit number with its sign
 
 
 def selects(selector: LabelSelector | None, labels: Labels) -> bool:
@@ -58,7 +58,7 @@ def _meets_requirement(requirement: Requirement, labels: Labels) -> bool:
 def as_number(text: str) -> int | None:
     """Return the 64-bit number that `Gt` and `Lt` compare; None for a text that is no such number."""
     try:
-        number = int(text) if len(text) <= _MOST_DIGITS else None
+        number = int(text) if len(text) <= _MAX_DIGITS else None
     except ValueError:
         return None
     return number if number is not None and -(2**63) <= number < 2**63 else None
@@ -125,10 +125,11 @@ NOWHERE = _part((("", ""),))  # no label has this key
 
 
 def parts_of(labels: Sequence[Mapping[str, str] | None]) -> list[NodePart]:
-    """Return the parts into which labels divide the nodes, in order. None stands for a part without nodes.
+    """Return the parts into which labels divide the nodes, in order.
 
-    A node belongs to the first part whose labels it has. The `before` of a part includes an earlier part only
-    if a node could have the labels of both parts. Therefore, parts with the same nodes are equal in any list.
+    A node belongs to the first part whose labels it has. A None among the labels stands for a part without
+    nodes. The `before` of a part includes an earlier part only if a node could have the labels of both parts.
+    Therefore, parts with the same nodes are equal in any list.
     """
     pairs = [NOWHERE.labels if part is None else tuple(sorted(part.items())) for part in labels]
     parts = []

@@ -7,13 +7,11 @@ result must look like a possible history of the API server. This takes five rule
 1. Versions never decrease. An event that is inserted between two events carries the highest version so far: a
    reflector keeps the version of every event, and with an older version it would read history again.
 2. A bound pod never becomes unbound and never disappears. A watch that begins before the known history does
-not
-   mention a pod until the watch reaches the event of the pod's last change.
+   not mention a pod until the watch reaches the event of the pod's last change.
 3. Each stream records the pods that it has shown. A watch that continues from a version begins with the
    difference.
 4. A pod gets another appearance by DELETED and ADDED in one write, because an informer drops a change that
-does
-   not change the version.
+   does not change the version.
 5. Until the initial events have ended, no event is inserted between them.
 """
 

@@ -307,8 +307,8 @@ def _unscheduled(pod: Pod) -> Unscheduled | None:
     return found if found.reason == keys.UNSCHEDULABLE or found.is_ours else found._replace(message="")
 
 
-_MOST_RECORDS = 256 * 1024 - 1024  # limit of an object's annotations in bytes; the API server's is 256 KiB
-TOO_MANY_RECORDS = f"more than {_MOST_RECORDS} bytes, to which Muster can add none"
+_MAX_ANNOTATIONS = 256 * 1024 - 1024  # limit of an object's annotations in bytes; the API server's is 256 KiB
+TOO_MANY_RECORDS = f"more than {_MAX_ANNOTATIONS} bytes, to which Muster can add none"
 _MESSAGE = "all members that it needs ran at the same time: "
 _DIGITS = 10  # digits of the largest minMember
 
@@ -520,7 +520,7 @@ def leaves_no_space(annotations: Mapping[str, str]) -> bool:
     The API server does not check the size of annotations in a Binding. But then it refuses any later change
     of the pod, and also its eviction.
     """
-    return len("".join((*annotations, *annotations.values())).encode()) > _MOST_RECORDS
+    return len("".join((*annotations, *annotations.values())).encode()) > _MAX_ANNOTATIONS
 
 
 def allows_preemption(meta: Meta) -> bool:

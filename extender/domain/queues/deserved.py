@@ -36,7 +36,7 @@ from extender.domain.queues.share_tree import (
     sums_by_parent,
 )
 
-_MOST_ITERATIONS = 200  # each iteration settles at least one queue; a few iterations settle thousands
+_MAX_ITERATIONS = 200  # each iteration settles at least one queue; a few iterations settle thousands
 
 Demands = Mapping[str, QueueDemand]
 
@@ -320,7 +320,7 @@ def _fill(
     """
     most = np.maximum(most, least)
     shares, is_free = least.copy(), most > least
-    for _ in range(_MOST_ITERATIONS):
+    for _ in range(_MAX_ITERATIONS):
         if not is_free.any():
             break
         speeds = sums_by_parent(np.where(is_free, speed, 0.0), parent_index, len(capacity))

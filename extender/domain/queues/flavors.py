@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # `muster why` imports this module, and starts faster without
 
 MOST_FLAVORS = 16  # limit of flavors per queue
 MOST_POOLS = 64  # limit of pools of all queues together
-_MOST_KNOWN = 4096  # limit of cached combinations of label values
+_MAX_CACHED = 4096  # limit of cached combinations of label values
 
 
 class Flavor(msgspec.Struct, frozen=True):
@@ -184,7 +184,7 @@ class Pools(msgspec.Struct, frozen=True, dict=True):
         """Return the pools that contain a node with these labels."""
         values = tuple(map(labels.get, self._keys))
         if values not in self._pools_by_labels:
-            if len(self._pools_by_labels) >= _MOST_KNOWN:
+            if len(self._pools_by_labels) >= _MAX_CACHED:
                 self._pools_by_labels.clear()
             self._pools_by_labels[values] = tuple(pool for pool in self.all if pool.nodes.has(labels))
         return self._pools_by_labels[values]

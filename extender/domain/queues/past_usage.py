@@ -19,8 +19,8 @@ from extender.api.units import as_datetime, timestamp_at
 from extender.domain.model.records import GroupKey
 from extender.domain.model.resources import PODS, Resources
 
-_SAMPLES = 60  # per half-life
-_STATUS_CHANGES = 4  # per half-life
+_SAMPLES = 60  # number of samples per half-life
+_STATUS_CHANGES = 4  # number of status updates per half-life
 _FORGOTTEN_PART = 1e-6  # part of the cluster: less is forgotten, unless it is allocated now
 _ROUNDING_ERROR = 1e-9  # part of the cluster: smaller sums are rounding errors
 _MAX_ENTRIES = 100  # most users, and most namespaces, in a queue's status

@@ -76,7 +76,7 @@ class QuotaPlan(msgspec.Struct, frozen=True):
 
 
 MOST_JOBS = "kube-queue/max-jobs"  # key of the limit of running jobs in the amounts of a tree
-_MOST_GROUPS = 2**31 - 1
+_MAX_GROUPS = 2**31 - 1
 _ALMOST_NONE = {CPU: "1m", MEMORY: "1"}  # in a Queue, a capability of 0 for these resources means no limit
 
 
@@ -122,7 +122,7 @@ def amounts_of(least: Mapping[str, Any] | None, most: Mapping[str, Any] | None) 
     return QuotaAmounts(
         {**high, **{name: least for name, least in _ALMOST_NONE.items() if offered(high).get(name, 1) <= 0}},
         {name: amount for name, amount in low.items() if offered({name: amount})[name] > 0},
-        None if jobs is None else min(rounded_down(jobs), _MOST_GROUPS),
+        None if jobs is None else min(rounded_down(jobs), _MAX_GROUPS),
     )
 
 

@@ -33,7 +33,7 @@ class Limit(msgspec.Struct, frozen=True, gc=False):
     pods: int | None = None
 
 
-TAKE_AFTER, TAKE_AT_MOST = 120.0, 900.0  # seconds
+TAKE_AFTER, TAKE_AT_MOST = 120.0, 900.0  # default seconds of preemption.after and preemption.atMost
 MOST_PATIENCE = 1000
 
 
@@ -95,7 +95,7 @@ def read_selector(selector: LabelSelector | None) -> LabelSelector | None:
 MOST_OVERSELL = 100
 D = TypeVar("D", float, None)
 RESERVE_AFTER = 7200.0  # seconds; lower values lengthen the mean wait (make bench ARGS=reservations)
-START_TIMEOUT = 300.0  # seconds
+START_TIMEOUT = 300.0  # default start timeout of jobs, in seconds
 _STOP_POLICIES = ("", keys.STOP_NONE, keys.STOP_HOLD, keys.STOP_DRAIN)
 
 

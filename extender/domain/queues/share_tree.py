@@ -79,23 +79,23 @@ class ShareTree:
         self.node: dict[str, int] = {}  # node of each queue
         self.leaf: dict[str, int] = {}  # node at which a queue's own groups count
         self.levels: list[Nodes] = []  # nodes of each level, from root down
-        self._first_children: list[int] = []
-        self._child_ends: list[int] = []
+        self._first: list[int] = []  # first child of each node
+        self._end: list[int] = []  # end of the children of each node
         self._paths: dict[str, list[int]] = {}
-        children = _children_by_parent(parents)  # Queues that root does not reach are put below root.
+        children = _children_by_parent(parents)
         reached, unvisited = {ROOT_QUEUE}, [ROOT_QUEUE]
         while unvisited:
             found = children.get(unvisited.pop(), ())
             reached.update(found)
             unvisited += found
-        unreached = parents.keys() - reached
+        unreached = parents.keys() - reached  # put directly below root
         if unreached:
             children = _children_by_parent({**parents, **dict.fromkeys(unreached, ROOT_QUEUE)})
         level = [self._add(ROOT_QUEUE, TOP)]
         while level:
             self.levels.append(np.array(level, dtype=np.intp))
             level = [child for node in level for child in self._add_children(node, children)]
-        self._bounds = np.array([self._first_children, self._child_ends], dtype=np.intp)  # by node
+        self._bounds = np.array([self._first, self._end], dtype=np.intp)  # first child and end, by node
 
     def __len__(self) -> int:
         return len(self.queues)
@@ -110,7 +110,7 @@ class ShareTree:
         return rows, np.repeat(np.arange(len(first)), end - first)
 
     def has_children(self, node: int) -> bool:
-        return self._child_ends[node] > self._first_children[node]
+        return self._end[node] > self._first[node]
 
     def is_extra_leaf(self, node: int) -> bool:
         """Return whether a node stands for the own groups of a queue that has other queues below it."""
@@ -142,8 +142,8 @@ class ShareTree:
         node = len(self.queues)
         self.queues.append(queue)
         self.parents.append(parent)
-        self._first_children.append(0)
-        self._child_ends.append(0)
+        self._first.append(0)
+        self._end.append(0)
         self.leaf[queue] = node
         self.node.setdefault(queue, node)
         return node
@@ -155,7 +155,7 @@ class ShareTree:
         if not names and node != TOP:
             return []
         added = [self._add(name, node) for name in (queue, *names)]
-        self._first_children[node], self._child_ends[node] = added[0], added[-1] + 1
+        self._first[node], self._end[node] = added[0], added[-1] + 1
         return added
 
 

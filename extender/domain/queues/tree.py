@@ -53,8 +53,8 @@ class Ceiling(msgspec.Struct, frozen=True):
     """Upper limit of the allocation of a queue and its descendants, by resource."""
 
     queue: str
-    held: Resources
-    most: Mapping[str, float]
+    held: Resources  # current allocation
+    most: Mapping[str, float]  # upper limits
 
 
 MOST_LEVELS = 100  # levels below root; the upper limit of the flag --max-queue-depth
@@ -96,8 +96,8 @@ class Queues:
         self.gone: set[str] = set()  # UIDs of deleted queues that were seen here
         self._faults: dict[str, str] = {}  # cached faults by queue
         self._pools: Pools | None = None
-        self._flavors: dict[str, tuple[Flavor, ...]] = {}  # cached
-        self._protections: dict[str, Protection] = {}  # cached
+        self._flavors: dict[str, tuple[Flavor, ...]] = {}  # cached flavors by queue
+        self._protections: dict[str, Protection] = {}  # cached protections by queue
         self.shared_flavors: dict[str, SharedFlavor] = {}  # existing ResourceFlavors by name
 
     def put(self, record: QueueRecord) -> set[str]:

@@ -46,8 +46,8 @@ class PlainPods(StrEnum):
     def need_podgroup(self, decision: GroupDecision | None) -> bool:
         """Return whether a plain pod with this decision needs a PodGroup now.
 
-        A pod does not count as waiting because of the limit of pods in flight or the scheduler's own queue.
-        In a burst of pods that all fit, every pod passes through both.
+        A wait for the limit of pods in flight, or in the scheduler's own queue, does not count. In a burst of
+        pods that all fit, every pod passes through both.
         """
         if self is not PlainPods.WAITING or decision is None:
             return self is PlainPods.ALWAYS
@@ -109,8 +109,7 @@ def build(
         min_member: The number of pods that start together.
         queue: The queue of the pods.
         label: The label that names the LocalQueue of the pods, if any. The PodGroup then has this label and
-            no
-            queue, because the queue of a LocalQueue may change.
+            no queue, because the queue of a LocalQueue may change.
 
     Raises:
         BadQuantity: A request cannot be read.

@@ -38,7 +38,7 @@ class GroupDecision(msgspec.Struct, frozen=True, gc=False):
     moved: Mapping[Uid, str] = {}  # nodes that were planned for members, but that the scheduler would not use
     life: Life = NOT_WORKED_OUT  # phase and member counts, filled in once all groups have a decision
     stood_whole: bool = False  # whether the cycle found that the group has fully run
-    rotation: int | None = None  # rotation of the queue in which the group is next; None: unchanged
+    rotation: int | None = None  # rotation of its queue with the group's next turn; None: unchanged
     claims_capacity: bool = False  # whether capacity in its queue's share is reserved for the group
     reservation: Reservation | None = None  # nodes that are reserved for the group
     reclaim: Reclaim | None = None  # capacity that is being reclaimed for the group, or its restart
@@ -64,7 +64,7 @@ class FlavorShare(msgspec.Struct, frozen=True, gc=False):
     """Amounts of a queue and the queues below it on the nodes of one flavor."""
 
     allocated: Resources = {}
-    deserved: Mapping[str, float] = {}  # only of resources that some queue names in the flavor
+    deserved: Mapping[str, float] = {}  # only resources that some queue names in the flavor
     borrowed: Resources = {}  # allocation above the deserved amounts
 
 
@@ -74,7 +74,7 @@ class QueueDecision(msgspec.Struct, frozen=True, gc=False):
     name: str
     state: str  # a QueueState
     weight: int  # weight in the division of the parent's share, at least 1
-    parent: str  # the queue whose share it divides; empty for root
+    parent: str  # parent queue in the division of shares; empty for root
     allocated: Resources  # requests of pods on nodes and assumed pods, with queues below
     requested: Resources  # `allocated` plus the requests of waiting entitled groups
     deserved: Mapping[str, float]  # deserved amounts, without zeros
@@ -82,7 +82,7 @@ class QueueDecision(msgspec.Struct, frozen=True, gc=False):
     share: float  # allocation divided by deserved amount, in the dominant resource
     borrowed: Mapping[str, int] = {}  # allocation above the deserved share
     flavors: Mapping[str, FlavorShare] = {}  # shares by flavor name
-    above_nodes: tuple[str, ...] = ()  # resources whose deserved amount in spec exceeds the nodes'
+    above_nodes: tuple[str, ...] = ()  # resources of which its spec deserves more than all nodes offer
     unmet: Resources = {}  # the available part of the guarantee, if the nodes cannot meet all guarantees
     usage: QueueUsage | None = None  # recent usage of its own groups; None: no usage or unknown
     counts: Mapping[str, int] = {}  # groups of this queue and those below, by column of its status
@@ -109,7 +109,7 @@ class Decisions(msgspec.Struct, frozen=True):
     evictions: Mapping[Uid, Eviction] = {}  # pods to evict, with the reason
     counts: Mapping[tuple[str, str], int] = {}  # groups by (queue, column of its status)
     local_counts: Mapping[tuple[str, str], int] = {}  # groups by (LocalQueue, column of its status)
-    serial: int = 0  # number of these decisions; the previous ones have one less
+    serial: int = 0  # serial number, one more than that of the previous decisions
     changed: Sequence[GroupKey] = ()  # groups that are gone or have a new decision since the last cycle
     renumbered: Sequence[GroupKey] = ()  # groups of which only numbers for users changed, such as positions
     memory: object = None  # cached data that saves work in the next cycle
@@ -140,8 +140,8 @@ def start_after(
         now: The time on the ledger's clock.
         stood_whole: Whether all members of the start had their nodes.
         resumes: Whether the group resumes after a restart of Muster.
-        undone: The number of starts in a row that count as undone before this decision. None means that
-            the undone starts of the group's job are counted elsewhere.
+        undone: The number of starts in a row that count as undone before this decision. None means that the
+            undone starts of the group's job are counted elsewhere.
     """
     rotation = start.rotation if decision.rotation is None else decision.rotation
     places_since = None

@@ -38,7 +38,7 @@ class Reservation(msgspec.Struct, frozen=True):
     stays_until: float = 0.0  # until then, other nodes are searched only if these became impossible
     expected: str = ""  # `starts_at` as a timestamp, for users; empty: unknown
     below: tuple[str, ...] = ()  # levels that had no headroom when the reservation was made
-    is_promised: bool = False  # whether the start by `passable_until` binds the groups of all queues
+    is_promised: bool = False  # whether no group of any queue may delay the start beyond `passable_until`
     is_for_moved: bool = False  # whether the nodes are for the replacements of moved members
     lent_until: str = ""  # until when other groups may use the nodes, for users; empty: not at all
 
@@ -92,9 +92,9 @@ class Start(msgspec.Struct, frozen=True, gc=False):
     failure: str = ""  # why the last start failed, for users
     released_at: float | None = None  # when the scheduler could first see a member; None: not yet
     admitted: bool = False  # whether the group was admitted and has not waited since
-    rotation: int | None = None  # rotation of the queue in which the group is next; None: not set
+    rotation: int | None = None  # rotation of its queue with the group's next turn; None: not set
     claims_since: float | None = None  # since when capacity in its queue's share is reserved; None: it is not
-    places_since: float | None = None  # since when only the window of pods in flight is full; None: not
+    places_since: float | None = None  # since when the full window alone delays the group; None: it does not
     no_domain_since: float | None = None  # since when the group's domain lacks capacity for lost members
     reservation: Reservation | None = None  # nodes reserved for the group after a long wait
     reclaim: Reclaim | None = None  # capacity that is being reclaimed for the group, or its restart
@@ -128,7 +128,7 @@ class JobState(msgspec.Struct, frozen=True, gc=False):
     least: int  # least number of members for a partial start; 0: no partial start
     crowded_out: bool  # whether other jobs of its namespace already wait for the allowed number of pods
     start_timeouts: int  # number of starts in a row that took too long or were undone
-    created_pods: int | None  # pods that its controller created; None: new ones still come
+    created_pods: int | None  # pods that its controller created; None: further pods still come
 
 
 class GroupHistory(msgspec.Struct, frozen=True, gc=False):
@@ -181,7 +181,7 @@ class GroupInfo(msgspec.Struct, frozen=True, eq=False, dict=True):
     failed: int  # members whose phase is Failed
     running_since: str  # RFC 3339 time at which the first member on a node began to run; empty: unknown
     is_whole: bool  # whether the placed members are enough for the group now
-    is_whole_as_before: bool  # as many members are placed as when it fully ran; other needs are growth
+    is_whole_as_before: bool  # whether as many members are placed as at its full run; other needs are growth
 
     # Allocated and requested amounts.
 
@@ -204,8 +204,8 @@ class GroupInfo(msgspec.Struct, frozen=True, eq=False, dict=True):
     @property
     def is_refused_entry(self) -> bool:
         """Return whether the group's LocalQueue, its namespace or its author's rights prevent a start."""
-        shut = self.local_queue is not None and self.local_queue.is_closed
-        return shut or not (self.namespace_allowed and self.use_allowed)
+        is_shut = self.local_queue is not None and self.local_queue.is_closed
+        return is_shut or not (self.namespace_allowed and self.use_allowed)
 
     @property
     def missing_request(self) -> Resources:

@@ -64,9 +64,10 @@ def job_podgroup(job: JobRecord, queue: str, members: int) -> dict[str, Any]:
 
 
 RETENTION = 3600.0  # seconds until the PodGroup of a finished job is removed
-_FIRST_LOOKUP, _LONGEST_PAUSE = 2.0, 30.0  # seconds
+# seconds until the first look-up of refusals, and longest pause between two look-ups
+_FIRST_LOOKUP, _LONGEST_PAUSE = 2.0, 30.0
 _ADMIT_WITHIN = 60.0  # seconds within which a job with capacity has to be unsuspended
-_LONGEST = 2048  # limit of characters in a message about pods
+_MAX_LENGTH = 2048  # limit of characters in a message about pods
 
 
 class JobStep(Enum):
@@ -99,7 +100,7 @@ def refusal_of_pods(message: str) -> str:
 
     Any user may write Events of any length in their namespace, so the message is cut.
     """
-    return _PREFIX_FOR_ONE_POD.sub("", message[:_LONGEST])
+    return _PREFIX_FOR_ONE_POD.sub("", message[:_MAX_LENGTH])
 
 
 class ComingPods(msgspec.Struct, frozen=True):

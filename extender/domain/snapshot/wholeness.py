@@ -320,8 +320,8 @@ def whole_at(group: GroupInfo, grace: float) -> float | None:
     """Return when a group counts as fully running; None if too few members are on nodes.
 
     All needed members have to be on nodes for a grace period without a failure. From then on, lost members
-    never undo the start. The grace period is short, because a kubelet that refuses a pod does so within
-    seconds and before any container runs. Slow images and volumes are no failure.
+    never undo the start. A kubelet that refuses a pod does so within seconds, before any container runs. Slow
+    images and volumes are no failure.
     """
     since = _whole_since(group)
     return None if since is None else since + grace
