@@ -128,7 +128,7 @@ class AssumedPods:
     """
 
     def __init__(self, parts: Parts, pods: Pods, decided: Callable[[], Decisions]) -> None:
-        self._registry, self._claims, self._moves = parts.registry, parts.claims, parts.moves
+        self._registry, self._claims, self._transitions = parts.registry, parts.claims, parts.transitions
         self._releases, self._changes = parts.releases, parts.changes
         self._clock, self._lock = parts.clock, parts.lock
         self._all_pods, self._pods = pods, pods.by_uid
@@ -196,7 +196,7 @@ class AssumedPods:
                 self._claims.fits(pod, node) and self._interchangeable_nodes(claim, [node])
             ):
                 return Reason.NO_ROOM
-            self._moves.put(pod, ClaimEvent.HOLD, node, token, claim.posting)
+            self._transitions.put(pod, ClaimEvent.HOLD, node, token, claim.posting)
             self._changes.notify()
             return None
 
@@ -268,7 +268,7 @@ class AssumedPods:
             elif posting:
                 self._set_call(claim, posting[-1].token, posting)
             elif allows(ClaimEvent.RELEASE, claim.stage):
-                self._moves.end(pod, ClaimEvent.RELEASE)
+                self._transitions.end(pod, ClaimEvent.RELEASE)
             self._changes.notify()
 
     def record_binding_refused(self, uid: Uid, words: str) -> None:
@@ -302,13 +302,13 @@ class AssumedPods:
         """Assign the claim to the call with this token, while the bindings in `posting` are under way."""
         is_posted = any(binding.token == token for binding in posting)
         event = ClaimEvent.POST if is_posted else ClaimEvent.HOLD
-        self._moves.put(claim.pod, event, claim.node, token, posting)
+        self._transitions.put(claim.pod, event, claim.node, token, posting)
 
     def _answer(self, pod: PodRecord, node: str) -> list[str]:
         """Claim a node for a pod, and return it as the answer of the filter call."""
         claim = self._claims.get(pod.uid)
         if claim is None or claim.node != node or not claim.stage.is_fixed:
-            self._moves.put(pod, ClaimEvent.ANSWER, node)
+            self._transitions.put(pod, ClaimEvent.ANSWER, node)
             group = self._registry.group(pod.group)
             group.record_withdrawn(pod.uid)
             group.record_shown(pod.uid, node, self._clock())

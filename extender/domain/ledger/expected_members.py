@@ -103,7 +103,7 @@ class ExpectedMembers:
 
     def __init__(self, parts: Parts, pods: Pods, rules: JobRules, most: int) -> None:
         self._parts = parts
-        self._registry, self._claims, self._moves = parts.registry, parts.claims, parts.moves
+        self._registry, self._claims, self._transitions = parts.registry, parts.claims, parts.transitions
         self._changes, self._clock = parts.changes, parts.clock
         self._pods = pods
         self._rules = rules
@@ -161,7 +161,7 @@ class ExpectedMembers:
             unclaimed = [pod for pod in _expected_pods(group) if self._claims.get(pod.uid) is None]
             for pod, vacated in zip(unclaimed, group.vacated, strict=False):
                 if self._claims.fits(pod, vacated.node):
-                    self._moves.put(pod, ClaimEvent.PLAN, vacated.node)
+                    self._transitions.put(pod, ClaimEvent.PLAN, vacated.node)
         group.vacated.clear()
         group.record_job(self._clock())
 
@@ -265,11 +265,11 @@ def hand_over(parts: Parts, group: Group, expected: PodRecord, newcomers: list[P
     """
     claim = parts.claims.get(expected.uid)
     if claim is not None:
-        parts.moves.end(expected, ClaimEvent.WITHDRAW)
+        parts.transitions.end(expected, ClaimEvent.WITHDRAW)
     group.forget(expected.uid)
     parts.claims.capacity.terms.unwatch(expected.uid)
     if claim is not None and newcomers and _may_take_over(parts, newcomers[-1], expected, claim.node):
-        parts.moves.put(newcomers.pop(), ClaimEvent.PLAN, claim.node)
+        parts.transitions.put(newcomers.pop(), ClaimEvent.PLAN, claim.node)
     parts.changes.notify()
 
 
@@ -426,7 +426,7 @@ class LostMembers:
         group.pods[member.uid], group.lost[member.uid] = member, until
         self._parts.claims.capacity.watch_terms(member)
         if self._parts.claims.fits(member, pod.node):
-            self._parts.moves.put(member, ClaimEvent.PLAN, pod.node)
+            self._parts.transitions.put(member, ClaimEvent.PLAN, pod.node)
         self._parts.registry.mark_dirty(group.key)
         self._parts.changes.notify()
 

@@ -129,7 +129,7 @@ class GroupInfos:
             self.pools = self._registry.queues.pools
             for key in self._registry.groups:
                 self._registry.mark_dirty(key)
-        dirty, moved = self._registry.take_dirty()
+        dirty, claims_changed = self._registry.take_dirty()
         changes: dict[GroupKey, GroupInfo | None] = dict.fromkeys(dirty)
         for key in dirty:
             group, before = self._registry.groups.get(key), self._infos.get(key)
@@ -140,8 +140,8 @@ class GroupInfos:
                 group = None
             if group is not None:
                 after = None
-                if before is not None and key in moved and group.job is None:
-                    after = self._info_after_move(group, before)
+                if before is not None and key in claims_changed and group.job is None:
+                    after = self._updated_info(group, before)
                 group.info = changes[key] = after or self._info(group)
                 self._registry.record_info(key, queue_before, group.info.queue)
             self.usage.update(before, group.info if group is not None else None)
@@ -174,8 +174,8 @@ class GroupInfos:
             name, used.groups, dict(used.allocated), dict(used.requested), by_pool
         )
 
-    def _info_after_move(self, group: Group, before: GroupInfo) -> GroupInfo | None:
-        """Return the info of a group of which only claims, attempts and the start have changed.
+    def _updated_info(self, group: Group, before: GroupInfo) -> GroupInfo | None:
+        """Return the updated info of a group of which only claims, attempts and the start have changed.
 
         All other parts are copied from `before`. None means that the change moved the group to another queue.
         """

@@ -25,7 +25,7 @@ from extender.domain.ledger.queries import GroupQueries, QueueQueries
 from extender.domain.ledger.registry import Registry
 from extender.domain.ledger.releases import Releases
 from extender.domain.ledger.shown_pods import ShownPods
-from extender.domain.ledger.state import Changes, ClaimMoves, Instants, Parts, Refusals
+from extender.domain.ledger.state import Changes, ClaimTransitions, Instants, Parts, Refusals
 from extender.domain.model.device_requests import LogicalResources
 from extender.domain.model.evictions import FROM_OTHERS, Move, PastEviction, Reclaim
 from extender.domain.model.ownership import Ownership
@@ -87,12 +87,12 @@ class Ledger:
         self._lock = lock or nullcontext()
         self._releases = Releases(on_shown, clock)
         self._changes = Changes(on_change, clock, self.limits.asking_pause)
-        self._moves = ClaimMoves(self.claims, self.registry, self._releases, self._changes, clock)
+        self._transitions = ClaimTransitions(self.claims, self.registry, self._releases, self._changes, clock)
         self._refusals = Refusals(self.claims)
         parts = Parts(
             registry=self.registry,
             claims=self.claims,
-            moves=self._moves,
+            transitions=self._transitions,
             releases=self._releases,
             changes=self._changes,
             refusals=self._refusals,
@@ -211,7 +211,7 @@ class Ledger:
         """
         oldest = self._clock() - self.limits.start_deadline
         for claim in [claim for claim in self.claims.in_stage(ClaimStage.ANSWERED) if claim.since <= oldest]:
-            self._moves.end(claim.pod, ClaimEvent.EXPIRE)
+            self._transitions.end(claim.pod, ClaimEvent.EXPIRE)
             self._changes.notify()
 
     def _expiries(self) -> Iterator[float]:
@@ -256,11 +256,11 @@ class Ledger:
         """Restore the claims of a group's planned and assumed members."""
         for uid, node in info.planned.items():
             if (pod := group.pods.get(uid)) is not None:
-                self._moves.put(pod, ClaimEvent.PLAN, node)
+                self._transitions.put(pod, ClaimEvent.PLAN, node)
         for pod, node in info.assumed:
             if pod.uid in group.pods:
-                self._moves.put(group.pods[pod.uid], ClaimEvent.PLAN, node)
-                self._moves.put(group.pods[pod.uid], ClaimEvent.ANSWER, node)
+                self._transitions.put(group.pods[pod.uid], ClaimEvent.PLAN, node)
+                self._transitions.put(group.pods[pod.uid], ClaimEvent.ANSWER, node)
 
     def publish(self, decisions: Decisions) -> None:
         """Turn the plans of decisions into claims.
@@ -269,11 +269,11 @@ class Ledger:
         """
         with self._lock:
             before, self.decisions = self.decisions, decisions
-            version, groups_with_new_claims = decisions.version, self._moves.moved_since(decisions.version)
+            version, changed = decisions.version, self._transitions.changed_since(decisions.version)
             self._unpublished = {key: at for key, at in self._unpublished.items() if at > version}
             self._record_evictions(before, decisions)
             self._record_reclaims(before, decisions)
-            for key in dict.fromkeys((*decisions.changed_since(before), *groups_with_new_claims)):
+            for key in dict.fromkeys((*decisions.changed_since(before), *changed)):
                 old, decision = before.groups.get(key), decisions.groups.get(key)
                 self._reclaimed_capacity.put(key, decision.reclaim if decision is not None else None)
                 group = self.registry.groups.get(key)
@@ -284,7 +284,7 @@ class Ledger:
                     self._apply(group, decision)
                 # Claims need no update if neither the old nor the new decision lets a member start.
                 starts_none = all(d and d.verdict is Verdict.WAITING and not d.plan for d in (old, decision))
-                if key in groups_with_new_claims or not (old is decision or starts_none):
+                if key in changed or not (old is decision or starts_none):
                     for pod in group.pods.values():
                         self._replan(group, pod, decision, version)
 
@@ -384,7 +384,7 @@ class Ledger:
                 group.record_binding_refused(uid, "")
         without_times = replace(before, admitted_at=None, released_at=None)
         if start != (without_times if verdict is Verdict.RUNNING else before) or group.attempts != attempts:
-            self.registry.mark_moved(group.key)
+            self.registry.mark_claims_changed(group.key)
             self._changes.notify()
 
     def _replan(self, group: Group, pod: PodRecord, decision: GroupDecision, version: int) -> None:
@@ -412,10 +412,10 @@ class Ledger:
         ):
             return
         if node is None and claim is not None:
-            self._moves.end(pod, ClaimEvent.WITHDRAW)
+            self._transitions.end(pod, ClaimEvent.WITHDRAW)
             self._changes.notify()
         elif node is not None and (claim is None or claim.node != node):
-            self._moves.put(pod, ClaimEvent.PLAN, node)
+            self._transitions.put(pod, ClaimEvent.PLAN, node)
             group.record_planned(pod.uid, node, is_new=claim is None)
             if self._releases.scheduler_retries(pod):
                 group.record_shown(pod.uid, node, self._clock())

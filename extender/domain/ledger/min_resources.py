@@ -176,7 +176,7 @@ class MinResources:
             freed.update(remaining[0].pod.shape.requests)
             self._remove_placeholder(self._parts.registry.group(pod.group), remaining.popleft().pod)
         if self._parts.claims.fits(pod, node):
-            self._parts.moves.put(pod, ClaimEvent.PLAN, node)
+            self._parts.transitions.put(pod, ClaimEvent.PLAN, node)
         return list(remaining)
 
     def _add_placeholders(self, group: Group, template: PodRecord, lacking: Resources) -> None:
@@ -214,7 +214,7 @@ class MinResources:
     def _remove_placeholder(self, group: Group, member: PodRecord) -> None:
         """Remove a placeholder with its claim."""
         if self._parts.claims.get(member.uid) is not None:
-            self._parts.moves.end(member, ClaimEvent.WITHDRAW)
+            self._parts.transitions.end(member, ClaimEvent.WITHDRAW)
         group.forget(member.uid)
         self._placeholders[group.namespace] -= 1
         if not self._placeholders[group.namespace]:

@@ -177,7 +177,7 @@ class Pods:
         self.ownership = ownership
         self.shapes = Shapes(logical)
         self._records = PodRecords(self.shapes, ownership.auto_groups)
-        self._registry, self._claims, self._moves = parts.registry, parts.claims, parts.moves
+        self._registry, self._claims, self._transitions = parts.registry, parts.claims, parts.transitions
         self._releases, self._changes = parts.releases, parts.changes
         self._clock, self._lock = parts.clock, parts.lock
         self._stuck = stuck
@@ -307,7 +307,7 @@ class Pods:
             record = self.by_uid.pop(uid, None)
             if record is None:
                 return
-            self._moves.drop(record)
+            self._transitions.drop(record)
             self._count_among_others(record, is_other=False)
             self._claims.capacity.terms.unwatch(uid)
             if record.group:
@@ -410,7 +410,7 @@ class Pods:
         if is_other or before is not None:
             self._count_among_others(record, is_other)
         self._claims.capacity.watch_terms(record, before)
-        self._moves.show(record)
+        self._transitions.show(record)
         if record.group:
             self._stuck.record_change(before, record)
             group = self._registry.group(record.group)
@@ -426,7 +426,7 @@ class Pods:
                 group.attempts.pop(record.uid, None)
             elif self._releases.scheduler_retries(record) and claim is not None:
                 group.record_shown(record.uid, claim.node, self._clock())
-            self._moves.count_running(group, record)
+            self._transitions.count_running(group, record)
             self._registry.mark_dirty(record.group)
         elif record.scheduler in self.ownership.schedulers and not record.node:
             self._releases.record_foreign_pod(record.uid, is_unmanaged=self.is_unmanaged(record.scheduler))
@@ -452,7 +452,7 @@ class Pods:
         if self._changes.record_scheduler_call():
             self._changes.notify()
         if self._claims.get(pod.uid) is not None:
-            self._moves.refuse(pod)
+            self._transitions.refuse(pod)
             self.record_refused(pod, text, self._clock())
 
     def record_refused(

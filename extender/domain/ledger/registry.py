@@ -148,7 +148,9 @@ class Registry:
         self.users_count = False  # whether the right to use a restricted queue is required
         # Dirty groups in order, with whether their queue may have changed since their last info.
         self._dirty: dict[GroupKey, bool] = {}
-        self._moved: set[GroupKey] = set()  # dirty groups of which only claims, attempts or the start changed
+        self._claims_changed: set[GroupKey] = (
+            set()
+        )  # dirty groups of which only claims, attempts or the start changed
         self._by_queue: defaultdict[str, dict[GroupKey, None]] = defaultdict(dict)  # by queue of their info
 
     def group(self, key: GroupKey) -> Group:
@@ -160,18 +162,18 @@ class Registry:
 
     def mark_dirty(self, key: GroupKey) -> None:
         self._dirty[key] = True
-        self._moved.discard(key)
+        self._claims_changed.discard(key)
 
-    def mark_moved(self, key: GroupKey) -> None:
+    def mark_claims_changed(self, key: GroupKey) -> None:
         """Mark a group of which only claims, attempts and the start have changed."""
         if key not in self._dirty:
-            self._moved.add(key)
+            self._claims_changed.add(key)
         self._dirty[key] = True
 
     def _mark_in_place(self, key: GroupKey) -> None:
         """Mark a group with a change that does not move it to another queue."""
         self._dirty.setdefault(key, False)
-        self._moved.discard(key)
+        self._claims_changed.discard(key)
 
     def set_group(self, record: GroupRecord, version: int) -> bool:
         """Record a PodGroup. Return whether any relevant fact has changed.
@@ -300,9 +302,9 @@ class Registry:
         The second value contains the groups among them of which only claims, attempts and the start have
         changed.
         """
-        dirty, moved = self._dirty, self._moved
-        self._dirty, self._moved = {}, set()
-        return dirty, moved
+        dirty, claims_changed = self._dirty, self._claims_changed
+        self._dirty, self._claims_changed = {}, set()
+        return dirty, claims_changed
 
     def record_info(self, key: GroupKey, before: str, now: str) -> None:
         """Record that the last info of a group is now in another queue. An empty name means no queue."""

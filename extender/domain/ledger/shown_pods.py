@@ -20,7 +20,7 @@ class ShownPods(Appearances):
     """Appearances of pods for the scheduler proxy, and releases of planned pods."""
 
     def __init__(self, parts: Parts, pods: Pods) -> None:
-        self._registry, self._claims, self._moves = parts.registry, parts.claims, parts.moves
+        self._registry, self._claims, self._transitions = parts.registry, parts.claims, parts.transitions
         self._releases, self._changes = parts.releases, parts.changes
         self._refusals = parts.refusals
         self._clock, self._lock = parts.clock, parts.lock
@@ -121,7 +121,7 @@ class ShownPods(Appearances):
         with self._lock:
             for uid in list(self._releases.shown):
                 if (claim := self._claims.get(uid)) and claim.stage is ClaimStage.ANSWERED:
-                    self._moves.end(claim.pod, ClaimEvent.WITHDRAW)
+                    self._transitions.end(claim.pod, ClaimEvent.WITHDRAW)
                     self._changes.notify()
 
     def _release_group(self, group: Group) -> bool:
@@ -147,7 +147,7 @@ class ShownPods(Appearances):
             if attempt.refused_at is None and self._releases.may_show(claim.pod, claim.node):
                 appearance = self._appearance(claim.node, attempt.refusals > 0, picks_itself)
                 group.record_shown(claim.pod.uid, claim.node, self._clock())
-                self._moves.put(claim.pod, ClaimEvent.ANSWER, claim.node)
+                self._transitions.put(claim.pod, ClaimEvent.ANSWER, claim.node)
                 self._releases.show(claim.pod, appearance)
                 self._changes.record()
                 awaited.update(claim.pod.awaited_claims)
@@ -195,7 +195,7 @@ class ShownPods(Appearances):
         has_capacity = lacks_capacity and self._claims.fits(pod, claim.node)
         may_try_again = refusals < (_MAX_TRIES if has_capacity else 1)
         words, refused_at = (text, None) if may_try_again else (text or _BINDING_FAILED, self._clock())
-        self._moves.refuse(pod)
+        self._transitions.refuse(pod)
         self._pods.record_refused(pod, words, refused_at, asked_twice=not may_try_again)
         quotes_muster = not text or REFUSAL_PREFIX in text
         lags = min(refusals, _MAX_LAGS) if has_capacity else 0

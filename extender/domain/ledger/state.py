@@ -169,7 +169,7 @@ class Instants:
             yield from (pod.checkpoint.at for pod in group.pods.values())
 
 
-class ClaimMoves:
+class ClaimTransitions:
     """Transitions of claims, with their effects on sums, running members and groups."""
 
     def __init__(
@@ -257,7 +257,7 @@ class ClaimMoves:
         else:
             group.standing.pop(pod.uid, None)
 
-    def moved_since(self, version: int) -> dict[GroupKey, int]:
+    def changed_since(self, version: int) -> dict[GroupKey, int]:
         """Return the groups whose claims changed since the last call, with the version of the change.
 
         Changes after `version` are returned again by the next call.
@@ -275,7 +275,7 @@ class ClaimMoves:
         self._changed[pod.group] = self._changes.next_version
         self.count_running(self._registry.group(pod.group), pod)
         if not (before and now and before.is_fixed and now.is_fixed and before.node == now.node):
-            self._registry.mark_moved(pod.group)  # other changes do not affect decisions
+            self._registry.mark_claims_changed(pod.group)  # other changes do not affect decisions
         if not pod.expected:
             self._releases.record_claim(pod, before, now)
 
@@ -288,7 +288,7 @@ class Parts(NamedTuple):
 
     registry: Registry
     claims: Claims
-    moves: ClaimMoves
+    transitions: ClaimTransitions
     releases: Releases
     changes: Changes
     refusals: Refusals
