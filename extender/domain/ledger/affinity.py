@@ -66,8 +66,8 @@ class PodsByLabels:
     def selected_by(self, term: Term) -> Counter[str]:
         """Return the number of pods on each node that a term selects."""
         selected: Counter[str] = Counter()
-        known = self._by_namespace.keys()
-        for namespace in known if term.namespaces is None else sorted(term.namespaces & known):
+        all_names = self._by_namespace.keys()
+        for namespace in all_names if term.namespaces is None else sorted(term.namespaces & all_names):
             for labels, by_node in self._by_namespace[namespace].selected_by(term):
                 if term.matches(namespace, labels):
                     selected.update(by_node)

@@ -134,10 +134,10 @@ class Selections:
 
     def _has_capacity(self, namespace: str, name: str) -> bool:
         """Return whether a selection may count for a namespace within the limits."""
-        own, is_new = self._uses[namespace], name not in self.by_name
+        used, is_new = self._uses[namespace], name not in self.by_name
         if is_new and (len(self.by_name) >= _MAX_SELECTIONS or self._new_by_namespace[namespace] >= _MAX_NEW):
             return False
-        return name in own or len(own) < _MAX_OF_NAMESPACE
+        return name in used or len(used) < _MAX_OF_NAMESPACE
 
 
 class DeviceInventory:
@@ -262,23 +262,23 @@ class DeviceInventory:
             self._slices_by_pool.pop(pool, None)
         newest = _newest_if_complete(slices)
         counters = _sums([each for each_slice in newest for each in each_slice.spec.shared_counters or ()])
-        now = defaultdict[str, list[_Offer]](list)
+        new = defaultdict[str, list[_Offer]](list)
         for each_slice in newest:
             for offer in self._offers_by_slice[each_slice.metadata.name]:
-                now[offer.node].append(offer)
+                new[offer.node].append(offer)
         old, counters_before = self._offers.pop(pool, {}), self._counters.pop(pool, {})
         if counters:
             self._counters[pool] = counters
-        if now:
-            self._offers[pool] = dict(now)
+        if new:
+            self._offers[pool] = dict(new)
         for node in old:
             self._pools_on[node].discard(pool)
-        for node in now:
+        for node in new:
             self._pools_on[node].add(pool)
         if self._intake.logical.capacities:
             self._measure(pool)
-        nodes = old.keys() | now.keys()
-        return {node for node in nodes if counters_before != counters or old.get(node) != now.get(node)}
+        nodes = old.keys() | new.keys()
+        return {node for node in nodes if counters_before != counters or old.get(node) != new.get(node)}
 
     def _read_class(self, name: str) -> None:
         """Compute the devices that each class admits again, after a class has changed."""

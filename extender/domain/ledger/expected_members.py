@@ -445,5 +445,5 @@ def _has_later_pods(group: Group) -> bool:
 
 
 def _succeeded(group: Group, pod: PodRecord) -> bool:
-    now = group.pods.get(pod.uid)
-    return now is not None and now.phase == "Succeeded"
+    current_record = group.pods.get(pod.uid)
+    return current_record is not None and current_record.phase == "Succeeded"

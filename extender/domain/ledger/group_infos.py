@@ -60,17 +60,17 @@ class Usage:
         for info in infos.values():
             self.count(info, times=1)
 
-    def update(self, before: GroupInfo | None, now: GroupInfo | None) -> None:
+    def update(self, old: GroupInfo | None, new: GroupInfo | None) -> None:
         """Update the sums after a change of a group; None stands for an absent group.
 
         Most changes do not affect the sums.
         """
-        if before is not None and now is not None and _summed_parts(before) == _summed_parts(now):
+        if old is not None and new is not None and _summed_parts(old) == _summed_parts(new):
             return
-        if before is not None:
-            self.count(before, times=-1)
-        if now is not None:
-            self.count(now, times=1)
+        if old is not None:
+            self.count(old, times=-1)
+        if new is not None:
+            self.count(new, times=1)
 
     def count(self, info: GroupInfo, times: int) -> None:
         """Add a group to the sums (`times` is 1), or remove the group (-1)."""
@@ -424,5 +424,5 @@ class GroupInfos:
 
 def _longest(times: Iterable[float | None]) -> float | None:
     """Return the longest time; None if any time is unknown, or there is no time."""
-    known = list(times)
-    return max((float(n) for n in known if n is not None), default=None) if None not in known else None
+    seconds = list(times)
+    return max((float(n) for n in seconds if n is not None), default=None) if None not in seconds else None

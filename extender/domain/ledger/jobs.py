@@ -231,12 +231,12 @@ class Ancestors:
 
     def naming_queue(self, owners: Iterable[Owner]) -> Ancestor:
         """Return the nearest owner that names a queue or a LocalQueue; an empty record if none does."""
-        known = (known for _, known in self._chain(owners) if known is not None)
-        return next((each for each in known if each.queue or each.local_queue), NO_ANCESTOR)
+        record = (record for _, record in self._chain(owners) if record is not None)
+        return next((each for each in record if each.queue or each.local_queue), NO_ANCESTOR)
 
     def are_coming(self, owners: Iterable[Owner]) -> bool:
         """Return whether an owner of a watched kind has not come yet."""
-        return any(known is None and self.are_read(owner.kind) for owner, known in self._chain(owners))
+        return any(record is None and self.are_read(owner.kind) for owner, record in self._chain(owners))
 
     def _chain(self, owners: Iterable[Owner]) -> Iterator[tuple[Owner, Ancestor | None]]:
         """Yield each owner and the owners above it, the nearest first, with their records.

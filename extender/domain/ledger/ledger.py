@@ -288,16 +288,16 @@ class Ledger:
                     for pod in group.pods.values():
                         self._replan(group, pod, decision, version)
 
-    def _record_reclaims(self, before: Decisions, now: Decisions) -> None:
-        changed = list(changed_keys(now.queues, before.queues))
-        reclaims = {name: now.queues[name].reclaimed or None for name in changed if name in now.queues}
+    def _record_reclaims(self, old: Decisions, new: Decisions) -> None:
+        changed = list(changed_keys(new.queues, old.queues))
+        reclaims = {name: new.queues[name].reclaimed or None for name in changed if name in new.queues}
         self._last_reclaims = with_changes(self._last_reclaims, dict.fromkeys(changed) | reclaims)
 
-    def _record_evictions(self, before: Decisions, now: Decisions) -> None:
+    def _record_evictions(self, previous: Decisions, decisions: Decisions) -> None:
         """Record causes and lost work of evictions that have taken effect: the pods terminate or are gone."""
-        for uid, eviction in before.evictions.items():
+        for uid, eviction in previous.evictions.items():
             group, pod = self.registry.groups.get(eviction.victim.group), self.pods.get(uid)
-            is_evicted = uid not in now.evictions and (pod is None or pod.deleting)
+            is_evicted = uid not in decisions.evictions and (pod is None or pod.deleting)
             if group is not None and is_evicted:
                 group.lost_work += eviction.victim.lost
                 group.evicted = PastEviction(eviction.victim.cause, eviction.why, self._clock())

@@ -72,15 +72,15 @@ class ResourceColumns:
         for matrix in (self.allocatable, self.capacity, self.free):
             matrix[row] = 0
 
-    def offer(self, before: Iterable[str], now: Iterable[str]) -> bool:
+    def offer(self, old: Iterable[str], current: Iterable[str]) -> bool:
         """Record the resources that a node offers, after a change. Return whether columns changed.
 
         New columns are zero.
         """
-        now, before = tuple(now), tuple(before)  # names only: a Counter would add the amounts of a mapping
-        self._offering.update(now)
-        self._offering.subtract(before)
-        if len(self._offering) == len(self.names) and all(self._offering[name] for name in before):
+        current, old = tuple(current), tuple(old)  # names only: a Counter would add the amounts of a mapping
+        self._offering.update(current)
+        self._offering.subtract(old)
+        if len(self._offering) == len(self.names) and all(self._offering[name] for name in old):
             return False
         self._offering = +self._offering
         old_names = [name for name in self.names if name in self._offering]
@@ -159,8 +159,8 @@ class NodeCapacity:
     def set_node(self, node: NodeRecord) -> bool:
         """Record a node. Return whether it has changed."""
         row = self._row.get(node.name)
-        before = self._nodes[row] if row is not None else None
-        if before == node:
+        old_node = self._nodes[row] if row is not None else None
+        if old_node == node:
             return False
         if row is None:
             if not self._vacant:
@@ -169,7 +169,7 @@ class NodeCapacity:
                 self._columns.rebuild(len(self._nodes), self._columns.names)
             row = self._row[node.name] = self._vacant.pop()
         self._nodes[row] = node
-        self._offer(before, node)
+        self._offer(old_node, node)
         self._stale.add(row)
         self._record_change(row, node.name)
         return True
@@ -179,11 +179,11 @@ class NodeCapacity:
         row = self._row.pop(name, None)
         if row is None:
             return
-        before, self._nodes[row] = self._nodes[row], None
+        old_node, self._nodes[row] = self._nodes[row], None
         self._vacant.append(row)
         self._stale.discard(row)
         self._columns.clear(row)
-        self._offer(before, None)
+        self._offer(old_node, None)
         self._record_change(row, name)
         self.epochs.pop(name, None)
 
@@ -345,9 +345,9 @@ class NodeCapacity:
         if (row := self._row.get(node)) is not None:
             self._stale.add(row)
 
-    def _offer(self, before: NodeRecord | None, now: NodeRecord | None) -> None:
+    def _offer(self, old: NodeRecord | None, new: NodeRecord | None) -> None:
         """Record the resources that a node offers. If columns change, all rows are computed again."""
-        if self._columns.offer(before.allocatable if before else (), now.allocatable if now else ()):
+        if self._columns.offer(old.allocatable if old else (), new.allocatable if new else ()):
             self._request_columns.clear()
             self._stale.update(self._row.values())
 

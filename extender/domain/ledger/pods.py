@@ -72,21 +72,21 @@ class StuckPods:
         """Return when the next terminating pod counts as stuck; None without such a pod."""
         return self._due[0][0] if self._due else None
 
-    def record_change(self, before: PodRecord | None, now: PodRecord | None) -> None:
-        """Process a change of a member pod; no new record means that the pod is gone."""
-        if now is not None and now.deleting and now.holds_capacity:
-            terminating = self._leaving[now.node].get(now.uid)
-            if terminating is None or terminating.pod.gone_by != now.gone_by:
-                self._leaving[now.node][now.uid] = _TerminatingPod(now, self._grace_ends_at(now))
-            if now.node in self._unreachable:
-                self._expect(self._leaving[now.node][now.uid])
-        elif before is not None and before.node in self._leaving:
-            self._leaving[before.node].pop(before.uid, None)
-            if not self._leaving[before.node]:
-                del self._leaving[before.node]
-                self._unreachable -= {before.node} & self._deleted
-                self._deleted.discard(before.node)
-            self.uids.discard(before.uid)
+    def record_change(self, old: PodRecord | None, new: PodRecord | None) -> None:
+        """Process a change of a member pod. No new record means that the pod is gone."""
+        if new is not None and new.deleting and new.holds_capacity:
+            terminating = self._leaving[new.node].get(new.uid)
+            if terminating is None or terminating.pod.gone_by != new.gone_by:
+                self._leaving[new.node][new.uid] = _TerminatingPod(new, self._grace_ends_at(new))
+            if new.node in self._unreachable:
+                self._expect(self._leaving[new.node][new.uid])
+        elif old is not None and old.node in self._leaving:
+            self._leaving[old.node].pop(old.uid, None)
+            if not self._leaving[old.node]:
+                del self._leaving[old.node]
+                self._unreachable -= {old.node} & self._deleted
+                self._deleted.discard(old.node)
+            self.uids.discard(old.uid)
 
     def record_node(self, node: NodeRecord) -> None:
         """Record whether a node can be reached, by its taints."""

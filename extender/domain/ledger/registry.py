@@ -191,15 +191,15 @@ class Registry:
 
         The needs and progress of a group outlive its PodGroup, as long as the group has members.
         """
-        before, now = group.record, group.records[min(group.records)] if group.records else None
-        if before == now:
+        old_record, new_record = group.record, group.records[min(group.records)] if group.records else None
+        if old_record == new_record:
             return False
-        if now is None:
+        if new_record is None:
             group.entitled_in = ""  # pods without a PodGroup count as new in their queue
-        elif not ((before and before.uid == now.uid) or group.is_implied):
+        elif not ((old_record and old_record.uid == new_record.uid) or group.is_implied):
             group.restart()
-        self.admitted_groups.record(before, now)
-        group.put_record(now, version)
+        self.admitted_groups.record(old_record, new_record)
+        group.put_record(new_record, version)
         self.record_dependencies(group)
         self.record_arrival(group)
         self.mark_dirty(group.key)
@@ -306,16 +306,16 @@ class Registry:
         self._dirty, self._claims_changed = {}, set()
         return dirty, claims_changed
 
-    def record_info(self, key: GroupKey, before: str, now: str) -> None:
+    def record_info(self, key: GroupKey, old_queue: str, new_queue: str) -> None:
         """Record that the last info of a group is now in another queue. An empty name means no queue."""
-        if before == now:
+        if old_queue == new_queue:
             return
-        if now:
-            self._by_queue[now][key] = None
-        if before:
-            del self._by_queue[before][key]
-            if not self._by_queue[before]:
-                del self._by_queue[before]
+        if new_queue:
+            self._by_queue[new_queue][key] = None
+        if old_queue:
+            del self._by_queue[old_queue][key]
+            if not self._by_queue[old_queue]:
+                del self._by_queue[old_queue]
 
     def takes_namespace(self, queue: str, namespace: str) -> bool:
         """Return whether a queue accepts groups of a namespace. A queue that does not exist accepts all."""

@@ -46,12 +46,12 @@ class LocalQueues:
 
     def record_group(self, group: GroupKey, namespace: str, label: LocalQueueLabel | None) -> None:
         """Record the LocalQueue that a group names; None means that the group names none."""
-        before, now = self._label_of.pop(group, ""), f"{namespace}/{label.name}" if label else ""
-        if before != now:
-            discard_from(self._named_by, before, group)
-        if now:
-            self._label_of[group] = now
-            self._named_by[now].add(group)
+        old_key, new_key = self._label_of.pop(group, ""), f"{namespace}/{label.name}" if label else ""
+        if old_key != new_key:
+            discard_from(self._named_by, old_key, group)
+        if new_key:
+            self._label_of[group] = new_key
+            self._named_by[new_key].add(group)
 
     def record_queues(self, queues: Iterable[str]) -> None:
         """Mark the LocalQueues that lead to these changed queues."""
@@ -104,8 +104,8 @@ class Routes:
             labels: Its labels.
             min_member: The default number of pods of a job that start together.
         """
-        named = self._named_queues.get(namespace, "")
-        if (named, self.labels_of(namespace), self.min_member_of(namespace)) == (queue, labels, min_member):
+        old = self._named_queues.get(namespace, "")
+        if (old, self.labels_of(namespace), self.min_member_of(namespace)) == (queue, labels, min_member):
             return False
         self._named_queues[namespace] = queue
         self._min_members[namespace] = min_member

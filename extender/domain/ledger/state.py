@@ -92,7 +92,7 @@ class Refusals:
         rows: dict[Shape, set[int]] = {}
         for node, shapes in list(self._by_node.items()):
             epoch, row = self._claims.capacity.epochs.get(node, 0), self._claims.capacity.row(node)
-            valid = {shape: known for shape, known in shapes.items() if known[0] == epoch and known[1] > now}
+            valid = {shape: entry for shape, entry in shapes.items() if entry[0] == epoch and entry[1] > now}
             if not valid:
                 del self._by_node[node]
                 continue
@@ -229,20 +229,18 @@ class ClaimTransitions:
 
         A pod on a node holds capacity, an ended pod holds no capacity, and a waiting pod keeps its claim.
         """
-        before = now = self._claims.get(pod.uid)
+        old = new = self._claims.get(pod.uid)
         if pod.holds_capacity:
-            now = self._claims.put(pod, pod.node, ClaimStage.BOUND)
+            new = self._claims.put(pod, pod.node, ClaimStage.BOUND)
         elif pod.node or not pod.waiting:
-            now = None
+            new = None
             self._claims.drop(pod.uid)
-        elif before is not None:
-            now = self._claims.put(
-                pod, before.node, before.stage, before.since, before.version, before.token, before.posting
-            )
-        if before is not None and (now is None or now.stage is not before.stage):  # capacity is freed
+        elif old is not None:
+            new = self._claims.put(pod, old.node, old.stage, old.since, old.version, old.token, old.posting)
+        if old is not None and (new is None or new.stage is not old.stage):  # capacity is freed
             self._changes.record_freed(pod.group)
         if pod.group:
-            self._releases.record_claim(pod, before, now)
+            self._releases.record_claim(pod, old, new)
 
     def drop(self, pod: PodRecord) -> None:
         """Remove the claim of a pod that is gone."""
@@ -271,13 +269,13 @@ class ClaimTransitions:
 
     def _record(self, pod: PodRecord, before: Claim | None) -> None:
         """Record that the claim of a pod has changed from `before`."""
-        now = self._claims.get(pod.uid)
+        claim = self._claims.get(pod.uid)
         self._changed[pod.group] = self._changes.next_version
         self.count_running(self._registry.group(pod.group), pod)
-        if not (before and now and before.is_fixed and now.is_fixed and before.node == now.node):
+        if not (before and claim and before.is_fixed and claim.is_fixed and before.node == claim.node):
             self._registry.mark_claims_changed(pod.group)  # other changes do not affect decisions
         if not pod.expected:
-            self._releases.record_claim(pod, before, now)
+            self._releases.record_claim(pod, before, claim)
 
 
 class Parts(NamedTuple):

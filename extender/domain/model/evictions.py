@@ -74,7 +74,7 @@ class BudgetsOfNamespace:
         candidates = [*self._others, *chain.from_iterable(self._by_label[pair] for pair in pairs)]
         if self._too_many or len(candidates) > _MAX_BUDGETS:
             return self._too_many or (candidates[0], candidates[1])
-        return tuple(each for each in candidates if selects(each.selector, labels))
+        return tuple(budget for budget in candidates if selects(budget.selector, labels))
 
 
 class Protection(NamedTuple):

@@ -142,7 +142,7 @@ def represented_owner(group: str, owners: list[OwnerReference] | None) -> OwnerR
     None means that Muster did not make the group.
     """
     names = (group, group.partition(".")[0])
-    matching = (own for own in owners or () if podgroup_name(own) in names or named_group(own) in names)
+    matching = (each for each in owners or () if podgroup_name(each) in names or named_group(each) in names)
     return next(matching, None)
 
 

@@ -133,10 +133,10 @@ def parts_of(labels: Sequence[Mapping[str, str] | None]) -> list[NodePart]:
     """
     pairs = [NOWHERE.labels if part is None else tuple(sorted(part.items())) for part in labels]
     parts = []
-    for number, own in enumerate(pairs):
+    for number, current in enumerate(pairs):
         others = {other for other in pairs[:number] if other != NOWHERE.labels}
-        earlier = {other for other in others if not _is_contradictory(own, other)}
-        parts.append(NOWHERE if own == NOWHERE.labels else _part(own, tuple(sorted(earlier))))
+        earlier = {other for other in others if not _is_contradictory(current, other)}
+        parts.append(NOWHERE if current == NOWHERE.labels else _part(current, tuple(sorted(earlier))))
     return parts
 
 

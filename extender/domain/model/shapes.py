@@ -45,9 +45,9 @@ class SharedLabels:
     def intern(self, labels: Mapping[str, str] | None) -> Labels:
         """Return a mapping equal to `labels`. For equal labels, this is normally the same object."""
         hash_key = hash(frozenset(labels.items())) if labels else 0
-        known = self._known.get(hash_key)
-        if known is not None and known == (labels or {}):
-            return known
+        interned = self._known.get(hash_key)
+        if interned is not None and interned == (labels or {}):
+            return interned
         new = self._known[hash_key] = PodLabels({intern(key): text for key, text in (labels or {}).items()})
         return new
 
@@ -244,11 +244,11 @@ class Shapes:
         The scheduler's refusals of pods in this namespace do not count in other namespaces, where a volume of
         the same name is a different volume.
         """
-        own = self._separate.get((namespace, shape.number))
-        if own is None:
-            own = Shape(shape.requests, shape.constraints, shared=shape)
-            self._separate[namespace, shape.number] = self._separate[namespace, own.number] = own
-        return own
+        copy = self._separate.get((namespace, shape.number))
+        if copy is None:
+            copy = Shape(shape.requests, shape.constraints, shared=shape)
+            self._separate[namespace, shape.number] = self._separate[namespace, copy.number] = copy
+        return copy
 
     def unevaluated(self, shape: Shape, excess: str) -> Shape:
         """Return the shape of a pod that has to wait because its constraints exceed the limits."""
@@ -273,12 +273,12 @@ class Shapes:
         Raises:
             BadQuantity: A request cannot be read.
         """
-        apart = _foreign_anti_affinity(spec, namespace)
+        anti_terms = _foreign_anti_affinity(spec, namespace)
         amounts = (spec.containers, spec.init_containers, spec.overhead, spec.resources)
-        digest = _digest((amounts, apart, self.devices.key_of(spec, namespace)))
+        digest = _digest((amounts, anti_terms, self.devices.key_of(spec, namespace)))
         shape = self._by_digest.get(digest)
         if shape is None:
-            constraints = Constraints(ports=_host_ports(spec), anti_affinity=apart)
+            constraints = Constraints(ports=_host_ports(spec), anti_affinity=anti_terms)
             requests = self.devices.counted(pod_requests(spec), spec, namespace)
             shape = self._interned(requests, constraints)
             self._by_digest[digest] = shape
@@ -315,14 +315,14 @@ def constraints_of(spec: PodSpec, namespace: str) -> Constraints:
         return Constraints(node_terms=_NO_NODES, excess=excess)
     affinity = spec.affinity or Affinity()
     node_affinity = affinity.node_affinity.required if affinity.node_affinity else None
-    near, apart = affinity.pod_affinity, affinity.pod_anti_affinity
+    attraction, repulsion = affinity.pod_affinity, affinity.pod_anti_affinity
     return Constraints(
         node_labels=tuple(sorted((spec.node_selector or {}).items())),
         node_terms=msgspec.json.encode(node_affinity.node_selector_terms) if node_affinity else b"",
         tolerations=tuple(spec.tolerations or ()),
         ports=_host_ports(spec),
-        affinity=_terms(near.required, namespace) if near else (),
-        anti_affinity=_terms(apart.required, namespace) if apart else (),
+        affinity=_terms(attraction.required, namespace) if attraction else (),
+        anti_affinity=_terms(repulsion.required, namespace) if repulsion else (),
         unplanned=_unplanned(spec),
     )
 
@@ -414,8 +414,8 @@ def _foreign_anti_affinity(spec: PodSpec, namespace: str) -> tuple[Term, ...]:
     if spec.affinity is None or spec.affinity.pod_anti_affinity is None:
         return ()
     required = spec.affinity.pod_anti_affinity.required or ()
-    known = [term for term in required if term.namespace_selector in (None, _ANY_NAMESPACE)]
-    return _terms(known[:_MAX_FOREIGN_TERMS], namespace)
+    readable = [term for term in required if term.namespace_selector in (None, _ANY_NAMESPACE)]
+    return _terms(readable[:_MAX_FOREIGN_TERMS], namespace)
 
 
 def _selector(encoded: bytes) -> LabelSelector | None:
@@ -445,8 +445,8 @@ def total_requests(shapes: Iterable[Shape]) -> dict[str, int]:
     return dict(each[0].requests) if len(each) == 1 else requests_of(Counter(each))
 
 
-def conflicting_ports(ports: tuple[HostPort, ...], taken: Iterable[HostPort]) -> bool:
-    """Return whether any of `ports` is taken on the same address.
+def conflicting_ports(ports: tuple[HostPort, ...], used_ports: Iterable[HostPort]) -> bool:
+    """Return whether any of `ports` is used on the same address.
 
     An unspecified address means all addresses.
     """
@@ -454,7 +454,7 @@ def conflicting_ports(ports: tuple[HostPort, ...], taken: Iterable[HostPort]) ->
     for port in ports:
         wanted[port.protocol, port.port].append(port.address)
     similar = (
-        (own, other.address) for other in taken for own in wanted.get((other.protocol, other.port), ())
+        (own, other.address) for other in used_ports for own in wanted.get((other.protocol, other.port), ())
     )
     return any(own == other or _ANY_ADDRESS in (own, other) for own, other in similar)
 
@@ -520,8 +520,8 @@ class TermIndex:
         if not self._keys_by_term:
             return []
         key = namespace, self.mentioned(labels)
-        if (known := self._cached_terms.get(key)) is not None:
-            return known
+        if (cached := self._cached_terms.get(key)) is not None:
+            return cached
         candidates = self.candidates(namespace, labels)
         found = [term for terms in candidates for term in terms if term.matches(namespace, labels)]
         if sum(map(len, candidates)) > _MIN_CANDIDATES:
@@ -546,7 +546,7 @@ class TermIndex:
     def copy(self) -> "TermIndex":
         """Return a copy that later changes to this index do not affect. The terms are shared."""
         copied = TermIndex()
-        copied._terms_at = defaultdict(dict, {place: dict(terms) for place, terms in self._terms_at.items()})
+        copied._terms_at = defaultdict(dict, {key: dict(terms) for key, terms in self._terms_at.items()})
         copied._keys_by_term, copied._label_counts = dict(self._keys_by_term), self._label_counts.copy()
         return copied
 

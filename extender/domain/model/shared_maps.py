@@ -59,10 +59,10 @@ class SharedMap(Mapping[K, V]):
     def differences(self, other: "SharedMap[K, V]") -> Iterator[K]:
         """Yield the keys that may have other values than in `other`."""
         is_shared = self._base is other._base
-        own: Mapping[K, V | None] = self._changed if is_shared else self.all
+        values: Mapping[K, V | None] = self._changed if is_shared else self.all
         others: Mapping[K, V | None] = other._changed if is_shared else other.all
-        yield from (key for key, value in own.items() if others.get(key, _UNCHANGED) is not value)
-        yield from (key for key in others if key not in own)
+        yield from (key for key, value in values.items() if others.get(key, _UNCHANGED) is not value)
+        yield from (key for key in others if key not in values)
 
     @property
     def all(self) -> dict[K, V]:

@@ -170,8 +170,8 @@ def first_request(*requests: TopologyRequest) -> TopologyRequest:
 def topology_of(annotations: Mapping[str, str]) -> TopologyRequest:
     """Return the topology that annotations request. Muster's annotations come before Kueue's."""
 
-    def named(own: str, kueues: str) -> str:
-        return _level(annotations.get(own) or annotations.get(kueues, ""))
+    def named(key: str, kueue_key: str) -> str:
+        return _level(annotations.get(key) or annotations.get(kueue_key, ""))
 
     size = named(keys.SLICE_SIZE, keys.KUEUE_SLICE_SIZE)
     request = TopologyRequest(
@@ -248,9 +248,9 @@ def index_of(name: str, labels: Labels) -> tuple[int, int] | None:
 
     None means that the pod has no index.
     """
-    for own, parts in _INDICES:
-        if own in labels and is_count(index := labels[own]):
-            part = labels.get(parts, "")
+    for label, part_label in _INDICES:
+        if label in labels and is_count(index := labels[label]):
+            part = labels.get(part_label, "")
             return int(part) if is_count(part) else 0, int(index)
     found = _INDEXED.search(name)
     return (0, int(found[1])) if found else None

@@ -270,7 +270,7 @@ def _changed_queues(before: Division, total: Resources, demands: Demands) -> lis
     changed = [name for name in names if demands[name] != demands_before[name]]
     pairs = ((demands[name], demands_before[name]) for name in changed)
     has_other_rows = any(
-        now.parent != was.parent or now.guarantee.keys() != was.guarantee.keys() for now, was in pairs
+        new.parent != old.parent or new.guarantee.keys() != old.guarantee.keys() for new, old in pairs
     )
     return None if has_other_rows else changed
 
@@ -299,9 +299,9 @@ def divide_level(capacity: PortionRows, siblings: Siblings) -> PortionRows:
     # Deserved amounts in specs come first, limited to request and ceiling. If their sum is too large, each
     # queue gets the same part of its amount.
     parent_index, wanted = siblings.parent_index, np.minimum(siblings.nominal, siblings.requests)
-    named = np.minimum(wanted, siblings.most)
-    first = _fill(capacity, parent_index, np.zeros_like(named), wanted, siblings.guarantees, named)
-    start, speed = np.minimum(first, named), siblings.weights[:, None]
+    capped = np.minimum(wanted, siblings.most)
+    first = _fill(capacity, parent_index, np.zeros_like(capped), wanted, siblings.guarantees, capped)
+    start, speed = np.minimum(first, capped), siblings.weights[:, None]
     return _fill(capacity, parent_index, start, speed, first, siblings.most)
 
 
@@ -392,9 +392,9 @@ class Holdings:
             sums.append((self._claimed, other._claimed))
         return {
             node
-            for now, before in sums
-            for node in compress(range(len(now)), map(is_not, now, before))
-            if now[node] != before[node]
+            for new, old in sums
+            for node in compress(range(len(new)), map(is_not, new, old))
+            if new[node] != old[node]
         }
 
     def held(self, node: int) -> Resources:

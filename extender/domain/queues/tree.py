@@ -105,13 +105,13 @@ class Queues:
 
         Return the names of all queues that may open or close by the change.
         """
-        before = self.records.get(record.name)
+        old_record = self.records.get(record.name)
         if record.flavors:
             record = replace(record, flavors=resolve(record.flavors, self.shared_flavors))
-        if before == record:
+        if old_record == record:
             return set()
         self.records[record.name] = record
-        self._update_tree(before, record)
+        self._update_tree(old_record, record)
         return self._with_descendants(record.name)
 
     def drop(self, name: str) -> set[str]:
@@ -233,20 +233,20 @@ class Queues:
         is_closed_above = record.closed_by_parent and bool(closed_above(record.name, self.records))
         return state_of(desired_state(record), has_groups, is_closed_above)
 
-    def _update_tree(self, before: QueueRecord | None, now: QueueRecord | None) -> None:
+    def _update_tree(self, old_record: QueueRecord | None, new_record: QueueRecord | None) -> None:
         """Update the tree and the UIDs after a queue was added, changed or removed."""
         self.version += 1
         self._faults, self._flavors, self._protections = {}, {}, {}
-        if any(record is not None and record.flavors for record in (before, now)):
+        if any(record is not None and record.flavors for record in (old_record, new_record)):
             self._pools = None
-        if before is not None:
-            self._children[parent_of(before.name, before)].discard(before.name)
-            self.names.pop(before.uid, None)
-            self.gone.add(before.uid)
-        if now is not None:
-            self._children[parent_of(now.name, now)].add(now.name)
-            self.names[now.uid] = now.name
-            self.gone.discard(now.uid)
+        if old_record is not None:
+            self._children[parent_of(old_record.name, old_record)].discard(old_record.name)
+            self.names.pop(old_record.uid, None)
+            self.gone.add(old_record.uid)
+        if new_record is not None:
+            self._children[parent_of(new_record.name, new_record)].add(new_record.name)
+            self.names[new_record.uid] = new_record.name
+            self.gone.discard(new_record.uid)
 
     def _with_descendants(self, name: str) -> set[str]:
         """Return the names of a queue and of all queues below it."""
@@ -340,19 +340,19 @@ class AdmittedGroups:
     def __init__(self) -> None:
         self._by_queue_uid: defaultdict[str, dict[GroupKey, GroupRecord]] = defaultdict(dict)
 
-    def record(self, before: GroupRecord | None, now: GroupRecord | None) -> None:
+    def record(self, old_record: GroupRecord | None, new_record: GroupRecord | None) -> None:
         """Record a change of a group.
 
         Args:
-            before: The earlier record; None for a new group.
-            now: The new record; None for a removed group.
+            old_record: The earlier record; None for a new group.
+            new_record: The new record; None for a removed group.
         """
-        if before is not None and before.queue_uid:
-            self._by_queue_uid[before.queue_uid].pop(before.key, None)
-            if not self._by_queue_uid[before.queue_uid]:
-                del self._by_queue_uid[before.queue_uid]
-        if now is not None and now.queue_uid:
-            self._by_queue_uid[now.queue_uid][now.key] = now
+        if old_record is not None and old_record.queue_uid:
+            self._by_queue_uid[old_record.queue_uid].pop(old_record.key, None)
+            if not self._by_queue_uid[old_record.queue_uid]:
+                del self._by_queue_uid[old_record.queue_uid]
+        if new_record is not None and new_record.queue_uid:
+            self._by_queue_uid[new_record.queue_uid][new_record.key] = new_record
 
     def any_of(self, queue_uid: str) -> bool:
         """Return whether any existing group is recorded as accepted by this queue."""

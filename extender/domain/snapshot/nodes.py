@@ -75,20 +75,20 @@ class NodeIndex:
         self._numbers: dict[str, tuple[Rows, Rows]] = {}  # by label: numeric rows, and their numbers
 
     def with_changes(
-        self, before: Sequence[NodeRecord | None], now: Sequence[NodeRecord | None], rows: Iterable[int]
+        self, old: Sequence[NodeRecord | None], new: Sequence[NodeRecord | None], rows: Iterable[int]
     ) -> "NodeIndex":
         """Return the index after some nodes changed.
 
         Args:
-            before: The nodes of this index.
-            now: The nodes of the new index.
+            old: The nodes of this index.
+            new: The nodes of the new index.
             rows: The rows in which the nodes differ.
         """
         later = copy(self)
         later._by_label, later._by_taints = dict(self._by_label), dict(self._by_taints)
         changed_keys: set[str] = set()
         for row in rows:
-            old_node, new_node = before[row], now[row]
+            old_node, new_node = old[row], new[row]
             taints = old_node.taints if old_node else None
             _move_row(later._by_taints, row, taints, new_node.taints if new_node else None)
             old_labels, new_labels = _labels_of(old_node), _labels_of(new_node)
@@ -194,16 +194,16 @@ def _labels_of(node: NodeRecord | None) -> Mapping[str, str]:
     return {} if node is None else {**node.labels, f"{_FIELD}metadata.name": node.name}
 
 
-def _move_row(rows: dict[K, Rows], row: int, before: K | None, now: K | None) -> None:
-    """Move a row from the key `before` to `now`; None: no key."""
-    if before == now:
+def _move_row(rows: dict[K, Rows], row: int, old_key: K | None, new_key: K | None) -> None:
+    """Move a row from the entry of the old key to the entry of the new key; None means no key."""
+    if old_key == new_key:
         return
-    if before is not None:
-        rows[before] = rows[before][rows[before] != row]
-        if not len(rows[before]):
-            del rows[before]
-    if now is not None:
-        rows[now] = np.append(rows.get(now, np.zeros(0, np.int64)), row)
+    if old_key is not None:
+        rows[old_key] = rows[old_key][rows[old_key] != row]
+        if not len(rows[old_key]):
+            del rows[old_key]
+    if new_key is not None:
+        rows[new_key] = np.append(rows.get(new_key, np.zeros(0, np.int64)), row)
 
 
 Levels = tuple[str, ...]  # node labels; the level with the largest domains comes first
