@@ -118,6 +118,7 @@ class _LabelSets:
         return [self._sets[identity] for pair in fewest for identity in sets_by_pair.get(pair, ())]
 
     def _indexed(self, labels: Labels) -> Iterator[Pair]:
+        """Return the label pairs to index; none as long as there is no index."""
         return iter(labels.items() if self._sets_by_pair is not None else ())
 
     def _index(self) -> dict[Pair, dict[int, None]]:
@@ -224,6 +225,7 @@ class Terms:
         return self._frozen
 
     def _add_user(self, term: Term) -> None:
+        """Add a user of a term. The first user makes the term a followed term."""
         self._users[term] = self._users.get(term, 0) + 1
         if self._users[term] == 1:
             self._index.add(term)
@@ -311,6 +313,7 @@ class _ForeignTerms:
         return unfollowed
 
     def _labels_of_members(self) -> PodsByLabels:
+        """Return the labels of all member pods, which are counted on first use."""
         if self._member_labels is None:
             self._member_labels = PodsByLabels()
             for pod in self._members.values():

@@ -316,6 +316,7 @@ class AssumedPods:
         return [node]
 
     def _all_that_fit(self, pod: PodRecord, nodes: Sequence[str]) -> list[str]:
+        """Return the nodes on which a pod fits."""
         if len(nodes) == 1:
             return [node for node in nodes if self._claims.fits(pod, node)]
         fits = self._claims.rows_that_fit(pod)

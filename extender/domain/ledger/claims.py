@@ -67,6 +67,7 @@ TRANSITIONS: Mapping[ClaimEvent, Mapping[ClaimStage | None, ClaimStage | None]] 
 
 
 def allows(event: ClaimEvent, stage: ClaimStage | None) -> bool:
+    """Return whether a claim at this stage may have the event."""
     return stage in TRANSITIONS[event]
 
 

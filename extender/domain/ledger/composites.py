@@ -62,6 +62,7 @@ class Composites:
             self._stale[key] = _MAX_LEVELS + 1
 
     def _drop_child(self, record: GroupRecord | None) -> None:
+        """Remove a composite or PodGroup from the children of its parent."""
         if record is not None and record.parent:
             del self._children[record.parent][record.key]
             if not self._children[record.parent]:
@@ -86,6 +87,12 @@ class Composites:
         return {key: self._record_of(key) for key in affected if key in self._records}, groups
 
     def _assign_again(self, key: GroupKey, levels: int) -> None:
+        """Assign the pods below a group again, and mark its children as changed.
+
+        Args:
+            key: The group.
+            levels: The number of levels, from the group down, that may move.
+        """
         self._assigned.pop(key, None)
         if key in self._records:
             self._assigned[key] = self._assign(self._records[key])
@@ -99,6 +106,7 @@ class Composites:
         return [self._records[key] for key in below if key != group and self._group_of(key) == group]
 
     def _group_of(self, key: GroupKey) -> GroupKey:
+        """Return the group to which the pods below a composite or PodGroup belong."""
         return self._assigned[key].group if key in self._assigned else key
 
     def _below(self, top: GroupKey) -> list[GroupKey]:
@@ -184,5 +192,6 @@ def _binds(composite: GroupRecord) -> bool:
 
 
 def _kind_and_name(key: GroupKey) -> str:
+    """Return the kind and name in the key of a group, for users."""
     _, kind, name = key.rpartition("/compositepodgroup/")
     return f"CompositePodGroup {name}" if kind else f"PodGroup {key.rpartition('/')[2]}"

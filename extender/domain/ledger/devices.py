@@ -462,6 +462,7 @@ class DeviceInventory:
         self._largest = +self._largest
 
     def _class_of(self, name: str) -> str:
+        """Return the class of a selection; a class itself is returned unchanged."""
         selection = self._selections.by_name.get(name)
         return selection.device_class if selection else name
 
@@ -475,6 +476,7 @@ class DeviceInventory:
         return {resource: amount - self._largest[device_class, resource] for resource, amount in own.items()}
 
     def _resource_of(self, name: str) -> str:
+        """Return the resource of a class or a selection."""
         if (selection := self._selections.by_name.get(name)) is not None:
             return self._resource_of(selection.device_class) + name.removeprefix(selection.device_class)
         found = self._classes.get(name)

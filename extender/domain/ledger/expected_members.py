@@ -211,6 +211,7 @@ class ExpectedMembers:
         self._registry.mark_dirty(group.key)
 
     def _count(self, namespace: str, change: int) -> None:
+        """Change the number of expected members of a namespace."""
         self._counts[namespace] += change
         if not self._counts[namespace]:
             del self._counts[namespace]
@@ -274,6 +275,7 @@ def hand_over(parts: Parts, group: Group, expected: PodRecord, newcomers: list[P
 
 
 def _may_take_over(parts: Parts, pod: PodRecord, expected: PodRecord, node: str) -> bool:
+    """Return whether a pod requests at most as much as the expected pod, and fits on its node."""
     return pod.shape.asks_at_most(expected.shape.requests) and parts.claims.fits(pod, node)
 
 
@@ -294,6 +296,7 @@ def _expects(group: Group, job: JobRecord, existing: Iterable[PodRecord]) -> boo
 
 
 def _expected_pods(group: Group) -> Iterator[PodRecord]:
+    """Return the pods that the group's job will still make, without placeholders."""
     return (pod for pod in list(group.pods.values()) if pod.expected and not pod.reserved_for)
 
 
@@ -445,5 +448,6 @@ def _has_later_pods(group: Group) -> bool:
 
 
 def _succeeded(group: Group, pod: PodRecord) -> bool:
+    """Return whether a pod has succeeded, by its current record."""
     current_record = group.pods.get(pod.uid)
     return current_record is not None and current_record.phase == "Succeeded"

@@ -96,6 +96,7 @@ class Usage:
             del self.by_queue[info.queue]
 
     def _offered_part(self, amounts: Resources) -> Resources:
+        """Return the amounts of resources that some node offers."""
         return {name: amount for name, amount in amounts.items() if name in self._offered}
 
 
@@ -168,6 +169,7 @@ class GroupInfos:
             }
 
     def queue_info(self, name: str) -> QueueInfo:
+        """Return the current info of a queue."""
         used = self.usage.by_queue.get(name) or QueueSums()
         by_pool = {pool: dict(amounts) for pool, amounts in used.by_pool.items()}
         return self._registry.queues.info(
@@ -200,6 +202,7 @@ class GroupInfos:
         )
 
     def _members(self, group: Group) -> Members:
+        """Return the members of a group by progress."""
         job, awaits_claims = self._registry.jobs.get(group.key), self._registry.claims_are_read()
         return Members(group, self._claims, self._stuck, job, awaits_claims)
 

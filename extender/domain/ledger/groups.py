@@ -73,6 +73,7 @@ class Group(msgspec.Struct, eq=False):
     restarts: int = 0  # number of restarts elsewhere, because lost members had no capacity
 
     def forget_history(self) -> None:
+        """Forget all facts about earlier starts and evictions of the group."""
         self.start, self.entitled_in, self.ran_with = Start(), "", None
         self.reduced_to, self.waited, self.took_from, self.lost_work = None, False, {}, 0.0
         self.gave_to, self.evicted, self.restarts = {}, None, 0
@@ -195,6 +196,7 @@ class Group(msgspec.Struct, eq=False):
 
     @property
     def stood_whole(self) -> bool:
+        """Return whether the group has fully run."""
         return self.ran_with is not None
 
     def is_quorate(self) -> bool:
@@ -218,6 +220,7 @@ class Group(msgspec.Struct, eq=False):
         return {pod.role for pod in self.pods.values() if pod.placed}.union(whole)
 
     def attempt(self, uid: Uid) -> Attempt:
+        """Return the attempt to bind a member; an empty attempt if there is none."""
         return self.attempts.get(uid, _NO_ATTEMPT)
 
     def record_planned(self, uid: Uid, node: str, is_new: bool) -> None:
@@ -427,12 +430,14 @@ class MemberSets:
         return replace(pod, pod_sets=self._sets_by_kind[key], index=own_index, sub_group=sub_group)
 
     def _policy_of(self, pod: PodRecord) -> SubGroupPolicy | None:
+        """Return the first sub-group policy that selects a member; None without such a policy."""
         if pod.role not in self._by_role:
             self._by_role[pod.role] = [policy for policy in self._policies if policy.may_select(pod.role)]
         labels = {**pod.labels, keys.ROLE: pod.role}
         return next((policy for policy in self._by_role[pod.role] if policy.selects(labels)), None)
 
     def _number(self, uid: Uid, sliced: TopologyRequest) -> tuple[int, int]:
+        """Return the number of a member without an index, for the division into slices."""
         if sliced not in self._without_index:
             self._without_index[sliced] = self._numbers(sliced)
         return self._without_index[sliced][uid]

@@ -234,4 +234,5 @@ def _reserved(group: Group) -> Iterator[PodRecord]:
 
 
 def _uid(group: Group, number: int) -> Uid:
+    """Return the UID of a placeholder, by its number in the group."""
     return Uid(f"{group.key}/{MIN_RESOURCES}/{number}")

@@ -40,6 +40,7 @@ class NodeSums:
         return bool(self.fixed or self.planned or self.reserved)
 
     def claimed(self, name: str) -> int:
+        """Return the amount of a resource in fixed and planned claims."""
         return self.fixed.get(name, 0) + self.planned.get(name, 0)
 
 
@@ -69,6 +70,7 @@ class ResourceColumns:
         self._offering: Counter[str] = Counter(_PERMANENT)
 
     def clear(self, row: int) -> None:
+        """Set the amounts of a row to zero."""
         for matrix in (self.allocatable, self.capacity, self.free):
             matrix[row] = 0
 
@@ -362,6 +364,7 @@ class NodeCapacity:
             self._columns.write(row, name, offers, fixed, planned)
 
     def _record_change(self, row: int, name: str) -> None:
+        """Record that a row has changed, which also ends refusals on the node."""
         self._changed_rows.add(row)
         self.forget_refusals(name)
 

@@ -434,6 +434,7 @@ class Pods:
             self._changes.notify()
 
     def _count_among_others(self, pod: PodRecord, is_other: bool) -> None:
+        """Record whether a pod counts among the pods of other schedulers on nodes."""
         if is_other:
             self._other_changes[pod.uid] = pod
         elif pod.uid in self._other_changes or pod.uid in self._others:

@@ -220,6 +220,7 @@ class Registry:
         return [key for key in self._dirty if key in self.jobs or self.has_job(key)]
 
     def has_job(self, key: GroupKey) -> bool:
+        """Return whether a managed job makes the pods of a group."""
         group = self.groups.get(key)
         return group is not None and group.job is not None
 
@@ -464,6 +465,7 @@ class Registry:
         return self.trusts_markers or recorded in self.queues.gone
 
     def priority_of(self, group: Group) -> int:
+        """Return the priority of a group, by its class and its pods."""
         name = group.last_record.priority_class if group.last_record else ""
         return self.priorities.group_priority(name, (pod.priority for pod in group.pods.values()))
 

@@ -168,6 +168,7 @@ class Releases:
         self._leaving[uid] = self._clock() + lags * _LAG
 
     def record_planned(self, group: GroupKey) -> None:
+        """Record that members of a group may have to be shown."""
         if self.is_on:
             self._planned.add(group)
 
@@ -178,6 +179,7 @@ class Releases:
         return planned
 
     def take_changes(self) -> list[Change]:
+        """Return the changed appearances since the last call."""
         changed, self._changed = self._changed, {}
         return [(uid, appearance) for uid, steps in changed.items() for appearance in steps]
 

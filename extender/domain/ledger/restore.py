@@ -87,6 +87,7 @@ def _restore_queues(ledger: Ledger, snapshot: Snapshot) -> None:
 
 
 def _priority_class_of(group: GroupInfo) -> PriorityClass:
+    """Return an invented PriorityClass that leads to the priority and policy of a group."""
     policy = "" if group.preempts else keys.NEVER
     meta = Meta(f"{group.priority}{policy}", annotations={keys.FOR_POD_GROUPS: "true"})
     return PriorityClass(meta, group.priority, preemption_policy=policy)

@@ -241,6 +241,7 @@ class DeviceRequests:
         return renamed_requests | {name: amount for name, amount in requests.items() if name not in names}
 
     def _resource_of(self, name: str) -> str:
+        """Return the resource of a class or selection; empty if it is not counted."""
         unknown = resource_of_class(name) if counts_in_queues(name) else ""
         return self._resources.get(name, unknown)
 
@@ -257,6 +258,7 @@ class DeviceRequests:
         return {name: min(amount, MOST) for name, amount in self._with_logical(sums).items()}
 
     def _with_logical(self, requests: Resources) -> Resources:
+        """Return requests with the logical resources that follow from them."""
         return {**requests, **more} if (more := self.logical.of(requests)) else requests
 
     def key_of(self, spec: PodSpec, namespace: str) -> tuple[object, ...]:
@@ -359,6 +361,7 @@ class SharedClaims:
         return replace(pod, spec=replace(pod.spec, resource_claims=marked))
 
     def is_used(self, claim: ClaimKey) -> bool:
+        """Return whether any pod uses a shared claim."""
         return claim in self._carriers
 
     def _carrier_of(self, claim: ClaimKey, uid: str) -> str:
@@ -420,6 +423,7 @@ def requests_devices(spec: PodSpec) -> bool:
 
 
 def _requested_names(spec: PodSpec) -> Iterator[str]:
+    """Yield the names of all resources that containers request."""
     for part in (*spec.containers, *(spec.init_containers or ())):
         yield from part.resources.requests or ()
 
@@ -449,6 +453,7 @@ def claims_of_group(namespace: str, name: str) -> ClaimKey:
 
 
 def group_of_claims(pod: Pod) -> ClaimKey | None:
+    """Return the key of the claims of a pod's PodGroup; None without a PodGroup."""
     group = pod.spec.scheduling_group
     return claims_of_group(pod.metadata.namespace, group.pod_group_name) if group is not None else None
 
@@ -469,6 +474,7 @@ def _shared_key(pod: Pod, claim: PodClaim, made_for_group: str | None) -> ClaimK
 
 
 def _keys_of(claim: PodClaim, namespace: str) -> Iterator[ClaimKey]:
+    """Yield the keys of the template and the claim that an entry of a pod's spec names."""
     if claim.resource_claim_template_name:
         yield ClaimKey(namespace, claim.resource_claim_template_name)
     if name := claim.resource_claim_name or claim.made_for_group:
@@ -520,5 +526,6 @@ def _exact_requests(spec: ClaimSpec) -> Iterator[tuple[str, ExactRequest]]:
 
 
 def _names_of(request: ExactRequest) -> tuple[str, ...]:
+    """Return the names under which a request counts: its class and, with selectors, its selection."""
     selection = selection_of(request)
     return (request.device_class_name, selection.name) if selection else (request.device_class_name,)

@@ -138,6 +138,7 @@ class Reclaim(msgspec.Struct, frozen=True):
 
     @property
     def is_restart(self) -> bool:
+        """Return whether the reclaim is the restart of a running group."""
         return any(victim.cause is EvictionCause.RESTART for victim in self.victims)
 
 

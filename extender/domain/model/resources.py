@@ -106,6 +106,7 @@ def on_all_nodes(amounts: Mapping[str, N]) -> dict[str, N]:
 
 
 def _scale(name: str) -> int:
+    """Return the number of counted units in one unit of a resource."""
     return _MILLI if name == CPU else 1
 
 
@@ -133,6 +134,7 @@ def add_times(sums: dict[str, int], amounts: Resources, times: int) -> None:
 
 
 def largest(left: Resources, right: Resources) -> dict[str, int]:
+    """Return the larger amount of each resource."""
     return {name: max(left.get(name, 0), right.get(name, 0)) for name in left.keys() | right.keys()}
 
 
@@ -150,6 +152,7 @@ def in_units(amounts: Mapping[str, float]) -> dict[str, float]:
 
 
 def _quantity(name: str, amount: int) -> str:
+    """Return an amount as a quantity of the API."""
     return f"{amount}m" if name == CPU and amount % _MILLI else str(amount // _scale(name))
 
 

@@ -106,6 +106,7 @@ class NodePart:
         self._hash = hash((labels, before))
 
     def has(self, labels: Labels) -> bool:
+        """Return whether a node with these labels is in the part."""
         return _match_all_pairs(self.labels, labels) and not any(
             _match_all_pairs(others, labels) for others in self.before
         )
@@ -141,6 +142,7 @@ def parts_of(labels: Sequence[Mapping[str, str] | None]) -> list[NodePart]:
 
 
 def _is_contradictory(one: LabelPairs, other: LabelPairs) -> bool:
+    """Return whether no node can have the labels of both parts."""
     wanted = dict(one)
     return any(key in wanted and wanted[key] != value for key, value in other)
 

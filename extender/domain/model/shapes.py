@@ -201,6 +201,7 @@ class NodeTest:
 
 
 def _node_terms(written: bytes) -> list[NodeSelectorTerm] | None:
+    """Return the parsed terms of a node affinity; None without terms."""
     return msgspec.json.decode(written, type=list[NodeSelectorTerm]) if written else None
 
 
@@ -288,6 +289,7 @@ class Shapes:
         return len(self._by_digest)
 
     def _interned(self, requests: Resources, constraints: Constraints) -> Shape:
+        """Return the shape with these requests and constraints, which is one object for equal ones."""
         key = (tuple(sorted(requests.items())), constraints)
         return self._known.setdefault(key, Shape(requests, constraints))
 
@@ -419,6 +421,7 @@ def _foreign_anti_affinity(spec: PodSpec, namespace: str) -> tuple[Term, ...]:
 
 
 def _selector(encoded: bytes) -> LabelSelector | None:
+    """Return a parsed label selector. Long selectors have a small cache of their own."""
     return _parse(encoded) if len(encoded) <= _MAX_CACHED_BYTES else _parse_long(encoded)
 
 

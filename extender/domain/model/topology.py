@@ -240,6 +240,7 @@ def constraint(constraints: SchedulingConstraints) -> TopologyRequest:
 
 
 def _level(written: str) -> str:
+    """Return a level, interned and cut to the maximum length."""
     return intern(written[:_MAX_LENGTH])
 
 

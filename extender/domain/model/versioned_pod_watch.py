@@ -374,6 +374,7 @@ class Listing:
             self._waiting.record(event, event.facts, self.pods)
 
     def record_write(self, uid: Uid, appearance: Appearance | None) -> None:
+        """Record that a pod was shown (an appearance) or removed (None)."""
         if appearance is None:
             self.shown.pop(uid, None)
         else:
@@ -547,6 +548,7 @@ class PodWatch:
         return [TakeAway(facts, version), shown] if is_replaced else [shown]
 
     def _take_away(self, facts: PodFacts, version: int) -> Writes:
+        """Return the writes that remove a pod for the client; none if the client does not have it."""
         if facts.uid not in self._shown:
             return []
         del self._shown[facts.uid]

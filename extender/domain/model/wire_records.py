@@ -181,6 +181,10 @@ class PodRecords:
         return self._with_own_fields(record, pod, self._shapes.current(shape, record.namespace))
 
     def _store_template(self, key: bytes, template: _Template) -> None:
+        """Store a template in the cache, unless it is too long.
+
+        The oldest template is dropped beyond the limit.
+        """
         if len(key) > _MAX_BYTES:
             return
         while len(self._templates) >= _MAX_TEMPLATES:
@@ -368,6 +372,7 @@ def recorded_lost(group: Meta) -> int:
 
 
 def _record(group_uid: str, number: int) -> str:
+    """Return a number with the UID of its object, in the form of a record."""
     return f"{number}/{group_uid}"
 
 
@@ -511,6 +516,7 @@ def group_record(group: PodGroup) -> GroupRecord:
 
 
 def _condition(group: PodGroup, kind: str) -> Condition:
+    """Return a condition of a PodGroup; with status Unknown if it is missing."""
     return condition(group.status.conditions, kind) or Condition(kind, "Unknown")
 
 

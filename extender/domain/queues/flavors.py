@@ -117,6 +117,11 @@ def flavors_of(written: Sequence[QueueFlavor]) -> tuple[Flavor, ...]:
 
 
 def _flavor(written: QueueFlavor, nodes: NodePart) -> Flavor:
+    """Return a flavor of a spec.
+
+    Raises:
+        BadQuantity: An amount cannot be read.
+    """
     try:
         amounts = {field: _amounts(amounts) for field, amounts in written.amounts().items()}
     except BadQuantity as fault:
@@ -125,6 +130,7 @@ def _flavor(written: QueueFlavor, nodes: NodePart) -> Flavor:
 
 
 def _amounts(written: Quantities) -> Resources:
+    """Return the amounts of a flavor; negative amounts count as 0."""
     return {name: max(amount, 0) for name, amount in offered(written).items()}
 
 
@@ -173,11 +179,13 @@ class Pools(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def _keys(self) -> Sequence[str]:
+        """Return the keys of all labels that decide to which pools a node belongs."""
         parts = [pairs for pool in self.all for pairs in (pool.nodes.labels, *pool.nodes.before)]
         return sorted({key for pairs in parts for key, _ in pairs})
 
     @cached_property
     def _pools_by_labels(self) -> dict[tuple[str | None, ...], tuple[Pool, ...]]:
+        """Return the cache of pools by the values of these labels."""
         return {}
 
     def pools_of_node(self, labels: Labels) -> tuple[Pool, ...]:

@@ -116,6 +116,7 @@ class PastUsage(msgspec.Struct, frozen=True, eq=False):
 
 
 def _by_queue(parts: Mapping[UsageKey, float]) -> Mapping[str, float]:
+    """Return only the parts of whole queues, without the parts of users and namespaces."""
     return {holder.queue: part for holder, part in parts.items() if not (holder.user or holder.namespace)}
 
 
@@ -130,10 +131,12 @@ def seconds_of(timestamp: str) -> float:
 
 
 def _rounded(part: float) -> float:
+    """Return a part, rounded to three significant digits for statuses."""
     return float(f"{part:.3g}")
 
 
 def _largest_parts(named: Iterable[tuple[float, str]]) -> list[UsedPart]:
+    """Return the largest parts for a status, up to a limit."""
     return [UsedPart(name, _rounded(part)) for part, name in sorted(named, reverse=True)[:_MAX_ENTRIES]]
 
 
@@ -190,6 +193,7 @@ class UsageMeter:
             self._written[queue] = written.at
 
     def is_due(self, now: float) -> bool:
+        """Return whether a sample is due, or the size of the cluster is still unknown."""
         return bool(self.half_life) and (self._total is None or self.past.is_due(now, self.half_life))
 
     def is_to_be_shown(self, now: float) -> bool:

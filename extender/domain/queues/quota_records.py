@@ -94,10 +94,12 @@ class QuotaAmounts(NamedTuple):
 
     @property
     def largest(self) -> dict[str, int]:
+        """Return the amounts of the max, as numbers."""
         return offered(self.capability)
 
     @property
     def guaranteed(self) -> dict[str, int]:
+        """Return the amounts of the min, as numbers."""
         return offered(self.guarantee)
 
 
@@ -218,6 +220,7 @@ def entering_namespaces(annotations: Mapping[str, str] | None) -> list[str]:
 
 
 def annotations_of(wanted: QuotaQueue) -> dict[str, str]:
+    """Return the annotations of a queue that name its quota and the namespaces that enter it."""
     listed = ",".join(wanted.namespaces[:_MAX_NAMESPACES])
     return {keys.QUOTA_SOURCE: str(wanted.source)} | ({keys.QUOTA_NAMESPACES: listed} if listed else {})
 

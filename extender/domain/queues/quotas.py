@@ -74,6 +74,7 @@ def queue_of_resource_quotas(quotas: Sequence[ResourceQuota]) -> Findings:
 
 
 def _faults(source: QuotaSource, amounts: QuotaAmounts) -> Iterator[QuotaFault]:
+    """Return the faults of a quota's amounts, for users."""
     return (QuotaFault(source, f"spec.{field}", why) for field, why in amounts.faults)
 
 
@@ -282,10 +283,12 @@ def plan_of(quotas: Quotas, max_depth: int, review: Review | None = None) -> Quo
 
 
 def _age(quota: _Object) -> tuple[str, str, str]:
+    """Return the sort key by age: the oldest quota comes first."""
     return quota.metadata.creation_timestamp or "", *_full_name(quota)
 
 
 def _full_name(quota: _Object) -> tuple[str, str]:
+    """Return namespace and name of a quota."""
     return quota.metadata.namespace, quota.metadata.name
 
 

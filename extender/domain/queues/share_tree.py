@@ -132,6 +132,7 @@ class ShareTree:
         return [self.queues[node] for node in self._path_to_root(self.node[queue])]
 
     def _path_to_root(self, node: int) -> list[int]:
+        """Return a node and the nodes above it, up to root."""
         path = [node]
         while path[-1] != TOP:
             path.append(self.parents[path[-1]])
@@ -206,6 +207,7 @@ def reserved_for(demand: QueueDemand) -> Mapping[str, float]:
 
 
 def _nominal_amount(deserved: Resources | None, name: str) -> float:
+    """Return the deserved amount of a resource in the spec; 0 if it is absent or negative."""
     return float(max((deserved or {}).get(name, 0), 0))
 
 

@@ -125,6 +125,7 @@ class Queues:
         return self.records.get(name) or (QueueRecord(name) if name == keys.DEFAULT_QUEUE else None)
 
     def is_open(self, name: str) -> bool:
+        """Return whether a queue exists and is open."""
         record = self.get(name)
         return record is not None and self._state(record, has_groups=True) is QueueState.OPEN
 
@@ -230,6 +231,7 @@ class Queues:
             name = parent_of(name, record)
 
     def _state(self, record: QueueRecord, has_groups: bool) -> QueueState:
+        """Return the state of a queue, with regard to its ancestors."""
         is_closed_above = record.closed_by_parent and bool(closed_above(record.name, self.records))
         return state_of(desired_state(record), has_groups, is_closed_above)
 

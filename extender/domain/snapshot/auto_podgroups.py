@@ -174,5 +174,6 @@ def _owners(pod: Pod, owner: OwnerRecord | None) -> list[dict[str, Any]]:
 
 
 def _selected_annotations(annotations: Mapping[str, str] | None, names: tuple[str, ...]) -> dict[str, str]:
+    """Return the annotations of Volcano with these names."""
     wanted = {f"{INHERITED}{name}" for name in names}
     return {key: text for key, text in (annotations or {}).items() if key in wanted}

@@ -278,6 +278,7 @@ def state_transition(decision: GroupDecision, change: str = "") -> Transition | 
 
 
 def _message(reason: Reason, detail: str) -> str:
+    """Return the meaning of a reason, followed by the numbers."""
     return f"{reason.meaning}: {detail}" if detail else reason.meaning
 
 

@@ -44,6 +44,7 @@ class Reservation(msgspec.Struct, frozen=True):
 
     @property
     def node_names(self) -> list[str]:
+        """Return the names of the reserved nodes, each name once."""
         return sorted(set(self.nodes.values()))
 
     @property
@@ -199,6 +200,7 @@ class GroupInfo(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     @property
     def needs(self) -> Needs:
+        """Return the members that the group needs to be fully running."""
         return Needs(self.min_member, self.min_task_member, self.spec.composite)
 
     @property

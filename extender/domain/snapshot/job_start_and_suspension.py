@@ -255,6 +255,7 @@ def _step_of_waiting(managed: ManagedJob, decision: GroupDecision, now: float) -
 
 
 def _update_if_different(managed: ManagedJob) -> JobStep:
+    """Return the step that updates the PodGroup if the job asks for other fields."""
     return JobStep.UPDATE_PODGROUP if differences(managed) else JobStep.NOTHING
 
 
@@ -334,6 +335,7 @@ def unsuspend_unread(
 
 
 def _put(patch: dict[str, Any], path: Path, value: object) -> None:
+    """Set a value in a nested patch, and create the objects above it."""
     *parents, last = path
     for name in parents:
         patch = patch.setdefault(name, {})
@@ -410,6 +412,7 @@ def _add_annotation(obj: Json, metadata: Sequence[str | int], key: str, value: s
 
 
 def _value_at(obj: Any, path: Iterable[str | int]) -> Any:
+    """Return the value at a path of names and list indices; None if it is missing."""
     for name in path:
         obj = obj[int(name)] if isinstance(obj, list) else (obj or {}).get(name)
     return obj

@@ -184,6 +184,7 @@ class JobRecord(msgspec.Struct, frozen=True):
 
     @property
     def started(self) -> bool:
+        """Return whether Muster has unsuspended the job, by its annotation."""
         return bool(self.started_at)
 
     @property
@@ -378,6 +379,7 @@ def queue_named_by(kind: JobKind, job: AnyJob, table: Kinds) -> str:
 
 
 def _queue_of_its_own(row: WorkloadRow | None, job: AnyJob) -> str:
+    """Return the queue that the job itself names; empty if it names none."""
     if row is None or row.commanded is None:
         return ownership.queue_named_by(job.metadata)
     return explicit_queue(ownership.name_of(str(job.spec.get("queue") or "")))

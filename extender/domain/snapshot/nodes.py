@@ -117,9 +117,11 @@ class NodeIndex:
         return mask
 
     def has(self, key: str, value: str) -> bool:
+        """Return whether any node has the label."""
         return value in self._by_label.get(key, ())
 
     def has_label(self, key: str) -> bool:
+        """Return whether any node has a label with this key."""
         return key in self._by_label
 
     def domains(self, key: str) -> Rows:
@@ -134,6 +136,7 @@ class NodeIndex:
         return self._domains[key]
 
     def _rows_with_label(self, key: str, values: Iterable[str]) -> Mask:
+        """Return a mask of the rows whose label has one of these values."""
         mask, by_value = np.zeros(self._size, np.bool_), self._by_label.get(key, {})
         if rows := [by_value[value] for value in values if value in by_value]:
             mask[np.concatenate(rows)] = True

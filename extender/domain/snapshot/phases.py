@@ -155,6 +155,7 @@ def _phase(group: GroupInfo, unplaced: Phase | None, plan: Collection[Uid], outc
 
 
 def _count_placed(group: GroupInfo) -> int:
+    """Return the number of members that are or were on nodes; departing and failed members count."""
     return len(group.placed) + group.leaving + group.failed
 
 

@@ -136,6 +136,7 @@ class Occupancy(msgspec.Struct, frozen=True, eq=False):
     namespaces: int = 0  # number of namespaces in which pods of groups have terms
 
     def is_equal(self, other: "Occupancy") -> bool:
+        """Return whether both have the same counts and the same object of terms."""
         counts = self.ports, self.selected, self.carried
         return self.terms is other.terms and counts == (other.ports, other.selected, other.carried)
 

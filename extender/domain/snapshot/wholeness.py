@@ -33,6 +33,7 @@ class Missing(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def shapes(self) -> Counter[Shape]:
+        """Return the number of members of each shape."""
         return Counter(map(_SHAPE, self.members))
 
     @cached_property
@@ -62,6 +63,7 @@ class Missing(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def requests(self) -> Resources:
+        """Return the joint requests of the members."""
         return requests_of(self.shapes)
 
 
@@ -313,6 +315,7 @@ def _absent_message(group: GroupInfo, roles: Sequence[str], lacking: int) -> str
 
 
 def created_text(created: int, needed: int) -> str:
+    """Return a text on how many of the needed pods exist, for users."""
     return f"its controller has created {created} of {needed} pods"
 
 
