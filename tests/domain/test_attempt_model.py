@@ -280,7 +280,7 @@ class Model:
         start = self.ledger.registry.group(GANG).start
         members = sorted(repr(self._member(name, nodes)) for name in MEMBERS)
         instants = start.admitted_at, start.released_at, start.retry_at, self.released_at, self.part_since
-        refused = sorted(nodes.index(name) for name in self.ledger._refusals._known)
+        refused = sorted(nodes.index(name) for name in self.ledger._refusals._by_node)
         rest = self.admitted, self.refusals, self.crashes, self.faults, start.failures, start.admitted
         verdict = self.ledger.decisions.groups[GANG].verdict
         return repr((members, [*map(self._ago, instants)], refused, rest, verdict))

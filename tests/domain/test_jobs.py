@@ -431,7 +431,7 @@ def test_the_pods_that_jobs_of_one_namespace_may_wait_for_are_bounded() -> None:
     world.work()
     assert expected(world) == 0
     assert not world.ledger._expected._crowded_out
-    assert not +world.ledger._expected._waited_for
+    assert not +world.ledger._expected._counts
 
 
 def expected(world: JobWorld) -> int:

@@ -126,7 +126,7 @@ def test_shapes_of_a_namespace_are_shared_with_its_later_pods() -> None:
 
 def test_few_templates_are_cached_and_no_long_ones() -> None:
     read = PodRecords(Shapes())
-    most = wire_records._MOST_TEMPLATES
+    most = wire_records._MAX_TEMPLATES
     reserved = [read.record_of(pod(f"p-{number}", f"g-{number}"), ours=True) for number in range(most + 9)]
     assert {record.own_group for record in reserved} == {f"team/g-{number}" for number in range(most + 9)}
     assert len(read._templates) == most

@@ -53,7 +53,7 @@ def test_the_index_finds_the_terms_that_select_a_pod(
         assert set(found) == {term for term in left if term.matches(namespace, labels)}
     for term in left:
         index.remove(term)
-    assert not index._filed
+    assert not index._terms_at
 
 
 @given(pods_, st.lists(terms_, min_size=1, max_size=4))
@@ -144,7 +144,7 @@ def test_terms_of_other_pods_count_where_they_select_a_pod_of_muster(
             terms.count(pod, NODES[0], -1)
         check()
     assert not terms._users
-    assert not terms._others._ours
+    assert not terms._others._members
 
 
 def wide(number: int) -> Term:

@@ -12,34 +12,37 @@ from extender.domain.snapshot.nodes import Mask
 
 
 class ClaimStage(IntEnum):
-    """Stage of a claim: one of five, with a transition for every event.
+    """Stage of a claim. There is a transition for every event.
 
         planned ──► answered ──► held ──► posted ──► bound
 
-    Each stage has an owner that ends it: decisions end a plan, the scheduler an answer (or it expires), the
-    bind call whose token it carries a held or posted claim, and the pod itself a bound one.
+    Each stage has an owner that ends it. Decisions end a planned claim. The scheduler ends an answered claim,
+    or the claim expires. The bind call whose token the claim carries ends a held or posted claim. The pod
+    itself ends a bound claim.
     """
 
-    PLANNED = 1  # a decision has given the pod a node; another decision may take it away
-    ANSWERED = 2  # Filter has named the node to the scheduler
-    HELD = 3  # a bind call waits for the rest of the pod's group
+    PLANNED = 1  # a decision has a node for the pod; another decision may withdraw it
+    ANSWERED = 2  # a filter call has named the node to the scheduler
+    HELD = 3  # a bind call waits for the other members of the pod's group
     POSTED = 4  # the binding was sent to the API server, and may have taken effect
     BOUND = 5  # the watch shows the pod on the node
 
     @property
     def is_fixed(self) -> bool:
-        """Return whether decisions made on older snapshots may no longer move it."""
+        """Return whether decisions on older snapshots may no longer move the claim."""
         return self >= ClaimStage.ANSWERED
 
 
 class ClaimEvent(Enum):
+    """Event that changes the stage of a claim."""
+
     PLAN = auto()  # a decision has a node for the pod
-    WITHDRAW = auto()  # a decision no longer has one
-    ANSWER = auto()  # Filter names a node to the scheduler
-    REFUSE = auto()  # the scheduler reports that it finds no node
+    WITHDRAW = auto()  # a decision no longer has a node for the pod
+    ANSWER = auto()  # a filter call names a node to the scheduler
+    REFUSE = auto()  # the scheduler reports that it found no node
     EXPIRE = auto()  # no bind call followed an answer in time
-    HOLD = auto()  # a bind call arrived; a second one for the pod takes the claim over
-    POST = auto()  # the group is whole; or one call has ended while the binding of another is under way
+    HOLD = auto()  # a bind call arrived; a second bind call for the pod takes over the claim
+    POST = auto()  # the group is whole, or a call ended while the binding of another call is under way
     RELEASE = auto()  # the last bind call ended without a binding, or the node was lost
     BIND = auto()  # the watch shows the pod on a node, however it was bound
     LEAVE = auto()  # the watch shows that the pod is gone, has ended, or is being deleted without a node
@@ -48,7 +51,7 @@ class ClaimEvent(Enum):
 _PLANNED, _ANSWERED, _HELD, _POSTED, _BOUND = ClaimStage
 _ALL = (None, *ClaimStage)
 
-# None: there is no claim.
+# Next stage by event and current stage; None means that there is no claim.
 TRANSITIONS: Mapping[ClaimEvent, Mapping[ClaimStage | None, ClaimStage | None]] = {
     ClaimEvent.PLAN: {None: _PLANNED, _PLANNED: _PLANNED, _ANSWERED: _PLANNED},
     ClaimEvent.WITHDRAW: {_PLANNED: None, _ANSWERED: None},
@@ -64,11 +67,12 @@ TRANSITIONS: Mapping[ClaimEvent, Mapping[ClaimStage | None, ClaimStage | None]] 
 
 
 def allows(event: ClaimEvent, stage: ClaimStage | None) -> bool:
+    """Return whether a claim at this stage may have the event."""
     return stage in TRANSITIONS[event]
 
 
 def next_stage(event: ClaimEvent, stage: ClaimStage | None) -> ClaimStage | None:
-    """Return the stage that follows; None: no claim.
+    """Return the next stage of a claim after an event; None means no claim.
 
     Raises:
         KeyError: The event is not allowed at this stage.
@@ -77,22 +81,25 @@ def next_stage(event: ClaimEvent, stage: ClaimStage | None) -> ClaimStage | None
 
 
 class Posting(NamedTuple):
-    """Binding under way to the API server, which may have taken effect."""
+    """Binding that was sent to the API server, and may have taken effect."""
 
     token: int  # token of the bind call
-    since: float  # when it was posted: monotonic, in seconds
+    since: float  # time of the post: monotonic, in seconds
 
 
 class Claim(msgspec.Struct, frozen=True, gc=False):
-    """Claim of a pod on a node. From ANSWERED on it is fixed: no older decision may move it any more."""
+    """Claim of a pod on a node.
 
-    pod: PodRecord  # the pod as it was when the claim was last put
-    node: str  # the name of the node, which may be unknown so far
+    From the stage ANSWERED on, no decision on an older snapshot may move the claim.
+    """
+
+    pod: PodRecord  # record of the pod when the claim was last updated
+    node: str  # name of the node, which may be unknown so far
     stage: ClaimStage  # progress of the pod to the node
-    since: float = 0.0  # when it reached this stage: monotonic, in seconds
-    version: int = 0  # the ledger's version of its last change
-    token: int = 0  # the token of the bind call that holds it or has posted it; 0 before
-    posting: tuple[Posting, ...] = ()  # bindings under way, oldest first, also while a newer call holds it
+    since: float = 0.0  # when the claim reached this stage: monotonic, in seconds
+    version: int = 0  # the ledger's version at its last change
+    token: int = 0  # token of the bind call that holds or has posted the claim; 0: none yet
+    posting: tuple[Posting, ...] = ()  # bindings under way, oldest first, even while a newer call holds it
 
     @property
     def calls(self) -> set[int]:
@@ -110,7 +117,7 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
 
 
 class Claims:
-    """All claims, by the pod's UID and by node. `capacity` follows each change."""
+    """All claims, by the pod's UID and by node. `capacity` is updated with each change."""
 
     def __init__(self) -> None:
         self.capacity = NodeCapacity()
@@ -140,7 +147,7 @@ class Claims:
         token: int = 0,
         posting: tuple[Posting, ...] = (),
     ) -> Claim:
-        """Set the claim of a pod, in place of any that it had."""
+        """Set the claim of a pod, in place of its earlier claim."""
         before, claim = self._claims.get(pod.uid), Claim(pod, node, stage, since, version, token, posting)
         # Sums do not change between fixed stages.
         is_same_place = before is not None and (before.node, before.stage.is_fixed) == (node, stage.is_fixed)
@@ -158,7 +165,7 @@ class Claims:
         return claim
 
     def drop(self, uid: Uid) -> Claim | None:
-        """Remove the claim of a pod and return it, if there is one."""
+        """Remove the claim of a pod. Return the claim, if there was one."""
         claim = self._claims.pop(uid, None)
         if claim is not None:
             del self._by_stage[claim.stage][uid]
@@ -167,17 +174,16 @@ class Claims:
                 self.capacity.forget_refusals(claim.node)
         return claim
 
-    # Capacity for a pod, without its own claim.
-
     def fits(self, pod: PodRecord, node: str) -> bool:
+        """Return whether a pod fits on a node. Its own claim is not counted."""
         return self.capacity.fits(pod, node, self._claims.get(pod.uid))
 
     def rows_that_fit(self, pod: PodRecord) -> Mask:
-        """Return the rows that fit, by amounts only."""
+        """Return a mask of the rows where a pod fits, by amounts only. Its own claim is not counted."""
         return self.capacity.rows_that_fit(pod, self._claims.get(pod.uid))
 
     def fullness(self, pod: PodRecord, node: str) -> float:
-        """Return the used fraction of a node, from 0 to 1, with the pod on it."""
+        """Return the used fraction of a node with the pod on it, from 0 to 1."""
         return self.capacity.fullness(pod, node, self._claims.get(pod.uid))
 
     def _remove_from_node(self, claim: Claim) -> None:

@@ -1,7 +1,8 @@
 """Composite groups of Kubernetes: trees of PodGroups that start together.
 
-The group of a pod is the topmost composite above its PodGroup that binds its child groups to each other, as a
-gang, in one domain, or in evictions. A tree that is invalid is held back, with the reason on its top.
+A composite binds its child groups to each other if they start as a gang, in one domain, or are evicted
+together. The group of a pod is the topmost binding composite above its PodGroup. An invalid tree is held
+back, with the fault recorded at its top.
 """
 
 from collections import defaultdict
@@ -14,15 +15,15 @@ from extender.api.units import listed
 from extender.domain.model.records import GroupKey, GroupRecord, Origin
 from extender.domain.model.topology import ChildGroup, PartRequest
 
-_DEEPEST = 4  # levels of a tree, that of the PodGroups included, as in Kubernetes
-_MOST = 1_000  # groups in a tree
-_FEW = 4  # names in one sentence
+_MAX_LEVELS = 4  # limit of levels in a tree, with the level of PodGroups, as in Kubernetes
+_MAX_GROUPS = 1_000  # limit of groups in a tree
+_MAX_NAMES = 4  # limit of names in one sentence
 
 
-class Placing(NamedTuple):
-    """Group that the pods below a composite or PodGroup belong to, and why they cannot start, for users."""
+class Assignment(NamedTuple):
+    """Group of the pods below a composite or PodGroup, and why they cannot start, for users."""
 
-    group: GroupKey  # empty: each PodGroup below the composite starts by itself
+    group: GroupKey  # empty if each PodGroup below the composite starts by itself
     fault: str = ""
 
 
@@ -30,25 +31,25 @@ class Composites:
     """Composites, and the PodGroups that name a parent."""
 
     def __init__(self) -> None:
-        self.portion = 250  # groups that one refresh moves, so that no change of a tenant makes a cycle long
+        self.portion = 250  # groups moved by one refresh, so that no tenant can make a cycle long
         self._records: dict[GroupKey, GroupRecord] = {}
         self._children: defaultdict[GroupKey, dict[GroupKey, None]] = defaultdict(dict)
-        self._placings: dict[GroupKey, Placing] = {}
-        self._stale: dict[GroupKey, int] = {}  # changes: levels, from each group downwards, that may move
+        self._assigned: dict[GroupKey, Assignment] = {}
+        self._stale: dict[GroupKey, int] = {}  # by changed group: levels, from the group down, that may move
 
     @property
     def are_stale(self) -> bool:
         return bool(self._stale)
 
     def put(self, record: GroupRecord) -> bool:
-        """Record a composite, or a PodGroup with a parent; return whether its group may have changed."""
+        """Record a composite, or a PodGroup with a parent. Return whether its group may have changed."""
         before = self._records.get(record.key)
         self._records[record.key] = record
         is_group = self._group_of(record.key) == record.key
         if before is not None and replace(before, last_reason=record.last_reason) == record and not is_group:
             return False
-        moves = before is None or _terms(before) != _terms(record)
-        self._stale[record.key] = max(_DEEPEST + 1 if moves else 0, self._stale.get(record.key, 0))
+        moves = before is None or _decisive_fields(before) != _decisive_fields(record)
+        self._stale[record.key] = max(_MAX_LEVELS + 1 if moves else 0, self._stale.get(record.key, 0))
         if moves:
             self._drop_child(before)
             if record.parent:
@@ -58,20 +59,21 @@ class Composites:
     def drop(self, key: GroupKey) -> None:
         if (record := self._records.pop(key, None)) is not None:
             self._drop_child(record)
-            self._stale[key] = _DEEPEST + 1
+            self._stale[key] = _MAX_LEVELS + 1
 
     def _drop_child(self, record: GroupRecord | None) -> None:
+        """Remove a composite or PodGroup from the children of its parent."""
         if record is not None and record.parent:
             del self._children[record.parent][record.key]
             if not self._children[record.parent]:
                 del self._children[record.parent]
 
     def refresh(self) -> tuple[dict[GroupKey, GroupRecord | None], dict[GroupKey, GroupKey]]:
-        """Return the next portion of the changes: `are_stale` says whether more are left.
+        """Process the next portion of the changes. `are_stale` tells whether more changes are left.
 
         Returns:
-            Records of groups, None for a composite or PodGroup that is no group of its own; and the group of
-            the pods of each PodGroup or composite.
+            - The records of groups; None for a composite or PodGroup that does not form a group itself.
+            - The groups to which the pods of each PodGroup or composite belong.
         """
         affected: dict[GroupKey, None] = {}
         groups: dict[GroupKey, GroupKey] = {}
@@ -79,15 +81,21 @@ class Composites:
             key = next(iter(self._stale))
             affected |= dict.fromkeys((key, self._group_of(key)))
             if levels := self._stale.pop(key):
-                self._place_again(key, levels)
+                self._assign_again(key, levels)
                 groups[key] = self._group_of(key)
         affected |= dict.fromkeys(groups.values())
         return {key: self._record_of(key) for key in affected if key in self._records}, groups
 
-    def _place_again(self, key: GroupKey, levels: int) -> None:
-        self._placings.pop(key, None)
+    def _assign_again(self, key: GroupKey, levels: int) -> None:
+        """Assign the pods below a group again, and mark its children as changed.
+
+        Args:
+            key: The group.
+            levels: The number of levels, from the group down, that may move.
+        """
+        self._assigned.pop(key, None)
         if key in self._records:
-            self._placings[key] = self._place(self._records[key])
+            self._assigned[key] = self._assign(self._records[key])
         if levels > 1:
             for child in self._children.get(key, ()):
                 self._stale[child] = max(levels - 1, self._stale.get(child, 0))
@@ -98,18 +106,23 @@ class Composites:
         return [self._records[key] for key in below if key != group and self._group_of(key) == group]
 
     def _group_of(self, key: GroupKey) -> GroupKey:
-        return self._placings[key].group if key in self._placings else key
+        """Return the group to which the pods below a composite or PodGroup belong."""
+        return self._assigned[key].group if key in self._assigned else key
 
     def _below(self, top: GroupKey) -> list[GroupKey]:
-        """Return a group and those below it, as deep as trees are, and no more than one above their limit."""
-        level, found = [top], {top: None}
-        for _ in range(_DEEPEST):
-            new = (child for key in level for child in self._children.get(key, ()) if child not in found)
-            level = list(islice(new, _MOST + 1 - len(found)))
-            found |= dict.fromkeys(level)
-        return list(found)
+        """Return a group and the groups below it, down to the limit of levels.
 
-    def _place(self, record: GroupRecord) -> Placing:
+        The result has at most one group more than the limit of groups.
+        """
+        level, reached = [top], {top: None}
+        for _ in range(_MAX_LEVELS):
+            new = (child for key in level for child in self._children.get(key, ()) if child not in reached)
+            level = list(islice(new, _MAX_GROUPS + 1 - len(reached)))
+            reached |= dict.fromkeys(level)
+        return list(reached)
+
+    def _assign(self, record: GroupRecord) -> Assignment:
+        """Return the group of the pods below a composite or PodGroup."""
         path, fault = [record], ""
         while path[-1].parent and not fault:
             above = self._records.get(path[-1].parent)
@@ -118,38 +131,44 @@ class Composites:
                 fault = f"{parent}, the parent of {child}, does not exist"
             elif above in path:
                 fault = f"{_kind_and_name(above.key)} is below itself"
-            elif len(path) == _DEEPEST:
-                fault = f"its groups are nested deeper than {_DEEPEST} levels, that of PodGroups included"
+            elif len(path) == _MAX_LEVELS:
+                fault = f"its groups are nested deeper than {_MAX_LEVELS} levels, that of PodGroups included"
             else:
                 path.append(above)
         composites = [record for record in path if record.origin is Origin.COMPOSITE]
         workloads = sorted({record.workload for record in path})
         if not fault and len(workloads) > 1:
-            fault = f"its groups belong to different Workloads: {listed(workloads, _FEW, ' and ')}"
+            fault = f"its groups belong to different Workloads: {listed(workloads, _MAX_NAMES, ' and ')}"
         if fault:
-            return Placing(composites[-1].key if composites else record.key, fault)
+            return Assignment(composites[-1].key if composites else record.key, fault)
         alone = GroupKey("") if record in composites else record.key
-        return Placing(next((above.key for above in reversed(composites) if _binds(above)), alone))
+        return Assignment(next((above.key for above in reversed(composites) if _binds(above)), alone))
 
     def _record_of(self, key: GroupKey) -> GroupRecord | None:
-        """Return the record of a group; None if no pods belong to it, or could do so."""
-        own, below = self._records[key], self._below(key)
-        placed = [each for each in below if each in self._placings]
-        if not any(self._placings[each].group == key for each in placed):
+        """Return the record of a group; None if no pods belong to it, and none can belong to it."""
+        record, below = self._records[key], self._below(key)
+        placed = [each for each in below if each in self._assigned]
+        if not any(self._assigned[each].group == key for each in placed):
             return None
-        faults = (part.fault for each in placed for part in (self._placings[each], self._records[each]))
+        faults = (part.fault for each in placed for part in (self._assigned[each], self._records[each]))
         fault = next(filter(None, faults), "")
-        if own.origin is not Origin.COMPOSITE:
-            return replace(own, fault=fault)
-        if len(below) > _MOST:
-            fault = f"its tree has more than {_MOST:,} groups"
-        tree = ChildGroup(own.name, 1, ()) if fault else self._tree(own)
-        return replace(own, min_member=max(tree.fewest, 1), composite=tree, fault=fault)
+        if record.origin is not Origin.COMPOSITE:
+            return replace(record, fault=fault)
+        if len(below) > _MAX_GROUPS:
+            fault = f"its tree has more than {_MAX_GROUPS:,} groups"
+        tree = ChildGroup(record.name, 1, ()) if fault else self._tree(record)
+        return replace(record, min_member=max(tree.fewest, 1), composite=tree, fault=fault)
 
     def _tree(
         self, record: GroupRecord, requests: tuple[PartRequest, ...] = (), goes_whole: bool = False
     ) -> ChildGroup:
-        """Return the tree of a group. `requests`: its own, after those of the composites above it."""
+        """Return the tree of a group.
+
+        Args:
+            record: The group.
+            requests: The topology requests of the composites above it, then its own request.
+            goes_whole: Whether its pods are evicted together.
+        """
         minimum = max(record.min_member, 1)
         if record.origin is not Origin.COMPOSITE:
             has_topology = any(any(topology) for _, topology in requests)
@@ -162,8 +181,8 @@ class Composites:
         return ChildGroup(record.name, minimum, tuple(children))
 
 
-def _terms(record: GroupRecord) -> tuple[object, ...]:
-    """Return the fields on which the group of pods below depends."""
+def _decisive_fields(record: GroupRecord) -> tuple[object, ...]:
+    """Return the fields that decide to which group the pods below belong."""
     return record.parent, record.workload, _binds(record)
 
 
@@ -173,5 +192,6 @@ def _binds(composite: GroupRecord) -> bool:
 
 
 def _kind_and_name(key: GroupKey) -> str:
+    """Return the kind and name in the key of a group, for users."""
     _, kind, name = key.rpartition("/compositepodgroup/")
     return f"CompositePodGroup {name}" if kind else f"PodGroup {key.rpartition('/')[2]}"

@@ -1,13 +1,13 @@
-"""Inventory of devices by node: what each DeviceClass can still get there.
+"""Inventory of devices by node: the number of devices that each DeviceClass can still get there.
 
-A device counts once a pool is complete, in its newest generation, for each class whose selectors admit it. An
-allocated device counts only for the class under which a pod has requested it, so that two classes over the
-same devices do not count it twice; devices of claims that no pod uses count for no class. A partition counts
-while the allocated partitions leave capacity for it.
+A device counts once its pool is complete, in the pool's newest generation, for each class whose selectors
+admit the device. An allocated device counts only for the class under which a pod has requested it, so that
+two classes over the same devices do not count it twice. Devices of claims that no pod uses count for no
+class. A partition counts while the allocated partitions leave capacity for it.
 
-The devices that selectors of requests admit, a selection, count like those of a class. Tenants write
-selectors, so only a few selections of a namespace count, and none that takes too many steps to evaluate; the
-scheduler alone decides on the others.
+A selection is the set of devices that the selectors of a request admit. Selections count like classes.
+Tenants write selectors, so only a few selections of a namespace count, and a selection that takes too many
+steps to evaluate does not count. The scheduler alone decides on requests with selections that do not count.
 """
 
 from collections import Counter, defaultdict
@@ -44,16 +44,16 @@ from extender.domain.model.device_requests import (
 )
 from extender.domain.model.resources import Resources
 
-Pool = tuple[str, str]  # driver, name
+Pool = tuple[str, str]  # driver and name of a pool
 Counters = Mapping[tuple[str, str], int]  # amounts by counter set and counter
 _ANY_NODE = ""
-_USERS = ("pods", "podgroups")  # kinds of the users of claims that count, as members of a PodGroup do
-_MOST_PARTS = 65_536
-_MOST_SELECTIONS, _MOST_OF_NAMESPACE = 32, 8
-_MOST_COST = 131_072  # characters and steps in which a selection may be evaluated, for all devices together
-_MOST_READ = 100  # new selections of a namespace, until Muster restarts: each costs a look at all devices
-_MOST_NAMESPACES = 10_000  # whose new selections are counted
-Names = tuple[str, ...]  # a class and a selection, or the class alone; empty: none counts
+_USERS = ("pods", "podgroups")  # users that count; a PodGroup stands for its members
+_MAX_CACHED = 65_536
+_MAX_SELECTIONS, _MAX_OF_NAMESPACE = 32, 8
+_MAX_COST = 131_072  # limit of a selection's cost, in characters and steps over all devices
+_MAX_NEW = 100  # new selections of a namespace until Muster restarts; each costs a look at all devices
+_MAX_NAMESPACES = 10_000  # limit of namespaces whose new selections are counted
+Names = tuple[str, ...]  # a class and a selection, or a class alone; empty: the device counts for no class
 Measure = tuple[str, str]  # class or selection, and logical resource
 T = TypeVar("T")
 
@@ -65,14 +65,16 @@ class DeviceId(NamedTuple):
 
 
 class _Offer(NamedTuple):
-    node: str  # empty: the device is not of one node, or has no limit of users
+    """Device that a slice offers."""
+
+    node: str  # empty if the device has no single node, or no limit of users
     device: Device
-    classes: frozenset[str]  # classes and selections that admit it
-    consumes: Counters  # what it takes of the amounts that partitions share
+    classes: frozenset[str]  # classes and selections that admit the device
+    consumes: Counters  # amounts that it takes of counters shared by partitions
 
 
 class SelectedDevices:
-    """Devices that a selection admits, while its evaluations are not too costly."""
+    """Devices that a selection admits, as long as its evaluation is not too costly."""
 
     def __init__(self, selection: Selection) -> None:
         self.device_class, self._expressions = selection
@@ -82,7 +84,8 @@ class SelectedDevices:
 
     @property
     def is_counted(self) -> bool:
-        return max(len(self._admitted), 1) * self._cost <= _MOST_COST
+        """Return whether the selection counts, because its evaluation is not too costly."""
+        return max(len(self._admitted), 1) * self._cost <= _MAX_COST
 
     def admits(self, driver: str, device: Device, classes: frozenset[str]) -> bool:
         """Return whether the selection admits a device of these classes. Equal devices are evaluated once."""
@@ -95,29 +98,33 @@ class SelectedDevices:
 
 
 class Selections:
-    """Selections of claims and templates that are counted: the first ones, at most so many of a namespace."""
+    """Selections of claims and templates that are counted.
+
+    The first selections are counted, up to a limit per namespace and in total.
+    """
 
     def __init__(self) -> None:
         self.by_name: dict[str, SelectedDevices] = {}
-        self._of_claim: dict[ClaimKey, list[str]] = {}
-        self._uses: defaultdict[str, Counter[str]] = defaultdict(Counter)  # by namespace
-        self._read = Counter[str]()  # how many were new, by namespace
+        self._names_by_claim: dict[ClaimKey, list[str]] = {}
+        self._uses: defaultdict[str, Counter[str]] = defaultdict(Counter)  # uses by namespace and selection
+        self._new_by_namespace = Counter[str]()  # number of new selections by namespace
 
     def of_class(self, name: str) -> list[str]:
-        return [own for own, selection in self.by_name.items() if selection.device_class == name]
+        """Return the names of the counted selections of a class."""
+        return [key for key, selection in self.by_name.items() if selection.device_class == name]
 
     def put(self, key: ClaimKey, wanted: Mapping[str, Selection]) -> set[str]:
-        """Record the selections of a claim; return the names that are new or gone."""
+        """Record the selections of a claim. Return the names of selections that begin or cease to count."""
         before, namespace = set(self.by_name), key.namespace
-        self._uses[namespace] -= Counter(self._of_claim.pop(key, ()))
+        self._uses[namespace] -= Counter(self._names_by_claim.pop(key, ()))
         for name, selection in wanted.items():
             if self._has_capacity(namespace, name):
                 self._uses[namespace][name] += 1
-                self._of_claim.setdefault(key, []).append(name)
+                self._names_by_claim.setdefault(key, []).append(name)
                 if name not in self.by_name:
-                    if len(self._read) >= _MOST_NAMESPACES:
-                        self._read.clear()
-                    self._read[namespace] += 1
+                    if len(self._new_by_namespace) >= _MAX_NAMESPACES:
+                        self._new_by_namespace.clear()
+                    self._new_by_namespace[namespace] += 1
                     self.by_name[name] = SelectedDevices(selection)
         if not self._uses[namespace]:
             del self._uses[namespace]
@@ -126,38 +133,44 @@ class Selections:
         return before ^ set(self.by_name)
 
     def _has_capacity(self, namespace: str, name: str) -> bool:
-        own, is_new = self._uses[namespace], name not in self.by_name
-        if is_new and (len(self.by_name) >= _MOST_SELECTIONS or self._read[namespace] >= _MOST_READ):
+        """Return whether a selection may count for a namespace within the limits."""
+        used, is_new = self._uses[namespace], name not in self.by_name
+        if is_new and (len(self.by_name) >= _MAX_SELECTIONS or self._new_by_namespace[namespace] >= _MAX_NEW):
             return False
-        return name in own or len(own) < _MOST_OF_NAMESPACE
+        return name in used or len(used) < _MAX_OF_NAMESPACE
 
 
 class DeviceInventory:
-    """Inventory of devices, fed by four watches; the ledger gets the amounts of each node."""
+    """Inventory of devices, fed by four watches. The ledger gets the amounts of each node."""
 
     def __init__(self, intake: Intake, lock: AbstractContextManager[Any] | None = None) -> None:
-        """Begin without devices. `lock`: for events of several threads; the ledger gets results in order."""
+        """Begin without devices.
+
+        Args:
+            intake: Receives the results, in order.
+            lock: Guards the inventory against events from several threads.
+        """
         self._intake = intake
         self._lock = lock or nullcontext()
-        self._slices: dict[str, ResourceSlice] = {}  # by name
-        self._of_pool: defaultdict[Pool, set[str]] = defaultdict(set)  # names of slices
+        self._slices: dict[str, ResourceSlice] = {}  # slices by name
+        self._slices_by_pool: defaultdict[Pool, set[str]] = defaultdict(set)  # names of slices by pool
         self._classes: dict[str, DeviceClass] = {}
         self._selections = Selections()
         self._expressions = ""  # selectors of all classes, in one text
-        self._admitting: dict[Facts, frozenset[str]] = {}  # classes by what their selectors may depend on
-        self._offers_of: dict[str, list[_Offer]] = {}  # by slice
-        self._offers: dict[Pool, dict[str, list[_Offer]]] = {}  # by node
+        self._admitting: dict[Facts, frozenset[str]] = {}  # admitting classes by facts of a device
+        self._offers_by_slice: dict[str, list[_Offer]] = {}  # offered devices by slice
+        self._offers: dict[Pool, dict[str, list[_Offer]]] = {}  # offered devices by pool and node
         self._counters: dict[Pool, Counters] = {}
-        self._pools_on: defaultdict[str, set[Pool]] = defaultdict(set)  # by node
+        self._pools_on: defaultdict[str, set[Pool]] = defaultdict(set)  # pools by node
         # Largest capacities of devices that logical resources stand for, by pool.
         self._capacities: dict[Pool, Counter[Measure]] = {}
         self._largest = Counter[Measure]()
-        self._claimed: dict[str, dict[DeviceId, Names]] = {}  # by claim: classes of its devices
-        self._held_as: dict[DeviceId, Names] = {}  # those under which a pod has an allocated device
-        self._equal: dict[Hashable, Any] = {}  # parts of devices: equal ones are one object
+        self._claimed: dict[str, dict[DeviceId, Names]] = {}  # by claim: its devices with their classes
+        self._held_as: dict[DeviceId, Names] = {}  # classes under which a pod has an allocated device
+        self._shared_parts: dict[Hashable, Any] = {}  # parts of devices, one object for equal parts
 
     def add(self, found: Wire) -> None:
-        """Add an object of any of the kinds."""
+        """Record an object of any watched kind."""
         match found:
             case DeviceClass():
                 self.set_class(found)
@@ -175,18 +188,18 @@ class DeviceInventory:
             found = replace(found, spec=replace(found.spec, devices=devices))
             before = self._slices.get(found.metadata.name)
             self._slices[found.metadata.name] = found
-            self._offers_of[found.metadata.name] = self._read_slice(found)
-            self._of_pool[_pool_of(found)].add(found.metadata.name)
+            self._offers_by_slice[found.metadata.name] = self._read_slice(found)
+            self._slices_by_pool[_pool_of(found)].add(found.metadata.name)
             if before is not None and _pool_of(before) != _pool_of(found):
-                self._of_pool[_pool_of(before)].discard(found.metadata.name)
+                self._slices_by_pool[_pool_of(before)].discard(found.metadata.name)
                 self._publish(self._read_pool(_pool_of(before)))
             self._publish(self._read_pool(_pool_of(found)))
 
     def drop_slice(self, name: str) -> None:
         with self._lock:
             if (before := self._slices.pop(name, None)) is not None:
-                del self._offers_of[name]
-                self._of_pool[_pool_of(before)].discard(name)
+                del self._offers_by_slice[name]
+                self._slices_by_pool[_pool_of(before)].discard(name)
                 self._publish(self._read_pool(_pool_of(before)))
 
     def set_class(self, found: DeviceClass) -> None:
@@ -200,7 +213,7 @@ class DeviceInventory:
                 self._read_class(name)
 
     def set_claim(self, claim: ResourceClaim) -> None:
-        """Record what a ResourceClaim has allocated and, unless a pod owns it, what it requests."""
+        """Record the allocation of a ResourceClaim and, unless a pod owns the claim, its requests."""
         with self._lock:
             meta = claim.metadata
             self._set_claimed(meta.uid, dict(_allocated_by(claim)))
@@ -209,7 +222,7 @@ class DeviceInventory:
                 self._set_requests(key, claim.spec, self._state_of(claim))
 
     def _state_of(self, claim: ResourceClaim) -> ClaimState:
-        """Return the state of a claim, with its devices by node if no pod uses it."""
+        """Return the state of a claim. If no pod uses the claim, the state has its devices by node."""
         meta, is_allocated = claim.metadata, claim.status.allocation is not None
         idle = defaultdict[str, Counter[str]](Counter)
         for result in _results(claim) if not claim.status.reserved_for else ():
@@ -237,52 +250,52 @@ class DeviceInventory:
     # Callers of the methods below hold the lock.
 
     def _set_requests(self, key: ClaimKey, spec: ClaimSpec | None, state: ClaimState | None = None) -> None:
-        """Record what a claim or template requests, with its selections; `spec`: None if it is gone."""
+        """Record the requests and selections of a claim or template; no `spec` means that it is gone."""
         for name in self._selections.put(key, selections_of(spec) if spec else {}):
             self._read_selection(name)
         self._intake.set_claim(key, spec, state)
 
     def _read_pool(self, pool: Pool) -> set[str]:
-        """Replace the devices of a pool; return the nodes on which they changed."""
-        slices = [self._slices[name] for name in sorted(self._of_pool.get(pool, ()))]
+        """Compute the devices of a pool again. Return the nodes on which they changed."""
+        slices = [self._slices[name] for name in sorted(self._slices_by_pool.get(pool, ()))]
         if not slices:
-            self._of_pool.pop(pool, None)
+            self._slices_by_pool.pop(pool, None)
         newest = _newest_if_complete(slices)
         counters = _sums([each for each_slice in newest for each in each_slice.spec.shared_counters or ()])
-        now = defaultdict[str, list[_Offer]](list)
+        new = defaultdict[str, list[_Offer]](list)
         for each_slice in newest:
-            for offer in self._offers_of[each_slice.metadata.name]:
-                now[offer.node].append(offer)
-        before, counters_before = self._offers.pop(pool, {}), self._counters.pop(pool, {})
+            for offer in self._offers_by_slice[each_slice.metadata.name]:
+                new[offer.node].append(offer)
+        old, counters_before = self._offers.pop(pool, {}), self._counters.pop(pool, {})
         if counters:
             self._counters[pool] = counters
-        if now:
-            self._offers[pool] = dict(now)
-        for node in before:
+        if new:
+            self._offers[pool] = dict(new)
+        for node in old:
             self._pools_on[node].discard(pool)
-        for node in now:
+        for node in new:
             self._pools_on[node].add(pool)
         if self._intake.logical.capacities:
             self._measure(pool)
-        nodes = before.keys() | now.keys()
-        return {node for node in nodes if counters_before != counters or before.get(node) != now.get(node)}
+        nodes = old.keys() | new.keys()
+        return {node for node in nodes if counters_before != counters or old.get(node) != new.get(node)}
 
     def _read_class(self, name: str) -> None:
-        """Determine the devices that each class admits, after one changed."""
+        """Compute the devices that each class admits again, after a class has changed."""
         selectors = (each.spec.selectors for each in self._classes.values())
         self._expressions = "\n".join(chain.from_iterable(map(expressions_of, selectors)))
         self._admitting.clear()
         for slice_, found in self._slices.items():
-            self._offers_of[slice_] = self._read_slice(found)
-        for pool in list(self._of_pool):
+            self._offers_by_slice[slice_] = self._read_slice(found)
+        for pool in list(self._slices_by_pool):
             self._read_pool(pool)
         self._publish(set(self._pools_on))
         self._set_resource(name)
 
     def _read_selection(self, name: str) -> None:
-        """Determine the devices that a selection admits, after it came or went."""
+        """Compute the devices that a selection admits again, after it began or ceased to count."""
         selection, pools = self._selections.by_name.get(name), set[Pool]()
-        for slice_, offers in self._offers_of.items():
+        for slice_, offers in self._offers_by_slice.items():
             pool = _pool_of(self._slices[slice_])
             for at, offer in enumerate(offers):
                 admits = selection is not None and selection.admits(pool[0], offer.device, offer.classes)
@@ -314,7 +327,7 @@ class DeviceInventory:
                 for name, each in self._classes.items()
                 if all(selects(text, driver, device) for text in expressions_of(each.spec.selectors))
             )
-            if len(self._admitting) >= _MOST_PARTS:
+            if len(self._admitting) >= _MAX_CACHED:
                 self._admitting.clear()
             self._admitting[facts] = classes
         selected = list[str]()
@@ -327,11 +340,14 @@ class DeviceInventory:
         return classes.union(selected) if selected else classes
 
     def _shared(self, key: Hashable, part: T) -> T:
-        """Return a part of a device, or an equal one that is known: most devices of a cluster are alike."""
-        if len(self._equal) > _MOST_PARTS:
-            self._equal.clear()
-        known: T = self._equal.setdefault(key, part)
-        return known
+        """Return a part of a device, or an equal part that is already known.
+
+        Most devices of a cluster are alike.
+        """
+        if len(self._shared_parts) > _MAX_CACHED:
+            self._shared_parts.clear()
+        shared_part: T = self._shared_parts.setdefault(key, part)
+        return shared_part
 
     def _compact(self, device: Device) -> Device:
         """Return the device with attributes and capacities that it shares with equal devices."""
@@ -341,7 +357,7 @@ class DeviceInventory:
         return replace(device, attributes=attributes, capacity=parts)
 
     def _set_claimed(self, claim: str, devices: dict[DeviceId, Names]) -> None:
-        """Record the devices that are allocated to a claim, and publish the nodes that this affects."""
+        """Record the devices that are allocated to a claim, and publish the affected nodes."""
         before = self._claimed.pop(claim, {})
         if before == devices:
             if devices:
@@ -356,7 +372,7 @@ class DeviceInventory:
         self._publish(self._nodes_of(before), are_freed=True)
 
     def _nodes_of(self, devices: Iterable[DeviceId]) -> set[str]:
-        """Return the nodes that offer any of some devices."""
+        """Return the nodes that offer any of these devices."""
         names = defaultdict[Pool, set[str]](set)
         for driver, pool, device in devices:
             names[driver, pool].add(device)
@@ -368,14 +384,21 @@ class DeviceInventory:
         }
 
     def _publish(self, nodes: set[str], are_freed: bool = False) -> None:
-        """Give the ledger the amounts of some nodes. `are_freed`: claims gave devices back."""
+        """Give the ledger the amounts of these nodes.
+
+        Args:
+            nodes: The names of the nodes.
+            are_freed: Whether claims gave devices back.
+        """
         pools = {pool for node in nodes for pool in self._pools_on[node]}
-        counters = {pool: self._counters_left(pool) for pool in pools}
+        counters = {pool: self._unused_counters(pool) for pool in pools}
         for node in nodes - {_ANY_NODE}:
             kinds = Counter[tuple[frozenset[str], Names | None]]()
             for pool in self._pools_on[node]:
                 offers = self._offers[pool][node]
-                kinds.update([(offer.classes, self._held(pool, offer, counters[pool])) for offer in offers])
+                kinds.update(
+                    [(offer.classes, self._usable_as(pool, offer, counters[pool])) for offer in offers]
+                )
             offered, available = Counter[str](), Counter[str]()
             for (classes, held), number in kinds.items():
                 resources = {self._resource_of(name) for name in classes}
@@ -389,57 +412,62 @@ class DeviceInventory:
             for name in self._classes:
                 self._set_resource(name)
 
-    def _counters_left(self, pool: Pool) -> Counters:
-        """Return what allocated partitions leave of the amounts that they share with others."""
+    def _unused_counters(self, pool: Pool) -> Counters:
+        """Return the amounts of a pool's shared counters that allocated partitions leave."""
         counters = Counter(self._counters.get(pool, {}))
         for offer in chain.from_iterable(self._offers[pool].values()) if counters else ():
             if DeviceId(*pool, offer.device.name) in self._held_as:
                 counters.subtract(offer.consumes)
         return counters
 
-    def _held(self, pool: Pool, offer: _Offer, counters: Counters) -> Names | None:
-        """Return the classes under which a pod has a device; empty: no pod can get it; None: all can."""
+    def _usable_as(self, pool: Pool, offer: _Offer, counters: Counters) -> Names | None:
+        """Return the classes as which a device is available.
+
+        None means that the device is available for all its classes. If a pod has the device, the result is
+        the class of the pod's request. An empty result means that no pod can get the device.
+        """
         held = self._held_as.get(DeviceId(*pool, offer.device.name)) if self._held_as else None
         if held is None and any(n > counters.get(key, 0) for key, n in offer.consumes.items()):
             return ()
         return held
 
     def _set_resource(self, name: str) -> None:
-        """Give the ledger the resource of a class and those of its selections, or that of a selection."""
+        """Give the ledger the resource of a class and of its selections, or the resource of a selection."""
         device_class = self._class_of(name)
-        of_pools = (self._offers[pool][_ANY_NODE] for pool in self._pools_on.get(_ANY_NODE, ()))
-        is_anywhere = any(device_class in offer.classes for offers in of_pools for offer in offers)
+        offers_anywhere = (self._offers[pool][_ANY_NODE] for pool in self._pools_on.get(_ANY_NODE, ()))
+        is_anywhere = any(device_class in offer.classes for offers in offers_anywhere for offer in offers)
         for each in (*self._selections.of_class(name), name):
             selection = self._selections.by_name.get(each)
             is_known = each in self._classes or selection is not None
-            is_left_out = is_anywhere or (selection is not None and not selection.is_counted)
-            resource = "" if is_left_out else self._resource_of(each)
+            is_uncounted = is_anywhere or (selection is not None and not selection.is_counted)
+            resource = "" if is_uncounted else self._resource_of(each)
             self._intake.set_device_class(each, resource if is_known else None, self._stands_for(each))
 
     def _measure(self, pool: Pool) -> None:
-        """Determine the largest capacities of the devices of a pool that logical resources stand for."""
-        before, now = self._capacities.pop(pool, Counter()), Counter[Measure]()
+        """Compute the largest capacities of a pool's devices that logical resources stand for."""
+        before, largest = self._capacities.pop(pool, Counter()), Counter[Measure]()
         capacities = self._intake.logical.capacities
         for offer in chain.from_iterable(self._offers.get(pool, {}).values()):
             for name in offer.classes:
                 for resource, capacity in capacities.get(self._class_of(name), {}).items():
                     if (found := (offer.device.capacity or {}).get(capacity)) is not None:
-                        now[name, resource] = max(now[name, resource], rounded_down(found.value))
-        if now:
-            self._capacities[pool] = now
-        for each in before.keys() | now.keys():
-            known = self._largest[each]
-            if now[each] > known or before[each] == known != now[each]:
+                        largest[name, resource] = max(largest[name, resource], rounded_down(found.value))
+        if largest:
+            self._capacities[pool] = largest
+        for each in before.keys() | largest.keys():
+            largest_known = self._largest[each]
+            if largest[each] > largest_known or before[each] == largest_known != largest[each]:
                 self._largest[each] = max((pool[each] for pool in self._capacities.values()), default=0)
                 self._set_resource(each[0])
         self._largest = +self._largest
 
     def _class_of(self, name: str) -> str:
+        """Return the class of a selection; a class itself is returned unchanged."""
         selection = self._selections.by_name.get(name)
         return selection.device_class if selection else name
 
     def _stands_for(self, name: str) -> Resources:
-        """Return the logical amounts of a device of a class; of a selection, the difference to its class."""
+        """Return the logical amounts of a device of a class; for a selection, the difference to its class."""
         device_class = self._class_of(name)
         resources = self._intake.logical.capacities.get(device_class, ())
         own = {resource: self._largest[name, resource] for resource in resources}
@@ -448,6 +476,7 @@ class DeviceInventory:
         return {resource: amount - self._largest[device_class, resource] for resource, amount in own.items()}
 
     def _resource_of(self, name: str) -> str:
+        """Return the resource of a class or a selection."""
         if (selection := self._selections.by_name.get(name)) is not None:
             return self._resource_of(selection.device_class) + name.removeprefix(selection.device_class)
         found = self._classes.get(name)
@@ -468,14 +497,14 @@ def _pool_of(found: ResourceSlice) -> Pool:
 
 
 def _newest_if_complete(slices: list[ResourceSlice]) -> list[ResourceSlice]:
-    """Return the slices of a pool's newest generation; none while some of them are missing."""
+    """Return the slices of a pool's newest generation; empty while any of these slices is missing."""
     newest = max((each.spec.pool.generation for each in slices), default=0)
     found = [each for each in slices if each.spec.pool.generation == newest]
     return found if found and len(found) == found[0].spec.pool.resource_slice_count else []
 
 
 def _nodes_of(claim: ResourceClaim) -> tuple[NodeSelectorTerm, ...]:
-    """Return the terms of the nodes that a claim in use is bound to; the scheduler frees an unused one."""
+    """Return the terms of the nodes to which a used claim is bound. The scheduler frees unused claims."""
     allocation = claim.status.allocation
     if allocation is None or allocation.node_selector is None or not claim.status.reserved_for:
         return ()
@@ -483,14 +512,17 @@ def _nodes_of(claim: ResourceClaim) -> tuple[NodeSelectorTerm, ...]:
 
 
 def _allocated_by(claim: ResourceClaim) -> Iterator[tuple[DeviceId, Names]]:
-    """Yield the devices of a claim, with the class and selection of a pod's request; none without a pod."""
-    is_pods = any(user.resource in _USERS for user in claim.status.reserved_for or ())
+    """Yield the devices of a claim, with the class and selection of the request.
+
+    Both are empty without a pod.
+    """
+    has_pod = any(user.resource in _USERS for user in claim.status.reserved_for or ())
     for result in _results(claim):
-        yield _id_of(result), classes_of_request(claim.spec, result.request) if is_pods else ()
+        yield _id_of(result), classes_of_request(claim.spec, result.request) if has_pod else ()
 
 
 def _results(claim: ResourceClaim) -> Iterator[AllocatedDevice]:
-    """Yield the devices that are allocated to a claim alone."""
+    """Yield the devices that are allocated to a claim exclusively."""
     allocation = claim.status.allocation
     results = (allocation.devices.results or ()) if allocation is not None else ()
     return (result for result in results if not result.admin_access)

@@ -1,12 +1,12 @@
-"""Expected members: records without a pod, which are planned like others until pods come.
+"""Expected members: records of pods that do not exist yet, which are planned like other pods.
 
     suspended ──► expected ──planned──► admitted ──► each pod that comes takes over its claim
     runs ──fails, or is deleted──► lost, expected on its node ──the next pod comes──► runs
 
-A controller makes the next pod of a lost member at once, or after a back-off that doubles with each failure
-(the Job controller: 10 s to 10 minutes). Its place is reserved for three times as long, and 15 minutes at
-most. The reservation is a claim like others, and counts for the queue. Members that Muster itself evicts are
-not lost, nor are those that a gang can spare.
+A controller replaces a lost member at once, or after a back-off that doubles with each failure (the Job
+controller: 10 s to 10 minutes). The place of the lost member is reserved for three times as long, and for 15
+minutes at most. The reservation is a claim like other claims, and counts for the queue. Members that Muster
+itself evicts are not lost, and neither are members that a gang does not need.
 
 Callers hold the ledger's lock.
 """
@@ -30,30 +30,37 @@ from extender.domain.queues.records import START_TIMEOUT
 from extender.domain.snapshot.jobs import JobRecord, JobRules
 from extender.domain.snapshot.wholeness import kept_roles
 
-_LATE = -inf  # time of a job whose reservation has expired: it begins again with the next pod
+_EXPIRED = -inf  # time of a job whose reservation has expired; a new one begins with the next pod
 
 
 class LaterPods:
-    """Later pods of a running job: its capacity stays reserved until enough pods have succeeded.
+    """Later pods of a running job, which come after others have succeeded.
 
         runs ──ends──► expected, on its node ──the next pod comes──► runs
 
-    Otherwise the job would queue again for each of them, behind all others. Capacity is reserved for
-    `patience` seconds while no pod comes. Callers hold the ledger's lock.
+    The capacity of the job stays reserved until enough pods have succeeded. Otherwise the job would queue
+    again for each later pod, behind all other jobs. While no pod comes, capacity is reserved for `patience`
+    seconds. Callers hold the ledger's lock.
     """
 
     def __init__(self, clock: Callable[[], float], patience: float) -> None:
         self._clock = clock
         self._patience = patience
-        self._since: dict[GroupKey, float] = {}  # when a job with later pods last got one
+        self._since: dict[GroupKey, float] = {}  # since when a job waits for its next pod
 
     def pods_to_come(self, job: JobRecord, existing: Collection[PodRecord], has_newcomers: bool) -> int:
-        """Return how many pods its controller will make now, besides the `existing` ones."""
-        # The status of a job is behind that of its pods, and pods may be deleted: the fewer of both count.
+        """Return how many pods the job's controller will make now, besides existing pods.
+
+        Args:
+            job: The job.
+            existing: The existing pods.
+            has_newcomers: Whether a new pod without a claim exists.
+        """
+        # The status of a job may be older than its pods, and pods may be deleted: the lower number counts.
         succeeded = sum(1 for pod in existing if pod.phase == "Succeeded")
         active = sum(1 for pod in existing if pod.waiting or (pod.holds_capacity and not pod.deleting))
-        left = max((job.completions or 0) - succeeded, 0)
-        missing = max(min(job.needed, left) - active, 0)
+        remaining = max((job.completions or 0) - succeeded, 0)
+        missing = max(min(job.needed, remaining) - active, 0)
         if not missing or has_newcomers:
             self._since.pop(job.group, None)
         if not missing:
@@ -61,51 +68,52 @@ class LaterPods:
         since = self._since.setdefault(job.group, self._clock())
         if self._clock() < since + self._patience:
             return missing
-        self._since[job.group] = _LATE
+        self._since[job.group] = _EXPIRED
         return 0
 
     def forget(self, key: GroupKey) -> None:
         self._since.pop(key, None)
 
     def late(self) -> list[GroupKey]:
-        """Return the groups whose next pods have not come in time by now."""
+        """Return the groups whose next pods have not come in time."""
         oldest = self._clock() - self._patience
-        return [key for key, since in self._since.items() if _LATE < since <= oldest]
+        return [key for key, since in self._since.items() if _EXPIRED < since <= oldest]
 
     def expiries(self) -> Iterable[float]:
-        """Yield the times at which a reservation expires."""
+        """Yield the times at which reservations expire."""
         instants = (since + self._patience for since in self._since.values())
-        return [instant for instant in instants if instant > _LATE]
+        return [instant for instant in instants if instant > _EXPIRED]
 
 
 def has_later_pods(group: Group, job: JobRecord) -> bool:
+    """Return whether a running job makes further pods once earlier pods have succeeded."""
     return job.is_unsuspended and group.stood_whole and job.completions is not None
 
 
-# Number of expected pods, and existing pods without a claim, by part of a job.
-Missing = Mapping[int, tuple[int, list[PodRecord]]]
+# By part of a job: the number of pods that are still to come, and existing pods without a claim.
+PodsToCome = Mapping[int, tuple[int, list[PodRecord]]]
 
 
 class ExpectedMembers:
     """Expected members of jobs.
 
-    `most` limits the expected pods of the jobs of one namespace. A job costs its author one object, however
-    many pods it requests: the excess waits until others have started or are gone.
+    A job costs its author a single object, however many pods it requests. Therefore, `most` limits the
+    expected pods of the jobs of one namespace: further jobs wait until others have started or are gone.
     """
 
     def __init__(self, parts: Parts, pods: Pods, rules: JobRules, most: int) -> None:
         self._parts = parts
-        self._registry, self._claims, self._moves = parts.registry, parts.claims, parts.moves
+        self._registry, self._claims, self._transitions = parts.registry, parts.claims, parts.transitions
         self._changes, self._clock = parts.changes, parts.clock
         self._pods = pods
         self._rules = rules
         self._most = most
-        self._waited_for: Counter[str] = Counter()  # expected members by namespace
-        self._crowded_out: defaultdict[str, dict[GroupKey, None]] = defaultdict(dict)  # in order
+        self._counts: Counter[str] = Counter()  # number of expected members by namespace
+        self._crowded_out: defaultdict[str, dict[GroupKey, None]] = defaultdict(dict)  # over the limit
         self.later = LaterPods(parts.clock, START_TIMEOUT)
 
     def manages(self, job: JobRecord) -> bool:
-        """Return whether Muster starts a job. Another scheduler may start all jobs of its kind."""
+        """Return whether Muster starts a job. Jobs of kinds that another controller starts do not count."""
         if job.kind in self._registry.foreign_kinds:
             return False
         routes = self._registry.routes
@@ -116,45 +124,48 @@ class ExpectedMembers:
         """Update the expected members of dirty groups from their jobs and existing pods."""
         for key in dict.fromkeys((*self._registry.dirty_jobs(), *self.later.late())):
             self._sync_group(self._registry.group(key), self._registry.jobs.get(key))
-        # Jobs over the limit, oldest first, up to the limit.
+        # Jobs over the limit get their turn, the oldest first, up to the limit.
         for namespace, waiting in list(self._crowded_out.items()):
             for key in list(waiting):
                 job = self._registry.jobs.get(key)
-                if job is not None and self._is_too_much(self._waited_for[namespace], job.needed):
+                if job is not None and self._is_too_much(self._counts[namespace], job.needed):
                     break
                 self._sync_group(self._registry.group(key), job)
 
     def _is_too_much(self, others: int, wanted: int) -> bool:
-        """Return whether `wanted` more pods exceed the limit. A single job has a limit of its own."""
+        """Return whether `wanted` further pods exceed the limit.
+
+        A single job is only subject to its own limit.
+        """
         return others > 0 and wanted > 0 and others + wanted > self._most
 
     def _sync_group(self, group: Group, job: JobRecord | None) -> None:
-        """Update the expected members of a group: those that its job will still create."""
+        """Update the expected members of a group: the pods that its job will still create."""
         before, group.job = group.job, job if job is not None and self.manages(job) else None
-        if job is not None and job.suspended:  # pods of an earlier start do not count for the next one
+        if job is not None and job.suspended:  # pods of an earlier start do not count for the next start
             for pod in [pod for pod in group.pods.values() if pod.phase in ("Succeeded", "Failed")]:
                 self._pods.leave_group(pod)
         group.record_coming(self._clock())
         pods_before = [part.pod for part in before.pods] if before else []
         if pods_before != ([part.pod for part in group.job.pods] if group.job else []):
             for pod in _expected_pods(group):
-                self._pass_on(group, pod, [])
-        missing = self._missing(group)
-        self._record_crowded_out(group, sum(count for count, _ in missing.values()))
+                self._hand_over(group, pod, [])
+        to_come = self._pods_to_come(group)
+        self._record_crowded_out(group, sum(count for count, _ in to_come.values()))
         if group.crowded_out:
-            missing = {}
+            to_come = {}
         expected = _by_part(group)
-        for index in sorted(missing.keys() | expected.keys()):
-            self._settle_part(group, index, expected.get(index, []), *missing.get(index, (0, [])))
+        for index in sorted(to_come.keys() | expected.keys()):
+            self._settle_part(group, index, expected.get(index, []), *to_come.get(index, (0, [])))
         if group.job is not None and has_later_pods(group, group.job):
             unclaimed = [pod for pod in _expected_pods(group) if self._claims.get(pod.uid) is None]
             for pod, vacated in zip(unclaimed, group.vacated, strict=False):
                 if self._claims.fits(pod, vacated.node):
-                    self._moves.put(pod, ClaimEvent.PLAN, vacated.node)
+                    self._transitions.put(pod, ClaimEvent.PLAN, vacated.node)
         group.vacated.clear()
         group.record_job(self._clock())
 
-    def _missing(self, group: Group) -> Missing:
+    def _pods_to_come(self, group: Group) -> PodsToCome:
         """Return by part of the job how many pods are still to come, and its pods without a claim."""
         job, pods = group.job, [pod for pod in group.pods.values() if not pod.expected]
         if group.coming.refusal:  # no capacity is reserved for refused pods
@@ -165,33 +176,33 @@ class ExpectedMembers:
         self.later.forget(group.key)
         if job is None or not _expects(group, job, pods):
             return {}
-        left = [part.count for part in job.pods]
+        open_places = [part.count for part in job.pods]
         newcomers: list[list[PodRecord]] = [[] for _ in job.pods]
-        parts, similar = deque(range(len(left))), defaultdict[tuple[str, Shape], deque[int]](deque)
-        for number, part in enumerate(job.pods):  # in order
+        parts, similar = deque(range(len(open_places))), defaultdict[tuple[str, Shape], deque[int]](deque)
+        for number, part in enumerate(job.pods):  # in the order of the parts
             similar[part.pod.role, part.pod.shape].append(number)
         for pod in pods:
-            # A pod belongs to a part with its role and shape or, since webhooks may change pods, to any
-            # other.
-            index = _first_open(left, similar[pod.role, pod.shape], parts)
+            # A pod belongs to a part with its role and shape. If there is none, it belongs to any part,
+            # because webhooks may change pods.
+            index = _first_open(open_places, similar[pod.role, pod.shape], parts)
             if index is not None and not pod.deleting:
-                left[index] -= 1
+                open_places[index] -= 1
                 if pod.waiting and self._claims.get(pod.uid) is None:
                     newcomers[index].append(pod)
-        return {index: (left[index], newcomers[index]) for index in range(len(job.pods))}
+        return {index: (open_places[index], newcomers[index]) for index in range(len(job.pods))}
 
     def _record_crowded_out(self, group: Group, wanted: int) -> None:
-        """Record whether a job waits for the limit of expected members of its namespace.
+        """Record whether a job waits because of the limit of expected members of its namespace.
 
-        Either all pods of a job are expected, or none. The pods of an admitted job always are.
+        Either all pods of a job are expected, or no pod. The pods of an admitted job are always expected.
         """
         is_unsuspended = group.job is not None and group.job.is_unsuspended
-        waited_for = self._waited_for[group.namespace] - sum(1 for _ in _expected_pods(group))
-        is_out = not is_unsuspended and self._is_too_much(waited_for, wanted)
-        if group.crowded_out is is_out:
+        waited_for = self._counts[group.namespace] - sum(1 for _ in _expected_pods(group))
+        is_crowded_out = not is_unsuspended and self._is_too_much(waited_for, wanted)
+        if group.crowded_out is is_crowded_out:
             return
-        group.crowded_out, others = is_out, self._crowded_out[group.namespace]
-        if is_out:
+        group.crowded_out, others = is_crowded_out, self._crowded_out[group.namespace]
+        if is_crowded_out:
             others[group.key] = None
         else:
             others.pop(group.key, None)
@@ -200,23 +211,27 @@ class ExpectedMembers:
         self._registry.mark_dirty(group.key)
 
     def _count(self, namespace: str, change: int) -> None:
-        self._waited_for[namespace] += change
-        if not self._waited_for[namespace]:
-            del self._waited_for[namespace]
+        """Change the number of expected members of a namespace."""
+        self._counts[namespace] += change
+        if not self._counts[namespace]:
+            del self._counts[namespace]
 
     def _settle_part(
         self, group: Group, index: int, expected: list[PodRecord], wanted: int, newcomers: list[PodRecord]
     ) -> None:
-        """Let new pods take over claims of expected pods, and create or remove expected pods as `wanted`."""
+        """Hand over claims of expected pods to new pods, until as many pods are expected as `wanted`.
+
+        Further expected pods are created or removed.
+        """
         expected.sort(key=lambda pod: self._claims.get(pod.uid) is None)
-        newcomers.sort(key=attrgetter("sort_key"), reverse=True)  # the last one is the next to get a claim
+        newcomers.sort(key=attrgetter("sort_key"), reverse=True)  # the last pod is the next to get a claim
         superfluous = max(len(expected) - wanted, 0)
         by_index = {index_of(pod.name, pod.labels): pod for pod in newcomers}
         claimed = (pod for pod in expected if by_index and self._claims.get(pod.uid) is not None)
         similar = ((pod, by_index.get((0, _place_of(pod)[1]))) for pod in claimed)
         pairs = [(pod, new) for pod, new in similar if new is not None][:superfluous]
-        for pod, new in pairs:  # first, pods with an index get the claims of equal index
-            self._pass_on(group, pod, [new])
+        for pod, new in pairs:  # first, pods with an index get the claims of the same index
+            self._hand_over(group, pod, [new])
         if pairs:
             matched = {pod.uid for pair in pairs for pod in pair}
             expected = [pod for pod in expected if pod.uid not in matched]
@@ -224,7 +239,7 @@ class ExpectedMembers:
             superfluous -= len(pairs)
         taken_over = min(superfluous, len(newcomers))
         for pod in (*expected[:taken_over], *expected[len(expected) - superfluous + taken_over :]):
-            self._pass_on(group, pod, newcomers)
+            self._hand_over(group, pod, newcomers)
         if group.job is not None and len(expected) < wanted:
             job = group.job
             part = job.pods[index]
@@ -238,36 +253,37 @@ class ExpectedMembers:
             self._registry.mark_dirty(group.key)
             self._changes.notify()
 
-    def _pass_on(self, group: Group, expected: PodRecord, newcomers: list[PodRecord]) -> None:
+    def _hand_over(self, group: Group, expected: PodRecord, newcomers: list[PodRecord]) -> None:
         self._count(group.namespace, change=-1)
-        pass_on(self._parts, group, expected, newcomers)
+        hand_over(self._parts, group, expected, newcomers)
 
 
-def pass_on(parts: Parts, group: Group, expected: PodRecord, newcomers: list[PodRecord]) -> None:
-    """Let the last of the new pods take over the claim of an expected pod, which is removed.
+def hand_over(parts: Parts, group: Group, expected: PodRecord, newcomers: list[PodRecord]) -> None:
+    """Remove an expected pod, and let the last of the new pods take over its claim.
 
-    The claim ends without a new pod, or if the pod asks for more: ceilings have admitted the claim, and
-    no more.
+    The claim ends if there is no new pod, or if the new pod requests more: ceilings have admitted only the
+    claim.
     """
     claim = parts.claims.get(expected.uid)
     if claim is not None:
-        parts.moves.end(expected, ClaimEvent.WITHDRAW)
+        parts.transitions.end(expected, ClaimEvent.WITHDRAW)
     group.forget(expected.uid)
     parts.claims.capacity.terms.unwatch(expected.uid)
     if claim is not None and newcomers and _may_take_over(parts, newcomers[-1], expected, claim.node):
-        parts.moves.put(newcomers.pop(), ClaimEvent.PLAN, claim.node)
+        parts.transitions.put(newcomers.pop(), ClaimEvent.PLAN, claim.node)
     parts.changes.notify()
 
 
 def _may_take_over(parts: Parts, pod: PodRecord, expected: PodRecord, node: str) -> bool:
+    """Return whether a pod requests at most as much as the expected pod, and fits on its node."""
     return pod.shape.asks_at_most(expected.shape.requests) and parts.claims.fits(pod, node)
 
 
 def _expects(group: Group, job: JobRecord, existing: Iterable[PodRecord]) -> bool:
     """Return whether the job expects pods.
 
-    A suspended job expects all its pods once those of an earlier start are gone. A job that Muster has
-    admitted expects those that have not come yet, until it is fully running or its start is given up.
+    A suspended job expects all its pods once the pods of an earlier start are gone. A job that Muster has
+    admitted expects the pods that have not come yet, until the job is fully running or its start is given up.
     """
     if job.fault or job.outcome is not None or job.stopped:
         return False
@@ -275,42 +291,51 @@ def _expects(group: Group, job: JobRecord, existing: Iterable[PodRecord]) -> boo
         return not any(pod.waiting or pod.holds_capacity for pod in existing)
     if job.gang.at_once < job.gang.pods and group.stood_whole:  # the first pods run, and others follow
         return job.started and not group.became_ready
-    under_way = group.start.admitted or not group.waited
-    return job.started and under_way and not group.stood_whole
+    is_under_way = group.start.admitted or not group.waited
+    return job.started and is_under_way and not group.stood_whole
 
 
 def _expected_pods(group: Group) -> Iterator[PodRecord]:
+    """Return the pods that the group's job will still make, without placeholders."""
     return (pod for pod in list(group.pods.values()) if pod.expected and not pod.reserved_for)
 
 
 def _by_part(group: Group) -> dict[int, list[PodRecord]]:
-    """Return the expected pods by part, sorted once: a job may have thousands of parts."""
+    """Return the expected pods by part.
+
+    The pods are sorted only once, because a job may have thousands of parts.
+    """
     parts = defaultdict[int, list[PodRecord]](list)
     for pod in _expected_pods(group):
         parts[_place_of(pod)[0]].append(pod)
     return parts
 
 
-def _first_open(left: Sequence[int], *several: deque[int]) -> int | None:
-    """Return the first part with pods left to come. The parts before it are dropped: no more come."""
-    for parts in several:
-        while parts and left[parts[0]] <= 0:
-            parts.popleft()
-        if parts:
-            return parts[0]
+def _first_open(open_places: Sequence[int], *part_queues: deque[int]) -> int | None:
+    """Return the first part with pods still to come.
+
+    Earlier parts are dropped from the queues, as they are complete.
+    """
+    for queue in part_queues:
+        while queue and open_places[queue[0]] <= 0:
+            queue.popleft()
+        if queue:
+            return queue[0]
     return None
 
 
 def _place_of(pod: PodRecord) -> tuple[int, int]:
-    """Return the part of the job that a pod belongs to, and its number in that part."""
+    """Return the part of the job to which an expected pod belongs, and the pod's number in this part."""
     _, index, number = pod.uid.rsplit("/", 2)
     return int(index), int(number)
 
 
-_FIRST_RESERVATION, _LONGEST_RESERVATION = 30.0, 900.0  # seconds for a lost member
+_FIRST_RESERVATION, _LONGEST_RESERVATION = 30.0, 900.0  # seconds for the place of a lost member
 
 
 class LostMembers:
+    """Lost members of gangs that have fully run: their places are reserved for replacements."""
+
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._until: dict[GroupKey, float] = {}  # by group with lost members: first end of a reservation
@@ -322,7 +347,8 @@ class LostMembers:
     def sync(self, evicted: Container[Uid]) -> None:
         """Update the lost members of dirty groups from their pods.
 
-        `evicted`: the pods that Muster evicted.
+        Args:
+            evicted: The pods that Muster evicts.
         """
         now = self._parts.clock()
         expired = [key for key, until in self._until.items() if until <= now]
@@ -335,11 +361,11 @@ class LostMembers:
                     self._until[key] = min(group.lost.values())
 
     def _sync_group(self, group: Group, evicted: Container[Uid]) -> None:
-        """Reserve the places of lost members that the gang needs, and give up the other places."""
+        """Reserve the places of lost members that the gang needs, and give up other reserved places."""
         now = self._parts.clock()
         pods = [pod for pod in group.pods.values() if not pod.expected and (pod.placed or pod.waiting)]
         vacated: list[PodRecord] = []
-        if not _has_later_pods(group):  # a job with later pods reserves their places itself
+        if not _has_later_pods(group):  # for a job with later pods, LaterPods reserves the places
             vacated, group.vacated = group.vacated, []
         candidates = [group.pods[uid] for uid, until in group.lost.items() if until > now]
         candidates += [pod for pod in vacated if pod.uid not in evicted and not _succeeded(group, pod)]
@@ -368,7 +394,10 @@ class LostMembers:
                 yield pod.uid
 
     def _replaces_lost(self, group: Group) -> bool:
-        """Return whether lost members are replaced: the gang fully ran, and is not ended or held."""
+        """Return whether lost members are replaced.
+
+        They are replaced if the gang has fully run, has not ended, and is not held.
+        """
         registry, job = self._parts.registry, self._parts.registry.jobs.get(group.key)
         return (
             group.stood_whole
@@ -383,7 +412,7 @@ class LostMembers:
         )
 
     def _expect(self, group: Group, pod: PodRecord, until: float) -> None:
-        """Add an expected member in the place of a lost pod, on its node if it still fits there."""
+        """Add an expected member for a lost pod, on the node of this pod if it still fits there."""
         member = replace(
             pod,
             uid=Uid(f"{pod.uid}/lost"),
@@ -400,17 +429,17 @@ class LostMembers:
         group.pods[member.uid], group.lost[member.uid] = member, until
         self._parts.claims.capacity.watch_terms(member)
         if self._parts.claims.fits(member, pod.node):
-            self._parts.moves.put(member, ClaimEvent.PLAN, pod.node)
+            self._parts.transitions.put(member, ClaimEvent.PLAN, pod.node)
         self._parts.registry.mark_dirty(group.key)
         self._parts.changes.notify()
 
     def _remove_expected(self, group: Group, member: PodRecord, newcomers: list[PodRecord]) -> None:
-        """Replace an expected member by a pod: of its role, or else of any, and by index if it has one."""
+        """Replace an expected member by a new pod, preferably with the same role and index."""
         index = index_of(member.name, member.labels)
         newcomers.sort(
             key=lambda pod: (pod.role == member.role, index_of(pod.name, pod.labels) == index is not None)
         )
-        pass_on(self._parts, group, member, newcomers)
+        hand_over(self._parts, group, member, newcomers)
         self._parts.registry.mark_dirty(group.key)
 
 
@@ -419,5 +448,6 @@ def _has_later_pods(group: Group) -> bool:
 
 
 def _succeeded(group: Group, pod: PodRecord) -> bool:
-    now = group.pods.get(pod.uid)
-    return now is not None and now.phase == "Succeeded"
+    """Return whether a pod has succeeded, by its current record."""
+    current_record = group.pods.get(pod.uid)
+    return current_record is not None and current_record.phase == "Succeeded"

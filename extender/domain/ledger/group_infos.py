@@ -26,32 +26,32 @@ from extender.domain.snapshot.group_info import GroupHistory, GroupInfo, GroupSp
 from extender.domain.snapshot.wholeness import whole
 
 
-class Used(msgspec.Struct):
-    """Sums of one queue; amounts are without zeros."""
+class QueueSums(msgspec.Struct):
+    """Sums over the groups of one queue. Amounts are without zeros."""
 
-    groups: int = 0  # groups that the queue counts
-    infos: int = 0  # groups that name it
-    allocated: dict[str, int] = {}  # requests of pods on nodes or assumed on nodes
-    requested: dict[str, int] = {}  # `allocated`, and the requests of waiting entitled groups
-    by_pool: dict[str, dict[str, int]] = {}  # of what is allocated, the amounts on the nodes of each pool
+    groups: int = 0  # number of groups that the queue counts
+    infos: int = 0  # number of groups that name the queue
+    allocated: dict[str, int] = {}  # requests of pods on nodes and assumed pods
+    requested: dict[str, int] = {}  # `allocated` plus the requests of waiting entitled groups
+    by_pool: dict[str, dict[str, int]] = {}  # allocated amounts on the nodes of each pool
 
 
 class Usage:
     """Usage and requests of the groups of each queue, updated by differences.
 
-    Only resources that some node offers are added up: no pod can make a queue's status longer than the
-    cluster's list of them.
+    Only resources that some node offers are added up. So no pod can make the status of a queue longer than
+    the list of resources in the cluster.
     """
 
     def __init__(self) -> None:
-        self.by_queue: dict[str, Used] = {}  # also of queues that do not exist
-        self.by_local_queue: dict[str, dict[str, int]] = {}  # allocation of groups, without zeros
-        self.changed: set[str] = set()  # LocalQueues that were counted again
-        self.changed_queues: set[str] = set()  # queues that were counted again
+        self.by_queue: dict[str, QueueSums] = {}  # sums by queue, which may not exist
+        self.by_local_queue: dict[str, dict[str, int]] = {}  # allocation of the groups, without zeros
+        self.changed: set[str] = set()  # LocalQueues whose sums have changed
+        self.changed_queues: set[str] = set()  # queues whose sums have changed
         self._offered: frozenset[str] = frozenset()
 
     def recount(self, offered: Iterable[str], infos: Mapping[GroupKey, GroupInfo]) -> None:
-        """Sum the usage again from `infos` if nodes offer other resources than before."""
+        """Add up the usage again from `infos` if nodes offer other resources than before."""
         names = frozenset(filter(counts_in_queues, offered))
         if names == self._offered:
             return
@@ -60,22 +60,22 @@ class Usage:
         for info in infos.values():
             self.count(info, times=1)
 
-    def update(self, before: GroupInfo | None, now: GroupInfo | None) -> None:
-        """Update the sums after a change of a group; None: it is absent.
+    def update(self, old: GroupInfo | None, new: GroupInfo | None) -> None:
+        """Update the sums after a change of a group; None stands for an absent group.
 
-        Most changes do not affect them.
+        Most changes do not affect the sums.
         """
-        if before is not None and now is not None and _summed_parts(before) == _summed_parts(now):
+        if old is not None and new is not None and _summed_parts(old) == _summed_parts(new):
             return
-        if before is not None:
-            self.count(before, times=-1)
-        if now is not None:
-            self.count(now, times=1)
+        if old is not None:
+            self.count(old, times=-1)
+        if new is not None:
+            self.count(new, times=1)
 
     def count(self, info: GroupInfo, times: int) -> None:
-        """Add a group, or remove it (-1)."""
+        """Add a group to the sums (`times` is 1), or remove the group (-1)."""
         self.changed_queues.add(info.queue)
-        used = self.by_queue.setdefault(info.queue, Used())
+        used = self.by_queue.setdefault(info.queue, QueueSums())
         allocated = self._offered_part(info.allocated)
         add_times(used.allocated, allocated, times)
         add_times(used.requested, allocated, times)
@@ -96,19 +96,20 @@ class Usage:
             del self.by_queue[info.queue]
 
     def _offered_part(self, amounts: Resources) -> Resources:
+        """Return the amounts of resources that some node offers."""
         return {name: amount for name, amount in amounts.items() if name in self._offered}
 
 
 def _summed_parts(info: GroupInfo) -> tuple[object, ...]:
-    """Return the parts of an info that sums depend on."""
+    """Return the parts of an info on which the sums depend."""
     amounts = (info.allocated, info.missing_request, info.by_pool)
     return (info.queue, info.local_queue and info.local_queue.key, info.is_in_queue, *amounts)
 
 
 class GroupInfos:
-    """Infos of groups and queues for decide(), rebuilt only for dirty groups.
+    """Infos of groups and queues for decide(), made again only for dirty groups.
 
-    The sums of the queue are updated by the difference. Callers hold the ledger's lock.
+    The sums of a queue are updated by the difference. Callers hold the ledger's lock.
     """
 
     def __init__(
@@ -119,65 +120,66 @@ class GroupInfos:
         self.usage = Usage()
         self._infos: Mapping[GroupKey, GroupInfo] = {}
         self._queues: Mapping[str, QueueInfo] = {}
-        self._queues_at = -1  # the version of the tree of queues that `_queues` was made from
+        self._queues_at = -1  # version of the tree of queues from which `_queues` was made
         self.pools = Pools()
 
     def refresh(self) -> tuple[Collection[GroupKey], Mapping[GroupKey, GroupInfo], Mapping[str, QueueInfo]]:
-        """Return the groups that changed since the last call, and all current infos of groups and queues."""
+        """Return the groups that changed since the last call, and all infos of groups and queues."""
         self.usage.recount(self._claims.capacity.columns.names, self._infos)
         if self._registry.queues.pools != self.pools:
             self.pools = self._registry.queues.pools
             for key in self._registry.groups:
                 self._registry.mark_dirty(key)
-        dirty, moved = self._registry.take_dirty()
+        dirty, claims_changed = self._registry.take_dirty()
         changes: dict[GroupKey, GroupInfo | None] = dict.fromkeys(dirty)
         for key in dirty:
             group, before = self._registry.groups.get(key), self._infos.get(key)
-            was_in = before.queue if before is not None else ""
+            queue_before = before.queue if before is not None else ""
             if group is not None and not group.pods and group.record is None and group.job is None:
-                self._registry.record_info(key, was_in, "")
+                self._registry.record_info(key, queue_before, "")
                 self._registry.forget(group)
                 group = None
             if group is not None:
                 after = None
-                if before is not None and key in moved and group.job is None:
-                    after = self._moved_info(group, before)
+                if before is not None and key in claims_changed and group.job is None:
+                    after = self._updated_info(group, before)
                 group.info = changes[key] = after or self._info(group)
-                self._registry.record_info(key, was_in, group.info.queue)
+                self._registry.record_info(key, queue_before, group.info.queue)
             self.usage.update(before, group.info if group is not None else None)
         self._infos = with_changes(self._infos, changes)
         self._refresh_queues()
         return dirty, self._infos, self._queues
 
     def _refresh_queues(self) -> None:
-        """Refresh the queues whose holdings changed: few of a thousand."""
+        """Make the infos of queues again whose sums have changed, which are few of a thousand."""
         changed, self.usage.changed_queues = self.usage.changed_queues, set()
         existing = {keys.DEFAULT_QUEUE}, self._registry.queues.records, self.usage.by_queue
-        known = self._queues if self._registry.queues.version == self._queues_at else {}
+        previous = self._queues if self._registry.queues.version == self._queues_at else {}
         self._queues_at = self._registry.queues.version
         changes = {
             name: self.queue_info(name) if any(name in names for names in existing) else None
             for name in changed
         }
-        if known and all(name in known for name in changed):
-            self._queues = with_changes(known, changes)
+        if previous and all(name in previous for name in changed):
+            self._queues = with_changes(previous, changes)
         else:  # infos stay ordered by name
-            every = sorted(set().union(*existing))
+            all_names = sorted(set().union(*existing))
             self._queues = {
-                name: changes.get(name) or known.get(name) or self.queue_info(name) for name in every
+                name: changes.get(name) or previous.get(name) or self.queue_info(name) for name in all_names
             }
 
     def queue_info(self, name: str) -> QueueInfo:
-        used = self.usage.by_queue.get(name) or Used()
+        """Return the current info of a queue."""
+        used = self.usage.by_queue.get(name) or QueueSums()
         by_pool = {pool: dict(amounts) for pool, amounts in used.by_pool.items()}
         return self._registry.queues.info(
             name, used.groups, dict(used.allocated), dict(used.requested), by_pool
         )
 
-    def _moved_info(self, group: Group, before: GroupInfo) -> GroupInfo | None:
-        """Return the info of a group of which only claims, attempts and the start differ from `before`.
+    def _updated_info(self, group: Group, before: GroupInfo) -> GroupInfo | None:
+        """Return the updated info of a group of which only claims, attempts and the start have changed.
 
-        All other parts are kept. None: the change moved the group to another queue.
+        All other parts are copied from `before`. None means that the change moved the group to another queue.
         """
         members = self._members(group)
         self._registry.record_start(group, members.are_under_way)
@@ -200,11 +202,12 @@ class GroupInfos:
         )
 
     def _members(self, group: Group) -> Members:
+        """Return the members of a group by progress."""
         job, awaits_claims = self._registry.jobs.get(group.key), self._registry.claims_are_read()
         return Members(group, self._claims, self._stuck, job, awaits_claims)
 
     def _info(self, group: Group) -> GroupInfo:
-        """Return a group as the decisions of a cycle see it."""
+        """Return the info of a group for the decisions of a cycle."""
         registry = self._registry
         members = self._members(group)
         registry.record_dependencies(group)
@@ -255,10 +258,10 @@ class GroupInfos:
         )
 
     def _created(self, group: Group) -> str:
-        """Return the creation time of a group's PodGroup.
+        """Return the creation time of a group.
 
-        A PodGroup that Muster makes may come late, for example after a restart: the creation of its
-        job or its first pod counts, if that is earlier.
+        A PodGroup that Muster makes may be created late, for example after a restart. If its job or its first
+        pod is older, the creation time of that object counts.
         """
         record, job = group.record, self._registry.jobs.get(group.key)
         times = [record.created] if record is not None else []
@@ -282,9 +285,10 @@ class GroupInfos:
     def _history(self, group: Group, queue: str, ran_with: Needs | None) -> GroupHistory:
         """Return the history of a group.
 
-        Members on nodes belong to a start that Muster admitted before its last restart, if a
-        protected annotation says so: users may write a phase or a node name. If annotations are not
-        protected, or there was no time to write one, missing members are evaluated like all others.
+        Members on nodes belong to a start that Muster admitted before its own last restart if a protected
+        annotation says so. A phase or a node name is no evidence, because users may write them. If
+        annotations are not protected, or Muster had no time to write one, missing members are evaluated like
+        all other members.
         """
         record, trusts_markers = group.record, self._registry.trusts_markers
         return GroupHistory(
@@ -300,9 +304,9 @@ class GroupInfos:
         )
 
     def _spec(self, group: Group, queue: str) -> GroupSpec:
-        """Return what the PodGroup, the job and the pods of a group specify."""
+        """Return the spec of a group, which comes from its PodGroup, its job and its pods."""
         record, is_sized = group.record, group.job is not None or group.is_implied
-        is_sized &= group.job is not None or not group.stood_whole  # past starts do not matter
+        is_sized &= group.job is not None or not group.stood_whole  # past starts do not count
         fault = (group.job.fault if group.job else "") or (group.size.fault if is_sized else "")
         fault = fault or too_long("group", group.key) or too_long("queue", queue)
         spec = GroupSpec(
@@ -313,7 +317,7 @@ class GroupInfos:
             least_sub_groups={policy.name: policy.least for policy in group.sub_groups if policy.least},
             composite=group.last_record.composite if group.last_record is not None else None,
         )
-        if record is None:  # pods that name no PodGroup
+        if record is None:  # the pods name no PodGroup
             names = [pod.name for pod in group.pods.values()]
             series = series_of(group.namespace, "Pod", min(names)) if names else ""
             return replace(spec, series=series, stands_for=self._controller(group))
@@ -331,13 +335,16 @@ class GroupInfos:
         )
 
     def _controller(self, group: Group) -> str:
-        """Return the owner for which Muster is to make the PodGroup, such as `job/train`; empty: unknown."""
+        """Return the owner for which Muster should make the PodGroup; empty if unknown.
+
+        The owner is written as `job/train`.
+        """
         if (job := self._registry.jobs.get(group.key)) is not None:
             return name_of(OwnerReference(*job.kind, job.name).display_name)
         return f"pod/{group.plain_pod.name}" if group.plain_pod is not None else ""
 
     def _by_pool(self, group: Group) -> dict[str, Resources]:
-        """Return what its members hold on the nodes of each pool."""
+        """Return the amounts that the group's members hold on the nodes of each pool."""
         claims = filter(None, map(self._claims.get, group.pods)) if self.pools.all else ()
         assumed = (claim for claim in claims if claim.is_fixed and claim.pod.uid not in self._stuck)
         return self.pools.amounts_by_pool(
@@ -345,35 +352,42 @@ class GroupInfos:
         )
 
     def _checkpoints(self, group: Group, members: Members) -> Iterator[Checkpoint]:
-        """Yield the checkpoints in its PodGroup, in the owner of its pods, and in its members on nodes."""
+        """Yield the checkpoints of the PodGroup, of the owner of the pods, and of members on nodes."""
         job = self._registry.jobs.get(group.key)
         yield NEVER_SAVED
         yield from (record.checkpoint for record in (group.record, job, group.owner) if record is not None)
         yield from (pod.checkpoint for pod in members.placed if pod.checkpoint is not NEVER_SAVED)
 
     def _run_time(self, group: Group) -> float | None:
-        """Return the declared run time of the PodGroup, else of the pods' owner, else of all pods."""
+        """Return the declared run time of the group.
+
+        The run time of the PodGroup comes first, then the run time of the pods' owner, then the longest of
+        all pods.
+        """
         objects = (group.record, self._registry.jobs.get(group.key), group.owner)
         declared = (record.run_time for record in objects if record is not None)
         first = next((seconds for seconds in declared if seconds is not None), None)
         return _longest(pod.run_time for pod in group.pods.values()) if first is None else first
 
     def _restarts(self, group: Group) -> bool:
-        """Return whether its PodGroup, else the pods' owner, else a pod asks for restarts elsewhere."""
+        """Return whether the group asks for restarts elsewhere.
+
+        The policy of the PodGroup comes first, then the policy of the pods' owner, then that of a pod.
+        """
         objects = (group.record, self._registry.jobs.get(group.key), group.owner, *group.pods.values())
         declared = (each.on_lost_domain for each in objects if each is not None)
         return next(filter(None, declared), "") == keys.RESTART
 
     def _run_limit(self, group: Group) -> float | None:
-        """Return the run time limit of the pods, if all have one; else that of their controller."""
-        of_pods = _longest(pod.run_limit for pod in group.pods.values())
-        return self._registry.run_limit_of(group) if of_pods is None else of_pods
+        """Return the run time limit of the pods if all pods have one, else the limit of their controller."""
+        pod_limit = _longest(pod.run_limit for pod in group.pods.values())
+        return self._registry.run_limit_of(group) if pod_limit is None else pod_limit
 
     def _record_history(self, group: Group, queue: str, needs: Needs, members: Members) -> None:
-        """Record the lasting facts: its queue was open at its creation; it has fully run.
+        """Record the lasting facts about a group: whether its queue was open, and whether it has fully run.
 
-        Only a group with no member left on a node counts as never having run: it must start whole
-        again. Once it has fully run, further needed members count as soon as they are on nodes.
+        Only a group without members on nodes counts as never having run, and has to start whole again. Once a
+        group has fully run, further needed members count as soon as they are on nodes.
         """
         is_new = group.entitled_in != queue
         if is_new and (self._registry.was_admitted(group, queue) or self._registry.queues.is_open(queue)):
@@ -388,13 +402,13 @@ class GroupInfos:
         if whole(needs, roles, roles.total()):
             group.ran_with = needs
         elif group.ran_with is None and not group.waited and recorded is not None:
-            group.ran_with = Needs(recorded, {})  # the record on a PodGroup does not have roles
+            group.ran_with = Needs(recorded, {})  # the record on a PodGroup has no roles
 
     def _record_held_back(self, group: Group, queue: str, needs: Needs, members: Members) -> None:
-        """Record since when the group could have started: waiting counts from then.
+        """Record since when the group could have started: its waiting time counts from then on.
 
-        Waiting does not count while it, or its queue, was held, its owner suspended, or gates of
-        others kept members back.
+        Waiting does not count while the group or its queue is held, its owner is suspended, or gates of
+        others hold members back.
         """
         record, local = self._registry.queues.records.get(queue), self._registry.routes.local_queue_of(group)
         waiting = sum(not pod.is_for_min_resources for pod in members.waiting)
@@ -407,11 +421,11 @@ class GroupInfos:
             or self._registry.is_suspended(group)
             or existing < needs.min_member
         )
-        if was_held_back and not group.is_held_back:  # rounded up to the next second
+        if was_held_back and not group.is_held_back:  # the time is rounded up to the next second
             group.ready_at = timestamp_at(ceil(self._wall_clock()))
 
 
 def _longest(times: Iterable[float | None]) -> float | None:
-    """Return the longest of these times; None: one of them is unknown, or there is none."""
-    known = list(times)
-    return max((float(n) for n in known if n is not None), default=None) if None not in known else None
+    """Return the longest time; None if any time is unknown, or there is no time."""
+    seconds = list(times)
+    return max((float(n) for n in seconds if n is not None), default=None) if None not in seconds else None

@@ -34,71 +34,72 @@ from extender.domain.snapshot.wholeness import whole
 
 
 class Group(msgspec.Struct, eq=False):
-    """Group in the ledger, from a PodGroup or from pods alone."""
+    """Group in the ledger, made from a PodGroup or from pods alone."""
 
     key: GroupKey
-    record: GroupRecord | None = None  # its PodGroup
-    last_record: GroupRecord | None = None  # its last PodGroup, also after deletion while members are left
-    known_since: int = 0  # the ledger's version since which its PodGroup has asked for the same
-    records: dict[Origin, GroupRecord] = {}  # all PodGroups of its name, by API
-    owner: OwnerRecord | None = None  # the controller of its pods, if they name no group
-    asked_by_pods: str = ""  # how many members start together, by an annotation of its pods
+    record: GroupRecord | None = None  # record of its PodGroup; None: it has no PodGroup
+    last_record: GroupRecord | None = None  # record of its last PodGroup, kept while members are left
+    known_since: int = 0  # the ledger's version since which the PodGroup's demands are unchanged
+    records: dict[Origin, GroupRecord] = {}  # all PodGroups of the group's name, by API
+    owner: OwnerRecord | None = None  # controller of its pods, if the pods name no group
+    asked_by_pods: str = ""  # number of members that start together, by annotation of its pods
     defaults: Defaults = Defaults()  # defaults of its namespace and queue
-    pods: dict[Uid, PodRecord] = {}  # its members
-    standing: dict[Uid, str] = {}  # members on a node, posted or held, with their roles
+    pods: dict[Uid, PodRecord] = {}  # members by UID
+    standing: dict[Uid, str] = {}  # members on a node, or with a posted or held claim, with their roles
     started: dict[Uid, str] = {}  # members that run or have run, with their roles
-    bound_since: dict[Uid, float] = {}  # when members were first seen on their nodes
-    attempts: dict[Uid, Attempt] = {}  # results of planned nodes of waiting members
-    info: GroupInfo | None = None  # the newest one
-    job: JobRecord | None = None  # the job that is managed, and makes its pods
-    unsuspended_since: float | None = None  # observed time of the job's unsuspension
-    job_finished_at: float | None = None  # observed time of the job's end
-    crowded_out: bool = False  # its namespace has reached the limit of expected members
-    vacated: list[PodRecord] = []  # members that have left their nodes since the last update
-    lost: dict[Uid, float] = {}  # end of the reservation by expected replacement
-    coming: ComingPods = ComingPods()  # pods that its controller has created since it was unsuspended
-    became_ready: bool = False  # all needed members have run at the same time since it was unsuspended
-    start: Start = Start()  # the history of its starts
-    entitled_in: str = ""  # the queue in which it was while that was open; empty: none
-    started_in: str = ""  # the queue in which it started, as long as members hold capacity; empty: none
-    ran_with: Needs | None = None  # needs when it had last fully run
-    reduced_to: int | None = None  # members of a partial start; None: it starts with all
-    waited: bool = False  # whether it has waited since this process started
-    took_from: dict[GroupKey, float] = {}  # when this group last reclaimed, by the group evicted for it
+    bound_since: dict[Uid, float] = {}  # when each member was first seen on its node
+    attempts: dict[Uid, Attempt] = {}  # binding attempts of waiting members
+    info: GroupInfo | None = None  # newest info for decide()
+    job: JobRecord | None = None  # managed job that makes its pods
+    unsuspended_since: float | None = None  # when the job was seen to be unsuspended
+    job_finished_at: float | None = None  # when the job was seen to have finished
+    crowded_out: bool = False  # whether its namespace has reached the limit of expected members
+    vacated: list[PodRecord] = []  # members that left their nodes since the last update
+    lost: dict[Uid, float] = {}  # by expected replacement of a lost member: end of the reservation
+    coming: ComingPods = ComingPods()  # pods that the job's controller has created
+    became_ready: bool = False  # whether all needed members have run at once since the job was unsuspended
+    start: Start = Start()  # history of its starts
+    entitled_in: str = ""  # queue that was open while the group was in it; empty: none
+    started_in: str = ""  # queue of its start, while members hold capacity; empty: none
+    ran_with: Needs | None = None  # needs at the time the group last fully ran
+    reduced_to: int | None = None  # number of members of a partial start; None: all members
+    waited: bool = False  # whether the group has waited since this process started
+    took_from: dict[GroupKey, float] = {}  # when this group last reclaimed capacity, by victim group
     gave_to: dict[str, float] = {}  # when this group was last evicted, by the queue that got the capacity
-    is_held_back: bool = False  # the group, its queue or members are held: it needs no capacity
-    ready_at: str = ""  # timestamp of the end of that; empty: it has not been held back
-    lost_work: float = 0.0  # the seconds of its work, as a whole group, that evictions have cost it
-    evicted: PastEviction | None = None  # its last eviction that this process has seen
-    restarts: int = 0  # how often it was restarted elsewhere, since lost members had no capacity
+    is_held_back: bool = False  # whether the group, its queue or its members are held
+    ready_at: str = ""  # timestamp at which the holding back ended; empty: never held back
+    lost_work: float = 0.0  # seconds of the whole group's work that evictions have cost
+    evicted: PastEviction | None = None  # last eviction that this process has seen
+    restarts: int = 0  # number of restarts elsewhere, because lost members had no capacity
 
     def forget_history(self) -> None:
+        """Forget all facts about earlier starts and evictions of the group."""
         self.start, self.entitled_in, self.ran_with = Start(), "", None
         self.reduced_to, self.waited, self.took_from, self.lost_work = None, False, {}, 0.0
         self.gave_to, self.evicted, self.restarts = {}, None, 0
 
     def restart(self) -> None:
-        """Reset the decisions on the group: its PodGroup was replaced.
+        """Reset the decisions on the group, because its PodGroup was replaced.
 
-        A group that has fully run by the needs of the former PodGroup still has, so lost members do not undo
-        the rest.
+        If the group has fully run by the needs of the former PodGroup, this record stays, so that lost
+        members do not undo the start.
         """
         ran_with = self.ran_with if self.last_record is not None else None
         self.forget_history()
         self.ran_with = ran_with
 
     def put_record(self, record: GroupRecord | None, version: int) -> None:
-        """Record the PodGroup that the API has from `version` on; None: it is gone."""
+        """Record the PodGroup that exists from `version` on; None means that the PodGroup is gone."""
         if _decisive_fields(self.record) != _decisive_fields(record):
             self.known_since = version
         before, after = ((each.start_timeouts if each else 0) for each in (self.record, record))
-        if before and not after and self.job is None:  # a changed group may try again at once
+        if before and not after and self.job is None:  # the count was reset: try again at once
             self.start = replace(self.start, undone=0, failures=0, retry_at=0.0)
         self.record = record
         self.last_record = record or (self.last_record if self.pods else None)
 
     def forget(self, uid: Uid) -> None:
-        """Remove a member, with all that is recorded about it."""
+        """Remove a member, with all facts about it."""
         self.pods.pop(uid, None)
         self.standing.pop(uid, None)
         self.started.pop(uid, None)
@@ -112,38 +113,41 @@ class Group(msgspec.Struct, eq=False):
 
     @property
     def exists(self) -> bool:
-        """Return whether the group exists: it has a PodGroup, or its pods name none."""
+        """Return whether the group exists: it has a PodGroup, or its pods need none."""
         return self.record is not None or self.is_implied or is_single(self.key)
 
     @property
     def is_implied(self) -> bool:
-        """Return whether the group exists by its pods alone, even without a PodGroup."""
+        """Return whether the group exists by its pods alone, because they name no PodGroup."""
         return any(pod.auto for pod in self.pods.values())
 
     @property
     def plain_pod(self) -> PodRecord | None:
-        """Return the pod of a group that was made for one plain pod."""
+        """Return the plain pod for which the group was made; None for any other group."""
         pod = self.pods.get(Uid(uid_of_group(self.key.rpartition("/")[2])))
         return pod if pod is not None and pod.is_plain else None
 
     @property
     def needs(self) -> Needs:
-        """Return minMember and minTaskMember, or the number of the job's pods if that is less by now.
+        """Return the needed members: minMember and minTaskMember, or fewer if the job makes fewer pods.
 
-        A waiting job, and a group that never had a PodGroup, need `size` members: the PodGroup is updated to
-        it. The least sub-groups need their pods, even if minMember is less.
+        A waiting job, and a group that never had a PodGroup, need `size` members; the PodGroup is updated to
+        this number. The pods of the least number of sub-groups are needed, even if minMember is lower.
         """
         needs, least = self._declared_needs(), sum(policy.least * policy.size for policy in self.sub_groups)
         return needs if needs.min_member >= least else needs._replace(min_member=least)
 
     @property
     def sub_groups(self) -> tuple[SubGroupPolicy, ...]:
-        """Return the policies of its PodGroup, or of its job."""
+        """Return the sub-group policies of the PodGroup, or else of the job."""
         of_record = self.last_record.sub_groups if self.last_record is not None else ()
         return of_record or (self.job.policies if self.job is not None else ())
 
     def _declared_needs(self) -> Needs:
-        """Return the needs that the PodGroup declares or, without one and while the job waits, the job."""
+        """Return the needs that the PodGroup declares.
+
+        Without a PodGroup, or while the job waits, the job declares them.
+        """
         job_waits = self.job is not None and self.job.suspended and not self.job.fault
         if self.last_record is None or job_waits:
             by_role = dict(self.job.by_role) if self.job is not None else {}
@@ -155,25 +159,28 @@ class Group(msgspec.Struct, eq=False):
 
     @property
     def size(self) -> GangSize:
-        """Return how many pods start together, unless the PodGroup of another owner declares it."""
+        """Return how many pods start together.
+
+        The PodGroup of another owner may declare a different number.
+        """
         if self.job is None:
             gang = self.owner.gang if self.owner else None
             if gang is None and (
                 is_single(self.key) or any(not pod.controller for pod in self.pods.values())
             ):
-                gang = _ONE  # no controller makes its pod
+                gang = _SINGLE_POD  # no controller makes its pods
             return gang_size_of(gang, self.asked_by_pods, self.defaults, waits=False)
         return self.job.size(self.defaults)
 
     @property
     def fewest_members(self) -> int:
-        """Return the least members of a partial start; 0: all needed members have to start."""
+        """Return the least number of members of a partial start; 0 if all needed members have to start."""
         if self.job is None or not self.job.suspended or self.reduced_to is not None:
             return 0
         return self.job.least if self.job.least < self.needs.min_member else 0
 
     def _at_most_created(self, members: int) -> int:
-        """Return how many of `members` a partial start will create, or has created."""
+        """Return how many of `members` members exist in a partial start, once they are created."""
         if self.reduced_to is not None:
             return min(members, self.reduced_to)
         is_partial = self.job is not None and self.job.least > 0 and self.job.is_unsuspended
@@ -181,7 +188,7 @@ class Group(msgspec.Struct, eq=False):
 
     @property
     def start_timeouts(self) -> int:
-        """Return how often in a row its job missed the start timeout, or its start was undone."""
+        """Return how many starts in a row took too long or were undone."""
         recorded = self.record.start_timeouts if self.record else 0
         if self.job is not None:
             return recorded
@@ -189,10 +196,11 @@ class Group(msgspec.Struct, eq=False):
 
     @property
     def stood_whole(self) -> bool:
+        """Return whether the group has fully run."""
         return self.ran_with is not None
 
     def is_quorate(self) -> bool:
-        """Return whether the running members make the group whole, or it has fully run before."""
+        """Return whether the standing members make the group whole, or the group has fully run before."""
         if self.stood_whole:
             return True
         needs, members = self.needs, len(self.standing)
@@ -202,9 +210,9 @@ class Group(msgspec.Struct, eq=False):
 
     @property
     def joining_roles(self) -> Collection[str] | None:
-        """Return the roles whose members may start once the group is whole; None: all.
+        """Return the roles whose members may start once the group is whole; None for all roles.
 
-        A child group of a composite starts whole, unless some of its members run already.
+        A child group of a composite starts whole, unless some of its members already run.
         """
         if self.last_record is None or self.last_record.composite is None:
             return None
@@ -212,63 +220,74 @@ class Group(msgspec.Struct, eq=False):
         return {pod.role for pod in self.pods.values() if pod.placed}.union(whole)
 
     def attempt(self, uid: Uid) -> Attempt:
+        """Return the attempt to bind a member; an empty attempt if there is none."""
         return self.attempts.get(uid, _NO_ATTEMPT)
 
     def record_planned(self, uid: Uid, node: str, is_new: bool) -> None:
-        """Record the node planned for a member; a new plan restarts the wait of others for places."""
+        """Record the planned node of a member. A new plan restarts the wait for places in the window."""
         if is_new and self.start.places_since is not None:
             self.start = replace(self.start, places_since=None)
-        known = self.attempt(uid)
-        self.attempts[uid] = Attempt(node, words=known.words, refusals=known.refusals)
+        previous = self.attempt(uid)
+        self.attempts[uid] = Attempt(node, words=previous.words, refusals=previous.refusals)
 
     def record_shown(self, uid: Uid, node: str, now: float) -> None:
-        """Record that the scheduler can use the planned node of a member.
+        """Record that the scheduler may use the planned node of a member.
 
-        The clock of a start begins with the first.
+        The time of a start begins with the first shown member.
         """
-        known = self.attempt(uid)
-        if known.shown_at is None:
-            self.attempts[uid] = replace(known, node=node, shown_at=now)
+        previous = self.attempt(uid)
+        if previous.shown_at is None:
+            self.attempts[uid] = replace(previous, node=node, shown_at=now)
         if self.start.released_at is None:
             self.start = replace(self.start, released_at=now)
 
     def record_refused(self, uid: Uid, words: str, refused_at: float | None, asked_twice: bool) -> None:
-        """Record that the scheduler found no node. `refused_at`: None if the pod is tried again."""
-        known = self.attempt(uid)
+        """Record that the scheduler found no node for a member.
+
+        Args:
+            uid: The UID of the member.
+            words: The message of the scheduler.
+            refused_at: The time of the refusal; None if the pod is tried again.
+            asked_twice: Whether the scheduler was asked again after an earlier refusal.
+        """
+        previous = self.attempt(uid)
         self.attempts[uid] = replace(
-            known,
+            previous,
             shown_at=refused_at,
             refused_at=refused_at,
             words=words,
-            refusals=known.refusals + 1,
+            refusals=previous.refusals + 1,
             asked_twice=asked_twice,
         )
 
     def record_withdrawn(self, uid: Uid) -> None:
-        """Record that the scheduler cannot use a planned node any more, or that its last answer is void."""
-        if (known := self.attempts.get(uid)) is not None:
-            self.attempts[uid] = replace(known, shown_at=None, refused_at=None)
+        """Record that a planned node or the last answer of the scheduler does not count any more."""
+        if (attempt := self.attempts.get(uid)) is not None:
+            self.attempts[uid] = replace(attempt, shown_at=None, refused_at=None)
 
     def record_binding_refused(self, uid: Uid, words: str) -> None:
-        """Record why a member cannot be bound any more in this start.
+        """Record why a member can no longer be bound in this start.
 
-        An empty text ends that: the binding may be tried again.
+        An empty text means that the binding may be tried again.
         """
         self.attempts[uid] = replace(self.attempt(uid), barred=words)
 
     def reset_attempts(self) -> None:
-        """Reset the attempts after a start, except for the scheduler's refusals."""
-        refused = ((uid, known.refusals) for uid, known in self.attempts.items() if known.refusals)
+        """Reset the attempts after a start, but keep the numbers of the scheduler's refusals."""
+        refused = ((uid, attempt.refusals) for uid, attempt in self.attempts.items() if attempt.refusals)
         self.attempts = {uid: Attempt(refusals=refusals) for uid, refusals in refused}
 
     def start_after(self, decision: GroupDecision, now: float) -> Start:
-        """Return the history of starts after a decision, published `now`."""
+        """Return the history of starts once a decision is published."""
         resumes = self.info is not None and self.info.history.resumes
         undone = None if self.job is not None else self.start_timeouts
         return start_after(self.start, decision, now, self.stood_whole, resumes, undone)
 
     def record_started(self, pod: PodRecord) -> None:
-        """Record that a member runs or has run: a group may run fully for less than a cycle."""
+        """Record that a member runs or has run.
+
+        The record is kept between cycles, because a group may run fully for less than a cycle.
+        """
         if not (pod.placed and pod.started):
             self.started.pop(pod.uid, None)
             return
@@ -282,7 +301,10 @@ class Group(msgspec.Struct, eq=False):
             self.ran_with = self.needs
 
     def record_coming(self, now: float) -> None:
-        """Record how many pods of the job exist. Messages about missing pods are kept until one comes."""
+        """Record the number of existing pods of the job.
+
+        A message about missing pods is kept until another pod comes.
+        """
         existing = sum(1 for pod in self.pods.values() if not (pod.expected or pod.deleting))
         if self.job is None or self.job.suspended:
             self.coming = ComingPods()
@@ -304,11 +326,11 @@ class Group(msgspec.Struct, eq=False):
         phases = Counter(pod.phase for pod in self.pods.values())
         needed = self._at_most_created(self.last_record.min_member) if self.last_record else self.job.needed
         all_run = phases["Running"] + phases["Succeeded"] >= needed
-        # Other pods may have ended and be gone.
+        # Ended pods may be deleted, so running pods alone may suffice.
         self.became_ready |= all_run or phases["Running"] >= self.job.needed
 
     def record_vacated(self, pod: PodRecord) -> None:
-        """Record that a member of a job, or of a gang that fully ran, holds its capacity no more."""
+        """Record that a member of a job, or of a gang that fully ran, no longer holds its capacity."""
         if pod.holds_capacity and (self.job is not None or self.stood_whole):
             self.vacated.append(pod)
 
@@ -320,9 +342,9 @@ class Group(msgspec.Struct, eq=False):
             self.bound_since.pop(pod.uid, None)
 
     def could_lose(self, lost: Mapping[str, int]) -> bool:
-        """Return whether the group stays whole without `lost`, numbers by role.
+        """Return whether the group stays whole without `lost` members, counted by role.
 
-        A group of one can lose its member.
+        A group that needs at most one member can lose it.
         """
         if self.needs_no_barrier:
             return True
@@ -332,17 +354,20 @@ class Group(msgspec.Struct, eq=False):
 
     @property
     def needs_no_barrier(self) -> bool:
-        """Return whether the group has one member: the scheduler's own scoring picks its node."""
+        """Return whether the group needs at most one member.
+
+        The scheduler's own scoring picks the node of such a group.
+        """
         needs = self.needs
         return needs.min_member <= 1 and not (needs.min_task_member or needs.composite)
 
 
 _NO_ATTEMPT = Attempt()
-_ONE = MadePods()
+_SINGLE_POD = MadePods()
 
 
 def _decisive_fields(record: GroupRecord | None) -> tuple[object, ...] | None:
-    """Return the fields of a PodGroup on which decisions depend. Its status is not one of them."""
+    """Return the fields of a PodGroup on which decisions depend. The status is not among them."""
     if record is None:
         return None
     needs = record.min_member, record.min_task_member, record.topology, record.sub_groups, record.composite
@@ -350,42 +375,42 @@ def _decisive_fields(record: GroupRecord | None) -> tuple[object, ...] | None:
 
 
 _NO_REQUEST: PartRequest = ((), NO_TOPOLOGY)
-_InDomain = tuple[str, tuple[str | None, ...] | None]  # role, and domain; None: no node
+_InDomain = tuple[str, tuple[str | None, ...] | None]  # role and domain; None without a node
 
 
 class MemberSets:
-    """Pod sets of the members of a group that requests domains of a topology.
+    """Topology sets of the members of a group.
 
-    Members that share a claim of devices get one node until the claim is allocated.
+    Members that share a device claim form a set that gets one node, until the claim is allocated.
     """
 
     def __init__(self, group: Group, made_by: JobRecord | None, claims: Claims) -> None:
-        record, of_pods = group.record, {pod.topology for pod in group.pods.values()}
+        record, pod_requests = group.record, {pod.topology for pod in group.pods.values()}
         by_owners = [owner.topology for owner in (made_by, group.owner) if owner is not None]
         by_group = [record.topology] if record is not None else []
-        pods_request = any(map(any, of_pods))
+        pods_ask = any(map(any, pod_requests))
         self._group, self._claims = group, claims
-        self._of_group = first_request(*by_group, *([] if pods_request else by_owners))
+        self._for_group = first_request(*by_group, *([] if pods_ask else by_owners))
         self._policies = group.sub_groups or (made_by.policies if made_by else ())
         users = Counter(key for pod in group.pods.values() for key in pod.claims_of_one_node if not pod.node)
         self._shared = {claim for claim, number in users.items() if number > 1}
         pod_groups = record.composite.pod_groups if record is not None and record.composite else ()
-        self._above = {child.name: child.requests for child in pod_groups if child.requests}
+        self._by_parents = {child.name: child.requests for child in pod_groups if child.requests}
         self.is_empty = not (
-            any(self._of_group) or self._policies or pods_request or self._shared or self._above
+            any(self._for_group) or self._policies or pods_ask or self._shared or self._by_parents
         )
-        self._of_role: dict[str, list[SubGroupPolicy]] = {}  # policies that may select its pods
-        self._known: dict[tuple[object, ...], tuple[TopologySet, ...]] = {}  # by kind of member
-        self._equal: dict[tuple[TopologySet, ...], tuple[TopologySet, ...]] = {}  # equal sets are identical
+        self._by_role: dict[str, list[SubGroupPolicy]] = {}  # policies by role of pods
+        self._sets_by_kind: dict[tuple[object, ...], tuple[TopologySet, ...]] = {}  # sets by kind of member
+        self._unique: dict[tuple[TopologySet, ...], tuple[TopologySet, ...]] = {}  # equal sets
         self._without_index: dict[TopologyRequest, Mapping[Uid, tuple[int, int]]] = {}
 
     def with_sets(self, pod: PodRecord) -> PodRecord:
-        """Return a member with its index, sets and sub-group."""
+        """Return a member with its index, topology sets and sub-group."""
         policy = self._policy_of(pod) if self._policies else None
-        *above, (_, own_request) = self._above.get(pod.role, (_NO_REQUEST,))
-        of_role = first_request(own_request, pod.topology, policy.topology if policy else NO_TOPOLOGY)
-        by_policy = policy.topology if policy else self._of_group
-        sliced = of_role if of_role.slice_level else by_policy
+        *upper, (_, own_request) = self._by_parents.get(pod.role, (_NO_REQUEST,))
+        by_role = first_request(own_request, pod.topology, policy.topology if policy else NO_TOPOLOGY)
+        by_policy = policy.topology if policy else self._for_group
+        sliced = by_role if by_role.slice_level else by_policy
         own_index = _index(pod)
         if policy and policy.labels:
             part: Part = policy.name, "labels", *(pod.labels[key] for key in policy.labels)
@@ -394,23 +419,25 @@ class MemberSets:
             job_part, index = (own_index or self._number(pod.uid, sliced)) if has_slice else (0, 0)
             part = pod.role, str(job_part), str(index // (sliced.slice_size or index + 1))
         claim = next((k for k in pod.claims_of_one_node if k in self._shared), "") if self._shared else ""
-        key = pod.role, of_role, part, claim
-        if key not in self._known:
-            requests: list[PartRequest] = [((), self._of_group), *above, ((pod.role,), of_role)]
+        key = pod.role, by_role, part, claim
+        if key not in self._sets_by_kind:
+            requests: list[PartRequest] = [((), self._for_group), *upper, ((pod.role,), by_role)]
             sets = pod_sets(self._group.key, requests, part)
             if claim:
                 sets += (TopologySet(self._group.key, ("claim", claim), HOSTNAME),)
-            self._known[key] = self._equal.setdefault(sets, sets)
+            self._sets_by_kind[key] = self._unique.setdefault(sets, sets)
         sub_group = PodSubGroup(policy.name, part, policy.size) if policy else None
-        return replace(pod, pod_sets=self._known[key], index=own_index, sub_group=sub_group)
+        return replace(pod, pod_sets=self._sets_by_kind[key], index=own_index, sub_group=sub_group)
 
     def _policy_of(self, pod: PodRecord) -> SubGroupPolicy | None:
-        if pod.role not in self._of_role:
-            self._of_role[pod.role] = [policy for policy in self._policies if policy.may_select(pod.role)]
+        """Return the first sub-group policy that selects a member; None without such a policy."""
+        if pod.role not in self._by_role:
+            self._by_role[pod.role] = [policy for policy in self._policies if policy.may_select(pod.role)]
         labels = {**pod.labels, keys.ROLE: pod.role}
-        return next((policy for policy in self._of_role[pod.role] if policy.selects(labels)), None)
+        return next((policy for policy in self._by_role[pod.role] if policy.selects(labels)), None)
 
     def _number(self, uid: Uid, sliced: TopologyRequest) -> tuple[int, int]:
+        """Return the number of a member without an index, for the division into slices."""
         if sliced not in self._without_index:
             self._without_index[sliced] = self._numbers(sliced)
         return self._without_index[sliced][uid]
@@ -418,7 +445,7 @@ class MemberSets:
     def _numbers(self, sliced: TopologyRequest) -> Mapping[Uid, tuple[int, int]]:
         """Return a number for each pod without an index.
 
-        Pods with nodes in one domain are numbered together, and other pods fill their slices.
+        Pods with nodes in one domain are numbered together, and other pods fill up their slices.
         """
         size, by_domain = sliced.slice_size or len(self._group.pods), defaultdict[_InDomain, list[Uid]](list)
         pods = [pod for pod in self._group.pods.values() if _index(pod) is None]
@@ -428,24 +455,27 @@ class MemberSets:
             level = sliced.slice_level
             domain = self._claims.capacity.domain(node, level) if node and level else None
             by_domain[pod.role, domain].append(pod.uid)
-        found: dict[Uid, tuple[int, int]] = {}
+        numbers: dict[Uid, tuple[int, int]] = {}
         for role in {pod.role for pod in pods}:
             waiting, number = deque(by_domain.pop((role, None), ())), 0
             for uids in [uids for (other_role, _), uids in by_domain.items() if other_role == role]:
                 uids += [waiting.popleft() for _ in range(min(-len(uids) % size, len(waiting)))]
-                found |= {uid: (-1, number + at) for at, uid in enumerate(uids)}
+                numbers |= {uid: (-1, number + at) for at, uid in enumerate(uids)}
                 number += -(-len(uids) // size) * size
-            found |= {uid: (-1, number + at) for at, uid in enumerate(waiting)}
-        return found
+            numbers |= {uid: (-1, number + at) for at, uid in enumerate(waiting)}
+        return numbers
 
 
 def _index(pod: PodRecord) -> tuple[int, int] | None:
-    """Return the index of a member; an expected one has the labels of the first."""
+    """Return the index of a member.
+
+    An expected member has the labels of the first pod, so that only its name counts.
+    """
     return index_of(pod.name, {} if pod.expected and not pod.reserved_for else pod.labels)
 
 
 class Members:
-    """Pods of a group by progress; the fields have the meaning of those of GroupInfo."""
+    """Pods of a group by progress. The fields mean the same as in GroupInfo."""
 
     def __init__(
         self,
@@ -463,8 +493,8 @@ class Members:
         self.claim_fault = ""
         self.departing: list[PodRecord] = []
         self.running = self.succeeded = self.failed = 0
-        self.holds_any = False
-        self.holding: list[Shape] = []  # shapes of members with capacity that are not stuck
+        self.has_fixed_claims = False
+        self.holding: list[Shape] = []  # shapes of members that hold capacity and are not stuck
         sets = MemberSets(group, made_by, claims)
         for member in group.pods.values():
             pod = member if sets.is_empty or member.is_for_min_resources else sets.with_sets(member)
@@ -473,7 +503,7 @@ class Members:
             self.failed += pod.phase == "Failed"
             claim = claims.get(pod.uid)
             is_fixed = claim is not None and claim.is_fixed
-            self.holds_any |= is_fixed
+            self.has_fixed_claims |= is_fixed
             if is_fixed and pod.uid not in stuck:
                 self.holding.append(pod.shape)
             if pod.placed:
@@ -494,8 +524,8 @@ class Members:
 
     @property
     def are_under_way(self) -> bool:
-        """Return whether any has a node, or one is planned for it."""
-        return bool(self.planned or self.holds_any)
+        """Return whether any member has a node or a planned node."""
+        return bool(self.planned or self.has_fixed_claims)
 
     @property
     def pending(self) -> dict[str, int]:

@@ -62,19 +62,21 @@ from extender.domain.snapshot.nodes import Levels, NodeRecord
 
 
 class Intake:
+    """Intake of watched objects into the ledger."""
+
     def __init__(self, parts: Parts, pods: Pods, jobs: JobRules, meter: UsageMeter, stuck: StuckPods) -> None:
         self._registry, self._claims, self._changes = parts.registry, parts.claims, parts.changes
         self._lock = parts.lock
         self._pods, self.jobs, self._meter, self._stuck = pods, jobs, meter, stuck
         self._topologies, self._hyper_nodes = TopologySources(), HyperNodes()
         self.composites = Composites()
-        self._budgets: dict[str, dict[str, DisruptionBudget]] = {}  # budgets by namespace and name
-        self._stale: set[str] = set()  # namespaces whose budgets differ from what was last shown
-        self._shown: BudgetsByNamespace = {}
-        self._nodes: dict[str, NodeRecord] = {}  # without devices
-        self._devices: dict[str, Resources] = {}  # by node
-        self._unavailable: dict[str, Resources] = {}  # of these, what no pod can get
-        self._idle: defaultdict[str, set[ClaimKey]] = defaultdict(set)  # by node: allocated and unused claims
+        self._budgets: dict[str, dict[str, DisruptionBudget]] = {}  # disruption budgets by namespace and name
+        self._stale: set[str] = set()  # namespaces whose budgets have changed since the last snapshot
+        self._shown_budgets: BudgetsByNamespace = {}
+        self._nodes: dict[str, NodeRecord] = {}  # nodes without their devices
+        self._devices: dict[str, Resources] = {}  # offered devices by node
+        self._unavailable: dict[str, Resources] = {}  # by node: devices that no pod can get
+        self._idle: defaultdict[str, set[ClaimKey]] = defaultdict(set)  # by node: allocated but unused claims
         pods.on_use_of_claim = self._set_idle
         self._queues: dict[str, Queue] = {}
         self._with_devices = DeviceUsers[GroupKey, tuple[JobKind, AnyJob]]()
@@ -95,7 +97,7 @@ class Intake:
         )
 
     def put_node(self, record: NodeRecord) -> None:
-        """Record a node, with its devices, logical resources and HyperNodes."""
+        """Record a node, with its devices, its logical resources, and the labels of its HyperNodes."""
         with self._lock:
             self._nodes[record.name] = record
             if devices := self._devices.get(record.name):
@@ -114,7 +116,7 @@ class Intake:
                 self._mark_flavored(record.name)
 
     def drop_node(self, name: str) -> None:
-        """Record that a node is gone."""
+        """Remove a node."""
         with self._lock:
             self._nodes.pop(name, None)
             self._claims.capacity.drop_node(name)
@@ -129,10 +131,11 @@ class Intake:
         """Record the devices of a node, by resource.
 
         Args:
-            node: Its name; it may come later.
-            amounts: Numbers that add up with what the node itself offers.
-            unavailable: How many of them no pod can get now, besides those that pods request already.
-            are_freed: Claims gave devices back, so pods that the scheduler refused may fit there now.
+            node: The name of the node, which may come later.
+            amounts: The numbers of devices, which add up with the amounts that the node itself offers.
+            unavailable: The numbers of devices that no pod can get now, besides devices that pods already
+                request.
+            are_freed: Whether claims gave devices back, so that pods which the scheduler refused may fit now.
         """
         with self._lock:
             if are_freed:
@@ -151,7 +154,10 @@ class Intake:
                 self.put_node(record)
 
     def _set_unavailable(self, node: str) -> None:
-        """Set the devices of a node that no pod can get; those of an allocated claim are for its pods."""
+        """Set the devices of a node that no pod can get.
+
+        Devices of an allocated claim are available to its pods.
+        """
         amounts = Counter(self._unavailable.get(node, {}))
         for key in self._idle.get(node, ()):
             if self._pods.is_claim_used(key):
@@ -159,15 +165,20 @@ class Intake:
         self._claims.capacity.set_unavailable(node, +amounts)
 
     def _set_idle(self, claim: ClaimKey, before: Iterable[str] = ()) -> None:
-        """Count an allocated claim again on its nodes, and on those of `before`, while no pod uses it."""
-        now = self._pods.shapes.devices.idle_of(claim)
+        """Update the devices of an allocated claim, which other pods cannot get while no pod uses the claim.
+
+        Args:
+            claim: The claim.
+            before: The nodes of the claim's devices before the update.
+        """
+        nodes = self._pods.shapes.devices.idle_of(claim)
         for node in before:
             self._idle[node].discard(claim)
             if not self._idle[node]:
                 del self._idle[node]
-        for node in now:
+        for node in nodes:
             self._idle[node].add(claim)
-        for node in {*before, *now}:
+        for node in {*before, *nodes}:
             self._set_unavailable(node)
             self._changes.record_freed()
             self._changes.notify()
@@ -177,7 +188,7 @@ class Intake:
         return self._pods.shapes.devices.logical
 
     def set_device_class(self, name: str, resource: str | None, stands_for: Resources | None = None) -> None:
-        """Record the resource of a DeviceClass or selection: see DeviceRequests.
+        """Record the resource of a DeviceClass or selection; see `DeviceRequests.set_class`.
 
         Selections come before the claims that use them, and change together with their class.
         """
@@ -190,41 +201,42 @@ class Intake:
                 for queue in list(self._queues.values()):
                     self.put_queue(queue_record(queue, self._pods.shapes.devices.renamed))
         if stands_for or resource == "" or counts_in_queues(name):
-            self._read_again(None)
+            self._reread(None)
 
     def set_claim(self, key: ClaimKey, spec: ClaimSpec | None, state: ClaimState | None = None) -> None:
-        """Record a ResourceClaim or ResourceClaimTemplate; `spec`: None if it is gone.
+        """Record a ResourceClaim or ResourceClaimTemplate; no `spec` means that it is gone.
 
-        Starts that use a claim end when it is deleted, even if a new claim has its name.
+        If a claim is deleted, starts that use it end, even if a new claim has the same name.
         """
         devices = self._pods.shapes.devices
         with self._lock:
-            before, idle = devices.uid_of(key), devices.idle_of(key)
+            uid_before, idle_before = devices.uid_of(key), devices.idle_of(key)
             is_changed = devices.set_claim(key, spec, state)
-            if devices.idle_of(key) != idle:
-                self._set_idle(key, idle)
-            if before and before != devices.uid_of(key):
+            if devices.idle_of(key) != idle_before:
+                self._set_idle(key, idle_before)
+            if uid_before and uid_before != devices.uid_of(key):
                 self._pods.end_starts(key, f"ResourceClaim {key.name} was deleted")
         if is_changed:
-            self._read_again(key)
+            self._reread(key)
 
-    def _read_again(self, claim: ClaimKey | None) -> None:
-        """Read the pods and jobs again that name a claim or template; None: all with devices."""
+    def _reread(self, claim: ClaimKey | None) -> None:
+        """Read the pods and jobs again that name a claim or template; None reads all that request devices."""
         self._pods.reread(claim)
         with self._lock:
-            named = self._with_devices.naming(claim)
-        for key in named:
+            job_keys = self._with_devices.naming(claim)
+        for key in job_keys:
             with self._lock:
                 if (job := self._with_devices.get(key)) is not None:
                     self.set_job(*job)
 
     def _mark_flavored(self, node: str) -> None:
-        """Mark the groups whose flavors depend on the labels of a node as changed."""
+        """Mark the groups whose flavors depend on the labels of a node as dirty."""
         if self._registry.queues.pools.all:
             for key in {claim.pod.group for claim in self._claims.on_node(node) if claim.pod.group}:
                 self._registry.mark_dirty(key)
 
     def set_group(self, group: PodGroup | PluginsPodGroup | NativePodGroup) -> None:
+        """Record a PodGroup of any API, or a composite."""
         record = any_group_record(group)
         if isinstance(group, NativePodGroup) and record.origin is not Origin.COMPOSITE:
             key = claims_of_group(record.namespace, record.name)
@@ -239,15 +251,15 @@ class Intake:
         self.put_group(record)
 
     def sync_composites(self) -> None:
-        """Put the pods below changed composites, and PodGroups with a parent, into their groups."""
+        """Move the pods below changed composites, and PodGroups with a parent, to their current groups."""
         if not self.composites.are_stale:
             return
         records, groups = self.composites.refresh()
         version = self._changes.next_version
         for record in filter(None, records.values()):
             self._registry.set_group(record, version)
-        for pod_group, to in groups.items():
-            self._pods.move_group(pod_group, to)
+        for pod_group, target in groups.items():
+            self._pods.move_group(pod_group, target)
         for key in (key for key, record in records.items() if record is None):
             self._registry.drop_group(key, Origin.NATIVE, version)
             self._registry.drop_group(key, Origin.COMPOSITE, version)
@@ -259,7 +271,7 @@ class Intake:
                 self._changes.notify()
 
     def drop_group(self, key: GroupKey, origin: Origin = Origin.VOLCANO) -> None:
-        """Record that a PodGroup is gone, and with it any claims that it shares."""
+        """Record that a PodGroup is gone, and with it the claims that its pods share."""
         if origin in (Origin.NATIVE, Origin.ALPHA):
             namespace, _, name = key.partition("/")
             self._pods.set_group_claims(claims_of_group(namespace, name), {})
@@ -280,7 +292,13 @@ class Intake:
     def set_controller(
         self, kind: JobKind, job: AnyJob, known: MadePods | None = None
     ) -> Collection[GroupKey]:
-        """Record a job as the owner of pods that name no group. `known`: what `set_job` has returned."""
+        """Record a job as the owner of pods that name no group. Return the changed groups of its pods.
+
+        Args:
+            kind: The kind of the job.
+            job: The job.
+            known: The result of `set_job`, if it was called before.
+        """
         record = owner_of_pods(kind, job, self.jobs.table, known)
         return self.put_owner(group_made_by(kind, job.metadata), record)
 
@@ -298,10 +316,7 @@ class Intake:
                 self._changes.notify()
 
     def set_ancestor(self, kind: str, meta: Meta) -> Collection[GroupKey]:
-        """Store an owner: the author, queue and controller that its groups depend on.
-
-        Return the groups that depend on it.
-        """
+        """Record the author, queue and controller of an owner. Return the groups that depend on the owner."""
         with self._lock:
             if groups := self._registry.ancestors.put(kind, meta):
                 self._mark_dirty(groups)
@@ -312,19 +327,22 @@ class Intake:
             self._registry.ancestors.drop(namespace, uid)
 
     def expect_controllers(self, is_read: Callable[[str], bool]) -> None:
-        """Set which kinds of controllers have been read, so that groups wait for owners of these kinds."""
+        """Set how to tell whether a kind of controllers has been read.
+
+        Groups wait for owners of these kinds.
+        """
         self._registry.owners.is_read = is_read
 
     def expect_claims(self, are_read: Callable[[], bool]) -> None:
-        """Set whether all claims and templates are known, so that pods wait for those that do not exist."""
+        """Set how to tell whether all claims are known, so that pods wait for claims that do not exist."""
         self._registry.claims_are_read = are_read
 
     def expect_ancestors(self, are_read: Callable[[str], bool]) -> None:
-        """Set which kinds are watched, so that groups wait for owners of these kinds."""
+        """Set how to tell which kinds are watched, so that groups wait for owners of these kinds."""
         self._registry.ancestors.are_read = are_read
 
     def set_job(self, kind: JobKind, job: AnyJob) -> MadePods | None:
-        """Store a job; return its data about pods, None if that is not read."""
+        """Record a job. Return the gang that its pods form; None if its pods are not read."""
         ownership, key = self._pods.ownership, podgroup_of(kind, job.metadata)
         with self._lock:
             completed = self._registry.runtimes.complete(key, self.jobs.table[kind], kind, job)
@@ -342,7 +360,7 @@ class Intake:
                 self._mark_dirty([record.group])
 
     def drop_job(self, key: GroupKey) -> None:
-        """Remove a job; `key` is that of its group."""
+        """Remove a job, by the key of its group."""
         with self._lock:
             self._with_devices.drop(key)
             self._registry.runtimes.forget(key)
@@ -350,14 +368,14 @@ class Intake:
                 self._mark_dirty([key])
 
     def leave_jobs(self, kinds: Collection[KindName]) -> None:
-        """Leave jobs of these kinds to other controllers; Muster manages all others by its rules."""
+        """Leave jobs of these kinds to other controllers. Muster manages all other jobs by its rules."""
         with self._lock:
             changed = {*self._registry.foreign_kinds} ^ {*kinds}
             self._registry.foreign_kinds = kinds
             self._mark_dirty(self._registry.jobs.groups_of_kinds(changed))
 
     def set_runtime(self, name: RuntimeName, spec: Json) -> Collection[GroupKey]:
-        """Record an object with the templates of jobs. Return the jobs that are to be read again."""
+        """Record an object with the templates of jobs. Return the jobs that have to be read again."""
         with self._lock:
             return self._registry.runtimes.put(name, spec)
 
@@ -366,10 +384,13 @@ class Intake:
             return self._registry.runtimes.drop(name)
 
     def read_job_again(self, key: GroupKey) -> None:
-        """Read a job again whose runtime has changed: one at a time, since there may be many."""
+        """Read a job again whose runtime has changed.
+
+        Callers read one job at a time, because there may be many.
+        """
         with self._lock:
-            if (read := self._registry.runtimes.job(key)) is not None:
-                self.set_job(*read)
+            if (recorded_job := self._registry.runtimes.job(key)) is not None:
+                self.set_job(*recorded_job)
 
     def set_queue(self, queue: Queue) -> None:
         with self._lock:
@@ -405,12 +426,12 @@ class Intake:
         """Record a Topology.
 
         Raises:
-            BadTopology: Its levels are invalid.
+            BadTopology: The levels are invalid.
         """
         self.put_topology(topology.metadata.name, levels_of(topology), source)
 
     def put_topology(self, name: str, levels: Levels | None, source: TopologySource) -> None:
-        """Record the levels of a topology; None: it is gone."""
+        """Record the levels of a topology; None means that the topology is gone."""
         with self._lock:
             if self._topologies.put(source, name, levels):
                 self._claims.capacity.set_topologies(self._topologies.in_order())
@@ -421,7 +442,7 @@ class Intake:
         """Record a HyperNode. Its nodes get their labels before the next decision.
 
         Raises:
-            BadTopology: It has an unusable pattern.
+            BadTopology: The HyperNode has an unusable pattern.
         """
         with self._lock:
             if self._hyper_nodes.put(found):
@@ -433,7 +454,7 @@ class Intake:
             self._changes.notify()
 
     def sync_hyper_nodes(self) -> None:
-        """Give nodes the labels of the tiers of HyperNodes, if any of these have changed."""
+        """Update the labels that nodes have for the tiers of HyperNodes, if any HyperNode has changed."""
         if not self._hyper_nodes.are_stale:
             return
         for name in self._hyper_nodes.refresh(self._claims.capacity.table()):
@@ -448,7 +469,7 @@ class Intake:
         self.put_local_queue(local_queue_record(local))
 
     def put_local_queue(self, record: LocalQueueRecord) -> None:
-        """Record a LocalQueue. Groups and jobs that name it may change their queue."""
+        """Record a LocalQueue. Groups and jobs that name it may get another queue thereby."""
         with self._lock:
             naming = self._registry.routes.local_queues.put(record)
             if naming is not None:
@@ -458,7 +479,7 @@ class Intake:
                 self._mark_dirty([*naming, *self._registry.jobs.naming(record.namespace, record.name)])
 
     def drop_local_queue(self, key: str) -> None:
-        """Remove a LocalQueue; `key` is namespace/name."""
+        """Remove a LocalQueue, by its namespace/name."""
         namespace, _, name = key.partition("/")
         with self._lock:
             naming = self._registry.routes.local_queues.drop(key)
@@ -488,7 +509,7 @@ class Intake:
                 self._mark_dirty(self._registry.groups_in(name))
 
     def set_quota_namespaces(self, queues: Mapping[str, str]) -> None:
-        """Record the queue of each namespace's quota, which counts where its annotation names none."""
+        """Record the queue of each namespace's quota, for namespaces whose annotation names no queue."""
         with self._lock:
             if changed := self._registry.routes.set_quota_namespaces(queues):
                 self._mark_dirty(key for name in changed for key in self._registry.groups_in(name))
@@ -522,22 +543,25 @@ class Intake:
                 self._changes.notify()
 
     def disruption_budgets(self) -> BudgetsByNamespace:
-        """Return the budgets, the same object until one changes; immutable. Callers hold the lock."""
+        """Return the budgets, which is the same immutable object until a budget changes.
+
+        Callers hold the lock.
+        """
         if self._stale:
-            now = dict(self._shown)
+            current = dict(self._shown_budgets)
             for namespace in self._stale:
                 if budgets := self._budgets[namespace]:
-                    now[namespace] = tuple(budgets.values())
+                    current[namespace] = tuple(budgets.values())
                 else:
                     del self._budgets[namespace]
-                    now.pop(namespace, None)
-            self._shown, self._stale = now, set()
-        return self._shown
+                    current.pop(namespace, None)
+            self._shown_budgets, self._stale = current, set()
+        return self._shown_budgets
 
     def trust_markers(self, is_trusted: bool) -> None:
         """Record whether annotations on PodGroups count.
 
-        They count only if the API server lets only Muster write them.
+        They count only if the API server lets nobody but Muster write these annotations.
         """
         with self._lock:
             if self._registry.trusts_markers is not is_trusted:
@@ -545,27 +569,33 @@ class Intake:
                 self._mark_dirty(self._registry.groups)
 
     def trust_authors(self, is_trusted: bool) -> None:
-        """Set whether records of authors count: only if the API server refuses the names of others."""
+        """Record whether records of authors count.
+
+        They count only if the API server refuses records with the names of other users.
+        """
         with self._lock:
             if self._registry.trusts_authors is not is_trusted:
                 self._registry.trusts_authors = is_trusted
                 self._mark_dirty(self._registry.groups)
 
     def trust_uses(self, is_trusted: bool) -> None:
-        """Record whether records of rights to use a queue count: only if the API server checks them."""
+        """Record whether records of the right to use a queue count.
+
+        They count only if the API server checks them.
+        """
         with self._lock:
             if self._registry.trusts_uses is not is_trusted:
                 self._registry.trusts_uses = is_trusted
                 self._mark_dirty(self._registry.groups)
 
     def review_users(self) -> None:
-        """Check from now on that authors of groups may use restricted queues."""
+        """Check from now on that the authors of groups may use restricted queues."""
         with self._lock:
             self._registry.users_count = True
             self._mark_dirty(self._registry.groups)
 
     def _mark_dirty(self, groups: Iterable[GroupKey]) -> None:
-        """Mark the groups that depend on a change as dirty, and request a decision."""
+        """Mark groups that depend on a change as dirty, and request a decision."""
         for key in groups:
             self._registry.mark_dirty(key)
         self._changes.notify()

@@ -1,7 +1,7 @@
-"""Jobs of the API server, runtimes that have their templates, and ancestors of groups: the owners of pods.
+"""Jobs of the API server, runtimes with templates of jobs, and ancestors of groups: the owners of pods.
 
-A group has the author, and the queue, of the nearest owner that has one. A ReplicaSet without a queue, for
-example, has that of its Deployment.
+A group has the author and the queue of its nearest owner that has them. For example, a ReplicaSet without a
+queue has the queue of its Deployment.
 """
 
 from collections import defaultdict
@@ -30,14 +30,12 @@ from extender.domain.model.queue_of_group import (
 from extender.domain.model.records import GroupKey, group_of_owner
 from extender.domain.snapshot.jobs import AnyJob, JobKind, JobRecord, as_json
 
-# Index: sets by key, without empty ones.
-
 K = TypeVar("K")
 V = TypeVar("V")
 
 
 def discard_from(sets: defaultdict[K, set[V]], key: K, value: V) -> None:
-    """Remove a value from the set of a key, and the set once it is empty."""
+    """Remove a value from the set of a key in an index. An empty set is removed, too."""
     if key in sets:
         sets[key].discard(value)
         if not sets[key]:
@@ -58,7 +56,7 @@ class Jobs:
         return self._records.get(key)
 
     def put(self, record: JobRecord) -> bool:
-        """Store a job; return whether a relevant part has changed.
+        """Record a job. Return whether a relevant fact has changed.
 
         An admitted job stays admitted, even if a user removes the annotation.
         """
@@ -72,7 +70,7 @@ class Jobs:
         return True
 
     def drop(self, key: GroupKey) -> bool:
-        """Remove a job; return whether it existed."""
+        """Remove a job. Return whether it existed."""
         record = self._records.pop(key, None)
         if record is not None:
             discard_from(self._in_namespace, record.namespace, key)
@@ -91,79 +89,81 @@ class Jobs:
 
     @property
     def with_label(self) -> list[GroupKey]:
-        """Return all jobs that name a LocalQueue."""
+        """Return all jobs whose label names a LocalQueue."""
         return [key for key, job in self._records.items() if job.local_queue is not None]
 
 
 class Runtimes:
-    """Runtimes: objects with the templates of jobs, and the jobs that name each.
+    """Runtimes: objects with templates of jobs, and the jobs that name each of them.
 
-    A change concerns only those jobs. An admitted job keeps the runtime with which it was admitted, as its
-    pods do.
+    A change of a runtime concerns only these jobs. An admitted job keeps the runtime with which it was
+    admitted, as its pods do.
     """
 
     def __init__(self) -> None:
         self._specs: dict[RuntimeName, Json] = {}
         self._jobs: dict[GroupKey, tuple[JobKind, AnyJob]] = {}
         self._names: dict[GroupKey, RuntimeName] = {}
-        self._named_by: defaultdict[RuntimeName, set[GroupKey]] = defaultdict(set)
-        self._used: dict[GroupKey, Json] = {}
+        self._jobs_naming: defaultdict[RuntimeName, set[GroupKey]] = defaultdict(set)
+        self._used_specs: dict[GroupKey, Json] = {}
 
     def put(self, name: RuntimeName, spec: Json) -> Collection[GroupKey]:
-        """Record a runtime; return the jobs that it concerns."""
+        """Record a runtime. Return the jobs that it concerns."""
         if self._specs.get(name) == spec:
             return ()
         self._specs[name] = spec
         return self._jobs_of(name)
 
     def drop(self, name: RuntimeName) -> Collection[GroupKey]:
-        """Remove a runtime; return the jobs that it concerned."""
+        """Remove a runtime. Return the jobs that it concerned."""
         return self._jobs_of(name) if self._specs.pop(name, None) is not None else ()
 
     def complete(self, key: GroupKey, row: WorkloadRow, kind: JobKind, job: AnyJob) -> AnyJob:
-        """Return a new or changed job, with its runtime added where its kind has one."""
+        """Return a new or changed job, completed with its runtime if jobs of its kind may name one."""
         if row.runtime is None:
             return job
         obj = as_json(kind, job)
         if (name := runtime_named_by(row, obj)) is None:
             return job
-        self._take_out(key)
+        self._remove_job(key)
         self._jobs[key], self._names[key] = (kind, job), name
-        self._named_by[name].add(key)
+        self._jobs_naming[name].add(key)
         spec = self._specs.get(name)
-        if is_suspended(row, obj) or key not in self._used:
-            self._used.pop(key, None)
+        if is_suspended(row, obj) or key not in self._used_specs:
+            self._used_specs.pop(key, None)
             if spec is not None:
-                self._used[key] = spec
-        return replace(job, spec=with_runtime(obj, self._used.get(key))["spec"])
+                self._used_specs[key] = spec
+        return replace(job, spec=with_runtime(obj, self._used_specs.get(key))["spec"])
 
     def forget(self, key: GroupKey) -> None:
-        self._take_out(key)
-        self._used.pop(key, None)
+        self._remove_job(key)
+        self._used_specs.pop(key, None)
 
     def job(self, key: GroupKey) -> tuple[JobKind, AnyJob] | None:
         """Return a job that names a runtime, as it was recorded."""
         return self._jobs.get(key)
 
     def used_by(self, key: GroupKey) -> Json | None:
-        """Return the spec of a job's runtime; None if it does not exist."""
-        return self._used.get(key)
+        """Return the spec of a job's runtime; None if the runtime does not exist."""
+        return self._used_specs.get(key)
 
-    def _take_out(self, key: GroupKey) -> None:
+    def _remove_job(self, key: GroupKey) -> None:
         if key in self._names:
-            discard_from(self._named_by, self._names.pop(key), key)
+            discard_from(self._jobs_naming, self._names.pop(key), key)
             del self._jobs[key]
 
     def _jobs_of(self, name: RuntimeName) -> Collection[GroupKey]:
-        return sorted(self._named_by.get(name, ()))
+        return sorted(self._jobs_naming.get(name, ()))
 
 
-_MOST_OWNERS = 8  # levels of controllers, since references may form a loop
+_MAX_OWNERS = 8  # limit of levels of owners, because owner references may form a loop
 
 
 class Owner(NamedTuple):
-    key: GroupKey  # group of its pods
-    kind: str = ""  # "apps/v1/Deployment"; empty: not known
+    """Owner of pods, as far as an owner reference identifies it."""
+
+    key: GroupKey  # key of the group of its pods
+    kind: str = ""  # such as "apps/v1/Deployment"; empty: unknown
 
     @classmethod
     def by(cls, namespace: str, reference: OwnerReference) -> Self:
@@ -172,29 +172,30 @@ class Owner(NamedTuple):
 
 
 class Ancestor(NamedTuple):
-    """Record of an owner: queue, author and rights that apply to the groups of its pods."""
+    """Facts about an owner that apply to the groups of its pods: queue, author and rights."""
 
-    author: str = ""  # the user whom admission recorded on it; empty: none
-    queue: str = ""  # the queue that it names; empty: none
-    local_queue: LocalQueueLabel | None = None  # the label by which it names a LocalQueue
-    may_use: str = ""  # the restricted queue that its author may use, by its annotation
+    author: str = ""  # user whom admission recorded on the owner; empty: none
+    queue: str = ""  # queue that the owner names; empty: none
+    local_queue: LocalQueueLabel | None = None  # label by which the owner names a LocalQueue
+    may_use: str = ""  # restricted queue that its author may use, by its annotation
     controller: Owner | None = None
 
 
 class Ancestors:
-    """Owners of pods, and owners of these, with the groups that depend on each.
+    """Owners of pods, and owners of these owners, with the groups that depend on them.
 
-    Owners and pods come by different watches: the groups of an owner that comes later are reported.
+    Owners and pods come from different watches. If an owner comes later than its pods, the groups of the pods
+    are returned.
     """
 
     def __init__(self) -> None:
         self.are_read: Callable[[str], bool] = lambda _: False  # whether all owners of a kind are known
         self._known: dict[GroupKey, Ancestor] = {}
-        self._groups: defaultdict[GroupKey, set[GroupKey]] = defaultdict(set)  # by owner
+        self._groups: defaultdict[GroupKey, set[GroupKey]] = defaultdict(set)  # depending groups by owner
         self._above: dict[GroupKey, list[GroupKey]] = {}  # owners by group
 
     def put(self, kind: str, meta: Meta) -> Collection[GroupKey]:
-        """Record an owner. Return the groups that depend on it, if anything has changed."""
+        """Record an owner. Return the groups that depend on the owner, if it has changed."""
         key, owner = group_of_owner(meta.namespace, meta.uid), controller_of(meta.owner_references)
         ancestor = Ancestor(
             author=recorded_author(meta, kind),
@@ -212,7 +213,7 @@ class Ancestors:
         self._known.pop(group_of_owner(namespace, uid), None)
 
     def record_owners(self, group: GroupKey, owners: Iterable[Owner]) -> None:
-        """Record the owners of a group. The group depends on them, and on the owners above them."""
+        """Record the owners of a group. The group depends on these owners, and on the owners above them."""
         above = [owner.key for owner, _ in self._chain(owners)]
         if above == self._above.get(group, []):
             return
@@ -224,29 +225,32 @@ class Ancestors:
                 self._groups[key].add(group)
 
     def author(self, owners: Iterable[Owner]) -> str:
-        """Return the author of the first owner that has one, nearest first; empty if none has."""
-        authors = (known.author for _, known in self._chain(owners) if known is not None)
+        """Return the author of the nearest owner that has an author; empty if none has one."""
+        authors = (record.author for _, record in self._chain(owners) if record is not None)
         return next(filter(None, authors), "")
 
     def naming_queue(self, owners: Iterable[Owner]) -> Ancestor:
-        """Return the nearest owner that names a queue or a LocalQueue; an empty one if none does."""
-        known = (known for _, known in self._chain(owners) if known is not None)
-        return next((each for each in known if each.queue or each.local_queue), NO_ANCESTOR)
+        """Return the nearest owner that names a queue or a LocalQueue; an empty record if none does."""
+        record = (record for _, record in self._chain(owners) if record is not None)
+        return next((each for each in record if each.queue or each.local_queue), NO_ANCESTOR)
 
     def are_coming(self, owners: Iterable[Owner]) -> bool:
         """Return whether an owner of a watched kind has not come yet."""
-        return any(known is None and self.are_read(owner.kind) for owner, known in self._chain(owners))
+        return any(record is None and self.are_read(owner.kind) for owner, record in self._chain(owners))
 
     def _chain(self, owners: Iterable[Owner]) -> Iterator[tuple[Owner, Ancestor | None]]:
-        """Yield each owner and those above it, nearest first, with its record; None: not known."""
+        """Yield each owner and the owners above it, the nearest first, with their records.
+
+        A record is None if the owner is unknown.
+        """
         for owner in owners:
             above: Owner | None = owner
-            for _ in range(_MOST_OWNERS):
+            for _ in range(_MAX_OWNERS):
                 if above is None:
                     break
-                known = self._known.get(above.key)
-                yield above, known
-                above = known.controller if known is not None else None
+                record = self._known.get(above.key)
+                yield above, record
+                above = record.controller if record is not None else None
 
 
 NO_ANCESTOR = Ancestor()

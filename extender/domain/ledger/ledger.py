@@ -1,10 +1,10 @@
-"""The ledger: the state of the cluster, updated event by event, and every claim on capacity.
+"""Ledger: the state of the cluster, updated event by event, and all claims on capacity.
 
     watches ──► pods, intake ──┐                ┌──► snapshot ──► decide()
                                ├──►   claims   ─┤                    │
     verbs  ◄──► assumed ───────┘                └──◄ publish ◄───────┘
 
-One lock guards the ledger, and no method blocks. After a restart, the watches rebuild all of its state.
+One lock guards the ledger, and no method blocks. After a restart, the watches rebuild the whole state.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ from extender.domain.ledger.queries import GroupQueries, QueueQueries
 from extender.domain.ledger.registry import Registry
 from extender.domain.ledger.releases import Releases
 from extender.domain.ledger.shown_pods import ShownPods
-from extender.domain.ledger.state import Changes, ClaimMoves, Instants, Parts, Refusals
+from extender.domain.ledger.state import Changes, ClaimTransitions, Instants, Parts, Refusals
 from extender.domain.model.device_requests import LogicalResources
 from extender.domain.model.evictions import FROM_OTHERS, Move, PastEviction, Reclaim
 from extender.domain.model.ownership import Ownership
@@ -46,19 +46,25 @@ from extender.domain.snapshot.snapshot import Limits, Snapshot
 from extender.domain.snapshot.wholeness import running_since
 
 __all__ = ["Confirmation", "Ledger"]
-_MOST_DOUBLED = 5  # how often the pause between two restarts of a group is doubled
+_MAX_DOUBLINGS = 5  # limit of doublings of the pause between two restarts of a group
 
 
 class Ledger:
-    """Ledger: `snapshot`, then decide(), then `publish`; the cost of each is that of the changes.
+    """State of the cluster with all claims on capacity.
 
-    Other callers use its parts.
+    Each cycle takes a `snapshot`, calls decide(), and calls `publish`. The cost of each of these calls grows
+    with the number of changes only. Other callers use the parts of the ledger.
 
     Args:
-        clock: Monotonic, in seconds.
-        wall_clock: In seconds since 1970.
+        ownership: The rules about which pods belong to Muster.
+        limits: The limits of policy.
+        clock: The monotonic clock, in seconds.
+        lock: The lock that guards the ledger.
         on_change: Called under the lock when a decision may change.
-        on_shown: Called when another pod is to be shown; None: the scheduler proxy is off.
+        on_shown: Called when another pod is to be shown; None if the scheduler proxy is off.
+        wall_clock: The wall clock, in seconds since 1970.
+        jobs: The rules about which jobs Muster manages.
+        logical: The logical resources of the configuration.
     """
 
     def __init__(
@@ -81,12 +87,12 @@ class Ledger:
         self._lock = lock or nullcontext()
         self._releases = Releases(on_shown, clock)
         self._changes = Changes(on_change, clock, self.limits.asking_pause)
-        self._moves = ClaimMoves(self.claims, self.registry, self._releases, self._changes, clock)
+        self._transitions = ClaimTransitions(self.claims, self.registry, self._releases, self._changes, clock)
         self._refusals = Refusals(self.claims)
         parts = Parts(
             registry=self.registry,
             claims=self.claims,
-            moves=self._moves,
+            transitions=self._transitions,
             releases=self._releases,
             changes=self._changes,
             refusals=self._refusals,
@@ -109,12 +115,12 @@ class Ledger:
         self._min_resources = MinResources(parts, self.pods.shapes, self.limits.expected_pods)
         self._instants = Instants(self.registry)
         self._reclaimed_capacity = ReclaimedCapacity(self.registry, self.claims.capacity, self.limits)
-        self._spared: dict[Uid, float] = {}  # end of the time in which a pod is no victim, by UID
-        self._last_reclaims: Mapping[str, Mapping[ReclaimKey, Reclaimed]] = {}  # as decided, by queue
+        self._spared: dict[Uid, float] = {}  # by pod: end of the time in which the pod is no victim
+        self._last_reclaims: Mapping[str, Mapping[ReclaimKey, Reclaimed]] = {}  # by queue, as decided
         self._history = RunHistory()
-        # Reads timestamps as the last snapshot did.
+        # Converts timestamps as the last snapshot did.
         self._instant: Callable[[str], float] = lambda _: clock()
-        # Groups that are dirty since the last published decisions, with the version of the change.
+        # Groups that changed since the last published decisions, with the version of the change.
         self._unpublished: dict[GroupKey, int] = {}
 
     @property
@@ -122,17 +128,22 @@ class Ledger:
         return self._changes.version
 
     def record_scheduler_call(self) -> None:
+        """Record a call of the scheduler, and request a decision if the scheduler had paused."""
         if self._changes.record_scheduler_call():
             with self._lock:
                 self._changes.notify()
 
     def set_leading(self, leading: bool) -> None:
+        """Record whether this replica leads, and request a decision if that has changed."""
         if self._changes.set_leading(leading):
             with self._lock:
                 self._changes.notify()
 
     def snapshot(self) -> Snapshot:
-        """Return a consistent view of all facts for one cycle, after what is due by time."""
+        """Return a consistent view of all facts for one cycle.
+
+        Changes that passing time causes, such as the end of unused answers, are made first.
+        """
         with self._lock:
             self._expire_filter_answers()
             self._spared = {uid: until for uid, until in self._spared.items() if until > self._clock()}
@@ -195,16 +206,16 @@ class Ledger:
     def _expire_filter_answers(self) -> None:
         """End answers of filter that no bind call has followed within the start deadline.
 
-        Otherwise such answers would hold capacity forever. The deadline includes the binding of volumes,
-        which precedes the bind call.
+        Otherwise such answers would hold capacity forever. The deadline includes the time to bind volumes,
+        which comes before the bind call.
         """
         oldest = self._clock() - self.limits.start_deadline
         for claim in [claim for claim in self.claims.in_stage(ClaimStage.ANSWERED) if claim.since <= oldest]:
-            self._moves.end(claim.pod, ClaimEvent.EXPIRE)
+            self._transitions.end(claim.pod, ClaimEvent.EXPIRE)
             self._changes.notify()
 
     def _expiries(self) -> Iterator[float]:
-        """Yield the times at which the ledger's own state expires, so that a new decision is due."""
+        """Yield the times at which parts of the ledger's state expire, so that a new decision is due."""
         if (until := self._refusals.next_expiry()) is not None:
             yield until
         yield from self._spared.values()
@@ -218,18 +229,18 @@ class Ledger:
 
     @property
     def is_usage_due(self) -> bool:
-        """Return whether statuses are to show recent usage, even if nothing else happens."""
+        """Return whether statuses have to show recent usage, even if nothing else happens."""
         with self._lock:
             return self._meter.is_to_be_shown(self._wall_clock())
 
     def restore_state(self, snapshot: Snapshot) -> None:
-        """Restore the rest of a snapshot's state once `restore` has recorded its objects.
+        """Restore the other state of a snapshot, after `restore` has recorded the objects of the snapshot.
 
         Refusals get a full new lifetime.
         """
         with self._lock:
             now = self._clock()
-            self._changes.recall(snapshot)
+            self._changes.restore(snapshot)
             self._instants.known = dict(snapshot.instants)
             self._spared, self._last_reclaims = dict(snapshot.spared), snapshot.reclaimed
             self._history, self._meter.past = snapshot.history, snapshot.past
@@ -237,29 +248,32 @@ class Ledger:
                 for node in filter(None, (snapshot.nodes.nodes[row] for row in rows)):
                     self._refusals.add(shape, node.name, now + self.limits.refusal_memory)
             for key, info in snapshot.groups.items():
-                self._recall_claims(self.registry.group(key), info)
+                self._restore_claims(self.registry.group(key), info)
                 self._reclaimed_capacity.put(key, info.start.reclaim)
-            self._reclaimed_capacity.recall(snapshot.moves)
+            self._reclaimed_capacity.restore(snapshot.moves)
 
-    def _recall_claims(self, group: Group, info: GroupInfo) -> None:
+    def _restore_claims(self, group: Group, info: GroupInfo) -> None:
         """Restore the claims of a group's planned and assumed members."""
         for uid, node in info.planned.items():
             if (pod := group.pods.get(uid)) is not None:
-                self._moves.put(pod, ClaimEvent.PLAN, node)
+                self._transitions.put(pod, ClaimEvent.PLAN, node)
         for pod, node in info.assumed:
             if pod.uid in group.pods:
-                self._moves.put(group.pods[pod.uid], ClaimEvent.PLAN, node)
-                self._moves.put(group.pods[pod.uid], ClaimEvent.ANSWER, node)
+                self._transitions.put(group.pods[pod.uid], ClaimEvent.PLAN, node)
+                self._transitions.put(group.pods[pod.uid], ClaimEvent.ANSWER, node)
 
     def publish(self, decisions: Decisions) -> None:
-        """Turn plans into claims. Claims by filter since the snapshot are newer, and stay."""
+        """Turn the plans of decisions into claims.
+
+        Claims that filter made since the snapshot are newer, and stay.
+        """
         with self._lock:
             before, self.decisions = self.decisions, decisions
-            version, moved = decisions.version, self._moves.moved_since(decisions.version)
+            version, changed = decisions.version, self._transitions.changed_since(decisions.version)
             self._unpublished = {key: at for key, at in self._unpublished.items() if at > version}
             self._record_evictions(before, decisions)
             self._record_reclaims(before, decisions)
-            for key in dict.fromkeys((*decisions.changed_since(before), *moved)):
+            for key in dict.fromkeys((*decisions.changed_since(before), *changed)):
                 old, decision = before.groups.get(key), decisions.groups.get(key)
                 self._reclaimed_capacity.put(key, decision.reclaim if decision is not None else None)
                 group = self.registry.groups.get(key)
@@ -268,23 +282,23 @@ class Ledger:
                 if old is not decision:
                     self._record_run(group, old, decision)
                     self._apply(group, decision)
-                # Claims need no update between two decisions of which neither lets a member start.
-                is_idle = all(d and d.verdict is Verdict.WAITING and not d.plan for d in (old, decision))
-                if key in moved or not (old is decision or is_idle):
+                # Claims need no update if neither the old nor the new decision lets a member start.
+                starts_none = all(d and d.verdict is Verdict.WAITING and not d.plan for d in (old, decision))
+                if key in changed or not (old is decision or starts_none):
                     for pod in group.pods.values():
                         self._replan(group, pod, decision, version)
 
-    def _record_reclaims(self, before: Decisions, now: Decisions) -> None:
-        changed = list(changed_keys(now.queues, before.queues))
-        reclaims = {name: now.queues[name].reclaimed or None for name in changed if name in now.queues}
+    def _record_reclaims(self, old: Decisions, new: Decisions) -> None:
+        changed = list(changed_keys(new.queues, old.queues))
+        reclaims = {name: new.queues[name].reclaimed or None for name in changed if name in new.queues}
         self._last_reclaims = with_changes(self._last_reclaims, dict.fromkeys(changed) | reclaims)
 
-    def _record_evictions(self, before: Decisions, now: Decisions) -> None:
-        """Record causes and lost work of groups whose pods were to be evicted, and are terminating by now."""
-        for uid, eviction in before.evictions.items():
+    def _record_evictions(self, previous: Decisions, decisions: Decisions) -> None:
+        """Record causes and lost work of evictions that have taken effect: the pods terminate or are gone."""
+        for uid, eviction in previous.evictions.items():
             group, pod = self.registry.groups.get(eviction.victim.group), self.pods.get(uid)
-            has_gone = uid not in now.evictions and (pod is None or pod.deleting)
-            if group is not None and has_gone:
+            is_evicted = uid not in decisions.evictions and (pod is None or pod.deleting)
+            if group is not None and is_evicted:
                 group.lost_work += eviction.victim.lost
                 group.evicted = PastEviction(eviction.victim.cause, eviction.why, self._clock())
                 self.registry.mark_dirty(group.key)
@@ -296,39 +310,39 @@ class Ledger:
             return
         since = running_since(group.info, self._instant) if group.info is not None else None
         if group.info is not None and since is not None:
-            ran = max(self._clock() - since, 0.0)
-            self._history = self._history.with_run(kind_of(group.info), ran, group.info.spec.run_time)
+            seconds = max(self._clock() - since, 0.0)
+            self._history = self._history.with_run(kind_of(group.info), seconds, group.info.spec.run_time)
 
     def _refused_victims(self, reclaim: Reclaim | None) -> set[GroupKey]:
-        """Return the victims' groups that still have all victims, if an eviction was refused."""
+        """Return the groups of a reclaim that still have all their victims, if an eviction was refused."""
         victims = reclaim.victims if reclaim is not None else ()
         if not any(victim.uid in self._spared for victim in victims):
             return set()
         pods = ((victim.group, self.pods.get(victim.uid)) for victim in victims)
-        gone = {group for group, pod in pods if pod is None or pod.deleting}
-        return {victim.group for victim in victims} - gone
+        groups_with_losses = {group for group, pod in pods if pod is None or pod.deleting}
+        return {victim.group for victim in victims} - groups_with_losses
 
     def _apply(self, group: Group, decision: GroupDecision) -> None:
         """Apply a decision to the state of its group."""
         now, changed = self._clock(), False
-        for uid, node in decision.moved.items():  # nodes that the scheduler refused
+        for uid, node in decision.moved.items():  # planned nodes that the scheduler refused
             if (pod := group.pods.get(uid)) is not None:
                 expires, words = now + self.limits.refusal_memory, group.attempt(uid).words
                 if lacks_only_capacity(words, pod.shape.requests):
-                    expires = min(expires, decision.retry_at)  # it may know of freed capacity by then
+                    expires = min(expires, decision.retry_at)  # by then it may know of freed capacity
                 self._refusals.add(self.pods.separate(pod), node, expires)
         if decision.reclaim != group.start.reclaim:
-            # Groups from which a group reclaimed: each is a victim of the same group once.
-            stayed = self._refused_victims(group.start.reclaim)
-            known = ((key, at) for key, at in group.took_from.items() if key not in stayed)
-            remembered = {key: at for key, at in known if at + self.limits.reclaim_memory > now}
+            # A group is a victim of the same other group only once, so victims are remembered.
+            unharmed = self._refused_victims(group.start.reclaim)
+            recorded = ((key, at) for key, at in group.took_from.items() if key not in unharmed)
+            remembered = {key: at for key, at in recorded if at + self.limits.reclaim_memory > now}
             victims = decision.reclaim.victims if decision.reclaim is not None else ()
             group.took_from = remembered | {victim.group: now for victim in victims if victim.group}
             self.registry.mark_dirty(group.key)
-            self._record_losses(group.key, decision.reclaim, stayed)
-        # The reduced number of a partial start counts until the job waits again, or asks for that number.
-        keeps = decision.reduced_to is None and decision.verdict is Verdict.STARTING
-        if not keeps and group.reduced_to != decision.reduced_to:
+            self._record_losses(group.key, decision.reclaim, unharmed)
+        # The reduced number of a partial start counts until the job waits again, or asks for this number.
+        keeps_number = decision.reduced_to is None and decision.verdict is Verdict.STARTING
+        if not keeps_number and group.reduced_to != decision.reduced_to:
             group.reduced_to, changed = decision.reduced_to, True
         group.waited |= decision.verdict is Verdict.WAITING and not decision.undo
         group.started_in = group.started_in or (decision.queue if decision.plan else "")
@@ -340,7 +354,13 @@ class Ledger:
             self._changes.notify()
 
     def _record_losses(self, taker: GroupKey, reclaim: Reclaim | None, stayed: Collection[GroupKey]) -> None:
-        """Record the loss of victims of other queues; those that `stayed` have lost nothing."""
+        """Record when groups of other queues last lost capacity to the queue of `taker`.
+
+        Args:
+            taker: The group for which capacity is reclaimed.
+            reclaim: The reclaim; None if there is none.
+            stayed: Groups that have lost nothing, so that their record is removed.
+        """
         queue, now = self.decisions.groups[taker].queue, self._clock()
         causes = {victim.group: victim.cause for victim in reclaim.victims} if reclaim is not None else {}
         for key in {*stayed, *(key for key, cause in causes.items() if cause in FROM_OTHERS)}:
@@ -352,23 +372,32 @@ class Ledger:
                 self.registry.mark_dirty(key)
 
     def _follow_start(self, group: Group, start: Start, verdict: Verdict) -> None:
-        """Record the start of a group. Its end causes no decision: running groups do not depend on it."""
+        """Record the start of a group.
+
+        The end of a start requests no decision, because decisions on running groups do not depend on it.
+        """
         before, attempts, group.start = group.start, dict(group.attempts), start
         if before.admitted_at is not None and start.admitted_at is None:
             group.reset_attempts()
         elif start.failures > before.failures:
             for uid in [uid for uid, attempt in attempts.items() if attempt.barred]:
                 group.record_binding_refused(uid, "")
-        timeless = replace(before, admitted_at=None, released_at=None)
-        if start != (timeless if verdict is Verdict.RUNNING else before) or group.attempts != attempts:
-            self.registry.mark_moved(group.key)
+        without_times = replace(before, admitted_at=None, released_at=None)
+        if start != (without_times if verdict is Verdict.RUNNING else before) or group.attempts != attempts:
+            self.registry.mark_claims_changed(group.key)
             self._changes.notify()
 
     def _replan(self, group: Group, pod: PodRecord, decision: GroupDecision, version: int) -> None:
-        """Update the claim of a waiting member for the decision on its group, made on `version`.
+        """Update the claim of a waiting member for a decision on its group.
 
-        A claim that a bind call holds ends with that call; the scheduler is to forget the pod before
-        the call fails.
+        A claim that a bind call holds ends with this call. The pod is hidden from the scheduler first, so
+        that the scheduler forgets the pod before the call fails.
+
+        Args:
+            group: The group.
+            pod: The member.
+            decision: The decision on the group.
+            version: The version of the snapshot on which the decision is based.
         """
         claim, node = self.claims.get(pod.uid), decision.plan.get(pod.uid)
         if claim is not None and claim.stage >= ClaimStage.HELD:
@@ -383,23 +412,28 @@ class Ledger:
         ):
             return
         if node is None and claim is not None:
-            self._moves.end(pod, ClaimEvent.WITHDRAW)
+            self._transitions.end(pod, ClaimEvent.WITHDRAW)
             self._changes.notify()
         elif node is not None and (claim is None or claim.node != node):
-            self._moves.put(pod, ClaimEvent.PLAN, node)
+            self._transitions.put(pod, ClaimEvent.PLAN, node)
             group.record_planned(pod.uid, node, is_new=claim is None)
             if self._releases.scheduler_retries(pod):
                 group.record_shown(pod.uid, node, self._clock())
             self._changes.notify()
 
     def record_refused_eviction(self, uid: Uid) -> None:
-        """Record that the eviction of a pod was refused: for a while it is no victim."""
+        """Record that the eviction of a pod was refused, so that the pod is no victim for a while."""
         with self._lock:
             self._spared[uid] = self._clock() + self.limits.spared
             self._changes.notify()
 
     def record_refusal(self, key: GroupKey, message: str) -> None:
-        """Record the API server's answer about missing pods of a job. `message`: empty if it says nothing."""
+        """Record the API server's answer about missing pods of a job.
+
+        Args:
+            key: The group of the job.
+            message: The message about refused pods; empty if there is none.
+        """
         with self._lock:
             group = self.registry.groups.get(key)
             if group is not None and group.coming.existing >= 0:
@@ -408,9 +442,9 @@ class Ledger:
                 self._changes.notify()
 
     def give_up_start(self, key: GroupKey, why: str) -> None:
-        """Give up the start of a job that missed its start timeout: the group waits again, and backs off.
+        """Give up the start of a job that missed its start timeout. The group waits again, and backs off.
 
-        A decision that also gives the start up is not counted again.
+        If a decision also gives up the start, this does not count twice.
         """
         with self._lock:
             group = self.registry.groups.get(key)
@@ -425,7 +459,11 @@ class Ledger:
             self._changes.notify()
 
     def claims_to_release(self, groups: Iterable[GroupKey] | None = None) -> list[Claim]:
-        """Return the planned claims of existing pods of `groups` (None: all), which the scheduler lacks."""
+        """Return the planned claims of existing pods that the scheduler does not know yet.
+
+        Args:
+            groups: The groups of the pods; None for all groups.
+        """
         with self._lock:
             decided = self.decisions.groups
             return [
@@ -437,7 +475,7 @@ class Ledger:
             ]
 
     def awaits_the_scheduler(self) -> bool:
-        """Return whether any pod is planned without Muster's gate.
+        """Return whether any pod without Muster's gate is planned.
 
         The scheduler should ask about such a pod.
         """
@@ -452,8 +490,8 @@ class Ledger:
                 return None
             queue = self.registry.routes.queue_of_job(job) or self.registry.routes.queue_of(group)
             record = self.registry.queues.get(queue)
-            # A decision may be older than a change of the job: only claims for the current job count, and
-            # only if they cover all pods with which it starts.
+            # A decision may be older than a change of the job. Therefore, claims only count if they were made
+            # for the current job, and if they cover all pods with which the job starts.
             claimed = sum(1 for pod in group.pods.values() if pod.expected and self.claims.get(pod.uid))
             self.registry.settle_defaults(group)
             members = group.size.members
@@ -482,7 +520,10 @@ class Ledger:
             )
 
     def manages(self, key: GroupKey) -> bool:
-        """Return whether Muster decides when the job of a group starts, by the job's last state."""
+        """Return whether Muster decides when the job of a group starts.
+
+        The last known state of the job counts.
+        """
         with self._lock:
             job = self.registry.jobs.get(key)
             return job is not None and self._expected.manages(job)
@@ -492,20 +533,20 @@ class Ledger:
             return self.claims.capacity.is_suitable(pod, node)
 
     def offered(self) -> Resources:
-        """Return what all nodes offer together."""
+        """Return the amounts that all nodes offer together."""
         with self._lock:
             columns = self.claims.capacity.columns
             return dict(zip(columns.names, column_sums(columns.allocatable), strict=True))
 
     def ceilings(self, queue: str) -> Iterator[Ceiling]:
-        """Yield the ceilings of a queue and all above it, as last decided.
+        """Yield the ceilings of a queue and of all queues above it, by the last decisions.
 
-        The total of all nodes is no ceiling: it limits free capacity.
+        A limit that equals the total of all nodes is left out, because it limits only free capacity.
         """
         decided, offered = self.decisions.queues, self.offered()
         while (found := decided.get(queue)) is not None:
-            most = {name: limit for name, limit in found.ceiling.items() if limit < offered.get(name, 0)}
-            yield Ceiling(found.name, found.allocated, most)
+            limits = {name: limit for name, limit in found.ceiling.items() if limit < offered.get(name, 0)}
+            yield Ceiling(found.name, found.allocated, limits)
             queue = found.parent
 
     def node_table(self) -> NodeTable:
@@ -513,7 +554,7 @@ class Ledger:
             return self.claims.capacity.table()
 
     def nodes(self) -> list[tuple[str, Resources, Resources, list[Claim]]]:
-        """Return name, allocatable amounts, idle amounts net of all claims, and claims of each node."""
+        """Return each node's name, allocatable amounts, amounts without claims, and claims."""
         with self._lock:
             capacity = self.claims.capacity
             return [
@@ -524,22 +565,22 @@ class Ledger:
 
 
 class ReclaimedCapacity:
-    """Reclaimed capacity, and capacity for the replacements of moved pods.
+    """Capacity that is being reclaimed, and capacity for the replacements of moved pods.
 
-    Only pods planned on this capacity may use it. It is counted apart from claims, which do not exist yet:
-    the capacity is still in use, or the pods are not created yet.
+    Only pods that are planned on this capacity may use it. The capacity is not counted as claims: it is still
+    in use, or the pods do not exist yet.
     """
 
     def __init__(self, registry: Registry, capacity: NodeCapacity, limits: Limits) -> None:
         self._registry, self._capacity = registry, capacity
         self._memory = limits.reclaim_memory
         self._reclaims: dict[GroupKey, Reclaim] = {}
-        self._moves: dict[GroupKey, Move] = {}  # last move of each group, with the places of all replacements
-        # Reserved amounts by node, for a group and (True) for its moved pods.
+        self._moves: dict[GroupKey, Move] = {}  # last move of each group, with the nodes of all replacements
+        # Reserved amounts by node: for a group (False) and for the replacements of its moved pods (True).
         self._reserved: dict[tuple[GroupKey, bool], list[tuple[str, Resources]]] = {}
 
     def put(self, key: GroupKey, reclaim: Reclaim | None) -> None:
-        """Record the reclaim for a group; None: it has ended."""
+        """Record the reclaim for a group; None means that it has ended."""
         if self._reclaims.get(key) is reclaim:
             return
         before = self._reclaims.pop(key, None)
@@ -554,24 +595,25 @@ class ReclaimedCapacity:
                 self._record_move(moved, key, reclaim)
 
     def _record_move(self, moved: GroupKey, claimant: GroupKey, reclaim: Reclaim) -> None:
-        """Record that a group is moved or restarted, with the reserved places of its evicted members."""
+        """Record that a group is moved or restarted, with the reserved nodes of its evicted members."""
         group = self._registry.groups.get(moved)
         if group is not None and group.info is not None:
             node_of, moving = dict(_pods_with_nodes(group.info)), reclaim.homes
             homes = tuple((group.pods[uid], node) for uid, node in moving.items() if uid in group.pods)
             stayed = len(node_of.keys() - moving.keys())
             group.restarts += reclaim.is_restart
-            doubled = min(group.restarts - 1, _MOST_DOUBLED) if reclaim.is_restart else 0
+            doubled = min(group.restarts - 1, _MAX_DOUBLINGS) if reclaim.is_restart else 0
             again_at = reclaim.since + self._memory * 2**doubled
             self._moves[moved] = Move(claimant, reclaim.since, reclaim.until, again_at, homes, stayed)
 
     def moves(self, groups: Mapping[GroupKey, GroupInfo], now: float) -> dict[GroupKey, Move]:
         """Return the last move of each group that may not move again yet.
 
-        It has the places that are still reserved: for pods that will move, or have left and are not replaced.
+        Each move has the nodes that are still reserved: for pods that will move, and for pods that have left
+        and are not replaced yet.
         """
-        known, self._moves, found = self._moves, {}, {}
-        for key, move in known.items():
+        previous_moves, self._moves, found = self._moves, {}, {}
+        for key, move in previous_moves.items():
             group = groups.get(key)
             homes: Sequence[tuple[PodRecord, str]] = ()
             if group is not None and move.again_at > now:
@@ -581,39 +623,39 @@ class ReclaimedCapacity:
             self._reserve(key, homes, is_moved=True)
         return found
 
-    def recall(self, moves: Mapping[GroupKey, Move]) -> None:
-        """Restore moves from a snapshot of another ledger."""
+    def restore(self, moves: Mapping[GroupKey, Move]) -> None:
+        """Restore the moves from a snapshot of another ledger."""
         self._moves = dict(moves)
 
     def _unused_homes(self, move: Move, info: GroupInfo) -> Sequence[tuple[PodRecord, str]]:
-        """Return the places of moved members for which no replacement runs yet."""
+        """Return the moved members without a running replacement, each with its reserved node."""
         reclaim, node_of = self._reclaims.get(move.claimant), dict(_pods_with_nodes(info))
         moving = reclaim.homes if reclaim is not None and reclaim.since == move.at else {}
-        moved = {pod.uid for pod, _ in move.homes}
-        back = {uid: node for uid, node in node_of.items() if uid not in moved}
+        moved_uids = {pod.uid for pod, _ in move.homes}
+        others = {uid: node for uid, node in node_of.items() if uid not in moved_uids}
         homes = [home for home in move.homes if home[0].uid in moving or home[0].uid not in node_of]
-        homes.sort(key=lambda home: home[1] not in back.values())  # nodes with replacements first
-        return homes[max(len(back) - move.stayed, 0) :]
+        homes.sort(key=lambda home: home[1] not in others.values())  # nodes with replacements come first
+        return homes[max(len(others) - move.stayed, 0) :]
 
     def _reserve(self, key: GroupKey, places: Iterable[tuple[PodRecord, str]], is_moved: bool) -> None:
-        """Reserve capacity for these places, instead of the earlier ones of the group."""
-        parts = [(node, pod.shape.requests) for pod, node in places]
+        """Reserve capacity for pods on nodes, in place of earlier reservations of the group."""
+        amounts_by_node = [(node, pod.shape.requests) for pod, node in places]
         before = self._reserved.pop((key, is_moved), [])
-        for node, amounts in before if parts != before else ():
+        for node, amounts in before if amounts_by_node != before else ():
             self._capacity.reserve(node, amounts, times=-1)
-        for node, amounts in parts if parts != before else ():
+        for node, amounts in amounts_by_node if amounts_by_node != before else ():
             self._capacity.reserve(node, amounts)
-        if parts:
-            self._reserved[key, is_moved] = parts
+        if amounts_by_node:
+            self._reserved[key, is_moved] = amounts_by_node
 
     def expiries(self, now: float) -> Iterator[float]:
-        """Yield the times at which places, or known moves, expire."""
+        """Yield the times at which reservations for moved pods, or known moves, expire."""
         for move in self._moves.values():
             yield move.until if now < move.until else move.again_at
 
 
 def _pods_with_nodes(info: GroupInfo) -> Iterator[tuple[Uid, str]]:
-    """Yield unfinished members on nodes or with an assumed node, with their nodes."""
+    """Yield unfinished members with their nodes: bound, assumed or planned."""
     yield from ((pod.uid, pod.node) for pod in info.placed if pod.holds_capacity)
     yield from ((pod.uid, node) for pod, node in info.assumed)
     yield from info.planned.items()

@@ -1,10 +1,12 @@
 """Capacity for a PodGroup's minResources beyond its members, reserved until members use it or the group ends.
 
-Operators like Spark's write minMember 1, for the driver, and minResources for the executors too, which the
-driver creates once it runs. Volcano reserves as much in its enqueue action: otherwise drivers would use all
-capacity, and no executor would start. The sizes of later pods are unknown: capacity is reserved as claims of
-expected members of about the size of the existing ones. They are planned with the needed members, and a later
-pod takes over the claims on one node.
+Operators such as Spark's write minMember 1 for the driver, and minResources that include the executors, which
+the driver creates once it runs. Volcano reserves this capacity in its enqueue action: otherwise drivers would
+use all capacity, and no executor would start.
+
+The sizes of later pods are unknown. Therefore, capacity is reserved by claims of placeholder members, which
+have about the size of existing members. Placeholders are planned together with the needed members. A later
+pod takes over the claims of placeholders on one node.
 
 Callers hold the ledger's lock.
 """
@@ -23,89 +25,94 @@ from extender.domain.model.records import MIN_RESOURCES, GroupKey, GroupRecord, 
 from extender.domain.model.resources import PODS, Resources
 from extender.domain.model.shapes import Shape, Shapes, total_requests
 
-_MOST = 256  # expected members of one group
-_MOST_MISFITS = 16  # shapes of pods that cannot take over claims, until no further ones are tried
-_PAUSE = 60.0  # seconds until a pod may take over claims again, if decisions have moved it
+_MAX_PER_GROUP = 256  # limit of placeholders per group
+_MAX_MISFITS = 16  # after so many shapes of pods that cannot take over claims, no further pods are tried
+_PAUSE = 60.0  # seconds until a pod may take over claims again, if decisions have moved the pod
 
 
 class MinResources:
-    """Capacity for the minResources of PodGroups beyond their members.
+    """Placeholder members for the minResources of PodGroups beyond their members.
 
-    `most` limits the expected members of all groups of a namespace; beyond it, a group has one, as large as
-    all of its own.
+    Args:
+        parts: The objects that all parts of the ledger share.
+        shapes: The interned shapes.
+        most: The limit of placeholders of all groups of a namespace. Beyond it, a group gets a single
+            placeholder, which requests as much as all its placeholders would.
     """
 
     def __init__(self, parts: Parts, shapes: Shapes, most: int) -> None:
         self._parts, self._shapes = parts, shapes
         self._most = most
-        self._expected: Counter[str] = Counter()  # by namespace
-        self._with_expected: set[GroupKey] = set()  # groups with expected members
-        self._used: dict[GroupKey, Resources] = {}  # by group: its minResources when members used all of it
-        self._pause_until: dict[Uid, float] = {}  # by pod that has taken over claims: when it may do so again
+        self._placeholders: Counter[str] = Counter()  # number of placeholders by namespace
+        self._with_placeholders: set[GroupKey] = set()  # groups that have placeholders
+        self._used: dict[GroupKey, Resources] = {}  # by group: minResources that members have used up
+        self._pause_until: dict[Uid, float] = {}  # by pod: when it may take over claims again
 
     def sync(self) -> None:
-        """Update the placeholder members of dirty groups from their PodGroups and pods."""
+        """Update the placeholders of dirty groups from their PodGroups and pods."""
         now = self._parts.clock()
         self._pause_until = {uid: at for uid, at in self._pause_until.items() if at > now}
         for key in list(self._parts.registry.dirty):
             group = self._parts.registry.groups.get(key)
             record = group.record if group is not None else None
             reserves = record is not None and bool(record.min_resources) and not _made_by_muster(record)
-            if group is not None and (reserves or key in self._with_expected):
+            if group is not None and (reserves or key in self._with_placeholders):
                 self._sync_group(group, record.min_resources if record is not None and reserves else {})
             if group is None or not reserves:
                 self._used.pop(key, None)
 
     def _sync_group(self, group: Group, minimum: Resources) -> None:
-        """Expect as many members as request the rest of minResources, and no more."""
+        """Update the placeholders so that they request the part of minResources which members do not use."""
         self._hand_over(group)
         members = self._members(group)
         lives = any(pod.phase != "Succeeded" for pod in members)
-        used = self._used_by(members, group.needs.min_member)
-        offered = self._parts.claims.capacity.columns.names  # Volcano writes names of quotas as well
+        in_use = self._used_by(members, group.needs.min_member)
+        offered = self._parts.claims.capacity.columns.names  # Volcano also writes names of quotas
         minimum = {name: n for name, n in minimum.items() if lives and name in offered and name != PODS}
         minimum = {} if self._is_used(group.key, members, minimum) else minimum
-        lacking = {name: n - used.get(name, 0) for name, n in minimum.items()}
+        lacking = {name: n - in_use.get(name, 0) for name, n in minimum.items()}
         for pod in list(_reserved(group)):
             requests = pod.shape.requests
-            has_place = self._parts.claims.get(pod.uid) is not None
+            has_node = self._parts.claims.get(pod.uid) is not None
             is_needed = any(n > 0 for n in lacking.values())
-            # Without a node it may request at most the rest: otherwise it could keep the gang from fitting.
-            if is_needed and (has_place or all(n <= lacking.get(name, n) for name, n in requests.items())):
+            # Without a node, it may request at most the lacking amounts. Otherwise the gang might not fit.
+            if is_needed and (has_node or all(n <= lacking.get(name, n) for name, n in requests.items())):
                 lacking = {name: n - requests.get(name, 0) for name, n in lacking.items()}
             else:
-                self._remove_expected(group, pod)
+                self._remove_placeholder(group, pod)
         if not any(_reserved(group)):
-            self._with_expected.discard(group.key)
+            self._with_placeholders.discard(group.key)
         if lives and any(n > 0 for n in lacking.values()) and group.job is None:
-            self._expect(group, members[0], {name: n for name, n in lacking.items() if n > 0})
+            self._add_placeholders(group, members[0], {name: n for name, n in lacking.items() if n > 0})
 
     def _is_used(self, key: GroupKey, members: Iterable[PodRecord], requests: Resources) -> bool:
         """Return whether members on nodes have used all of the minResources at any time since the start.
 
-        What lost members used is not reserved here: their places are reserved for a while.
+        The amounts that lost members used are not reserved here, because the nodes of lost members are
+        reserved for a while.
         """
-        held = total_requests([pod.shape for pod in members if pod.placed])
-        if not held:
+        in_use = total_requests([pod.shape for pod in members if pod.placed])
+        if not in_use:
             self._used.pop(key, None)
-        elif all(n <= held.get(name, 0) for name, n in requests.items()):
+        elif all(n <= in_use.get(name, 0) for name, n in requests.items()):
             self._used[key] = requests
         return self._used.get(key) == requests
 
     def _members(self, group: Group) -> list[PodRecord]:
-        """Return the members with capacity or, before any has a node, all waiting members.
+        """Return the members with capacity. Before any member has a node, return all waiting members.
 
-        Once one is on its way, these are the members that the start needs.
+        Once a member has a claim, the result has as many members as the start needs.
         """
         members = [pod for pod in group.pods.values() if not pod.expected and (pod.placed or pod.waiting)]
         members.sort(key=lambda pod: (pod.waiting and self._parts.claims.get(pod.uid) is None, pod.sort_key))
-        have = sum(pod.placed or self._parts.claims.get(pod.uid) is not None for pod in members)
-        return members[: max(have, group.needs.min_member)] if self._is_under_way(members) else members
+        with_claims = sum(pod.placed or self._parts.claims.get(pod.uid) is not None for pod in members)
+        return members[: max(with_claims, group.needs.min_member)] if self._is_under_way(members) else members
 
     def _used_by(self, members: Sequence[PodRecord], needed: int) -> Resources:
-        """Return what members use; before any has a node, the least that `needed` members ask for.
+        """Return the amounts that members use.
 
-        The plan depends on the reservation, so the reservation must not depend on the plan.
+        Before any member has a node, the result is the least that `needed` members request. The plan depends
+        on the reservation, so the reservation must not depend on the plan.
         """
         if self._is_under_way(members):
             return total_requests([pod.shape for pod in members])
@@ -114,15 +121,17 @@ class MinResources:
         return {name: sum(each[:needed]) for name, each in amounts.items()}
 
     def _is_under_way(self, members: Sequence[PodRecord]) -> bool:
+        """Return whether any member has a node, or is assumed on a node."""
         claims = (self._parts.claims.get(pod.uid) for pod in members)
         return any(
             pod.placed or (claim and claim.is_fixed) for pod, claim in zip(members, claims, strict=True)
         )
 
     def _hand_over(self, group: Group) -> None:
-        """Let new pods take over claims of the same amounts.
+        """Let new pods take over the claims of placeholders.
 
-        A pod does so again only after a pause, since decisions may move it.
+        A pod that has taken over claims may do so again only after a pause, because decisions may move the
+        pod.
         """
         reserved = [
             claim for each in _reserved(group) if (claim := self._parts.claims.get(each.uid)) is not None
@@ -135,14 +144,14 @@ class MinResources:
                 continue
             if (node := self._node_for(pod, reserved)) is None:
                 misfits.add(pod.shape)
-                if len(misfits) == _MOST_MISFITS:
+                if len(misfits) == _MAX_MISFITS:
                     break
                 continue
             self._pause_until[pod.uid] = self._parts.clock() + _PAUSE
             reserved = self._take_over(pod, node, reserved)
 
     def _node_for(self, pod: PodRecord, reserved: Iterable[Claim]) -> str | None:
-        """Return a node with capacity for a pod once claims on it are removed."""
+        """Return a node that has capacity for a pod once claims of placeholders on the node are removed."""
         capacity, on_nodes = self._parts.claims.capacity, defaultdict[str, Counter[str]](Counter)
         for claim in reserved:
             on_nodes[claim.node].update(claim.pod.shape.requests)
@@ -156,29 +165,29 @@ class MinResources:
         return None
 
     def _take_over(self, pod: PodRecord, node: str, reserved: Sequence[Claim]) -> list[Claim]:
-        """Replace claims of equal amounts by a pod, those on its node first; return the other claims.
+        """Replace claims of placeholders by the claim of a pod, on its node first. Return the other claims.
 
-        The pod may request more than they do: decisions check the ceilings for the rest.
+        The pod may request more than these claims: decisions check the ceilings for the difference.
         """
         remaining, freed = deque(sorted(reserved, key=lambda claim: claim.node != node)), Counter[str]()
         names = {name for claim in reserved for name in claim.pod.shape.requests}
         requests = {name: n for name, n in pod.shape.requests.items() if name in names}
         while remaining and not (freed >= Counter(requests) and self._parts.claims.fits(pod, node)):
             freed.update(remaining[0].pod.shape.requests)
-            self._remove_expected(self._parts.registry.group(pod.group), remaining.popleft().pod)
+            self._remove_placeholder(self._parts.registry.group(pod.group), remaining.popleft().pod)
         if self._parts.claims.fits(pod, node):
-            self._parts.moves.put(pod, ClaimEvent.PLAN, node)
+            self._parts.transitions.put(pod, ClaimEvent.PLAN, node)
         return list(remaining)
 
-    def _expect(self, group: Group, template: PodRecord, lacking: Resources) -> None:
-        """Expect members that request `lacking` together, each about as much as `template`."""
+    def _add_placeholders(self, group: Group, template: PodRecord, lacking: Resources) -> None:
+        """Add placeholders that request `lacking` together, each about as much as `template`."""
         size = template.shape.requests
         count = max(-(-n // size[name]) if size.get(name) else n for name, n in lacking.items())
-        count = max(min(count, _MOST, self._most - self._expected[group.namespace]), 1)
-        self._expected[group.namespace] += count
-        self._with_expected.add(group.key)
+        count = max(min(count, _MAX_PER_GROUP, self._most - self._placeholders[group.namespace]), 1)
+        self._placeholders[group.namespace] += count
+        self._with_placeholders.add(group.key)
         existing = {pod.uid for pod in _reserved(group)}
-        numbers = (number for number in range(_MOST + count) if _uid(group, number) not in existing)
+        numbers = (number for number in range(_MAX_PER_GROUP + count) if _uid(group, number) not in existing)
         for part, number in zip(range(count), numbers, strict=False):
             requests = {name: n * (part + 1) // count - n * part // count for name, n in lacking.items()}
             shape = self._shapes.with_requests(
@@ -202,26 +211,28 @@ class MinResources:
         self._parts.registry.mark_dirty(group.key)
         self._parts.changes.notify()
 
-    def _remove_expected(self, group: Group, member: PodRecord) -> None:
-        """Remove an expected member, with its claim."""
+    def _remove_placeholder(self, group: Group, member: PodRecord) -> None:
+        """Remove a placeholder with its claim."""
         if self._parts.claims.get(member.uid) is not None:
-            self._parts.moves.end(member, ClaimEvent.WITHDRAW)
+            self._parts.transitions.end(member, ClaimEvent.WITHDRAW)
         group.forget(member.uid)
-        self._expected[group.namespace] -= 1
-        if not self._expected[group.namespace]:
-            del self._expected[group.namespace]
+        self._placeholders[group.namespace] -= 1
+        if not self._placeholders[group.namespace]:
+            del self._placeholders[group.namespace]
         self._parts.registry.mark_dirty(group.key)
         self._parts.changes.notify()
 
 
 def _made_by_muster(record: GroupRecord) -> bool:
-    """Return whether Muster made a PodGroup, also for an owner that is gone while its pods are left."""
+    """Return whether Muster made a PodGroup, even if its owner is gone while pods are left."""
     return bool(record.stands_for) or is_named_by_uid(record.name)
 
 
 def _reserved(group: Group) -> Iterator[PodRecord]:
+    """Return the placeholder members of a group."""
     return (pod for pod in group.pods.values() if pod.is_for_min_resources)
 
 
 def _uid(group: Group, number: int) -> Uid:
+    """Return the UID of a placeholder, by its number in the group."""
     return Uid(f"{group.key}/{MIN_RESOURCES}/{number}")

@@ -1,4 +1,4 @@
-"""Capacity of nodes, and its free part: a row per node, a column per resource that any node offers."""
+"""Capacity of nodes and its free part, with a row per node and a column per offered resource."""
 
 import itertools
 from collections import Counter
@@ -18,10 +18,15 @@ from extender.domain.snapshot.snapshot import Occupancy
 
 
 class NodeSums:
-    """Sums of the claims on one node, by resource and without zeros: `fixed`, `planned`, and `reserved`.
+    """Sums of the claims on one node, by resource and without zeros.
 
-    `reserved` is being reclaimed for groups. Python's integers have no limit, so removing a claim subtracts
-    exactly what it added. The arrays of decide() are made from these sums, limited to 64 bits.
+    Python's integers have no limit, so removing a claim subtracts exactly what the claim added. The arrays
+    for decide() are made from these sums, and are limited to 64 bits.
+
+    Attributes:
+        fixed: The amounts of fixed claims.
+        planned: The amounts of planned claims.
+        reserved: The amounts that are being reclaimed for groups.
     """
 
     __slots__ = ("fixed", "planned", "reserved")
@@ -34,48 +39,50 @@ class NodeSums:
     def __bool__(self) -> bool:
         return bool(self.fixed or self.planned or self.reserved)
 
-    def taken(self, name: str) -> int:
+    def claimed(self, name: str) -> int:
+        """Return the amount of a resource in fixed and planned claims."""
         return self.fixed.get(name, 0) + self.planned.get(name, 0)
 
 
-_ALWAYS = (CPU, MEMORY, PODS)
-_LEAST = -(2**60)  # lower limit of free amounts: far below any real shortage, and safe in 64 bits
+_PERMANENT = (CPU, MEMORY, PODS)
+_LOWER_LIMIT = -(2**60)  # lower limit of free amounts, far below any real shortage, and safe in 64 bits
 
 
 class ResourceColumns:
-    """Arrays over all nodes: a row for each, zero if vacant, and a column for each offered resource.
+    """Arrays over all nodes, with a row per node and a column per offered resource. Vacant rows are zero.
 
     Pods never add columns.
 
     Attributes:
-        names: The columns' resources.
+        names: The resources of the columns.
         allocatable: The allocatable amounts of nodes.
-        capacity: Allocatable without fixed claims.
-        free: Allocatable without all claims.
+        capacity: The allocatable amounts without fixed claims.
+        free: The allocatable amounts without all claims.
     """
 
     def __init__(self) -> None:
-        self.names: tuple[str, ...] = _ALWAYS
-        self.allocatable: AmountRows = np.zeros((0, len(_ALWAYS)), dtype=np.int64)
+        self.names: tuple[str, ...] = _PERMANENT
+        self.allocatable: AmountRows = np.zeros((0, len(_PERMANENT)), dtype=np.int64)
         self.capacity: AmountRows = self.allocatable.copy()
         self.free: AmountRows = self.allocatable.copy()
         self._column = {name: column for column, name in enumerate(self.names)}
-        # Number of nodes with each resource, plus one for resources that always have a column.
-        self._offering: Counter[str] = Counter(_ALWAYS)
+        # Number of nodes that offer a resource, plus one for resources that always have a column.
+        self._offering: Counter[str] = Counter(_PERMANENT)
 
     def clear(self, row: int) -> None:
+        """Set the amounts of a row to zero."""
         for matrix in (self.allocatable, self.capacity, self.free):
             matrix[row] = 0
 
-    def offer(self, before: Iterable[str], now: Iterable[str]) -> bool:
-        """Record the resources of a node `before` and `now`.
+    def offer(self, old: Iterable[str], current: Iterable[str]) -> bool:
+        """Record the resources that a node offers, after a change. Return whether columns changed.
 
-        Return whether columns changed; new ones are zero.
+        New columns are zero.
         """
-        now, before = tuple(now), tuple(before)  # only names: a Counter would add the amounts of a mapping
-        self._offering.update(now)
-        self._offering.subtract(before)
-        if len(self._offering) == len(self.names) and all(self._offering[name] for name in before):
+        current, old = tuple(current), tuple(old)  # names only: a Counter would add the amounts of a mapping
+        self._offering.update(current)
+        self._offering.subtract(old)
+        if len(self._offering) == len(self.names) and all(self._offering[name] for name in old):
             return False
         self._offering = +self._offering
         old_names = [name for name in self.names if name in self._offering]
@@ -84,17 +91,17 @@ class ResourceColumns:
         return True
 
     def write(self, row: int, name: str, offers: int, fixed: int, planned: int) -> None:
-        """Set allocatable and claimed amounts of a node; names without a column are ignored."""
+        """Set the allocatable and claimed amounts of a node. Names without a column are ignored."""
         column = self._column.get(name)
         if column is not None:
             self.allocatable[row, column] = offers
-            self.capacity[row, column] = max(offers - fixed, _LEAST)
-            self.free[row, column] = max(offers - fixed - planned, _LEAST)
+            self.capacity[row, column] = max(offers - fixed, _LOWER_LIMIT)
+            self.free[row, column] = max(offers - fixed - planned, _LOWER_LIMIT)
 
     def columns_of(self, requests: Resources) -> tuple[Rows, AmountRows] | None:
         """Return the columns and the amounts of a request.
 
-        None if a resource has no column: it fits on no node.
+        None means that a resource has no column, so that the request fits on no node.
         """
         columns = [self._column.get(name) for name in requests]
         if None in columns:
@@ -102,20 +109,25 @@ class ResourceColumns:
         return np.array(columns, dtype=np.int64), np.array(list(requests.values()), dtype=np.int64)
 
     def rebuild(self, rows: int, names: tuple[str, ...]) -> None:
-        """Set the number of rows and the names of the columns; known amounts stay, and new ones are zero."""
-        before = [self._column[name] for name in names if name in self._column]
-        for name in ("allocatable", "capacity", "free"):  # the old columns first; new ones are zero
+        """Set the number of rows and the names of the columns.
+
+        Known amounts stay, and new amounts are zero.
+        """
+        old_columns = [self._column[name] for name in names if name in self._column]
+        for name in ("allocatable", "capacity", "free"):  # old columns come first, new ones are zero
             matrix, grown = getattr(self, name), np.zeros((rows, len(names)), dtype=np.int64)
-            grown[: len(matrix), : len(before)] = matrix[:, before]
+            grown[: len(matrix), : len(old_columns)] = matrix[:, old_columns]
             setattr(self, name, grown)
         self.names = names
         self._column = {name: column for column, name in enumerate(names)}
 
 
-_NOTHING = NodeSums()
+_NO_SUMS = NodeSums()
 
 
 class CountedClaim(Protocol):
+    """Facts about a claim that the capacity of nodes counts."""
+
     @property
     def pod(self) -> PodRecord: ...
     @property
@@ -127,19 +139,19 @@ class CountedClaim(Protocol):
 class NodeCapacity:
     """Capacity of nodes, and its free part. An event costs one row.
 
-    Unknown nodes have sums as well: claims on them count as soon as the node appears.
+    Unknown nodes have sums, too, so that claims on them count as soon as the node appears.
     """
 
     def __init__(self) -> None:
         self._columns = ResourceColumns()
-        self._stale: set[int] = set()  # rows to be updated from their nodes and sums
-        self.epochs: dict[str, int] = {}  # counter by node of its changes and of bound pods that left
+        self._stale: set[int] = set()  # rows to update from their nodes and sums
+        self.epochs: dict[str, int] = {}  # by node: counter of its changes and of bound pods that left
         self._epochs = itertools.count(1)
-        self._sums: dict[str, NodeSums] = {}  # by node
-        self._unavailable: dict[str, Resources] = {}  # by node
-        self._nodes: list[NodeRecord | None] = []  # nodes by row; None: vacant
-        self._row: dict[str, int] = {}  # by node
-        self._vacant: list[int] = []  # rows
+        self._sums: dict[str, NodeSums] = {}  # sums of claims by node
+        self._unavailable: dict[str, Resources] = {}  # offered amounts that no pod can get, by node
+        self._nodes: list[NodeRecord | None] = []  # nodes by row; None for a vacant row
+        self._row: dict[str, int] = {}  # row of each node
+        self._vacant: list[int] = []  # vacant rows
         self._changed_rows: set[int] = set()  # rows that changed since the last table
         self._table = NodeTable()
         self._request_columns: WeakKeyDictionary[Shape, tuple[Rows, AmountRows] | None] = WeakKeyDictionary()
@@ -147,10 +159,10 @@ class NodeCapacity:
         self.terms = Terms()
 
     def set_node(self, node: NodeRecord) -> bool:
-        """Record a node; return whether anything that matters changed."""
+        """Record a node. Return whether it has changed."""
         row = self._row.get(node.name)
-        before = self._nodes[row] if row is not None else None
-        if before == node:
+        old_node = self._nodes[row] if row is not None else None
+        if old_node == node:
             return False
         if row is None:
             if not self._vacant:
@@ -159,29 +171,29 @@ class NodeCapacity:
                 self._columns.rebuild(len(self._nodes), self._columns.names)
             row = self._row[node.name] = self._vacant.pop()
         self._nodes[row] = node
-        self._offer(before, node)
+        self._offer(old_node, node)
         self._stale.add(row)
         self._record_change(row, node.name)
         return True
 
     def drop_node(self, name: str) -> None:
-        """Remove a node; its row is free for another one."""
+        """Remove a node. Its row becomes vacant."""
         row = self._row.pop(name, None)
         if row is None:
             return
-        before, self._nodes[row] = self._nodes[row], None
+        old_node, self._nodes[row] = self._nodes[row], None
         self._vacant.append(row)
         self._stale.discard(row)
         self._columns.clear(row)
-        self._offer(before, None)
+        self._offer(old_node, None)
         self._record_change(row, name)
         self.epochs.pop(name, None)
 
     @property
     def columns(self) -> ResourceColumns:
-        """Return the columns. A row is written when it is read.
+        """Return the up-to-date columns. A changed row is computed only when it is read.
 
-        Claims of a gang come one after the other to the same nodes, and move there.
+        The claims of a gang are put on the same nodes one after the other, and move there.
         """
         for row in self._stale:
             self._write(row)
@@ -189,6 +201,7 @@ class NodeCapacity:
         return self._columns
 
     def table(self) -> NodeTable:
+        """Return the table of all nodes."""
         if self._changed_rows:
             self._table = self._table.with_changes(self._nodes, self._changed_rows)
             self._changed_rows = set()
@@ -212,12 +225,15 @@ class NodeCapacity:
         return record.labels if record is not None else None
 
     def domain(self, node: str, level: str) -> tuple[str | None, ...]:
-        """Return the domain of a level that a node belongs to."""
+        """Return the domain of a level that contains a node."""
         labels = self.labels(node) or {}
         return tuple(map(labels.get, self._table.topologies.levels_down_to(level)))
 
     def count(self, claim: CountedClaim, times: int) -> None:
-        """Add a claim to its node; with `times` -1, remove it. Never raises, whatever the pod asks for."""
+        """Add a claim to its node, or remove it (`times` is -1).
+
+        No pod can make this method raise an error.
+        """
         shape, node, is_fixed = claim.pod.shape, claim.node, claim.is_fixed
         self._add_to_sums(node, "fixed" if is_fixed else "planned", shape.requests, times)
         if shape.constraints.ports:
@@ -226,38 +242,41 @@ class NodeCapacity:
             self.terms.count(claim.pod, node, times)
 
     def reserve(self, node: str, amounts: Resources, times: int = 1) -> None:
-        """Reserve reclaimed capacity on a node; with `times` -1, free it."""
+        """Reserve reclaimed capacity on a node, or free it (`times` is -1)."""
         self._add_to_sums(node, "reserved", amounts, times)
 
     def set_unavailable(self, node: str, amounts: Resources) -> None:
-        """Record what no pod can get on a node although it offers it, besides the claims of pods."""
+        """Record the offered amounts that no pod can get on a node, besides the claims of pods."""
         self._add_to_sums(node, "fixed", self._unavailable.pop(node, {}), times=-1)
         if amounts:
             self._unavailable[node] = amounts
             self._add_to_sums(node, "fixed", amounts, times=1)
 
     def forget_refusals(self, node: str) -> None:
-        """Forget the scheduler's refusals on a node: pods may fit there now."""
+        """Forget the scheduler's refusals on a node, because pods may fit there now."""
         if node in self._row:
             self.epochs[node] = next(self._epochs)
 
     def fits(self, pod: PodRecord, node: str, own: CountedClaim | None = None) -> bool:
-        """Return whether `pod`, whose claim is `own`, fits on `node` net of all other claims.
+        """Return whether a pod fits on a node beside all other claims. Planned claims count, too.
 
-        Planned claims count, too.
+        Args:
+            pod: The pod.
+            node: The node.
+            own: The claim of the pod, if it has one.
         """
         if node not in self._row:
             return False
         idle, own_shape = self.idle(node), own.pod.shape if own is not None and own.node == node else None
-        reserved = self._sums.get(node, _NOTHING).reserved  # already counted by a planned claim there
-        back = own_shape.requests if own_shape else {name: -n for name, n in reserved.items()}
-        if any(n > idle.get(name, 0) + back.get(name, 0) for name, n in pod.shape.requests.items()):
+        reserved = self._sums.get(node, _NO_SUMS).reserved  # a planned claim there already counts it
+        returned = own_shape.requests if own_shape else {name: -n for name, n in reserved.items()}
+        if any(n > idle.get(name, 0) + returned.get(name, 0) for name, n in pod.shape.requests.items()):
             return False
         own_ports = own_shape.constraints.ports if own_shape is not None else ()
         return not self._ports.conflicts(node, pod.shape.constraints.ports, own_ports)
 
     def rows_that_fit(self, pod: PodRecord, own: CountedClaim | None = None) -> Mask:
-        """Return the mask of rows where `pod` fits by amounts, net of all other claims."""
+        """Return a mask of the rows where a pod fits beside all other claims, by amounts only."""
         shape = pod.shape
         if shape not in self._request_columns:
             self._request_columns[shape] = self.columns.columns_of(shape.requests)
@@ -271,34 +290,35 @@ class NodeCapacity:
         return fits
 
     def idle(self, node: str) -> dict[str, int]:
-        """Return a node's resources without all claims; negative if overcommitted."""
-        sums = self._sums.get(node, _NOTHING)
-        return {name: offers - sums.taken(name) for name, offers in self._allocatable_of(node).items()}
+        """Return a node's amounts without all claims. An amount is negative if the node is overcommitted."""
+        sums = self._sums.get(node, _NO_SUMS)
+        return {name: offers - sums.claimed(name) for name, offers in self._allocatable_of(node).items()}
 
     def fullness(self, pod: PodRecord, node: str, own: CountedClaim | None = None) -> float:
-        """Return the used part of the scarcest resource on a node with `pod` on it, 0 … 1."""
-        offers, sums = self._allocatable_of(node), self._sums.get(node, _NOTHING)
+        """Return the used part of the scarcest resource of a node with the pod on it, from 0 to 1."""
+        offers, sums = self._allocatable_of(node), self._sums.get(node, _NO_SUMS)
         added = 0 if own is not None and own.node == node else 1
         requests = pod.shape.requests.items()
-        parts = ((sums.taken(name) + added * n) / offers[name] for name, n in requests if offers.get(name))
+        parts = ((sums.claimed(name) + added * n) / offers[name] for name, n in requests if offers.get(name))
         return min(max(parts, default=0.0), 1.0)
 
     def overcommitted(self, node: str, pod: PodRecord) -> bool:
-        """Return whether fixed claims exceed a node's offer in any resource that `pod` asks for.
+        """Return whether fixed claims exceed the node's amount of any resource that the pod requests.
 
-        Other shortages (a device that vanished under running pods) do not affect it.
+        Other shortages, such as a device that vanished under running pods, do not concern the pod.
         """
         if node not in self._row:
             return True
-        offers, sums = self._allocatable_of(node), self._sums.get(node, _NOTHING)
+        offers, sums = self._allocatable_of(node), self._sums.get(node, _NO_SUMS)
         return any(sums.fixed.get(name, 0) > offers.get(name, 0) for name in pod.shape.requests)
 
     def is_suitable(self, pod: PodRecord, node: str) -> bool:
+        """Return whether the labels and taints of a node suit a pod."""
         row = self._row.get(node)
         return row is not None and bool(self.table().suitable(pod.shape)[row])
 
     def occupancy(self) -> Occupancy:
-        """Return a copy of the occupancy: host ports and terms in use, which few nodes have."""
+        """Return a copy of the occupancy: host ports and terms in use, which concern few nodes."""
         terms = self.terms
         selected, carried = terms.selected(), terms.anti_affinity_nodes()
         return Occupancy(self._ports.fixed(), selected, carried, terms.index(), terms.namespaces)
@@ -317,7 +337,7 @@ class NodeCapacity:
             self.terms.watch_other(pod)
 
     def _add_to_sums(self, node: str, part: str, amounts: Resources, times: int) -> None:
-        """Add amounts to a part of a node's sums; with `times` -1, subtract them."""
+        """Add amounts to a part of a node's sums, or subtract them (`times` is -1)."""
         sums = self._sums.get(node)
         if sums is None:
             sums = self._sums[node] = NodeSums()
@@ -327,23 +347,24 @@ class NodeCapacity:
         if (row := self._row.get(node)) is not None:
             self._stale.add(row)
 
-    def _offer(self, before: NodeRecord | None, now: NodeRecord | None) -> None:
-        """Record a node's resources, and with them the columns: new ones are filled for all."""
-        if self._columns.offer(before.allocatable if before else (), now.allocatable if now else ()):
+    def _offer(self, old: NodeRecord | None, new: NodeRecord | None) -> None:
+        """Record the resources that a node offers. If columns change, all rows are computed again."""
+        if self._columns.offer(old.allocatable if old else (), new.allocatable if new else ()):
             self._request_columns.clear()
             self._stale.update(self._row.values())
 
     def _write(self, row: int) -> None:
-        """Update a row from its node and its sums."""
+        """Update a row from its node and the node's sums."""
         node = self._nodes[row]
         assert node is not None
-        sums = self._sums.get(node.name, _NOTHING)
+        sums = self._sums.get(node.name, _NO_SUMS)
         for name in self._columns.names:
             offers, fixed = node.allocatable.get(name, 0), sums.fixed.get(name, 0)
             planned = sums.planned.get(name, 0) + sums.reserved.get(name, 0)
             self._columns.write(row, name, offers, fixed, planned)
 
     def _record_change(self, row: int, name: str) -> None:
+        """Record that a row has changed, which also ends refusals on the node."""
         self._changed_rows.add(row)
         self.forget_refusals(name)
 

@@ -1,4 +1,4 @@
-"""Pods of the watch: their owner, their claims, the scheduler's reports, and stuck deletions.
+"""Pods of the watch: their records and claims, the scheduler's reports on them, and stuck deletions.
 
 A deletion is stuck if the pod's node does not answer.
 """
@@ -36,23 +36,23 @@ from extender.domain.model.wire_records import PodRecords, foreign_record
 from extender.domain.snapshot.nodes import NodeRecord
 from extender.domain.snapshot.snapshot import OtherPods
 
-_UNREACHABLE = "node.kubernetes.io/unreachable"  # the taint that the node lifecycle controller sets
-_GONE_CHECK = 64  # number of awaited ends of grace periods between two checks for pods that are gone
-_SLACK = 5.0  # seconds that clocks may differ
+_UNREACHABLE = "node.kubernetes.io/unreachable"  # taint that the node lifecycle controller sets
+_GONE_CHECK = 64  # number of awaited grace periods between two checks for pods that are gone
+_CLOCK_SKEW = 5.0  # possible difference of clocks, in seconds
 
 
-class _Leaving(NamedTuple):
-    """Pod that is being deleted."""
+class _TerminatingPod(NamedTuple):
+    """Pod that is being deleted, with the end of its grace period."""
 
     pod: PodRecord
-    over_at: float  # when its grace is over, on the ledger's clock
+    over_at: float  # end of its grace period, on the ledger's clock
 
 
 class StuckPods:
-    """Pods whose deletion is stuck, by UID: `uids`.
+    """UIDs of pods whose deletion is stuck.
 
-    The wall clock is read once for each deletion, to convert the end of its grace period to the ledger's
-    clock: later steps of the wall clock change nothing.
+    The wall clock is read once per deletion, to convert the end of the grace period to the ledger's clock.
+    Later steps of the wall clock have no effect.
     """
 
     def __init__(
@@ -60,49 +60,50 @@ class StuckPods:
     ) -> None:
         self.uids: set[Uid] = set()
         self._registry, self._clock, self._wall_clock = registry, clock, wall_clock
-        self._leaving: defaultdict[str, dict[Uid, _Leaving]] = defaultdict(dict)  # by node
-        self._unreachable: set[str] = set()  # nodes, also deleted ones on which pods are left
-        self._deleted: set[str] = set()  # deleted nodes among them
-        # Ends of grace periods with their nodes, as a heap and as a set.
+        self._leaving: defaultdict[str, dict[Uid, _TerminatingPod]] = defaultdict(dict)  # pods by node
+        self._unreachable: set[str] = set()  # unreachable nodes, and deleted nodes on which pods are left
+        self._deleted: set[str] = set()  # deleted nodes among the unreachable nodes
+        # Ends of grace periods, with pods and nodes, as a heap and as a set.
         self._due: list[tuple[float, Uid, str]] = []
         self._awaited: set[tuple[float, Uid, str]] = set()
 
     @property
     def next_at(self) -> float | None:
-        """Return when the next terminating pod counts as stuck."""
+        """Return when the next terminating pod counts as stuck; None without such a pod."""
         return self._due[0][0] if self._due else None
 
-    def record_change(self, before: PodRecord | None, now: PodRecord | None) -> None:
-        """Process a change of a member pod; `now`: None if it is gone."""
-        if now is not None and now.deleting and now.holds_capacity:
-            known = self._leaving[now.node].get(now.uid)
-            if known is None or known.pod.gone_by != now.gone_by:
-                self._leaving[now.node][now.uid] = _Leaving(now, self._grace_ends_at(now))
-            if now.node in self._unreachable:
-                self._expect(self._leaving[now.node][now.uid])
-        elif before is not None and before.node in self._leaving:
-            self._leaving[before.node].pop(before.uid, None)
-            if not self._leaving[before.node]:
-                del self._leaving[before.node]
-                self._unreachable -= {before.node} & self._deleted
-                self._deleted.discard(before.node)
-            self.uids.discard(before.uid)
+    def record_change(self, old: PodRecord | None, new: PodRecord | None) -> None:
+        """Process a change of a member pod. No new record means that the pod is gone."""
+        if new is not None and new.deleting and new.holds_capacity:
+            terminating = self._leaving[new.node].get(new.uid)
+            if terminating is None or terminating.pod.gone_by != new.gone_by:
+                self._leaving[new.node][new.uid] = _TerminatingPod(new, self._grace_ends_at(new))
+            if new.node in self._unreachable:
+                self._expect(self._leaving[new.node][new.uid])
+        elif old is not None and old.node in self._leaving:
+            self._leaving[old.node].pop(old.uid, None)
+            if not self._leaving[old.node]:
+                del self._leaving[old.node]
+                self._unreachable -= {old.node} & self._deleted
+                self._deleted.discard(old.node)
+            self.uids.discard(old.uid)
 
     def record_node(self, node: NodeRecord) -> None:
+        """Record whether a node can be reached, by its taints."""
         self._deleted.discard(node.name)
         self._record(node.name, is_unreachable=any(taint.key == _UNREACHABLE for taint in node.taints))
 
     def record_deleted(self, node: str) -> None:
-        """Record a deleted node: what is left on it cannot be reached."""
+        """Record a deleted node. Pods that are left on it cannot be reached."""
         if node in self._leaving:
             self._deleted.add(node)
         self._record(node, is_unreachable=node in self._leaving)
 
     def _record(self, node: str, is_unreachable: bool) -> None:
-        """Record whether a node can be reached, and thus whether terminating pods on it get stuck."""
+        """Record whether a node can be reached, which decides whether terminating pods on it get stuck."""
         if is_unreachable is (node in self._unreachable):
             return
-        self._unreachable ^= {node}  # adds or removes the node
+        self._unreachable ^= {node}  # add or remove the node
         for uid, leaving in self._leaving.get(node, {}).items():
             if is_unreachable:
                 self._expect(leaving)
@@ -111,7 +112,7 @@ class StuckPods:
                 self._registry.mark_dirty(leaving.pod.group)
 
     def record_expired(self) -> None:
-        """Count terminating pods on unreachable nodes as stuck, once their grace period has ended."""
+        """Count terminating pods on unreachable nodes as stuck once their grace period has ended."""
         now = self._clock()
         while self._due and self._due[0][0] <= now:
             _, uid, node = due = heappop(self._due)
@@ -122,30 +123,36 @@ class StuckPods:
                 self._registry.mark_dirty(leaving.pod.group)
 
     def _grace_ends_at(self, pod: PodRecord) -> float:
-        """Return when the grace of a pod is over."""
+        """Return the end of a pod's grace period, on the ledger's clock.
+
+        The end is inf if the timestamp cannot be read.
+        """
         try:
             seconds = as_datetime(pod.gone_by).timestamp() - self._wall_clock()
-        except (ValueError, OverflowError):  # any text in the timestamp
+        except (ValueError, OverflowError):  # the timestamp may be any text
             return inf
-        return self._clock() + seconds + _SLACK
+        return self._clock() + seconds + _CLOCK_SKEW
 
-    def _expect(self, leaving: _Leaving) -> None:
-        """Wait for the end of a pod's grace period: from then on it is stuck."""
+    def _expect(self, leaving: _TerminatingPod) -> None:
+        """Wait for the end of a pod's grace period, after which the pod is stuck."""
         due = leaving.over_at, leaving.pod.uid, leaving.pod.node
         if leaving.over_at < inf and due not in self._awaited:
             self._awaited.add(due)
             heappush(self._due, due)
-            self._forget_those_gone()
+            self._forget_gone_pods()
 
-    def _forget_those_gone(self) -> None:
-        """Forget the grace periods of pods that are gone already: users may choose very long ones."""
+    def _forget_gone_pods(self) -> None:
+        """Forget the grace periods of pods that are already gone.
+
+        Users may choose very long grace periods.
+        """
         if len(self._due) % _GONE_CHECK == 0 and len(self._due) > 2 * sum(map(len, self._leaving.values())):
             self._due = [due for due in self._due if due[1] in self._leaving.get(due[2], ())]
             heapify(self._due)
             self._awaited = set(self._due)
 
 
-_FEW_CROWDED = 8  # pods that are tried again when another one goes
+_MAX_RETRIES = 8  # number of pods that are tried again when another pod is gone
 _CROWDED = (
     f"(anti-)affinity terms that are too many together with those of others in its namespace: {MOST_WEIGHT:,}"
     f" are followed, and one that looks into other namespaces or requires no label counts as {WEIGHT_OF_WIDE}"
@@ -155,7 +162,10 @@ _CROWDED = (
 class Pods:
     """Pods of the watch.
 
-    `unmanaged`: scheduler names whose pods another scheduler places. Look-ups need no lock.
+    Look-ups need no lock.
+
+    Attributes:
+        unmanaged: Scheduler names of Muster whose pods are left to another scheduler.
     """
 
     def __init__(
@@ -163,47 +173,51 @@ class Pods:
     ) -> None:
         self.by_uid: dict[Uid, PodRecord] = {}
         self.unmanaged: frozenset[str] = frozenset()
-        self._moved_groups: dict[GroupKey, GroupKey] = {}  # by PodGroup: the group of its composite
+        self._moved_groups: dict[GroupKey, GroupKey] = {}  # by PodGroup: group of its composite
         self.ownership = ownership
         self.shapes = Shapes(logical)
         self._records = PodRecords(self.shapes, ownership.auto_groups)
-        self._registry, self._claims, self._moves = parts.registry, parts.claims, parts.moves
+        self._registry, self._claims, self._transitions = parts.registry, parts.claims, parts.transitions
         self._releases, self._changes = parts.releases, parts.changes
         self._clock, self._lock = parts.clock, parts.lock
         self._stuck = stuck
-        self._with_devices = DeviceUsers[Uid, Pod]()  # without a node
-        self.on_use_of_claim: Callable[[ClaimKey], None] = lambda _: None  # replaced by the intake
+        self._with_devices = DeviceUsers[Uid, Pod]()  # pods without a node that request devices
+        self.on_use_of_claim: Callable[[ClaimKey], None] = lambda _: None  # set by the intake
         self._shared_claims = SharedClaims(lambda claim: self.on_use_of_claim(claim))
-        self._crowded: dict[Uid, PodRecord] = {}  # pods over the limit of terms, without that limit
+        self._crowded: dict[Uid, PodRecord] = {}  # original records of pods over the limit of terms
         self._others = OtherPods()
-        self._other_changes: dict[Uid, PodRecord | None] = {}  # since `_others` was made
+        self._other_changes: dict[Uid, PodRecord | None] = {}  # changes since `_others` was made
 
     def get(self, uid: Uid) -> PodRecord | None:
         return self.by_uid.get(uid)
 
     def find(self, namespace: str, name: str) -> PodRecord | None:
-        """Return a pod by name, for the debug pages. All other code looks pods up by UID."""
+        """Return a pod by name, for the debug pages only. All other code looks up pods by UID."""
         with self._lock:
             pods = self.by_uid.values()
             return next((pod for pod in pods if (pod.namespace, pod.name) == (namespace, name)), None)
 
     def owns(self, pod: Pod) -> bool:
+        """Return whether Muster schedules a pod."""
         if self.is_unmanaged(pod.spec.scheduler_name):
             return False
         return self.ownership.owns(pod, self._registry.routes.namespace_queue(pod.metadata.namespace))
 
     def is_unmanaged(self, scheduler: str) -> bool:
-        """Return whether Muster leaves pods of one of its scheduler names to another scheduler."""
+        """Return whether Muster leaves pods with this scheduler name to another scheduler."""
         return scheduler in self.unmanaged
 
     def gated_unmanaged_pods(self) -> list[PodRecord]:
-        """Return pods of other schedulers that still have Muster's gate and thus stay unscheduled."""
+        """Return pods of other schedulers that still have Muster's gate, and thus stay unscheduled."""
         with self._lock:
             pods = self.by_uid.values() if self.unmanaged else ()
             return [pod for pod in pods if pod.gated and pod.waiting and self.is_unmanaged(pod.scheduler)]
 
     def others(self) -> OtherPods:
-        """Return the pods of other schedulers on nodes; the same object until that changes."""
+        """Return the pods of other schedulers on nodes.
+
+        The result is the same object until such a pod changes.
+        """
         if self._other_changes:
             self._others, self._other_changes = self._others.with_changes(self._other_changes), {}
         return self._others
@@ -217,40 +231,40 @@ class Pods:
         with self._lock:
             uid, written = Uid(pod.metadata.uid), pod
             has_ended = pod.status.phase in ENDED_PHASES
-            heirs = self._shared_claims.drop(uid) if has_ended else ()
+            new_carriers = self._shared_claims.drop(uid) if has_ended else ()
             pod = pod if has_ended else self._shared_claims.put(pod)
             self._with_devices.drop(uid)
             if not pod.spec.node_name and requests_devices(pod.spec):
                 self._with_devices.put(uid, written, claims_of(pod))
             before, is_unmanaged = self.by_uid.get(uid), self.is_unmanaged(pod.spec.scheduler_name)
-            prior = before if before is not None and before.group and before.holds_capacity else None
-            ours = not is_unmanaged and (prior is not None or self.owns(pod))
-            if ours or is_unmanaged:
-                record = self._in_composite(self._records.record_of(pod, ours))
-                if ours and prior is not None:  # a pod with capacity keeps its group, whatever it names
+            member = before if before is not None and before.group and before.holds_capacity else None
+            is_ours = not is_unmanaged and (member is not None or self.owns(pod))
+            if is_ours or is_unmanaged:
+                record = self._in_composite(self._records.record_of(pod, is_ours))
+                if is_ours and member is not None:  # a pod with capacity keeps its group
                     record = replace(
-                        record, group=prior.group, own_group=prior.group, role=prior.role, auto=prior.auto
+                        record, group=member.group, own_group=member.group, role=member.role, auto=member.auto
                     )
                 self._set(self._within_bounds(record))
             else:
                 self._set(foreign_record(pod, self.shapes))
-            self._set_heirs(heirs)
+            self._set_carriers(new_carriers)
 
-    def _set_heirs(self, pods: Iterable[Pod]) -> None:
-        """Read the pods for which shared claims count from now on."""
+    def _set_carriers(self, pods: Iterable[Pod]) -> None:
+        """Record the pods again for which shared claims count from now on."""
         for pod in pods:
-            with suppress(BadQuantity):  # its own event has reported it
+            with suppress(BadQuantity):  # the pod's own event has reported it
                 self.set(pod)
 
     def reread(self, claim: ClaimKey | None = None) -> None:
-        """Read pods without a node again: those that name a claim or template; None: all with devices.
+        """Read pods without a node again that name a claim or template; None reads all pods with devices.
 
-        The lock is taken for one at a time, since there may be many.
+        The lock is taken for one pod at a time, because there may be many pods.
         """
         with self._lock:
-            named = self._with_devices.naming(claim)
-        for uid in named:
-            with self._lock, suppress(BadQuantity):  # its own event has reported it
+            uids = self._with_devices.naming(claim)
+        for uid in uids:
+            with self._lock, suppress(BadQuantity):  # the pod's own event has reported it
                 if (pod := self._with_devices.get(uid)) is not None:
                     self.set(pod)
 
@@ -266,7 +280,7 @@ class Pods:
         return self._shared_claims.is_used(claim)
 
     def end_starts(self, claim: ClaimKey, why: str) -> None:
-        """End the starts of groups with pods that use a claim and have no node. The caller holds the lock."""
+        """End the starts of groups with pods that use a claim and have no node. Callers hold the lock."""
         for uid in self._with_devices.naming(claim):
             pod = self.by_uid.get(uid)
             group = self._registry.groups.get(pod.group) if pod is not None else None
@@ -285,15 +299,15 @@ class Pods:
         with self._lock:
             self._with_devices.drop(uid)
             self._drop(uid)
-            self._set_heirs(self._shared_claims.drop(uid))
+            self._set_carriers(self._shared_claims.drop(uid))
 
     def _drop(self, uid: Uid) -> None:
-        """Remove a pod from all that counts it."""
+        """Remove a pod from all sums and groups."""
         with self._lock:
             record = self.by_uid.pop(uid, None)
             if record is None:
                 return
-            self._moves.drop(record)
+            self._transitions.drop(record)
             self._count_among_others(record, is_other=False)
             self._claims.capacity.terms.unwatch(uid)
             if record.group:
@@ -303,14 +317,14 @@ class Pods:
             if record.group or record.node:
                 self._changes.notify()
             self._crowded.pop(uid, None)
-            if record.shape.terms:  # freed terms may make space for those of waiting pods
-                for waiting in list(islice(self._crowded.values(), _FEW_CROWDED)):
+            if record.shape.terms:  # waiting pods may now be within the limit of terms
+                for waiting in list(islice(self._crowded.values(), _MAX_RETRIES)):
                     self._set(self._within_bounds(waiting))
 
     def set_unmanaged(self, schedulers: frozenset[str]) -> None:
-        """Leave pods of these scheduler names to another scheduler, and manage all others again.
+        """Leave pods with these scheduler names to another scheduler, and manage all other pods again.
 
-        A pod that is left keeps its holdings on a node, but a plan for it is void.
+        A pod that is left to another scheduler keeps its capacity on a node, but a plan for the pod ends.
         """
         with self._lock:
             changed = (self.unmanaged ^ schedulers) & self.ownership.schedulers
@@ -324,15 +338,15 @@ class Pods:
 
     # Callers of the methods below hold the lock.
 
-    def move_group(self, pod_group: GroupKey, to: GroupKey) -> None:
-        """Count the pods of a PodGroup in the group of a composite from now on, or in its own again.
+    def move_group(self, pod_group: GroupKey, target: GroupKey) -> None:
+        """Count the pods of a PodGroup in the group of a composite from now on, or in their own group again.
 
-        Pods on nodes stay in the group of the composite in which they started. A plan for others is void.
+        Pods on nodes stay in the group in which they started. A plan for other pods ends.
         """
         before = self._moved_groups.pop(pod_group, pod_group)
-        if to != pod_group:
-            self._moved_groups[pod_group] = to
-        group = self._registry.groups.get(before) if before != to else None
+        if target != pod_group:
+            self._moved_groups[pod_group] = target
+        group = self._registry.groups.get(before) if before != target else None
         for pod in list(group.pods.values()) if group is not None else ():
             if pod.expected or pod.own_group != pod_group or (pod.node and before != pod_group):
                 continue
@@ -341,12 +355,18 @@ class Pods:
             self._set(self._within_bounds(self._in_composite(replace(pod, group=pod_group))))
 
     def _in_composite(self, pod: PodRecord) -> PodRecord:
-        """Return a pod as a member of the composite above its PodGroup, if it counts there."""
+        """Return a pod as a member of the composite above its PodGroup.
+
+        If the pods of this PodGroup belong to no composite, the pod is returned unchanged.
+        """
         group = self._moved_groups.get(pod.own_group) if self._moved_groups and pod.group else None
         return replace(pod, group=group, role=pod.own_group.rpartition("/")[2]) if group else pod
 
     def _within_bounds(self, pod: PodRecord) -> PodRecord:
-        """Return the pod, marked as waiting if its namespace has too many (anti-)affinity terms."""
+        """Return the pod, with another shape if its namespace has too many (anti-)affinity terms.
+
+        With this shape, the pod has to wait.
+        """
         self._crowded.pop(pod.uid, None)
         if not pod.group or not pod.shape.terms or self._claims.capacity.terms.is_within_limit(pod):
             return pod
@@ -354,7 +374,7 @@ class Pods:
         return replace(pod, shape=self.shapes.unevaluated(pod.shape, _CROWDED))
 
     def leave_group(self, pod: PodRecord) -> None:
-        """Remove a member from its group, whatever happens to it."""
+        """Remove a member from its group."""
         group = self._registry.group(pod.group)
         group.forget(pod.uid)
         if group.record is None and not group.pods:
@@ -363,12 +383,12 @@ class Pods:
         self._registry.mark_dirty(pod.group)
 
     def _set(self, record: PodRecord) -> None:
-        """Record a pod. If that fails, it is dropped."""
+        """Record a pod. A pod that cannot be recorded is dropped."""
         before = self.by_uid.get(record.uid)
         if record == before:
             return
-        # The thousands of conditions that Muster writes itself must not cause a single decision: no decision
-        # depends on a resourceVersion, or on a condition that the scheduler did not write.
+        # Muster writes thousands of conditions, which must not cause a single decision. No decision depends
+        # on a resourceVersion, or on a condition that the scheduler did not write.
         updated = before and replace(before, version=record.version, unscheduled=record.unscheduled)
         if before is not None and updated == record and before.unschedulable == record.unschedulable:
             self.by_uid[record.uid] = record
@@ -377,12 +397,12 @@ class Pods:
             return
         try:
             self._store_record(record, before)
-        except Exception:  # drop the pod rather than record a part of it: the watch delivers it again
+        except Exception:  # drop the pod rather than record it partly: the watch delivers it again
             self.drop(record.uid)
             raise
 
     def _store_record(self, record: PodRecord, before: PodRecord | None) -> None:
-        """Store a new or changed pod, and update all that depends on it."""
+        """Store a new or changed pod, and update all sums and groups that depend on it."""
         if before is not None and before.group and before.group != record.group:
             self.leave_group(before)
         self.by_uid[record.uid] = record
@@ -390,7 +410,7 @@ class Pods:
         if is_other or before is not None:
             self._count_among_others(record, is_other)
         self._claims.capacity.watch_terms(record, before)
-        self._moves.show(record)
+        self._transitions.show(record)
         if record.group:
             self._stuck.record_change(before, record)
             group = self._registry.group(record.group)
@@ -406,24 +426,26 @@ class Pods:
                 group.attempts.pop(record.uid, None)
             elif self._releases.scheduler_retries(record) and claim is not None:
                 group.record_shown(record.uid, claim.node, self._clock())
-            self._moves.count_running(group, record)
+            self._transitions.count_running(group, record)
             self._registry.mark_dirty(record.group)
         elif record.scheduler in self.ownership.schedulers and not record.node:
             self._releases.record_foreign_pod(record.uid, is_unmanaged=self.is_unmanaged(record.scheduler))
-        if record.group or _has_moved(record, before):  # of other pods, only capacity matters
+        if record.group or _changes_capacity(record, before):  # for other pods, only capacity matters
             self._changes.notify()
 
     def _count_among_others(self, pod: PodRecord, is_other: bool) -> None:
+        """Record whether a pod counts among the pods of other schedulers on nodes."""
         if is_other:
             self._other_changes[pod.uid] = pod
         elif pod.uid in self._other_changes or pod.uid in self._others:
             self._other_changes[pod.uid] = None
 
     def _record_refusal(self, group: Group, pod: PodRecord, before: PodRecord | None) -> None:
-        """Record a new refusal of a pod by the scheduler, and free the claim that filter had answered.
+        """Record a new refusal of a pod by the scheduler.
 
-        A refusal that repeats Muster's own, or came while no node was planned for the pod, does not
-        count.
+        A claim that filter had answered is free to move again.
+
+        A refusal does not count if it repeats a refusal by Muster, or if no node was planned for the pod.
         """
         text = pod.unschedulable
         if not text or before is None or text == before.unschedulable or REFUSAL_PREFIX in text:
@@ -431,19 +453,29 @@ class Pods:
         if self._changes.record_scheduler_call():
             self._changes.notify()
         if self._claims.get(pod.uid) is not None:
-            self._moves.refuse(pod)
+            self._transitions.refuse(pod)
             self.record_refused(pod, text, self._clock())
 
     def record_refused(
         self, pod: PodRecord, message: str, refused_at: float | None, asked_twice: bool = False
     ) -> None:
-        """Record that the scheduler found no node for a pod. `refused_at`: None if it is tried again."""
+        """Record that the scheduler found no node for a pod.
+
+        Args:
+            pod: The pod.
+            message: The scheduler's message.
+            refused_at: The time of the refusal; None if the pod is tried again.
+            asked_twice: Whether the scheduler was asked again after an earlier refusal.
+        """
         self._registry.group(pod.group).record_refused(pod.uid, message, refused_at, asked_twice)
         if refused_at is not None:
             self.separate(pod)
 
     def separate(self, pod: PodRecord) -> Shape:
-        """Return a separate shape for a pod and others of its namespace: refusals concern them alone."""
+        """Return a separate shape for a pod and equal pods of its namespace.
+
+        Refusals then concern only these pods.
+        """
         shape = self.shapes.separate(pod.namespace, pod.shape)
         if shape is not pod.shape:
             members = self._registry.group(pod.group).pods.values()
@@ -452,8 +484,8 @@ class Pods:
         return shape
 
 
-def _has_moved(pod: PodRecord, before: PodRecord | None) -> bool:
-    """Return whether a change allocates or frees capacity."""
+def _changes_capacity(pod: PodRecord, before: PodRecord | None) -> bool:
+    """Return whether a change of a pod allocates or frees capacity."""
     held_before = before is not None and before.holds_capacity
-    old = (before.node, before.holds_capacity, before.shape) if before else ("", False, None)
-    return old != (pod.node, pod.holds_capacity, pod.shape) and (pod.node != "" or held_before)
+    placement_before = (before.node, before.holds_capacity, before.shape) if before else ("", False, None)
+    return placement_before != (pod.node, pod.holds_capacity, pod.shape) and (pod.node != "" or held_before)

@@ -20,20 +20,20 @@ from extender.domain.snapshot.auto_podgroups import AutoGroup
 
 
 class GroupQueries:
-    """Queries about groups. Single look-ups take no lock: those of a dict are atomic."""
+    """Queries about groups. Single look-ups in a dict take no lock, because they are atomic."""
 
     def __init__(self, parts: Parts, pods: Pods, composites: Composites) -> None:
         self._registry, self._lock = parts.registry, parts.lock
         self._pods, self._composites = pods, composites
 
     def is_quorate(self, key: GroupKey) -> bool:
-        """Return whether a group is whole in bound and held members."""
+        """Return whether bound and held members make a group whole."""
         with self._lock:
             group = self._registry.groups.get(key)
             return group is not None and group.is_quorate()
 
     def needs_no_barrier(self, key: GroupKey) -> bool:
-        """Return whether a group needs at most one pod to start, and so has no barrier."""
+        """Return whether a group needs at most one pod to start, so that its bind calls need not wait."""
         group = self._registry.groups.get(key)
         return group is None or group.needs_no_barrier
 
@@ -42,6 +42,7 @@ class GroupQueries:
         return group is not None and bool(group.pods)
 
     def members(self, key: GroupKey) -> list[PodRecord]:
+        """Return the existing members of a group."""
         with self._lock:
             group = self._registry.groups.get(key)
             return [pod for pod in group.pods.values() if not pod.expected] if group else []
@@ -51,7 +52,7 @@ class GroupQueries:
         return group.record if group else None
 
     def child_groups(self, key: GroupKey) -> list[tuple[GroupRecord, bool]]:
-        """Return the groups in the tree of a composite, and whether each has its minimum on nodes."""
+        """Return the groups in the tree of a composite, and whether each has enough members on nodes."""
         with self._lock:
             group = self._registry.groups.get(key)
             if group is None or group.record is None or group.record.composite is None:
@@ -63,7 +64,7 @@ class GroupQueries:
             return [(each, whole.get((each.name, each.origin is Origin.COMPOSITE), False)) for each in below]
 
     def plain_pod(self, key: GroupKey) -> PodRecord | None:
-        """Return the pod of a group that exists for it: a pod without a group name and without an owner."""
+        """Return the plain pod for which a group exists: a pod without a group name and without an owner."""
         group = self._registry.groups.get(key)
         return group.plain_pod if group is not None else None
 
@@ -74,11 +75,11 @@ class GroupQueries:
             return group is not None and self._registry.may_use(group, queue)
 
     def auto_group(self, key: GroupKey) -> AutoGroup:
-        """Return a group of pods that name none, as it is now."""
+        """Return the current state of a group of pods that name no group."""
         with self._lock:
             members, record = self.members(key), self.record(key)
             pods, group = [pod for pod in members if pod.auto], self._registry.groups.get(key)
-            awaited = group is not None and self._registry.awaits_controller(group)
+            is_incomplete = group is not None and self._registry.awaits_controller(group)
             if group is not None:
                 self._registry.settle_defaults(group)
             return AutoGroup(
@@ -86,14 +87,14 @@ class GroupQueries:
                 wanted=group.size.members if group else 1,
                 owner=self._registry.owner_of(key),
                 queue_is_open=self._registry.queues.is_open(self.queue_of(key)),
-                has_live_pods=any(pod.waiting or pod.holds_capacity for pod in pods) and not awaited,
+                has_live_pods=any(pod.waiting or pod.holds_capacity for pod in pods) and not is_incomplete,
                 has_pods=bool(pods),
                 has_job=self._registry.has_job(key),
                 is_used=bool(members) or self.may_be_foreign(key),
             )
 
     def queue_of(self, key: GroupKey) -> str:
-        """Return the queue of a group; empty when it is gone."""
+        """Return the queue of a group; empty if the group is gone."""
         with self._lock:
             group = self._registry.groups.get(key)
             return self._registry.routes.queue_of(group) if group else ""
@@ -101,13 +102,13 @@ class GroupQueries:
     def started_in(self, key: GroupKey) -> str:
         """Return the queue in which a group starts or has started.
 
-        Empty if none of its members has capacity.
+        The result is empty if no member holds capacity.
         """
         group = self._registry.groups.get(key)
         return group.started_in if group is not None else ""
 
     def queue_uid(self, key: GroupKey) -> str:
-        """Return the UID of the queue of a group; empty when either is gone."""
+        """Return the UID of the queue of a group; empty if the group or the queue is gone."""
         with self._lock:
             queue = self._registry.queues.get(self.queue_of(key))
             return queue.uid if queue is not None else ""
@@ -118,31 +119,33 @@ class GroupQueries:
             return self._registry.routes.label_of(group) if group is not None else None
 
     def submitter_of(self, key: GroupKey) -> str:
-        """Return the user who made a group; empty if that is not known."""
+        """Return the user who made a group; empty if the user is unknown."""
         with self._lock:
             group = self._registry.groups.get(key)
             return self._registry.submitter_of(group) if group is not None else ""
 
     def author_of(self, namespace: str, uid: str) -> str:
-        """Return the user who made an owner of pods; empty if that is not known."""
+        """Return the user who made an owner of pods; empty if the user is unknown."""
         with self._lock:
             counts, owner = self._registry.trusts_authors, Owner(group_of_owner(namespace, uid))
             return self._registry.ancestors.author([owner]) if counts else ""
 
     def may_be_foreign(self, key: GroupKey) -> bool:
-        """Return whether a group has no members of Muster.
+        """Return whether a group without members of Muster may belong to another scheduler.
 
-        Such a group may belong to a scheduler to which Muster leaves pods.
+        This is possible only while Muster leaves some pods to another scheduler.
         """
         return bool(self._pods.unmanaged) and not self.has_members(key)
 
     def history(self, key: GroupKey) -> tuple[int | None, str, bool, int | None, int]:
-        """Return the facts that have to survive a restart.
+        """Return the facts about a group that have to survive a restart.
 
         Returns:
-            How many members it needed when it was fully running, if it was; the UID of the queue that takes
-            it in; whether its start was admitted and is not whole yet; how many starts were undone in a row
-            (None: its job counts them); the seconds of its work that evictions have cost.
+            - The number of needed members when it fully ran; None if it never did.
+            - The UID of the queue that accepts it.
+            - Whether its start was admitted and is not complete yet.
+            - The number of undone starts in a row; None if its job counts them.
+            - The seconds of work that evictions have cost.
         """
         group = self._registry.groups.get(key)
         info = group.info if group else None
@@ -154,7 +157,7 @@ class GroupQueries:
 
 
 class QueueQueries:
-    """Queries about queues by name and LocalQueues by `namespace/name`; see QueueLookup."""
+    """Queries about queues by name, and about LocalQueues by `namespace/name`; see QueueLookup."""
 
     def __init__(self, parts: Parts, infos: GroupInfos) -> None:
         self._registry, self._lock = parts.registry, parts.lock
@@ -162,7 +165,7 @@ class QueueQueries:
         self._infos = infos
 
     def names(self) -> set[str]:
-        """Return the queues that the API has."""
+        """Return the names of all existing queues."""
         with self._lock:
             return set(self._registry.queues.records)
 
@@ -177,18 +180,21 @@ class QueueQueries:
         return info if info.exists else None
 
     def of_namespace(self, namespace: str) -> str:
+        """Return the default queue of a namespace; empty if it has none."""
         return self._registry.routes.namespace_queue(namespace)
 
     def adopts(self, namespace: str) -> bool:
-        """Return whether pods of a namespace that name no scheduler are Muster's."""
+        """Return whether Muster schedules pods of a namespace that name no scheduler."""
         return is_adopted(namespace, self._registry.routes.labels_of(namespace))
 
     def of_podgroup(self, namespace: str, name: str) -> str | None:
+        """Return the queue of a PodGroup; None if the PodGroup does not exist."""
         with self._lock:
             group = self._registry.groups.get(GroupKey(f"{namespace}/{name}"))
             return self._registry.routes.queue_of(group) if group is not None and group.record else None
 
     def of_owner(self, namespace: str, controller: OwnerReference) -> QueueOfOwner:
+        """Return the queue that the nearest owner names, beginning with this controller."""
         owners, ancestors = [Owner.by(namespace, controller)], self._registry.ancestors
         with self._lock:
             named = ancestors.naming_queue(owners)
@@ -199,7 +205,7 @@ class QueueQueries:
             return self._registry.takes_namespace(queue, namespace)
 
     def tree(self) -> QueueTree:
-        """Return all queues, for rules that compare several of them."""
+        """Return all queues, for rules that compare several queues."""
         with self._lock:
             queues = self._registry.queues
             return QueueTree(dict(queues.records), self.info, dict(queues.shared_flavors))
@@ -209,7 +215,7 @@ class QueueQueries:
             return {record.parent for record in self._registry.queues.records.values() if record.parent}
 
     def has_groups(self, queue: str, uid: str) -> bool:
-        """Return whether groups are in a queue, or were admitted by it and would be lost with it."""
+        """Return whether a queue has groups, or has admitted groups that would be deleted with the queue."""
         with self._lock:
             return self._infos.queue_info(queue).groups > 0 or self._registry.admitted_groups.any_of(uid)
 
@@ -221,7 +227,7 @@ class QueueQueries:
             return set(self._local_queues.records)
 
     def local_queue_activity(self, key: str) -> Activity | None:
-        """Return the obstacle to starts in a LocalQueue; None if it does not exist."""
+        """Return the first obstacle to starts in a LocalQueue, or `Ready`; None if it does not exist."""
         with self._lock:
             record = self._local_queues.records.get(key)
             if record is None:
@@ -230,7 +236,7 @@ class QueueQueries:
             return activity_of(record, self._infos.queue_info(record.queue), allowed)
 
     def local_queue_allocation(self, key: str) -> Resources:
-        """Return what its groups hold."""
+        """Return the amounts that the groups of a LocalQueue hold."""
         with self._lock:
             return dict(self._infos.usage.by_local_queue.get(key, {}))
 
@@ -239,7 +245,10 @@ class QueueQueries:
             return self._registry.routes.routes_into_queues.local_queue(namespace, label)
 
     def take_changed_local_queues(self) -> Collection[str]:
-        """Return the changed LocalQueues since the last call, except for numbers in decisions."""
+        """Return the LocalQueues that changed since the last call.
+
+        Changed numbers in decisions do not count.
+        """
         with self._lock:
             usage, local_queues = self._infos.usage, self._local_queues
             changed, local_queues.changed = local_queues.changed | usage.changed, set()

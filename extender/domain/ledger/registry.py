@@ -1,4 +1,4 @@
-"""Groups and their queues, and the objects that they refer to: owners, priorities, namespaces."""
+"""Groups and their queues, and the objects to which groups refer: owners, priorities, namespaces."""
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -20,7 +20,7 @@ from extender.domain.queues.tree import AdmittedGroups, Orphan, Queues
 
 
 class Owners:
-    """Controllers of pods without a group name, as far as they define the group."""
+    """Controllers of pods without a group name, with the facts that define the group of these pods."""
 
     def __init__(self) -> None:
         self._by_group: dict[GroupKey, OwnerRecord] = {}
@@ -31,9 +31,9 @@ class Owners:
         return self._by_group.get(key)
 
     def put(self, key: GroupKey, record: OwnerRecord) -> bool:
-        """Record a controller; return whether anything that matters changed.
+        """Record a controller. Return whether any relevant fact has changed.
 
-        A record is kept only once it differs from the defaults.
+        A record is stored only once it differs from the defaults.
         """
         if record == (self._by_group.get(key) or OwnerRecord(record.uid)):
             return False
@@ -45,86 +45,95 @@ class Owners:
         return True
 
     def drop(self, key: GroupKey) -> bool:
-        """Remove a record; return whether there was one."""
+        """Remove a record. Return whether it existed."""
         record = self._by_group.pop(key, None)
         if record is not None:
             self.suspended.discard(record.uid)
         return record is not None
 
 
-_OF_KUBERNETES = "system-"  # prefix of names that no other class may have
+_SYSTEM_PREFIX = "system-"  # prefix of names that only classes of Kubernetes may have
 
 
-class _Class(msgspec.Struct, frozen=True):
+class _PriorityClass(msgspec.Struct, frozen=True):
     value: int
     is_default: bool  # globalDefault
-    preempts: bool  # its preemptionPolicy is not Never
-    for_groups: bool  # it counts for PodGroups whatever their pods have
+    preempts: bool  # whether its preemptionPolicy is not Never
+    for_groups: bool  # whether it counts for PodGroups regardless of their pods
 
 
 class Priorities:
-    """Priority classes, and the priority that groups get from them.
+    """Priority classes, and the priorities that groups get from them.
 
-    A user who may create a PodGroup may write any class into it, while the API server lets pods have only
-    classes that their quota allows. So a group's priority is at most the highest that one of its pods was
-    admitted with. A class with the annotation for PodGroups, which only an administrator can write,
-    counts whatever the pods have; Kubernetes' own classes never do.
+    A user who may create a PodGroup may write any class into the PodGroup, while the API server lets pods
+    have only classes that their quota allows. Therefore, a group's priority is at most the highest priority
+    with which one of its pods was admitted.
+
+    A class with the annotation for PodGroups counts regardless of the pods, because only an administrator can
+    write the annotation. Kubernetes' own classes never count in this way.
     """
 
     def __init__(self) -> None:
-        self._classes: dict[str, _Class] = {}
+        self._classes: dict[str, _PriorityClass] = {}
         self._default = 0
 
     def put(self, priority: PriorityClass) -> bool:
-        """Record a class; return whether anything changed."""
+        """Record a class. Return whether anything changed."""
         name, annotations = priority.metadata.name, priority.metadata.annotations or {}
         open_to_groups = annotations.get(keys.FOR_POD_GROUPS) == "true"
-        for_groups = open_to_groups and not name.startswith(_OF_KUBERNETES)
+        for_groups = open_to_groups and not name.startswith(_SYSTEM_PREFIX)
         preempts = priority.preemption_policy != keys.NEVER
-        now = _Class(priority.value, priority.global_default, preempts, for_groups)
-        before, self._classes[name] = self._classes.get(name), now
-        return before != now and self._settle_default()
+        current = _PriorityClass(priority.value, priority.global_default, preempts, for_groups)
+        before, self._classes[name] = self._classes.get(name), current
+        return before != current and self._settle_default()
 
     def drop(self, name: str) -> bool:
-        """Remove a class; return whether it existed."""
+        """Remove a class. Return whether it existed."""
         if self._classes.pop(name, None) is None:
             return False
         return self._settle_default()
 
     def preempts(self, name: str) -> bool:
         """Return whether groups that name this class may evict others."""
-        return self._classes.get(name, _MISSING).preempts
+        return self._classes.get(name, _UNKNOWN_CLASS).preempts
 
     def _settle_default(self) -> bool:
-        """Set the default class; if several classes are the default, the lowest counts, as for pods."""
+        """Set the default priority.
+
+        If several classes are the default, the lowest priority counts, as for pods.
+        """
         self._default = min((kind.value for kind in self._classes.values() if kind.is_default), default=0)
         return True
 
     def group_priority(self, name: str, pods: Iterable[int]) -> int:
-        """Return the priority of a group by its class `name`, or none (""), and its `pods`' priorities.
+        """Return the priority of a group.
 
-        Without a class it is the highest of the pods; without pods either, that of the default class.
-        A class that does not exist counts as 0.
+        Without a class, the priority is the highest priority of the pods; without pods either, it is that of
+        the default class. A class that does not exist counts as 0.
+
+        Args:
+            name: The name of the group's class; empty without a class.
+            pods: The priorities of the group's pods.
         """
         highest = max(pods, default=None)
         if not name:
             return self._default if highest is None else highest
-        found = self._classes.get(name, _MISSING)
+        found = self._classes.get(name, _UNKNOWN_CLASS)
         if found.for_groups:
             return found.value
         return min(found.value, self._default if highest is None else highest)
 
 
-_MISSING = _Class(0, is_default=False, preempts=True, for_groups=False)
+_UNKNOWN_CLASS = _PriorityClass(0, is_default=False, preempts=True, for_groups=False)
 
 
 class Registry:
-    """Groups, queues of the API, and the objects that they refer to. Dirty groups need new infos."""
+    """Groups, existing queues, and the objects to which they refer. Dirty groups need new infos."""
 
     def __init__(self) -> None:
         self.groups: dict[GroupKey, Group] = {}
         self.jobs = Jobs()
-        self.foreign_kinds: Collection[KindName] = (VOLCANO_JOB,)  # kinds whose jobs others admit
+        self.foreign_kinds: Collection[KindName] = (VOLCANO_JOB,)  # kinds whose jobs other controllers admit
         self.runtimes = Runtimes()
         self.ancestors = Ancestors()
         self.routes = Routes(lambda group: self.ancestors.naming_queue(self._owners_of(group)))
@@ -132,17 +141,20 @@ class Registry:
         self.admitted_groups = AdmittedGroups()
         self.owners = Owners()
         self.priorities = Priorities()
-        self.claims_are_read: Callable[[], bool] = lambda: False  # whether claims of devices are known
-        self.trusts_markers = False  # whether only Muster can have written the records on PodGroups
-        self.trusts_authors = False  # whether the API server refuses the names of other users
-        self.trusts_uses = False  # whether records of rights are checked
-        self.users_count = False  # whether rights to use restricted queues are checked
-        # Dirty groups in order, and whether their queue may have changed since their last info.
+        self.claims_are_read: Callable[[], bool] = lambda: False  # whether all device claims are known
+        self.trusts_markers = False  # whether only Muster can write records on PodGroups
+        self.trusts_authors = False  # whether the API server refuses records with other users' names
+        self.trusts_uses = False  # whether the API server checks records of rights
+        self.users_count = False  # whether the right to use a restricted queue is required
+        # Dirty groups in order, with whether their queue may have changed since their last info.
         self._dirty: dict[GroupKey, bool] = {}
-        self._moved: set[GroupKey] = set()  # dirty groups with changes of claims and the start only
-        self._queued_in: defaultdict[str, dict[GroupKey, None]] = defaultdict(dict)  # by queue of that info
+        self._claims_changed: set[GroupKey] = (
+            set()
+        )  # dirty groups of which only claims, attempts or the start changed
+        self._by_queue: defaultdict[str, dict[GroupKey, None]] = defaultdict(dict)  # by queue of their info
 
     def group(self, key: GroupKey) -> Group:
+        """Return the group with this key, which is created on first use."""
         if key not in self.groups:
             self.groups[key] = Group(key)
             self.groups[key].owner = self.owner_of(key)
@@ -150,42 +162,44 @@ class Registry:
 
     def mark_dirty(self, key: GroupKey) -> None:
         self._dirty[key] = True
-        self._moved.discard(key)
+        self._claims_changed.discard(key)
 
-    def mark_moved(self, key: GroupKey) -> None:
-        """Mark a group as changed in its claims, attempts and start only."""
+    def mark_claims_changed(self, key: GroupKey) -> None:
+        """Mark a group of which only claims, attempts and the start have changed."""
         if key not in self._dirty:
-            self._moved.add(key)
+            self._claims_changed.add(key)
         self._dirty[key] = True
 
     def _mark_in_place(self, key: GroupKey) -> None:
-        """Record a change that does not move the group to another queue."""
+        """Mark a group with a change that does not move it to another queue."""
         self._dirty.setdefault(key, False)
-        self._moved.discard(key)
+        self._claims_changed.discard(key)
 
     def set_group(self, record: GroupRecord, version: int) -> bool:
-        """Record a PodGroup; return whether anything that matters changed.
+        """Record a PodGroup. Return whether any relevant fact has changed.
 
-        `version`: since when it counts.
+        Args:
+            record: The PodGroup.
+            version: The ledger's version from which the PodGroup counts.
         """
         group = self.group(record.key)
         group.records[record.origin] = record
         return self._settle_record(group, version)
 
     def _settle_record(self, group: Group, version: int) -> bool:
-        """Update the record of a group.
+        """Update the record of a group. Return whether it has changed.
 
-        Its needs and progress outlive its PodGroup as long as it has members.
+        The needs and progress of a group outlive its PodGroup, as long as the group has members.
         """
-        before, now = group.record, group.records[min(group.records)] if group.records else None
-        if before == now:
+        old_record, new_record = group.record, group.records[min(group.records)] if group.records else None
+        if old_record == new_record:
             return False
-        if now is None:
-            group.entitled_in = ""  # pods without their PodGroup count as new in their queue
-        elif not ((before and before.uid == now.uid) or group.is_implied):
+        if new_record is None:
+            group.entitled_in = ""  # pods without a PodGroup count as new in their queue
+        elif not ((old_record and old_record.uid == new_record.uid) or group.is_implied):
             group.restart()
-        self.admitted_groups.record(before, now)
-        group.put_record(now, version)
+        self.admitted_groups.record(old_record, new_record)
+        group.put_record(new_record, version)
         self.record_dependencies(group)
         self.record_arrival(group)
         self.mark_dirty(group.key)
@@ -202,23 +216,27 @@ class Registry:
         return self._dirty
 
     def dirty_jobs(self) -> Collection[GroupKey]:
-        """Return the changed groups that have, or had, a job."""
+        """Return the changed groups that have or had a job."""
         return [key for key in self._dirty if key in self.jobs or self.has_job(key)]
 
     def has_job(self, key: GroupKey) -> bool:
+        """Return whether a managed job makes the pods of a group."""
         group = self.groups.get(key)
         return group is not None and group.job is not None
 
     def set_queue(self, record: QueueRecord) -> bool:
-        """Record a queue; return whether anything that matters changed."""
+        """Record a queue. Return whether any relevant fact has changed."""
         return self._record_queues(self.queues.put(record))
 
     def set_flavor(self, name: str, flavor: SharedFlavor | None) -> bool:
-        """Record a ResourceFlavor; None: it is gone."""
+        """Record a ResourceFlavor; None means that it is gone. Return whether any queue is affected."""
         return self._record_queues(self.queues.put_flavor(name, flavor))
 
     def _record_queues(self, affected: set[str]) -> bool:
-        """Mark the groups of queues that may have opened, closed or changed; return whether there are any."""
+        """Mark the groups of queues that may have opened, closed or changed.
+
+        Return whether there are such queues.
+        """
         self.routes.local_queues.record_queues(affected)
         for key in self._groups_of(affected):
             self.record_arrival(self.groups[key])
@@ -226,20 +244,26 @@ class Registry:
         return bool(affected)
 
     def _groups_of(self, queues: Collection[str]) -> list[GroupKey]:
-        """Return the groups of queues, from an index: there may be thousands of queues and status updates."""
-        indexed = (key for queue in sorted(queues) for key in self._queued_in.get(queue, ()))
+        """Return the groups of queues.
+
+        An index is used, because there may be thousands of queues and status updates.
+        """
+        indexed = (key for queue in sorted(queues) for key in self._by_queue.get(queue, ()))
         may_have_moved = [key for key, may_move in self._dirty.items() if may_move] if queues else []
         changed = (group for key in may_have_moved if (group := self.groups.get(key)) is not None)
         moved_in = (group.key for group in changed if self.routes.queue_of(group) in queues)
         return [*(key for key in indexed if not self._dirty.get(key)), *moved_in]
 
     def record_dependencies(self, group: Group) -> None:
-        """Record the objects that a group depends on, to mark it dirty when they change."""
+        """Record the objects on which a group depends.
+
+        Changes of these objects mark the group as dirty.
+        """
         self.ancestors.record_owners(group.key, self._owners_of(group))
         self.routes.record_group(group)
 
     def record_arrival(self, group: Group) -> None:
-        """Record the arrival of a group: if its queue is open at that time, the group stays entitled."""
+        """Record the arrival of a group. If its queue is open now, the group is entitled from now on."""
         queue = self.routes.queue_of(group)
         if group.record is not None and self.queues.is_open(queue):
             group.entitled_in = queue
@@ -247,8 +271,8 @@ class Registry:
     def record_start(self, group: Group, is_under_way: bool) -> None:
         """Record the queue in which a group is starting or has started.
 
-        This is the queue recorded with the bindings of its pods or, if such records do not count, the queue
-        that this process observed.
+        If records on pods count, this is the queue recorded with the bindings of the group's pods. Otherwise,
+        it is the queue that this process has observed.
         """
         if not is_under_way:
             group.started_in = ""
@@ -268,44 +292,48 @@ class Registry:
             self._mark_in_place(key)
 
     def forget(self, group: Group) -> None:
-        """Forget a group of which nothing is left."""
+        """Forget a group without members, PodGroup and job."""
         del self.groups[group.key]
         self.routes.forget(group)
         self.ancestors.record_owners(group.key, ())
 
     def take_dirty(self) -> tuple[Collection[GroupKey], Collection[GroupKey]]:
-        """Return the groups that changed since the last call, in that order, and which of them only moved."""
-        dirty, moved = self._dirty, self._moved
-        self._dirty, self._moved = {}, set()
-        return dirty, moved
+        """Return the groups that changed since the last call, in order.
 
-    def record_info(self, key: GroupKey, before: str, now: str) -> None:
-        """Record that the last info of a group is in queue `now` instead of `before`; empty: in none."""
-        if before == now:
+        The second value contains the groups among them of which only claims, attempts and the start have
+        changed.
+        """
+        dirty, claims_changed = self._dirty, self._claims_changed
+        self._dirty, self._claims_changed = {}, set()
+        return dirty, claims_changed
+
+    def record_info(self, key: GroupKey, old_queue: str, new_queue: str) -> None:
+        """Record that the last info of a group is now in another queue. An empty name means no queue."""
+        if old_queue == new_queue:
             return
-        if now:
-            self._queued_in[now][key] = None
-        if before:
-            del self._queued_in[before][key]
-            if not self._queued_in[before]:
-                del self._queued_in[before]
+        if new_queue:
+            self._by_queue[new_queue][key] = None
+        if old_queue:
+            del self._by_queue[old_queue][key]
+            if not self._by_queue[old_queue]:
+                del self._by_queue[old_queue]
 
     def takes_namespace(self, queue: str, namespace: str) -> bool:
-        """Return whether a queue takes groups of a namespace; one that does not exist refuses none."""
+        """Return whether a queue accepts groups of a namespace. A queue that does not exist accepts all."""
         record = self.queues.get(queue)
         selector = record.namespace_selector if record is not None else None
         return allows_namespace(selector, self.routes.labels_of(namespace))
 
     def groups_in(self, namespace: str) -> list[GroupKey]:
-        """Return the groups of a namespace, and those of its jobs."""
+        """Return the groups of a namespace, and the groups of its jobs."""
         return [*self.routes.groups_in(namespace), *self.jobs.groups_in(namespace)]
 
     def may_use(self, group: Group, queue: str) -> bool:
         """Return whether a group may enter a queue.
 
-        A restricted queue requires a record of that right on the owner of the pods, managed or not, on the
-        PodGroup, or on each waiting pod (without these, on each other pod). Records in a job's template do
-        not count: they were not checked.
+        A restricted queue requires a record of this right. The record may be on the owner of the pods,
+        managed or not, on the PodGroup, or on every waiting pod. If no pod waits, it may be on every other
+        pod. Records in the template of a job do not count, because they were not checked.
         """
         record = self.queues.get(queue)
         if not self.users_count or record is None or not record.restricted:
@@ -317,10 +345,11 @@ class Registry:
         return self.trusts_uses and (queue in recorded or pods == {queue})
 
     def submitter_of(self, group: Group) -> str:
-        """Return the user who made a group; empty if unknown, or if users could have written it.
+        """Return the user who made a group.
 
-        The user is recorded on its PodGroup, on an owner of the PodGroup or of its pods, or on its pods
-        without a controller, if all name the same user.
+        The result is empty if the user is unknown, or if users could have forged the record. The user is
+        recorded on the PodGroup, or on an owner of the PodGroup or of its pods. If all pods without a
+        controller name the same user, this user counts, too.
         """
         if not self.trusts_authors:
             return ""
@@ -346,11 +375,14 @@ class Registry:
         return () if group is None else self.queues.flavors_of(self.routes.queue_of(group))
 
     def owner_of(self, key: GroupKey) -> OwnerRecord | None:
-        """Return the owner of pods that name no group, if known. Groups of one LeaderWorkerSet share it."""
+        """Return the owner of pods that name no group, if known.
+
+        All groups of a LeaderWorkerSet have the same owner.
+        """
         return self.owners.get(GroupKey(key.partition(".")[0]))
 
     def set_owner(self, key: GroupKey, record: OwnerRecord) -> Collection[GroupKey]:
-        """Record an owner; return its groups if anything they depend on has changed."""
+        """Record an owner. Return the keys of its groups, which become dirty."""
         shared = (
             [other for other in self.groups if other.startswith(f"{key}.")] if has_many_groups(key) else ()
         )
@@ -363,7 +395,7 @@ class Registry:
     def awaits_controller(self, group: Group) -> bool:
         """Return whether an owner of the group's pods has not been read yet.
 
-        Without the owner, the gang size, the queue or a limited user is unknown.
+        Without this owner, the gang size, the queue, or a user with limits is unknown.
         """
         if group.last_record is not None or group.job is not None:
             return False
@@ -371,30 +403,30 @@ class Registry:
         if group.owner is None and any(self.owners.is_read(controller) for controller in controllers):
             return True
         queue = self.queues.get(self.routes.queue_of(group))
-        asks_user = self.trusts_authors and queue is not None and queue.limits.user != Limit()
-        is_asked = not self.routes.names_queue(group) or (asks_user and not self.submitter_of(group))
-        return is_asked and self.ancestors.are_coming(self._owners_of(group))
+        needs_user = self.trusts_authors and queue is not None and queue.limits.user != Limit()
+        needs_owners = not self.routes.names_queue(group) or (needs_user and not self.submitter_of(group))
+        return needs_owners and self.ancestors.are_coming(self._owners_of(group))
 
     def settle_defaults(self, group: Group) -> None:
-        """Record the defaults of namespace and queue for the gang size."""
+        """Record the defaults of the namespace and the queue for the gang size of a group."""
         queue = self.queues.get(self.routes.queue_of(group))
         of_namespace = self.routes.min_member_of(group.namespace)
         group.defaults = Defaults(of_namespace, queue.min_member if queue is not None else "")
 
     def admitting_queue(self, group: Group, name: str) -> str:
-        """Return the UID of the named queue if it admits the group; else empty.
+        """Return the UID of the named queue if this queue admits the group; else empty.
 
-        A queue created again under the name of a deleted one does not take in the groups of the
-        deleted one.
+        A queue that is created again under the name of a deleted queue does not get the groups of the deleted
+        queue.
         """
         queue = self.queues.get(name)
         accepts = queue is not None and group.entitled_in == queue.name and not self.lost_its_queue(group)
         return queue.uid if queue is not None and accepts else ""
 
     def was_admitted(self, group: Group, name: str) -> bool:
-        """Return whether an annotation proves that a group came while the named queue was open.
+        """Return whether an annotation proves that a group arrived while the named queue was open.
 
-        Phase and reason do not count, since users may write them.
+        The phase and reason in the status do not count, because users may write them.
         """
         queue, record = self.queues.get(name), group.record
         if queue is None or record is None or not self.trusts_markers:
@@ -403,23 +435,29 @@ class Registry:
         return queue_took_it or record.admitted or record.ran_with is not None
 
     def is_suspended(self, group: Group) -> bool:
-        """Return whether the owner is suspended, except for a job that waits in its queue."""
+        """Return whether the owner of a group is suspended.
+
+        A job that waits in its queue does not count as suspended.
+        """
         if group.job is not None and group.job.suspended:
             return group.job.stopped
-        named = group.record.owner if group.record else ""
-        return named in self.owners.suspended or (group.owner is not None and group.owner.suspended)
+        owner_uid = group.record.owner if group.record else ""
+        return owner_uid in self.owners.suspended or (group.owner is not None and group.owner.suspended)
 
     def run_limit_of(self, group: Group) -> float | None:
-        """Return the seconds after which the controller of the group's pods ends them."""
-        named = group.record.owner if group.record else ""
-        owner = self.owners.get(group_of_owner(group.namespace, named)) if named else group.owner
+        """Return the seconds after which the controller of the group's pods ends them.
+
+        None means that there is no limit.
+        """
+        owner_uid = group.record.owner if group.record else ""
+        owner = self.owners.get(group_of_owner(group.namespace, owner_uid)) if owner_uid else group.owner
         return float(owner.run_limit) if owner is not None and owner.run_limit is not None else None
 
     def lost_its_queue(self, group: Group) -> bool:
         """Return whether the queue that admitted a group is deleted.
 
-        `default` never is: it is created again. If users may have written the record, it counts only
-        for a queue that this process has seen.
+        The queue `default` never counts as deleted, because it is created again. If users may have forged the
+        record, it counts only for a queue that this process has seen.
         """
         recorded = group.record.queue_uid if group.record else ""
         if not recorded or recorded in self.queues.names or self.routes.queue_of(group) == keys.DEFAULT_QUEUE:
@@ -427,16 +465,17 @@ class Registry:
         return self.trusts_markers or recorded in self.queues.gone
 
     def priority_of(self, group: Group) -> int:
+        """Return the priority of a group, by its class and its pods."""
         name = group.last_record.priority_class if group.last_record else ""
         return self.priorities.group_priority(name, (pod.priority for pod in group.pods.values()))
 
     def preempts(self, group: Group) -> bool:
-        """Return whether a group may evict others: neither its class nor a member's says never."""
+        """Return whether a group may evict others: neither its class nor any member forbids it."""
         name = group.last_record.priority_class if group.last_record else ""
         return self.priorities.preempts(name) and not any(pod.never_preempts for pod in group.pods.values())
 
     def orphans(self) -> tuple[Orphan, ...]:
-        """Return the groups that were taken in by queues which are gone."""
+        """Return the groups whose accepting queue was deleted."""
         remaining = self.admitted_groups.of_missing_queues(self.queues.names.keys())
         self.queues.gone &= {record.queue_uid for record in remaining}
         return tuple(

@@ -1,10 +1,11 @@
-"""Releases: the pods that the scheduler is shown; none if it reads its pods from the API server itself.
+"""Releases of pods to the scheduler. No pod is released if the scheduler reads pods from the API server.
 
     planned ──release──► shown ──► held, posted, bound        the claim is fixed all the while
                            └──► taken back ──► leaving ──► released again
 
-A pod that was taken back may still be on its way through the scheduler, where the end of the old attempt
-would undo a new one. It is shown again once that end is reported, or has had enough time.
+After a pod was taken back, the scheduler may still process it. The end of this old attempt would undo a new
+attempt. Therefore, the pod is shown again only once the end of the old attempt is reported, or enough time
+has passed.
 """
 
 from collections.abc import Callable
@@ -16,40 +17,44 @@ from extender.domain.model.versioned_pod_watch import AS_IT_IS, Appearance, Chan
 
 
 class Bypasses(NamedTuple):
-    """Calls about pods that the proxy has not shown: their scheduler reads pods elsewhere."""
+    """Calls about pods that the proxy has not shown, because their scheduler reads pods elsewhere."""
 
     calls: int = 0
-    age: float | None = None  # seconds since the last such call; None: there was none
+    age: float | None = None  # seconds since the last such call; None: no such call
 
 
-MOST_NOMINATED = 16  # pods nominated for one node: filter copies the node's state for each
-_LAG = 0.5  # seconds by which the scheduler's copy of nodes and bound pods may be older than Muster's
-_UNCALLED = 1.0  # seconds until an attempt without a bind call has ended, once its pod is taken back
-_CALLED = 5.0  # seconds from the end of a bind call to the scheduler's report of it
+MOST_NOMINATED = 16  # limit of pods nominated for a node: filter copies the node's state for each of them
+_LAG = 0.5  # seconds by which the scheduler's data on nodes and bound pods may be outdated
+_AFTER_NO_CALL = 1.0  # seconds until an attempt without a bind call has ended, once its pod is taken back
+_AFTER_CALL = 5.0  # seconds from the end of a bind call to the scheduler's report
 
 
 class ReleaseCounts(NamedTuple):
+    """Numbers of released pods."""
+
     released: int  # pods that are shown and not bound yet
     leaving: int  # pods taken back that the scheduler may still process
-    taken_back: int  # number of pods taken back since the start
+    taken_back: int  # pods taken back since the start of this process
 
 
 class Releases:
-    """Releases of pods to the scheduler.
+    """Releases of pods to the scheduler. Callers hold the ledger's lock.
 
-    `on_change` is called when the appearance of a pod changes; None: the scheduler does not read its pods
-    through Muster. Callers hold the ledger's lock.
+    Args:
+        on_change: Called when the appearance of a pod changes. None means that the scheduler does not read
+            its pods through Muster.
+        clock: The monotonic clock, in seconds.
     """
 
     def __init__(self, on_change: Callable[[], None] | None, clock: Callable[[], float]) -> None:
         self._on_change = on_change
         self._clock = clock
         self.shown: dict[Uid, Appearance] = {}
-        self._changed: dict[Uid, tuple[Appearance | None, ...]] = {}  # successive appearances
-        self._leaving: dict[Uid, float] = {}  # pods taken back: until when the scheduler may process them
-        self._nominated: dict[str, set[Uid]] = {}  # by node: pods shown for it, before their first bind call
+        self._changed: dict[Uid, tuple[Appearance | None, ...]] = {}  # new appearances, in order
+        self._leaving: dict[Uid, float] = {}  # by pod taken back: until when the scheduler may process it
+        self._nominated: dict[str, set[Uid]] = {}  # by node: nominated pods, before their first bind call
         self._by_key: dict[str, Uid] = {}  # unbound member pods by "namespace/name"
-        self._planned: set[GroupKey] = set()  # groups with claims that are planned and may be shown
+        self._planned: set[GroupKey] = set()  # groups with planned claims that may be shown
         self._ever_shown: set[Uid] = set()  # unbound pods that the scheduler may know
         self._has_begun = False  # whether this process has begun to show pods
         self._taken_back = 0
@@ -58,6 +63,7 @@ class Releases:
 
     @property
     def is_on(self) -> bool:
+        """Return whether the scheduler reads its pods through Muster."""
         return self._on_change is not None
 
     @property
@@ -70,26 +76,26 @@ class Releases:
         return Bypasses(self._bypasses, self._clock() - self._bypassed_at) if self._bypasses else Bypasses()
 
     def record_call(self, pod: PodRecord) -> None:
-        """Record that a verb names a pod of Muster."""
+        """Record a call of the scheduler about a pod of Muster."""
         if self.is_on and pod.waiting and pod.uid not in self._ever_shown:
             self._bypasses, self._bypassed_at = self._bypasses + 1, self._clock()
 
     def scheduler_retries(self, pod: PodRecord) -> bool:
-        """Return whether the scheduler looks at a planned pod by itself."""
+        """Return whether the scheduler tries a planned pod by itself, without a release by Muster."""
         return not self.is_on and not pod.gated
 
     def find_by_name(self, key: str) -> Uid | None:
-        """Return the unbound pod of Muster of this name: "namespace/name"."""
+        """Return the UID of the unbound pod of Muster with this namespace/name."""
         return self._by_key.get(key)
 
     def may_show(self, pod: PodRecord, node: str) -> bool:
-        """Return whether a pod that is planned for `node` may be shown now."""
+        """Return whether a pod that is planned for a node may be shown now."""
         if pod.gated or lacks_nomination(pod, node) or self._leaving.get(pod.uid, 0.0) > self._clock():
             return False
         return len(self._nominated.get(node, ())) < MOST_NOMINATED
 
     def show(self, pod: PodRecord, appearance: Appearance) -> None:
-        """Record how a pod is shown to the scheduler."""
+        """Show a pod to the scheduler with this appearance."""
         self._leaving.pop(pod.uid, None)
         self._ever_shown.add(pod.uid)
         self.shown[pod.uid] = appearance
@@ -98,17 +104,22 @@ class Releases:
         self._change(pod.uid, appearance)
 
     def take_back(self, uid: Uid, was_called: bool) -> None:
-        """Stop showing a pod. `was_called`: a bind call for it was answered or is held."""
+        """Stop showing a pod.
+
+        Args:
+            uid: The UID of the pod.
+            was_called: Whether a bind call for the pod was answered or is held.
+        """
         self._remove_nominated(uid)
         if self.shown.pop(uid, None) is not None:
             self._taken_back += 1
-            self._leaving[uid] = self._clock() + (_CALLED if was_called else _UNCALLED)
+            self._leaving[uid] = self._clock() + (_AFTER_CALL if was_called else _AFTER_NO_CALL)
             self._change(uid, None)
         elif was_called and uid in self._leaving:
-            self._leaving[uid] = self._clock() + _CALLED
+            self._leaving[uid] = self._clock() + _AFTER_CALL
 
     def record_claim(self, pod: PodRecord, before: Claim | None, claim: Claim | None) -> None:
-        """Process a change of the claim of a member pod, from `before` to `claim`."""
+        """Process a change of the claim of a member pod."""
         if not self.is_on:
             return
         if pod.node:
@@ -126,7 +137,7 @@ class Releases:
             self.take_back(pod.uid, before is not None and before.stage >= ClaimStage.HELD)
 
     def forget(self, pod: PodRecord) -> None:
-        """Forget a pod that is bound or gone: the watch shows that to the scheduler."""
+        """Forget a pod that is bound or gone: the watch shows this to the scheduler."""
         self._remove_nominated(pod.uid)
         self.shown.pop(pod.uid, None)
         self._changed.pop(pod.uid, None)
@@ -136,7 +147,7 @@ class Releases:
             del self._by_key[pod.key]
 
     def record_foreign_pod(self, uid: Uid, is_unmanaged: bool) -> None:
-        """Record a pod of Muster's scheduler name that Muster does not place.
+        """Record a pod with Muster's scheduler name that Muster does not place.
 
         The scheduler sees the pod unchanged, unless the pod is left to another scheduler.
         """
@@ -149,13 +160,15 @@ class Releases:
         self._leaving.pop(uid, None)
 
     def record_fresh_start(self) -> None:
+        """Record that the scheduler has listed all pods again, so that all earlier attempts have ended."""
         self._leaving.clear()
 
     def retry(self, uid: Uid, lags: int) -> None:
-        """Show a pod again whose attempt has ended, after `lags` times the lag of the scheduler."""
+        """Let a pod be shown again whose attempt has ended, after `lags` times the scheduler's lag."""
         self._leaving[uid] = self._clock() + lags * _LAG
 
     def record_planned(self, group: GroupKey) -> None:
+        """Record that members of a group may have to be shown."""
         if self.is_on:
             self._planned.add(group)
 
@@ -166,19 +179,23 @@ class Releases:
         return planned
 
     def take_changes(self) -> list[Change]:
+        """Return the changed appearances since the last call."""
         changed, self._changed = self._changed, {}
         return [(uid, appearance) for uid, steps in changed.items() for appearance in steps]
 
     def _remove_nominated(self, uid: Uid) -> None:
-        """Stop counting a pod among those that are nominated for its node."""
-        node = how.node if (how := self.shown.get(uid)) else ""
+        """Do not count a pod among the pods that are nominated for its node any more."""
+        node = appearance.node if (appearance := self.shown.get(uid)) else ""
         if uids := self._nominated.get(node):
             uids.discard(uid)
             if not uids:
                 del self._nominated[node]
 
     def _change(self, uid: Uid, appearance: Appearance | None) -> None:
-        """Report a change in how a pod is shown. After it was taken back, the scheduler sees both steps."""
+        """Report a changed appearance of a pod.
+
+        If the pod was taken back before, the scheduler sees both changes.
+        """
         if self._on_change is not None:
             was_taken_back = appearance is not None and None in self._changed.get(uid, ())
             self._changed[uid] = (None, appearance) if was_taken_back else (appearance,)
@@ -186,8 +203,8 @@ class Releases:
 
 
 def lacks_nomination(pod: PodRecord, node: str) -> bool:
-    """Return whether the API has to name a pod's node before the scheduler begins with it.
+    """Return whether a pod may not be shown before the API server has its nominated node.
 
-    Binding volumes and devices takes a while; until then, autoscalers see only the nomination.
+    Binding volumes and devices takes a while. Until then, autoscalers see only the nomination.
     """
     return pod.binds_late and pod.nominated != node

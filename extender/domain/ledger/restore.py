@@ -1,8 +1,8 @@
 """Ledger from a snapshot: records that lead to the same infos, and the history of groups.
 
-A snapshot has what decisions depend on, not the objects behind it: a restored job has the pods that are
-expected of it, and a restored namespace the label by which queues refuse it. Later pods of a running job are
-not known.
+A snapshot contains the facts on which decisions depend, but not the objects behind them. Therefore, a
+restored job has the pods that are expected from it, and a restored namespace has the label by which queues
+refuse it. Later pods of a running job are unknown.
 """
 
 from collections import Counter, defaultdict
@@ -28,12 +28,15 @@ from extender.domain.snapshot.job_start_and_suspension import ComingPods
 from extender.domain.snapshot.jobs import ExpectedPods, JobKind, JobRecord
 from extender.domain.snapshot.snapshot import Snapshot
 
-_NAME = "kubernetes.io/metadata.name"  # the label of each namespace
+_NAME_LABEL = "kubernetes.io/metadata.name"  # label that each namespace has
 _JOB = JobKind("batch/v1", "Job")
 
 
 def restore(ledger: Ledger, snapshot: Snapshot) -> None:
-    """Bring an empty ledger to the state of a snapshot. Its clocks must show the times of the snapshot."""
+    """Bring an empty ledger to the state of a snapshot.
+
+    The ledger's clocks must show the times of the snapshot.
+    """
     intake = ledger.intake
     intake.leave_jobs(())
     intake.trust_markers(True)
@@ -49,21 +52,21 @@ def restore(ledger: Ledger, snapshot: Snapshot) -> None:
         ledger.pods.put(pod)
     for group in snapshot.groups.values():
         _restore_group(ledger, group, snapshot)
-    ledger.snapshot()  # creates the expected members
+    ledger.snapshot()  # create the expected members
     ledger.restore_state(snapshot)
 
 
 def _restore_queues(ledger: Ledger, snapshot: Snapshot) -> None:
-    """Restore what queues depend on, and the queues.
+    """Restore the queues, and the objects on which queues depend.
 
-    Each gets a selector that refuses the namespaces whose groups it refused.
+    Each queue gets a selector that refuses the namespaces whose groups it refused.
     """
-    intake, refused = ledger.intake, defaultdict[str, set[str]](set)
+    intake, refused_namespaces = ledger.intake, defaultdict[str, set[str]](set)
     for group in snapshot.groups.values():
         namespace = group.key.partition("/")[0]
-        ledger.registry.routes.set_namespace(namespace, "", {_NAME: namespace})
+        ledger.registry.routes.set_namespace(namespace, "", {_NAME_LABEL: namespace})
         if not group.namespace_allowed:
-            refused[group.queue].add(namespace)
+            refused_namespaces[group.queue].add(namespace)
         if group.local_queue is not None and group.local_queue.exists:
             intake.put_local_queue(group.local_queue)
         intake.set_priority_class(_priority_class_of(group))
@@ -73,9 +76,9 @@ def _restore_queues(ledger: Ledger, snapshot: Snapshot) -> None:
                 shared = SharedFlavor(flavor.shared, dict(flavor.nodes.labels), flavor.taints)
                 intake.put_flavor(flavor.shared, shared)
         if queue.exists:
-            names = sorted(refused[queue.record.name])
+            names = sorted(refused_namespaces[queue.record.name])
             selector = (
-                LabelSelector(match_expressions=[Requirement(_NAME, "NotIn", names)]) if names else None
+                LabelSelector(match_expressions=[Requirement(_NAME_LABEL, "NotIn", names)]) if names else None
             )
             intake.put_queue(replace(queue.record, namespace_selector=selector))
     for budgets in snapshot.disruption_budgets.values():
@@ -84,13 +87,14 @@ def _restore_queues(ledger: Ledger, snapshot: Snapshot) -> None:
 
 
 def _priority_class_of(group: GroupInfo) -> PriorityClass:
+    """Return an invented PriorityClass that leads to the priority and policy of a group."""
     policy = "" if group.preempts else keys.NEVER
     meta = Meta(f"{group.priority}{policy}", annotations={keys.FOR_POD_GROUPS: "true"})
     return PriorityClass(meta, group.priority, preemption_policy=policy)
 
 
 def _restore_group(ledger: Ledger, info: GroupInfo, snapshot: Snapshot) -> None:
-    """Bring a group and its pods, owner and job to the state of its info."""
+    """Bring a group, its pods, its owner and its job to the state of the group's info."""
     namespace, intake = info.key.partition("/")[0], ledger.intake
     owner = _owner_of(info)
     if info.spec.recorded:
@@ -120,21 +124,24 @@ def _restore_group(ledger: Ledger, info: GroupInfo, snapshot: Snapshot) -> None:
 
 
 def _pods_of(ledger: Ledger, info: GroupInfo) -> Iterator[PodRecord]:
-    """Yield the existing pods of a group; for failed and gated ones, whose number is known, copies."""
+    """Yield the existing pods of a group.
+
+    Of failed and gated pods, only the number is known, so that copies of another pod are returned.
+    """
     pods = [*info.placed, *info.departing, *(pod for pod, _ in info.assumed), *info.waiting]
     sample = pods[0] if pods else _any_pod(ledger, info)
-    number: dict[str, Any] = {"node": "", "deleting": False, "expected": False, "reserved_for": Uid("")}
+    fields: dict[str, Any] = {"node": "", "deleting": False, "expected": False, "reserved_for": Uid("")}
     for n in range(info.held_back):
-        yield replace(sample, uid=Uid(f"{info.key}/gated/{n}"), foreign_gates=True, phase="Pending", **number)
+        yield replace(sample, uid=Uid(f"{info.key}/gated/{n}"), foreign_gates=True, phase="Pending", **fields)
     for n in range(info.failed - sum(pod.phase == "Failed" for pod in pods)):
-        yield replace(sample, uid=Uid(f"{info.key}/failed/{n}"), phase="Failed", **number)
+        yield replace(sample, uid=Uid(f"{info.key}/failed/{n}"), phase="Failed", **fields)
     for pod in pods:
         if not pod.expected:
             yield pod if info.spec.recorded else replace(pod, **_queue_fields_of(info))
 
 
 def _any_pod(ledger: Ledger, info: GroupInfo) -> PodRecord:
-    """Return an invented pod of a group, from which its other pods are copied."""
+    """Return an invented pod of a group, of which its other pods are copies."""
     namespace = info.key.partition("/")[0]
     shape = ledger.pods.shapes.shape_of(PodSpec(), namespace)
     return PodRecord(
@@ -150,7 +157,7 @@ def _queue_fields_of(info: GroupInfo) -> dict[str, Any]:
 
 
 def _record_of(info: GroupInfo, owner: str) -> GroupRecord:
-    """Return a PodGroup from which the ledger makes this info again."""
+    """Return the record of a PodGroup from which the ledger makes this info again."""
     spec, history = info.spec, info.history
     namespace, _, name = info.key.partition("/")
     return GroupRecord(
@@ -205,14 +212,14 @@ def _owner_of(info: GroupInfo) -> OwnerRecord:
 
 
 def _topology_of(info: GroupInfo) -> TopologyRequest:
-    """Return the request for the whole group."""
+    """Return the topology request of the whole group."""
     members = (*info.placed, *(pod for pod, _ in info.assumed), *info.waiting)
     levels = {each.is_required: each.level for pod in members for each in pod.pod_sets if not each.part}
     return TopologyRequest(levels.get(True, ""), levels.get(False, ""))
 
 
 def _job_of(info: GroupInfo, snapshot: Snapshot) -> JobRecord:
-    """Return a job from which the ledger makes this info again."""
+    """Return the record of a job from which the ledger makes this info again."""
     namespace, _, name = info.key.partition("/")
     uid, parts = _parts_of(info)
     since = info.running_since or snapshot.timestamp(snapshot.now)
@@ -242,7 +249,7 @@ def _job_of(info: GroupInfo, snapshot: Snapshot) -> JobRecord:
 
 
 def _parts_of(info: GroupInfo) -> tuple[str, tuple[ExpectedPods, ...]]:
-    """Return the UID of a group's job, and its parts: expected pods, then real pods like them."""
+    """Return the UID of a group's job, and its parts: parts of expected pods, then parts of existing pods."""
     members = [*info.placed, *info.waiting, *(pod for pod, _ in info.assumed)]
     expected = [pod for pod in members if pod.expected and not pod.reserved_for]
     real = Counter((pod.role, pod.shape) for pod in members if not pod.expected)

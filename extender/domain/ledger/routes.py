@@ -14,15 +14,15 @@ from extender.domain.snapshot.jobs import JobRecord, queue_of_job
 
 
 class LocalQueues:
-    """The LocalQueues that the API has, and the groups that name each, keyed by `namespace/name`.
+    """Existing LocalQueues, and the groups that name each of them. LocalQueues are keyed by `namespace/name`.
 
     A label of Kueue that names no LocalQueue of Muster is left to Kueue if the cluster has Kueue
-    (`kueue_is_served`), else reported as a mistake.
+    (`kueue_is_served`). Otherwise, the label is reported as a mistake.
     """
 
     def __init__(self) -> None:
         self.kueue_is_served = False
-        self.changed: set[str] = set()  # LocalQueues with changes besides numbers
+        self.changed: set[str] = set()  # LocalQueues with changes other than in numbers
         self.records: dict[str, LocalQueueRecord] = {}
         self._named_by: defaultdict[str, set[GroupKey]] = defaultdict(set)
         self._label_of: dict[GroupKey, str] = {}
@@ -30,7 +30,7 @@ class LocalQueues:
         self._in_namespace: defaultdict[str, set[str]] = defaultdict(set)
 
     def put(self, record: LocalQueueRecord) -> Collection[GroupKey] | None:
-        """Record a LocalQueue; return the groups that it concerns, None if nothing changed."""
+        """Record a LocalQueue. Return the groups that name it; None if nothing changed."""
         if self.records.get(record.key) == record:
             return None
         self._forget(record.key)
@@ -41,24 +41,24 @@ class LocalQueues:
         return self._groups_of(record.key)
 
     def drop(self, key: str) -> Collection[GroupKey] | None:
-        """Remove a LocalQueue; return the groups that it concerned, None if it was unknown."""
+        """Remove a LocalQueue. Return the groups that name it; None if it was unknown."""
         return self._groups_of(key) if self._forget(key) else None
 
     def record_group(self, group: GroupKey, namespace: str, label: LocalQueueLabel | None) -> None:
-        """Record the LocalQueue that a group names; None: it names none."""
-        before, now = self._label_of.pop(group, ""), f"{namespace}/{label.name}" if label else ""
-        if before != now:
-            discard_from(self._named_by, before, group)
-        if now:
-            self._label_of[group] = now
-            self._named_by[now].add(group)
+        """Record the LocalQueue that a group names; None means that the group names none."""
+        old_key, new_key = self._label_of.pop(group, ""), f"{namespace}/{label.name}" if label else ""
+        if old_key != new_key:
+            discard_from(self._named_by, old_key, group)
+        if new_key:
+            self._label_of[group] = new_key
+            self._named_by[new_key].add(group)
 
     def record_queues(self, queues: Iterable[str]) -> None:
-        """Mark the groups that depend on these changed queues."""
+        """Mark the LocalQueues that lead to these changed queues."""
         self.changed.update(*(self._to_queue.get(queue, ()) for queue in queues))
 
     def record_namespace(self, namespace: str) -> None:
-        """Mark the groups that depend on a changed namespace."""
+        """Mark the LocalQueues of a changed namespace."""
         self.changed.update(self._in_namespace.get(namespace, ()))
 
     @property
@@ -70,7 +70,7 @@ class LocalQueues:
         return list(self._named_by.get(key, ()))
 
     def _forget(self, key: str) -> bool:
-        """Forget a LocalQueue; return whether it was known."""
+        """Forget a LocalQueue. Return whether it was known."""
         record = self.records.pop(key, None)
         if record is not None:
             discard_from(self._to_queue, record.queue, key)
@@ -80,7 +80,7 @@ class LocalQueues:
 
 
 class Routes:
-    """Routes by namespace, by LocalQueue and by owner.
+    """Routes of groups by namespace, by LocalQueue and by owner.
 
     Attributes:
         named_above: Returns the nearest owner of a group that names a queue.
@@ -88,20 +88,24 @@ class Routes:
 
     def __init__(self, named_above: Callable[[Group], Ancestor]) -> None:
         self.named_above = named_above
-        self._named_queues: dict[str, str] = {}  # by namespace: the queue that its annotation names
-        self._quota_queues: Mapping[str, str] = {}  # by namespace: the queue that its quota gives it
+        self._named_queues: dict[str, str] = {}  # by namespace: queue in its annotation
+        self._quota_queues: Mapping[str, str] = {}  # by namespace: queue of its quota
         self.local_queues = LocalQueues()
         self._namespace_labels: dict[str, Labels] = {}
         self._min_members: dict[str, str] = {}
         self._groups_in: defaultdict[str, set[GroupKey]] = defaultdict(set)
 
     def set_namespace(self, namespace: str, queue: str, labels: Labels, min_member: str = "") -> bool:
-        """Store a namespace; return whether a relevant part has changed.
+        """Record a namespace. Return whether any value has changed.
 
-        `min_member`: the default number of pods of a job that start together.
+        Args:
+            namespace: The name of the namespace.
+            queue: The queue that its annotation names.
+            labels: Its labels.
+            min_member: The default number of pods of a job that start together.
         """
-        named = self._named_queues.get(namespace, "")
-        if (named, self.labels_of(namespace), self.min_member_of(namespace)) == (queue, labels, min_member):
+        old = self._named_queues.get(namespace, "")
+        if (old, self.labels_of(namespace), self.min_member_of(namespace)) == (queue, labels, min_member):
             return False
         self._named_queues[namespace] = queue
         self._min_members[namespace] = min_member
@@ -110,7 +114,7 @@ class Routes:
         return True
 
     def drop_namespace(self, namespace: str) -> bool:
-        """Remove a namespace; return whether a relevant part has changed."""
+        """Remove a namespace. Return whether any value has changed."""
         changed = self.set_namespace(namespace, "", {})
         self._named_queues.pop(namespace, None)
         self._namespace_labels.pop(namespace, None)
@@ -118,13 +122,16 @@ class Routes:
         return changed
 
     def set_quota_namespaces(self, queues: Mapping[str, str]) -> set[str]:
-        """Record the queues of namespaces' quotas; return the namespaces with a change that matters."""
+        """Record the queues of the quotas of namespaces.
+
+        Return the namespaces whose queue changes thereby.
+        """
         changed = {name for name, _ in queues.items() ^ self._quota_queues.items()}
         self._quota_queues = dict(queues)
         return {name for name in changed if not self._named_queues.get(name)}
 
     def record_group(self, group: Group) -> None:
-        """Record the queue and LocalQueue that a group names, so that their changes find the group."""
+        """Record the queue and LocalQueue that a group names, so that their changes reach the group."""
         self._groups_in[group.namespace].add(group.key)
         self.local_queues.record_group(group.key, group.namespace, self._named_by(group).local_queue)
 
@@ -133,7 +140,7 @@ class Routes:
         self.local_queues.record_group(group.key, group.namespace, None)
 
     def namespace_queue(self, namespace: str) -> str:
-        """Return the default queue of a namespace, or empty: its annotation comes before its quota."""
+        """Return the default queue of a namespace, or empty. The annotation comes before the quota."""
         return self._named_queues.get(namespace) or self._quota_queues.get(namespace, "")
 
     @property
@@ -141,7 +148,7 @@ class Routes:
         return QueueRoutes(self.namespace_queue, self.local_queues.records, self.local_queues.kueue_is_served)
 
     def queue_of_job(self, job: JobRecord) -> str:
-        """Return the queue that a job enters; empty if it enters none."""
+        """Return the queue that a job enters; empty if it enters no queue."""
         return queue_of_job(job, self.routes_into_queues)
 
     def labels_of(self, namespace: str) -> Labels:
@@ -158,29 +165,32 @@ class Routes:
         return self._named_by(group).local_queue if self.local_queue_of(group) is not None else None
 
     def local_queue_of(self, group: Group) -> LocalQueueRecord | None:
-        """Return the LocalQueue of a group, existing or not; None: it names none, or its queue itself."""
-        named = self._named_by(group)
+        """Return the LocalQueue of a group, which may not exist.
+
+        None means that the group names no LocalQueue, or names a queue directly.
+        """
+        names = self._named_by(group)
         return (
-            None if named.queue else self.routes_into_queues.local_queue(group.namespace, named.local_queue)
+            None if names.queue else self.routes_into_queues.local_queue(group.namespace, names.local_queue)
         )
 
     def queue_of(self, group: Group) -> str:
-        """Return the queue of a group; after its PodGroup is gone, still the queue that it named.
+        """Return the queue of a group. After its PodGroup is deleted, this is still the queue that it named.
 
-        A group that starts or has started keeps its queue, wherever it is sent: its capacity was
-        granted there.
+        A group that starts or has started keeps its queue even if it names another one later, because its
+        capacity was granted in that queue.
         """
         if group.started_in:
             return group.started_in
-        named = self._named_by(group)
+        names = self._named_by(group)
         return (
-            self.routes_into_queues.queue_of(group.namespace, named.queue, named.local_queue) or DEFAULT_QUEUE
+            self.routes_into_queues.queue_of(group.namespace, names.queue, names.local_queue) or DEFAULT_QUEUE
         )
 
     def names_queue(self, group: Group) -> bool:
         """Return whether a group itself names a queue or a LocalQueue, whatever its owners name."""
-        own = _names_of(group)
-        return bool(own.queue or own.local_queue)
+        names = _names_of(group)
+        return bool(names.queue or names.local_queue)
 
     def _named_by(self, group: Group) -> Ancestor:
         """Return the names that count: its own, else those of the nearest owner that has any."""

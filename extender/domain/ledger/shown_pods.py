@@ -1,4 +1,4 @@
-"""Ledger's side of the scheduler proxy: shows planned pods, and processes the scheduler's reports."""
+"""Pods that the scheduler proxy shows: releases of planned pods, and the scheduler's reports."""
 
 from collections.abc import Sequence
 
@@ -11,16 +11,16 @@ from extender.domain.model.reasons import REFUSAL_PREFIX, lacks_only_capacity
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.versioned_pod_watch import AS_IT_IS, Appearance, Appearances, Change
 
-_ERRORS = "attempts to bind the pod failed"
-_MOST_ASKED = 4  # refusals for lack of capacity until one counts, since the scheduler's cache may lag
-_MOST_LAGS = 20  # longest pause between these, in lags
+_BINDING_FAILED = "attempts to bind the pod failed"
+_MAX_TRIES = 4  # number of refusals for lack of capacity until one counts: the scheduler's cache may lag
+_MAX_LAGS = 20  # longest pause between such refusals, in lags
 
 
 class ShownPods(Appearances):
     """Appearances of pods for the scheduler proxy, and releases of planned pods."""
 
     def __init__(self, parts: Parts, pods: Pods) -> None:
-        self._registry, self._claims, self._moves = parts.registry, parts.claims, parts.moves
+        self._registry, self._claims, self._transitions = parts.registry, parts.claims, parts.transitions
         self._releases, self._changes = parts.releases, parts.changes
         self._refusals = parts.refusals
         self._clock, self._lock = parts.clock, parts.lock
@@ -37,7 +37,7 @@ class ShownPods(Appearances):
             return self._releases.counts
 
     def bypasses(self) -> Bypasses:
-        """Return the calls about pods that were not shown, since the start."""
+        """Return the number of calls about pods that were not shown, since the start."""
         with self._lock:
             return self._releases.bypasses
 
@@ -56,7 +56,7 @@ class ShownPods(Appearances):
             return self._releases.take_changes()
 
     def record_left(self, node: str) -> None:
-        """Forget refusals on a node that a pod has left, since the scheduler still counted that pod.
+        """Forget the refusals on a node that a pod has left, because the scheduler still counted that pod.
 
         Members that were refused there are shown again.
         """
@@ -103,29 +103,32 @@ class ShownPods(Appearances):
             return due
 
     def postpone(self, key: GroupKey) -> None:
-        """Make the group due again: it could not be released."""
+        """Make a group due again, because it could not be released."""
         with self._lock:
             self._releases.record_planned(key)
 
     def release(self, key: GroupKey) -> None:
-        """Show planned pods of a group, as many per node as the scheduler handles well; others stay due."""
+        """Show planned pods of a group, as many per node as the scheduler handles well.
+
+        Other pods stay due.
+        """
         with self._lock:
             if (group := self._registry.groups.get(key)) and not self._release_group(group):
                 self._releases.record_planned(key)
 
     def take_all_back(self) -> None:
-        """Hide all pods from the scheduler that it has not tried to bind: another replica leads."""
+        """Hide all pods that the scheduler has not tried to bind, because another replica leads."""
         with self._lock:
             for uid in list(self._releases.shown):
                 if (claim := self._claims.get(uid)) and claim.stage is ClaimStage.ANSWERED:
-                    self._moves.end(claim.pod, ClaimEvent.WITHDRAW)
+                    self._transitions.end(claim.pod, ClaimEvent.WITHDRAW)
                     self._changes.notify()
 
     def _release_group(self, group: Group) -> bool:
-        """Return whether all planned members are shown now.
+        """Show planned members of a group. Return whether all planned members are shown now.
 
-        Pods that a job has yet to make cannot be shown: nothing would count them off their node
-        again. Of members that share a claim, one is shown until the claim is allocated: the scheduler would
+        Expected pods of a job cannot be shown, because no event would subtract them from their node again. Of
+        the members that share a claim, one is shown until the claim is allocated, because the scheduler would
         refuse the others.
         """
         unbound = (uid for uid, pod in group.pods.items() if pod.waiting and not pod.expected)
@@ -144,41 +147,43 @@ class ShownPods(Appearances):
             if attempt.refused_at is None and self._releases.may_show(claim.pod, claim.node):
                 appearance = self._appearance(claim.node, attempt.refusals > 0, picks_itself)
                 group.record_shown(claim.pod.uid, claim.node, self._clock())
-                self._moves.put(claim.pod, ClaimEvent.ANSWER, claim.node)
+                self._transitions.put(claim.pod, ClaimEvent.ANSWER, claim.node)
                 self._releases.show(claim.pod, appearance)
                 self._changes.record()
                 awaited.update(claim.pod.awaited_claims)
         return all(claim.pod.uid in self._releases.shown for claim in planned)
 
     def _leaves_nodes_to_scheduler(self, group: Group) -> bool:
-        """Return whether the scheduler's own scoring picks the nodes.
+        """Return whether the scheduler's own scoring picks the nodes of a group.
 
-        True for a group of one pod if its queue has no `placement`, and if the group reserves no capacity
-        unknown to the scheduler.
+        This is so for a group of one pod, if its queue has no `placement`, and if the group reserves no
+        capacity that the scheduler does not know.
         """
         queue = self._registry.queues.get(self._registry.routes.queue_of(group))
-        is_free = group.needs_no_barrier and not (queue and queue.placement)
-        return is_free and not any(pod.is_for_min_resources for pod in group.pods.values())
+        has_no_policy = group.needs_no_barrier and not (queue and queue.placement)
+        return has_no_policy and not any(pod.is_for_min_resources for pod in group.pods.values())
 
     def _appearance(self, node: str, was_refused: bool, picks_itself: bool) -> Appearance:
-        """Return how a planned member looks to the scheduler.
+        """Return the appearance of a planned member for the scheduler.
 
-        Its planned node is nominated, unless the scheduler picks a node itself, as after a refusal. The
-        scheduler asks filter about a pod that it refused, and about one that gets no node while gangs have
-        claims that it does not know.
+        The planned node is nominated, unless the scheduler picks a node itself, as it does after a refusal.
+        In two cases, the scheduler has to call filter: for a pod that it refused, and for a pod without a
+        nominated node while gangs have claims that the scheduler does not know.
         """
         if was_refused or (picks_itself and self._has_unknown_claims):
             return Appearance(asks=True)
         return Appearance() if picks_itself else Appearance(node=node)
 
     def _record_refusal(self, pod: PodRecord, text: str) -> None:
-        """Take back a pod whose attempt ended without a bind call that holds the claim.
+        """Hide a pod whose attempt ended without a bind call that holds the claim.
 
-        The first time it is shown again soon, and the scheduler asks filter: a call may have met a
-        restart, or the scheduler does not know yet of freed capacity. After that it counts as
-        refused. If its node has capacity, the scheduler is asked a few times more, at growing intervals: it
-        may assume other pods there until their bindings are refused. The same applies to a group of one
-        whose binding failed: another pod may take its place between filter and bind.
+        After the first refusal, the pod is shown again soon, and the scheduler calls filter: the attempt may
+        have met a restart, or the scheduler may not know of freed capacity yet. After further refusals, the
+        pod counts as refused.
+
+        If the planned node has capacity, the scheduler may try a few more times, at growing intervals,
+        because it may assume other pods there until their bindings are refused. The same applies to a group
+        of one pod whose binding failed, because another pod may take its place between filter and bind.
         """
         claim = self._claims.get(pod.uid)
         if claim is None or claim.stage is not ClaimStage.ANSWERED:
@@ -188,11 +193,11 @@ class ShownPods(Appearances):
         is_raced = not text and group.needs_no_barrier
         lacks_capacity = is_raced or lacks_only_capacity(text, pod.shape.requests)
         has_capacity = lacks_capacity and self._claims.fits(pod, claim.node)
-        is_asked_again = refusals < (_MOST_ASKED if has_capacity else 1)
-        words, refused_at = (text, None) if is_asked_again else (text or _ERRORS, self._clock())
-        self._moves.refuse(pod)
-        self._pods.record_refused(pod, words, refused_at, asked_twice=not is_asked_again)
-        is_ours = not text or REFUSAL_PREFIX in text
-        lags = min(refusals, _MOST_LAGS) if has_capacity else 0
-        self._releases.retry(pod.uid, max(lags, 0 if is_ours else 1))
+        may_try_again = refusals < (_MAX_TRIES if has_capacity else 1)
+        words, refused_at = (text, None) if may_try_again else (text or _BINDING_FAILED, self._clock())
+        self._transitions.refuse(pod)
+        self._pods.record_refused(pod, words, refused_at, asked_twice=not may_try_again)
+        quotes_muster = not text or REFUSAL_PREFIX in text
+        lags = min(refusals, _MAX_LAGS) if has_capacity else 0
+        self._releases.retry(pod.uid, max(lags, 0 if quotes_muster else 1))
         self._registry.mark_dirty(pod.group)

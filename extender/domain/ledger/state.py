@@ -15,10 +15,12 @@ from extender.domain.snapshot.snapshot import OF_OTHERS, Attention, Freed, Snaps
 
 
 class Changes:
-    """Changes: the ledger's version, which grows with every change that a decision may depend on.
+    """Version of the ledger, which grows with every change that a decision may depend on.
 
-    `on_change` is called then, under the lock. `clock` is monotonic, in seconds. `pause` is how many
-    seconds without a call make the scheduler count as restarted.
+    Args:
+        on_change: Called under the lock to request a decision.
+        clock: The monotonic clock, in seconds.
+        pause: The seconds without a call after which the scheduler counts as restarted.
     """
 
     def __init__(self, on_change: Callable[[], None], clock: Callable[[], float], pause: float) -> None:
@@ -32,11 +34,11 @@ class Changes:
 
     @property
     def next_version(self) -> int:
-        """Return the version that the change under way will have."""
+        """Return the version that the ledger gets by the current change."""
         return self.version + 1
 
     def notify(self) -> None:
-        """Request a decision: a change may affect one."""
+        """Record a change, and request a decision that considers it."""
         self.record()
         self._on_change()
 
@@ -46,84 +48,93 @@ class Changes:
         self.changed_at = self._clock()
 
     def record_freed(self, by: GroupKey = OF_OTHERS) -> None:
-        """Record that capacity of a group, or of other pods, is free now."""
+        """Record that a group, or other pods or nodes, freed capacity."""
         self.freed = self.freed.recorded(self._clock(), by)
 
-    def recall(self, snapshot: Snapshot) -> None:
-        """Restore from a snapshot of another ledger."""
+    def restore(self, snapshot: Snapshot) -> None:
+        """Restore versions and times from a snapshot of another ledger."""
         self.version = max(self.version, snapshot.version) + 1
         self.changed_at, self.attention, self.freed = snapshot.changed_at, snapshot.attention, snapshot.freed
 
     def record_scheduler_call(self) -> bool:
-        """Record a call or report of the scheduler about a pod. Return whether the scheduler had paused."""
+        """Record a call or report of the scheduler. Return whether the scheduler had paused before."""
         before = self.attention
         self.attention = before.after_call(self._clock(), self._pause)
         return self.attention.asked_since != before.asked_since
 
     def set_leading(self, leading: bool) -> bool:
-        """Record whether decisions of this replica take effect; return whether that is a change."""
+        """Record whether decisions of this replica take effect. Return whether this has changed."""
         before = self.attention
         self.attention = before.with_leading(self._clock(), leading)
         return self.attention is not before
 
 
 class Refusals:
-    """Refusals of the scheduler, by shape and node, kept for a while.
+    """Refusals of the scheduler, by shape and node.
 
-    Otherwise the same plan would be tried endlessly. A refusal is forgotten when its node changes, or after a
-    time.
+    Without this record, the same plan would be tried endlessly. A refusal is forgotten when its node changes,
+    or after a time.
     """
 
     def __init__(self, claims: Claims) -> None:
         self._claims = claims
-        self._known: dict[str, dict[Shape, tuple[int, float]]] = {}  # by node: its epoch, and the expiry
+        self._by_node: dict[str, dict[Shape, tuple[int, float]]] = {}  # epoch of the node, and expiry
 
     def add(self, shape: Shape, node: str, expires: float) -> None:
         epoch = self._claims.capacity.epochs.get(node, 0)
-        self._known.setdefault(node, {})[shape] = (epoch, expires)
+        self._by_node.setdefault(node, {})[shape] = (epoch, expires)
 
     def rows(self, now: float) -> dict[Shape, frozenset[int]]:
-        """Return by shape the rows of nodes that still refuse it, and forget expired refusals."""
+        """Return by shape the rows of nodes that the scheduler still refuses.
+
+        Expired refusals are forgotten.
+        """
         rows: dict[Shape, set[int]] = {}
-        for node, shapes in list(self._known.items()):
+        for node, shapes in list(self._by_node.items()):
             epoch, row = self._claims.capacity.epochs.get(node, 0), self._claims.capacity.row(node)
-            left = {shape: known for shape, known in shapes.items() if known[0] == epoch and known[1] > now}
-            if not left:
-                del self._known[node]
+            valid = {shape: entry for shape, entry in shapes.items() if entry[0] == epoch and entry[1] > now}
+            if not valid:
+                del self._by_node[node]
                 continue
-            self._known[node] = left
+            self._by_node[node] = valid
             if row is not None:
-                for shape in left:
+                for shape in valid:
                     rows.setdefault(shape, set()).add(row)
         return {shape: frozenset(of_shape) for shape, of_shape in rows.items()}
 
     def forget(self, node: str) -> bool:
-        """Forget the refusals on a node; return whether there were any."""
-        return self._known.pop(node, None) is not None
+        """Forget the refusals on a node. Return whether there were any."""
+        return self._by_node.pop(node, None) is not None
 
     def next_expiry(self) -> float | None:
-        """Return when the next refusal expires; None: there is none."""
-        return min((end for shapes in self._known.values() for _, end in shapes.values()), default=None)
+        """Return when the next refusal expires; None without refusals."""
+        return min((end for shapes in self._by_node.values() for _, end in shapes.values()), default=None)
 
 
-_FEW_INSTANTS = 10_000
+_MIN_KEPT = 10_000
 
 
 class Instants:
     """Times of groups and their members on the ledger's clock.
 
-    Each timestamp is read once, when it is first seen, so that a step of the wall clock does not shift known
-    times. A timestamp in the future counts as now, except timestamps that tenants write, such as checkpoints:
-    these are read again each time.
+    Each timestamp is converted once, when it is first seen, so that steps of the wall clock do not shift
+    known times. A timestamp in the future counts as the current time. Timestamps that tenants write, such as
+    checkpoints, are an exception: while they are in the future, they are converted again each time.
     """
 
     def __init__(self, registry: Registry) -> None:
-        self.known: dict[str, float] = {}  # times by timestamp; never changed, only replaced
+        self.known: dict[str, float] = {}  # times by timestamp; existing times never change
         self._registry = registry
-        self._most = _FEW_INSTANTS
+        self._max_known = _MIN_KEPT
 
     def record(self, dirty: Iterable[GroupKey], epoch: float, now: float) -> None:
-        """Record changed groups. `epoch`: the difference between the wall clock and the ledger's clock."""
+        """Record the timestamps of changed groups.
+
+        Args:
+            dirty: The changed groups.
+            epoch: The wall clock at the zero of the ledger's clock.
+            now: The time on the ledger's clock.
+        """
         groups = [group for key in dirty if (group := self._registry.groups.get(key)) is not None]
         for timestamp in (each for each in self._timestamps(groups) if each and each not in self.known):
             instant = clock_time_of(timestamp, epoch)
@@ -133,14 +144,14 @@ class Instants:
             instant = clock_time_of(timestamp, epoch)
             if instant <= now:
                 self.known[timestamp] = instant
-        if len(self.known) > self._most:
+        if len(self.known) > self._max_known:
             groups = list(self._registry.groups.values())
             used = {*self._timestamps(groups), *self._checkpoints(groups)}
             self.known = {timestamp: at for timestamp, at in self.known.items() if timestamp in used}
-            self._most = 2 * len(self.known) + _FEW_INSTANTS
+            self._max_known = 2 * len(self.known) + _MIN_KEPT
 
     def _timestamps(self, groups: Iterable[Group]) -> Iterator[str]:
-        """Yield the timestamps by which groups are ordered or their runs are measured."""
+        """Yield the timestamps that order groups or measure their runs."""
         for group in groups:
             yield group.ready_at
             if group.record is not None:
@@ -158,7 +169,7 @@ class Instants:
             yield from (pod.checkpoint.at for pod in group.pods.values())
 
 
-class ClaimMoves:
+class ClaimTransitions:
     """Transitions of claims, with their effects on sums, running members and groups."""
 
     def __init__(
@@ -174,12 +185,16 @@ class ClaimMoves:
         self._releases = releases
         self._changes = changes
         self._clock = clock
-        self._moved: dict[GroupKey, int] = {}  # by group: the version at which one of its claims last moved
+        self._changed: dict[GroupKey, int] = {}  # by group: version of the last change of a claim
 
     def put(
         self, pod: PodRecord, event: ClaimEvent, node: str, token: int = 0, posting: tuple[Posting, ...] = ()
     ) -> None:
-        """Put the claim of a member pod on `node`, or advance it. Raises KeyError for a wrong event."""
+        """Put the claim of a member on a node, or advance the claim.
+
+        Raises:
+            KeyError: The event is not allowed at the claim's stage.
+        """
         before = self._claims.get(pod.uid)
         stage = next_stage(event, self._stage(pod.uid))
         assert stage is not None, event
@@ -187,7 +202,11 @@ class ClaimMoves:
         self._record(pod, before)
 
     def end(self, pod: PodRecord, event: ClaimEvent) -> None:
-        """End the claim of a member pod without a binding. Raises KeyError as `put` does."""
+        """End the claim of a member without a binding.
+
+        Raises:
+            KeyError: The event is not allowed at the claim's stage.
+        """
         stage = next_stage(event, self._stage(pod.uid))
         assert stage is None, event
         before = self._claims.drop(pod.uid)
@@ -196,48 +215,53 @@ class ClaimMoves:
         self._record(pod, before)
 
     def refuse(self, pod: PodRecord) -> None:
-        """Record that the scheduler found no node for a pod, and free a claim that filter had answered."""
+        """Record that the scheduler found no node for a pod.
+
+        A claim that filter had answered is free to move again.
+        """
         claim = self._claims.get(pod.uid)
         if claim is not None and claim.stage is ClaimStage.ANSWERED:
             self._claims.put(pod, claim.node, ClaimStage.PLANNED, self._clock())
             self._releases.record_claim(pod, claim, self._claims.get(pod.uid))
 
     def show(self, pod: PodRecord) -> None:
-        """Record a pod of the watch.
+        """Update the claim of a pod that the watch shows.
 
-        A pod on a node holds capacity, an ended pod holds none, and a waiting pod keeps its claim.
+        A pod on a node holds capacity, an ended pod holds no capacity, and a waiting pod keeps its claim.
         """
-        before = now = self._claims.get(pod.uid)
+        old = new = self._claims.get(pod.uid)
         if pod.holds_capacity:
-            now = self._claims.put(pod, pod.node, ClaimStage.BOUND)
+            new = self._claims.put(pod, pod.node, ClaimStage.BOUND)
         elif pod.node or not pod.waiting:
-            now = None
+            new = None
             self._claims.drop(pod.uid)
-        elif before is not None:
-            now = self._claims.put(
-                pod, before.node, before.stage, before.since, before.version, before.token, before.posting
-            )
-        if before is not None and (now is None or now.stage is not before.stage):  # capacity or place changed
+        elif old is not None:
+            new = self._claims.put(pod, old.node, old.stage, old.since, old.version, old.token, old.posting)
+        if old is not None and (new is None or new.stage is not old.stage):  # capacity is freed
             self._changes.record_freed(pod.group)
         if pod.group:
-            self._releases.record_claim(pod, before, now)
+            self._releases.record_claim(pod, old, new)
 
     def drop(self, pod: PodRecord) -> None:
+        """Remove the claim of a pod that is gone."""
         if self._claims.drop(pod.uid) is not None:
             self._changes.record_freed(pod.group)
         self._releases.forget(pod)
 
     def count_running(self, group: Group, pod: PodRecord) -> None:
-        """Count a member as standing, or stop counting it."""
+        """Count a member as standing, on a node or about to be bound, or stop counting it."""
         if pod.placed or (pod.waiting and (self._stage(pod.uid) or 0) >= ClaimStage.HELD):
             group.standing[pod.uid] = pod.role
         else:
             group.standing.pop(pod.uid, None)
 
-    def moved_since(self, version: int) -> dict[GroupKey, int]:
-        """Return groups whose claims moved since the last call; those after `version` are returned again."""
-        moved, self._moved = self._moved, {key: at for key, at in self._moved.items() if at > version}
-        return moved
+    def changed_since(self, version: int) -> dict[GroupKey, int]:
+        """Return the groups whose claims changed since the last call, with the version of the change.
+
+        Changes after `version` are returned again by the next call.
+        """
+        changed, self._changed = self._changed, {k: at for k, at in self._changed.items() if at > version}
+        return changed
 
     def _stage(self, uid: Uid) -> ClaimStage | None:
         claim = self._claims.get(uid)
@@ -245,24 +269,24 @@ class ClaimMoves:
 
     def _record(self, pod: PodRecord, before: Claim | None) -> None:
         """Record that the claim of a pod has changed from `before`."""
-        now = self._claims.get(pod.uid)
-        self._moved[pod.group] = self._changes.next_version
+        claim = self._claims.get(pod.uid)
+        self._changed[pod.group] = self._changes.next_version
         self.count_running(self._registry.group(pod.group), pod)
-        if not (before and now and before.is_fixed and now.is_fixed and before.node == now.node):
-            self._registry.mark_moved(pod.group)  # other changes do not affect decisions
+        if not (before and claim and before.is_fixed and claim.is_fixed and before.node == claim.node):
+            self._registry.mark_claims_changed(pod.group)  # other changes do not affect decisions
         if not pod.expected:
-            self._releases.record_claim(pod, before, now)
+            self._releases.record_claim(pod, before, claim)
 
 
 class Parts(NamedTuple):
-    """Common base of the parts of the ledger.
+    """Objects that all parts of the ledger share.
 
-    Every public method that changes anything, or reads more than one thing, takes `lock`, which is reentrant.
+    Every public method that changes anything, or reads more than one fact, takes `lock`, which is reentrant.
     """
 
     registry: Registry
     claims: Claims
-    moves: ClaimMoves
+    transitions: ClaimTransitions
     releases: Releases
     changes: Changes
     refusals: Refusals

@@ -1,7 +1,7 @@
-"""Topologies of a cluster, as its objects declare them: Muster's Topologies and those of others.
+"""Topologies of a cluster, declared by Muster's Topologies and by objects of other systems.
 
-Volcano's HyperNodes list their nodes. They become labels of these nodes, one for each tier, and the tiers
-become the levels of a topology. The keys of these labels have a ":", so that no selector can name them.
+HyperNodes of Volcano list their nodes. They become labels of these nodes, one label per tier, and the tiers
+become the levels of a topology. The keys of these labels contain a ":", so that no selector can name them.
 """
 
 import re
@@ -18,11 +18,11 @@ from extender.api.objects.volcano import HyperNode
 from extender.domain.model.selectors import Labels
 from extender.domain.snapshot.nodes import Levels, Mask, NodeTable, Rows, Topologies
 
-_MOST_LEVELS, _MOST_TOPOLOGIES = 16, 64
+_MAX_LEVELS, _MAX_TOPOLOGIES = 16, 64
 _TIER = "tier:"
-_LONGEST, _MOST_REPEATS = 256, 4  # of a pattern
-_MOST_PATTERNS = 64  # of one HyperNode
-_MOST_MATCHES = 500_000  # of the patterns of all HyperNodes with nodes
+_MAX_LENGTH, _MAX_REPEATS = 256, 4  # limits of characters and repetitions in a pattern
+_MAX_PATTERNS = 64  # limit of patterns per HyperNode
+_MAX_MATCHES = 500_000  # limit of matches between nodes and the patterns of all HyperNodes
 _ATOMS = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]")  # parts of patterns in which no character is special
 _GROUP = re.compile(r"\(([^()]*)\)([*+{]?)")
 
@@ -31,6 +31,8 @@ _Bits = npt.NDArray[np.uint8]
 
 
 class _NamedNodes(NamedTuple):
+    """Pattern with the names of nodes that it matches."""
+
     pattern: re.Pattern[str]
     names: set[str]
 
@@ -40,7 +42,7 @@ class BadTopology(ValueError):
 
 
 class TopologySource(IntEnum):
-    """Origin of a topology; the first one with a level counts for it."""
+    """Origin of a topology. If several topologies have a level, the first origin counts."""
 
     MUSTER = 0
     KUEUE = 1
@@ -51,11 +53,11 @@ def levels_of(topology: ClusterTopology) -> Levels:
     """Return the levels of a Topology.
 
     Raises:
-        BadTopology: They are not 1 to 16 different labels.
+        BadTopology: The levels are not 1 to 16 different labels.
     """
     levels = tuple(level.node_label for level in topology.spec.levels or ())
-    if not 0 < len(levels) <= _MOST_LEVELS:
-        raise BadTopology(f"spec.levels has {len(levels)} entries: must have 1 to {_MOST_LEVELS}")
+    if not 0 < len(levels) <= _MAX_LEVELS:
+        raise BadTopology(f"spec.levels has {len(levels)} entries: must have 1 to {_MAX_LEVELS}")
     for number, label in enumerate(levels):
         if not label or label in levels[:number]:
             wrong = "the label of an earlier level" if label else "no label"
@@ -70,7 +72,7 @@ class TopologySources:
         self._levels: dict[tuple[TopologySource, str], Levels] = {}
 
     def put(self, source: TopologySource, name: str, levels: Levels | None) -> bool:
-        """Record the levels of a topology; None: it is gone. Return whether they changed."""
+        """Record the levels of a topology; None means that it is gone. Return whether the levels changed."""
         key = (source, name)
         before = self._levels.pop(key, None)
         if levels is not None:
@@ -78,55 +80,57 @@ class TopologySources:
         return levels != before
 
     def in_order(self) -> Topologies:
-        return Topologies(levels for _, levels in sorted(self._levels.items())[:_MOST_TOPOLOGIES])
+        """Return the topologies, ordered by origin and name."""
+        return Topologies(levels for _, levels in sorted(self._levels.items())[:_MAX_TOPOLOGIES])
 
 
 class HyperNodes:
-    """HyperNodes, and the labels that they give to nodes.
+    """HyperNodes, and the labels that nodes get from them.
 
-    Patterns are compared with names when one of both is new: 5,000 of each would take seconds at once.
+    A pattern is compared with a name once, when either is new. Comparing 5,000 patterns with 5,000 names at
+    once would take seconds.
     """
 
     def __init__(self) -> None:
-        self._known: dict[str, HyperNode] = {}
-        self._named: dict[str, _NamedNodes] = {}  # nodes that match a pattern, by pattern
-        self._matches = 0  # of patterns with names, at least
-        self._names: set[str] = set()  # of all nodes
-        self._labels: dict[str, Labels] = {}  # labels of nodes by name, as last computed
+        self._hyper_nodes: dict[str, HyperNode] = {}
+        self._named: dict[str, _NamedNodes] = {}  # matching nodes by pattern
+        self._matches = 0  # number of matches; too high after nodes are gone, until the next refresh
+        self._names: set[str] = set()  # names of all nodes
+        self._labels: dict[str, Labels] = {}  # labels by node, as last computed
         self.are_stale = False
 
     def put(self, found: HyperNode) -> bool:
-        """Record a HyperNode; return whether it has changed.
+        """Record a HyperNode. Return whether it has changed.
 
         Raises:
-            BadTopology: It has an unusable pattern.
+            BadTopology: The HyperNode has an unusable pattern.
         """
-        before = self._known.get(found.metadata.name)
+        before = self._hyper_nodes.get(found.metadata.name)
         if before is not None and before.spec == found.spec:
             return False
         new = {text: _compiled(text) for text in _patterns(found) if text not in self._named}
-        if len(new) > _MOST_PATTERNS:
-            raise BadTopology(f"it has {len(new):,} patterns; at most {_MOST_PATTERNS} are allowed")
+        if len(new) > _MAX_PATTERNS:
+            raise BadTopology(f"it has {len(new):,} patterns; at most {_MAX_PATTERNS} are allowed")
         named = {text: _NamedNodes(each, set(filter(each.search, self._names))) for text, each in new.items()}
         matches = self._matches + sum(len(matched.names) for matched in named.values())
-        if matches > _MOST_MATCHES:
-            raise BadTopology(f"too many matches of patterns with nodes: at most {_MOST_MATCHES:,}")
+        if matches > _MAX_MATCHES:
+            raise BadTopology(f"too many matches of patterns with nodes: at most {_MAX_MATCHES:,}")
         self._matches = matches
         self._named |= named
-        self._known[found.metadata.name], self.are_stale = found, True
+        self._hyper_nodes[found.metadata.name], self.are_stale = found, True
         return True
 
     def drop(self, name: str) -> None:
-        if self._known.pop(name, None) is not None:
+        if self._hyper_nodes.pop(name, None) is not None:
             self.are_stale = True
 
     def put_node(self, name: str) -> None:
-        """Record a new node, or one whose labels have changed."""
-        self.are_stale |= bool(self._known)
+        """Record a new node, or a node with changed labels."""
+        self.are_stale |= bool(self._hyper_nodes)
         if name not in self._names:
             self._names.add(name)
             for pattern, names in self._named.values():
-                if self._matches < _MOST_MATCHES and pattern.search(name):
+                if self._matches < _MAX_MATCHES and pattern.search(name):
                     names.add(name)
                     self._matches += 1
 
@@ -141,7 +145,7 @@ class HyperNodes:
 
     @property
     def levels(self) -> Iterator[Levels]:
-        """Yield the levels by number and, if a tier has a name, those by name."""
+        """Yield the levels by the tiers' numbers and, if any tier has a name, also by the tiers' names."""
         tiers = self._tiers()
         numbers = [f"{_TIER}{tier}" for tier in tiers]
         names = [
@@ -153,26 +157,30 @@ class HyperNodes:
                 yield tuple(dict.fromkeys(reversed(levels)))
 
     def refresh(self, table: NodeTable) -> list[str]:
-        """Compute the labels of all nodes. Return the nodes whose labels have changed."""
-        used = {pattern for each in self._known.values() for pattern in _patterns(each)}
+        """Compute the labels of all nodes again. Return the nodes whose labels have changed."""
+        used = {pattern for each in self._hyper_nodes.values() for pattern in _patterns(each)}
         self._named = {pattern: named for pattern, named in self._named.items() if pattern in used}
         self._matches = sum(len(named.names) for named in self._named.values())
         before, self._labels = self._labels, self._labels_on(table)
         return [name for name in {**before, **self._labels} if self.labels(name) != before.get(name, {})]
 
     def _tiers(self) -> dict[int, list[HyperNode]]:
-        """Return the HyperNodes by tier, smallest first, and name; tiers in between may be empty."""
+        """Return the HyperNodes by tier, the smallest tier first, and by name.
+
+        Tiers in between may be empty.
+        """
         tiers: defaultdict[int, list[HyperNode]] = defaultdict(list)
-        for _, each in sorted(self._known.items()):
+        for _, each in sorted(self._hyper_nodes.items()):
             tiers[each.spec.tier].append(each)
-        if tiers and max(tiers) - min(tiers) < _MOST_LEVELS:
+        if tiers and max(tiers) - min(tiers) < _MAX_LEVELS:
             return {tier: tiers[tier] for tier in range(min(tiers), max(tiers) + 1)}
-        return dict(sorted(tiers.items())[:_MOST_LEVELS])
+        return dict(sorted(tiers.items())[:_MAX_LEVELS])
 
     def _labels_on(self, table: NodeTable) -> dict[str, Labels]:
-        """Return the labels by node: for each tier, the first HyperNode by name that has the node.
+        """Return the labels by node.
 
-        If no HyperNode of a tier has it, the one of the nearest smaller tier counts.
+        For each tier, the label of a node is the first HyperNode by name that contains the node. If no
+        HyperNode of the tier contains the node, the HyperNode of the nearest smaller tier counts.
         """
         labels: defaultdict[str, dict[str, str]] = defaultdict(dict)
         named: dict[str, Rows] = {}  # rows by pattern
@@ -182,12 +190,12 @@ class HyperNodes:
         nearest = np.full(len(table.nodes), -1)
         owners: list[HyperNode] = []
         for tier, of_tier in self._tiers().items():
-            found: dict[str, _Bits] = {}
+            rows_of_tier: dict[str, _Bits] = {}
             for number, each in reversed([*enumerate(of_tier, len(owners))]):
                 mask = _nodes_of(each, table, named, packed)
                 nearest[mask] = number
-                found[each.metadata.name] = np.packbits(mask)
-            packed |= found  # members of a larger tier only, so that there is no cycle
+                rows_of_tier[each.metadata.name] = np.packbits(mask)
+            packed |= rows_of_tier  # only larger tiers can have these members, so that there is no cycle
             owners += of_tier
             for row in np.flatnonzero(nearest >= 0):
                 if (node := table.nodes[row]) is not None:
@@ -199,11 +207,18 @@ class HyperNodes:
 
 
 def _nodes_of(
-    found: HyperNode, table: NodeTable, named: Mapping[str, Rows], smaller: Mapping[str, _Bits]
+    hyper_node: HyperNode, table: NodeTable, named: Mapping[str, Rows], smaller: Mapping[str, _Bits]
 ) -> Mask:
-    """Return the rows of a HyperNode. `named`: rows by pattern; `smaller`: rows of possible members."""
+    """Return a mask of the rows of a HyperNode's nodes.
+
+    Args:
+        hyper_node: The HyperNode.
+        table: The table of nodes.
+        named: The rows of matching nodes, by pattern.
+        smaller: The rows of HyperNodes that may be members.
+    """
     mask = np.zeros(len(table.nodes), np.bool_)
-    for member in found.spec.members or ():
+    for member in hyper_node.spec.members or ():
         exact, matched, selector = member.selector.exact_match, member.selector.regex_match, member.selector
         if member.type == "HyperNode" and exact is not None and exact.name in smaller:
             mask |= np.unpackbits(smaller[exact.name], count=len(mask)).astype(np.bool_)
@@ -219,7 +234,7 @@ def _nodes_of(
 
 
 def _name_of_tier(found: HyperNode) -> str:
-    """Return the name of the tier, which must not look like the number of another one."""
+    """Return the name of the tier; empty if the name looks like the number of a tier."""
     return "" if found.spec.tier_name.isdecimal() else found.spec.tier_name
 
 
@@ -231,13 +246,13 @@ def _patterns(found: HyperNode) -> Iterator[str]:
 
 
 def _compiled(pattern: str) -> re.Pattern[str]:
-    """Return a pattern, which matches any part of a name as in Go.
+    """Return a compiled pattern, which may match any part of a name, as in Go.
 
     Raises:
-        BadTopology: It is invalid, or could take very long.
+        BadTopology: The pattern is invalid, or its evaluation could take very long.
     """
-    if len(pattern) > _LONGEST or _may_take_long(pattern):
-        raise BadTopology(f"the pattern {pattern[:_LONGEST]!r} is too long, or repeats a repetition")
+    if len(pattern) > _MAX_LENGTH or _may_take_long(pattern):
+        raise BadTopology(f"the pattern {pattern[:_MAX_LENGTH]!r} is too long, or repeats a repetition")
     try:
         return re.compile(pattern)
     except (re.error, OverflowError) as fault:
@@ -245,7 +260,7 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 
 def _may_take_long(pattern: str) -> bool:
-    """Return whether a pattern repeats a group with a choice or repetition, or repeats very often."""
+    """Return whether a pattern repeats a group with a choice or repetition, or has too many repetitions."""
     text = _ATOMS.sub("a", pattern)
     while inner := _GROUP.search(text):
         has_choice = any(each in inner[1] for each in "*+{|")
@@ -253,4 +268,4 @@ def _may_take_long(pattern: str) -> bool:
             return True
         repetitions = "".join(each for each in inner[1] if each in "*+{|")
         text = f"{text[: inner.start()]}a{repetitions}{inner[2]}{text[inner.end() :]}"
-    return sum(text.count(each) for each in "*+{") > _MOST_REPEATS
+    return sum(text.count(each) for each in "*+{") > _MAX_REPEATS

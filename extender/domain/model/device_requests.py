@@ -1,9 +1,10 @@
-"""Requests of devices (Dynamic Resource Allocation) as amounts: one resource for each DeviceClass.
+"""Requests of devices (Dynamic Resource Allocation) as amounts, with one resource for each DeviceClass.
 
 The resource has the name of the extended resource that the class backs, so that it adds up with the amounts
-of a device plugin; without one, it is `deviceclass/NAME`. A claim that several pods name counts for one of
-them. A request with selectors of its own also asks for devices of a selection, which count on nodes only.
-What amounts cannot say is left out, and the scheduler decides on it: alternatives, for example.
+of a device plugin. Without an extended resource, the name is `deviceclass/NAME`. A claim that several pods
+name counts for one of these pods. A request with its own selectors also asks for devices of a selection,
+which count on nodes only. Requests that amounts cannot express, such as alternatives, are left to the
+scheduler.
 """
 
 from collections import Counter
@@ -19,17 +20,17 @@ from extender.api.setting_kinds import LogicalResource
 from extender.api.units import listed, rounded_down
 from extender.domain.model.resources import MOST, Resources, add, counts_in_queues, selected_devices
 
-_NODE_NAME = "metadata.name"  # the field by which an allocation names its node
-_MOST_CLAIMS = 256  # claims of one pod, and requests of one claim, that are counted
+_NODE_NAME = "metadata.name"  # the field with which an allocation names its node
+_MAX_CLAIMS = 256  # limit of counted claims per pod, and of requests per claim
 _CLASS_PREFIX = "deviceclass/"
-_LONGEST = 120  # characters of a selector that names show
-_NONE: Resources = {}
+_MAX_LENGTH = 120  # limit of a selector's characters in a name
+_NO_AMOUNTS: Resources = {}
 K = TypeVar("K")
 V = TypeVar("V")
 
 
 class ClaimKey(NamedTuple):
-    """Claim, or template of claims, that pods name."""
+    """Key of a claim, or of a template of claims, that pods name."""
 
     namespace: str
     name: str
@@ -44,10 +45,10 @@ class ClaimState(NamedTuple):
     """State of a ResourceClaim."""
 
     uid: str = ""
-    is_deleted: bool = False  # it is being deleted: no other pod can start with it
+    is_deleted: bool = False  # whether it is being deleted, so that no further pod can start with it
     is_allocated: bool = False
-    nodes: tuple[NodeSelectorTerm, ...] = ()  # of which one selects the nodes it is bound to; empty: to none
-    idle: Mapping[str, Resources] = {}  # its devices by node, if it is allocated and no pod uses it
+    nodes: tuple[NodeSelectorTerm, ...] = ()  # terms that select its nodes; empty: bound to no node
+    idle: Mapping[str, Resources] = {}  # devices by node, if the claim is allocated but unused
 
 
 _NO_STATE = ClaimState()
@@ -61,33 +62,38 @@ class Selection(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Return a name for users, in the place of that of a class.
+        """Return a name for users, which is used like the name of a class.
 
-        Only one short expression is shown as it is written. The digest in other names is that of all
-        expressions, so that no tenant can give the name of another selection to their own.
+        A single short expression is shown as written. Other names contain a digest of all expressions, so
+        that no tenant can give the name of another selection to their own selection.
         """
         text = self.expressions[0]
-        if len(self.expressions) > 1 or len(text) > _LONGEST or not text.isprintable() or " of " in text:
+        if len(self.expressions) > 1 or len(text) > _MAX_LENGTH or not text.isprintable() or " of " in text:
             digest = blake2b(repr(self.expressions).encode(), digest_size=16).hexdigest()
-            text = f"{' '.join(text[:_LONGEST].split()).replace(' of ', ' ')}... ({digest})"
+            text = f"{' '.join(text[:_MAX_LENGTH].split()).replace(' of ', ' ')}... ({digest})"
         return selected_devices(self.device_class, text)
 
 
 def resource_of_class(name: str, extended: str = "") -> str:
-    """Return the resource of a DeviceClass. `extended`: the extended resource that it backs, if any."""
+    """Return the resource of a DeviceClass.
+
+    Args:
+        name: The name of the DeviceClass.
+        extended: The extended resource that the class backs, if any.
+    """
     return extended or f"{_CLASS_PREFIX}{name}"
 
 
 class LogicalResources:
-    """Resources of the configuration that stand for others.
+    """Resources of the configuration that stand for other resources.
 
-    Nodes offer them, and pods request them, in the same proportion to those others, so they never prevent a
-    pod from fitting on a node.
+    Nodes offer a logical resource, and pods request it, in a fixed proportion to the other resources.
+    Therefore, a logical resource never prevents a pod from fitting on a node.
     """
 
     def __init__(self, configured: Iterable[LogicalResource] = ()) -> None:
-        self._amounts: dict[str, dict[str, int]] = {}  # amounts that one of a resource stands for
-        self.capacities: dict[str, dict[str, str]] = {}  # names of capacities, by DeviceClass and resource
+        self._amounts: dict[str, dict[str, int]] = {}  # logical amounts of one unit of a resource
+        self.capacities: dict[str, dict[str, str]] = {}  # capacity names by DeviceClass and resource
         for name, parts in configured:
             for part in parts:
                 if part.capacity:
@@ -97,11 +103,11 @@ class LogicalResources:
                     self._amounts.setdefault(part.resource, {})[name] = rounded_down(part.amount)
 
     def set_amounts(self, resource: str, amounts: Resources) -> bool:
-        """Record the logical amounts of one unit of `resource`; return whether they changed.
+        """Record the logical amounts of one unit of `resource`, and return whether they changed.
 
-        Nothing is recorded if the resource is not counted (empty).
+        Nothing is recorded if `resource` is empty, because such devices are not counted.
         """
-        before = self._amounts.get(resource, _NONE) if resource else amounts
+        before = self._amounts.get(resource, _NO_AMOUNTS) if resource else amounts
         if is_changed := any(before.get(name) != amount for name, amount in amounts.items()):
             self._amounts[resource] = {**before, **amounts}
         return is_changed
@@ -110,9 +116,12 @@ class LogicalResources:
         self._amounts.pop(resource, None)
 
     def of(self, amounts: Resources, on_node: bool = False) -> Resources:
-        """Return the logical amounts for which some amounts stand, each less than MOST.
+        """Return the logical amounts that follow from amounts of other resources, each less than MOST.
 
-        `on_node`: the amounts are those of a node, where selections do not change what a class stands for.
+        Args:
+            amounts: The amounts of other resources.
+            on_node: Whether the amounts are offered by a node. A node's selections are part of its classes,
+                so they are not counted again.
         """
         sums: dict[str, int] = {}
         for name in amounts.keys() & self._amounts.keys():
@@ -122,23 +131,23 @@ class LogicalResources:
 
 
 class DeviceRequests:
-    """DeviceClasses, claims and their templates, and what pods request of devices by them."""
+    """Known DeviceClasses, claims and templates, and the devices that pods request through them."""
 
     def __init__(self, logical: LogicalResources) -> None:
         self.logical = logical
-        self._resources: dict[str, str] = {}  # by DeviceClass or selection; empty: it is not counted
-        self._claims: dict[ClaimKey, Resources] = {}  # number of devices by class and selection
-        self._states: dict[ClaimKey, ClaimState] = {}  # of claims, not of templates
+        self._resources: dict[str, str] = {}  # by DeviceClass or selection; empty: not counted
+        self._claims: dict[ClaimKey, Resources] = {}  # number of devices, by class and selection
+        self._states: dict[ClaimKey, ClaimState] = {}  # states of claims, not of templates
 
-    def set_class(self, name: str, resource: str | None, stands_for: Resources = _NONE) -> bool:
-        """Record the resource of a class, or that of a selection; return whether anything changed.
+    def set_class(self, name: str, resource: str | None, stands_for: Resources = _NO_AMOUNTS) -> bool:
+        """Record the resource of a class or a selection, and return whether anything changed.
 
         Args:
-            name: Its name.
-            resource: Empty if no node alone offers its devices, so that they are not counted; None: the class
-                is gone.
-            stands_for: Logical amounts that one device stands for by its capacities; for a selection, without
-                those of its class.
+            name: The name of the class or selection.
+            resource: The resource. None means that the class is gone. Empty means that no node alone offers
+                its devices, so that they are not counted.
+            stands_for: The logical amounts of one device by its capacities. For a selection, these are only
+                the amounts beyond those of the class.
         """
         if resource is None and not counts_in_queues(name):
             self.logical.forget(self._resources.get(name, ""))
@@ -146,23 +155,32 @@ class DeviceRequests:
         return self.logical.set_amounts(resource or "", stands_for) or is_changed
 
     def set_claim(self, key: ClaimKey, spec: ClaimSpec | None, state: ClaimState | None = None) -> bool:
-        """Record a claim or template; return whether it changed for its pods. `spec`: None if it is gone."""
+        """Record a claim or template, and return whether it changed for its pods.
+
+        Args:
+            key: The claim or template.
+            spec: Its spec; None if it is gone.
+            state: The state of a claim; None for a template.
+        """
         is_changed = _put(self._states, key, state)
         return _put(self._claims, key, None if spec is None else _devices_of(spec)) or is_changed
 
     def uid_of(self, claim: ClaimKey) -> str:
-        """Return the UID of a claim that pods can start with; empty if there is none."""
+        """Return the UID of a claim with which pods can start; empty if there is no such claim."""
         state = self._states.get(claim, _NO_STATE)
         return "" if state.is_deleted else state.uid
 
     def fault_of(self, pod: Pod) -> str:
-        """Return why a pod cannot start with its claims, for users; empty if it can."""
-        named = {each.name for each in pod.status.resource_claim_statuses or ()}  # its template may be gone
+        """Return why a pod cannot start with its claims, for users; empty if it can start.
+
+        A claim that was created for the pod counts even if its template is gone.
+        """
+        created = {each.name for each in pod.status.resource_claim_statuses or ()}
         nodes: dict[str, str] = {}
-        for claim in (pod.spec.resource_claims or ())[:_MOST_CLAIMS]:
+        for claim in (pod.spec.resource_claims or ())[:_MAX_CLAIMS]:
             for key in _keys_of(claim, pod.metadata.namespace):
                 state = self._states.get(key, _NO_STATE)
-                if key not in self._claims and not (key.is_template and claim.name in named):
+                if key not in self._claims and not (key.is_template and claim.name in created):
                     return f"{key.kind} {key.name} does not exist"
                 if state.is_deleted:
                     return f"{key.kind} {key.name} is being deleted"
@@ -173,15 +191,20 @@ class DeviceRequests:
         return text if len(where) > 1 else ""
 
     def idle_of(self, claim: ClaimKey) -> Mapping[str, Resources]:
-        """Return the devices of a claim that is allocated and unused, by node: only its pods can get them."""
+        """Return the devices of an allocated but unused claim, by node.
+
+        Only pods that name the claim can get them.
+        """
         return self._states.get(claim, _NO_STATE).idle
 
     def awaited_by(self, pod: Pod, are_counted: bool = False) -> tuple[str, ...]:
-        """Return the shared claims of a pod that the scheduler has yet to allocate.
+        """Return the shared claims of a pod that the scheduler still has to allocate.
 
-        `are_counted`: only those with devices that are each of one node.
+        Args:
+            pod: The pod.
+            are_counted: Whether only claims count whose devices are each offered by a single node.
         """
-        claims = (pod.spec.resource_claims or ())[:_MOST_CLAIMS]
+        claims = (pod.spec.resource_claims or ())[:_MAX_CLAIMS]
         keys = {key for claim in claims for key in _keys_of(claim, pod.metadata.namespace)}
         awaited = [key for key in keys if (claim := self._states.get(key)) and not claim.is_allocated]
         if are_counted:
@@ -189,32 +212,36 @@ class DeviceRequests:
         return tuple(sorted(key.name for key in awaited))
 
     def nodes_of(self, spec: PodSpec, namespace: str) -> list[tuple[NodeSelectorTerm, ...]]:
-        """Return the terms of the claims of a pod that are bound to nodes: one of each selects its node."""
-        claims = (spec.resource_claims or ())[:_MOST_CLAIMS]
+        """Return the node terms of each claim of a pod that is bound to nodes.
+
+        For each claim, at least one term has to select the pod's node.
+        """
+        claims = (spec.resource_claims or ())[:_MAX_CLAIMS]
         keys = {key for claim in claims for key in _keys_of(claim, namespace)}
         return [state.nodes for key in sorted(keys) if (state := self._states.get(key)) and state.nodes]
 
     def of_claims(self, spec: PodSpec, namespace: str) -> dict[str, int]:
         """Return the devices that the claims of a pod request, by resource."""
         sums: dict[str, int] = {}
-        for claim in (spec.resource_claims or ())[:_MOST_CLAIMS]:
+        for claim in (spec.resource_claims or ())[:_MAX_CLAIMS]:
             keys = () if claim.counts_elsewhere else _keys_of(claim, namespace)
-            devices = next((self._claims[key] for key in keys if key in self._claims), _NONE)
+            devices = next((self._claims[key] for key in keys if key in self._claims), _NO_AMOUNTS)
             for name, amount in devices.items():
                 add(sums, {self._resource_of(name): amount})
         sums.pop("", None)
         return sums
 
     def renamed(self, requests: Mapping[str, V]) -> dict[str, V]:
-        """Return amounts by the resource of a class, where they have another name of it.
+        """Return amounts under the resources of their classes, if they have another name of a class.
 
-        If an amount is given under the resource itself, too, that one counts.
+        If an amount is also given under the resource itself, that amount counts.
         """
-        names = {name: self._resource_of(own) for name in requests if (own := _class_named_by(name))}
-        others = {resource: requests[name] for name, resource in names.items() if resource}
-        return others | {name: amount for name, amount in requests.items() if name not in names}
+        names = {name: self._resource_of(kind) for name in requests if (kind := _class_named_by(name))}
+        renamed_requests = {resource: requests[name] for name, resource in names.items() if resource}
+        return renamed_requests | {name: amount for name, amount in requests.items() if name not in names}
 
     def _resource_of(self, name: str) -> str:
+        """Return the resource of a class or selection; empty if it is not counted."""
         unknown = resource_of_class(name) if counts_in_queues(name) else ""
         return self._resources.get(name, unknown)
 
@@ -224,32 +251,37 @@ class DeviceRequests:
             return self._with_logical(requests)
         sums: dict[str, int] = {}
         for name, amount in requests.items():
-            own = _class_named_by(name)
-            add(sums, {self._resource_of(own) if own else name: amount})
+            device_class = _class_named_by(name)
+            add(sums, {self._resource_of(device_class) if device_class else name: amount})
         add(sums, self.of_claims(spec, namespace))
         sums.pop("", None)
         return {name: min(amount, MOST) for name, amount in self._with_logical(sums).items()}
 
     def _with_logical(self, requests: Resources) -> Resources:
+        """Return requests with the logical resources that follow from them."""
         return {**requests, **more} if (more := self.logical.of(requests)) else requests
 
     def key_of(self, spec: PodSpec, namespace: str) -> tuple[object, ...]:
-        """Return a key of what classes and claims add to the requests of a pod; empty: nothing."""
+        """Return a key of the effect that classes and claims have on a pod's requests.
+
+        The key is empty if they have no effect.
+        """
         if not requests_devices(spec):
             return ()
         names = sorted(filter(None, map(_class_named_by, _requested_names(spec))))
-        named = {self._resource_of(name): 1 for name in names}
+        class_resources = {self._resource_of(name): 1 for name in names}
         claims = self.of_claims(spec, namespace)
         resources = sorted(claims.items()), [(name, self._resource_of(name)) for name in names]
-        stands_for = self.logical.of(claims), self.logical.of(named)
+        stands_for = self.logical.of(claims), self.logical.of(class_resources)
         return namespace, resources, stands_for, self.nodes_of(spec, namespace)
 
 
-def _put(known: dict[K, V], key: K, now: V | None) -> bool:
-    before = known.pop(key, None)
-    if now is not None:
-        known[key] = now
-    return before != now
+def _put(values: dict[K, V], key: K, value: V | None) -> bool:
+    """Set or remove (None) a value, and return whether the value changed."""
+    previous = values.pop(key, None)
+    if value is not None:
+        values[key] = value
+    return previous != value
 
 
 class DeviceUsers(Generic[K, V]):
@@ -257,20 +289,20 @@ class DeviceUsers(Generic[K, V]):
 
     def __init__(self) -> None:
         self._users: dict[K, tuple[V, Collection[ClaimKey]]] = {}
-        self._naming: dict[ClaimKey, set[K]] = {}
+        self._users_by_claim: dict[ClaimKey, set[K]] = {}
 
     def put(self, key: K, user: V, claims: Collection[ClaimKey]) -> None:
         self.drop(key)
         self._users[key] = user, claims
         for claim in claims:
-            self._naming.setdefault(claim, set()).add(key)
+            self._users_by_claim.setdefault(claim, set()).add(key)
 
     def drop(self, key: K) -> None:
         _, claims = self._users.pop(key, (None, ()))
         for claim in claims:
-            self._naming[claim].discard(key)
-            if not self._naming[claim]:
-                del self._naming[claim]
+            self._users_by_claim[claim].discard(key)
+            if not self._users_by_claim[claim]:
+                del self._users_by_claim[claim]
 
     def get(self, key: K) -> V | None:
         return self._users[key][0] if key in self._users else None
@@ -279,34 +311,38 @@ class DeviceUsers(Generic[K, V]):
         return self._users[key][1] if key in self._users else ()
 
     def naming(self, claim: ClaimKey | None) -> list[K]:
-        """Return the users that name a claim or template; None: all users."""
-        return list(self._users if claim is None else self._naming.get(claim, ()))
+        """Return the users that name a claim or template; None returns all users."""
+        return list(self._users if claim is None else self._users_by_claim.get(claim, ()))
 
 
 class SharedClaims:
-    """Claims that several pods use: each counts for one of these pods, its carrier.
+    """Claims that several pods use. Each claim counts for one of these pods, its carrier.
 
-    Pods share the claims that they name, and those that their PodGroup has for a template.
+    Pods share claims that they name, and claims that their PodGroup has for a template.
     """
 
     def __init__(self, on_use: Callable[[ClaimKey], None]) -> None:
-        """Begin without pods. `on_use`: called with a claim that gets its first pod, or loses its last."""
+        """Begin without pods.
+
+        Args:
+            on_use: Called with a claim that gets its first pod or loses its last pod.
+        """
         self._on_use = on_use
         self._pods = DeviceUsers[str, Pod]()
-        self._carriers: dict[ClaimKey, str] = {}  # UID of the pod
-        self._of_groups: dict[ClaimKey, dict[PodClaim, str]] = {}  # claims of PodGroups: name of each object
+        self._carriers: dict[ClaimKey, str] = {}  # UID of the pod for which a claim counts
+        self._group_claims: dict[ClaimKey, dict[PodClaim, str]] = {}  # by PodGroup: names of its claims
 
     def set_group(self, group: ClaimKey, claims: Mapping[PodClaim, str]) -> bool:
-        """Record the claims that a PodGroup has for templates; return whether these changed."""
-        return _put(self._of_groups, group, dict(claims) or None)
+        """Record the claims that a PodGroup has for templates, and return whether they changed."""
+        return _put(self._group_claims, group, dict(claims) or None)
 
     def put(self, pod: Pod) -> Pod:
-        """Record a pod, and return it with its shared claims marked."""
+        """Record a pod. Return the pod with marks on its claims that count for other pods."""
         uid, claims = pod.metadata.uid, pod.spec.resource_claims
         if not claims:
             return pod
-        of_group = self._of_groups.get(group_of_claims(pod) or _NO_GROUP, {})
-        keys = [_shared_key(pod, claim, of_group.get(claim)) for claim in claims]
+        group_claims = self._group_claims.get(group_of_claims(pod) or _NO_GROUP, {})
+        keys = [_shared_key(pod, claim, group_claims.get(claim)) for claim in claims]
         for key in set(self._pods.claims_of(uid)) - set(keys):
             if self._carriers.get(key) == uid:
                 del self._carriers[key]
@@ -318,24 +354,25 @@ class SharedClaims:
             replace(
                 claim,
                 counts_elsewhere=key is not None and self._carrier_of(key, uid) != uid,
-                made_for_group=of_group.get(claim, ""),
+                made_for_group=group_claims.get(claim, ""),
             )
             for claim, key in zip(claims, keys, strict=True)
         ]
         return replace(pod, spec=replace(pod.spec, resource_claims=marked))
 
     def is_used(self, claim: ClaimKey) -> bool:
+        """Return whether any pod uses a shared claim."""
         return claim in self._carriers
 
     def _carrier_of(self, claim: ClaimKey, uid: str) -> str:
-        """Return the pod for which a claim counts; the first user becomes it."""
+        """Return the UID of the pod for which a claim counts. The first user becomes this pod."""
         if claim not in self._carriers:
             self._carriers[claim] = uid
             self._on_use(claim)
         return self._carriers[claim]
 
     def drop(self, uid: str) -> list[Pod]:
-        """Remove a pod; return the pods for which its claims count now."""
+        """Remove a pod. Return the pods for which its claims count from now on."""
         carried = [key for key in self._pods.claims_of(uid) if self._carriers.get(key) == uid]
         self._pods.drop(uid)
         heirs = {}
@@ -350,24 +387,29 @@ class SharedClaims:
 
 
 def carriers(pods: Iterable[tuple[int, Pod]]) -> Iterator[tuple[int, int, Pod]]:
-    """Yield pods that a job will make, each with its number in `pods` and how many there are of it.
+    """Yield the pods that a job will make, each with its number in `pods` and its count.
 
-    A claim that they name counts for the first of them.
+    A claim that several pods name counts for the first of these pods.
     """
-    carried: set[str] = set()
+    counted_claims: set[str] = set()
     for number, (count, pod) in enumerate(pods):
         claims = pod.spec.resource_claims or ()
-        first = _with_carried(pod, carried)
-        carried |= {claim.resource_claim_name for claim in claims} - {""}
-        others = _with_carried(pod, carried)
-        if first == others or count == 1:
-            yield number, count, first
+        first_pod = _with_carried(pod, counted_claims)
+        counted_claims |= {claim.resource_claim_name for claim in claims} - {""}
+        other_pods = _with_carried(pod, counted_claims)
+        if first_pod == other_pods or count == 1:
+            yield number, count, first_pod
         else:
-            yield from ((number, 1, first), (number, count - 1, others))
+            yield from ((number, 1, first_pod), (number, count - 1, other_pods))
 
 
 def _with_carried(pod: Pod, names: Container[str]) -> Pod:
-    """Return the pod with those of its claims marked that count for other pods."""
+    """Return the pod with marks on its claims that count for other pods.
+
+    Args:
+        pod: The pod.
+        names: The names of the claims that count for other pods.
+    """
     marked = [
         replace(claim, counts_elsewhere=claim.resource_claim_name in names)
         for claim in pod.spec.resource_claims or ()
@@ -376,17 +418,18 @@ def _with_carried(pod: Pod, names: Container[str]) -> Pod:
 
 
 def requests_devices(spec: PodSpec) -> bool:
-    """Return whether DeviceClasses or claims determine the requests of a pod."""
+    """Return whether the pod's requests depend on DeviceClasses or claims."""
     return bool(spec.resource_claims) or any(map(_class_named_by, _requested_names(spec)))
 
 
 def _requested_names(spec: PodSpec) -> Iterator[str]:
+    """Yield the names of all resources that containers request."""
     for part in (*spec.containers, *(spec.init_containers or ())):
         yield from part.resources.requests or ()
 
 
 def _class_named_by(resource: str) -> str:
-    """Return the class that a resource stands for by its name; empty if it stands for none."""
+    """Return the class that the name of a resource stands for; empty if it stands for no class."""
     for prefix in (EXTENDED_PREFIX, _CLASS_PREFIX):
         if resource.startswith(prefix):
             return resource.removeprefix(prefix)
@@ -394,8 +437,8 @@ def _class_named_by(resource: str) -> str:
 
 
 def claims_of(pod: Pod) -> frozenset[ClaimKey]:
-    """Return the claims and templates that a pod uses, and the key of its PodGroup's."""
-    claims = (pod.spec.resource_claims or ())[:_MOST_CLAIMS]
+    """Return the claims and templates that a pod uses, and the key of its PodGroup's claims."""
+    claims = (pod.spec.resource_claims or ())[:_MAX_CLAIMS]
     keys = frozenset(key for claim in claims for key in _keys_of(claim, pod.metadata.namespace))
     group = group_of_claims(pod) if claims else None
     return keys if group is None else keys | {group}
@@ -410,14 +453,19 @@ def claims_of_group(namespace: str, name: str) -> ClaimKey:
 
 
 def group_of_claims(pod: Pod) -> ClaimKey | None:
+    """Return the key of the claims of a pod's PodGroup; None without a PodGroup."""
     group = pod.spec.scheduling_group
     return claims_of_group(pod.metadata.namespace, group.pod_group_name) if group is not None else None
 
 
 def _shared_key(pod: Pod, claim: PodClaim, made_for_group: str | None) -> ClaimKey | None:
-    """Return the key of a claim that other pods may use, too; None: the claim is the pod's own.
+    """Return the key of a claim that other pods may use, too; None for a claim of the pod alone.
 
-    `made_for_group`: the claim that its PodGroup has; empty: not created yet; None: the PodGroup has none.
+    Args:
+        pod: The pod.
+        claim: The claim in the pod's spec.
+        made_for_group: The name of the claim that the PodGroup has. Empty means that the claim is not created
+            yet; None means that the PodGroup has no such claim.
     """
     name, group = claim.resource_claim_name or made_for_group, group_of_claims(pod)
     if made_for_group == "" and group is not None:
@@ -426,6 +474,7 @@ def _shared_key(pod: Pod, claim: PodClaim, made_for_group: str | None) -> ClaimK
 
 
 def _keys_of(claim: PodClaim, namespace: str) -> Iterator[ClaimKey]:
+    """Yield the keys of the template and the claim that an entry of a pod's spec names."""
     if claim.resource_claim_template_name:
         yield ClaimKey(namespace, claim.resource_claim_template_name)
     if name := claim.resource_claim_name or claim.made_for_group:
@@ -433,7 +482,7 @@ def _keys_of(claim: PodClaim, namespace: str) -> Iterator[ClaimKey]:
 
 
 def _only_node(terms: Sequence[NodeSelectorTerm]) -> str:
-    """Return the node that terms name; empty if they select nodes by labels, or several."""
+    """Return the only node that terms name; empty if they select nodes by labels, or several nodes."""
     parts = (part for term in terms for part in (term.match_fields, term.match_expressions))
     required = [each for part in parts for each in part or ()]
     by_name = [each for each in required if each.key == _NODE_NAME and each.operator == "In"]
@@ -442,19 +491,19 @@ def _only_node(terms: Sequence[NodeSelectorTerm]) -> str:
 
 
 def selection_of(request: ExactRequest) -> Selection | None:
-    """Return the selection of a request; None: any device of the class will do."""
+    """Return the selection of a request; None if the request accepts any device of the class."""
     expressions = expressions_of(request.selectors)
     return Selection(request.device_class_name, expressions) if expressions else None
 
 
 def classes_of_request(spec: ClaimSpec, name: str) -> tuple[str, ...]:
-    """Return the names of class and selection of a claim's request; empty if it has alternatives."""
+    """Return the names of the class and selection of a claim's request; empty if it has alternatives."""
     found = (request for each, request in _exact_requests(spec) if each == name)
     return next(map(_names_of, found), ())
 
 
 def selections_of(spec: ClaimSpec) -> dict[str, Selection]:
-    """Return the selections of a claim by name."""
+    """Return the selections of a claim, keyed by their names."""
     found = (selection_of(request) for _, request in _exact_requests(spec))
     return {selection.name: selection for selection in found if selection}
 
@@ -463,19 +512,20 @@ def _devices_of(spec: ClaimSpec) -> Resources:
     """Return the least number of devices that a claim takes, by class and selection."""
     devices: Counter[str] = Counter()
     for _, request in _exact_requests(spec):
-        is_all = request.allocation_mode == "All"  # of the node that the scheduler chooses: at least one
+        is_all = request.allocation_mode == "All"  # all devices of the chosen node: at least one
         number = 1 if is_all else max(request.count, 1)
         devices.update(dict.fromkeys(() if request.admin_access else _names_of(request), number))
     return {name: min(number, MOST) for name, number in devices.items()}
 
 
 def _exact_requests(spec: ClaimSpec) -> Iterator[tuple[str, ExactRequest]]:
-    """Yield the requests of a claim by name, without those that have alternatives."""
-    for request in (spec.devices.requests or [])[:_MOST_CLAIMS]:
+    """Yield the requests of a claim with their names, without requests that have alternatives."""
+    for request in (spec.devices.requests or [])[:_MAX_CLAIMS]:
         if request.exactly is not None:
             yield request.name, request.exactly
 
 
 def _names_of(request: ExactRequest) -> tuple[str, ...]:
+    """Return the names under which a request counts: its class and, with selectors, its selection."""
     selection = selection_of(request)
     return (request.device_class_name, selection.name) if selection else (request.device_class_name,)

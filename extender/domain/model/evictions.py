@@ -1,4 +1,4 @@
-"""Evictions: the pods to evict, why, and for whom; and how many disruption budgets allow."""
+"""Evictions of pods: causes, victims and claimants, and the disruption budgets that limit evictions."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -16,25 +16,28 @@ from extender.domain.model.selectors import Labels, selects
 
 
 class DisruptionBudget(msgspec.Struct, frozen=True):
-    """PodDisruptionBudget: how many of the selected pods may be evicted now."""
+    """PodDisruptionBudget: the number of selected pods that may be evicted now."""
 
     namespace: str
     name: str
     selector: LabelSelector | None
-    allowed: int  # evictions that the Eviction API admits now, less terminating pods
+    allowed: int  # evictions that the Eviction API admits now, minus terminating pods
 
     def __hash__(self) -> int:
         return hash((self.namespace, self.name))
 
 
-_MOST_TRIED, _MOST_VALUES = 16, 256  # budgets for the labels of one pod; values in a selector
-_NOTHING = LabelSelector()
-_MAX_GRACE = 240.0  # seconds: less than the five minutes for which reclaimed capacity is reserved
+_MAX_BUDGETS, _MAX_VALUES = 16, 256  # limit of budgets compared with one pod, and of values in a selector
+_NO_SELECTOR = LabelSelector()
+_MAX_GRACE = 240.0  # seconds, less than the five minutes for which reclaimed capacity is reserved
 BudgetsByNamespace = Mapping[str, tuple[DisruptionBudget, ...]]
 
 
 def disruption_budget(budget: PodDisruptionBudget) -> DisruptionBudget:
-    """Return a budget. With a status of an older spec it allows nothing, as in the Eviction API."""
+    """Return the record of a budget.
+
+    If the status belongs to an older spec, the budget allows no eviction, as in the Eviction API.
+    """
     meta, status = budget.metadata, budget.status
     is_current = status.observed_generation >= meta.generation
     allowed = max(status.disruptions_allowed, 0) if is_current else 0
@@ -44,19 +47,20 @@ def disruption_budget(budget: PodDisruptionBudget) -> DisruptionBudget:
 class BudgetsOfNamespace:
     """Disruption budgets of a namespace, by a label that they select.
 
-    A tenant may have thousands of budgets and pods. Where too many or too large budgets would have to be
-    compared, a pod counts as covered by two: the Eviction API refuses to evict such pods.
+    A tenant may have thousands of budgets and pods. If too many or too large budgets would have to be
+    compared with a pod, two budgets are returned for this pod: the Eviction API refuses to evict a pod that
+    two budgets cover.
     """
 
     def __init__(self, budgets: Iterable[DisruptionBudget]) -> None:
         self._by_label: defaultdict[tuple[str, str], list[DisruptionBudget]] = defaultdict(list)
-        self._others: list[DisruptionBudget] = []  # budgets that may cover any pod
+        self._others: list[DisruptionBudget] = []  # budgets without required labels, which may cover any pod
         self._too_many: tuple[DisruptionBudget, ...] = ()
         for budget in budgets:
-            selector = budget.selector or _NOTHING
+            selector = budget.selector or _NO_SELECTOR
             pairs = sorted((selector.match_labels or {}).items())
             values = sum(len(each.values or ()) + 1 for each in selector.match_expressions or ())
-            if len(pairs) + values > _MOST_VALUES:
+            if len(pairs) + values > _MAX_VALUES:
                 self._too_many = budget, budget
             elif pairs:
                 rarest = min(pairs, key=lambda pair: len(self._by_label.get(pair, ())))
@@ -65,42 +69,45 @@ class BudgetsOfNamespace:
                 self._others.append(budget)
 
     def covering(self, labels: Labels) -> tuple[DisruptionBudget, ...]:
+        """Return the budgets that cover a pod with these labels."""
         pairs = sorted(labels.items() & self._by_label.keys())
-        tried = [*self._others, *chain.from_iterable(self._by_label[pair] for pair in pairs)]
-        if self._too_many or len(tried) > _MOST_TRIED:
-            return self._too_many or (tried[0], tried[1])
-        return tuple(each for each in tried if selects(each.selector, labels))
+        candidates = [*self._others, *chain.from_iterable(self._by_label[pair] for pair in pairs)]
+        if self._too_many or len(candidates) > _MAX_BUDGETS:
+            return self._too_many or (candidates[0], candidates[1])
+        return tuple(budget for budget in candidates if selects(budget.selector, labels))
 
 
 class Protection(NamedTuple):
     """Protection of a queue's borrowing pods from reclaim."""
 
-    honour: frozenset[str] = frozenset({keys.BUDGETS})  # default without a setting in the queue or above it
+    honour: frozenset[str] = frozenset({keys.BUDGETS})  # default for queues without a setting
     max_grace: float = _MAX_GRACE
 
     @property
     def honours_budgets(self) -> bool:
-        """Return whether disruption budgets protect it."""
+        """Return whether disruption budgets protect pods."""
         return keys.BUDGETS in self.honour
 
     @property
     def honours_preemptable(self) -> bool:
-        """Return whether pods and PodGroups protect themselves."""
+        """Return whether pods and PodGroups can declare that they are not preemptable."""
         return keys.PREEMPTABLE_WORD in self.honour
 
 
 class EvictionCause(StrEnum):
-    UNDO = "Undo"  # the start of its group failed finally
-    RECLAIM = "Reclaim"  # its queue holds more than it deserves, and another queue less
+    """Cause of an eviction."""
+
+    UNDO = "Undo"  # the start of the pod's group failed finally
+    RECLAIM = "Reclaim"  # its queue holds more than its deserved share, and another queue less
     PREEMPT = "Preempt"  # a group of higher priority in the same queue needs the capacity
     BORROW = "Borrow"  # a group of higher priority in another queue borrows the capacity
-    UNMANAGED = "PreemptUnmanaged"  # a pod of another scheduler, of lower priority than the group
-    CONSOLIDATE = "Consolidate"  # it fits elsewhere, so that a group gets capacity in one piece
+    UNMANAGED = "PreemptUnmanaged"  # the pod belongs to another scheduler, and has a lower priority
+    CONSOLIDATE = "Consolidate"  # the pod fits elsewhere, and leaves a group capacity in one piece
     DRAIN = "Drain"  # the stopPolicy of its queue is HoldAndDrain
-    RESTART = "Restart"  # its domain lacks capacity for lost members, and another has it for the whole group
+    RESTART = "Restart"  # its group restarts elsewhere: its domain lacks capacity for lost members
 
 
-FROM_OTHERS = (EvictionCause.RECLAIM, EvictionCause.BORROW)  # a queue reclaims from another one
+FROM_OTHERS = (EvictionCause.RECLAIM, EvictionCause.BORROW)  # one queue takes capacity from another
 
 
 class ReclaimVictim(msgspec.Struct, frozen=True, gc=False):
@@ -109,54 +116,60 @@ class ReclaimVictim(msgspec.Struct, frozen=True, gc=False):
     uid: Uid
     namespace: str
     name: str
-    group: GroupKey  # empty: the pod is not Muster's
-    queue: str  # of that group
+    group: GroupKey  # empty if the pod belongs to another scheduler
+    queue: str  # the queue of that group
     cause: EvictionCause
-    lost: float = 0.0  # lost work of the eviction, in seconds of the whole group
+    lost: float = 0.0  # lost work by the eviction, in seconds of the whole group
 
 
 class Reclaim(msgspec.Struct, frozen=True):
-    """Reclaim for a group, in force until the group starts or no longer needs it, or until its deadline.
+    """Reclaim of capacity for a group.
 
-    The restart of a running group is a reclaim, too: its own members move.
+    A reclaim is in force until the group starts, until the group no longer needs it, or until the deadline.
+    The restart of a running group is a reclaim, too: the group's own members are the victims.
     """
 
-    victims: tuple[ReclaimVictim, ...]  # victims; empty: terminating pods are enough
-    plan: Mapping[Uid, str]  # the nodes on which the group's missing members will stand
-    since: float  # when it was decided, on the ledger's clock
-    until: float  # when it is given up
+    victims: tuple[ReclaimVictim, ...]  # pods to evict; empty if pods that already terminate are enough
+    plan: Mapping[Uid, str]  # planned nodes of the group's missing members
+    since: float  # time of the decision, on the ledger's clock
+    until: float  # deadline, on the ledger's clock
     detail: str  # the queues, amounts and deadline, for users
-    homes: Mapping[Uid, str] = {}  # of victims that move: nodes reserved for their replacements
+    homes: Mapping[Uid, str] = {}  # nodes that are reserved for the replacements of moved victims
 
     @property
     def is_restart(self) -> bool:
+        """Return whether the reclaim is the restart of a running group."""
         return any(victim.cause is EvictionCause.RESTART for victim in self.victims)
 
 
 class Move(msgspec.Struct, frozen=True):
-    """Move of a group: its members are evicted only to run elsewhere.
+    """Move of a group: its members are evicted only so that they run elsewhere.
 
-    Timestamps are seconds on the ledger's clock.
+    Times are seconds on the ledger's clock.
     """
 
-    claimant: GroupKey  # the group that gets the capacity
-    at: float  # when it was decided
-    until: float  # end of the reservation for their replacements
-    again_at: float  # when it may move again
-    homes: tuple[tuple[PodRecord, str], ...]  # members, and the nodes of their replacements
-    stayed: int  # number of other members with nodes at that time
+    claimant: GroupKey  # group that gets the capacity
+    at: float  # time of the decision
+    until: float  # end of the reservation for the replacements
+    again_at: float  # earliest time of the group's next move
+    homes: tuple[tuple[PodRecord, str], ...]  # moved members, with the nodes of their replacements
+    stayed: int  # number of other members that had nodes at that time
 
 
 class Eviction(msgspec.Struct, frozen=True):
-    """Pod that is to be evicted now."""
+    """Eviction that has to be carried out now."""
 
     victim: ReclaimVictim
-    why: str  # the claimant and the rule, for users
-    is_slow: bool = False  # it is being deleted already, but takes too long
+    why: str  # the group that gets the capacity and the rule, for users
+    is_slow: bool = False  # whether the pod is already being deleted, but takes too long
 
 
 class PastEviction(msgspec.Struct, frozen=True, gc=False):
-    """Last eviction of a group's members, for users. `at`: seconds on the ledger's clock."""
+    """Last eviction of a group's members, for users.
+
+    Attributes:
+        at: The time in seconds on the ledger's clock.
+    """
 
     cause: EvictionCause
     why: str

@@ -1,6 +1,6 @@
-"""Ownership of pods: whether Muster places them, their group, and the PodGroup that follows from their owner.
+"""Ownership of pods: whether Muster schedules a pod, its group, and the PodGroup that its owner leads to.
 
-The rules of PodGroups of owners are Volcano's.
+The rules for PodGroups of owners are Volcano's.
 """
 
 import re
@@ -23,20 +23,20 @@ INHERITED = "volcano.sh/"
 
 
 class OwnerRecord(msgspec.Struct, frozen=True, gc=False):
-    """Record of a controller of pods, as far as it concerns their group."""
+    """Record of a controller of pods, with the facts that concern the group of its pods."""
 
     uid: str
     gang: MadePods = MadePods()
-    reference: OwnerReference | None = None  # owner of its pods' group; None: the owner of the pods
-    annotations: Mapping[str, str] = {}  # annotations that the group inherits
-    idle: bool = False  # spec.replicas is 0
-    suspended: bool = False  # spec.suspend
-    run_limit: int | None = None  # seconds after which its pods are ended: spec.activeDeadlineSeconds
-    may_use: str = ""  # the restricted queue that its author may use, by its annotation
-    checkpoint: Checkpoint = NEVER_SAVED  # by its annotation
-    run_time: float | None = None  # seconds that its group will run, by its annotation
-    topology: TopologyRequest = NO_TOPOLOGY  # for all its pods, by its annotations
-    on_lost_domain: str = ""  # what follows if a domain lacks capacity for lost members, by its annotation
+    reference: OwnerReference | None = None  # owner of the PodGroup; None: the owner of the pods
+    annotations: Mapping[str, str] = {}  # annotations that the PodGroup inherits
+    idle: bool = False  # whether spec.replicas is 0
+    suspended: bool = False  # value of spec.suspend
+    run_limit: int | None = None  # seconds until Kubernetes ends its pods (activeDeadlineSeconds)
+    may_use: str = ""  # restricted queue that its author may use, by its annotation
+    checkpoint: Checkpoint = NEVER_SAVED  # latest checkpoint, by its annotation
+    run_time: float | None = None  # expected run time in seconds, by its annotation
+    topology: TopologyRequest = NO_TOPOLOGY  # request of all its pods together, by its annotations
+    on_lost_domain: str = ""  # policy for lost members without capacity in their domain
 
 
 def owner_record(workload: Workload) -> OwnerRecord:
@@ -57,23 +57,27 @@ def owner_record(workload: Workload) -> OwnerRecord:
 
 
 def controller_of(owners: list[OwnerReference] | None) -> OwnerReference | None:
+    """Return the owner that is marked as the controller; None without a controller."""
     return next((owner for owner in owners or () if owner.controller), None)
 
 
-# Groups of jobs whose pods have different controllers: labels name the job.
+# Labels that name the job, for jobs whose pods have different controllers.
 
 _UID = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
-_MADE = re.compile(rf"{_PREFIX}[0-9a-f]{{8}}(-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}}")
+_NAME_WITH_UID = re.compile(rf"{_PREFIX}[0-9a-f]{{8}}(-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}}")
 _JOB_SET = ("jobset.sigs.k8s.io/jobset-name", "jobset.sigs.k8s.io/jobset-uid")
 _MPI, _MPI_NAME = ("training.kubeflow.org/operator-name", "mpi-operator"), "training.kubeflow.org/job-name"
 _LWS, _LWS_GROUP = "leaderworkerset.sigs.k8s.io/name", "leaderworkerset.sigs.k8s.io/group-index"
 _MPI_JOB, _LEADER_WORKER_SET = ("kubeflow.org/v2beta1", "MPIJob"), LEADER_WORKER_SET.key
 CONTROLLER_LABELS = (*_JOB_SET, _MPI[0], _MPI_NAME, _LWS, _LWS_GROUP)
-NAMED_CONTROLLERS = (_MPI_JOB, _LEADER_WORKER_SET)  # kinds whose pods have only the owner's name, in a label
+NAMED_CONTROLLERS = (_MPI_JOB, _LEADER_WORKER_SET)  # kinds whose pods have only a label with the owner's name
 
 
 def group_owner_of(pod: Pod) -> OwnerReference | None:
-    """Return the owner of a pod's group: its controller, or the job above, perhaps without UID."""
+    """Return the owner of a pod's group: its controller, or the job above the controller.
+
+    The UID of such a job may be unknown, and is then empty.
+    """
     controller, labels = controller_of(pod.metadata.owner_references), pod.metadata.labels or {}
     kind = (controller.api_version, controller.kind) if controller else None
     job_set, uid = (labels.get(key, "") for key in _JOB_SET)
@@ -87,7 +91,10 @@ def group_owner_of(pod: Pod) -> OwnerReference | None:
 
 
 def auto_name(pod: Pod) -> str:
-    """Return the name of the group of a pod that names none: that of its owner, or of the pod alone."""
+    """Return the name of the group of a pod that names no group.
+
+    The name is made from the group's owner, or from the pod if it has no controller.
+    """
     controller = group_owner_of(pod)
     if controller is None or controller.uid:
         return group_name_of(controller.uid if controller else pod.metadata.uid)
@@ -101,83 +108,95 @@ def group_name_of(uid: str) -> str:
 
 
 def uid_of_group(name: str) -> str:
-    """Return the UID in a name that `group_name_of` made."""
+    """Return the UID in a group name from `group_name_of`."""
     return name.removeprefix(_PREFIX)
 
 
 def is_named_by_uid(name: str) -> bool:
-    """Return whether a group has the name of one that Muster makes for an owner with a UID."""
-    return _MADE.fullmatch(name) is not None
+    """Return whether a group's name has the form of names that Muster makes from UIDs."""
+    return _NAME_WITH_UID.fullmatch(name) is not None
 
 
 def podgroup_name(job: OwnerReference) -> str:
-    """Return the name of the PodGroup of a job and its pods. That of a Volcano Job is Volcano's choice."""
+    """Return the name of the PodGroup of a job. For a Volcano Job, this is the name that Volcano gives."""
     is_volcanos = (job.api_version, job.kind) == VOLCANO_JOB
     return f"{job.name}-{job.uid}" if is_volcanos else group_name_of(job.uid)
 
 
 def named_group(controller: OwnerReference) -> str:
-    """Return the group of pods whose owner is known by name only; a LeaderWorkerSet has one per index."""
+    """Return the name of the group of pods whose owner is known by its name only.
+
+    The pods of a LeaderWorkerSet form one group per index, whose names have the index as a suffix.
+    """
     return f"{_PREFIX}{controller.kind.lower()}-{controller.name}"
 
 
 def has_many_groups(key: str) -> bool:
-    """Return whether the key is that of a LeaderWorkerSet, which has one group per index."""
+    """Return whether the key belongs to a LeaderWorkerSet, whose pods form one group per index."""
     return f"/{_PREFIX}{_LEADER_WORKER_SET[1].lower()}-" in key
 
 
 def represented_owner(group: str, owners: list[OwnerReference] | None) -> OwnerReference | None:
-    """Return the owner for whose pods Muster made the group of this name; None if others made it."""
+    """Return the owner for whose pods Muster made the group of this name.
+
+    None means that Muster did not make the group.
+    """
     names = (group, group.partition(".")[0])
-    matching = (own for own in owners or () if podgroup_name(own) in names or named_group(own) in names)
+    matching = (each for each in owners or () if podgroup_name(each) in names or named_group(each) in names)
     return next(matching, None)
 
 
 class Ownership(msgspec.Struct, frozen=True):
     """Rules about which pods belong to Muster, and which group and queue a pod names.
 
-    Pods belong to Muster if they name one of its schedulers. Where that is the cluster's default
-    scheduler, they must also name a group, a queue or a LocalQueue (not Kueue's), themselves or through
-    their namespace.
+    A pod belongs to Muster if it names one of Muster's schedulers. If this is the cluster's default
+    scheduler, the pod or its namespace must also name a group, a queue or a LocalQueue. A LocalQueue of Kueue
+    does not count.
     """
 
     schedulers: frozenset[str]  # values of spec.schedulerName
-    auto_groups: bool = False  # whether pods of one controller that name no group form one
+    auto_groups: bool = False  # whether the pods of a controller form a group if they name none
 
     def owns(self, pod: Pod, namespace_queue: str) -> bool:
-        """Return whether Muster schedules a pod. `namespace_queue`: the default queue of its namespace."""
+        """Return whether Muster schedules a pod.
+
+        Args:
+            pod: The pod.
+            namespace_queue: The default queue of the pod's namespace; empty: none.
+        """
         scheduler = pod.spec.scheduler_name
         if scheduler not in self.schedulers:
             return False
         if scheduler != keys.DEFAULT_SCHEDULER:
             return True
-        # The admission policy has added Muster's gate or marker resources to the pod: only Muster opens its
-        # gate.
-        first = pod.spec.containers[0].resources.requests if pod.spec.containers else None
-        has_marker = first is not None and not keys.MARKERS.isdisjoint(first)
+        # If the admission policy has added Muster's gate or marker resources, only Muster can start the pod.
+        first_requests = pod.spec.containers[0].resources.requests if pod.spec.containers else None
+        has_marker = first_requests is not None and not keys.MARKERS.isdisjoint(first_requests)
         if has_marker or any(gate.name == keys.GATE for gate in pod.spec.scheduling_gates or ()):
             return True
         names_local_queue = (pod.metadata.labels or {}).get(keys.LOCAL_QUEUE)
         return bool(group_name(pod) or queue_named_by(pod.metadata) or names_local_queue or namespace_queue)
 
 
-# Adopted namespaces: pods without a scheduler of their own get Muster's, unless they opt out.
-
-
 def is_adopted(namespace: str, labels: Mapping[str, str]) -> bool:
+    """Return whether a namespace is adopted.
+
+    Pods of an adopted namespace that name no scheduler get Muster's scheduler, unless they opt out.
+    """
     return labels.get(keys.MANAGED) == "true" and namespace not in keys.NEVER_ADOPTED
 
 
 def is_adoptable(pod: Pod) -> bool:
-    """Return whether a pod, or a template, becomes Muster's in an adopted namespace."""
+    """Return whether Muster becomes the scheduler of a pod, or a template's pods, in an adopted namespace."""
     opts_out = (pod.metadata.annotations or {}).get(keys.MANAGED) == "false"
     return pod.spec.scheduler_name in ("", keys.DEFAULT_SCHEDULER) and not opts_out
 
 
 def group_name(pod: Pod) -> str:
-    """Return the PodGroup that a pod names.
+    """Return the PodGroup that a pod names; empty if it names none.
 
-    Sources: Volcano's annotation, scheduler-plugins' label, and Kubernetes' own field.
+    The name comes from Volcano's annotation, from scheduler-plugins' label, or from the field of Kubernetes,
+    in this order.
     """
     meta = pod.metadata
     native = pod.spec.scheduling_group
@@ -189,7 +208,10 @@ def group_name(pod: Pod) -> str:
 
 
 def display_group_name(pod: Pod) -> str:
-    """Return the group as users name it: for pods that name none, their owner, `job/train`."""
+    """Return the name of a pod's group for users.
+
+    If the pod names no group, the name is that of its owner, such as `job/train`.
+    """
     named, owner = group_name(pod), controller_of(pod.metadata.owner_references)
     if named and named not in (auto_name(pod), podgroup_name(owner) if owner else ""):
         return named
@@ -197,30 +219,35 @@ def display_group_name(pod: Pod) -> str:
 
 
 def group_of(pod: Pod, auto_groups: bool) -> tuple[str, bool]:
-    """Return a pod's group, and whether it follows from the pod's controller, even if the pod names it."""
+    """Return a pod's group, and whether the group follows from the pod's controller.
+
+    The second value is also true if the pod names just the group that follows from its controller.
+    """
     named = group_name(pod)
     if not auto_groups:
         return named or f"pod:{pod.metadata.name}", False
-    own = auto_name(pod)
-    return named or own, named in ("", own)
+    default_group = auto_name(pod)
+    return named or default_group, named in ("", default_group)
 
 
 def queue_named_by(meta: Meta) -> str:
+    """Return the queue that the annotation or label of an object names; empty if there is none."""
     return name_of((meta.annotations or {}).get(keys.QUEUE) or (meta.labels or {}).get(keys.QUEUE) or "")
 
 
-# Names of groups in pods. An annotation has space for 250,000 characters, an object's name for 253: longer
-# names are cut, and get an ending that no object's name has.
-
-_LONGEST, _SHOWN, _CUT = 253, 40, "…"
+_MAX_LENGTH, _KEPT_LENGTH, _ELLIPSIS = 253, 40, "…"
 
 
 def name_of(written: str) -> str:
-    """Return a name, cut to the maximum length."""
-    return written if len(written) <= _LONGEST else f"{written[:_SHOWN]}{_CUT}"
+    """Return a name. A name that is too long for an object is cut.
+
+    A pod's annotation may contain 250,000 characters, but the name of an object at most 253. A cut name gets
+    an ending that no object's name has.
+    """
+    return written if len(written) <= _MAX_LENGTH else f"{written[:_KEPT_LENGTH]}{_ELLIPSIS}"
 
 
 def too_long(kind: str, name: str) -> str:
     """Return the fault of a name that was cut, for users; empty for other names."""
-    fault = f"the name of its {kind}, {name.rpartition('/')[2]}, has more than {_LONGEST} characters"
-    return fault if name.endswith(_CUT) else ""
+    fault = f"the name of its {kind}, {name.rpartition('/')[2]}, has more than {_MAX_LENGTH} characters"
+    return fault if name.endswith(_ELLIPSIS) else ""

@@ -1,6 +1,6 @@
-"""Names of queues on objects: explicit ones, LocalQueue labels, namespace annotations, and records of entry.
+"""Names of queues on objects: explicit names, LocalQueue labels, annotations, and entry records.
 
-The precedence between them is in `queues/local_queues`.
+The precedence between these names is in `queues/local_queues`.
 """
 
 from typing import NamedTuple
@@ -11,10 +11,10 @@ from extender.api.objects.cluster import Namespace
 
 
 class LocalQueueLabel(NamedTuple):
-    """The LocalQueue that a PodGroup, a pod or a job names by a label."""
+    """Label by which a PodGroup, a pod or a job names a LocalQueue."""
 
-    name: str  # name of a LocalQueue of its namespace, existing or not
-    key: str  # key of the label, which is kept where the label is copied
+    name: str  # name of the LocalQueue, which may not exist
+    key: str  # key of the label, so that copies have the same key
 
     @property
     def is_kueues(self) -> bool:
@@ -23,7 +23,7 @@ class LocalQueueLabel(NamedTuple):
 
 
 def local_queue_label(meta: Meta) -> LocalQueueLabel | None:
-    """Return Muster's own label, else Kueue's, else None; an empty label names nothing."""
+    """Return Muster's own label, else Kueue's label, else None. An empty label does not count."""
     labels = meta.labels or {}
     for key in (LOCAL_QUEUE, KUEUE_QUEUE):
         if name := labels.get(key):
@@ -32,7 +32,7 @@ def local_queue_label(meta: Meta) -> LocalQueueLabel | None:
 
 
 class QueueOfOwner(NamedTuple):
-    """The queue or LocalQueue that the nearest owner of an object names."""
+    """Queue or LocalQueue that the nearest owner of an object names."""
 
     queue: str
     local_queue: LocalQueueLabel | None
@@ -43,16 +43,19 @@ NO_QUEUE_OF_OWNER = QueueOfOwner("", None, is_known=True)
 
 
 def entry_annotation(queue_uid: str, group_uid: str) -> dict[str, str]:
-    """Return the annotation of a PodGroup for the queue that admitted the group.
+    """Return the annotation of a PodGroup that records the queue that admitted the group.
 
-    The record outlives the queue. It includes the UID of the PodGroup, since it is ignored on a copy from a
-    file or a backup.
+    The record outlives the queue. The record includes the UID of the PodGroup, so that it does not count on a
+    copy of the PodGroup from a file or a backup.
     """
     return {QUEUE_UID: f"{queue_uid}/{group_uid}"}
 
 
 def recorded_queue(group: Meta) -> str:
-    """Return the UID of the queue that admitted the group; empty if none, or by another object's record."""
+    """Return the UID of the queue that admitted the group; empty without a valid record.
+
+    A record with the UID of another PodGroup is not valid.
+    """
     written = (group.annotations or {}).get(QUEUE_UID)
     if not written:
         return ""
@@ -61,35 +64,41 @@ def recorded_queue(group: Meta) -> str:
 
 
 def use_record(queue: str, kind: str) -> dict[str, str]:
-    """Return the annotation for the right to use a restricted queue, which admission writes.
+    """Return the annotation that records the right to use a restricted queue. Admission writes it.
 
-    Its writer must have that right (manifests/marks.yaml). It names the kind of its object: a copy on an
-    object that a controller makes neither counts nor is refused.
+    Only users with that right may write the annotation (manifests/marks.yaml). The annotation names the kind
+    of its object, so that a copy on an object that a controller makes neither counts nor is refused.
     """
     return {MAY_USE: f"{queue}/{kind}"}
 
 
 def recorded_use(meta: Meta, kind: str) -> str:
-    """Return the queue that the author of an object of this kind may use; empty if none is recorded."""
+    """Return the queue that the author of an object may use.
+
+    The result is empty without a record for this kind of object.
+    """
     queue, _, recorded = (meta.annotations or {}).get(MAY_USE, "").partition("/")
-    return queue if recorded == kind and len(queue) <= _LONGEST_NAME else ""
+    return queue if recorded == kind and len(queue) <= _MAX_NAME_LENGTH else ""
 
 
-_LONGEST_NAME = 253  # of any object; each owner of pods in memory has its record
-LONGEST_USER = 1024  # characters of a user name; each pod in memory has its author
+_MAX_NAME_LENGTH = 253  # limit of an object's name, because memory has such a record for each owner
+LONGEST_USER = 1024  # limit of a user name, because memory has the author of each pod
 
 
 def author_record(kind: str, user: str) -> dict[str, str]:
-    """Return the annotation for the author of a job or pod, which admission writes.
+    """Return the annotation that records the author of a job or pod. Admission writes it.
 
-    No annotation is returned where the name of the user is empty or too long. The annotation names the
-    kind: a copy on an object of another kind does not count.
+    No annotation is returned if the user name is empty or too long. The annotation names the kind of its
+    object, so that a copy on an object of another kind does not count.
     """
     return {AUTHOR: f"{kind}/{user}"} if 0 < len(user) <= LONGEST_USER else {}
 
 
 def recorded_author(meta: Meta, kind: str) -> str:
-    """Return the user who made an object of this kind; empty if that is not recorded, or too long."""
+    """Return the recorded author of an object of this kind.
+
+    The result is empty if no author is recorded, or if the name is too long.
+    """
     recorded, _, user = (meta.annotations or {}).get(AUTHOR, "").partition("/")
     return user if recorded == kind and len(user) <= LONGEST_USER else ""
 
@@ -97,11 +106,11 @@ def recorded_author(meta: Meta, kind: str) -> str:
 def explicit_queue(named: str) -> str:
     """Return the queue that spec.queue of a PodGroup or Job asks for; empty if none.
 
-    `default` counts as none, because schemas fill it in: the namespace may name another queue.
+    `default` counts as no queue, because schemas fill it in, and the namespace may name another queue.
     """
     return named if named != DEFAULT_QUEUE else ""
 
 
 def namespace_queue(namespace: Namespace) -> str:
-    """Return the queue that a namespace names for the pods and groups in it; empty if none."""
+    """Return the queue that a namespace names for its pods and groups; empty if it names none."""
     return (namespace.metadata.annotations or {}).get(QUEUE, "")

@@ -1,6 +1,6 @@
-"""Verdicts and reasons: the closed list, with meanings and remedies.
+"""Verdicts and reasons: the closed list of codes, with meanings and remedies.
 
-Codes are added when a rule is added, and never reworded.
+A code is added when a rule is added, and is never reworded.
 """
 
 import re
@@ -11,7 +11,7 @@ from extender.api.units import texts_by_name
 
 
 class Verdict(StrEnum):
-    """State of a group. `snapshot/phases` maps it to Volcano's phases and back."""
+    """State of a group by a decision. `snapshot/phases` maps verdicts to Volcano's phases and back."""
 
     WAITING = "Waiting"
     STARTING = "Starting"
@@ -21,15 +21,17 @@ class Verdict(StrEnum):
 
 
 class Outcome(StrEnum):
+    """Outcome of a group that has ended."""
+
     COMPLETED = "Completed"  # enough members succeeded
-    FAILED = "Failed"  # it ended, and too few succeeded
-    ABORTED = "Aborted"  # its owner was suspended, or its queue deleted
+    FAILED = "Failed"  # the group ended, and too few members succeeded
+    ABORTED = "Aborted"  # the group's owner was suspended, or its queue was deleted
 
 
 class Reason(StrEnum):
-    """Reason why a group waits: the one rule that blocks it. The numbers are in the decision's detail."""
+    """Reason why a group waits: the one rule that blocks its start. The decision's detail has the numbers."""
 
-    meaning: str  # sentence without numbers
+    meaning: str  # sentence without numbers, for users
 
     def __new__(cls, code: str, meaning: str = "") -> "Reason":
         reason = str.__new__(cls, code)
@@ -67,7 +69,7 @@ class Reason(StrEnum):
 
 
 class EventReason(StrEnum):
-    """Reason of an Event: an occurrence, not a state of a group."""
+    """Reason of an Event about an occurrence. Reasons of states are in `Reason`."""
 
     UNDONE = "Undone"
     EVICTION_REFUSED = "EvictionRefused"
@@ -102,10 +104,10 @@ EVICTED = (
     *(EventReason.DRAINED, EventReason.RESTARTED),
 )
 LACKS_CAPACITY = (Reason.NO_ROOM, Reason.FRAGMENTED, Reason.NO_DOMAIN)
-# Reasons that a further node may change, as for a scheduler without Muster. A pod that the scheduler's own
-# rules reject everywhere may lack a node in a volume's zone, or a domain to spread over.
+# Reasons that may end if a node is added. RefusedByScheduler is one of them, because the pod may need a node
+# in the zone of a volume, or a further domain to spread over.
 NODES_HELP = frozenset({*LACKS_CAPACITY, Reason.REFUSED_BY_SCHEDULER})
-# Reasons that may end when other groups end or start.
+# Reasons that may end because other groups end or start.
 ENDED_BY_OTHERS = (
     *LACKS_CAPACITY,
     Reason.QUEUE_CEILING,
@@ -118,45 +120,43 @@ ENDED_BY_OTHERS = (
     Reason.BACKING_OFF,
 )
 
-# Reasons of a PodGroup's condition while the group does not wait.
+# Reasons in the condition of a PodGroup that does not wait.
 NOT_WAITING = frozenset(map(str, (*Verdict, *Outcome)))
 
 REFUSAL_PREFIX = "muster: "
 
 
 def refusal(reason: Reason) -> str:
-    """Return the message of a refused filter call, constant for a reason.
+    """Return the message of a refused filter call. The message is always the same for a reason.
 
-    A changed message makes the scheduler patch the pod, which makes it try the pod again: about 100 times
-    a second.
+    If the message changed, the scheduler would patch the pod. The patch makes the scheduler try the pod
+    again, about 100 times a second.
     """
     return f"{REFUSAL_PREFIX}{reason}: {reason.meaning}"
 
 
 _PART = re.compile(r"(?:^|, )\d+ ")  # "4 Insufficient cpu, 1 Too many pods": `FitError` in framework/types.go
-_SUITS = ("node(s) had untolerated taint", "node(s) didn't match Pod's node affinity/selector")
+_NODE_RULES = ("node(s) had untolerated taint", "node(s) didn't match Pod's node affinity/selector")
 
 
 def lacks_only_capacity(message: str, counted: Collection[str]) -> bool:
     """Return whether the scheduler refuses a pod only for reasons that Muster evaluates as well.
 
-    These are amounts of `counted` resources, taints and labels. If Muster finds a node for the pod, its
-    data is newer than the scheduler's.
+    These reasons are amounts of `counted` resources, taints and labels. If Muster nevertheless finds a node
+    for the pod, Muster's data is newer than the scheduler's.
     """
     listed = message.partition(" nodes are available: ")[2].partition(" preemption: ")[0].removesuffix(".")
-    before, *parts = _PART.split(listed)
+    text_before, *parts = _PART.split(listed)
     names = ("Too many pods", *(f"Insufficient {name}" for name in counted))
     return (
-        not before
+        not text_before
         and bool(parts)
-        and all(part in names or part.startswith((REFUSAL_PREFIX, *_SUITS)) for part in parts)
+        and all(part in names or part.startswith((REFUSAL_PREFIX, *_NODE_RULES)) for part in parts)
     )
 
 
-# Remedies of reasons.
-#
-# docs/reference/reasons.md has the same texts. Backticks mark what a user types or writes in YAML. The page
-# shows them, a terminal does not.
+# Remedies of reasons, which docs/reference/reasons.md contains, too. Backticks enclose text that a user types
+# or writes in YAML. The page shows the backticks, a terminal does not.
 
 _TEXTS = texts_by_name("""
 GroupNotFound: Create the PodGroup in the pod's namespace, or correct the name in the pod's annotation
@@ -208,13 +208,13 @@ NotReady: Wait for `/readyz`. If a pod stays like this, either it could not be r
 """)
 REMEDIES: Mapping[Reason, str] = {Reason(code): text for code, text in _TEXTS.items()}
 
-# Remedy for pods that Muster put into one group, but starts one by one.
+# Remedy for pods that Muster has put into one group, but starts one by one.
 TO_START_WHOLE = "They need not start together (the annotation kube-muster.io/min-member: all makes them)."
 
-# End of a sentence that says why no capacity is reclaimed for a group.
+# End of a sentence on why no capacity is reclaimed for a group.
 NOT_RECLAIMED = "so nothing is reclaimed for it"
 
-# Reasons by which a group waits for holders of capacity: of any queue, or of its own queue.
+# Reasons why a group waits until other groups free capacity: groups of any queue, or of its own queue.
 FOR_CAPACITY = (*LACKS_CAPACITY, Reason.RECLAIMING)
 IN_ITS_QUEUE = (Reason.QUEUE_CEILING, Reason.QUEUE_SHARE)
 
@@ -225,7 +225,7 @@ def remedy(reason: str) -> str:
 
 
 def sentence(reason: str) -> str:
-    """Return the meaning of a reason as a sentence; a reason of another component unchanged."""
+    """Return the meaning of a reason as a sentence. A reason of another component is returned unchanged."""
     if reason not in REMEDIES:
         return reason
     meaning = Reason(reason).meaning

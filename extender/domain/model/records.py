@@ -25,27 +25,30 @@ from extender.domain.model.topology import (
 
 
 class Needs(NamedTuple):
-    """Needs of a group: the members that make it fully running."""
+    """Needs of a group: the members with which it is fully running."""
 
-    min_member: int  # number of members
-    min_task_member: Mapping[str, int]  # number of members of each role
-    composite: ChildGroup | None = None  # its child groups with their minima
+    min_member: int  # number of needed members
+    min_task_member: Mapping[str, int]  # number of needed members by role
+    composite: ChildGroup | None = None  # child groups with their minima
 
     def at_most(self, most: "Needs") -> "Needs":
-        """Return these needs, each number limited to that of `most`; child groups are those of `most`."""
+        """Return these needs, with each number limited to the number in `most`.
+
+        The child groups are those of `most`.
+        """
         roles = {role: min(n, most.min_task_member.get(role, 0)) for role, n in self.min_task_member.items()}
         members = min(self.min_member, most.min_member)
         return Needs(members, {role: n for role, n in roles.items() if n}, most.composite)
 
 
 Uid = NewType("Uid", str)
-# Key of a group: "namespace/name" of a PodGroup, "namespace/pod:name" of a pod without a group,
-# "namespace/compositepodgroup/name" of a composite.
+# Key of a group: "namespace/name" for a PodGroup, "namespace/pod:name" for a pod without a group,
+# "namespace/compositepodgroup/name" for a composite.
 GroupKey = NewType("GroupKey", str)
 
 
 class Unscheduled(NamedTuple):
-    """The condition PodScheduled of a pod, while it is False."""
+    """Reason and message of a pod's condition PodScheduled while the condition is False."""
 
     reason: str
     message: str  # for users
@@ -54,7 +57,7 @@ class Unscheduled(NamedTuple):
     def is_ours(self) -> bool:
         """Return whether Muster wrote the message.
 
-        The scheduler's messages begin with numbers of nodes, even where they quote Muster.
+        Messages of the scheduler begin with a number of nodes, even if they quote Muster.
         """
         return self.message.startswith(REFUSAL_PREFIX)
 
@@ -63,55 +66,57 @@ MIN_RESOURCES = Uid("minResources")
 
 
 class PodRecord(msgspec.Struct, frozen=True, gc=False):
+    """Record of a pod, with the facts that decisions need."""
+
     uid: Uid
     namespace: str
     name: str
-    shape: Shape  # its requests and constraints, shared with all equal pods
-    labels: Labels  # shared with all pods that have the same
-    node: str = ""  # spec.nodeName; empty while it is unbound
+    shape: Shape  # requests and constraints, one object for all equal pods
+    labels: Labels  # one object for all pods with equal labels
+    node: str = ""  # spec.nodeName; empty while the pod is unbound
     scheduler: str = ""  # spec.schedulerName
-    group: GroupKey = GroupKey("")  # empty: the pod is not ours
-    own_group: GroupKey = GroupKey("")  # what `group` is while Muster schedules the pod
-    auto: bool = False  # the pod names no group: its group follows from its controller
+    group: GroupKey = GroupKey("")  # empty if another scheduler places the pod
+    own_group: GroupKey = GroupKey("")  # the value of `group` whenever Muster schedules the pod
+    auto: bool = False  # whether the pod names no group, so that its controller determines the group
     controller: str = ""  # kind of the pod's controller; empty: unknown
-    min_member: str = ""  # how many of its group start together, by its annotation
-    queue: str = ""  # the queue that its own annotation or label names
-    queue_uid: str = ""  # UID of the queue in which it was bound, by its annotation
-    local_queue: LocalQueueLabel | None = None  # the LocalQueue that its label names
+    min_member: str = ""  # number of pods of its group that start together, by its annotation
+    queue: str = ""  # queue that its own annotation or label names
+    queue_uid: str = ""  # UID of the queue in which the pod was bound, by its annotation
+    local_queue: LocalQueueLabel | None = None  # LocalQueue that its label names
     role: str = ""  # role for minTaskMember
-    priority: int = 0  # spec.priority, as the API server admitted it
+    priority: int = 0  # spec.priority, set by the API server at admission
     created: str = ""  # metadata.creationTimestamp
     phase: str = ""  # status.phase
-    gated: bool = False  # it has Muster's scheduling gate
-    foreign_gates: bool = False  # it has scheduling gates of others
-    deleting: bool = False  # it has a deletionTimestamp
-    started: bool = False  # one of its containers has run at least once
+    gated: bool = False  # whether it has Muster's scheduling gate
+    foreign_gates: bool = False  # whether it has scheduling gates of other components
+    deleting: bool = False  # whether it has a deletionTimestamp
+    started: bool = False  # whether one of its containers has run at least once
     nominated: str = ""  # status.nominatedNodeName
-    binds_late: bool = False  # it has volumes or resource claims, which are bound before the pod
-    version: str = ""  # metadata.resourceVersion, while it has no node
-    run_limit: int | None = None  # seconds after which it is ended: spec.activeDeadlineSeconds
+    binds_late: bool = False  # whether it has volumes or resource claims to bind before the pod
+    version: str = ""  # metadata.resourceVersion while the pod has no node
+    run_limit: int | None = None  # seconds until Kubernetes ends the pod: spec.activeDeadlineSeconds
     running_since: str = ""  # status.startTime
     unscheduled: Unscheduled | None = None  # why it has no node, by its condition PodScheduled
-    preemptable: bool = True  # whether the pod allows its eviction for other groups
-    is_vital: bool = False  # never evicted: the cluster depends on it, or it belongs to its node
-    gone_by: str = ""  # metadata.deletionTimestamp: when its grace is over
-    never_preempts: bool = False  # its preemptionPolicy is Never
-    checkpoint: Checkpoint = NEVER_SAVED  # by its annotation
-    may_use: str = ""  # the restricted queue that its author may use, by its annotation
-    author: str = ""  # the user who made it; empty if that is not recorded
-    awaited_claims: tuple[str, ...] = ()  # its shared claims that the scheduler has yet to allocate
-    claims_of_one_node: tuple[str, ...] = ()  # those of them whose devices are all on one node
-    claim_fault: str = ""  # why it cannot start with its claims of devices, for users; empty: it can
-    expected: bool = False  # there is no such pod yet: a job will make it, or it is a placeholder
-    dependent: bool = False  # its job will make it once other pods run
-    reserved_for: Uid = Uid("")  # of a placeholder: UID of a lost member, or MIN_RESOURCES
-    is_replaced: bool = False  # a controller makes another one in its place
-    run_time: float | None = None  # seconds that its group will run, by its annotation
-    topology: TopologyRequest = NO_TOPOLOGY  # for the pods of its role, by its annotations
-    on_lost_domain: str = ""  # what follows if a domain lacks capacity for lost members, by its annotation
-    pod_sets: tuple[TopologySet, ...] = ()  # the largest first; set only on members of a GroupInfo
-    sub_group: PodSubGroup | None = None  # set only on members of a GroupInfo
-    index: tuple[int, int] | None = None  # order in its set: the number of its Job, and its index there
+    preemptable: bool = True  # whether the pod may be evicted for other groups, by its annotation
+    is_vital: bool = False  # whether it is never evicted: a system pod, or bound to its node
+    gone_by: str = ""  # metadata.deletionTimestamp: the end of its grace period
+    never_preempts: bool = False  # whether its preemptionPolicy is Never
+    checkpoint: Checkpoint = NEVER_SAVED  # latest checkpoint, by its annotation
+    may_use: str = ""  # restricted queue that its author may use, by its annotation
+    author: str = ""  # user who made the pod; empty: not recorded
+    awaited_claims: tuple[str, ...] = ()  # shared claims that the scheduler still has to allocate
+    claims_of_one_node: tuple[str, ...] = ()  # awaited claims whose devices are each on a single node
+    claim_fault: str = ""  # why its device claims prevent a start, for users; empty: they do not
+    expected: bool = False  # whether the pod does not exist yet: a job will make it, or it is a placeholder
+    dependent: bool = False  # whether its job makes it only once other pods run
+    reserved_for: Uid = Uid("")  # for a placeholder: UID of a lost member, or MIN_RESOURCES
+    is_replaced: bool = False  # whether a controller replaces the pod if it is lost
+    run_time: float | None = None  # expected run time of its group in seconds, by its annotation
+    topology: TopologyRequest = NO_TOPOLOGY  # request of all pods of its role, by annotation
+    on_lost_domain: str = ""  # policy for lost members without capacity in their domain, by its annotation
+    pod_sets: tuple[TopologySet, ...] = ()  # its sets, the largest first; only on members of a GroupInfo
+    sub_group: PodSubGroup | None = None  # its sub-group; only on members of a GroupInfo
+    index: tuple[int, int] | None = None  # number of its Job, and index in the Job, for the order
 
     @property
     def key(self) -> str:
@@ -119,17 +124,20 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def is_for_min_resources(self) -> bool:
-        """Return whether the record is no member, but reserves capacity that minResources asks for."""
+        """Return whether the record is a placeholder that reserves the capacity of minResources."""
         return self.reserved_for == MIN_RESOURCES
 
     @property
     def is_plain(self) -> bool:
-        """Return whether the pod names no group and has no owner, so that it is alone in its group."""
+        """Return whether the pod names no group and has no owner, so that it forms a group by itself."""
         return self.auto and not self.controller
 
     @property
     def unschedulable(self) -> str:
-        """Return the scheduler's message if it found no node; messages of Muster do not count."""
+        """Return the scheduler's message that no node suits the pod; empty without such a message.
+
+        Messages by Muster do not count.
+        """
         condition = self.unscheduled
         if condition is None or condition.reason != UNSCHEDULABLE or condition.is_ours:
             return ""
@@ -141,9 +149,9 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def placed(self) -> bool:
-        """Return whether the pod counts for the quorum.
+        """Return whether the pod counts as placed for the quorum of its group.
 
-        Pods that succeeded count, and pods on a node that have neither failed nor a deletion timestamp.
+        Pods that succeeded count. Pods on a node count, unless they have failed or are being deleted.
         """
         return (bool(self.node) and not self.deleting and self.phase != "Failed") or self.phase == "Succeeded"
 
@@ -154,23 +162,27 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     def may_be_evicted(self, honours_preemptable: bool = True) -> bool:
         """Return whether the pod may be evicted for others.
 
-        `honours_preemptable`: the pod's own annotation may forbid it.
+        Args:
+            honours_preemptable: Whether the pod's own annotation may forbid the eviction.
         """
         return not self.is_vital and (self.preemptable or not honours_preemptable)
 
     @property
     def sort_key(self) -> tuple[int, str]:
-        """Sort key by name, in which 10 comes after 9: parts of a task start in this order."""
+        """Return the sort key by name, in which 10 comes after 9. The parts of a task start in this order."""
         return len(self.name), self.name
 
     @property
     def order(self) -> tuple[int, int, str]:
-        """Sort key within a group: priority, highest first, then name."""
+        """Return the sort key within a group: highest priority first, then name."""
         return -self.priority, *self.sort_key
 
 
 class Origin(IntEnum):
-    """The API that a PodGroup belongs to; if one name has PodGroups of several, the first of these counts."""
+    """API of a PodGroup.
+
+    If PodGroups of several APIs have the same name, the API that comes first here counts.
+    """
 
     VOLCANO = 0
     PLUGINS = 1  # scheduler-plugins
@@ -180,51 +192,53 @@ class Origin(IntEnum):
 
 
 class GroupRecord(msgspec.Struct, frozen=True, gc=False):
+    """Record of a PodGroup of any API."""
+
     key: GroupKey
     namespace: str
     name: str
     uid: str
-    queue: str  # as written; `queue_of_group` says which queue the group has
+    queue: str  # spec.queue as written; the group's queue may follow from elsewhere
     min_member: int
-    min_task_member: Mapping[str, int]  # members by role; no zeros
-    priority_class: str = ""  # the name of its PriorityClass
+    min_task_member: Mapping[str, int]  # number of needed members by role, without zeros
+    priority_class: str = ""  # name of its PriorityClass
     created: str = ""  # metadata.creationTimestamp
     phase: str = ""  # status.phase
-    ran_with: int | None = None  # number of members it needed when it had fully run, by its annotation
-    admitted: bool = False  # its annotation says that Muster admitted its start
-    last_reason: str = ""  # the reason that its status gives
+    ran_with: int | None = None  # number of members with which it fully ran, by its own record
+    admitted: bool = False  # whether Muster admitted its start, by its annotation
+    last_reason: str = ""  # last reason in its status
     fault: str = ""  # fault of its spec, for users; empty if valid
-    min_resources: Resources = {}  # requests of its minMember members together, by its spec
-    local_queue: LocalQueueLabel | None = None  # the LocalQueue that its label names
+    min_resources: Resources = {}  # joint requests of minMember members, by its spec
+    local_queue: LocalQueueLabel | None = None  # LocalQueue that its label names
     queue_uid: str = ""  # UID of the queue that admitted it, by its annotation
-    owner: str = ""  # the UID of its controller
-    held: bool = False  # its owner keeps it back, by an annotation
-    run_time: float | None = None  # seconds that it will run, by its annotation
-    start_timeouts: int = 0  # how often its job did not start in time, by its annotation
-    submitter: str = ""  # the user who made it; empty if that is not known
-    series: str = ""  # name shared by all runs of one job
-    stands_for: str = ""  # the owner for whose pods Muster made it, `job/train`; empty: others made it
-    preemptable: bool = True  # its members may be evicted for others
-    goes_whole: bool = False  # its members are evicted together, including spare ones
-    checkpoint: Checkpoint = NEVER_SAVED  # by its annotation
-    lost_work: int = 0  # seconds of its work that evictions have cost it, by its annotation
-    may_use: str = ""  # the restricted queue that its author may use, by its annotation
+    owner: str = ""  # UID of its controller
+    held: bool = False  # whether its owner holds it back, by an annotation
+    run_time: float | None = None  # expected run time in seconds, by its annotation
+    start_timeouts: int = 0  # number of start timeouts of its job, by its annotation
+    submitter: str = ""  # user who made the group; empty: unknown
+    series: str = ""  # name of the job series, equal for all runs of one job
+    stands_for: str = ""  # owner whose pods Muster grouped, `job/train`; empty: users made the group
+    preemptable: bool = True  # whether its members may be evicted for others
+    goes_whole: bool = False  # whether all its members are evicted together, even spare members
+    checkpoint: Checkpoint = NEVER_SAVED  # latest checkpoint, by its annotation
+    lost_work: int = 0  # seconds of work lost by evictions, by its annotation
+    may_use: str = ""  # restricted queue that its author may use, by its annotation
     origin: Origin = Origin.VOLCANO
-    topology: TopologyRequest = NO_TOPOLOGY  # for the whole group, by its spec or annotations
+    topology: TopologyRequest = NO_TOPOLOGY  # request of the whole group, by its spec or annotations
     sub_groups: tuple[SubGroupPolicy, ...] = ()
-    on_lost_domain: str = ""  # what follows if a domain lacks capacity for lost members, by its annotation
-    parent: GroupKey = GroupKey("")  # the composite above it; empty: none
-    workload: str = ""  # the Workload of its tree, if it is in one
-    composite: ChildGroup | None = None  # its child groups with their minima, if it is a composite
+    on_lost_domain: str = ""  # policy for lost members without capacity in their domain, by its annotation
+    parent: GroupKey = GroupKey("")  # the composite group above; empty: none
+    workload: str = ""  # name of the Workload of its tree, if any
+    composite: ChildGroup | None = None  # child groups with their minima, if it is a composite
 
 
 def is_single(key: GroupKey) -> bool:
-    """Return whether a key belongs to a pod that is its own group (no object's name has a ":")."""
+    """Return whether a key belongs to a pod that is a group by itself: no object's name contains a ":"."""
     return "/pod:" in key
 
 
 def composite_key(namespace: str, name: str) -> GroupKey:
-    """Return the key of a CompositePodGroup; a PodGroup may have the same name."""
+    """Return the key of a CompositePodGroup. The key differs from that of a PodGroup with the same name."""
     return GroupKey(f"{namespace}/compositepodgroup/{name}")
 
 

@@ -1,4 +1,4 @@
-"""Amounts of resources, and what a pod requests of a node, counted as the scheduler counts it."""
+"""Amounts of resources, and the requests of pods, counted as kube-scheduler counts them."""
 
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
@@ -17,24 +17,24 @@ from extender.api.objects.pods import (
 )
 from extender.api.units import Quantity, rounded_down, rounded_up
 
-# Amounts, keyed by resource name: `cpu` in millicores, all others in whole units (bytes, devices, pods).
+# Amounts by resource name: `cpu` in millicores, all other resources in whole units (bytes, devices, pods).
 # Every pod requests one of `pods`.
 
 Resources = Mapping[str, int]
 N = TypeVar("N", int, float)
 
 CPU, MEMORY, PODS = "cpu", "memory", "pods"
-# Amounts of one pod or one node are capped here, far above anything real (256 TiB of memory), so that the
-# sums over all nodes that numpy works with stay inside 64 bits.
+# Cap of an amount of one pod or one node, far above real amounts (256 TiB of memory). With the cap, sums over
+# all nodes stay inside the 64 bits of numpy's integers.
 MOST = 2**48
-_IN = " of "  # separator in RESOURCE of FLAVOR; names of resources have no space
-_WHERE = " where "  # separator in RESOURCE where SELECTOR: devices that a request selects
+_FLAVOR_SEPARATOR = " of "  # for RESOURCE of FLAVOR; resource names have no space
+_SELECTOR_SEPARATOR = " where "  # for RESOURCE where SELECTOR: the selected devices of a resource
 _NATIVE = frozenset({CPU, MEMORY, PODS, "ephemeral-storage"})
 _MILLI = 1000
 
 
 def requested_amounts(quantities: Mapping[str, Quantity] | None) -> dict[str, int]:
-    """Return the amounts of a request, rounded up, without those that are not positive.
+    """Return the positive amounts of a request, rounded up.
 
     Raises:
         BadQuantity: An amount cannot be read.
@@ -55,9 +55,11 @@ def offered(quantities: Mapping[str, Quantity] | None) -> dict[str, int]:
 
 
 def offered_by_node(quantities: Mapping[str, Quantity] | None) -> dict[str, int]:
-    """Return the amounts that a node offers, rounded down: never negative, and always less than MOST.
+    """Return the amounts that a node offers, rounded down.
 
-    MOST is the cap of a pod's request, so that a pod whose request was capped fits on no node.
+    An amount is never negative, and always less than MOST.
+
+    The requests of a pod are capped at MOST, so that a pod with a capped request fits on no node.
 
     Raises:
         BadQuantity: An amount cannot be read.
@@ -66,49 +68,50 @@ def offered_by_node(quantities: Mapping[str, Quantity] | None) -> dict[str, int]
 
 
 def is_counted(name: str) -> bool:
-    """Return whether the scheduler counts a resource of this name; marker resources do not count."""
+    """Return whether the scheduler counts a resource of this name. Marker resources do not count."""
     if name in _NATIVE or name.startswith(("hugepages-", "attachable-volumes-")):
         return True
     return "/" in name and not name.startswith("count/") and name not in MARKERS
 
 
 def in_flavor(name: str, flavor: str) -> str:
-    """Return the name of a resource that is counted on the nodes of a flavor only."""
-    return f"{name}{_IN}{flavor}"
+    """Return the name under which a resource counts on the nodes of a flavor only."""
+    return f"{name}{_FLAVOR_SEPARATOR}{flavor}"
 
 
 def resource_of(name: str) -> str:
-    """Return the resource that is counted, on all nodes or on those of a flavor."""
-    return name.partition(_IN)[0]
+    """Return the resource behind a name that counts on all nodes, or on the nodes of a flavor only."""
+    return name.partition(_FLAVOR_SEPARATOR)[0]
 
 
 def selected_devices(name: str, selector: str) -> str:
-    """Return the name of the devices of a resource that a selector of a request admits."""
-    return f"{name}{_WHERE}{selector}"
+    """Return the name under which the devices of a resource count that a selector admits."""
+    return f"{name}{_SELECTOR_SEPARATOR}{selector}"
 
 
 def counts_in_queues(name: str) -> bool:
     """Return whether queues count a resource. Devices that a request selects count on nodes only."""
-    return _WHERE not in name
+    return _SELECTOR_SEPARATOR not in name
 
 
 def of_flavor(amounts: Mapping[str, N], flavor: str) -> dict[str, N]:
-    """Return the amounts that are counted on the nodes of a flavor, by resource."""
-    end = in_flavor("", flavor)
-    return {name.removesuffix(end): amount for name, amount in amounts.items() if name.endswith(end)}
+    """Return the amounts that count on the nodes of a flavor only, by plain resource name."""
+    suffix = in_flavor("", flavor)
+    return {name.removesuffix(suffix): amount for name, amount in amounts.items() if name.endswith(suffix)}
 
 
 def on_all_nodes(amounts: Mapping[str, N]) -> dict[str, N]:
-    """Return amounts without those that count on the nodes of a flavor only."""
-    return {name: amount for name, amount in amounts.items() if _IN not in name}
+    """Return the amounts that count on all nodes, without those that count on the nodes of a flavor only."""
+    return {name: amount for name, amount in amounts.items() if _FLAVOR_SEPARATOR not in name}
 
 
 def _scale(name: str) -> int:
+    """Return the number of counted units in one unit of a resource."""
     return _MILLI if name == CPU else 1
 
 
 def total(amounts: Iterable[Resources]) -> dict[str, int]:
-    """Return the sums of amounts."""
+    """Return the sum of amounts."""
     sums: dict[str, int] = {}
     for each in amounts:
         add(sums, each)
@@ -116,40 +119,45 @@ def total(amounts: Iterable[Resources]) -> dict[str, int]:
 
 
 def add(sums: dict[str, int], more: Resources, times: int = 1) -> None:
-    """Add `times` times `more` to `sums`, in place; a negative `times` subtracts."""
+    """Add `more`, multiplied by `times`, to `sums` in place. A negative `times` subtracts."""
     for name, amount in more.items():
         sums[name] = sums.get(name, 0) + amount * times
 
 
 def add_times(sums: dict[str, int], amounts: Resources, times: int) -> None:
-    """Add amounts, multiplied by `times`, to sums without zeros."""
+    """Add amounts, multiplied by `times`, to `sums` in place, and remove zeros from `sums`."""
     for name, amount in amounts.items():
-        if now := sums.get(name, 0) + amount * times:
-            sums[name] = now
+        if amount_now := sums.get(name, 0) + amount * times:
+            sums[name] = amount_now
         else:
             sums.pop(name, None)
 
 
 def largest(left: Resources, right: Resources) -> dict[str, int]:
+    """Return the larger amount of each resource."""
     return {name: max(left.get(name, 0), right.get(name, 0)) for name in left.keys() | right.keys()}
 
 
 def quantities(amounts: Mapping[str, float]) -> dict[str, str]:
-    """Return amounts that queues count as quantities of the API, rounded down."""
+    """Return amounts as quantities of the API, rounded down.
+
+    Amounts that queues do not count are left out.
+    """
     return {name: _quantity(name, int(amount)) for name, amount in amounts.items() if counts_in_queues(name)}
 
 
 def in_units(amounts: Mapping[str, float]) -> dict[str, float]:
-    """Return amounts that queues count as numbers of cores, bytes and pieces, without zeros and pods."""
+    """Return the amounts that queues count in cores, bytes and pieces, without zeros and without pods."""
     return {n: m / _scale(n) for n, m in amounts.items() if m and n != PODS and counts_in_queues(n)}
 
 
 def _quantity(name: str, amount: int) -> str:
+    """Return an amount as a quantity of the API."""
     return f"{amount}m" if name == CPU and amount % _MILLI else str(amount // _scale(name))
 
 
 def show(name: str, amount: float) -> str:
-    """Return an amount for users: `1500m` cpu as 1.5, bytes in the largest unit that keeps it short."""
+    """Return an amount for users: 1500 millicores as 1.5, bytes in a unit that keeps the text short."""
     name = resource_of(name)
     if name == CPU:
         return f"{amount / _MILLI:g}"
@@ -163,12 +171,15 @@ def show(name: str, amount: float) -> str:
 
 
 def three_digits(name: str, amount: int) -> int:
-    """Return an amount rounded down to three significant digits (bytes: to ten bits); at least 0."""
+    """Return an amount rounded down to three significant digits, and at least 0.
+
+    Bytes are rounded to ten bits.
+    """
     if amount <= 0:
         return 0
     if _is_bytes(name):
-        spare = max(amount.bit_length() - 10, 0)
-        return amount >> spare << spare
+        dropped_bits = max(amount.bit_length() - 10, 0)
+        return amount >> dropped_bits << dropped_bits
     step = 10 ** max(len(str(amount)) - 3, 0)
     return int(amount // step * step)
 
@@ -178,16 +189,20 @@ def _is_bytes(name: str) -> bool:
 
 
 def pod_requests(spec: PodSpec) -> dict[str, int]:
-    """Return the requests of a pod; each amount is from 1 to MOST. Raises BadQuantity.
+    """Return the requests of a pod. Each amount is from 1 to MOST.
 
-    They are counted as in kube-scheduler (`resourcehelper.PodRequests`): the sum of containers and sidecars,
-    or the peak of the init containers if that is more. Pod-level resources replace the sum for the resources
-    that they name. The overhead is added, and every pod requests one of the node's `pods`.
+    The requests are counted as in kube-scheduler (`resourcehelper.PodRequests`). The amount of a resource is
+    the sum over containers and sidecars, or the peak of the init containers if the peak is higher. Pod-level
+    requests replace the amounts of the resources that they name. The overhead is added, and every pod
+    requests one of the node's `pods`.
+
+    Raises:
+        BadQuantity: A request cannot be read.
     """
     sums: dict[str, int] = {}
     for container in spec.containers + [c for c in spec.init_containers or [] if c.is_sidecar]:
         add(sums, requested_amounts(container.resources.requests))
-    # The peak while init containers run in turn, together with the sidecars started so far.
+    # At the peak, one init container runs together with the sidecars that started before it.
     peak: dict[str, int] = {}
     sidecars: dict[str, int] = {}
     for container in spec.init_containers or ():
@@ -197,8 +212,8 @@ def pod_requests(spec: PodSpec) -> dict[str, int]:
         if container.is_sidecar:
             sidecars = running
     sums = largest(sums, peak)
-    of_pod = requested_amounts(spec.resources.requests) if spec.resources else {}
-    sums |= {name: n for name, n in of_pod.items() if name in (CPU, MEMORY) or name.startswith("hugepages-")}
+    in_spec = requested_amounts(spec.resources.requests) if spec.resources else {}
+    sums |= {name: n for name, n in in_spec.items() if name in (CPU, MEMORY) or name.startswith("hugepages-")}
     add(sums, requested_amounts(spec.overhead))
     sums[PODS] = 1
     return {name: min(amount, MOST) for name, amount in sums.items()}
@@ -208,12 +223,12 @@ _SCALE = 10**9  # the finest unit of quantities
 
 
 def counted_spec(pod: Pod) -> PodSpec:
-    """Return the specification with the requests that count now, during an in-place resize.
+    """Return a pod's spec with the requests that count now, during an in-place resize.
 
-    They are those by which kube-scheduler counts the pods on a node (component-helpers
-    `AggregateContainerRequests` and `effectivePodLevelResources`): the largest of the amounts requested, set
-    aside and in force, so that neither growing nor shrinking overcommits the node; of containers each by
-    itself, and of the pod where it has requests of its own. The requested amounts do not count once the
+    kube-scheduler counts the same amounts for pods on a node (component-helpers `AggregateContainerRequests`
+    and `effectivePodLevelResources`). The largest of the requested amounts, the amounts set aside and the
+    amounts in force counts, so that neither growing nor shrinking overcommits the node. The rule applies to
+    each container, and to the pod if it has requests of its own. Requested amounts no longer count once the
     kubelet has called them infeasible.
 
     Raises:
@@ -227,21 +242,21 @@ def counted_spec(pod: Pod) -> PodSpec:
     pending = condition(status.conditions, "PodResizePending")
     infeasible = pending is not None and pending.reason == "Infeasible"
     containers = [_counted(container, statuses, infeasible) for container in spec.containers]
-    before = spec.init_containers or []
-    init = [_counted(each, statuses, infeasible) if each.is_sidecar else each for each in before]
-    of_pod = _counted_of_pod(spec.resources, status, infeasible)
-    if containers == spec.containers and init == before and of_pod is spec.resources:
+    init_before = spec.init_containers or []
+    counted_init = [_counted(each, statuses, infeasible) if each.is_sidecar else each for each in init_before]
+    pod_level = _counted_of_pod(spec.resources, status, infeasible)
+    if containers == spec.containers and counted_init == init_before and pod_level is spec.resources:
         return spec
-    return replace(spec, containers=containers, init_containers=init or None, resources=of_pod)
+    return replace(spec, containers=containers, init_containers=counted_init or None, resources=pod_level)
 
 
 def _counted(container: Container, statuses: Mapping[str, ContainerStatus], infeasible: bool) -> Container:
-    """Return a container with requests that cover its resize, as kube-scheduler counts it."""
+    """Return a container with the requests that count during its resize, as in kube-scheduler."""
     status = statuses.get(container.name)
     if status is None or status.resources is None:
         return container
-    now = None if infeasible else container.resources.requests
-    requests = _largest(now, status.resources.requests, status.allocated_resources)
+    requested = None if infeasible else container.resources.requests
+    requests = _largest(requested, status.resources.requests, status.allocated_resources)
     if requests == (container.resources.requests or {}):
         return container
     return replace(container, resources=replace(container.resources, requests=requests))
@@ -250,16 +265,19 @@ def _counted(container: Container, statuses: Mapping[str, ContainerStatus], infe
 def _counted_of_pod(
     requirements: ResourceRequirements | None, status: PodStatus, infeasible: bool
 ) -> ResourceRequirements | None:
-    """Return the pod-level requests that count during a resize; None if there are none."""
+    """Return the pod-level requests that count during a resize; None if the pod has no such requests."""
     if requirements is None or not requirements.requests or status.resources is None:
         return requirements
-    now = None if infeasible else requirements.requests
-    requests = _largest(now, status.resources.requests, status.allocated_resources)
+    requested = None if infeasible else requirements.requests
+    requests = _largest(requested, status.resources.requests, status.allocated_resources)
     return requirements if requests == requirements.requests else replace(requirements, requests=requests)
 
 
 def _largest(*alternatives: Mapping[str, Quantity] | None) -> dict[str, Quantity]:
-    """Return the largest amount of each resource; of equal quantities the first, in its own notation."""
+    """Return the largest amount of each resource.
+
+    Of equal quantities, the first is returned, in its notation.
+    """
     found: dict[str, Quantity] = {}
     for amounts in alternatives:
         for name, quantity in (amounts or {}).items():

@@ -1,4 +1,4 @@
-"""History of run times, by the owner of groups and their requests, with declared times and checkpoints.
+"""History of run times by kind of group, with declared run times and checkpoints.
 
 The history is bounded and immutable.
 """
@@ -16,39 +16,44 @@ from extender.api.objects.base import Meta
 from extender.api.units import as_datetime, as_seconds
 
 K = TypeVar("K")
-_MOST_KINDS = 4096  # kinds of groups; beyond, those that ended longest ago are forgotten
-_MOST_RUNS = 9  # runs of one kind
-_GENERATED = re.compile(r"[0-9]+|[bcdfghjklmnpqrstvwxz2456789]{5,10}")  # as Kubernetes generates
+_MAX_KINDS = 4096  # limit of kinds; the kinds whose groups ended longest ago are dropped
+_MAX_RUNS = 9  # limit of runs per kind
+_GENERATED = re.compile(r"[0-9]+|[bcdfghjklmnpqrstvwxz2456789]{5,10}")  # name parts that Kubernetes generates
 
 
 class RunKind(NamedTuple):
-    """Kind of groups that are expected to run equally long."""
+    """Kind of groups that are expected to run for the same time."""
 
     queue: str
-    series: str  # namespace, and kind and name of the controller without generated parts
-    asks: frozenset[tuple[str, int]]  # requests of the members together
+    series: str  # namespace, kind and name of the controller, without generated parts
+    asks: frozenset[tuple[str, int]]  # joint requests of the members
 
 
 class RunHistory(msgspec.Struct, frozen=True, eq=False):
-    """History of run times. `runs`: seconds by kind; `stretches`: real/declared run time by series."""
+    """History of run times.
+
+    Attributes:
+        runs: The last run times in seconds, by kind.
+        stretches: The last ratios of real to declared run times, by series.
+    """
 
     runs: Mapping[RunKind, tuple[float, ...]] = {}
     stretches: Mapping[str, tuple[float, ...]] = {}
 
     def usual_run_time(self, kind: RunKind) -> float | None:
-        """Return the usual run time of groups of a kind; None if none has ended yet."""
+        """Return the usual run time of groups of a kind; None if no group of this kind has ended yet."""
         runs = self.runs.get(kind)
         return median(runs) if runs else None
 
     def stretch(self, series: str) -> float:
-        """Return the ratio of real to declared run times of a series, at least 1.
+        """Return the usual ratio of real to declared run times of a series, and at least 1.
 
-        Early ends delay no group, so they do not count.
+        Groups that end early delay no other group, so ratios below 1 do not count.
         """
         return max(1.0, median(self.stretches.get(series, (1.0,))))
 
     def with_run(self, kind: RunKind, seconds: float, declared: float | None) -> "RunHistory":
-        """Return the history after a group has ended."""
+        """Return the history after a group of a kind has ended."""
         stretches = self.stretches
         if declared is not None:
             stretches = _with_value(stretches, kind.series, seconds / max(declared, 1.0))
@@ -56,16 +61,22 @@ class RunHistory(msgspec.Struct, frozen=True, eq=False):
 
 
 def _with_value(known: Mapping[K, tuple[float, ...]], key: K, value: float) -> dict[K, tuple[float, ...]]:
-    """Return the values with one more; its key comes last, and the first key is dropped beyond the limit."""
-    values = (*known.get(key, ()), value)[-_MOST_RUNS:]
-    later = {other: runs for other, runs in known.items() if other != key}
-    if len(later) >= _MOST_KINDS:
-        del later[next(iter(later))]
-    return {**later, key: values}
+    """Return the values with one more value for `key`.
+
+    Beyond the limit of keys, the oldest key is dropped.
+    """
+    values = (*known.get(key, ()), value)[-_MAX_RUNS:]
+    others = {other: runs for other, runs in known.items() if other != key}
+    if len(others) >= _MAX_KINDS:
+        del others[next(iter(others))]
+    return {**others, key: values}
 
 
 def series_of(namespace: str, kind: str, name: str) -> str:
-    """Return the series of a workload: the common stem of generated names, as of a CronJob's Jobs."""
+    """Return the series of a workload, which all its runs share.
+
+    The series is named by the common stem of generated names, such as those of the Jobs of a CronJob.
+    """
     stem, *parts = name.split("-")
     while parts and _GENERATED.fullmatch(parts[-1]):
         parts.pop()
@@ -73,13 +84,13 @@ def series_of(namespace: str, kind: str, name: str) -> str:
 
 
 class Checkpoint(NamedTuple):
-    """Checkpoint of a workload: an eviction loses the work since then."""
+    """Checkpoint of a workload. An eviction loses the work since the last checkpoint."""
 
     at: str = ""  # timestamp of the last checkpoint; empty: unknown
     every: float = 0.0  # interval of checkpoints in seconds; 0: unknown
 
     def with_other(self, other: "Checkpoint") -> "Checkpoint":
-        """Return the later timestamp and the shorter interval of both checkpoints."""
+        """Return the later timestamp and the shorter interval of two checkpoints."""
         at = max(filter(None, (self.at, other.at)), key=as_datetime, default="")
         return Checkpoint(at, min(filter(None, (self.every, other.every)), default=0.0))
 
@@ -88,7 +99,7 @@ NEVER_SAVED = Checkpoint()
 
 
 def checkpoint_of(meta: Meta) -> Checkpoint:
-    """Return the checkpoint in an annotation; an unreadable one counts as absent."""
+    """Return the checkpoint in an annotation. An unreadable annotation counts as absent."""
     written = (meta.annotations or {}).get(keys.CHECKPOINT, "")
     if not written:
         return NEVER_SAVED
@@ -103,5 +114,5 @@ def run_time_of(meta: Meta) -> float | None:
     """Return the declared run time in seconds; None without a valid annotation."""
     written = (meta.annotations or {}).get(keys.RUN_TIME, "")
     with suppress(ValueError):
-        return as_seconds(written) if written else None  # few pods declare it
+        return as_seconds(written) if written else None  # few pods declare a run time
     return None

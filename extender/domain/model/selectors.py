@@ -1,4 +1,4 @@
-"""Label selectors, node selectors and taints, with the scheduler's meaning of each operator."""
+"""Label selectors, node selectors and taints, with the meaning that kube-scheduler gives each operator."""
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -8,20 +8,23 @@ from extender.api.objects.pods import LabelSelector, NodeSelectorTerm, Requireme
 
 Labels = Mapping[str, str]
 _REPELLING = ("NoSchedule", "NoExecute")
-_MOST_DIGITS = 20  # digits of a 64-bit number, with its sign
+_MAX_DIGITS = 20  # characters of a 64-bit number with its sign
 
 
 def selects(selector: LabelSelector | None, labels: Labels) -> bool:
-    """Return whether a selector matches. An absent selector matches nothing, an empty one everything."""
+    """Return whether a selector selects labels.
+
+    An absent selector selects nothing, an empty selector everything.
+    """
     if selector is None:
         return False
     wanted = selector.match_labels or {}
-    agrees = all(labels.get(key) == value for key, value in wanted.items())
-    return agrees and _meets_all(selector.match_expressions, labels)
+    has_labels = all(labels.get(key) == value for key, value in wanted.items())
+    return has_labels and _meets_all(selector.match_expressions, labels)
 
 
 def allows(term: NodeSelectorTerm, labels: Labels, node_name: str) -> bool:
-    """Return whether one term of a node affinity admits a node. An empty term admits none."""
+    """Return whether one term of a node affinity admits a node. An empty term admits no node."""
     if not term.match_expressions and not term.match_fields:
         return False
     fields = {"metadata.name": node_name}
@@ -53,20 +56,24 @@ def _meets_requirement(requirement: Requirement, labels: Labels) -> bool:
 
 
 def as_number(text: str) -> int | None:
-    """Return the 64-bit number that `Gt` and `Lt` compare; None for other text."""
+    """Return the 64-bit number that `Gt` and `Lt` compare; None for a text that is no such number."""
     try:
-        number = int(text) if len(text) <= _MOST_DIGITS else None
+        number = int(text) if len(text) <= _MAX_DIGITS else None
     except ValueError:
         return None
     return number if number is not None and -(2**63) <= number < 2**63 else None
 
 
 def is_tolerated(taint: Taint, tolerations: tuple[Toleration, ...]) -> bool:
-    """Return whether a taint lets the pod onto the node; PreferNoSchedule always does."""
+    """Return whether a taint lets a pod with these tolerations onto the node.
+
+    PreferNoSchedule always does.
+    """
     return taint.effect not in _REPELLING or any(_tolerates(toleration, taint) for toleration in tolerations)
 
 
 def taint_text(taint: Taint) -> str:
+    """Return a taint in the form KEY=VALUE:EFFECT."""
     return f"{taint.key}{taint.value and '='}{taint.value}:{taint.effect}"
 
 
@@ -86,7 +93,10 @@ LabelPairs = tuple[tuple[str, str], ...]
 
 
 class NodePart:
-    """Nodes with certain labels, without those of the parts `before` it. Equal parts have the same nodes."""
+    """Part of the nodes: the nodes with certain labels that are not in any of the parts `before`.
+
+    Equal parts contain the same nodes.
+    """
 
     __slots__ = ("_hash", "before", "labels")
 
@@ -96,6 +106,7 @@ class NodePart:
         self._hash = hash((labels, before))
 
     def has(self, labels: Labels) -> bool:
+        """Return whether a node with these labels is in the part."""
         return _match_all_pairs(self.labels, labels) and not any(
             _match_all_pairs(others, labels) for others in self.before
         )
@@ -109,27 +120,29 @@ class NodePart:
         return self._hash
 
 
-# Equal parts are one object: dictionaries compare identities first.
+# Equal parts are one object, because dictionaries compare identities first.
 _part = lru_cache(4096)(NodePart)
 NOWHERE = _part((("", ""),))  # no label has this key
 
 
 def parts_of(labels: Sequence[Mapping[str, str] | None]) -> list[NodePart]:
-    """Return parts of the nodes by labels, in order.
+    """Return the parts into which labels divide the nodes, in order.
 
-    Each node belongs to the first part whose labels it has. A part whose nodes all belong to earlier
-    parts is left out, so that parts with the same nodes are equal in any list. None stands for no node.
+    A node belongs to the first part whose labels it has. A None among the labels stands for a part without
+    nodes. The `before` of a part includes an earlier part only if a node could have the labels of both parts.
+    Therefore, parts with the same nodes are equal in any list.
     """
     pairs = [NOWHERE.labels if part is None else tuple(sorted(part.items())) for part in labels]
     parts = []
-    for number, own in enumerate(pairs):
+    for number, current in enumerate(pairs):
         others = {other for other in pairs[:number] if other != NOWHERE.labels}
-        earlier = {other for other in others if not _is_contradictory(own, other)}
-        parts.append(NOWHERE if own == NOWHERE.labels else _part(own, tuple(sorted(earlier))))
+        earlier = {other for other in others if not _is_contradictory(current, other)}
+        parts.append(NOWHERE if current == NOWHERE.labels else _part(current, tuple(sorted(earlier))))
     return parts
 
 
 def _is_contradictory(one: LabelPairs, other: LabelPairs) -> bool:
+    """Return whether no node can have the labels of both parts."""
     wanted = dict(one)
     return any(key in wanted and wanted[key] != value for key, value in other)
 

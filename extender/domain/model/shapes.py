@@ -1,4 +1,9 @@
-"""Shapes: all that decides which nodes can run a pod. Pods of one shape are interchangeable."""
+"""Shapes: all requests and constraints that decide which nodes can run a pod.
+
+Pods of one shape are interchangeable. A template's thousand pods share one Shape object, which `Shapes`
+interns. So masks over nodes, and failures to fit, are computed once per shape and not once per pod. A shape
+is freed with its last pod.
+"""
 
 import itertools
 from collections import Counter, defaultdict
@@ -20,12 +25,17 @@ from extender.domain.model.selectors import Labels, NodePart, allows, is_tolerat
 
 
 class PodLabels(dict[str, str]):
-    """Interned labels of pods: equal labels are one object, freed with the last pod that has them."""
+    """Interned labels of pods.
+
+    Equal labels are one object, which is freed with the last pod that has these labels.
+    """
 
     __slots__ = ("__weakref__",)
 
 
 class SharedLabels:
+    """Interned labels of all pods."""
+
     def __init__(self) -> None:
         self._known: WeakValueDictionary[int, PodLabels] = WeakValueDictionary()
 
@@ -33,33 +43,30 @@ class SharedLabels:
         return len(self._known)
 
     def intern(self, labels: Mapping[str, str] | None) -> Labels:
-        """Return a mapping equal to `labels`, normally the same object for all equal ones."""
-        number = hash(frozenset(labels.items())) if labels else 0
-        known = self._known.get(number)
-        if known is not None and known == (labels or {}):
-            return known
-        new = self._known[number] = PodLabels({intern(key): text for key, text in (labels or {}).items()})
+        """Return a mapping equal to `labels`. For equal labels, this is normally the same object."""
+        hash_key = hash(frozenset(labels.items())) if labels else 0
+        interned = self._known.get(hash_key)
+        if interned is not None and interned == (labels or {}):
+            return interned
+        new = self._known[hash_key] = PodLabels({intern(key): text for key, text in (labels or {}).items()})
         return new
 
-
-# Shapes: everything that decides which nodes can take a pod.
-#
-# A template's thousand pods share one Shape object (`Shapes` interns them), so masks over nodes and
-# failures to fit are computed once per shape, not once per pod. It is freed with the last of them.
 
 UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 _ANY_ADDRESS = "0.0.0.0"
 _ANY_NAMESPACE = LabelSelector()
-_MOST_OF_OTHERS = 8  # terms that are followed for one pod of another scheduler
-_MOST_PARTS = 64  # cached parts of one shape; beyond this, most are outdated
-# Limits on the constraints of one pod, far above real ones. The group of a pod beyond them waits.
+_MAX_FOREIGN_TERMS = 8  # limit of anti-affinity terms per pod of another scheduler
+_MAX_PARTS = 64  # limit of cached parts per shape; beyond it, most parts are outdated
+# Limits on the constraints of a pod, far above real numbers. The group of a pod with more constraints waits.
 MOST_TERMS, MOST_PORTS, MOST_RESOURCES, MOST_TEXT = 64, 256, 256, 128 * 1024
-CACHED_SELECTORS = 4096  # parsed selectors of terms
-_SHORT = 8 * 1024  # bytes of a node affinity or selector that is cached once parsed
-_NOWHERE = b"[]"  # a node affinity that no node meets
+CACHED_SELECTORS = 4096  # limit of cached selectors of terms
+_MAX_CACHED_BYTES = 8 * 1024  # limit of a node affinity or selector that is cached once parsed
+_NO_NODES = b"[]"  # node affinity that no node meets
 
 
 class HostPort(NamedTuple):
+    """Host port of a container."""
+
     protocol: str
     address: str
     port: int
@@ -69,8 +76,8 @@ class Term(NamedTuple):
     """Required pod (anti-)affinity term."""
 
     topology_key: str
-    namespaces: frozenset[str] | None  # namespaces in which it selects pods; None: all
-    selector: bytes  # a LabelSelector as JSON, so that terms can be hashed
+    namespaces: frozenset[str] | None  # namespaces in which the term selects pods; None: all
+    selector: bytes  # LabelSelector as JSON, so that terms can be hashed
 
     @property
     def label_selector(self) -> LabelSelector | None:
@@ -84,31 +91,31 @@ class Term(NamedTuple):
 
 
 class Constraints(NamedTuple):
-    """Constraints of a pod on a node, apart from amounts."""
+    """Constraints of a pod on its node, apart from amounts."""
 
     node_labels: tuple[tuple[str, str], ...] = ()  # spec.nodeSelector, sorted
-    node_terms: bytes = b""  # the required node affinity's terms as JSON; empty if there are none
-    tolerations: tuple[Toleration, ...] = ()  # as written
-    ports: tuple[HostPort, ...] = ()  # the host ports of its containers
+    node_terms: bytes = b""  # terms of the required node affinity, as JSON; empty: no terms
+    tolerations: tuple[Toleration, ...] = ()  # spec.tolerations as written
+    ports: tuple[HostPort, ...] = ()  # host ports of the containers
     affinity: tuple[Term, ...] = ()  # required terms only
     anti_affinity: tuple[Term, ...] = ()  # required terms only
-    # Constraints that only the scheduler evaluates (spreading, volumes, devices), as written: its refusal of
-    # a node to one pod does not count for pods that differ in these.
+    # Constraints that only the scheduler evaluates (spreading, volumes, devices), as written. A refusal of a
+    # pod by the scheduler does not count for pods that differ in these constraints.
     unplanned: tuple[bytes, ...] = ()
-    excess: str = ""  # constraints beyond what is evaluated, for users: then no node fits
+    excess: str = ""  # constraints beyond the limits, for users; if there are any, no node fits
 
 
 class Shape:
-    """Shape: the requests and constraints that pods share.
+    """Requests and constraints that pods share.
 
-    Shapes are compared by identity: only `Shapes` and `on_part` make them.
+    Shapes are compared by identity. Only `Shapes` and `on_part` make shapes.
 
     Attributes:
-        number: Unique number of the shape.
+        number: The unique number of the shape.
     """
 
     __slots__ = (
-        *("__weakref__", "_anywhere", "_shared", "_within"),
+        *("__weakref__", "_on_all_nodes", "_on_parts", "_shared"),
         *("constraints", "looks_at_others", "number", "requests", "suits", "terms"),
     )
 
@@ -121,62 +128,64 @@ class Shape:
         shared: "Shape | None" = None,
     ) -> None:
         self.number = next(_NUMBERS)
-        self._shared = shared  # the shape of which this is a namespace's copy, or an unevaluated one
+        self._shared = shared  # the original, if this is a namespace's or an unevaluated copy
         self.requests = requests
         self.constraints = constraints
         self.suits = NodeTest(constraints, part)
         self.terms: tuple[Term, ...] = constraints.affinity + constraints.anti_affinity
         self.looks_at_others = bool(constraints.ports or self.terms)
-        self._anywhere = anywhere  # the same shape on all nodes, if this one is bound to a part
-        self._within: dict[NodePart, Shape] = {}
+        self._on_all_nodes = anywhere  # the same shape on all nodes, if this shape is bound to a part
+        self._on_parts: dict[NodePart, Shape] = {}
 
     @property
     def on_all_nodes(self) -> "Shape":
-        """Return the same shape, not bound to a part of the nodes."""
-        return self._anywhere or self
+        """Return the same shape without a binding to a part of the nodes."""
+        return self._on_all_nodes or self
 
     def asks_at_most(self, amounts: Resources) -> bool:
-        """Return whether a pod asks for no more than `amounts` of anything."""
+        """Return whether a pod requests at most `amounts` of each resource."""
         return all(n <= amounts.get(name, 0) for name, n in self.requests.items())
 
     def on_part(self, part: NodePart) -> "Shape":
-        """Return the shape on a part of the nodes only; the same object for equal parts."""
-        known = self.on_all_nodes._within
-        if part not in known:
-            if len(known) >= _MOST_PARTS:
-                known.clear()
-            known[part] = Shape(self.requests, self.constraints, part, self.on_all_nodes)
-        return known[part]
+        """Return the shape on a part of the nodes only. The result is the same object for equal parts."""
+        by_part = self.on_all_nodes._on_parts
+        if part not in by_part:
+            if len(by_part) >= _MAX_PARTS:
+                by_part.clear()
+            by_part[part] = Shape(self.requests, self.constraints, part, self.on_all_nodes)
+        return by_part[part]
 
 
 _NUMBERS = itertools.count()
 
 
 class NodeTest:
-    """Test of a node for a shape: labels, taints, and the part of the nodes that the shape is bound to.
+    """Test of whether a node suits a shape.
+
+    The test considers labels, taints, and the part of the nodes to which the shape is bound.
 
     Attributes:
-        key: Short key, equal for shapes that differ only in requests.
-        labels: Pairs that a node must have.
-        is_large: Whether its terms are long, and read again each time.
+        key: A short key that is equal for shapes which differ only in requests.
+        labels: The label pairs that a node must have.
+        is_large: Whether the terms are long, so that they are parsed again each time.
     """
 
-    __slots__ = ("_read", "_terms", "_tolerations", "is_large", "key", "labels", "part")
+    __slots__ = ("_parsed_terms", "_terms", "_tolerations", "is_large", "key", "labels", "part")
 
     def __init__(self, constraints: Constraints, part: NodePart | None = None) -> None:
         self.part = part
         self.labels = constraints.node_labels
         self._terms = constraints.node_terms
         self._tolerations = constraints.tolerations
-        self.is_large = len(self._terms) > _SHORT
-        self._read = None if self.is_large else _node_terms(self._terms)
+        self.is_large = len(self._terms) > _MAX_CACHED_BYTES
+        self._parsed_terms = None if self.is_large else _node_terms(self._terms)
         within = part and (part.labels, part.before)
         self.key = _digest((self.labels, self._terms, self._tolerations, within))
 
     @property
     def terms(self) -> list[NodeSelectorTerm] | None:
-        """Return the terms of which one must admit a node; None: all nodes are admitted."""
-        return _node_terms(self._terms) if self.is_large else self._read
+        """Return the terms of which at least one must admit a node; None admits all nodes."""
+        return _node_terms(self._terms) if self.is_large else self._parsed_terms
 
     def tolerates(self, taints: tuple[Taint, ...]) -> bool:
         return not taints or all(is_tolerated(taint, self._tolerations) for taint in taints)
@@ -192,93 +201,95 @@ class NodeTest:
 
 
 def _node_terms(written: bytes) -> list[NodeSelectorTerm] | None:
+    """Return the parsed terms of a node affinity; None without terms."""
     return msgspec.json.decode(written, type=list[NodeSelectorTerm]) if written else None
 
 
 class Shapes:
-    """Interned shapes and labels: equal pods share one of each, freed with the last pod that has it."""
+    """Interned shapes and labels. Equal pods share one object, which is freed with its last pod."""
 
     def __init__(self, logical: LogicalResources | None = None) -> None:
         self.labels = SharedLabels()
         self.devices = DeviceRequests(logical or LogicalResources())
         self._known: WeakValueDictionary[tuple[object, ...], Shape] = WeakValueDictionary()
-        # By a digest of the fields, so that known constraints need no parsing.
-        self._written: WeakValueDictionary[bytes, Shape] = WeakValueDictionary()
-        # Separate shapes, by namespace and by number of the general shape.
-        self._own: WeakValueDictionary[tuple[str, int], Shape] = WeakValueDictionary()
+        # Shapes by a digest of the pod's fields, so that known constraints need not be parsed.
+        self._by_digest: WeakValueDictionary[bytes, Shape] = WeakValueDictionary()
+        # Separate shapes by namespace, and by the number of the general shape.
+        self._separate: WeakValueDictionary[tuple[str, int], Shape] = WeakValueDictionary()
 
     def shape_of(self, spec: PodSpec, namespace: str) -> Shape:
-        """Return the shape of a pod's specification.
+        """Return the shape of a pod's spec.
 
         Raises:
             BadQuantity: A request cannot be read.
         """
-        written = _digest_of(spec, namespace, self.devices.key_of(spec, namespace))
-        shape = self._written.get(written)
+        digest = _digest_of(spec, namespace, self.devices.key_of(spec, namespace))
+        shape = self._by_digest.get(digest)
         if shape is None:
             requests = self.devices.counted(pod_requests(spec), spec, namespace)
-            constraints = _within(constraints_of(spec, namespace), self.devices.nodes_of(spec, namespace))
-            if constraints.excess:  # the pod waits anyway, so only a few of its resource names are kept
+            constraints = _narrowed(constraints_of(spec, namespace), self.devices.nodes_of(spec, namespace))
+            if constraints.excess:  # the pod waits anyway, so that only some of its resources are kept
                 few = sorted(requests.items(), key=lambda item: ("/" in item[0], item[0]))[:MOST_RESOURCES]
                 requests = dict(few)
             shape = self._interned(requests, constraints)
-            self._written[written] = shape
+            self._by_digest[digest] = shape
         return self.current(shape, namespace)
 
     def current(self, shape: Shape, namespace: str) -> Shape:
-        """Return the separate shape that the namespace has for a shape; without one, the shape itself."""
-        return self._own.get((namespace, shape.number), shape)
+        """Return the separate shape of a namespace for a shape, or else the shape itself."""
+        return self._separate.get((namespace, shape.number), shape)
 
     def separate(self, namespace: str, shape: Shape) -> Shape:
-        """Return a separate shape for pods of this namespace, from now on.
+        """Return a separate shape that pods of this namespace have from now on.
 
-        The scheduler's refusals in this namespace do not count in others: a volume of the same name is
-        another one there.
+        The scheduler's refusals of pods in this namespace do not count in other namespaces, where a volume of
+        the same name is a different volume.
         """
-        own = self._own.get((namespace, shape.number))
-        if own is None:
-            own = Shape(shape.requests, shape.constraints, shared=shape)
-            self._own[namespace, shape.number] = self._own[namespace, own.number] = own
-        return own
+        copy = self._separate.get((namespace, shape.number))
+        if copy is None:
+            copy = Shape(shape.requests, shape.constraints, shared=shape)
+            self._separate[namespace, shape.number] = self._separate[namespace, copy.number] = copy
+        return copy
 
     def unevaluated(self, shape: Shape, excess: str) -> Shape:
-        """Return the shape for a pod that has to wait, since its constraints exceed what is evaluated."""
-        known = self._own.get((excess, shape.number))  # a sentence is never the name of a namespace
-        if known is None:
-            known = Shape(shape.requests, Constraints(node_terms=_NOWHERE, excess=excess), shared=shape)
-            self._own[excess, shape.number] = known
-        return known
+        """Return the shape of a pod that has to wait because its constraints exceed the limits."""
+        copy = self._separate.get((excess, shape.number))  # no namespace has the name of this sentence
+        if copy is None:
+            copy = Shape(shape.requests, Constraints(node_terms=_NO_NODES, excess=excess), shared=shape)
+            self._separate[excess, shape.number] = copy
+        return copy
 
     def with_requests(self, shape: Shape, requests: Resources) -> Shape:
-        """Return the shape of a pod with other requests, for the nodes that suit pods of `shape`."""
-        of_nodes = shape.constraints
+        """Return a shape with other requests that suits the same nodes as `shape`."""
+        original = shape.constraints
         return self._interned(
-            requests, Constraints(of_nodes.node_labels, of_nodes.node_terms, of_nodes.tolerations)
+            requests, Constraints(original.node_labels, original.node_terms, original.tolerations)
         )
 
     def foreign_shape(self, spec: PodSpec, namespace: str) -> Shape:
-        """Return the shape of a pod of another scheduler: requests, host ports, and anti-affinity.
+        """Return the shape of a pod of another scheduler: requests, host ports and anti-affinity.
 
-        Its constraints on nodes, which differ from pod to pod of a DaemonSet, are left out.
+        Its constraints on nodes are left out, because they differ between the pods of a DaemonSet.
 
         Raises:
             BadQuantity: A request cannot be read.
         """
-        apart = _foreign_anti_affinity(spec, namespace)
+        anti_terms = _foreign_anti_affinity(spec, namespace)
         amounts = (spec.containers, spec.init_containers, spec.overhead, spec.resources)
-        written = _digest((amounts, apart, self.devices.key_of(spec, namespace)))
-        shape = self._written.get(written)
+        digest = _digest((amounts, anti_terms, self.devices.key_of(spec, namespace)))
+        shape = self._by_digest.get(digest)
         if shape is None:
-            constraints = Constraints(ports=_host_ports(spec), anti_affinity=apart)
+            constraints = Constraints(ports=_host_ports(spec), anti_affinity=anti_terms)
             requests = self.devices.counted(pod_requests(spec), spec, namespace)
             shape = self._interned(requests, constraints)
-            self._written[written] = shape
+            self._by_digest[digest] = shape
         return shape
 
     def __len__(self) -> int:
-        return len(self._written)
+        return len(self._by_digest)
 
     def _interned(self, requests: Resources, constraints: Constraints) -> Shape:
+        """Return the shape with these requests and constraints, which is one object for equal ones."""
         key = (tuple(sorted(requests.items())), constraints)
         return self._known.setdefault(key, Shape(requests, constraints))
 
@@ -288,53 +299,57 @@ def _digest(parts: object) -> bytes:
 
 
 def _digest_of(spec: PodSpec, namespace: str, devices: tuple[object, ...]) -> bytes:
-    """Return a digest of the parts of a pod's specification that determine its shape."""
+    """Return a digest of the parts of a pod's spec that determine its shape."""
     amounts = (spec.containers, spec.init_containers, spec.overhead, spec.resources)
     demands = (spec.node_selector, spec.affinity, spec.tolerations, _unplanned(spec))
     return _digest((namespace, amounts, demands, devices))
 
 
 def node_taints(taints: list[Taint] | None, unschedulable: bool) -> tuple[Taint, ...]:
-    """Return a node's taints; a cordon counts as the taint that the node controller adds for it."""
-    tolerated = tuple(taints or ())
-    return (*tolerated, UNSCHEDULABLE) if unschedulable else tolerated
+    """Return a node's taints. A cordoned node also has the taint that the node controller adds."""
+    in_spec = tuple(taints or ())
+    return (*in_spec, UNSCHEDULABLE) if unschedulable else in_spec
 
 
 def constraints_of(spec: PodSpec, namespace: str) -> Constraints:
-    """Return the constraints of a pod; with more than can be evaluated, no node meets them."""
+    """Return the constraints of a pod. If they exceed the limits, no node meets them."""
     if excess := _excess(spec):
-        return Constraints(node_terms=_NOWHERE, excess=excess)
+        return Constraints(node_terms=_NO_NODES, excess=excess)
     affinity = spec.affinity or Affinity()
     node_affinity = affinity.node_affinity.required if affinity.node_affinity else None
-    near, apart = affinity.pod_affinity, affinity.pod_anti_affinity
+    attraction, repulsion = affinity.pod_affinity, affinity.pod_anti_affinity
     return Constraints(
         node_labels=tuple(sorted((spec.node_selector or {}).items())),
         node_terms=msgspec.json.encode(node_affinity.node_selector_terms) if node_affinity else b"",
         tolerations=tuple(spec.tolerations or ()),
         ports=_host_ports(spec),
-        affinity=_terms(near.required, namespace) if near else (),
-        anti_affinity=_terms(apart.required, namespace) if apart else (),
+        affinity=_terms(attraction.required, namespace) if attraction else (),
+        anti_affinity=_terms(repulsion.required, namespace) if repulsion else (),
         unplanned=_unplanned(spec),
     )
 
 
-def _within(constraints: Constraints, selectors: Iterable[Sequence[NodeSelectorTerm]]) -> Constraints:
-    """Return constraints that also require all node selectors: of each, one term must admit a node."""
+def _narrowed(constraints: Constraints, selectors: Iterable[Sequence[NodeSelectorTerm]]) -> Constraints:
+    """Return constraints that also require all node selectors.
+
+    Of each selector, one term must admit a node.
+    """
     terms = _node_terms(constraints.node_terms) or [NodeSelectorTerm()]
     for selector in () if constraints.excess else selectors:
-        if len(terms) * len(selector) <= MOST_TERMS:  # beyond that, only the scheduler evaluates it
+        if len(terms) * len(selector) <= MOST_TERMS:  # further selectors are left to the scheduler
             terms = [_both(one, other) for one in terms for other in selector]
     narrowed = msgspec.json.encode(terms) if terms != [NodeSelectorTerm()] else constraints.node_terms
     return constraints._replace(node_terms=narrowed)
 
 
 def _both(one: NodeSelectorTerm, other: NodeSelectorTerm) -> NodeSelectorTerm:
+    """Return a term that requires both terms."""
     expressions = [*(one.match_expressions or ()), *(other.match_expressions or ())]
     return NodeSelectorTerm(expressions, [*(one.match_fields or ()), *(other.match_fields or ())])
 
 
 def _excess(spec: PodSpec) -> str:
-    """Return the part of a pod's constraints beyond what is evaluated, for users; empty if none."""
+    """Return the constraints of a pod that exceed a limit, for users; empty if no limit is exceeded."""
     affinity = spec.affinity or Affinity()
     sides = affinity.pod_affinity, affinity.pod_anti_affinity
     terms = sum(len(side.required or ()) for side in sides if side)
@@ -377,7 +392,10 @@ def _host_ports(spec: PodSpec) -> tuple[HostPort, ...]:
 
 
 def _terms(terms: list[pods.PodAffinityTerm] | None, namespace: str) -> tuple[Term, ...]:
-    """Return each term once. A namespace selector counts as all namespaces, which selects no fewer pods."""
+    """Return the terms of an affinity, each term once.
+
+    A namespace selector counts as all namespaces, which selects at least as many pods.
+    """
     found = (
         Term(
             term.topology_key,
@@ -392,30 +410,31 @@ def _terms(terms: list[pods.PodAffinityTerm] | None, namespace: str) -> tuple[Te
 def _foreign_anti_affinity(spec: PodSpec, namespace: str) -> tuple[Term, ...]:
     """Return the required anti-affinity of a pod of another scheduler.
 
-    Left to the scheduler are terms that select namespaces by labels, which are not known here, and terms
-    beyond the first few.
+    Some terms are left to the scheduler: terms beyond the first few, and terms that select namespaces by
+    labels, because the labels of namespaces are not known here.
     """
     if spec.affinity is None or spec.affinity.pod_anti_affinity is None:
         return ()
     required = spec.affinity.pod_anti_affinity.required or ()
-    known = [term for term in required if term.namespace_selector in (None, _ANY_NAMESPACE)]
-    return _terms(known[:_MOST_OF_OTHERS], namespace)
+    readable = [term for term in required if term.namespace_selector in (None, _ANY_NAMESPACE)]
+    return _terms(readable[:_MAX_FOREIGN_TERMS], namespace)
 
 
 def _selector(encoded: bytes) -> LabelSelector | None:
-    return _read(encoded) if len(encoded) <= _SHORT else _read_long(encoded)
+    """Return a parsed label selector. Long selectors have a small cache of their own."""
+    return _parse(encoded) if len(encoded) <= _MAX_CACHED_BYTES else _parse_long(encoded)
 
 
 @lru_cache(maxsize=CACHED_SELECTORS)
-def _read(encoded: bytes) -> LabelSelector | None:
+def _parse(encoded: bytes) -> LabelSelector | None:
     return msgspec.json.decode(encoded, type=LabelSelector | None)
 
 
-_read_long = lru_cache(maxsize=64)(_read.__wrapped__)  # few, because cached ones outlive their pods
+_parse_long = lru_cache(maxsize=64)(_parse.__wrapped__)  # few entries, as they outlive their pods
 
 
 def requests_of(shapes: Mapping[Shape, int]) -> dict[str, int]:
-    """Return the joint requests of `shapes`, a count of pods for each shape."""
+    """Return the joint requests of pods, given the number of pods of each shape."""
     sums: dict[str, int] = {}
     for shape, count in shapes.items():
         for name, amount in shape.requests.items():
@@ -424,132 +443,137 @@ def requests_of(shapes: Mapping[Shape, int]) -> dict[str, int]:
 
 
 def total_requests(shapes: Iterable[Shape]) -> dict[str, int]:
-    """Return the joint requests of pods. `shapes`: the shape of each pod."""
-    each = tuple(shapes)  # often only one
+    """Return the joint requests of pods, given the shape of each pod."""
+    each = tuple(shapes)  # often a single shape
     return dict(each[0].requests) if len(each) == 1 else requests_of(Counter(each))
 
 
-def conflicting_ports(ports: tuple[HostPort, ...], taken: Iterable[HostPort]) -> bool:
-    """Return whether any of `ports` is taken on the same address; an unspecified address means all."""
+def conflicting_ports(ports: tuple[HostPort, ...], used_ports: Iterable[HostPort]) -> bool:
+    """Return whether any of `ports` is used on the same address.
+
+    An unspecified address means all addresses.
+    """
     wanted: defaultdict[tuple[str, int], list[str]] = defaultdict(list)
     for port in ports:
         wanted[port.protocol, port.port].append(port.address)
     similar = (
-        (own, other.address) for other in taken for own in wanted.get((other.protocol, other.port), ())
+        (own, other.address) for other in used_ports for own in wanted.get((other.protocol, other.port), ())
     )
     return any(own == other or _ANY_ADDRESS in (own, other) for own, other in similar)
 
 
 Pair = tuple[str, str]
 Labelled = tuple[Pair, ...]
-_Place = tuple[str, str, str | None]  # namespace, label, value; "" and None stand for any
-_ANYWHERE = ""
-_MANY, _MOST_CACHED = 32, 64  # candidate terms from which on results are cached, and number of cached results
+_IndexKey = tuple[str, str, str | None]  # namespace, label, value; "" and None stand for any of them
+_ANY_NAMESPACE_NAME = ""
+_MIN_CANDIDATES, _MAX_CACHED = 32, 64  # results are cached from so many candidates on, up to a limit
 
 
 class TermIndex:
-    """(Anti-)affinity terms by the labels that they require, so that a pod is compared only with a few.
+    """Index of (anti-)affinity terms by the labels that they require.
 
-    In each namespace that it covers, a term is filed under one label pair that its selector requires: the
-    pair with the fewest terms so far, since a label that all jobs have does not narrow the search. Terms
-    that require no label pair are filed under a label's name, or all together if they require none.
+    With the index, a pod is compared with few terms only. In each namespace that it covers, a term has an
+    entry for one label pair that its selector requires. The pair with the fewest terms so far is used,
+    because a label that all jobs have does not narrow the search. A term that requires no label pair has an
+    entry for the name of a label, or a common entry if it requires no label at all.
     """
 
     def __init__(self) -> None:
-        self._filed: defaultdict[_Place, dict[Term, None]] = defaultdict(dict)
-        self._places: dict[Term, tuple[_Place, ...]] = {}
-        self._keys: Counter[str] = Counter()  # the labels that terms mention
-        self._selecting: dict[tuple[str, Labelled], list[Term]] = {}
+        self._terms_at: defaultdict[_IndexKey, dict[Term, None]] = defaultdict(dict)
+        self._keys_by_term: dict[Term, tuple[_IndexKey, ...]] = {}
+        self._label_counts: Counter[str] = Counter()  # number of terms that mention a label
+        self._cached_terms: dict[tuple[str, Labelled], list[Term]] = {}
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._keys_by_term)
 
     def __iter__(self) -> Iterator[Term]:
-        return iter(self._places)
+        return iter(self._keys_by_term)
 
     def add(self, term: Term) -> None:
-        """Add a term, under labels or keys that every pod has that it selects."""
+        """Add a term under keys that fit every pod that the term selects."""
         selector = term.label_selector
-        places: list[_Place] = []
+        index_keys: list[_IndexKey] = []
         if selector is not None:  # without a selector, the term selects no pod
-            for namespace in (_ANYWHERE,) if term.namespaces is None else sorted(term.namespaces):
-                places += self._places_in(namespace, selector)
-        self._places[term] = tuple(places)
-        self._keys.update(_mentioned_keys(selector))
-        self._selecting.clear()
-        for place in places:
-            self._filed[place][term] = None
+            for namespace in (_ANY_NAMESPACE_NAME,) if term.namespaces is None else sorted(term.namespaces):
+                index_keys += self._keys_for(namespace, selector)
+        self._keys_by_term[term] = tuple(index_keys)
+        self._label_counts.update(_mentioned_keys(selector))
+        self._cached_terms.clear()
+        for index_key in index_keys:
+            self._terms_at[index_key][term] = None
 
     def remove(self, term: Term) -> None:
-        """Remove a term."""
         for key in _mentioned_keys(term.label_selector):
-            self._keys[key] -= 1
-            if not self._keys[key]:
-                del self._keys[key]
-        self._selecting.clear()
-        for place in self._places.pop(term):
-            del self._filed[place][term]
-            if not self._filed[place]:
-                del self._filed[place]
+            self._label_counts[key] -= 1
+            if not self._label_counts[key]:
+                del self._label_counts[key]
+        self._cached_terms.clear()
+        for index_key in self._keys_by_term.pop(term):
+            del self._terms_at[index_key][term]
+            if not self._terms_at[index_key]:
+                del self._terms_at[index_key]
 
     def terms_selecting(self, namespace: str, labels: Labels) -> list[Term]:
         """Return the terms that select a pod.
 
-        The list must not be changed: it is cached where many terms may select the pod, until terms
-        come or go.
+        The list must not be changed: if many terms may select the pod, the list is cached until terms are
+        added or removed.
         """
-        if not self._places:
+        if not self._keys_by_term:
             return []
         key = namespace, self.mentioned(labels)
-        if (known := self._selecting.get(key)) is not None:
-            return known
+        if (cached := self._cached_terms.get(key)) is not None:
+            return cached
         candidates = self.candidates(namespace, labels)
-        found = [term for filed in candidates for term in filed if term.matches(namespace, labels)]
-        if sum(map(len, candidates)) > _MANY:
-            if len(self._selecting) >= _MOST_CACHED:
-                self._selecting.clear()
-            self._selecting[key] = found
+        found = [term for terms in candidates for term in terms if term.matches(namespace, labels)]
+        if sum(map(len, candidates)) > _MIN_CANDIDATES:
+            if len(self._cached_terms) >= _MAX_CACHED:
+                self._cached_terms.clear()
+            self._cached_terms[key] = found
         return found
 
     def mentioned(self, labels: Labels) -> Labelled:
         """Return the labels of a pod that any term mentions.
 
-        The same terms select all pods of a namespace for which these are equal, such as the pods of an
-        Indexed Job, which differ in another label.
+        Pods of a namespace with equal mentioned labels are selected by the same terms. The pods of an Indexed
+        Job, for example, differ only in a label that no term mentions.
         """
-        return tuple((key, value) for key, value in labels.items() if key in self._keys)
+        return tuple((key, value) for key, value in labels.items() if key in self._label_counts)
 
     def candidates(self, namespace: str, labels: Labels) -> list[Collection[Term]]:
-        """Return the terms that may select a pod, as they are filed."""
-        filed = self._filed
-        return [filed[place] for place in _places_of(namespace, labels) if place in filed]
+        """Return the terms that may select a pod, by index key."""
+        terms = self._terms_at
+        return [terms[key] for key in _keys_of(namespace, labels) if key in terms]
 
     def copy(self) -> "TermIndex":
-        """Return an index that later changes to this one do not affect. Terms are shared."""
+        """Return a copy that later changes to this index do not affect. The terms are shared."""
         copied = TermIndex()
-        copied._filed = defaultdict(dict, {place: dict(terms) for place, terms in self._filed.items()})
-        copied._places, copied._keys = dict(self._places), self._keys.copy()
+        copied._terms_at = defaultdict(dict, {key: dict(terms) for key, terms in self._terms_at.items()})
+        copied._keys_by_term, copied._label_counts = dict(self._keys_by_term), self._label_counts.copy()
         return copied
 
-    def _places_in(self, namespace: str, selector: LabelSelector) -> Iterable[_Place]:
-        """Return the places for a selector in a namespace: those with the fewest terms so far."""
+    def _keys_for(self, namespace: str, selector: LabelSelector) -> Iterable[_IndexKey]:
+        """Return the index keys for a selector in a namespace: the keys with the fewest terms so far."""
         choices = [[(namespace, *pair) for pair in pairs] for pairs in required_pairs(selector)]
         if choices:
-            return min(choices, key=lambda places: sum(len(self._filed.get(place, ())) for place in places))
+            return min(
+                choices, key=lambda places: sum(len(self._terms_at.get(place, ())) for place in places)
+            )
         requirements = selector.match_expressions or ()
         keys = (requirement.key for requirement in requirements if requirement.operator == "Exists")
         return [(namespace, next(keys, ""), None)]
 
 
 def _mentioned_keys(selector: LabelSelector | None) -> set[str]:
-    """Return the labels that a selector depends on."""
+    """Return the labels on which a selector depends."""
     if selector is None:
         return set()
     return {*(selector.match_labels or ()), *(each.key for each in selector.match_expressions or ())}
 
 
 def required_pairs(selector: LabelSelector) -> list[list[Pair]]:
-    """Return lists of label pairs; every pod that the selector selects has one pair of each list."""
+    """Return lists of label pairs. Every pod that the selector selects has at least one pair of each list."""
     pairs = [[pair] for pair in (selector.match_labels or {}).items()]
     chosen = [requirement for requirement in selector.match_expressions or () if requirement.operator == "In"]
     return pairs + [
@@ -558,9 +582,9 @@ def required_pairs(selector: LabelSelector) -> list[list[Pair]]:
     ]
 
 
-def _places_of(namespace: str, labels: Labels) -> Iterator[_Place]:
-    """Yield the places where a term that selects such a pod may be filed."""
-    for where in (namespace, _ANYWHERE):
+def _keys_of(namespace: str, labels: Labels) -> Iterator[_IndexKey]:
+    """Yield the index keys of all terms that may select a pod with these labels."""
+    for where in (namespace, _ANY_NAMESPACE_NAME):
         yield (where, "", None)
         for key, value in labels.items():
             yield (where, key, value)

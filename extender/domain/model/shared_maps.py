@@ -1,6 +1,6 @@
-"""Immutable mappings that share most of their thousands of keys with an earlier one.
+"""Immutable mappings that share most of their thousands of entries with an earlier mapping.
 
-A change costs only the changed keys. Small dicts are copied: that is cheaper.
+A change costs only the changed keys. Small dicts are copied, because a copy is cheaper.
 """
 
 from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
@@ -10,23 +10,23 @@ from typing import Any, TypeVar, overload
 K = TypeVar("K")
 V = TypeVar("V")
 T = TypeVar("T")
-_FEW = 256  # keys up to which a dict is copied
+_MAX_COPIED = 256  # number of keys up to which a dict is copied
 _UNCHANGED: Any = object()
 
 
-def with_changes(known: Mapping[K, V], changes: Mapping[K, V | None]) -> Mapping[K, V]:
-    """Return the mapping with other values; None removes a key. A key keeps its place among the others."""
+def with_changes(mapping: Mapping[K, V], changes: Mapping[K, V | None]) -> Mapping[K, V]:
+    """Return the mapping with changed values. The value None removes a key. A kept key keeps its position."""
     if not changes:
-        return known
-    if len(known) > _FEW:
-        shared = known if isinstance(known, SharedMap) else SharedMap(dict(known), {}, len(known))
+        return mapping
+    if len(mapping) > _MAX_COPIED:
+        shared = mapping if isinstance(mapping, SharedMap) else SharedMap(dict(mapping), {}, len(mapping))
         return shared.with_changes(changes)
-    changed: dict[K, Any] = {**known, **changes}
+    changed: dict[K, Any] = {**mapping, **changes}
     return {key: value for key, value in changed.items() if value is not None}
 
 
 def changed_keys(now: Mapping[K, V], before: Mapping[K, V]) -> Iterator[K]:
-    """Yield the keys that have another object as their value, or are in one mapping only."""
+    """Yield the keys whose values are different objects in both mappings, or that are in one mapping only."""
     if isinstance(now, SharedMap) and isinstance(before, SharedMap):
         keys: Iterable[K] = now.differences(before)
     else:
@@ -39,7 +39,7 @@ def have_same_keys(now: Mapping[K, V], before: Mapping[K, V]) -> bool:
 
 
 class SharedMap(Mapping[K, V]):
-    """Mapping that keeps its changes apart from the dict that it shares with earlier mappings.
+    """Mapping that stores its changes separately from a dict that it shares with earlier mappings.
 
     No value is None.
     """
@@ -48,31 +48,31 @@ class SharedMap(Mapping[K, V]):
 
     def __init__(self, base: dict[K, V], changed: dict[K, V | None], size: int) -> None:
         self._base, self._changed, self._size = base, changed, size
-        self._all: dict[K, V] | None = None if changed else base  # the complete dict, once it was needed
+        self._all: dict[K, V] | None = None if changed else base  # the complete dict, made on first use
 
     def with_changes(self, changes: Mapping[K, V | None]) -> "SharedMap[K, V]":
         size = self._size + sum((value is not None) - (key in self) for key, value in changes.items())
         later = SharedMap(self._base, {**self._changed, **changes}, size)
-        # A rare full copy, with small ones in between, costs the least.
+        # Rare copies of all entries, with small copies of the changes in between, cost the least.
         return SharedMap(later.all, {}, size) if len(later._changed) > 2 * isqrt(len(self._base)) else later
 
     def differences(self, other: "SharedMap[K, V]") -> Iterator[K]:
         """Yield the keys that may have other values than in `other`."""
         is_shared = self._base is other._base
-        own: Mapping[K, V | None] = self._changed if is_shared else self.all
-        theirs: Mapping[K, V | None] = other._changed if is_shared else other.all
-        yield from (key for key, value in own.items() if theirs.get(key, _UNCHANGED) is not value)
-        yield from (key for key in theirs if key not in own)
+        values: Mapping[K, V | None] = self._changed if is_shared else self.all
+        others: Mapping[K, V | None] = other._changed if is_shared else other.all
+        yield from (key for key, value in values.items() if others.get(key, _UNCHANGED) is not value)
+        yield from (key for key in others if key not in values)
 
     @property
     def all(self) -> dict[K, V]:
-        """Return all entries as one mapping."""
+        """Return all entries as one dict."""
         if self._all is None:
-            every: dict[K, Any] = {**self._base, **self._changed}
+            entries: dict[K, Any] = {**self._base, **self._changed}
             for key, value in self._changed.items():
                 if value is None:
-                    every.pop(key, None)
-            self._all = every
+                    entries.pop(key, None)
+            self._all = entries
         return self._all
 
     def __getitem__(self, key: K) -> V:
@@ -92,8 +92,8 @@ class SharedMap(Mapping[K, V]):
         return default if found is None else found
 
     def __contains__(self, key: object) -> bool:
-        known: Mapping[Any, Any] = self._changed if key in self._changed else self._base
-        return known.get(key) is not None
+        mapping: Mapping[Any, Any] = self._changed if key in self._changed else self._base
+        return mapping.get(key) is not None
 
     def __len__(self) -> int:
         return self._size

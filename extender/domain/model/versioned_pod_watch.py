@@ -1,17 +1,18 @@
-"""Watch of pods for the scheduler: the events that it gets, and their resourceVersions.
+"""Watch of pods for the scheduler: the events that the scheduler gets, and their resourceVersions.
 
-The events are the API's own, except those of unbound pods of Muster: such a pod is left out until it may
-start, appears with its node then, and disappears again if its plan is withdrawn. For the scheduler, the
-result must look like a possible history of the API. This takes five rules:
+The events are those of the API server, except for unbound pods of Muster. Such a pod is left out until it may
+start. Then it appears with its node, and it disappears again if its plan is withdrawn. For the scheduler, the
+result must look like a possible history of the API server. This takes five rules:
 
-1. Versions never go back. What is written between two events carries the highest version so far: a reflector
-   keeps the version of every event, and with an older one it would read history again.
-2. A bound pod never becomes unbound or disappears. A watch that begins before the known history does not
-   mention a pod until it reaches the event of the pod's last change.
-3. Each stream records the pods that it has shown. A watch from a version on begins with the difference.
-4. A pod gets another appearance by DELETED and ADDED in one write: an informer drops a change that does not
-   change the version.
-5. Until the initial events have ended nothing is written between them.
+1. Versions never decrease. An event that is inserted between two events carries the highest version so far: a
+   reflector keeps the version of every event, and with an older version it would read history again.
+2. A bound pod never becomes unbound and never disappears. A watch that begins before the known history does
+   not mention a pod until the watch reaches the event of the pod's last change.
+3. Each stream records the pods that it has shown. A watch that continues from a version begins with the
+   difference.
+4. A pod gets another appearance by DELETED and ADDED in one write, because an informer drops a change that
+   does not change the version.
+5. Until the initial events have ended, no event is inserted between them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,113 +24,123 @@ from extender.domain.model.records import Uid
 
 
 class Appearance(NamedTuple):
-    """An unbound pod that may start, as the scheduler sees it."""
+    """Appearance of an unbound pod that may start, as the scheduler sees the pod."""
 
-    node: str = ""  # the nominated node; empty: as the API has it
-    asks: bool = False  # whether it has the marker resource that makes the scheduler call filter
+    node: str = ""  # the nominated node; empty: as in the API server
+    asks: bool = False  # whether the pod has the marker resource, for which the scheduler calls filter
 
 
 AS_IT_IS = Appearance()
-Change = tuple[Uid, Appearance | None]  # None: the pod is taken back
+Change = tuple[Uid, Appearance | None]  # None means that the pod is removed for the client
 
 
 class PodFacts(NamedTuple):
-    """Facts of one pod that a stream of pods uses."""
+    """Facts about one pod that a stream of pods uses."""
 
     uid: Uid
     namespace: str
     name: str
     scheduler: str  # spec.schedulerName
-    node: str  # spec.nodeName; empty while it is unbound
+    node: str  # spec.nodeName; empty while the pod is unbound
     version: int  # metadata.resourceVersion
-    ended: bool = False  # its phase is Succeeded or Failed: it takes no capacity on its node any more
+    ended: bool = False  # whether its phase is Succeeded or Failed, so that it holds no capacity
 
 
 class Appearances(Protocol):
-    """Appearances of pods for the scheduler. Safe to use from any thread."""
+    """Appearances of pods for the scheduler. Any thread may use them."""
 
     def appearance_of(self, uid: Uid) -> Appearance | None:
-        """Return how an unbound pod of one of Muster's schedulers appears.
+        """Return the appearance of an unbound pod of one of Muster's schedulers.
 
-        None hides the pod: it waits or is not known yet. A pod of another scheduler appears as it is.
+        None hides the pod, because it waits or is not known yet. A pod of another scheduler appears as it is.
         """
 
     def in_flight(self, uid: Uid) -> bool:
-        """Return whether the scheduler has the pod: a bind call holds it or its binding was posted."""
+        """Return whether the scheduler is binding the pod.
+
+        Its bind call is held, or its binding was posted.
+        """
 
     def take_changes(self) -> Sequence[Change]:
         """Return the changes since the last call, in order.
 
-        A pod may have been taken back and shown again. Pods that were bound or are gone are left out:
-        the watch shows them.
+        A pod may have been removed and shown again. Pods that were bound or deleted are left out, because the
+        watch shows these changes.
         """
 
     def record_left(self, node: str) -> None:
-        """Record that a scheduler learns now that a bound pod left this node.
+        """Record that a scheduler now learns that a bound pod has left this node.
 
-        The scheduler may have refused other pods because of it.
+        The scheduler may have refused other pods because of the pod that left.
         """
 
     def record_fresh_start(self) -> None:
-        """Record that a scheduler has listed all pods again: none of its earlier attempts goes on."""
+        """Record that a scheduler has listed all pods again.
+
+        None of its earlier attempts continues.
+        """
 
     def record_status(self, namespace: str, name: str, unschedulable: str) -> Uid | None:
-        """Record that the scheduler patches a pod's status: it has given up an attempt.
+        """Record that the scheduler patches a pod's status, because it has given up an attempt.
 
         Args:
             namespace: The namespace of the pod.
             name: The name of the pod.
-            unschedulable: The scheduler's message if it found no node, empty after errors.
+            unschedulable: The scheduler's message if it found no node; empty after errors.
 
         Returns:
             The UID of an unbound pod of Muster; None for any other pod.
         """
 
 
-INITIAL_EVENTS_END = "k8s.io/initial-events-end"  # annotation of a bookmark: "true"
+INITIAL_EVENTS_END = "k8s.io/initial-events-end"  # annotation of a bookmark, with the value "true"
 MARK_NAME = "kube-muster"  # name of the init container with the marker resource
 
 
 class PodEvent(NamedTuple):
+    """Event of a watch of pods."""
+
     type: str  # ADDED, MODIFIED, DELETED, BOOKMARK, ERROR
-    version: int  # metadata.resourceVersion; 0 where there is none, as in ERROR
-    facts: PodFacts | None  # None: BOOKMARK, ERROR, and pods that cannot be read
-    ends_initial: bool  # the bookmark after the last initial event of sendInitialEvents
-    pod: bytes  # the object alone, in the form that PodWriter takes
-    frame: bytes  # the whole event as it came
+    version: int  # metadata.resourceVersion; 0 without a version, as in ERROR
+    facts: PodFacts | None  # None for BOOKMARK, ERROR, and unreadable pods
+    ends_initial: bool  # whether this is the bookmark after the initial events
+    pod: bytes  # the object alone, in the form that PodWriter accepts
+    frame: bytes  # the whole event as received
 
     @property
     def unreadable(self) -> bool:
-        """Return whether the pod cannot be read: it is passed on unchanged, and counted."""
+        """Return whether the pod cannot be read. Such an event is passed on unchanged, and is counted."""
         return self.facts is None and self.type not in ("BOOKMARK", "ERROR")
 
 
 class ListedPod(NamedTuple):
-    facts: PodFacts | None  # None: it cannot be read
-    pod: bytes  # in the form that PodWriter takes
+    """Pod in a list."""
+
+    facts: PodFacts | None  # None for an unreadable pod
+    pod: bytes  # the object in the form that PodWriter accepts
 
 
 class PodPage(NamedTuple):
-    """List of pods, or a page of one."""
+    """Page of a list of pods, or a whole list."""
 
-    version: int  # metadata.resourceVersion of the list, the same for all its pages
+    version: int  # metadata.resourceVersion of the list, the same on all pages
     more: str  # metadata.continue; empty on the last page
-    metadata: bytes  # as received, for PodCodec.list_writer
+    metadata: bytes  # metadata as received, for PodCodec.list_writer
     pods: list[ListedPod]
 
 
 class PodWriter(Protocol):
-    """Writer of pods: the part of a codec that a stream uses. Takes pods that have facts."""
+    """Writer of pods, the part of a codec that a stream uses. It accepts pods that have facts."""
 
     def write(self, type_: str, pod: bytes, version: int, appearance: Appearance) -> bytes:
-        """Return a frame with the pod as it appears at this version.
+        """Return an event with the pod as it appears at this version.
 
         Raises:
-            UnwritablePod: The pod cannot be written so.
+            UnwritablePod: The pod cannot be written with this appearance.
         """
 
     def deleted(self, facts: PodFacts, version: int) -> bytes:
-        """Return a frame that removes the pod. An informer needs only its names."""
+        """Return an event that removes the pod. An informer needs only the names in it."""
 
 
 class UnwritablePod(ValueError):
@@ -137,13 +148,13 @@ class UnwritablePod(ValueError):
 
 
 class PassOn(NamedTuple):
-    """Event that is passed on unchanged."""
+    """Write of an event that is passed on unchanged."""
 
     frame: bytes
 
 
 class Show(NamedTuple):
-    """Arguments of PodWriter.write."""
+    """Write of an event that shows a pod: the arguments of PodWriter.write."""
 
     type: str  # ADDED or MODIFIED
     pod: bytes
@@ -152,17 +163,17 @@ class Show(NamedTuple):
 
 
 class TakeAway(NamedTuple):
-    """Arguments of PodWriter.deleted."""
+    """Write of an event that removes a pod: the arguments of PodWriter.deleted."""
 
     facts: PodFacts
     version: int
 
 
-Writes = list[PassOn | Show | TakeAway]  # events that are sent in one write
+Writes = list[PassOn | Show | TakeAway]  # events that are sent together
 
 
 class BrokenPods(ValueError):
-    """Error: these bytes are no events or no list of pods. Nothing after them can be trusted."""
+    """Error: the bytes are no events or no list of pods. No bytes after them can be trusted."""
 
 
 class PodEvents(Protocol):
@@ -172,12 +183,12 @@ class PodEvents(Protocol):
         """Return the events that these bytes complete.
 
         Raises:
-            BrokenPods: The client has to watch again.
+            BrokenPods: The bytes cannot be read, so that the client has to watch again.
         """
 
 
 class PodListWriter(Protocol):
-    """Writer of a list of pods, piece by piece. The pieces together are the body."""
+    """Writer of a list of pods in pieces. All pieces together are the body of the response."""
 
     def start(self) -> bytes: ...
 
@@ -185,15 +196,17 @@ class PodListWriter(Protocol):
         """Return a pod as an item of a list.
 
         Raises:
-            UnwritablePod: The pod does not appear as it is.
+            UnwritablePod: The pod cannot be written with this appearance.
         """
 
     def end(self) -> bytes: ...
 
 
 class PodCodec(PodWriter, Protocol):
-    content_type: str  # of lists
-    stream_type: str  # of watches
+    """Codec of pods in one content type."""
+
+    content_type: str  # content type of lists
+    stream_type: str  # content type of watches
 
     def events(self) -> PodEvents: ...
 
@@ -201,7 +214,7 @@ class PodCodec(PodWriter, Protocol):
         """Return a page of a list.
 
         Raises:
-            BrokenPods: The body is no such page.
+            BrokenPods: The body is no page of a list of pods.
         """
 
     def list_metadata(self, version: int) -> bytes:
@@ -213,7 +226,7 @@ class PodCodec(PodWriter, Protocol):
 def pod_facts(
     uid: str, namespace: str, name: str, scheduler: str, node: str, version: int, phase: str
 ) -> PodFacts | None:
-    """Return the facts of a pod; None without a UID: it is no stored pod.
+    """Return the facts about a pod; None without a UID, because such a pod is not stored in the API server.
 
     Texts that many pods share are stored once.
     """
@@ -224,11 +237,16 @@ def pod_facts(
 
 
 def version_number(text: str) -> int:
-    """Return a resourceVersion as a number, which Kubernetes 1.35 and later promise; 0: it is none."""
+    """Return a resourceVersion as a number; 0 for a text that is no number.
+
+    Kubernetes 1.35 and later promise that versions are numbers.
+    """
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 20 else 0
 
 
 class WaitingPod(NamedTuple):
+    """Unbound pod of Muster, as the API server sent it."""
+
     facts: PodFacts
     pod: bytes
 
@@ -236,40 +254,47 @@ class WaitingPod(NamedTuple):
 class Trace(NamedTuple):
     """Versions of the events that were written about a pod."""
 
-    appearance: Appearance | None  # the only appearance that was ever shown; None: several, or unknown
-    shown: bool  # whether the last write showed the pod, or removed it
-    since: int  # clients that return with a later version have the last write
+    appearance: Appearance | None  # the only appearance ever shown; None: several appearances, or unknown
+    shown: bool  # whether the last write showed the pod, and did not remove it
+    since: int  # clients that return with a later version got the last write
 
 
 class WaitingPods:
-    """Unbound member pods that a client is not shown yet, and the events that were written about each.
+    """Unbound member pods of one client, and the events that were written about each of them.
 
-    Each belongs to one client, which asks for the same pods by one watch after another. The last reader
-    supersedes those before, whose end may be unnoticed. The history of the pods is known up to a version,
-    without a gap: a watch that continues from there, or from an earlier version, needs nothing else.
+    The client asks for the same pods by one watch after another. The latest reader supersedes earlier
+    readers, whose end may be unnoticed. The history of the pods is known up to a version, without a gap. A
+    watch that continues from this version, or from an earlier version, needs no further data.
 
-    A reflector returns with the version of the last event that it got. If that is later than the version of
-    an event, the client has the event; with the same or an earlier version it may have it or not.
+    A reflector returns with the version of the last event that it got. If it returns with a version later
+    than that of an event, the client got the event. With the same or an earlier version, the client may or
+    may not have got the event.
     """
 
     def __init__(self, schedulers: frozenset[str]) -> None:
-        self._schedulers = schedulers  # Muster's values of spec.schedulerName
-        self.version = 0  # the history of these pods is known up to here; 0: nothing is known
-        self.began = 0  # clients that return with an earlier version were served by another process
-        self.reader: object = None  # the watch or list that was begun last
+        self._schedulers = schedulers  # values of spec.schedulerName that belong to Muster
+        self.version = 0  # the history of these pods is known up to this version; 0: unknown
+        self.began = 0  # clients that return with an earlier version come from another process
+        self.reader: object = None  # the latest watch or list
         self.pods: dict[Uid, WaitingPod] = {}
-        self.traces: dict[Uid, Trace] = {}  # traces of the pods that were shown
+        self.traces: dict[Uid, Trace] = {}  # traces of pods that were shown
 
     def is_unbound_member(self, facts: PodFacts) -> bool:
-        """Return whether Muster decides the appearance of a pod: an unbound pod of Muster's schedulers."""
+        """Return whether Muster decides the appearance of a pod.
+
+        This is so for an unbound pod of Muster's schedulers.
+        """
         return not facts.node and facts.scheduler in self._schedulers
 
     def knows_version(self, version: int) -> bool:
-        """Return whether a watch may continue from this version; if not, `store_all` has to come first."""
+        """Return whether a watch may continue from this version.
+
+        If not, `store_all` has to be called first.
+        """
         return version <= self.version
 
     def observe(self, event: PodEvent) -> None:
-        """Process an event, perhaps a repeated one, of a watch that began at a known version."""
+        """Process an event of a watch that began at a known version. The event may be a repeated one."""
         if event.version <= self.version:
             return
         self.version = event.version
@@ -279,22 +304,22 @@ class WaitingPods:
                 self.traces.pop(event.facts.uid, None)
 
     def record(self, event: PodEvent, facts: PodFacts, pods: dict[Uid, WaitingPod]) -> None:
-        """Apply an event of a pod to a set of waiting ones."""
+        """Apply an event about a pod to a set of waiting pods."""
         if event.type != "DELETED" and self.is_unbound_member(facts):
             pods[facts.uid] = WaitingPod(facts, event.pod)
         else:
             pods.pop(facts.uid, None)
 
     def record_write(self, uid: Uid, appearance: Appearance | None) -> None:
-        """Record that a pod was shown, or removed."""
+        """Record that a pod was shown (an appearance) or removed (None)."""
         if uid in self.pods:
-            before, only = self.traces.get(uid), appearance
-            if before is not None:
-                only = before.appearance if appearance in (None, before.appearance) else None
-            self.traces[uid] = Trace(only, appearance is not None, self.version)
+            trace, only_appearance = self.traces.get(uid), appearance
+            if trace is not None:
+                only_appearance = trace.appearance if appearance in (None, trace.appearance) else None
+            self.traces[uid] = Trace(only_appearance, appearance is not None, self.version)
 
     def listed(self, listing: "Listing", version: int) -> None:
-        """Record that a client has read all pods at this version, as the listing shows them."""
+        """Record that a client has read all pods of a listing at this version."""
         self.began = self.began or version
         self._replace(listing.pods, version)
         for uid in self.pods:
@@ -302,12 +327,12 @@ class WaitingPods:
                 self.record_write(uid, listing.shown.get(uid))
 
     def store_all(self, pods: Mapping[Uid, WaitingPod], version: int) -> None:
-        """Store all pods at this version, read for a client that comes from another process."""
+        """Store all pods at this version, which were read for a client that comes from another process."""
         self.began = max(self.began, version + 1)
         self._replace(pods, version)
 
     def _replace(self, pods: Mapping[Uid, WaitingPod], version: int) -> None:
-        """Replace all pods by those of a later version."""
+        """Replace all pods by the pods at a later version."""
         if version > self.version:
             self.version = version
             self.pods = dict(pods)
@@ -315,34 +340,41 @@ class WaitingPods:
 
 
 class Listing:
-    """Reading of all pods, by LIST or by the initial events of a watch."""
+    """Reading of all pods, by a LIST or by the initial events of a watch."""
 
     def __init__(self, waiting: WaitingPods, appearances: Appearances, version: int) -> None:
-        """Begin a list. `version`: what the client has read before; 0: nothing."""
+        """Begin a listing.
+
+        Args:
+            waiting: The waiting pods of the client.
+            appearances: The appearances of pods.
+            version: The version that the client has read before; 0 if it has read none.
+        """
         self._waiting, self._appearances = waiting, appearances
         self._is_client_unknown = version > 0 and not 0 < waiting.began <= version
         self.pods: dict[Uid, WaitingPod] = {}
         self.shown: dict[Uid, Appearance] = {}
 
     def appearance(self, uid: Uid) -> Appearance | None:
-        """Return how a pod appears in the list.
+        """Return the appearance of a pod in the listing; None leaves the pod out.
 
-        An informer would not notice another appearance of a pod in the same version. Such a pod is left
-        out, so that the informer removes it, and shown after the list.
+        An informer would not notice a changed appearance of a pod in the same version. Therefore, such a pod
+        is left out first, so that the informer removes the pod, and is shown after the listing.
         """
         appearance = self._appearances.appearance_of(uid)
         if self._appearances.in_flight(uid):
-            return appearance or AS_IT_IS  # without it, the scheduler would count its capacity as free
+            return appearance or AS_IT_IS  # otherwise the scheduler would count the pod's capacity as free
         trace = self._waiting.traces.get(uid)
-        unnoticed = self._is_client_unknown or (trace is not None and trace.appearance != appearance)
-        return None if unnoticed else appearance
+        is_unnoticed = self._is_client_unknown or (trace is not None and trace.appearance != appearance)
+        return None if is_unnoticed else appearance
 
     def observe(self, event: PodEvent) -> None:
-        """Process an event. Real events can come between the initial ones."""
+        """Process an event. Other events may arrive between the initial events."""
         if event.facts is not None:
             self._waiting.record(event, event.facts, self.pods)
 
     def record_write(self, uid: Uid, appearance: Appearance | None) -> None:
+        """Record that a pod was shown (an appearance) or removed (None)."""
         if appearance is None:
             self.shown.pop(uid, None)
         else:
@@ -350,16 +382,22 @@ class Listing:
 
 
 class PodList:
-    """LIST of pods, as the client is shown it."""
+    """LIST of pods as the client sees it."""
 
     def __init__(self, waiting: WaitingPods, appearances: Appearances, version: int) -> None:
-        """Begin a list. `version`: what the client has read before; 0: nothing."""
+        """Begin a list.
+
+        Args:
+            waiting: The waiting pods of the client.
+            appearances: The appearances of pods.
+            version: The version that the client has read before; 0 if it has read none.
+        """
         self._waiting = waiting
         self._listing = Listing(waiting, appearances, version)
         waiting.reader = self
 
     def appearance(self, item: ListedPod) -> Appearance | None:
-        """Return how an item appears; None: it is left out."""
+        """Return the appearance of an item of the list; None leaves the item out."""
         facts = item.facts
         if facts is None or not self._waiting.is_unbound_member(facts):
             return AS_IT_IS
@@ -369,30 +407,40 @@ class PodList:
         return appearance
 
     def end(self, version: int) -> None:
-        """Record that the last item was written. `version`: of the list."""
+        """Record that the last item was written.
+
+        Args:
+            version: The version of the list.
+        """
         if self._waiting.reader is self:
             self._waiting.listed(self._listing, version)
 
 
 class PodWatch:
+    """Watch of pods as the client sees it."""
+
     def __init__(self, waiting: WaitingPods, appearances: Appearances, version: int, reads_all: bool) -> None:
         """Begin a watch.
 
-        `version`: what the client has read before; 0: nothing. `reads_all`: all pods are sent first.
+        Args:
+            waiting: The waiting pods of the client.
+            appearances: The appearances of pods.
+            version: The version that the client has read before; 0 if it has read none.
+            reads_all: Whether all pods are sent first.
         """
         self._waiting, self._appearances = waiting, appearances
         self._version = version
-        self._highest = 0 if reads_all else version  # the highest so far
+        self._highest = 0 if reads_all else version  # the highest version so far
         self._listing = Listing(waiting, appearances, version) if reads_all else None
-        # Unbound member pods that the client may have; None: in an unknown appearance.
+        # Unbound member pods that the client may have; None means an unknown appearance.
         self._shown: dict[Uid, Appearance | None] = {}
 
     def begin(self) -> Writes:
-        """Return the frames before the first event, now that the API server has accepted the watch."""
+        """Return the writes before the first event, once the API server has accepted the watch."""
         self._waiting.reader = self
         if self._listing is not None:
             return []
-        # The client may have read before, and may lack the last event of a doubtful pod.
+        # The client may have read earlier, and may lack the last event of a doubtful pod.
         if self._version < self._waiting.began:
             self._shown = dict.fromkeys(self._waiting.pods)
             return self._sync_all(doubtful=set(self._shown))
@@ -403,7 +451,10 @@ class PodWatch:
         return self._sync_all(doubtful)
 
     def process(self, event: PodEvent) -> Writes:
-        """Return the frames for an event: it is passed on, or changed to what the scheduler may see."""
+        """Return the writes for an event.
+
+        The event is passed on, or changed so that the scheduler sees only pods that may start.
+        """
         if self.is_superseded:
             return []
         self._highest = max(self._highest, event.version)
@@ -431,32 +482,42 @@ class PodWatch:
         return self._show(facts, event.pod, event.version, appearance)
 
     def change(self, changes: Sequence[Change]) -> Writes:
-        """Return the frames for pods that may start now, or may not any more, in order."""
+        """Return the writes, in order, for pods that may start now or may no longer start."""
         if self.is_superseded or self._listing is not None:
             return []
         return [write for uid, appearance in changes for write in self._sync_pod(uid, appearance)]
 
     @property
     def is_superseded(self) -> bool:
-        """Return whether the client has begun again, and reads this watch no more."""
+        """Return whether the client has begun another watch or list, and no longer reads this watch."""
         return self._waiting.reader is not self
 
     @property
     def _memory(self) -> Listing | WaitingPods:
-        """Return the WaitingPods that record the received events and the writes."""
+        """Return the object that records received events and writes.
+
+        This is the listing while it lasts, and then the WaitingPods.
+        """
         return self._listing if self._listing is not None else self._waiting
 
     def _sync_all(self, doubtful: set[Uid]) -> Writes:
-        """Return the writes for all waiting pods. `doubtful`: pods that are shown again in any case."""
+        """Return the writes that bring all waiting pods up to date for the client.
+
+        Args:
+            doubtful: Pods that are shown again even if the client seems to have them.
+        """
         writes: Writes = []
         for uid in self._waiting.pods:
             writes += self._sync_pod(uid, self._appearances.appearance_of(uid), again=uid in doubtful)
         return writes
 
     def _sync_pod(self, uid: Uid, appearance: Appearance | None, again: bool = False) -> Writes:
-        """Return the events that show the client the current appearance of a pod, between two events.
+        """Return the writes that show the client the current appearance of a pod, between two events.
 
-        `again`: the client may lack a pod that was shown before.
+        Args:
+            uid: The UID of the pod.
+            appearance: The current appearance.
+            again: Whether the client may lack the pod even if it was shown before.
         """
         waiting = self._waiting.pods.get(uid)
         if waiting is None or waiting.facts.version > self._highest or self._is_binding(uid):
@@ -468,7 +529,10 @@ class PodWatch:
         return self._show(waiting.facts, waiting.pod, self._highest, appearance)
 
     def _is_binding(self, uid: Uid) -> bool:
-        """Return whether the client is binding the pod: events of it can wait until that has ended."""
+        """Return whether the client is binding the pod.
+
+        Inserted events about the pod wait until the binding ends.
+        """
         return uid in self._shown and self._appearances.in_flight(uid)
 
     def _has(self, uid: Uid, appearance: Appearance) -> bool:
@@ -476,7 +540,7 @@ class PodWatch:
         return uid in self._shown and self._shown[uid] == appearance
 
     def _show(self, facts: PodFacts, pod: bytes, version: int, appearance: Appearance) -> Writes:
-        """Return the writes that show a pod; a pod that looked different is taken away first."""
+        """Return the writes that show a pod. A pod with a different appearance is removed first."""
         is_replaced = facts.uid in self._shown and not self._has(facts.uid, appearance)
         self._shown[facts.uid] = appearance
         self._memory.record_write(facts.uid, appearance)
@@ -484,6 +548,7 @@ class PodWatch:
         return [TakeAway(facts, version), shown] if is_replaced else [shown]
 
     def _take_away(self, facts: PodFacts, version: int) -> Writes:
+        """Return the writes that remove a pod for the client; none if the client does not have it."""
         if facts.uid not in self._shown:
             return []
         del self._shown[facts.uid]

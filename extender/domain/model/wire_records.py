@@ -1,4 +1,10 @@
-"""Records of pods and PodGroups, made from wire objects, and the records that Muster leaves on PodGroups."""
+"""Records of pods and PodGroups, made from wire objects, and the records that Muster writes on PodGroups.
+
+Records on a PodGroup survive a restart of Muster: that the group has fully run, or that its start was
+admitted. A record contains the UID of its object, so that it does not count on a copy from a file. A PodGroup
+has no status subresource, so users who may change a PodGroup may write its status. Therefore, records only
+count if the API server lets nobody but Muster write them (manifests/marks.yaml).
+"""
 
 from collections.abc import Collection, Mapping
 from sys import intern
@@ -44,13 +50,14 @@ from extender.domain.model.topology import (
     topology_of,
 )
 
-_BOUND_TO_NODES = frozenset({"DaemonSet", "Node"})  # owners whose pods belong to a node
+_BOUND_TO_NODES = frozenset({"DaemonSet", "Node"})  # kinds of owners whose pods belong to a node
 
 
 def foreign_record(pod: Pod, shapes: Shapes) -> PodRecord:
-    """Return the record of a pod of another scheduler: its requests, its node, and labels that terms select.
+    """Return the record of a pod of another scheduler.
 
-    There may be many more of these than of Muster's, so each is small.
+    The record has the pod's requests, its node, and the labels that terms may select. A cluster may have many
+    more such pods than pods of Muster, so each record is small.
 
     Raises:
         BadQuantity: A request cannot be read.
@@ -78,9 +85,6 @@ def foreign_record(pod: Pod, shapes: Shapes) -> PodRecord:
 
 _NO_SHAPE = Shape({}, Constraints())
 
-# Member pods. Pods of one template differ little: their `_common_part` is read once for all of them. Other
-# annotations and labels than these are ignored.
-
 _ANNOTATIONS = frozenset(
     {
         *(keys.GROUP_ANNOTATION, keys.MIN_MEMBER, keys.QUEUE, keys.ROLE, keys.PREEMPTABLE),
@@ -98,12 +102,12 @@ _LABELS = frozenset(
         *ownership.CONTROLLER_LABELS,
     }
 )
-_MOST_TEMPLATES, _LONGEST = 64, 4096  # cached templates, and bytes of one
+_MAX_TEMPLATES, _MAX_BYTES = 64, 4096  # limit of cached templates, and of the bytes of a cached template
 _encode = msgspec.json.Encoder().encode
 
 
 def _common_part(pod: Pod) -> Pod:
-    """Return the part of a pod that many pods share.
+    """Return the part of a pod that all pods of one template share.
 
     Raises:
         BadQuantity: A request cannot be read.
@@ -125,9 +129,11 @@ def _selected_labels(labels: Mapping[str, str] | None, names: Collection[str]) -
 
 
 class _Template(NamedTuple):
-    record: PodRecord  # without the fields of each pod itself
-    shape: ref[Shape]  # freed with the last pod that has it
-    is_alone: bool  # each pod is a group of its own
+    """Facts that equal pods share."""
+
+    record: PodRecord  # record without the fields that differ between pods
+    shape: ref[Shape]  # weak reference, so that the shape is freed with its last pod
+    is_alone: bool  # whether each pod forms a group by itself
 
 
 def pod_record(pod: Pod, shapes: Shapes, ours: bool, auto_groups: bool = False) -> PodRecord:
@@ -140,12 +146,17 @@ def pod_record(pod: Pod, shapes: Shapes, ours: bool, auto_groups: bool = False) 
 
 
 class PodRecords:
-    """Reader of member pods and, without `ours`, of those that another scheduler places."""
+    """Reader that makes the records of member pods.
+
+    Pods of one template differ little, so that their `_common_part` is read only once for all. Of their
+    annotations and labels, only `_ANNOTATIONS` and `_LABELS` count. With `ours` set to False, the reader
+    makes records of pods that Muster leaves to another scheduler.
+    """
 
     def __init__(self, shapes: Shapes, auto_groups: bool = False) -> None:
         self._shapes = shapes
         self._auto_groups = auto_groups
-        self._templates: dict[bytes, _Template] = {}  # by the common part of their pods
+        self._templates: dict[bytes, _Template] = {}  # keyed by the common part of their pods
 
     def record_of(self, pod: Pod, ours: bool) -> PodRecord:
         """Return the record of a pod.
@@ -164,20 +175,24 @@ class PodRecords:
         if template.is_alone:
             group = GroupKey(f"{record.namespace}/{ownership.group_of(pod, self._auto_groups)[0]}")
             record = replace(record, group=group if ours else GroupKey(""), own_group=group)
-        elif uid in record.own_group:  # the pod names its own future group
-            named = replace(common.metadata, uid=uid, name=pod.metadata.name)
-            record = self._read(replace(common, metadata=named), ours)[0].record
-        return self._with_own(record, pod, self._shapes.current(shape, record.namespace))
+        elif uid in record.own_group:  # the pod names the group that Muster would make for it
+            own_metadata = replace(common.metadata, uid=uid, name=pod.metadata.name)
+            record = self._read(replace(common, metadata=own_metadata), ours)[0].record
+        return self._with_own_fields(record, pod, self._shapes.current(shape, record.namespace))
 
     def _store_template(self, key: bytes, template: _Template) -> None:
-        if len(key) > _LONGEST:
+        """Store a template in the cache, unless it is too long.
+
+        The oldest template is dropped beyond the limit.
+        """
+        if len(key) > _MAX_BYTES:
             return
-        while len(self._templates) >= _MOST_TEMPLATES:
+        while len(self._templates) >= _MAX_TEMPLATES:
             del self._templates[next(iter(self._templates))]
         self._templates[key] = template
 
     def _read(self, pod: Pod, ours: bool) -> tuple[_Template, Shape]:
-        """Return what equal pods share: a record without the fields of `_with_own`, and the shape."""
+        """Return the facts that equal pods share: the shape, and a record without the pod's own fields."""
         meta, spec, annotations = pod.metadata, pod.spec, pod.metadata.annotations or {}
         group, auto = ownership.group_of(pod, self._auto_groups)
         key = GroupKey(f"{meta.namespace}/{group}")
@@ -188,7 +203,7 @@ class PodRecords:
         )
         topology = topology_of(annotations)
         role = annotations.get(keys.ROLE) or (meta.labels or {}).get(keys.ROLE) or ""
-        if any(topology):  # as in Kueue, each replicated Job has a domain of its own
+        if any(topology):  # as in Kueue, each replicated Job has its own domain
             role = role or (meta.labels or {}).get(keys.REPLICATED_JOB, "")
         shape = self._shapes.shape_of(spec, meta.namespace)
         record = PodRecord(
@@ -227,8 +242,8 @@ class PodRecords:
         is_alone = not ownership.group_name(pod) and (not self._auto_groups or controller is None)
         return _Template(record, ref(shape), is_alone), shape
 
-    def _with_own(self, record: PodRecord, pod: Pod, shape: Shape) -> PodRecord:
-        """Return a record with the fields that are specific to one pod."""
+    def _with_own_fields(self, record: PodRecord, pod: Pod, shape: Shape) -> PodRecord:
+        """Return a record, completed with the fields that differ between pods of a template."""
         meta, status, node = pod.metadata, pod.status, pod.spec.node_name
         if not node and leaves_no_space(meta.annotations or {}):
             shape = self._shapes.unevaluated(shape, f"annotations of {TOO_MANY_RECORDS}")
@@ -253,7 +268,7 @@ class PodRecords:
         )
 
     def _claim_fields(self, pod: Pod) -> dict[str, Any]:
-        """Return the fields of a pod without a node that depend on its claims of devices."""
+        """Return the fields that depend on device claims, for a pod without a node."""
         if pod.spec.node_name or not pod.spec.resource_claims:
             return {}
         devices = self._shapes.devices
@@ -267,16 +282,16 @@ class PodRecords:
 def _is_vital(pod: Pod) -> bool:
     """Return whether a pod of another scheduler is never evicted.
 
-    A pod that belongs to its node would come back at once. For a pod of Muster neither owner nor class
-    counts, since its author writes both.
+    A pod that belongs to its node would come back at once. Its owner and priority class count here, but they
+    do not count for pods of Muster, because the author of such a pod writes both.
     """
     meta, owners = pod.metadata, pod.metadata.owner_references or ()
-    is_systems = meta.namespace == keys.SYSTEM_NAMESPACE or (pod.spec.priority or 0) >= keys.SYSTEM_PRIORITY
-    return is_systems or any(owner.kind in _BOUND_TO_NODES for owner in owners)
+    is_system = meta.namespace == keys.SYSTEM_NAMESPACE or (pod.spec.priority or 0) >= keys.SYSTEM_PRIORITY
+    return is_system or any(owner.kind in _BOUND_TO_NODES for owner in owners)
 
 
 def _has_run(pod: Pod) -> bool:
-    """Return whether any container of the pod ever ran: a pod that its kubelet rejects fails before."""
+    """Return whether any container of the pod has ever run. A pod that its kubelet rejects fails before."""
     if pod.status.phase in ("Running", "Succeeded"):
         return True
     statuses = (pod.status.init_container_statuses or []) + (pod.status.container_statuses or [])
@@ -288,7 +303,7 @@ def _has_run(pod: Pod) -> bool:
 
 
 def _unscheduled(pod: Pod) -> Unscheduled | None:
-    """Return why the pod has no node, without messages that change with every attempt."""
+    """Return why the pod has no node; messages that change with every attempt are left out."""
     scheduled = condition(pod.status.conditions, keys.POD_SCHEDULED)
     if scheduled is None or scheduled.status != "False":
         return None
@@ -296,57 +311,58 @@ def _unscheduled(pod: Pod) -> Unscheduled | None:
     return found if found.reason == keys.UNSCHEDULABLE or found.is_ours else found._replace(message="")
 
 
-# Records on a PodGroup survive a restart: that the group has fully run, or that its start was admitted. Such
-# a record has the UID of its object, so that the record is ignored on a copy from a file. A PodGroup has no
-# status subresource, so users who may change it may also write its status: records count only where the API
-# server lets only Muster write them (manifests/marks.yaml).
-
-_MOST_RECORDS = 256 * 1024 - 1024  # bytes of an object's annotations; the API server takes 256 KiB
-TOO_MANY_RECORDS = f"more than {_MOST_RECORDS} bytes, to which Muster can add none"
+_MAX_ANNOTATIONS = 256 * 1024 - 1024  # limit of an object's annotations in bytes; the API server's is 256 KiB
+TOO_MANY_RECORDS = f"more than {_MAX_ANNOTATIONS} bytes, to which Muster can add none"
 _MESSAGE = "all members that it needs ran at the same time: "
-_DIGITS = 10  # of the largest minMember
+_DIGITS = 10  # digits of the largest minMember
 
 
 def whole_condition(group_uid: str, members: int) -> Condition:
-    """Return the condition StoodWhole for Volcano's PodGroups. `members`: the number that was needed."""
+    """Return the condition StoodWhole for a PodGroup of Volcano.
+
+    Args:
+        group_uid: The UID of the PodGroup.
+        members: The number of needed members.
+    """
     return Condition(STOOD_WHOLE, "True", "AllMembersStarted", _MESSAGE + _record(group_uid, members))
 
 
 def whole_members(condition: Condition, group_uid: str) -> int | None:
-    """Return how many members the group needed when it was fully running.
-
-    None unless the condition says so.
-    """
+    """Return the number of members that the group needed when it fully ran; None without such a condition."""
     if condition.status != "True" or not condition.message.startswith(_MESSAGE):
         return None
     return _number(condition.message.removeprefix(_MESSAGE), group_uid)
 
 
 def whole_record(group_uid: str, members: int) -> dict[str, str]:
-    """Return the annotation for the number of members with which a PodGroup was fully running.
+    """Return the annotation with the number of members with which a PodGroup fully ran.
 
-    It is for PodGroups whose status another controller writes.
+    The annotation is used for PodGroups whose status another controller writes.
     """
     return {STOOD_WHOLE_NOTE: _record(group_uid, members)}
 
 
 def recorded_members(group: Meta) -> int | None:
-    """Return the number of members with which the group was fully running, from its annotation."""
+    """Return the number of members with which the group fully ran, from its annotation.
+
+    None means that the annotation is missing or invalid.
+    """
     return _number((group.annotations or {}).get(STOOD_WHOLE_NOTE, ""), group.uid)
 
 
 def admitted_record(group_uid: str, is_admitted: bool) -> dict[str, str | None]:
-    """Return the annotation for a start that was admitted and is not whole yet; else its removal."""
+    """Return the annotation of an admitted start that is not complete yet, or else its removal."""
     return {ADMITTED: group_uid if is_admitted else None}
 
 
 def records_admitted(group: Meta) -> bool:
+    """Return whether the PodGroup has a valid record of an admitted start."""
     recorded = (group.annotations or {}).get(ADMITTED, "")
     return bool(recorded) and recorded == group.uid
 
 
 def lost_record(group_uid: str, seconds: int) -> dict[str, str]:
-    """Return the annotation for the work that evictions have cost a group."""
+    """Return the annotation with the seconds of work that evictions have cost a group."""
     return {keys.LOST_WORK: _record(group_uid, seconds)}
 
 
@@ -356,10 +372,12 @@ def recorded_lost(group: Meta) -> int:
 
 
 def _record(group_uid: str, number: int) -> str:
+    """Return a number with the UID of its object, in the form of a record."""
     return f"{number}/{group_uid}"
 
 
 def _number(recorded: str, group_uid: str) -> int | None:
+    """Return the number in a record; None if the record is invalid or belongs to another object."""
     number, _, uid = recorded.partition("/")
     is_number = number.isascii() and number.isdigit() and len(number) <= _DIGITS
     return int(number) if is_number and uid and uid == group_uid else None
@@ -369,7 +387,7 @@ def any_group_record(group: PodGroup | PluginsPodGroup | NativePodGroup) -> Grou
     """Return the record of a PodGroup of any API."""
     match group:
         case PluginsPodGroup(metadata=meta, spec=spec):
-            # The same fields as Volcano's, except the queue, which an annotation or a label names.
+            # The fields are those of Volcano, but the queue is in an annotation or a label.
             record = group_record(PodGroup(meta, replace(spec, queue=ownership.queue_named_by(meta))))
             return replace(record, origin=Origin.PLUGINS, ran_with=recorded_members(meta), queue_uid="")
         case NativePodGroup():
@@ -378,21 +396,24 @@ def any_group_record(group: PodGroup | PluginsPodGroup | NativePodGroup) -> Grou
 
 
 def _native_record(group: NativePodGroup) -> GroupRecord:
-    """Return the record of a Kubernetes group; `min_member` of a composite is that of groups, 0 if basic."""
+    """Return the record of a Kubernetes group.
+
+    `min_member` of a composite is its minimum number of child groups, which is 0 without a gang policy.
+    """
     meta, gang = group.metadata, group.spec.scheduling_policy.gang
     is_composite = isinstance(group, queues.CompositePodGroup)
-    least = 0 if is_composite else 1
+    minimum = 0 if is_composite else 1
     if gang is not None:
-        least = gang.min_group_count if is_composite else gang.min_count
+        minimum = gang.min_group_count if is_composite else gang.min_count
     spec = PodGroupSpec(
-        min_member=least,
+        min_member=minimum,
         queue=ownership.queue_named_by(meta),
         priority_class_name=group.spec.priority_class_name,
     )
     mode, parent = group.spec.disruption_mode, group.spec.parent_composite_pod_group_name
     kind = keys.COMPOSITE_SCHEDULED if is_composite else keys.INITIALLY_SCHEDULED
     reason, scheduled = "", condition(group.status.conditions, kind)
-    if scheduled is not None:  # the reverse of `native_condition`
+    if scheduled is not None:  # the inverse of `native_condition`
         is_started = scheduled.status == "True"
         reason = keys.SCHEDULED if is_started else scheduled.message.partition(":")[0]
     record = group_record(PodGroup(meta, spec))
@@ -415,25 +436,28 @@ def _native_record(group: NativePodGroup) -> GroupRecord:
 
 
 def native_condition(group: GroupRecord, reason: str, fault: str = "") -> dict[str, str]:
-    """Return the condition of a Kubernetes group: that it started, or why it waits, without numbers."""
-    started = reason == keys.SCHEDULED
-    why = fault if fault and reason == Reason.INVALID_SPEC else "" if started else Reason(reason).meaning
+    """Return the condition of a Kubernetes group, without numbers.
+
+    The condition says that the group has started, or why the group waits.
+    """
+    is_started = reason == keys.SCHEDULED
+    why = fault if fault and reason == Reason.INVALID_SPEC else "" if is_started else Reason(reason).meaning
     return {
         "type": keys.COMPOSITE_SCHEDULED if group.origin is Origin.COMPOSITE else keys.INITIALLY_SCHEDULED,
-        "status": str(started),
-        "reason": reason if started else keys.UNSCHEDULABLE,
-        "message": "" if started else f"{reason}: {why}",
+        "status": str(is_started),
+        "reason": reason if is_started else keys.UNSCHEDULABLE,
+        "message": "" if is_started else f"{reason}: {why}",
     }
 
 
 def recorded_timeouts(meta: Meta) -> int:
-    """Return how often in a row the job missed its start timeout, or its start was undone."""
+    """Return how many starts of the job in a row took too long or were undone."""
     written = (meta.annotations or {}).get(keys.START_TIMEOUTS, "")
     return int(written) if is_count(written) else 0
 
 
 def group_record(group: PodGroup) -> GroupRecord:
-    """Return the record of a group. An invalid specification is a `fault`, which delays this group only."""
+    """Return the record of a group. An invalid spec becomes a `fault`, which delays this group only."""
     meta, spec = group.metadata, group.spec
     annotations, roles = meta.annotations or {}, spec.min_task_member or {}
     min_resources, fault = {}, ""
@@ -452,7 +476,7 @@ def group_record(group: PodGroup) -> GroupRecord:
         f"minTaskMember[{ownership.name_of(role)}]": n for role, n in roles.items()
     }
     negative = (f"spec.{name} is {n}; it must be 0 or more" for name, n in counts.items() if n < 0)
-    # The origin is the controller, whose name says more than that of the group.
+    # The series is named after the controller, whose name says more than the name of the group.
     owner = ownership.controller_of(meta.owner_references)
     kind, source = (owner.kind, owner.name) if owner is not None else ("PodGroup", meta.name)
     made_for = ownership.represented_owner(meta.name, meta.owner_references)
@@ -492,18 +516,20 @@ def group_record(group: PodGroup) -> GroupRecord:
 
 
 def _condition(group: PodGroup, kind: str) -> Condition:
+    """Return a condition of a PodGroup; with status Unknown if it is missing."""
     return condition(group.status.conditions, kind) or Condition(kind, "Unknown")
 
 
 def leaves_no_space(annotations: Mapping[str, str]) -> bool:
     """Return whether annotations leave no space for Muster's records and the annotations of a Binding.
 
-    The API server does not check their size in a Binding, but then refuses any later change of the pod, and
-    also its eviction.
+    The API server does not check the size of annotations in a Binding. But then it refuses any later change
+    of the pod, and also its eviction.
     """
-    return len("".join((*annotations, *annotations.values())).encode()) > _MOST_RECORDS
+    return len("".join((*annotations, *annotations.values())).encode()) > _MAX_ANNOTATIONS
 
 
 def allows_preemption(meta: Meta) -> bool:
+    """Return whether an object's annotation or label allows the eviction of its pods for others."""
     written = (meta.annotations or {}).get(keys.PREEMPTABLE) or (meta.labels or {}).get(keys.PREEMPTABLE)
     return written != "false"

@@ -1,12 +1,14 @@
-"""Deserved shares: a cluster divided over the tree of queues, kept from cycle to cycle.
+"""Deserved shares: the capacity of a cluster, divided over the tree of queues in each cycle.
 
-After a change only the levels that it concerns are divided again. Requests, guarantees and participation are
-summed up from the leaves to root. Then, from root down, each level divides what its parent deserves. The
-ceiling of a queue is that of its parent, without the amounts reserved for its siblings.
+After a change, only the affected levels of the tree are divided again. First, requests, guarantees and
+participation are summed up from the leaves to root. Then each level, from root down, divides the deserved
+share of its parent. The ceiling of a queue is the ceiling of its parent without the amounts reserved for its
+siblings.
 
-A level is divided by weighted max-min fairness ("water filling") of each resource. A share rises in
-proportion to its weight up to the queue's request or ceiling, and is at least its guarantee, even above the
-request. Specified deserved amounts come first; if there is less than their sum, each gets the same part.
+A level is divided by weighted max-min fairness ("water filling"), separately for each resource. A queue's
+share rises in proportion to its weight, up to the queue's request or ceiling. The share is at least the
+queue's guarantee, even above its request. Deserved amounts in specs are served first. If there is less than
+their sum, each queue gets the same part of its amount.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -34,20 +36,23 @@ from extender.domain.queues.share_tree import (
     sums_by_parent,
 )
 
-_MOST_ITERATIONS = 200  # each settles at least one queue, and a few settle thousands
+_MAX_ITERATIONS = 200  # each iteration settles at least one queue; a few iterations settle thousands
 
 Demands = Mapping[str, QueueDemand]
 
 
 class Share(msgspec.Struct, frozen=True):
-    """The result of the division for one queue, by resource."""
+    """Result of the division for one queue, by resource."""
 
-    deserved: dict[str, float]  # without zeros
-    ceiling: dict[str, float]  # highest allocation at any time; inf: no limit
+    deserved: dict[str, float]  # deserved amounts without zeros
+    ceiling: dict[str, float]  # upper limit of the allocation at any time; inf: no limit
 
 
 class Division:
-    """Division of the cluster, frozen once it is made. Rows are nodes of the tree, columns are resources."""
+    """Division of the cluster over the tree of queues, frozen once it is made.
+
+    Rows are nodes of the tree, and columns are resources.
+    """
 
     def __init__(self, tree: ShareTree, names: Sequence[str], total: Resources, demands: Demands) -> None:
         self.tree = tree
@@ -60,17 +65,20 @@ class Division:
         self.reserved: PortionRows = np.zeros_like(self.requests)
         self.deserved: PortionRows = np.zeros_like(self.requests)
         self.ceilings: PortionRows = np.zeros_like(self.requests)
-        self.potential: PortionRows = np.zeros_like(self.requests)  # ceilings without borrowing limits
-        self._built: list[Share | None] = [None] * len(tree)
+        self.potential: PortionRows = np.zeros_like(self.requests)  # ceilings if borrowing limits are ignored
+        self._cached_shares: list[Share | None] = [None] * len(tree)
 
     @classmethod
     def divide(cls, total: Resources, demands: Demands, before: "Division | None" = None) -> "Division":
-        """Return the division, the same whether or not it starts from `before`."""
+        """Return the division of the cluster.
+
+        An earlier division (`before`) only saves work: the result is the same without it.
+        """
         changed = _changed_queues(before, total, demands) if before is not None else None
         if before is None or changed is None:
             tree = ShareTree({name: demand.parent for name, demand in demands.items()})
             division = cls(tree, dimensions_of(total, demands.values()), total, demands)
-            division._work_out(demands)
+            division._compute(demands)
             return division
         if not changed:
             return before
@@ -78,50 +86,51 @@ class Division:
         later.specified = before.specified.copy()
         for name in ("takes_part", "requests", "reserved", "deserved", "ceilings", "potential"):
             setattr(later, name, getattr(before, name).copy())
-        later._work_out(changed)
-        same = later.takes_part == before.takes_part
-        same &= np.all(later.deserved == before.deserved, axis=1)
-        same &= np.all(later.ceilings == before.ceilings, axis=1)
-        cached = zip(before._built, same.tolist(), strict=True)
-        later._built = [share if is_same else None for share, is_same in cached]
+        later._compute(changed)
+        is_unchanged = later.takes_part == before.takes_part
+        is_unchanged &= np.all(later.deserved == before.deserved, axis=1)
+        is_unchanged &= np.all(later.ceilings == before.ceilings, axis=1)
+        cached = zip(before._cached_shares, is_unchanged.tolist(), strict=True)
+        later._cached_shares = [share if keep else None for share, keep in cached]
         return later
 
     def share(self, node: int) -> Share | None:
-        """Return the share of a node; None for a queue that does not take part."""
-        if self._built[node] is None and self.takes_part[node]:
+        """Return the share of a node; None for a queue that does not take part in the division."""
+        if self._cached_shares[node] is None and self.takes_part[node]:
             deserved, ceilings = self.deserved[node].tolist(), self.ceilings[node].tolist()
-            due = {name: amount for name, amount in zip(self.names, deserved, strict=True) if amount}
-            self._built[node] = Share(due, dict(zip(self.names, ceilings, strict=True)))
-        return self._built[node]
+            amounts = {name: amount for name, amount in zip(self.names, deserved, strict=True) if amount}
+            self._cached_shares[node] = Share(amounts, dict(zip(self.names, ceilings, strict=True)))
+        return self._cached_shares[node]
 
     def own_limits(self, node: int) -> dict[str, float]:
-        """Return the limits of a node by its own specification; inf: no limit."""
+        """Return the limits of a node by its own spec; inf means no limit."""
         return dict(zip(self.names, self.specified.effective_limits(node).tolist(), strict=True))
 
     @cached_property
     def nominal(self) -> PortionRows:
-        """Return the specified deserved amounts of each node or, if it has none, of its descendants."""
+        """Return the deserved amounts in the spec of each node, or else the sum over the node's children."""
         specified = self.specified.nominal.copy()
         for level in reversed(self.tree.levels):
             inner = [node for node in level.tolist() if self.tree.has_children(node)]
-            none = level[:0]
-            rows, parent_index = self.tree.children(np.array(inner, np.intp)) if inner else (none, none)
-            below = sums_by_parent(specified[rows], parent_index, len(inner))
-            specified[inner] = np.where(specified[inner] > 0, specified[inner], below)
+            empty = level[:0]
+            rows, parent_index = self.tree.children(np.array(inner, np.intp)) if inner else (empty, empty)
+            child_sums = sums_by_parent(specified[rows], parent_index, len(inner))
+            specified[inner] = np.where(specified[inner] > 0, specified[inner], child_sums)
         return specified
 
     @cached_property
     def parts_of_cluster(self) -> Portion:
-        """Return the part of the cluster that each node is due if all participants ask for more.
+        """Return the part of the cluster that each node would deserve if all participants asked for more.
 
-        It follows from the specified deserved amounts, in the dominant resource, or else from the weight
-        among siblings. Unlike the deserved share, it does not depend on the node's request.
+        The part follows from the deserved amounts in specs, in the dominant resource. A queue without such
+        amounts has a part by its weight among its siblings. Unlike the deserved share, the part does not
+        depend on the node's request.
         """
         parts = np.zeros(len(self.tree))
         parts[TOP] = 1.0
         total = np.array([float(self.total.get(name, 0)) for name in self.names])
-        of_total = np.divide(self.nominal, total, out=np.zeros_like(self.nominal), where=total > 0)
-        nominal_parts = np.minimum(of_total.max(axis=1, initial=0.0), 1.0)
+        ratios = np.divide(self.nominal, total, out=np.zeros_like(self.nominal), where=total > 0)
+        nominal_parts = np.minimum(ratios.max(axis=1, initial=0.0), 1.0)
         for level in self.tree.levels:
             inner = [node for node in level.tolist() if self.tree.has_children(node)]
             if not inner:
@@ -130,13 +139,13 @@ class Division:
             rows, parent_index = self.tree.children(parents)
             own_parts = nominal_parts[rows] * self.takes_part[rows]
             weights = np.where(self.takes_part[rows] & (own_parts <= 0), self.specified.weights[rows], 0.0)
-            left = np.maximum(parts[parents] - np.bincount(parent_index, own_parts, len(parents)), 0.0)
+            remaining = np.maximum(parts[parents] - np.bincount(parent_index, own_parts, len(parents)), 0.0)
             sums = np.maximum(np.bincount(parent_index, weights, len(parents)), 1.0)
-            parts[rows] = np.where(own_parts > 0, own_parts, (left / sums)[parent_index] * weights)
+            parts[rows] = np.where(own_parts > 0, own_parts, (remaining / sums)[parent_index] * weights)
         return parts
 
     def available_guarantees(self) -> dict[str, Resources]:
-        """Return by queue the available part of its guarantee, where not all of it is available.
+        """Return the available part of each guarantee that is not fully available, by queue.
 
         At each level of the tree, all queues get the same part of a resource.
         """
@@ -159,11 +168,11 @@ class Division:
         return found
 
     def is_comparable_with(self, other: "Division") -> bool:
-        """Return whether both divide the same amounts, in the same tree."""
+        """Return whether both divisions divide the same amounts in the same tree."""
         return self.tree is other.tree and self.total == other.total and self.names == other.names
 
     def nodes_changed_since(self, other: "Division") -> set[int]:
-        """Return the nodes with other deserved amounts or ceilings than in `other`, a comparable division."""
+        """Return the nodes whose shares or limits differ from those in `other`, a comparable division."""
         if self is other:
             return set()
         changed = self.takes_part != other.takes_part
@@ -174,15 +183,19 @@ class Division:
         ).any(axis=1)
         return set(np.flatnonzero(changed).tolist())
 
-    def _work_out(self, changed: Sequence[str] | Demands) -> None:
-        """Compute the rows. `changed`: queues whose demands are not yet in the rows."""
+    def _compute(self, changed: Sequence[str] | Demands) -> None:
+        """Compute all rows.
+
+        Args:
+            changed: The queues whose demands are not yet in the rows.
+        """
         dirty: Mask = np.zeros(len(self.tree), dtype=np.bool_)
         for name in changed:
             node, leaf = self.tree.node[name], self.tree.leaf[name]
             self.specified.set(node, leaf, self.demands[name], self.names)
             dirty[[node, leaf]] = True
-        # From the leaves up, recording changed nodes. A child asks its parent for at most its limit, and at
-        # least its reserved amounts.
+        # Sums are computed from the leaves up. A child asks its parent for at most the child's limit, and for
+        # at least the child's reserved amounts.
         specified = self.specified
         for level in reversed(self.tree.levels):
             nodes = level[dirty[level]]
@@ -205,12 +218,12 @@ class Division:
         self._divide(dirty)
 
     def _divide(self, dirty: Mask) -> None:
-        """Divide from root down, below each node that is `dirty` or whose own share changed."""
+        """Divide the cluster from root down, below each node that is `dirty` or whose share changed."""
         put_row(self.ceilings, TOP, self.total, self.names)
         self.ceilings[TOP] = np.minimum(self.ceilings[TOP], self.specified.effective_limits(TOP))
         self.potential[TOP] = self.ceilings[TOP]
-        own = np.minimum(self.requests[TOP], self.ceilings[TOP])
-        self.deserved[TOP] = np.maximum(own, self.reserved[TOP])
+        root_request = np.minimum(self.requests[TOP], self.ceilings[TOP])
+        self.deserved[TOP] = np.maximum(root_request, self.reserved[TOP])
         for level in self.tree.levels:
             inner = [node for node in level[dirty[level]].tolist() if self.tree.has_children(node)]
             if not inner:
@@ -219,55 +232,56 @@ class Division:
             rows, parent_index = self.tree.children(parents)
             specified, reserved, takes_part = self.specified, self.reserved[rows], self.takes_part[rows]
             may_hold = self._limits_of_children(self.ceilings[parents], rows, parent_index)
-            most = np.minimum(np.minimum(may_hold, specified.limits[rows]), self.requests[rows])
+            upper_limits = np.minimum(np.minimum(may_hold, specified.limits[rows]), self.requests[rows])
             weights, nominal = specified.weights[rows], specified.nominal[rows]
-            siblings = Siblings(parent_index, weights, self.requests[rows], most, reserved, nominal)
-            # At the top, the limit of root is divided; below, what the parents deserve. Amounts reserved for
-            # queues that take no part are left out.
+            siblings = Siblings(parent_index, weights, self.requests[rows], upper_limits, reserved, nominal)
+            # Root divides its ceiling; every other parent divides its deserved share. Amounts that are
+            # reserved for queues that take no part are not divided.
             capacity = np.where((parents == TOP)[:, None], self.ceilings[TOP], self.deserved[parents])
-            idle = sums_by_parent(np.where(takes_part[:, None], 0.0, reserved), parent_index, len(parents))
-            shares = np.zeros_like(most)
-            shares[takes_part] = divide_level(np.maximum(capacity - idle, 0.0), siblings.select(takes_part))
+            unused = sums_by_parent(np.where(takes_part[:, None], 0.0, reserved), parent_index, len(parents))
+            shares = np.zeros_like(upper_limits)
+            shares[takes_part] = divide_level(np.maximum(capacity - unused, 0.0), siblings.select(takes_part))
             ceilings = np.minimum(may_hold, shares + specified.borrowing[rows])
             potential = self._limits_of_children(self.potential[parents], rows, parent_index)
-            now = ((self.deserved, shares), (self.ceilings, ceilings), (self.potential, potential))
-            for before, after in now:
+            results = ((self.deserved, shares), (self.ceilings, ceilings), (self.potential, potential))
+            for before, after in results:
                 dirty[rows] |= np.any(before[rows] != after, axis=1)
                 before[rows] = after
 
-    def _limits_of_children(self, most: PortionRows, rows: Nodes, parent_index: Nodes) -> PortionRows:
-        """Return the ceilings of children, given the ceilings `most` of their parents.
+    def _limits_of_children(self, limits: PortionRows, rows: Nodes, parent_index: Nodes) -> PortionRows:
+        """Return the ceilings of children, given the ceilings of their parents.
 
-        A child's ceiling is the part that is not reserved for siblings, within its own limits.
+        A child's ceiling is the part of the parent's ceiling that is not reserved for siblings, within the
+        child's own limits.
         """
         reserved = self.reserved[rows]
-        unclaimed = np.maximum(most - sums_by_parent(reserved, parent_index, len(most)), 0.0)
+        unclaimed = np.maximum(limits - sums_by_parent(reserved, parent_index, len(limits)), 0.0)
         own_limits = self.specified.effective_limits(rows)
         ceilings: PortionRows = np.minimum(unclaimed[parent_index] + reserved, own_limits)
         return ceilings
 
 
 def _changed_queues(before: Division, total: Resources, demands: Demands) -> list[str] | None:
-    """Return the queues whose demands changed; None where the rows are not the same any more."""
+    """Return the queues whose demands changed; None if the tree, the resources or the cluster changed."""
     demands_before = before.demands
     if total != before.total or not have_same_keys(demands, demands_before):
         return None
     names = changed_keys(demands, demands_before)
     changed = [name for name in names if demands[name] != demands_before[name]]
-    rows = ((demands[name], demands_before[name]) for name in changed)
+    pairs = ((demands[name], demands_before[name]) for name in changed)
     has_other_rows = any(
-        now.parent != was.parent or now.guarantee.keys() != was.guarantee.keys() for now, was in rows
+        new.parent != old.parent or new.guarantee.keys() != old.guarantee.keys() for new, old in pairs
     )
     return None if has_other_rows else changed
 
 
 class Siblings(msgspec.Struct, eq=False):
-    """Queues among which something is divided, a row each: those of one parent are next to each other."""
+    """Queues that divide amounts among each other, one row each. The queues of one parent are adjacent."""
 
-    parent_index: Nodes  # position of its parent among the parents
+    parent_index: Nodes  # position of the queue's parent among the parents
     weights: Portion
     requests: PortionRows
-    most: PortionRows  # requests, limited to their ceilings
+    most: PortionRows  # requests, limited to the ceilings
     guarantees: PortionRows
     nominal: PortionRows
 
@@ -276,17 +290,22 @@ class Siblings(msgspec.Struct, eq=False):
 
 
 def divide_level(capacity: PortionRows, siblings: Siblings) -> PortionRows:
-    """Return the share of each sibling in its parent's amounts: `capacity`, a row for each parent."""
-    # Specified deserved amounts come first, limited to request and ceiling. If their sum is too large, each
-    # gets the same part.
+    """Return the share of each sibling in the amounts of its parent.
+
+    Args:
+        capacity: The amounts to divide, with one row per parent.
+        siblings: The queues of a level.
+    """
+    # Deserved amounts in specs come first, limited to request and ceiling. If their sum is too large, each
+    # queue gets the same part of its amount.
     parent_index, wanted = siblings.parent_index, np.minimum(siblings.nominal, siblings.requests)
-    named = np.minimum(wanted, siblings.most)
-    first = _level(capacity, parent_index, np.zeros_like(named), wanted, siblings.guarantees, named)
-    start, speed = np.minimum(first, named), siblings.weights[:, None]
-    return _level(capacity, parent_index, start, speed, first, siblings.most)
+    capped = np.minimum(wanted, siblings.most)
+    first = _fill(capacity, parent_index, np.zeros_like(capped), wanted, siblings.guarantees, capped)
+    start, speed = np.minimum(first, capped), siblings.weights[:, None]
+    return _fill(capacity, parent_index, start, speed, first, siblings.most)
 
 
-def _level(
+def _fill(
     capacity: PortionRows,
     parent_index: Nodes,
     start: PortionRows,
@@ -294,49 +313,57 @@ def _level(
     least: PortionRows,
     most: PortionRows,
 ) -> PortionRows:
-    """Return start + level * speed of each sibling, within `least` and `most`; `least` wins.
+    """Return `start + level * speed` for each sibling, within the bounds `least` and `most`.
 
-    The level is the one at which the siblings together use the amounts, or as near to it as these bounds
-    allow.
+    All siblings have the same level: the level at which they together use the capacity, as far as the bounds
+    allow. If the bounds contradict each other, `least` applies.
     """
     most = np.maximum(most, least)
-    shares, free = least.copy(), most > least
-    for _ in range(_MOST_ITERATIONS):
-        if not free.any():
+    shares, is_free = least.copy(), most > least
+    for _ in range(_MAX_ITERATIONS):
+        if not is_free.any():
             break
-        speeds = sums_by_parent(np.where(free, speed, 0.0), parent_index, len(capacity))
-        left = capacity - sums_by_parent(np.where(free, start, shares), parent_index, len(capacity))
-        level = np.divide(left, speeds, out=np.zeros_like(left), where=speeds > 0)
-        risen = start + level[parent_index] * speed
-        shares = np.where(free, np.clip(risen, least, most), shares)
-        # Where lower bounds add more than upper bounds remove, the level can only fall, and siblings at their
-        # lower bound stay there. Otherwise it can only rise.
-        added = np.where(free, shares - risen, 0.0)
+        speeds = sums_by_parent(np.where(is_free, speed, 0.0), parent_index, len(capacity))
+        remaining = capacity - sums_by_parent(np.where(is_free, start, shares), parent_index, len(capacity))
+        level = np.divide(remaining, speeds, out=np.zeros_like(remaining), where=speeds > 0)
+        unlimited = start + level[parent_index] * speed
+        shares = np.where(is_free, np.clip(unlimited, least, most), shares)
+        # If lower bounds add more than upper bounds remove, the level can only fall, and siblings at their
+        # lower bound stay there. Otherwise the level can only rise.
+        added = np.where(is_free, shares - unlimited, 0.0)
         balance = sums_by_parent(added, parent_index, len(capacity))[parent_index]
-        free &= (balance != 0) & (np.sign(added) != np.sign(balance))
+        is_free &= (balance != 0) & (np.sign(added) != np.sign(balance))
     return shares
 
 
 class Holdings:
     """Allocations of queues, summed up the tree, by node.
 
-    Amounts reserved for a queue count at its parent even if they are unused, so that others do not use them:
-    the rule of Kueue's local quota, of which only the excess is taken from the parent. The sums of a node are
-    replaced, never changed, so a copy is cheap.
+    Amounts that are reserved for a queue count at its parent even if they are unused, so that other queues do
+    not use them. This is the rule of Kueue's local quota: only the excess over a queue's reservation is taken
+    from its parent. The sums of a node are replaced and never changed, so a copy is cheap.
     """
 
     def __init__(self, division: Division, own: Mapping[str, Resources]) -> None:
-        """Sum allocations up the tree. `own`: the allocation of the groups of each queue itself."""
+        """Sum allocations up the tree.
+
+        Args:
+            division: The division of the cluster.
+            own: The allocation of each queue's own groups.
+        """
         self._division = division
         self.own = own
         self._reserved: dict[int, Resources] = {}
         self._held = summed_up(division.tree, own)
-        self._filled = self._held
+        self._claimed = self._held
         if division.reserved.any():
-            self._filled = summed_up(division.tree, own, self.reserved)
+            self._claimed = summed_up(division.tree, own, self.reserved)
 
     def after(self, division: Division, own: Mapping[str, Resources]) -> "Holdings":
-        """Return the holdings under a later division; only changed queues are counted again."""
+        """Return the holdings under a later division.
+
+        If the tree is the same, only changed queues are counted again.
+        """
         is_comparable = division.tree is self._division.tree and bool(
             (division.reserved == self._division.reserved).all()
         )
@@ -351,35 +378,39 @@ class Holdings:
         return later
 
     def copy(self) -> "Holdings":
+        """Return a copy that can be changed independently."""
         later = object.__new__(Holdings)
         later.__dict__.update(self.__dict__)
         later._held = list(self._held)
-        later._filled = list(self._filled) if self._filled is not self._held else later._held
+        later._claimed = list(self._claimed) if self._claimed is not self._held else later._held
         return later
 
     def nodes_changed_since(self, other: "Holdings") -> set[int]:
-        """Return the nodes with other held or reserved amounts than in `other`."""
+        """Return the nodes whose held or reserved amounts differ from those in `other`."""
         sums = [(self._held, other._held)]
-        if self._filled is not self._held or other._filled is not other._held:
-            sums.append((self._filled, other._filled))
+        if self._claimed is not self._held or other._claimed is not other._held:
+            sums.append((self._claimed, other._claimed))
         return {
             node
-            for now, before in sums
-            for node in compress(range(len(now)), map(is_not, now, before))
-            if now[node] != before[node]
+            for new, old in sums
+            for node in compress(range(len(new)), map(is_not, new, old))
+            if new[node] != old[node]
         }
 
     def held(self, node: int) -> Resources:
-        """Return the amounts that the queue and those below it hold."""
+        """Return the amounts that the queue and the queues below it hold."""
         return self._held[node]
 
     def held_or_reserved(self, node: int) -> Resources:
-        """Return the amounts held, and those reserved for queues below it."""
-        return self._filled[node]
+        """Return the amounts that are held, or reserved for queues below the node."""
+        return self._claimed[node]
 
     def beyond_reservation(self, node: int, more: Resources) -> Resources:
-        """Return the part of `more` beyond a node's reservation, which its parent has to provide."""
-        reserved, filled = self.reserved(node), self._filled[node]
+        """Return the part of `more` that exceeds a node's reservation.
+
+        The node's parent has to provide this part.
+        """
+        reserved, filled = self.reserved(node), self._claimed[node]
         if not reserved:
             return more
         return {
@@ -396,27 +427,33 @@ class Holdings:
         return self._reserved[node]
 
     def unused(self, node: int, name: str) -> int:
-        """Return how much of a resource is reserved for a node and not held."""
-        return max(self.reserved(node).get(name, 0) - self._filled[node].get(name, 0), 0)
+        """Return the amount of a resource that is reserved for a node and not used."""
+        return max(self.reserved(node).get(name, 0) - self._claimed[node].get(name, 0), 0)
 
     def add(self, queue: str, requests: Resources, times: int = 1) -> None:
-        """Add amounts, multiplied by `times`, to the allocation of a queue; negative: subtract."""
+        """Add amounts to the allocation of a queue, multiplied by `times`. A negative factor subtracts."""
         path = self._division.tree.path(queue)
         more: Resources = {name: amount * times for name, amount in requests.items()}
         for node in path:
             self._held[node] = _sum(self._held[node], more)
-        if self._filled is self._held:
+        if self._claimed is self._held:
             return
         for node in path:
-            above = self.beyond_reservation(node, more)
-            self._filled[node] = _sum(self._filled[node], more)
-            more = above
+            excess = self.beyond_reservation(node, more)
+            self._claimed[node] = _sum(self._claimed[node], more)
+            more = excess
 
 
 def summed_up(
     tree: ShareTree, own: Mapping[str, Resources], reserved_at: Callable[[int], Resources] = lambda _: {}
 ) -> list[Resources]:
-    """Return by node the sum over a queue and those below it; `reserved_at` gives a node's minimum."""
+    """Return by node the sum of amounts over a queue and the queues below it.
+
+    Args:
+        tree: The tree of queues.
+        own: The amounts of each queue's own groups.
+        reserved_at: Returns the amounts of a node that count at its parent even if they are unused.
+    """
     sums: list[dict[str, int]] = [{} for _ in tree.queues]
     for queue, amounts in own.items():
         sums[tree.leaf[queue]].update(amounts)

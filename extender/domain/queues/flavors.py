@@ -1,8 +1,8 @@
-"""Flavors: parts of the amounts of queues, on nodes with certain labels.
+"""Flavors: parts of the amounts of queues that apply on nodes with certain labels.
 
-A flavor is its nodes: queues that name the same labels mean the same one, whatever its name. A resource that
-a flavor names anywhere in the tree is divided through the tree as a resource of its own, `RESOURCE of
-FLAVOR`.
+A flavor is identified by its nodes: queues that name the same labels mean the same flavor, whatever its name.
+If any queue has an amount of a resource in a flavor, this resource is divided through the tree as a resource
+of its own, `RESOURCE of FLAVOR`.
 """
 
 from collections import Counter
@@ -25,25 +25,28 @@ if TYPE_CHECKING:  # `muster why` imports this module, and starts faster without
     import numpy as np
     import numpy.typing as npt
 
-    Mask = npt.NDArray[np.bool_]  # by row of a node
+    Mask = npt.NDArray[np.bool_]  # one truth value per node row
 
-MOST_FLAVORS = 16  # flavors of a queue
-MOST_POOLS = 64  # pools of all queues
-_MOST_KNOWN = 4096  # cached combinations of label values
+MOST_FLAVORS = 16  # limit of flavors per queue
+MOST_POOLS = 64  # limit of pools of all queues together
+_MAX_CACHED = 4096  # limit of cached combinations of label values
 
 
 class Flavor(msgspec.Struct, frozen=True):
-    """Part of a queue's amounts, on nodes with certain labels. Unnamed resources have no limit here."""
+    """Part of a queue's amounts that applies on nodes with certain labels.
+
+    Resources without an amount have no limit on these nodes.
+    """
 
     name: str
-    nodes: NodePart  # the nodes with its labels, without those of the flavors before it
-    amounts: Mapping[str, Resources] = {}  # by the field of `QueueDemand` that they belong to
-    shared: str = ""  # the ResourceFlavor with its node labels; empty: the queue has them
-    taints: tuple[Taint, ...] = ()  # of the ResourceFlavor: only pods that tolerate them get the flavor
+    nodes: NodePart  # nodes with the flavor's labels that no earlier flavor selects
+    amounts: Mapping[str, Resources] = {}  # amounts by field of `QueueDemand`
+    shared: str = ""  # ResourceFlavor with the node labels; empty: the queue has the labels
+    taints: tuple[Taint, ...] = ()  # taints of the ResourceFlavor, which pods have to tolerate
 
     @property
     def is_missing(self) -> bool:
-        """Return whether the ResourceFlavor does not exist: then the flavor has no nodes."""
+        """Return whether the ResourceFlavor does not exist, so that the flavor has no nodes."""
         return self.nodes == NOWHERE
 
     def refuses(self, shapes: Iterable[Shape]) -> str:
@@ -56,7 +59,7 @@ class Flavor(msgspec.Struct, frozen=True):
 
 
 class SharedFlavor(msgspec.Struct, frozen=True):
-    """ResourceFlavor: labels and taints of the nodes of a flavor, in all queues that name it."""
+    """ResourceFlavor: labels and taints of nodes, for the flavors that name the ResourceFlavor."""
 
     name: str
     labels: Labels = {}
@@ -69,15 +72,17 @@ def shared_flavor(written: ResourceFlavor) -> SharedFlavor:
 
 
 def resolve(flavors: tuple[Flavor, ...], known: Mapping[str, SharedFlavor]) -> tuple[Flavor, ...]:
-    """Return the flavors of one queue, with the nodes of ResourceFlavors.
+    """Return the flavors of one queue, with the nodes and taints of ResourceFlavors filled in.
 
-    `known`: ResourceFlavors by name.
+    Args:
+        flavors: The flavors of the queue.
+        known: The existing ResourceFlavors by name.
     """
     if not any(flavor.shared for flavor in flavors):
         return flavors
     found = [known.get(flavor.shared) for flavor in flavors]
-    own = (dict(flavor.nodes.labels) if not flavor.shared else None for flavor in flavors)
-    parts = parts_of([node.labels if node else labels for node, labels in zip(found, own, strict=True)])
+    written = (dict(flavor.nodes.labels) if not flavor.shared else None for flavor in flavors)
+    parts = parts_of([node.labels if node else labels for node, labels in zip(found, written, strict=True)])
     taints = [node.taints if node else () for node in found]
     return tuple(
         replace(flavor, nodes=part, taints=repels)
@@ -86,17 +91,17 @@ def resolve(flavors: tuple[Flavor, ...], known: Mapping[str, SharedFlavor]) -> t
 
 
 def flavor_on(flavors: Iterable[Flavor], labels: Labels) -> Flavor | None:
-    """Return the first flavor whose labels the node has; None if there is none."""
+    """Return the first flavor whose labels the node has; None if there is no such flavor."""
     return next((flavor for flavor in flavors if flavor.nodes.has(labels)), None)
 
 
 def flavors_of(written: Sequence[QueueFlavor]) -> tuple[Flavor, ...]:
-    """Return the flavors in the order in which they are tried.
+    """Return the flavors of a spec, in the order in which they are tried.
 
     Flavors that name a ResourceFlavor have no nodes yet.
 
     Raises:
-        BadQuantity: An amount cannot be read.
+        BadQuantity: A name, an amount or a combination of fields is invalid.
     """
     if len(written) > MOST_FLAVORS:
         raise BadQuantity(f"spec.flavors has {len(written)} entries; at most {MOST_FLAVORS} are allowed")
@@ -112,6 +117,11 @@ def flavors_of(written: Sequence[QueueFlavor]) -> tuple[Flavor, ...]:
 
 
 def _flavor(written: QueueFlavor, nodes: NodePart) -> Flavor:
+    """Return a flavor of a spec.
+
+    Raises:
+        BadQuantity: An amount cannot be read.
+    """
     try:
         amounts = {field: _amounts(amounts) for field, amounts in written.amounts().items()}
     except BadQuantity as fault:
@@ -120,29 +130,32 @@ def _flavor(written: QueueFlavor, nodes: NodePart) -> Flavor:
 
 
 def _amounts(written: Quantities) -> Resources:
+    """Return the amounts of a flavor; negative amounts count as 0."""
     return {name: max(amount, 0) for name, amount in offered(written).items()}
 
 
 class Pool(msgspec.Struct, frozen=True):
-    """Nodes of a flavor, in all queues that name it."""
+    """Nodes of a flavor, which all queues that name the flavor share."""
 
-    name: str  # name in the oldest queue, with the queue's name if the name is taken
+    name: str  # flavor name in the oldest queue; with the queue's name if already used
     nodes: NodePart
-    resources: frozenset[str] = frozenset()  # resources with an amount in any of the flavors
+    resources: frozenset[str] = frozenset()  # resources for which any queue has an amount
 
     def count(self, amounts: Resources) -> Resources:
-        """Return the amounts on the nodes of the pool, as the resources that are divided."""
+        """Return the amounts on the nodes of the pool, under the names by which they are divided."""
         return {in_flavor(name, self.name): n for name, n in amounts.items() if name in self.resources}
 
 
 class Pools(msgspec.Struct, frozen=True, dict=True):
+    """All pools of a cluster."""
+
     all: tuple[Pool, ...] = ()
 
     @classmethod
     def from_queues(cls, queues: Iterable[tuple[str, tuple[Flavor, ...]]]) -> "Pools":
-        """Return the pools of all flavors of `queues`, by name, the oldest first.
+        """Return the pools of the flavors of `queues`, which must be ordered from the oldest queue on.
 
-        Flavors beyond the first `MOST_POOLS` have no pool.
+        Flavors beyond the first `MOST_POOLS` get no pool.
         """
         names: dict[NodePart, str] = {}
         resources: dict[NodePart, set[str]] = {}
@@ -166,24 +179,26 @@ class Pools(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def _keys(self) -> Sequence[str]:
+        """Return the keys of all labels that decide to which pools a node belongs."""
         parts = [pairs for pool in self.all for pairs in (pool.nodes.labels, *pool.nodes.before)]
         return sorted({key for pairs in parts for key, _ in pairs})
 
     @cached_property
     def _pools_by_labels(self) -> dict[tuple[str | None, ...], tuple[Pool, ...]]:
+        """Return the cache of pools by the values of these labels."""
         return {}
 
     def pools_of_node(self, labels: Labels) -> tuple[Pool, ...]:
-        """Return the pools that a node with these labels belongs to."""
+        """Return the pools that contain a node with these labels."""
         values = tuple(map(labels.get, self._keys))
         if values not in self._pools_by_labels:
-            if len(self._pools_by_labels) >= _MOST_KNOWN:
+            if len(self._pools_by_labels) >= _MAX_CACHED:
                 self._pools_by_labels.clear()
             self._pools_by_labels[values] = tuple(pool for pool in self.all if pool.nodes.has(labels))
         return self._pools_by_labels[values]
 
     def amounts_by_pool(self, pods: Iterable[tuple[Shape, Labels | None]]) -> dict[str, Resources]:
-        """Return what pods hold of each pool, by its name.
+        """Return the amounts that pods hold of each pool, by the pool's name.
 
         Args:
             pods: The shape of each pod, and the labels of its node.
@@ -195,7 +210,7 @@ class Pools(msgspec.Struct, frozen=True, dict=True):
         return {name: requests_of(of_pool) for name, of_pool in shapes.items()}
 
     def count(self, by_pool: Mapping[str, Resources]) -> Resources:
-        """Return amounts by pool name as the resources that are divided."""
+        """Return amounts by pool as amounts under the names by which they are divided."""
         known = ((self.by_name[name], amounts) for name, amounts in by_pool.items() if name in self.by_name)
         return {name: n for pool, amounts in known for name, n in pool.count(amounts).items()}
 
@@ -206,11 +221,16 @@ class PoolRows:
     def __init__(self, pools: Pools, rows_of: "Callable[[NodePart], Mask]") -> None:
         self.pools = pools
         self._rows = {pool.nodes: rows_of(pool.nodes) for pool in pools.all}
-        self._around: dict[NodePart, tuple[Pool, ...]] = {}
-        self._within: dict[tuple[NodePart, ...], tuple[Pool, ...]] = {}
+        self._containing_pools: dict[NodePart, tuple[Pool, ...]] = {}
+        self._overlapping_pools: dict[tuple[NodePart, ...], tuple[Pool, ...]] = {}
 
     def totals_by_pool(self, dimensions: Sequence[str], offers: "npt.NDArray[np.int64]") -> dict[str, int]:
-        """Return what the nodes of each pool offer. `offers`: a row per node, a column per dimension."""
+        """Return the amounts that the nodes of each pool offer.
+
+        Args:
+            dimensions: The names of the columns.
+            offers: The offered amounts, with a row per node and a column per resource.
+        """
         totals: dict[str, int] = {}
         for pool in self.pools.all if len(offers) else ():
             sums = offers[self._rows[pool.nodes]].sum(axis=0).tolist()
@@ -218,30 +238,33 @@ class PoolRows:
         return totals
 
     def amounts_in_pools(self, part: NodePart, amounts: Resources) -> Resources:
-        """Return the amounts on a part of the nodes, in all pools that contain the part."""
-        if part not in self._around:
-            own = self._rows.get(part)
-            self._around[part] = tuple(
+        """Return the amounts on a part of the nodes, counted in each pool that contains this part."""
+        if part not in self._containing_pools:
+            rows = self._rows.get(part)
+            self._containing_pools[part] = tuple(
                 pool
                 for pool in self.pools.all
                 if pool.nodes == part
-                or (own is not None and own.any() and not (own & ~self._rows[pool.nodes]).any())
+                or (rows is not None and rows.any() and not (rows & ~self._rows[pool.nodes]).any())
             )
-        return {name: n for pool in self._around[part] for name, n in pool.count(amounts).items()}
+        return {name: n for pool in self._containing_pools[part] for name, n in pool.count(amounts).items()}
 
     def most_requested(self, flavors: Sequence[Flavor], amounts: Resources) -> Resources:
-        """Return the most that queues with these flavors, or without any, may request of each pool."""
+        """Return the most that queues with these flavors may request of each pool.
+
+        Queues without flavors may request amounts of all pools.
+        """
         parts = tuple(flavor.nodes for flavor in flavors)
-        if parts not in self._within:
+        if parts not in self._overlapping_pools:
             rows = [self._rows[part] for part in parts if part in self._rows]
-            self._within[parts] = tuple(
+            self._overlapping_pools[parts] = tuple(
                 pool
                 for pool in self.pools.all
                 if not parts
                 or pool.nodes in parts
-                or any((own & self._rows[pool.nodes]).any() for own in rows)
+                or any((part_rows & self._rows[pool.nodes]).any() for part_rows in rows)
             )
         counted: dict[str, int] = {}
-        for pool in self._within[parts]:
+        for pool in self._overlapping_pools[parts]:
             add(counted, pool.count(amounts))
         return counted

@@ -1,4 +1,4 @@
-"""Routes into queues: LocalQueues, their queues, and the precedence of routes."""
+"""Routes into queues: LocalQueues, their queues, and the precedence between several routes."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
@@ -14,18 +14,18 @@ from extender.domain.queues.tree import QueueInfo
 
 
 class LocalQueueRecord(msgspec.Struct, frozen=True, gc=False):
-    """Record of a LocalQueue: a namespace's route into a queue."""
+    """Record of a LocalQueue, the route from a namespace into a queue."""
 
     namespace: str
     name: str
-    queue: str = ""  # the queue of its groups
-    stop_policy: str = ""  # spec.stopPolicy: as for a queue, but only for groups of this LocalQueue
-    uid: str = ""  # empty: there is no such LocalQueue
+    queue: str = ""  # the queue that its groups enter
+    stop_policy: str = ""  # spec.stopPolicy, which concerns only groups of this LocalQueue
+    uid: str = ""  # empty if the LocalQueue does not exist
     fault: str = ""  # fault of its spec, for users; empty if valid
 
     @property
     def key(self) -> str:
-        """Return namespace/name, which is never the name of a queue: those have no slash."""
+        """Return namespace/name. This is never the name of a queue, because queue names have no slash."""
         return f"{self.namespace}/{self.name}"
 
     @property
@@ -34,7 +34,10 @@ class LocalQueueRecord(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def leads_to(self) -> str:
-        """Return the queue of the groups; without one, a name that no queue can have."""
+        """Return the queue that the groups enter.
+
+        If the LocalQueue names no queue, the result is a name that no queue can have.
+        """
         return self.queue or self.key
 
     @property
@@ -58,22 +61,23 @@ def local_queue_record(local: LocalQueue) -> LocalQueueRecord:
 
 
 def records_by_key(objects: Iterable[LocalQueue]) -> dict[str, LocalQueueRecord]:
-    """Return the records by `namespace/name`."""
+    """Return the records of LocalQueues, keyed by `namespace/name`."""
     return {record.key: record for record in map(local_queue_record, objects)}
 
 
 class QueueRoutes(NamedTuple):
     """Routes into queues for groups and jobs that name no queue themselves."""
 
-    namespace_queue: Callable[[str], str]  # the queue that a namespace or its quota names; empty: none
-    local_queues: Mapping[str, LocalQueueRecord]  # by `namespace/name`
+    namespace_queue: Callable[[str], str]  # returns the queue that a namespace or its quota names, or ""
+    local_queues: Mapping[str, LocalQueueRecord]  # keyed by `namespace/name`
     kueue_is_served: bool = False  # whether the cluster has Kueue
 
     def local_queue(self, namespace: str, label: LocalQueueLabel | None) -> LocalQueueRecord | None:
-        """Return the LocalQueue that a label names, whether it exists or not.
+        """Return the LocalQueue that a label names.
 
-        If Muster has no LocalQueue for a label of Kueue, the label is left to Kueue (None), or
-        reported as a mistake in a cluster without Kueue.
+        The result may stand for a LocalQueue that does not exist. None means that there is no label, or that
+        the label is left to Kueue. A label of Kueue is left to Kueue if Muster has no LocalQueue of that name
+        and the cluster has Kueue. In a cluster without Kueue, the label counts as a mistake.
         """
         if label is None:
             return None
@@ -83,10 +87,15 @@ class QueueRoutes(NamedTuple):
         return found or LocalQueueRecord(namespace, label.name)
 
     def queue_of(self, namespace: str, named: str, label: LocalQueueLabel | None) -> str:
-        """Return the queue of a group or job: `named`, else the LocalQueue's, else the namespace's.
+        """Return the queue of a group or job; empty if nothing names a queue.
 
-        `named` is the queue that a PodGroup (see `explicit_queue`), pods without one, or a job name. The
-        result is empty if nothing names a queue: a group then enters `default`, and a suspended job none.
+        The order of precedence is: the queue that the object itself names, the queue of its LocalQueue, the
+        queue of its namespace. Without any, a group enters `default`, and a suspended job enters no queue.
+
+        Args:
+            namespace: The namespace of the group or job.
+            named: The queue that a PodGroup (see `explicit_queue`), pods without a PodGroup, or a job name.
+            label: The label that names a LocalQueue, if any.
         """
         if named:
             return named
@@ -98,7 +107,9 @@ READY = "Ready"
 
 
 class Activity(NamedTuple):
-    reason: str  # code of the reason; READY: groups may start
+    """Readiness of a LocalQueue: whether groups may start in it."""
+
+    reason: str  # code of the reason; READY means that groups may start
     message: str  # for users, without numbers
 
     @property
@@ -107,7 +118,13 @@ class Activity(NamedTuple):
 
 
 def activity_of(local: LocalQueueRecord, queue: QueueInfo, namespace_allowed: bool) -> Activity:
-    """Return the first obstacle to starts in a LocalQueue, or `Ready`. `queue`: its target."""
+    """Return the first obstacle to starts in a LocalQueue, or `Ready`.
+
+    Args:
+        local: The LocalQueue.
+        queue: The queue that the LocalQueue names.
+        namespace_allowed: Whether that queue accepts groups of the LocalQueue's namespace.
+    """
     name = local.queue
     if local.fault:
         return Activity("InvalidSpec", local.fault)

@@ -1,4 +1,4 @@
-"""Queues made from quotas of other systems: amounts, names, faults, and the next step."""
+"""Queues that are made from quotas of other systems: amounts, names, faults, and the next step."""
 
 import hashlib
 import re
@@ -16,21 +16,21 @@ from extender.api.units import BadQuantity, Quantity, rounded_down
 from extender.domain.model.resources import CPU, MEMORY, is_counted, offered
 
 Json = dict[str, Any]
-Written = dict[str, Quantity]  # amounts as a Queue has them
-_MOST_LISTED = 2000  # most namespaces in the annotation, whose size the API server limits
+Written = dict[str, Quantity]  # amounts as in the spec of a Queue
+_MAX_NAMESPACES = 2000  # most namespaces in the annotation: the API server limits its size
 
 
 class QuotaSource(NamedTuple):
-    """Object that a queue is made from."""
+    """Quota object from which a queue is made."""
 
-    version: str  # its apiVersion
+    version: str  # apiVersion of the object
     kind: str
     namespace: str
     name: str
     uid: str = ""
 
     def __str__(self) -> str:
-        """Return the name as the annotation of a queue has it."""
+        """Return the quota's name in the form used by the annotation of its queue."""
         return f"{self.kind}/{self.namespace}/{self.name}"
 
     @classmethod
@@ -42,7 +42,7 @@ class QuotaFault(NamedTuple):
     """Fault in a quota, for users."""
 
     source: QuotaSource
-    where: str  # the node and the field
+    where: str  # node and field with the fault
     why: str
 
     def __str__(self) -> str:
@@ -50,37 +50,42 @@ class QuotaFault(NamedTuple):
 
 
 class QuotaQueue(msgspec.Struct, frozen=True, gc=False):
-    """Queue as its quota defines it. Other fields belong to the queue's own administrators."""
+    """Queue as its quota defines it. All other fields belong to the administrators of the queue."""
 
     name: str
     source: QuotaSource
     parent: str
     capability: Written = {}
-    guarantee: Written = {}  # also its specified deserved amounts
-    most_groups: int | None = None  # how many groups may run at the same time; None: no limit
-    namespaces: tuple[str, ...] = ()  # namespaces whose pods and groups enter it, sorted
-    unreadable: bool = False  # its quota cannot be read: the queue is neither created nor changed
+    guarantee: Written = {}  # guaranteed amounts, which are also the deserved amounts
+    most_groups: int | None = None  # limit of groups that run at the same time; None: no limit
+    namespaces: tuple[str, ...] = ()  # namespaces whose pods and groups enter the queue, sorted
+    unreadable: bool = False  # whether the quota is unreadable: the queue is neither created nor changed
 
 
 class QuotaPlan(msgspec.Struct, frozen=True):
-    """Plan of all queues from quotas.
+    """Plan of all queues that quotas ask for.
 
-    `unsure`: sources with an unreadable part, whose missing queues may stay.
+    Attributes:
+        unsure: Quotas with a part that cannot be read. Queues of these quotas that are not in the plan stay.
     """
 
-    queues: dict[str, QuotaQueue] = {}  # by name; parents before their children
-    namespaces: dict[str, str] = {}  # queue that the pods and groups of a namespace enter
+    queues: dict[str, QuotaQueue] = {}  # queues by name, parents before their children
+    namespaces: dict[str, str] = {}  # the queue that pods and groups of a namespace enter
     faults: tuple[QuotaFault, ...] = ()
     unsure: frozenset[str] = frozenset()
 
 
-MOST_JOBS = "kube-queue/max-jobs"  # key in the amounts of a tree: the limit of running jobs
-_MOST_GROUPS = 2**31 - 1
-_ALMOST_NONE = {CPU: "1m", MEMORY: "1"}  # for a Queue, a capability of 0 of these means no limit
+MOST_JOBS = "kube-queue/max-jobs"  # key of the limit of running jobs in the amounts of a tree
+_MAX_GROUPS = 2**31 - 1
+_ALMOST_NONE = {CPU: "1m", MEMORY: "1"}  # in a Queue, a capability of 0 for these resources means no limit
 
 
 class QuotaAmounts(NamedTuple):
-    """Amounts of a quota. `faults` by field: min[cpu]; with faults, the amounts are not used."""
+    """Amounts of a quota.
+
+    Attributes:
+        faults: Faults by field, such as min[cpu]. Amounts with faults are not used.
+    """
 
     capability: Written = {}
     guarantee: Written = {}
@@ -89,15 +94,22 @@ class QuotaAmounts(NamedTuple):
 
     @property
     def largest(self) -> dict[str, int]:
+        """Return the amounts of the max, as numbers."""
         return offered(self.capability)
 
     @property
     def guaranteed(self) -> dict[str, int]:
+        """Return the amounts of the min, as numbers."""
         return offered(self.guarantee)
 
 
 def amounts_of(least: Mapping[str, Any] | None, most: Mapping[str, Any] | None) -> QuotaAmounts:
-    """Return the amounts of a quota; `least` is its min, `most` its max, as written."""
+    """Return the amounts of a quota.
+
+    Args:
+        least: The min of the quota, as written.
+        most: The max of the quota, as written.
+    """
     faults: list[tuple[str, str]] = []
     low, high = _readable_amounts("min", least or {}, faults), _readable_amounts("max", most or {}, faults)
     jobs = high.pop(MOST_JOBS, None)
@@ -112,18 +124,21 @@ def amounts_of(least: Mapping[str, Any] | None, most: Mapping[str, Any] | None) 
     return QuotaAmounts(
         {**high, **{name: least for name, least in _ALMOST_NONE.items() if offered(high).get(name, 1) <= 0}},
         {name: amount for name, amount in low.items() if offered({name: amount})[name] > 0},
-        None if jobs is None else min(rounded_down(jobs), _MOST_GROUPS),
+        None if jobs is None else min(rounded_down(jobs), _MAX_GROUPS),
     )
 
 
 def _readable_amounts(field: str, amounts: Mapping[str, Any], faults: list[tuple[str, str]]) -> Written:
-    """Return the readable amounts; resources that the scheduler does not count are left out."""
+    """Return the readable amounts of resources that the scheduler counts.
+
+    The faults of other amounts are added to `faults`.
+    """
     found: Written = {}
     for name, value in amounts.items():
         if not is_counted(name):
             continue
         try:
-            # Raises BadQuantity. YAML reads 0.5 as a number, which Kubernetes accepts.
+            # YAML reads 0.5 as a number, which Kubernetes accepts.
             if isinstance(value, bool) or not isinstance(value, str | int | float):
                 raise BadQuantity(f"{str(value)[:60]!r} is not a quantity such as 500m, 2 or 1.5Gi")
             text: Quantity = repr(value) if isinstance(value, float) else value
@@ -131,50 +146,54 @@ def _readable_amounts(field: str, amounts: Mapping[str, Any], faults: list[tuple
             found[name] = text
             if rounded_down(found[name], 1000) < 0:
                 faults.append((f"{field}[{name}]", f"invalid value {value}: must be 0 or more"))
-        except ValueError as fault:  # BadQuantity, or a number of more digits than Python prints
+        except ValueError as fault:  # BadQuantity, or a number with more digits than Python prints
             faults.append((f"{field}[{name}]", f"invalid value {fault}"))
     return found
 
 
-_LONGEST = 63  # the length of a label's value, since pods may name their queue in a label
-_VALID = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_MAX_LENGTH = 63  # limit for the value of a label, because pods may name their queue in a label
+_VALID_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _SUFFIX = "-quota"
 
 
 def queue_name(name: str) -> str:
-    """Return a queue name for `name`: the same, if a queue may have it.
+    """Return the name of the queue for a quota's name: the same name, if a queue may have it.
 
-    `root` and `default`, which every cluster has, get `-quota` as a suffix. Other names keep their
-    allowed characters, with a digest as a suffix, so that all names stay distinct.
+    `root` and `default`, which every cluster has, get `-quota` as a suffix. Other names keep their allowed
+    characters, and get a digest as a suffix, so that all names stay distinct.
     """
     if name in (ROOT_QUEUE, DEFAULT_QUEUE):
         return name + _SUFFIX
-    if len(name) <= _LONGEST and _VALID.fullmatch(name):
+    if len(name) <= _MAX_LENGTH and _VALID_NAME.fullmatch(name):
         return name
-    readable = re.sub("[^a-z0-9]+", "-", name[:_LONGEST].lower()).strip("-")
+    readable = re.sub("[^a-z0-9]+", "-", name[:_MAX_LENGTH].lower()).strip("-")
     digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:8]
     return f"{readable[:40].rstrip('-') or 'queue'}-{digest}"
 
 
 class QuotaStep(StrEnum):
+    """Next step for a queue that a quota asks for, or asked for."""
+
     NOTHING = "nothing"
     CREATE = "create"
     CHANGE = "change"
     CLOSE = "close"
     DELETE = "delete"
-    LEAVE = "leave"  # not made from a quota
+    LEAVE = "leave"  # leave the queue alone, because it was not made from a quota
 
 
 def quota_source(queue: Queue) -> str:
-    """Return the quota that a queue says it is made from, or an empty name."""
+    """Return the quota from which a queue was made, by its annotation; empty if there is none."""
     return (queue.metadata.annotations or {}).get(keys.QUOTA_SOURCE, "")
 
 
 def step_of(wanted: QuotaQueue | None, queue: Queue | None, *, empty: bool) -> QuotaStep:
     """Return the next step for a queue.
 
-    `wanted`: None if no quota asks for it.
-    `empty`: neither groups nor queues are in the queue.
+    Args:
+        wanted: The queue as its quota defines it; None if no quota asks for it.
+        queue: The existing queue; None if it does not exist.
+        empty: Whether the queue has no groups and no queues below it.
     """
     if queue is None:
         return QuotaStep.NOTHING if wanted is None or wanted.unreadable else QuotaStep.CREATE
@@ -190,17 +209,19 @@ def step_of(wanted: QuotaQueue | None, queue: Queue | None, *, empty: bool) -> Q
 
 
 def is_ended(queue: Queue) -> bool:
+    """Return whether the queue was closed because no quota asks for it any more."""
     return (queue.metadata.annotations or {}).get(keys.QUOTA_ENDED) == "true"
 
 
 def entering_namespaces(annotations: Mapping[str, str] | None) -> list[str]:
-    """Return the namespaces that enter a queue with these annotations, by its quota."""
+    """Return the namespaces whose pods enter a queue, by the annotations that its quota caused."""
     recorded = (annotations or {}).get(keys.QUOTA_NAMESPACES, "")
     return recorded.split(",") if recorded else []
 
 
 def annotations_of(wanted: QuotaQueue) -> dict[str, str]:
-    listed = ",".join(wanted.namespaces[:_MOST_LISTED])
+    """Return the annotations of a queue that name its quota and the namespaces that enter it."""
+    listed = ",".join(wanted.namespaces[:_MAX_NAMESPACES])
     return {keys.QUOTA_SOURCE: str(wanted.source)} | ({keys.QUOTA_NAMESPACES: listed} if listed else {})
 
 
@@ -217,14 +238,14 @@ def spec_of(wanted: QuotaQueue) -> Json:
 
 
 def queue_patch(wanted: QuotaQueue, queue: Queue) -> Json:
-    """Return the changes of a queue as a merge patch; empty if nothing has to change."""
-    spec, now = queue.spec, queue.metadata.annotations or {}
-    ours = (keys.QUOTA_SOURCE, keys.QUOTA_NAMESPACES, keys.QUOTA_ENDED)
-    notes = dict.fromkeys(ours) | annotations_of(wanted)
+    """Return the changes to a queue as a merge patch; empty if nothing has to change."""
+    spec, current = queue.spec, queue.metadata.annotations or {}
+    own_keys = (keys.QUOTA_SOURCE, keys.QUOTA_NAMESPACES, keys.QUOTA_ENDED)
+    wanted_notes = dict.fromkeys(own_keys) | annotations_of(wanted)
     guarantee = _amounts_patch(spec.guarantee.resource if spec.guarantee else None, wanted.guarantee)
     changed: Json = {
         "capability": _amounts_patch(spec.capability, wanted.capability),
-        "deserved": _amounts_patch(spec.deserved, wanted.guarantee),  # at least the guarantee
+        "deserved": _amounts_patch(spec.deserved, wanted.guarantee),
         "guarantee": {"resource": guarantee} if guarantee else None,
     }
     patch = {name: value for name, value in changed.items() if value}
@@ -234,16 +255,16 @@ def queue_patch(wanted: QuotaQueue, queue: Queue) -> Json:
         patch["limits"] = {"groups": wanted.most_groups}
     if is_ended(queue):
         patch["state"] = "Open"
-    recorded = {name: value for name, value in notes.items() if now.get(name) != value}
-    metadata = {"metadata": {"annotations": recorded}} if recorded else {}
+    new_notes = {name: value for name, value in wanted_notes.items() if current.get(name) != value}
+    metadata = {"metadata": {"annotations": new_notes}} if new_notes else {}
     return metadata | ({"spec": patch} if patch else {})
 
 
-def _amounts_patch(now: dict[str, Quantity] | None, wanted: dict[str, Quantity]) -> Json | None:
-    """Return the amounts to merge, with nulls for removed ones; None without a change."""
-    now = now or {}
+def _amounts_patch(current: dict[str, Quantity] | None, wanted: dict[str, Quantity]) -> Json | None:
+    """Return the amounts to merge, with nulls for removed resources; None without a change."""
+    current = current or {}
     try:
-        same = now.keys() == wanted.keys() and offered(now) == offered(wanted)
+        is_same = current.keys() == wanted.keys() and offered(current) == offered(wanted)
     except BadQuantity:
-        same = False
-    return None if same else dict.fromkeys(now) | wanted
+        is_same = False
+    return None if is_same else dict.fromkeys(current) | wanted

@@ -1,4 +1,4 @@
-"""Queues from ResourceQuotas, ElasticQuotas and ElasticQuotaTrees."""
+"""Queues that are made from ResourceQuotas, ElasticQuotas and ElasticQuotaTrees."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -25,28 +25,30 @@ from extender.domain.queues.quota_records import (
     queue_name,
 )
 
-# Quotas of one namespace: each becomes a queue below `root` with the name of the namespace.
-
 ELASTIC_VERSION, ELASTIC_KIND = "scheduling.x-k8s.io/v1alpha1", "ElasticQuota"
 RESOURCE_VERSION, RESOURCE_KIND = "v1", "ResourceQuota"
 _REQUESTS = "requests."
-_PLAIN = ("cpu", "memory", "ephemeral-storage", "pods")  # these mean requests, as requests.cpu does
+_PLAIN_NAMES = ("cpu", "memory", "ephemeral-storage", "pods")  # these mean requests, as requests.cpu does
 
-Found = Iterator[QuotaQueue | QuotaFault]
+Findings = Iterator[QuotaQueue | QuotaFault]
 
 
-def queue_of_elastic_quota(quota: ElasticQuota) -> Found:
+def queue_of_elastic_quota(quota: ElasticQuota) -> Findings:
+    """Yield the faults and the queue of an ElasticQuota."""
     source = QuotaSource.from_meta(ELASTIC_VERSION, ELASTIC_KIND, quota.metadata)
     amounts = amounts_of(quota.spec.min, quota.spec.max)
     yield from _faults(source, amounts)
     yield _queue(source.namespace, ROOT_QUEUE, source, amounts, [source.namespace], bool(amounts.faults))
 
 
-def queue_of_resource_quotas(quotas: Sequence[ResourceQuota]) -> Found:
-    """Return the queue of all quotas of one namespace, the first by name first.
+def queue_of_resource_quotas(quotas: Sequence[ResourceQuota]) -> Findings:
+    """Yield the faults and the queue of all ResourceQuotas of one namespace.
 
-    All quotas hold at once, so the smallest amount of each resource counts. Quotas with scopes concern
-    some pods only, and are left out.
+    All quotas apply at once, so the smallest amount of each resource counts. Quotas with scopes concern only
+    some pods, and are left out.
+
+    Args:
+        quotas: The quotas, ordered by name. The first quota becomes the source of the queue.
     """
     smallest: Written = {}
     first: QuotaSource | None = None
@@ -57,9 +59,9 @@ def queue_of_resource_quotas(quotas: Sequence[ResourceQuota]) -> Found:
         source = QuotaSource.from_meta(RESOURCE_VERSION, RESOURCE_KIND, quota.metadata)
         # Only limits on requests concern the scheduler.
         hard = quota.spec.hard or {}
-        plain = {name: hard[name] for name in _PLAIN if name in hard}
-        named = {name.removeprefix(_REQUESTS): hard[name] for name in hard if name.startswith(_REQUESTS)}
-        amounts = amounts_of(None, plain | named)
+        unprefixed = {name: hard[name] for name in _PLAIN_NAMES if name in hard}
+        prefixed = {name.removeprefix(_REQUESTS): hard[name] for name in hard if name.startswith(_REQUESTS)}
+        amounts = amounts_of(None, unprefixed | prefixed)
         yield from _faults(source, amounts)
         first, unreadable = first or source, unreadable or bool(amounts.faults)
         for name, amount in amounts.capability.items():
@@ -72,20 +74,30 @@ def queue_of_resource_quotas(quotas: Sequence[ResourceQuota]) -> Found:
 
 
 def _faults(source: QuotaSource, amounts: QuotaAmounts) -> Iterator[QuotaFault]:
+    """Return the faults of a quota's amounts, for users."""
     return (QuotaFault(source, f"spec.{field}", why) for field, why in amounts.faults)
 
 
 def _queue(
-    named: str,
+    quota_name: str,
     parent: str,
     source: QuotaSource,
     amounts: QuotaAmounts,
     namespaces: Iterable[str],
     unreadable: bool,
 ) -> QuotaQueue:
-    """Return the queue of a quota. `named`: the name of the quota, from which that of the queue is made."""
+    """Return the queue of a quota.
+
+    Args:
+        quota_name: The name of the quota, from which the queue's name is made.
+        parent: The name of the parent queue.
+        source: The quota.
+        amounts: The amounts of the quota.
+        namespaces: The namespaces whose pods enter the queue.
+        unreadable: Whether the quota cannot be read.
+    """
     return QuotaQueue(
-        name=queue_name(named),
+        name=queue_name(quota_name),
         source=source,
         parent=parent,
         capability=amounts.capability,
@@ -99,23 +111,28 @@ def _queue(
 TREE_VERSION, TREE_KIND = "scheduling.sigs.k8s.io/v1beta1", "ElasticQuotaTree"
 
 
-class _Place(msgspec.Struct):
-    """Place of a node: the nodes above it, and the amounts that its parent has not yet given to children."""
+class _Position(msgspec.Struct):
+    """Position of a quota node in its tree: its parent, and the amounts that limit it."""
 
     queue: str = ROOT_QUEUE
-    depth: int = 0  # levels below Muster's root
+    depth: int = 0  # number of levels below Muster's root
     limits: Mapping[str, tuple[int, str]] = {}  # by resource: the nearest max above, and the node that has it
-    unassigned: dict[str, int] | None = None  # None: no parent limits it
+    unassigned: dict[str, int] | None = None  # the parent's min minus earlier children's; None: no limit
     unreadable: bool = False
 
 
 class TreeReader:
-    """Reader of an ElasticQuotaTree, node by node: parents before their children.
+    """Reader of an ElasticQuotaTree, which reads parents before their children.
 
     The root of the tree becomes a queue directly below Muster's root, so that its max limits the whole tree.
-    Its min beyond the guarantees of its nodes is the size of the tree, often that of the cluster, and is
-    reserved for no queue. If a node cannot be read, its descendants have no queues either. `found`: the
-    queues in order; `max_depth`: levels of queues below Muster's root.
+    The root's min is the size of the tree, often that of the cluster. The part of this min beyond the
+    guarantees of the other nodes is reserved for no queue. If a node cannot be read, its descendants get no
+    queues either.
+
+    Attributes:
+        found: The queues, parents before children.
+        faults: The faults in the tree.
+        unsure: Whether a node could not be read, so that its queues are unknown.
     """
 
     def __init__(self, tree: ElasticQuotaTree, max_depth: int) -> None:
@@ -126,23 +143,23 @@ class TreeReader:
         self._max_depth = max_depth
         self._names: set[str] = set()
         if bytes(tree.spec.root):
-            self._read(tree.spec.root, "spec.root", _Place())
+            self._read(tree.spec.root, "spec.root", _Position())
         if self.found:
-            root, *below = self.found
-            roots = (queue for queue in below if queue.parent == root.name and not queue.unreadable)
-            guarantee = {**quantities(total(offered(queue.guarantee) for queue in roots))}
-            self.found[0] = replace(root, guarantee=guarantee)  # sum of the nodes directly below
+            root, *others = self.found
+            top = (queue for queue in others if queue.parent == root.name and not queue.unreadable)
+            guarantee = {**quantities(total(offered(queue.guarantee) for queue in top))}
+            self.found[0] = replace(root, guarantee=guarantee)  # the sum over the nodes directly below
 
-    def _read(self, raw: msgspec.Raw, path: str, place: _Place) -> None:
-        """Read a node and those below it; report their faults.
+    def _read(self, raw: msgspec.Raw, path: str, above: _Position) -> None:
+        """Read a node and its descendants, and report their faults.
 
-        A node without a readable name of its own, or too deep, is left out with its descendants. If its
-        amounts have a fault, it and its descendants count as unreadable.
+        A node is left out with its descendants if it has no readable name of its own, or is too deep in the
+        tree. If its amounts have a fault, the node and its descendants count as unreadable.
 
         Args:
             raw: The node.
-            path: Its place in the object, for messages.
-            place: Its parent and the amounts that it inherits.
+            path: The path of the node in the object, for messages.
+            above: The position of the node in the tree.
         """
         node = self._node(raw, path)
         if node is None:
@@ -151,31 +168,31 @@ class TreeReader:
         at = f"node {node.name!r}"
         if queue in self._names:
             return self._fault(at, f"{path} has the name of another node; each name is allowed once")
-        if place.depth >= self._max_depth:
-            return self._fault(at, f"it is on level {place.depth + 1}; at most {self._max_depth} are allowed")
+        if above.depth >= self._max_depth:
+            return self._fault(at, f"it is on level {above.depth + 1}; at most {self._max_depth} are allowed")
         self._names.add(queue)
         amounts = amounts_of(node.min, node.max)
-        unreadable = place.unreadable
-        for field, why in () if unreadable else [*amounts.faults] or [*_excess_amounts(amounts, place)]:
+        unreadable = above.unreadable
+        for field, why in () if unreadable else [*amounts.faults] or [*_excess_amounts(amounts, above)]:
             self._fault(f"{at}: {field}", why)
             unreadable = True
-        entering = {namespace for namespace in node.namespaces or () if namespace}
-        if entering and node.children:
+        own_namespaces = {namespace for namespace in node.namespaces or () if namespace}
+        if own_namespaces and node.children:
             self._fault(f"{at}: namespaces", "only nodes without children have namespaces")
-            entering = set()
-        self.found.append(_queue(node.name, place.queue, self.source, amounts, entering, unreadable))
-        limits = {**place.limits, **{name: (most, node.name) for name, most in amounts.largest.items()}}
+            own_namespaces = set()
+        self.found.append(_queue(node.name, above.queue, self.source, amounts, own_namespaces, unreadable))
+        limits = {**above.limits, **{name: (most, node.name) for name, most in amounts.largest.items()}}
         guaranteed: dict[str, int] | None = amounts.guaranteed
-        if place.queue == ROOT_QUEUE and not node.min:  # the size of the tree is then its max, if it has one
+        if above.queue == ROOT_QUEUE and not node.min:  # the max, if any, is then the size of the tree
             guaranteed = amounts.largest or None
-        below = _Place(queue, place.depth + 1, limits, guaranteed, unreadable)
+        child_position = _Position(queue, above.depth + 1, limits, guaranteed, unreadable)
         for number, child in enumerate(node.children or ()):
-            self._read(child, f"{path}.children[{number}]", below)
+            self._read(child, f"{path}.children[{number}]", child_position)
 
     def _node(self, raw: msgspec.Raw, path: str) -> QuotaNode | None:
         """Return the node of a quota; None if it cannot be read, or has no name.
 
-        Its queue is not known in that case.
+        In both cases, the name of its queue is unknown.
         """
         try:
             node = msgspec.json.decode(raw, type=QuotaNode)
@@ -193,26 +210,29 @@ class TreeReader:
         self.faults.append(QuotaFault(self.source, where, why))
 
 
-def _excess_amounts(amounts: QuotaAmounts, place: _Place) -> Iterator[tuple[str, str]]:
-    """Yield the first amount that the nodes above do not allow; without one, take all from the parent."""
+def _excess_amounts(amounts: QuotaAmounts, position: _Position) -> Iterator[tuple[str, str]]:
+    """Yield the first amount that the nodes above do not allow, as a field and a message.
+
+    If all amounts are allowed, subtract the guaranteed amounts from the unassigned amounts of the parent.
+    """
     for name, most in amounts.largest.items():
-        limit, owner = place.limits.get(name, (most, ""))
+        limit, owner = position.limits.get(name, (most, ""))
         if most > limit:
             text = (
                 f"invalid value {show(name, most)}: must be at most {show(name, limit)}, the max of {owner!r}"
             )
             yield f"max[{name}]", text
             return
-    if place.unassigned is None:
+    if position.unassigned is None:
         return
     for name, amount in amounts.guaranteed.items():
-        unassigned = place.unassigned.get(name, 0)
+        unassigned = position.unassigned.get(name, 0)
         if amount > unassigned:
             value = f"invalid value {show(name, amount)}"
             text = f"{value}: the min of its parent leaves {show(name, unassigned)} to it"
             yield f"min[{name}]", text
             return
-    add(place.unassigned, amounts.guaranteed, times=-1)
+    add(position.unassigned, amounts.guaranteed, times=-1)
 
 
 Review = Callable[[str, Callable[[], object]], bool]
@@ -220,7 +240,7 @@ _NAMESPACED = (ELASTIC_KIND, RESOURCE_KIND)
 
 
 class Quotas(NamedTuple):
-    """Quotas of the API server."""
+    """All quotas in the API server."""
 
     trees: Sequence[ElasticQuotaTree] = ()
     elastic: Sequence[ElasticQuota] = ()
@@ -233,15 +253,19 @@ class _Object(Protocol):
 
 
 def plan_of(quotas: Quotas, max_depth: int, review: Review | None = None) -> QuotaPlan:
-    """Return the queues that quotas ask for; of two that claim the same name or namespace, the first counts.
+    """Return the queues that quotas ask for.
 
-    Trees come first, then ElasticQuotas, then ResourceQuotas; of one kind, the oldest. ResourceQuotas of a
-    namespace that a tree covers are no fault, and make no queue.
+    The quotas of a namespace become one queue below `root`, with the name of the namespace.
+
+    If two quotas claim the same name or namespace, the first quota gets it. Trees come first, then
+    ElasticQuotas, then ResourceQuotas. Within a kind, the oldest quota comes first. A ResourceQuota in a
+    namespace that a tree covers is no fault, and makes no queue.
 
     Args:
         quotas: The quotas to read.
-        max_depth: How many levels of queues there may be below root.
-        review: Calls a function for one quota, and returns whether it succeeded; None raises its errors.
+        max_depth: The number of levels of queues that are allowed below root.
+        review: Calls a function for one quota, and returns whether the call succeeded. None lets errors
+            through.
     """
     plan = _Plan(review)
     for tree in sorted(quotas.trees, key=_age):
@@ -250,72 +274,79 @@ def plan_of(quotas: Quotas, max_depth: int, review: Review | None = None) -> Quo
     for quota in sorted(quotas.elastic, key=_age):
         source = QuotaSource.from_meta(ELASTIC_VERSION, ELASTIC_KIND, quota.metadata)
         plan.add_quota(source, partial(queue_of_elastic_quota, quota))
-    by_namespace = groupby(sorted(quotas.resource, key=_place), key=attrgetter("metadata.namespace"))
-    for _, several in by_namespace:
-        held = list(several)
-        source = QuotaSource.from_meta(RESOURCE_VERSION, RESOURCE_KIND, held[0].metadata)
-        plan.add_quota(source, partial(queue_of_resource_quotas, held))
+    by_namespace = groupby(sorted(quotas.resource, key=_full_name), key=attrgetter("metadata.namespace"))
+    for _, group in by_namespace:
+        quotas_there = list(group)
+        source = QuotaSource.from_meta(RESOURCE_VERSION, RESOURCE_KIND, quotas_there[0].metadata)
+        plan.add_quota(source, partial(queue_of_resource_quotas, quotas_there))
     return plan.result()
 
 
 def _age(quota: _Object) -> tuple[str, str, str]:
-    return quota.metadata.creation_timestamp or "", *_place(quota)
+    """Return the sort key by age: the oldest quota comes first."""
+    return quota.metadata.creation_timestamp or "", *_full_name(quota)
 
 
-def _place(quota: _Object) -> tuple[str, str]:
+def _full_name(quota: _Object) -> tuple[str, str]:
+    """Return namespace and name of a quota."""
     return quota.metadata.namespace, quota.metadata.name
 
 
 class _Plan:
+    """Plan of queues in the making."""
+
     def __init__(self, review: Review | None) -> None:
         self._review = review
         self._queues: dict[str, QuotaQueue] = {}
         self._namespaces: dict[str, str] = {}
         self._faults: list[QuotaFault] = []
         self._unsure: set[str] = set()
-        self._left_out: set[tuple[QuotaSource, str]] = set()  # sources whose name is taken by another one
+        self._omitted: set[tuple[QuotaSource, str]] = set()  # quotas whose queue name is already used
 
     def result(self) -> QuotaPlan:
         return QuotaPlan(self._queues, self._namespaces, tuple(self._faults), frozenset(self._unsure))
 
-    def add_quota(self, source: QuotaSource, read: Callable[[], Found]) -> None:
-        """Add the queues of a quota. If `read` raises, none of its queues is closed."""
+    def add_quota(self, source: QuotaSource, read: Callable[[], Findings]) -> None:
+        """Add the queues of a quota.
+
+        If `read` raises an error, the quota counts as unsure, so that none of its existing queues is closed.
+        """
         if self._review is None:
             self._add(read())
         elif not self._review(str(source), lambda: self._add(read())):
             self._unsure.add(str(source))
 
-    def read_tree(self, tree: ElasticQuotaTree, source: QuotaSource, max_depth: int) -> Found:
-        """Return the queues and faults of an ElasticQuotaTree, which counts only in one namespace."""
+    def read_tree(self, tree: ElasticQuotaTree, source: QuotaSource, max_depth: int) -> Findings:
+        """Return the queues and faults of an ElasticQuotaTree. Trees count only in the system namespace."""
         if source.namespace != SYSTEM_NAMESPACE:
             why = f"invalid value {source.namespace}: must be {SYSTEM_NAMESPACE}, where trees are read"
             return iter([QuotaFault(source, "metadata.namespace", why)])
-        read = TreeReader(tree, max_depth)
-        if read.unsure:
+        reader = TreeReader(tree, max_depth)
+        if reader.unsure:
             self._unsure.add(str(source))
-        return iter([*read.faults, *read.found])
+        return iter([*reader.faults, *reader.found])
 
-    def _add(self, found: Found) -> None:
-        """Add the queues of one source. The first claim of a name or namespace counts."""
+    def _add(self, found: Findings) -> None:
+        """Add the queues of one quota. The first quota that claims a name or namespace gets it."""
         for item in found:
             if isinstance(item, QuotaFault):
                 self._faults.append(item)
                 continue
             other = self._queues.get(item.name)
-            if other is not None or (item.source, item.parent) in self._left_out:
-                self._left_out.add((item.source, item.name))
+            if other is not None or (item.source, item.parent) in self._omitted:
+                self._omitted.add((item.source, item.name))
                 if other is not None and item.source.kind != RESOURCE_KIND:
                     self._refuse(item, f"queue {item.name!r} is made from {other.source}")
                 continue
-            entering = []
+            own_namespaces = []
             for namespace in item.namespaces:
-                claimed = self._namespaces.setdefault(namespace, item.name)
-                if claimed == item.name:
-                    entering.append(namespace)
+                claiming_queue = self._namespaces.setdefault(namespace, item.name)
+                if claiming_queue == item.name:
+                    own_namespaces.append(namespace)
                 elif item.source.kind != RESOURCE_KIND:
-                    self._refuse(item, f"namespace {namespace!r} enters queue {claimed!r} already")
-            if entering or item.source.kind not in _NAMESPACED:
-                self._queues[item.name] = replace(item, namespaces=tuple(entering))
+                    self._refuse(item, f"namespace {namespace!r} enters queue {claiming_queue!r} already")
+            if own_namespaces or item.source.kind not in _NAMESPACED:
+                self._queues[item.name] = replace(item, namespaces=tuple(own_namespaces))
 
     def _refuse(self, queue: QuotaQueue, why: str) -> None:
         self._faults.append(QuotaFault(queue.source, f"queue {queue.name!r}", why))

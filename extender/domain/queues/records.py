@@ -1,4 +1,4 @@
-"""Records of queues from wire objects: limits, preemption, namespaces, and faults of fields."""
+"""Records of queues, made from wire objects: limits, preemption, namespaces, and faults of fields."""
 
 from collections.abc import Callable, Mapping
 from math import inf
@@ -27,88 +27,93 @@ from extender.domain.queues.flavors import Flavor, flavors_of
 
 
 class Limit(msgspec.Struct, frozen=True, gc=False):
-    """Limit of concurrent groups and pods; None: no limit."""
+    """Limit of concurrent groups and pods; None means no limit."""
 
     groups: int | None = None
     pods: int | None = None
 
 
-TAKE_AFTER, TAKE_AT_MOST = 120.0, 900.0  # seconds
+TAKE_AFTER, TAKE_AT_MOST = 120.0, 900.0  # default seconds of preemption.after and preemption.atMost
 MOST_PATIENCE = 1000
 
 
 class RunningLimits(msgspec.Struct, frozen=True, gc=False):
-    queue: Limit = Limit()  # of all groups of the queue
-    user: Limit = Limit()  # of the groups of each user
-    namespace: Limit = Limit()  # of the groups of each namespace
+    """Limits of running groups and pods in a queue."""
+
+    queue: Limit = Limit()  # limit of all groups of the queue together
+    user: Limit = Limit()  # limit of the groups of each user
+    namespace: Limit = Limit()  # limit of the groups of each namespace
 
 
 class PreemptionRules(msgspec.Struct, frozen=True, gc=False):
-    within_queue: bool = False  # its groups may preempt running ones of lower priority
-    borrows_up_to: float = -inf  # highest priority of other queues' groups from which its groups borrow
-    unmanaged: bool = True  # its groups may preempt pods of other schedulers with lower priority
+    """Rules by which the groups of a queue evict pods, and are evicted."""
+
+    within_queue: bool = False  # whether its groups may preempt running groups of lower priority
+    borrows_up_to: float = -inf  # highest priority of groups in other queues that may be preempted to borrow
+    unmanaged: bool = True  # whether its groups may preempt pods of other schedulers, of lower priority
     min_runtime: float = 0.0  # seconds that its groups run before they may be evicted
-    after: float = TAKE_AFTER  # seconds that complete groups wait before a reclaim
-    at_most: float = TAKE_AT_MOST  # seconds after which a reclaim ignores the lost work
-    patience: float = 1.0  # factor: acceptable lost work, relative to what the group lacked
-    honour: frozenset[str] | None = None  # protections of borrowing pods; None: those of the parent
-    max_grace: float | None = None  # most grace seconds of victims; None: those of the parent
-    consolidation: bool = False  # its groups may be moved, and others for them
+    after: float = TAKE_AFTER  # seconds that a group with all members waits before a reclaim
+    at_most: float = TAKE_AT_MOST  # seconds after which a reclaim ignores the lost work of victims
+    patience: float = 1.0  # factor for the acceptable lost work, relative to what the group lacks
+    honour: frozenset[str] | None = None  # protections of borrowing pods; None: as the parent queue
+    max_grace: float | None = None  # longest grace period of victims, in seconds; None: as the parent queue
+    consolidation: bool = False  # whether its groups may be moved, and other groups for them
 
 
 _OPERATORS = {"In": "values", "NotIn": "values", "Exists": "no values", "DoesNotExist": "no values"}
-_FIELD = "spec.namespaceSelector"
+_SELECTOR = "spec.namespaceSelector"
 
 
 def allows_namespace(selector: LabelSelector | None, labels: Labels) -> bool:
-    """Return whether a queue takes groups of a namespace; a queue without a selector takes all."""
+    """Return whether a queue accepts groups of a namespace; a queue without a selector accepts all."""
     return selector is None or selects(selector, labels)
 
 
 def not_selected(queue: str, namespace: str) -> str:
-    """Return the message for a namespace that `allows_namespace` does not allow."""
-    return f"{_FIELD} of queue {queue} does not select namespace {namespace}"
+    """Return the message for a namespace that a queue does not select."""
+    return f"{_SELECTOR} of queue {queue} does not select namespace {namespace}"
 
 
 def read_selector(selector: LabelSelector | None) -> LabelSelector | None:
-    """Return a namespace selector.
+    """Return a namespace selector after a check of its expressions.
 
     Raises:
-        BadQuantity: It cannot be read.
+        BadQuantity: An expression is invalid.
     """
     for requirement in (selector.match_expressions or ()) if selector is not None else ():
         operator, key = requirement.operator, requirement.key[:80]
-        if (takes := _OPERATORS.get(operator)) is None:
+        if (operand := _OPERATORS.get(operator)) is None:
             allowed = ", ".join(_OPERATORS)
-            raise BadQuantity(f"{_FIELD}: operator {operator[:40]!r} of {key!r} is not one of {allowed}")
+            raise BadQuantity(f"{_SELECTOR}: operator {operator[:40]!r} of {key!r} is not one of {allowed}")
         if not key:
-            raise BadQuantity(f"{_FIELD}: an expression without a key")
-        if (takes == "values") is not bool(requirement.values):
-            raise BadQuantity(f"{_FIELD}: operator {operator} of {key!r} takes {takes}")
+            raise BadQuantity(f"{_SELECTOR}: an expression without a key")
+        if (operand == "values") is not bool(requirement.values):
+            raise BadQuantity(f"{_SELECTOR}: operator {operator} of {key!r} takes {operand}")
     return selector
 
 
 MOST_OVERSELL = 100
 D = TypeVar("D", float, None)
-RESERVE_AFTER = 7200.0  # seconds; lower values lengthen mean waits (make bench ARGS=reservations)
-START_TIMEOUT = 300.0  # seconds
+RESERVE_AFTER = 7200.0  # seconds; lower values lengthen the mean wait (make bench ARGS=reservations)
+START_TIMEOUT = 300.0  # default start timeout of jobs, in seconds
 _STOP_POLICIES = ("", keys.STOP_NONE, keys.STOP_HOLD, keys.STOP_DRAIN)
 
 
 def running_limits(limits: QueueLimits | None) -> RunningLimits:
+    """Return the limits of running groups and pods from a spec."""
     limits = limits or QueueLimits()
     kinds = (limits, limits.per_user, limits.per_namespace)
     return RunningLimits(*(Limit(kind.groups, kind.pods) if kind else Limit() for kind in kinds))
 
 
 def policy_fault(spec: QueueSpec) -> str:
-    """Return the fault of the first invalid field, for users; empty if all are valid."""
+    """Return the fault of the first invalid policy field, for users; empty if all fields are valid."""
     if fault := stop_policy_fault(spec.stop_policy):
         return fault
     numbers: dict[str, int | None] = {"spec.ageing": spec.ageing}
     limits = spec.limits or QueueLimits()
-    parts = {"": limits, ".perUser": limits.per_user, ".perNamespace": limits.per_namespace}
-    for part, limit in parts.items():
+    limits_by_field = {"": limits, ".perUser": limits.per_user, ".perNamespace": limits.per_namespace}
+    for part, limit in limits_by_field.items():
         if limit is not None:
             numbers[f"spec.limits{part}.groups"] = limit.groups
             numbers[f"spec.limits{part}.pods"] = limit.pods
@@ -124,7 +129,11 @@ def stop_policy_fault(written: str) -> str:
 
 
 def oversell_of(written: Quantity | None) -> float | None:
-    """Return the factor, to three decimals. Raises BadQuantity."""
+    """Return the factor of spec.oversell, rounded down to three decimals.
+
+    Raises:
+        BadQuantity: The factor is invalid.
+    """
     oversell = None if written is None else rounded_down(written, 1000) / 1000
     if oversell is not None and not 1.0 <= oversell <= MOST_OVERSELL:
         raise BadQuantity(f"spec.oversell is {written}: must be 1 to {MOST_OVERSELL}")
@@ -132,10 +141,10 @@ def oversell_of(written: Quantity | None) -> float | None:
 
 
 def limit_of(field: str, quantities: Quantities | None) -> Resources | None:
-    """Return a limit; 0 is one, too.
+    """Return the amounts of a limit; None without a limit. An amount of 0 is a limit, too.
 
     Raises:
-        BadQuantity: An amount cannot be read.
+        BadQuantity: An amount cannot be read, or is negative.
     """
     amounts = None if quantities is None else offered(quantities)
     for name, amount in (amounts or {}).items():
@@ -145,29 +154,29 @@ def limit_of(field: str, quantities: Quantities | None) -> Resources | None:
 
 
 def preemption_of(written: QueuePreemption | None) -> PreemptionRules:
-    """Return the preemption rules.
+    """Return the preemption rules of a spec.
 
     Raises:
         BadQuantity: A field is invalid.
     """
     rules = written or QueuePreemption()
     borrowing = rules.borrow_within_cohort or BorrowWithinCohort()
-    most = inf if borrowing.max_priority_threshold is None else borrowing.max_priority_threshold
+    highest_priority = inf if borrowing.max_priority_threshold is None else borrowing.max_priority_threshold
     return PreemptionRules(
-        borrows_up_to=most if borrowing.policy == keys.LOWER_PRIORITY else -inf,
+        borrows_up_to=highest_priority if borrowing.policy == keys.LOWER_PRIORITY else -inf,
         within_queue=rules.within_queue == keys.LOWER_PRIORITY,
         unmanaged=rules.unmanaged != keys.NEVER,
         min_runtime=_seconds("spec.preemption.minRuntime", rules.min_runtime),
         after=_seconds("spec.preemption.after", rules.after, TAKE_AFTER),
         at_most=_seconds("spec.preemption.atMost", rules.at_most, TAKE_AT_MOST),
         patience=_patience(rules.patience),
-        honour=_honoured(rules.honour),
+        honour=_honoured_protections(rules.honour),
         max_grace=_seconds("spec.preemption.maxGracePeriod", rules.max_grace_period, None),
         consolidation=rules.consolidation,
     )
 
 
-def _honoured(written: list[str] | None) -> frozenset[str] | None:
+def _honoured_protections(written: list[str] | None) -> frozenset[str] | None:
     """Return the protections to honour.
 
     Raises:
@@ -181,7 +190,11 @@ def _honoured(written: list[str] | None) -> frozenset[str] | None:
 
 
 def _patience(written: Quantity | None) -> float:
-    """Return the factor of spec.preemption.patience, to three decimals. Raises BadQuantity."""
+    """Return the factor of spec.preemption.patience, rounded down to three decimals.
+
+    Raises:
+        BadQuantity: The factor is invalid.
+    """
     patience = 1.0 if written is None else rounded_down(written, 1000) / 1000
     if not 0.0 <= patience <= MOST_PATIENCE:
         raise BadQuantity(f"spec.preemption.patience is {written}: must be 0 to {MOST_PATIENCE}")
@@ -201,7 +214,10 @@ def _seconds(field: str, text: str, default: D = 0.0) -> float | D:  # type: ign
 
 
 def duration_of(text: str, default: D) -> float | D:
-    """Return a duration in seconds. An unreadable one counts as absent; the API server refuses it."""
+    """Return a duration in seconds, or the default if the text cannot be read.
+
+    The API server refuses an unreadable text anyway.
+    """
     try:
         return as_seconds(text)
     except ValueError:
@@ -209,9 +225,9 @@ def duration_of(text: str, default: D) -> float | D:
 
 
 class ReclaimKey(NamedTuple):
-    """Queue that lost capacity by a reclaim, and the namespace that got it.
+    """Key of a reclaim: the queue that lost capacity, and the namespace that got the capacity.
 
-    Unused reclaims of one namespace do not count against others.
+    The namespace is part of the key so that unused reclaims of one namespace do not count against others.
     """
 
     queue: str
@@ -219,53 +235,53 @@ class ReclaimKey(NamedTuple):
 
 
 class Reclaimed(msgspec.Struct, frozen=True, gc=False):
-    """Last reclaim of a queue from another one: its time, its group, and unused reclaims."""
+    """Last reclaim of a queue from another queue, and the number of unused reclaims."""
 
     group: GroupKey  # the group that got the capacity
-    at: str  # a timestamp
-    in_vain: int = 0  # unused reclaims in a row, each within an hour of the last
-    unused: tuple[QueueTaken, ...] = ()  # the last groups without enough use of it yet
+    at: str  # timestamp of the reclaim
+    in_vain: int = 0  # number of unused reclaims in a row, each within an hour of the previous reclaim
+    unused: tuple[QueueTaken, ...] = ()  # the last groups that have not used the capacity enough yet
 
 
 class QueueRecord(msgspec.Struct, frozen=True, gc=False):
-    """Record of a queue: small and frozen, made from the wire object."""
+    """Record of a queue: small, frozen, and made from the wire object."""
 
     name: str
     weight: int = 1  # at least 1
     capability: Resources | None = None  # None: spec.capability is absent
     deserved: Resources | None = None  # None: spec.deserved is absent
     guarantee: Resources = {}
-    priority: int = 0  # queues with a higher one come first
+    priority: int = 0  # queues of higher priority come first
     strategy: str = ""  # spec.dequeueStrategy
-    placement: str = ""  # Pack or Spread, on the nodes of most or least load; empty: Pack, for gangs alone
-    fair_share: str = ""  # how queues below it take turns: Instant or Historical; empty: see order.py
-    spec_state: str = ""  # spec.state as written; empty: none
-    status_state: str = ""  # the state last published, as written
-    parent: str = ""  # as written; `states.parent_of` returns the queue above it
-    hierarchy: str = ""  # the path in its annotation
-    reclaimable: bool = True  # other queues may reclaim what it holds above its deserved share
-    priority_threshold: int | None = None  # of `mixed`: no group passes one with at least this
+    placement: str = ""  # Pack: onto nodes with most load; Spread: with least; empty: Pack for gangs only
+    fair_share: str = ""  # order of the queues below: Instant or Historical; empty: see order.py
+    spec_state: str = ""  # spec.state as written; empty: no state
+    status_state: str = ""  # status.state as written: the last published state
+    parent: str = ""  # spec.parent as written; `states.parent_of` returns the parent
+    hierarchy: str = ""  # path in the hierarchy annotation
+    reclaimable: bool = True  # whether others may reclaim its allocation above the deserved share
+    priority_threshold: int | None = None  # in `mixed` queues, groups from this priority on are not overtaken
     ageing: int = 0  # priority that a waiting group gains per hour
-    stop_policy: str = ""  # Hold: no group is admitted; HoldAndDrain: running ones are evicted
-    oversell: float | None = None  # factor of the capability that may be admitted; None: the cluster's
+    stop_policy: str = ""  # Hold: no group is admitted; HoldAndDrain: running groups are evicted, too
+    oversell: float | None = None  # factor on the capability for admission; None: default factor
     limits: RunningLimits = RunningLimits()
-    default_request: Resources = {}  # request of a group without minResources, before its pods exist
-    borrowing_limit: Resources | None = None  # the most above what it deserves; None: no limit
-    lending_limit: Resources | None = None  # the most of what it deserves that others may use; None: all
-    reserve_after: float = RESERVE_AFTER  # seconds a group waits before capacity is reserved for it
-    start_timeout: float = START_TIMEOUT  # seconds that a job may take until all its pods run
-    max_run_time: float | None = None  # seconds that a job may run; None: no limit
+    default_request: Resources = {}  # assumed request of a group without minResources and pods
+    borrowing_limit: Resources | None = None  # limit above the deserved amount; None: no limit
+    lending_limit: Resources | None = None  # part of the deserved amount that others may use; None: all
+    reserve_after: float = RESERVE_AFTER  # seconds after which capacity is reserved for a waiting group
+    start_timeout: float = START_TIMEOUT  # seconds within which all pods of a job have to run
+    max_run_time: float | None = None  # longest run time of a job in seconds; None: no limit
     preemption: PreemptionRules = PreemptionRules()
-    min_member: str = ""  # how many pods of its jobs start together, by its annotation
+    min_member: str = ""  # number of pods of its jobs that start together, by annotation
     flavors: tuple[Flavor, ...] = ()
-    restricted: bool = False  # only users with the right to use it may submit to it
-    namespace_selector: LabelSelector | None = None  # it takes groups from these namespaces; None: from all
+    restricted: bool = False  # whether users need the right to use the queue
+    namespace_selector: LabelSelector | None = None  # selects namespaces whose groups may enter; None: all
     created: str = ""  # metadata.creationTimestamp
-    uid: str = ""  # empty: the API does not have it (yet)
-    deleting: bool = False  # metadata.deletionTimestamp is set: finalizers keep it for a while
-    closed_by_parent: bool = False  # its annotation says that it was open when its parent was closed
-    last_command: str = ""  # the UID of the Command that it executed last, by its annotation
-    reclaimed: Mapping[ReclaimKey, Reclaimed] = {}  # the last reclaims of this queue
+    uid: str = ""  # empty while the API server does not have the queue
+    deleting: bool = False  # whether metadata.deletionTimestamp is set
+    closed_by_parent: bool = False  # by its annotation: whether it was open when its parent was closed
+    last_command: str = ""  # UID of the last executed Command, by its annotation
+    reclaimed: Mapping[ReclaimKey, Reclaimed] = {}  # the last reclaims by this queue
     fault: str = ""  # fault of its spec, for users; empty if valid
 
 
@@ -273,9 +289,13 @@ Rename = Callable[[Quantities], Quantities]
 
 
 def queue_record(queue: Queue, rename: Rename = lambda amounts: amounts) -> QueueRecord:
-    """Return the record of a queue. One with invalid quantities keeps its fault, which its groups report.
+    """Return the record of a queue.
 
-    `rename`: returns amounts with the names by which resources are counted.
+    If quantities are invalid, the record has a fault, which the groups of the queue report.
+
+    Args:
+        queue: The queue.
+        rename: Returns amounts with the names under which resources are counted.
     """
     record, spec = _without_quantities(queue), _with_names(queue.spec, rename)
     try:
@@ -297,7 +317,7 @@ def queue_record(queue: Queue, rename: Rename = lambda amounts: amounts) -> Queu
 
 
 def _with_names(spec: QueueSpec, rename: Rename) -> QueueSpec:
-    """Return a spec with its resources renamed."""
+    """Return a spec in which the resources are renamed."""
     fields = ("capability", "deserved", "borrowing_limit", "lending_limit", "default_request")
     amounts = {name: rename(written) for name in fields if (written := getattr(spec, name)) is not None}
     guarantee = spec.guarantee and Guarantee(rename(spec.guarantee.resource or {}))

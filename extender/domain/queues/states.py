@@ -1,9 +1,11 @@
-"""The states of a queue: Open, Closing while groups are left, Closed; and the bus Commands that change them.
+"""States of a queue (Open, Closing while it has groups, Closed, Unknown), and Commands that change them.
 
-A queue that is being deleted is closed. Otherwise spec.state decides; if that is empty, the last state in the
-status stays in force. Closing a queue also closes those below it, whatever their own spec says. Each of these
-gets the closed-by-parent annotation before its status changes. When the parent opens, so do the queues with
-the annotation; queues closed by their own spec or a Command stay closed.
+A queue that is being deleted is closed. Otherwise spec.state decides. If spec.state is empty, the last state
+in the status stays in force.
+
+Closing a queue also closes all queues below it, whatever their own spec says. Each queue below gets the
+closed-by-parent annotation before its status changes. When the parent opens, the queues with the annotation
+open, too. Queues that were closed by their own spec or by a Command stay closed.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,10 +19,12 @@ from extender.domain.queues.records import QueueRecord
 
 
 class QueueState(StrEnum):
+    """State of a queue."""
+
     OPEN = "Open"
     CLOSING = "Closing"
     CLOSED = "Closed"
-    UNKNOWN = "Unknown"  # unknown state in spec or status: it admits no groups until that is corrected
+    UNKNOWN = "Unknown"  # spec or status has another value: no groups are admitted until it is corrected
 
 
 class QueueAction(StrEnum):
@@ -44,14 +48,20 @@ class AnnotationStep(StrEnum):
 
 
 def read_state(text: str) -> QueueState | None:
-    """Return the state that status.state names, Open for a new queue; None for an unknown text."""
+    """Return the state that the text of status.state names; None for an unknown text.
+
+    An empty text means a new queue, which is open.
+    """
     if not text:
         return QueueState.OPEN
     return QueueState(text) if text in {*QueueState} else None
 
 
 def desired_state(queue: QueueRecord) -> QueueState:
-    """Return the state of the queue without regard to its ancestors. A deletion cannot be undone."""
+    """Return the state that a queue would have without ancestors.
+
+    A queue that is being deleted is closed, because a deletion cannot be undone.
+    """
     if queue.deleting:
         return QueueState.CLOSED
     if queue.spec_state:
@@ -64,12 +74,12 @@ def desired_state(queue: QueueRecord) -> QueueState:
 
 
 def state_of(desired: QueueState, has_groups: bool, is_closed_above: bool = False) -> QueueState:
-    """Return the state to publish.
+    """Return the state of a queue to publish.
 
     Args:
         desired: The state that spec.state or a Command asks for.
         has_groups: Whether the queue has groups, in any phase.
-        is_closed_above: The queue has the closed-by-parent annotation, and its parent is closed.
+        is_closed_above: Whether the queue has the closed-by-parent annotation and its parent is closed.
     """
     if desired is QueueState.UNKNOWN or (desired is QueueState.OPEN and not is_closed_above):
         return desired
@@ -77,22 +87,23 @@ def state_of(desired: QueueState, has_groups: bool, is_closed_above: bool = Fals
 
 
 def closed_above(name: str, queues: Mapping[str, QueueRecord]) -> str:
-    """Return the closed ancestor that keeps this queue and all between them closed, or an empty name.
+    """Return the name of the ancestor that keeps a queue closed; empty if no ancestor does.
 
-    A queue that is its own ancestor counts as having none.
+    The ancestor is closed itself, and all queues in between have the closed-by-parent annotation. If
+    spec.parent leads back to the queue itself, the queue counts as a queue without ancestors.
     """
-    below: set[str] = set()
+    visited: set[str] = set()
     while True:
-        below.add(name)
-        above = parent_of(name, queues[name])
-        parent = queues.get(above)
-        if parent is None or above in below:
+        visited.add(name)
+        parent_name = parent_of(name, queues[name])
+        parent = queues.get(parent_name)
+        if parent is None or parent_name in visited:
             return ""
         if (desired := desired_state(parent)) is QueueState.CLOSED:
-            return above
+            return parent_name
         if desired is not QueueState.OPEN or not parent.closed_by_parent:
             return ""
-        name = above
+        name = parent_name
 
 
 def parent_of(name: str, queue: QueueRecord) -> str:
@@ -103,14 +114,19 @@ def parent_of(name: str, queue: QueueRecord) -> str:
 def annotation_step(queue: QueueRecord, below_closed: bool) -> AnnotationStep:
     """Return the step for the closed-by-parent annotation.
 
-    `below_closed`: an ancestor is closed. The annotation is removed once it has no effect: if the queue is
-    to be closed, or if no ancestor is closed and spec.state or the status says that the queue is open.
+    The annotation is removed once it has no effect. It has no effect on a queue that is to be closed itself.
+    It has no effect either if no ancestor is closed, and spec.state or the status already says that the queue
+    is open.
+
+    Args:
+        queue: The queue.
+        below_closed: Whether an ancestor is closed.
     """
     desired = desired_state(queue)
     if not queue.closed_by_parent:
         return AnnotationStep.PUT if below_closed and desired is QueueState.OPEN else AnnotationStep.KEEP
-    settled = bool(queue.spec_state) or queue.status_state == QueueState.OPEN
-    if desired is QueueState.CLOSED or (not below_closed and settled):
+    is_reported_open = bool(queue.spec_state) or queue.status_state == QueueState.OPEN
+    if desired is QueueState.CLOSED or (not below_closed and is_reported_open):
         return AnnotationStep.TAKE
     return AnnotationStep.KEEP
 
@@ -119,27 +135,35 @@ _QUEUE_GROUP = "scheduling.volcano.sh/"
 
 
 class CommandRecord(msgspec.Struct, frozen=True):
+    """Record of a Command on a queue."""
+
     namespace: str
     name: str
     uid: str
-    action: str  # as written; a QueueAction if it is valid
-    queue: str  # the target's name
-    queue_uid: str  # the target's UID
+    action: str  # action as written; a QueueAction if it is valid
+    queue: str  # name of the target
+    queue_uid: str  # UID of the target
     created: str = ""  # metadata.creationTimestamp
-    version: int = 0  # metadata.resourceVersion: orders Commands created in the same second
+    version: int = 0  # metadata.resourceVersion, to order Commands of the same second
 
 
 class CommandStep(StrEnum):
-    """Step for a Command."""
+    """Next step for a Command."""
 
     EXECUTE = "execute"
     REMOVE = "remove"  # the Command has taken effect
     REFUSE = "refuse"
-    LOOK_FOR_QUEUE = "look for its queue"  # the watch has not shown the queue: it is new, or gone
+    LOOK_FOR_QUEUE = "look for its queue"  # the watch does not show the queue: it is new or gone
 
 
 class CommandReview(msgspec.Struct, frozen=True):
-    """Review of a Command. `state`: the new spec.state; `why`: the cause of a refusal, for users."""
+    """Result of the review of a Command.
+
+    Attributes:
+        step: The next step for the Command.
+        state: The new spec.state of the queue.
+        why: The cause of a refusal, for users.
+    """
 
     step: CommandStep
     state: str = ""
@@ -164,19 +188,19 @@ def command_record(command: Command) -> CommandRecord | None:
 
 
 def first_of_each_queue(commands: Iterable[CommandRecord]) -> list[CommandRecord]:
-    """Return the first Command of each queue: they are executed in the order of their creation."""
-    heads: dict[str, CommandRecord] = {}
+    """Return the oldest Command of each queue: Commands are executed in the order of their creation."""
+    first_commands: dict[str, CommandRecord] = {}
     for command in sorted(commands, key=lambda command: (command.created, command.version, command.name)):
-        heads.setdefault(command.queue, command)
-    return list(heads.values())
+        first_commands.setdefault(command.queue, command)
+    return list(first_commands.values())
 
 
 def review(command: CommandRecord, queue: QueueRecord | None) -> CommandReview:
     """Return the step for a Command of `bus.volcano.sh`, which a user creates to open or close a queue.
 
-    A Command is executed once, even if Muster is stopped halfway: one write to the queue records the new
-    state and the UID of the Command, and then the Command is deleted. An invalid Command is refused and
-    deleted, since no other controller would delete it.
+    A Command is executed once, even if Muster stops halfway. One write to the queue records both the new
+    state and the UID of the Command; then the Command is deleted. An invalid Command is refused and also
+    deleted, because no other controller would delete it.
     """
     if command.action not in {*QueueAction}:
         return _refuse(f"action is {command.action!r}: must be {' or '.join(QueueAction)}")

@@ -1,4 +1,4 @@
-"""The tree of queues: state and faults of each, and groups of deleted queues."""
+"""Tree of queues: the state and faults of each queue, and the groups of deleted queues."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Set
@@ -26,46 +26,46 @@ from extender.domain.queues.states import (
 
 
 class QueueInfo(msgspec.Struct, frozen=True, gc=False):
-    """Info of one queue for decide()."""
+    """State of one queue for decide()."""
 
     record: QueueRecord
-    exists: bool  # whether the API has it; `default` always counts as existing
+    exists: bool  # whether the queue exists; `default` always counts as existing
     state: str  # a QueueState; empty if the queue does not exist
     groups: int  # number of its groups, in any phase
-    allocated: Resources  # requests of its pods on nodes or assumed on nodes
-    requested: Resources  # `allocated`, and the requests of waiting entitled groups
-    wish: QueueState = QueueState.OPEN  # its state apart from its parents
-    closed_above: str = ""  # the ancestor that keeps it closed; empty if none does
+    allocated: Resources  # requests of its pods on nodes and its assumed pods
+    requested: Resources  # `allocated` plus the requests of waiting entitled groups
+    wish: QueueState = QueueState.OPEN  # its state if its ancestors are ignored
+    closed_above: str = ""  # the ancestor that keeps the queue closed; empty: no ancestor does
     mark: AnnotationStep = AnnotationStep.KEEP  # step for the closed-by-parent annotation
-    fault: str = ""  # its own fault or that of its place in the tree, for users; empty if valid
-    protection: Protection = Protection()  # of its pods: its own, or that of the nearest queue above
-    flavors: tuple[Flavor, ...] = ()  # its own, or those of the nearest queue above it that has some
-    by_pool: Mapping[str, Resources] = {}  # of what is allocated, the amounts on the nodes of each pool
+    fault: str = ""  # fault of its spec or its position in the tree, for users; empty: valid
+    protection: Protection = Protection()  # protection of its pods, by this queue or the nearest above
+    flavors: tuple[Flavor, ...] = ()  # flavors of this queue, or of the nearest queue above with flavors
+    by_pool: Mapping[str, Resources] = {}  # allocated amounts on the nodes of each pool
 
     @property
     def queue_to_open(self) -> str:
-        """Return the queue that has to be opened to open this one."""
-        is_held = self.closed_above and self.wish is QueueState.OPEN
-        return self.closed_above if is_held else self.record.name
+        """Return the queue that a user has to open so that this queue opens."""
+        is_closed_above = self.closed_above and self.wish is QueueState.OPEN
+        return self.closed_above if is_closed_above else self.record.name
 
 
 class Ceiling(msgspec.Struct, frozen=True):
     """Upper limit of the allocation of a queue and its descendants, by resource."""
 
     queue: str
-    held: Resources
-    most: Mapping[str, float]
+    held: Resources  # current allocation
+    most: Mapping[str, float]  # upper limits
 
-
-# Faults of a queue or of its place in the tree: its groups wait, since their share is unknown.
 
 MOST_LEVELS = 100  # levels below root; the upper limit of the flag --max-queue-depth
 
 
 def fault_of(name: str, queues: Mapping[str, QueueRecord]) -> str:
-    """Return the first fault of an existing queue and those above it, for users; empty if none.
+    """Return the first fault of an existing queue or a queue above it, for users; empty if there is none.
 
-    The limits of queues above apply, too.
+    The fault may concern the queue itself or its position in the tree. While there is a fault, the groups of
+    the queue wait, because their share is unknown. Faults of queues above count, because their limits apply,
+    too.
     """
     path: list[str] = []
     while name and name != ROOT_QUEUE:
@@ -86,42 +86,46 @@ def fault_of(name: str, queues: Mapping[str, QueueRecord]) -> str:
 
 
 class Queues:
-    """Queues of the API, with the state of each: open, closed, or closed by its parent."""
+    """Queues of the API server, with their states: open, closed, or closed by the parent."""
 
     def __init__(self) -> None:
-        self.records: dict[str, QueueRecord] = {}  # queues of the API; `default` may be missing
-        self.version = 0  # grows with each change of the queues
+        self.records: dict[str, QueueRecord] = {}  # existing queues by name; `default` may be missing
+        self.version = 0  # number that grows with each change of a queue
         self._children: defaultdict[str, set[str]] = defaultdict(set)
-        self.names: dict[str, str] = {}  # names by UID
-        self.gone: set[str] = set()  # UIDs of queues that were seen here and are gone
-        self._faults: dict[str, str] = {}  # cached faults of queues in this tree
+        self.names: dict[str, str] = {}  # names of queues by UID
+        self.gone: set[str] = set()  # UIDs of deleted queues that were seen here
+        self._faults: dict[str, str] = {}  # cached faults by queue
         self._pools: Pools | None = None
-        self._flavors: dict[str, tuple[Flavor, ...]] = {}  # cached
-        self._protections: dict[str, Protection] = {}  # cached
-        self.shared_flavors: dict[str, SharedFlavor] = {}  # the ResourceFlavors that the API has, by name
+        self._flavors: dict[str, tuple[Flavor, ...]] = {}  # cached flavors by queue
+        self._protections: dict[str, Protection] = {}  # cached protections by queue
+        self.shared_flavors: dict[str, SharedFlavor] = {}  # existing ResourceFlavors by name
 
     def put(self, record: QueueRecord) -> set[str]:
-        """Record a new or changed queue. Return the names of all queues that this may open or close."""
-        before = self.records.get(record.name)
+        """Record a new or changed queue.
+
+        Return the names of all queues that may open or close by the change.
+        """
+        old_record = self.records.get(record.name)
         if record.flavors:
             record = replace(record, flavors=resolve(record.flavors, self.shared_flavors))
-        if before == record:
+        if old_record == record:
             return set()
         self.records[record.name] = record
-        self._place(before, record)
+        self._update_tree(old_record, record)
         return self._with_descendants(record.name)
 
     def drop(self, name: str) -> set[str]:
-        """Remove a queue. Return the names of all queues that this may open."""
-        gone = self.records.pop(name, None)
-        self._place(gone, None)
+        """Remove a queue. Return the names of all queues that may open by the removal."""
+        removed = self.records.pop(name, None)
+        self._update_tree(removed, None)
         return self._with_descendants(name)
 
     def get(self, name: str) -> QueueRecord | None:
-        """Return a queue; `default` counts as existing before it is created."""
+        """Return a queue; None if it does not exist. `default` counts as existing before it is created."""
         return self.records.get(name) or (QueueRecord(name) if name == keys.DEFAULT_QUEUE else None)
 
     def is_open(self, name: str) -> bool:
+        """Return whether a queue exists and is open."""
         record = self.get(name)
         return record is not None and self._state(record, has_groups=True) is QueueState.OPEN
 
@@ -133,19 +137,19 @@ class Queues:
         requested: Resources,
         by_pool: Mapping[str, Resources] = MappingProxyType({}),
     ) -> QueueInfo:
-        """Return a queue as the decisions of a cycle see it.
+        """Return the state of a queue for the decisions of a cycle.
 
         Args:
-            name: The queue, which may not exist.
+            name: The name of the queue, which may not exist.
             groups: The number of its groups.
-            allocated: What they hold.
-            requested: What they hold or ask for.
-            by_pool: What they hold of each flavor.
+            allocated: The amounts that these groups hold.
+            requested: The amounts that these groups hold or ask for.
+            by_pool: The amounts that these groups hold on the nodes of each pool.
         """
         record = self.get(name)
-        above = closed_above(name, self.records) if name in self.records else ""
-        if name in self.records and name not in self._faults:  # a fault only changes with the tree
-            self._faults[name] = fault_of(name, self.records) or self._lacks_pool(name)
+        closed_ancestor = closed_above(name, self.records) if name in self.records else ""
+        if name in self.records and name not in self._faults:  # a fault changes only with the tree
+            self._faults[name] = fault_of(name, self.records) or self._pool_fault(name)
         return QueueInfo(
             record=record or QueueRecord(name),
             exists=record is not None,
@@ -154,8 +158,8 @@ class Queues:
             allocated=allocated,
             requested=allocated if record and record.stop_policy else requested,
             wish=desired_state(record or QueueRecord(name)),
-            closed_above=above,
-            mark=annotation_step(record or QueueRecord(name), bool(above)),
+            closed_above=closed_ancestor,
+            mark=annotation_step(record or QueueRecord(name), bool(closed_ancestor)),
             fault=self._faults.get(name, ""),
             protection=self._protection_of(name),
             flavors=self.flavors_of(name),
@@ -163,8 +167,11 @@ class Queues:
         )
 
     def _protection_of(self, name: str) -> Protection:
-        """Return the protection; each part is that of the nearest queue upwards that declares it."""
-        if name not in self.records:  # pods may name any queue, so nothing is cached for unknown ones
+        """Return the protection of a queue's pods.
+
+        Each part is the part that the queue or the nearest queue above it declares.
+        """
+        if name not in self.records:  # pods may name any queue, so unknown queues are not cached
             return Protection()
         if name not in self._protections:
             rules, default = [record.preemption for record in self._upwards(name)], Protection()
@@ -174,29 +181,29 @@ class Queues:
         return self._protections[name]
 
     def put_flavor(self, name: str, flavor: SharedFlavor | None) -> set[str]:
-        """Record a ResourceFlavor; None if it is gone.
+        """Record a ResourceFlavor; None means that the ResourceFlavor was deleted.
 
-        Return the queues that name it, and those below them.
+        Return the names of the queues that use the flavor, and of all queues below them.
         """
         self.shared_flavors.pop(name, None)
         if flavor is not None:
             self.shared_flavors[name] = flavor
-        named = [queue for queue in self.records.values() if name in {each.shared for each in queue.flavors}]
-        return {queue for record in named for queue in self.put(record)}
+        users = [queue for queue in self.records.values() if name in {each.shared for each in queue.flavors}]
+        return {queue for record in users for queue in self.put(record)}
 
     @property
     def pools(self) -> Pools:
-        """Return the flavors of all queues; the same object while no queue changes."""
+        """Return the pools of the flavors of all queues: the same object until a queue changes."""
         if self._pools is None:
-            named = [record for record in self.records.values() if record.flavors]
-            named.sort(key=lambda record: (record.created, record.name))
-            self._pools = Pools.from_queues((record.name, record.flavors) for record in named)
+            with_flavors = [record for record in self.records.values() if record.flavors]
+            with_flavors.sort(key=lambda record: (record.created, record.name))
+            self._pools = Pools.from_queues((record.name, record.flavors) for record in with_flavors)
         return self._pools
 
     def flavors_of(self, name: str) -> tuple[Flavor, ...]:
-        """Return the flavors of a queue, or of the nearest one above it that has some.
+        """Return the flavors of a queue, or else those of the nearest queue above it that has flavors.
 
-        The nodes of that queue are all that those below it may use.
+        A queue without flavors may use only the nodes of that queue above.
         """
         if name not in self.records:
             return ()
@@ -204,8 +211,11 @@ class Queues:
             self._flavors[name] = next((each.flavors for each in self._upwards(name) if each.flavors), ())
         return self._flavors[name]
 
-    def _lacks_pool(self, name: str) -> str:
-        """Return the fault of a flavor without a pool, whose limits would not apply; empty if none."""
+    def _pool_fault(self, name: str) -> str:
+        """Return a fault if a flavor has no pool; empty if all flavors have one.
+
+        The limits of a flavor without a pool would not apply.
+        """
         for record in self._upwards(name):
             found = (flavor.nodes for flavor in record.flavors if not flavor.is_missing)
             if any(nodes not in self.pools.by_nodes for nodes in found):
@@ -213,7 +223,7 @@ class Queues:
         return ""
 
     def _upwards(self, name: str) -> Iterator[QueueRecord]:
-        """Yield a queue and those above it; stop at a cycle."""
+        """Yield a queue and the queues above it. A cycle of parents ends at the first repeated queue."""
         passed: set[str] = set()
         while name not in passed and (record := self.records.get(name)) is not None:
             passed.add(name)
@@ -221,26 +231,27 @@ class Queues:
             name = parent_of(name, record)
 
     def _state(self, record: QueueRecord, has_groups: bool) -> QueueState:
+        """Return the state of a queue, with regard to its ancestors."""
         is_closed_above = record.closed_by_parent and bool(closed_above(record.name, self.records))
         return state_of(desired_state(record), has_groups, is_closed_above)
 
-    def _place(self, before: QueueRecord | None, now: QueueRecord | None) -> None:
-        """Update the tree and the UIDs for a queue that is new, has changed or is gone."""
+    def _update_tree(self, old_record: QueueRecord | None, new_record: QueueRecord | None) -> None:
+        """Update the tree and the UIDs after a queue was added, changed or removed."""
         self.version += 1
         self._faults, self._flavors, self._protections = {}, {}, {}
-        if any(record is not None and record.flavors for record in (before, now)):
+        if any(record is not None and record.flavors for record in (old_record, new_record)):
             self._pools = None
-        if before is not None:
-            self._children[parent_of(before.name, before)].discard(before.name)
-            self.names.pop(before.uid, None)
-            self.gone.add(before.uid)
-        if now is not None:
-            self._children[parent_of(now.name, now)].add(now.name)
-            self.names[now.uid] = now.name
-            self.gone.discard(now.uid)
+        if old_record is not None:
+            self._children[parent_of(old_record.name, old_record)].discard(old_record.name)
+            self.names.pop(old_record.uid, None)
+            self.gone.add(old_record.uid)
+        if new_record is not None:
+            self._children[parent_of(new_record.name, new_record)].add(new_record.name)
+            self.names[new_record.uid] = new_record.name
+            self.gone.discard(new_record.uid)
 
     def _with_descendants(self, name: str) -> set[str]:
-        """Return a queue and all queues below it."""
+        """Return the names of a queue and of all queues below it."""
         found, unvisited = {name}, [name]
         while unvisited:
             below = self._children.get(unvisited.pop(), set()) - found
@@ -250,7 +261,10 @@ class Queues:
 
 
 class QueueTree:
-    """Tree of all queues for admission rules. Usage is looked up on demand: few rules need it."""
+    """Tree of all queues for admission rules.
+
+    The usage of a queue is looked up on demand, because few rules need it.
+    """
 
     def __init__(
         self,
@@ -266,11 +280,11 @@ class QueueTree:
             self._children[record.parent].append(name)
 
     def info(self, name: str) -> QueueInfo | None:
-        """Return a queue with what it holds; None if it does not exist."""
+        """Return the state of a queue with its usage; None if the queue does not exist."""
         return self._look_up(name) if name in self.queues else None
 
     def pods(self, name: str) -> int:
-        """Return how many pods of a queue are on nodes."""
+        """Return the number of pods of a queue that are on nodes or assumed."""
         info = self.info(name)
         return info.allocated.get(PODS, 0) if info else 0
 
@@ -278,7 +292,10 @@ class QueueTree:
         return self._children.get(name, [])
 
     def ancestry(self, name: str) -> Iterator[QueueRecord]:
-        """Yield the queue and those above it, the nearest first, without root; a cycle ends at its start."""
+        """Yield the queue and the queues above it, the nearest first, without root.
+
+        A cycle of parents ends at the first repeated queue.
+        """
         seen: set[str] = set()
         while name != ROOT_QUEUE and name not in seen and (record := self.queues.get(name)) is not None:
             seen.add(name)
@@ -286,68 +303,73 @@ class QueueTree:
             name = record.parent
 
     def height(self, name: str, seen: frozenset[str] = frozenset()) -> int:
-        """Return the number of levels from a queue down to the lowest below it, itself included."""
+        """Return the number of levels from a queue down to its lowest descendant; the queue itself counts."""
         if name in seen:
             return 0
         below = (self.height(child, seen | {name}) for child in self.children(name))
         return 1 + max(below, default=0)
 
     def largest(self, resource: str, name: str, seen: frozenset[str] = frozenset()) -> tuple[str, int]:
-        """Return the largest capability of a resource among a queue and those below it, as (queue, amount).
+        """Return the largest capability for a resource in a queue and its descendants, as (queue, amount).
 
-        A queue that lists the resource counts in place of all below it.
+        If a queue lists the resource, its amount counts in place of all amounts below it.
         """
         record = self.queues.get(name)
-        own = (record.capability or {}).get(resource) if record else None
-        if own is not None or name in seen:
-            return name, own or 0
+        amount = (record.capability or {}).get(resource) if record else None
+        if amount is not None or name in seen:
+            return name, amount or 0
         below = (self.largest(resource, child, seen | {name}) for child in self.children(name))
         return max(below, key=lambda found: found[1], default=(name, 0))
 
 
 class Orphan(msgspec.Struct, frozen=True):
-    """PodGroup whose queue is deleted."""
+    """PodGroup whose queue was deleted."""
 
     namespace: str
     name: str
     uid: str
-    queue: str  # the name of the queue that is gone
+    queue: str  # name of the deleted queue
     queue_uid: str
 
 
 class AdmittedGroups:
-    """Groups by the UID of the queue that took them in, as recorded on them.
+    """Groups by the UID of the queue that accepted them, as recorded on each group.
 
-    A queue with groups is protected from deletion; if it is deleted nevertheless, its groups are, too. A
-    group that was created before its queue has no such record, and waits.
+    A queue with groups is protected from deletion. If it is deleted nevertheless, its groups are deleted,
+    too. A group that was created before its queue has no such record, and waits.
     """
 
     def __init__(self) -> None:
         self._by_queue_uid: defaultdict[str, dict[GroupKey, GroupRecord]] = defaultdict(dict)
 
-    def record(self, before: GroupRecord | None, now: GroupRecord | None) -> None:
-        """Record a changed, new (`before` is None) or removed (`now` is None) group."""
-        if before is not None and before.queue_uid:
-            self._by_queue_uid[before.queue_uid].pop(before.key, None)
-            if not self._by_queue_uid[before.queue_uid]:
-                del self._by_queue_uid[before.queue_uid]
-        if now is not None and now.queue_uid:
-            self._by_queue_uid[now.queue_uid][now.key] = now
+    def record(self, old_record: GroupRecord | None, new_record: GroupRecord | None) -> None:
+        """Record a change of a group.
+
+        Args:
+            old_record: The earlier record; None for a new group.
+            new_record: The new record; None for a removed group.
+        """
+        if old_record is not None and old_record.queue_uid:
+            self._by_queue_uid[old_record.queue_uid].pop(old_record.key, None)
+            if not self._by_queue_uid[old_record.queue_uid]:
+                del self._by_queue_uid[old_record.queue_uid]
+        if new_record is not None and new_record.queue_uid:
+            self._by_queue_uid[new_record.queue_uid][new_record.key] = new_record
 
     def any_of(self, queue_uid: str) -> bool:
-        """Return whether this queue admitted any group, by the groups' records."""
+        """Return whether any existing group is recorded as accepted by this queue."""
         return queue_uid in self._by_queue_uid
 
     def of_missing_queues(self, existing: Set[str]) -> list[GroupRecord]:
         """Return the groups of all queues whose UID is not in `existing`."""
-        gone = sorted(self._by_queue_uid.keys() - existing)
-        return [record for uid in gone for record in self._by_queue_uid[uid].values()]
+        missing = sorted(self._by_queue_uid.keys() - existing)
+        return [record for uid in missing for record in self._by_queue_uid[uid].values()]
 
 
 def in_tree_order(parents: Mapping[str, str]) -> Iterator[tuple[str, int]]:
-    """Yield all names with their depth, each below its parent, by name.
+    """Yield all names with their depth, each queue below its parent, and siblings by name.
 
-    A queue without an existing parent is at the top; queues of a cycle are left out.
+    A queue whose parent does not exist is at the top. Queues of a cycle are left out.
     """
     below: defaultdict[str, list[str]] = defaultdict(list)
     for name in sorted(parents, reverse=True):

@@ -1,1 +1,1 @@
-"""Input and output of decide(): frozen infos; whole gangs, phases, decisions; jobs."""
+"""Input and output of decide(): snapshots of groups, nodes and jobs, and the decisions on them."""

@@ -1,4 +1,4 @@
-"""Groups of pods without a group name: the PodGroup for a pod and its siblings."""
+"""Groups of pods that name no group: the PodGroup that Muster makes for a pod and its siblings."""
 
 from collections.abc import Mapping
 from enum import Enum, StrEnum, auto
@@ -15,39 +15,39 @@ from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.resources import PODS, Resources, pod_requests, quantities
 from extender.domain.snapshot.decisions import GroupDecision
 
-_OF_POD = ("preemptable", "cooldown-time", "revocable-zone", "jdb-min-available", "jdb-max-unavailable")
-_OF_POD_LABELS = ("preemptable", "cooldown-time")
-_BUDGETS = frozenset({f"{INHERITED}jdb-min-available", f"{INHERITED}jdb-max-unavailable"})
+_ANNOTATIONS = ("preemptable", "cooldown-time", "revocable-zone", "jdb-min-available", "jdb-max-unavailable")
+_LABELS = ("preemptable", "cooldown-time")
+_BUDGET_ANNOTATIONS = frozenset({f"{INHERITED}jdb-min-available", f"{INHERITED}jdb-max-unavailable"})
 
 
 class AutoGroup(msgspec.Struct, frozen=True):
-    """State of a group of pods without a group name."""
+    """State of a group of pods that name no group."""
 
-    min_member: int | None  # minMember of its PodGroup; None without a PodGroup
-    wanted: int  # how many of its pods start together
-    owner: OwnerRecord | None  # the controller of its pods, if that says anything about the group
+    min_member: int | None  # minMember of the PodGroup; None if the group has no PodGroup
+    wanted: int  # number of pods that start together
+    owner: OwnerRecord | None  # controller of the pods; None if the controller says nothing about the group
     queue_is_open: bool
-    has_live_pods: bool  # whether a pod of it waits or is on a node, and its controller is known
-    has_pods: bool  # it has a pod left, even if only a finished one
-    is_used: bool  # whether it has any pod, also one that names it explicitly, or may still get one
-    has_job: bool = False  # a managed job makes its pods, and its PodGroup is made for that
+    has_live_pods: bool  # whether a pod with a known controller waits or is on a node
+    has_pods: bool  # whether the group still has a pod, even if that pod has finished
+    is_used: bool  # whether the group has or may get pods; pods that name the group count
+    has_job: bool = False  # whether a managed job makes the pods: the PodGroup then belongs to the job
 
 
 class PlainPods(StrEnum):
-    """Policy of PodGroups for plain pods.
+    """Policy that says which plain pods get a PodGroup.
 
-    A PodGroup costs two writes, and adds nothing to the status of a pod that starts at once.
+    A PodGroup costs two writes. For a pod that starts at once, a PodGroup adds nothing to the pod's status.
     """
 
     ALWAYS = "always"
-    WAITING = "waiting"  # plain pods that have waited for a short time
+    WAITING = "waiting"  # only plain pods that have waited for a short time
     NEVER = "never"
 
     def need_podgroup(self, decision: GroupDecision | None) -> bool:
         """Return whether a plain pod with this decision needs a PodGroup now.
 
-        The limit of pods in flight and the scheduler's own queue do not count as waiting: a burst of
-        pods that all fit goes through them.
+        A wait for the limit of pods in flight, or in the scheduler's own queue, does not count. In a burst of
+        pods that all fit, every pod passes through both.
         """
         if self is not PlainPods.WAITING or decision is None:
             return self is PlainPods.ALWAYS
@@ -55,20 +55,24 @@ class PlainPods(StrEnum):
 
 
 class PodGroupStep(Enum):
-    """Step for the PodGroup of a group."""
+    """Next step for the PodGroup of a group."""
 
     NOTHING = auto()
     MAKE = auto()
-    AWAIT_QUEUE = auto()  # create it once the queue is open
-    RENUMBER = auto()  # update it: its owner's numbers changed
+    AWAIT_QUEUE = auto()  # create the PodGroup once the queue is open
+    RENUMBER = auto()  # update the PodGroup, because the numbers of its owner changed
     DELETE = auto()
 
 
 def next_step(group: AutoGroup, goes_without: bool = False) -> PodGroupStep:
-    """Return the step about the PodGroup of a group.
+    """Return the next step for the PodGroup of a group.
 
-    An owner without pods, such as an old revision, loses its PodGroup: it may stay indefinitely.
-    `goes_without`: the group is that of a plain pod that needs no PodGroup now.
+    The PodGroup of an owner without pods, such as an old revision, is deleted. Otherwise the PodGroup could
+    stay as long as the owner, which may be forever.
+
+    Args:
+        group: The group.
+        goes_without: Whether the group is that of a plain pod that needs no PodGroup now.
     """
     owner = group.owner
     if group.has_job:
@@ -85,7 +89,10 @@ def next_step(group: AutoGroup, goes_without: bool = False) -> PodGroupStep:
 
 
 def min_resources(requests: Resources, owner: OwnerRecord | None, min_member: int) -> dict[str, str]:
-    """Return the resources of minMember pods; None where only one of several sorts of pods is known."""
+    """Return the joint requests of minMember pods.
+
+    The result is empty if the owner makes several sorts of pods: only the requests of one sort are known.
+    """
     if owner is not None and owner.gang.sets > 1 and min_member > 1:
         return {}
     return quantities({name: n * min_member for name, n in requests.items() if name != PODS})
@@ -94,25 +101,25 @@ def min_resources(requests: Resources, owner: OwnerRecord | None, min_member: in
 def build(
     pod: Pod, owner: OwnerRecord | None, min_member: int, queue: str, label: LocalQueueLabel | None = None
 ) -> dict[str, Any]:
-    """Return the PodGroup for a pod and its siblings, as it is created.
+    """Return the PodGroup to create for a pod and its siblings.
 
     Args:
         pod: The first pod of the group.
         owner: The owner of the pods, if any.
         min_member: The number of pods that start together.
         queue: The queue of the pods.
-        label: Name of the LocalQueue by which they come into their queue, which then is not named itself: it
-            may change.
+        label: The label that names the LocalQueue of the pods, if any. The PodGroup then has this label and
+            no queue, because the queue of a LocalQueue may change.
 
     Raises:
         BadQuantity: A request cannot be read.
     """
-    meta, labels = pod.metadata, _selected_annotations(pod.metadata.labels, _OF_POD_LABELS)
+    meta, labels = pod.metadata, _selected_annotations(pod.metadata.labels, _LABELS)
     # A disruption budget of the pod replaces any budget of its owner.
-    own = _selected_annotations(meta.annotations, _OF_POD)
-    without = frozenset() if _BUDGETS.isdisjoint(own) else _BUDGETS
-    of_owner = owner.annotations if owner is not None else {}
-    inherited = {key: text for key, text in of_owner.items() if key not in without}
+    pod_annotations = _selected_annotations(meta.annotations, _ANNOTATIONS)
+    replaced_keys = frozenset() if _BUDGET_ANNOTATIONS.isdisjoint(pod_annotations) else _BUDGET_ANNOTATIONS
+    owner_annotations = owner.annotations if owner is not None else {}
+    inherited = {key: text for key, text in owner_annotations.items() if key not in replaced_keys}
     spec = {
         "minMember": min_member,
         "queue": "" if label else queue,
@@ -123,14 +130,14 @@ def build(
         "name": auto_name(pod),
         "namespace": meta.namespace,
         "ownerReferences": _owners(pod, owner),
-        "annotations": inherited | own,
+        "annotations": inherited | pod_annotations,
         "labels": labels | {label.key: label.name} if label else labels,
     }
     return podgroup(metadata, spec)
 
 
 def podgroup(metadata: Mapping[str, object], spec: Mapping[str, object]) -> dict[str, Any]:
-    """Return the object as it is created, without empty fields."""
+    """Return the PodGroup to create, without empty fields."""
     return {
         "apiVersion": "scheduling.volcano.sh/v1beta1",
         "kind": "PodGroup",
@@ -140,17 +147,21 @@ def podgroup(metadata: Mapping[str, object], spec: Mapping[str, object]) -> dict
     }
 
 
-def record_submitter(obj: dict[str, Any], user: str) -> None:
-    """Record on a PodGroup the user for whom it is made, if known: it may outlive its owners."""
+def record_submitter(podgroup_object: dict[str, Any], user: str) -> None:
+    """Record on a PodGroup the user for whom it is made, if that user is known.
+
+    The PodGroup may outlive its owners, so the user cannot always be looked up on them.
+    """
     if user:
-        obj["metadata"].setdefault("annotations", {})[keys.SUBMITTER] = user
+        podgroup_object["metadata"].setdefault("annotations", {})[keys.SUBMITTER] = user
 
 
 def _owners(pod: Pod, owner: OwnerRecord | None) -> list[dict[str, Any]]:
-    """Return the owner of the PodGroup: the job above if it is known, else the pod's controller or the pod.
+    """Return the owner references of the PodGroup.
 
-    No owner reference blocks the deletion of its owner: for that, Muster would need the right to update the
-    finalizers of all owners.
+    The owner is the job above the pod's controller if that job is known, else the pod's controller, else the
+    pod. No owner reference blocks the deletion of the owner: for that, Muster would need the right to update
+    the finalizers of all owners.
     """
     meta = pod.metadata
     if owner is not None and owner.reference is not None:
@@ -163,5 +174,6 @@ def _owners(pod: Pod, owner: OwnerRecord | None) -> list[dict[str, Any]]:
 
 
 def _selected_annotations(annotations: Mapping[str, str] | None, names: tuple[str, ...]) -> dict[str, str]:
+    """Return the annotations of Volcano with these names."""
     wanted = {f"{INHERITED}{name}" for name in names}
     return {key: text for key, text in (annotations or {}).items() if key in wanted}

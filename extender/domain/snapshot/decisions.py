@@ -18,48 +18,53 @@ from extender.domain.queues.tree import Orphan
 from extender.domain.snapshot.group_info import Reservation, Start
 from extender.domain.snapshot.phases import Life
 
-NOT_WORKED_OUT = Life()  # placeholder until all groups are decided
+NOT_WORKED_OUT = Life()  # placeholder until all groups have a decision
 
 
 class GroupDecision(msgspec.Struct, frozen=True, gc=False):
+    """Decision about one group: its verdict, its plan, and the facts that users see."""
+
     key: GroupKey
-    queue: str  # the queue that its members count towards
-    verdict: Verdict  # whether it waits, starts, runs or has ended
-    reason: Reason | None = None  # why the group, or some members, wait; None: none of them waits
-    detail: str = ""  # the numbers behind the reason
-    plan: Mapping[Uid, str] = {}  # the nodes of members that are to start
-    reduced_to: int | None = None  # with how many members it starts; None: with all, or not now
-    flavors: Mapping[str, str] = {}  # the flavor with capacity for it, by role; "": roles without a number
-    undo: tuple[Uid, ...] = ()  # bound members of a start that failed finally, to be evicted
-    failed: str = ""  # why a start, or the joining of further members, has just failed; empty if none has
-    retry_at: float = 0.0  # when it is tried again after a failure; kept while members of it still wait
-    moved: Mapping[Uid, str] = {}  # members whose planned node the scheduler would not use, with that node
-    life: Life = NOT_WORKED_OUT  # its phase and numbers of members, filled in once all is decided
-    stood_whole: bool = False  # whether the cycle found that it has fully run by now
-    rotation: int | None = None  # the rotation of its queue with its next turn; None: as before
-    claims_capacity: bool = False  # whether capacity is reserved for it, within its queue's share
-    reservation: Reservation | None = None  # the nodes reserved for it
-    reclaim: Reclaim | None = None  # the capacity that is being reclaimed for it, or its restart
-    spared: str = ""  # the group that is spared since it was a victim before, for users; empty: none
-    price: str = ""  # until when the price of its victims delays it, for users; empty: no delay
-    exceeds_queue: bool = False  # it never fits because of its queue: no further node would help
-    exceeds_cluster: bool = False  # it never fits, and each of its members does: more nodes would help
-    asking: tuple[Uid, ...] | None = None  # members that may ask for nodes, where these help; None: all
-    position: int = 0  # in its queue, from 1, coarse from 10 on: few starts change it; 0: not in line
-    fault: str = ""  # exception raised by the evaluation of the group, and its place; empty: none
+    queue: str  # the queue to which the members count
+    verdict: Verdict  # whether the group waits, starts, runs or has ended
+    reason: Reason | None = None  # why the group or some members wait; None: no member waits
+    detail: str = ""  # numbers that explain the reason, for users
+    plan: Mapping[Uid, str] = {}  # planned nodes of the members that are to start
+    reduced_to: int | None = None  # size of a partial start; None: all members start, or none now
+    flavors: Mapping[str, str] = {}  # flavor with capacity, by role; "" stands for roles without a number
+    undo: tuple[Uid, ...] = ()  # bound members to evict, because their start failed finally
+    failed: str = ""  # why a start or joining members have just failed; empty: no failure
+    retry_at: float = 0.0  # time of the next try after a failure; kept while members wait
+    moved: Mapping[Uid, str] = {}  # nodes that were planned for members, but that the scheduler would not use
+    life: Life = NOT_WORKED_OUT  # phase and member counts, filled in once all groups have a decision
+    stood_whole: bool = False  # whether the cycle found that the group has fully run
+    rotation: int | None = None  # rotation of its queue with the group's next turn; None: unchanged
+    claims_capacity: bool = False  # whether capacity in its queue's share is reserved for the group
+    reservation: Reservation | None = None  # nodes that are reserved for the group
+    reclaim: Reclaim | None = None  # capacity that is being reclaimed for the group, or its restart
+    spared: str = ""  # why an earlier victim is spared, for users; empty: no group is spared
+    price: str = ""  # how long the lost work of its victims delays the group, for users; empty: no delay
+    exceeds_queue: bool = False  # the group never fits because of its queue: no new node would help
+    exceeds_cluster: bool = False  # the group never fits, but each single member does: new nodes help
+    asking: tuple[Uid, ...] | None = None  # members that may ask for new nodes if nodes help; None: all
+    position: int = 0  # position in its queue, from 1, rounded from 10 on; 0: no position
+    fault: str = ""  # exception in the group's evaluation, with its code line; empty: none
 
     @property
     def lets_members_start(self) -> bool:
-        """Return whether members with held bind calls may be bound; not if the group's PodGroup is gone."""
-        goes_on = self.verdict is Verdict.STARTING or self.verdict is Verdict.RUNNING
-        return goes_on and self.reason is not Reason.GROUP_NOT_FOUND
+        """Return whether members whose bind calls are held may be bound.
+
+        No member may be bound if the group's PodGroup is gone.
+        """
+        starts_or_runs = self.verdict is Verdict.STARTING or self.verdict is Verdict.RUNNING
+        return starts_or_runs and self.reason is not Reason.GROUP_NOT_FOUND
 
 
 class FlavorShare(msgspec.Struct, frozen=True, gc=False):
-    """Part of the amounts of a queue, and those below it, on the nodes of a flavor."""
+    """Amounts of a queue and the queues below it on the nodes of one flavor."""
 
     allocated: Resources = {}
-    deserved: Mapping[str, float] = {}  # deserved amounts of the resources that any queue names in the flavor
+    deserved: Mapping[str, float] = {}  # only resources that some queue names in the flavor
     borrowed: Resources = {}  # allocation above the deserved amounts
 
 
@@ -68,49 +73,54 @@ class QueueDecision(msgspec.Struct, frozen=True, gc=False):
 
     name: str
     state: str  # a QueueState
-    weight: int  # its part in the division, at least 1
-    parent: str  # the queue above it, as its share is divided; empty for root
-    allocated: Resources  # requests of its pods on nodes or assumed, with all queues below it
-    requested: Resources  # `allocated`, and the requests of waiting entitled groups
-    deserved: Mapping[str, float]  # its deserved amounts, without zeros
-    ceiling: Mapping[str, float]  # the most that it may ever hold; inf: no limit
-    share: float  # the part of its deserved amounts that it holds, in its dominant resource
+    weight: int  # weight in the division of the parent's share, at least 1
+    parent: str  # parent queue in the division of shares; empty for root
+    allocated: Resources  # requests of pods on nodes and assumed pods, with queues below
+    requested: Resources  # `allocated` plus the requests of waiting entitled groups
+    deserved: Mapping[str, float]  # deserved amounts, without zeros
+    ceiling: Mapping[str, float]  # upper limit of the allocation at any time; inf: no limit
+    share: float  # allocation divided by deserved amount, in the dominant resource
     borrowed: Mapping[str, int] = {}  # allocation above the deserved share
-    flavors: Mapping[str, FlavorShare] = {}  # by the name of a flavor
-    above_nodes: tuple[str, ...] = ()  # resources of which its spec deserves more than nodes offer
-    unmet: Resources = {}  # available guarantee, if nodes offer less than all guarantees
-    usage: QueueUsage | None = None  # recent usage of its own groups; None: none, or unknown
-    counts: Mapping[str, int] = {}  # its groups and those of queues below it, by column of its status
-    uid: str = ""  # empty while the API has no such queue
-    wish: QueueState = QueueState.OPEN  # its state apart from its parents
-    deleting: bool = False  # it is being deleted
-    closed_above: str = ""  # the ancestor that keeps it closed; empty if none does
+    flavors: Mapping[str, FlavorShare] = {}  # shares by flavor name
+    above_nodes: tuple[str, ...] = ()  # resources of which its spec deserves more than all nodes offer
+    unmet: Resources = {}  # the available part of the guarantee, if the nodes cannot meet all guarantees
+    usage: QueueUsage | None = None  # recent usage of its own groups; None: no usage or unknown
+    counts: Mapping[str, int] = {}  # groups of this queue and those below, by column of its status
+    uid: str = ""  # empty while the API server does not have the queue
+    wish: QueueState = QueueState.OPEN  # its state if its ancestors are ignored
+    deleting: bool = False  # whether the queue is being deleted
+    closed_above: str = ""  # the ancestor that keeps the queue closed; empty: no ancestor does
     mark: AnnotationStep = AnnotationStep.KEEP  # step for the closed-by-parent annotation
     fault: str = ""  # fault of its spec, for users; empty if valid
-    missing_flavors: tuple[str, ...] = ()  # ResourceFlavors that it names and that do not exist
-    reservation: Reservation | None = None  # that of one of its groups
-    reclaimed: Mapping[ReclaimKey, Reclaimed] = {}  # the last reclaims of this queue, within an hour
-    waiting: int = 0  # how many of its own groups are in line
+    missing_flavors: tuple[str, ...] = ()  # missing ResourceFlavors that the queue names
+    reservation: Reservation | None = None  # reservation of one of its groups
+    reclaimed: Mapping[ReclaimKey, Reclaimed] = {}  # the last reclaims by this queue within an hour
+    waiting: int = 0  # number of its own groups in line
 
 
 class Decisions(msgspec.Struct, frozen=True):
-    version: int = -1  # version of their snapshot
+    """Decisions of one scheduling cycle."""
+
+    version: int = -1  # version of the snapshot on which the decisions are based
     groups: Mapping[GroupKey, GroupDecision] = {}
-    queues: Mapping[str, QueueDecision] = {}  # by name
-    requeue_at: float | None = None  # when time alone could next change a decision; None: never
-    orphans: tuple[Orphan, ...] = ()  # groups to delete, because the queue that took them in is gone
-    evictions: Mapping[Uid, Eviction] = {}  # the pods that have to free their capacity
+    queues: Mapping[str, QueueDecision] = {}  # decisions on queues, by name
+    requeue_at: float | None = None  # when passing time could next change a decision; None: never
+    orphans: tuple[Orphan, ...] = ()  # groups to delete, because their queue is gone
+    evictions: Mapping[Uid, Eviction] = {}  # pods to evict, with the reason
     counts: Mapping[tuple[str, str], int] = {}  # groups by (queue, column of its status)
     local_counts: Mapping[tuple[str, str], int] = {}  # groups by (LocalQueue, column of its status)
-    serial: int = 0  # serial of the previous decisions plus one
-    changed: Sequence[GroupKey] = ()  # groups whose decision changed since the previous one, or that are gone
-    renumbered: Sequence[GroupKey] = ()  # groups of which only numbers for users changed: details, positions
-    memory: object = None  # data that saves work in the next cycle
+    serial: int = 0  # serial number, one more than that of the previous decisions
+    changed: Sequence[GroupKey] = ()  # groups that are gone or have a new decision since the last cycle
+    renumbered: Sequence[GroupKey] = ()  # groups of which only numbers for users changed, such as positions
+    memory: object = None  # cached data that saves work in the next cycle
 
     def changed_since(self, seen: "Decisions") -> Sequence[GroupKey]:
-        """Return the groups that a consumer of the `seen` decisions has to look at.
+        """Return the groups that a consumer has to look at.
 
-        Where these are the previous ones, groups of which only numbers changed are left out.
+        If `seen` are the directly preceding decisions, groups of which only numbers changed are left out.
+
+        Args:
+            seen: The decisions that the consumer has looked at before.
         """
         if self is seen:
             return ()
@@ -122,7 +132,7 @@ class Decisions(msgspec.Struct, frozen=True):
 def start_after(
     start: Start, decision: GroupDecision, now: float, stood_whole: bool, resumes: bool, undone: int | None
 ) -> Start:
-    """Return the history of a group's starts after a decision, published `now`.
+    """Return the history of a group's starts once a decision is published.
 
     Args:
         start: The history before the decision.
@@ -130,8 +140,8 @@ def start_after(
         now: The time on the ledger's clock.
         stood_whole: Whether all members of the start had their nodes.
         resumes: Whether the group resumes after a restart of Muster.
-        undone: How many starts in a row count as undone before it; None: those of its job are counted
-            elsewhere.
+        undone: The number of starts in a row that count as undone before this decision. None means that the
+            undone starts of the group's job are counted elsewhere.
     """
     rotation = start.rotation if decision.rotation is None else decision.rotation
     places_since = None
@@ -140,7 +150,7 @@ def start_after(
     no_domain_since = None
     if decision.reason is Reason.NO_DOMAIN and decision.verdict is Verdict.RUNNING:
         no_domain_since = now if start.no_domain_since is None else start.no_domain_since
-    idle = replace(start, admitted_at=None, released_at=None, reservation=None, reclaim=None)
+    waiting = replace(start, admitted_at=None, released_at=None, reservation=None, reclaim=None)
     if decision.failed:
         is_undone = bool(decision.undo) and start.admitted_at is not None and undone is not None
         return Start(
@@ -154,20 +164,20 @@ def start_after(
         )
     match decision.verdict:
         case Verdict.STARTING if start.admitted_at is None:
-            return replace(idle, admitted_at=now, admitted=True, rotation=rotation, places_since=None)
+            return replace(waiting, admitted_at=now, admitted=True, rotation=rotation, places_since=None)
         case Verdict.RUNNING if stood_whole and not decision.retry_at:
             return Start(places_since=places_since, no_domain_since=no_domain_since, reclaim=decision.reclaim)
         case Verdict.ENDED:
             return Start()
         case Verdict.RUNNING:
-            return replace(idle, admitted=start.admitted or resumes, places_since=places_since)
+            return replace(waiting, admitted=start.admitted or resumes, places_since=places_since)
         case Verdict.WAITING if not decision.undo:
-            since = start.claims_since
+            claimed_since = start.claims_since
             return replace(
-                idle,
+                waiting,
                 admitted=False,
                 rotation=rotation,
-                claims_since=now if since is None and decision.claims_capacity else since,
+                claims_since=now if claimed_since is None and decision.claims_capacity else claimed_since,
                 places_since=places_since,
                 reservation=decision.reservation,
                 reclaim=decision.reclaim,
@@ -177,17 +187,14 @@ def start_after(
 
 def message_of(decision: GroupDecision, change: str = "") -> str:
     """Return the details of a wait: the numbers, the position, and the change that would start the group."""
-    known = decision.detail, decision.price, decision.spared, position_text(decision), change
-    return "; ".join(filter(None, known))
+    parts = decision.detail, decision.price, decision.spared, position_text(decision), change
+    return "; ".join(filter(None, parts))
 
 
 def position_text(decision: GroupDecision) -> str:
-    """Return `position 3 in queue research`; empty for a group without a position."""
+    """Return a text such as `position 3 in queue research`; empty for a group without a position."""
     return f"position {decision.position} in queue {decision.queue}" if decision.position else ""
 
-
-# Changes of a group's decision that lead to an Event: some at once, such as a failed start; others lead to a
-# state, such as waiting for capacity, which has to last. Changes of numbers are not reported.
 
 _NEEDS_ACTION = frozenset(
     {
@@ -207,46 +214,57 @@ _NEEDS_ACTION = frozenset(
 
 
 class Transition(msgspec.Struct, frozen=True):
-    """Transition that an Event reports."""
+    """Change of a group's decision that is reported by an Event.
 
-    reason: str  # a code of the closed list
+    Some changes, such as a failed start, are reported at once. A change to a state such as waiting for
+    capacity is reported only if that state lasts. Changed numbers are not reported.
+    """
+
+    reason: str  # a code from the closed list of reasons
     message: str  # for users
-    warning: bool = False  # whether a person has to act
-    for_members: bool = False  # whether it is reported on waiting members as well
+    warning: bool = False  # whether a user has to act
+    for_members: bool = False  # whether the Event is written for waiting members, too
 
 
 VerdictAndReason = tuple[Verdict, Reason | None]
 
 
 def verdict_of(decision: GroupDecision) -> VerdictAndReason:
-    """Return the part of a decision whose change gets an Event."""
+    """Return the verdict and reason of a decision. A change of either leads to an Event."""
     return (decision.verdict, decision.reason)
 
 
-def immediate_transition(before: GroupDecision | None, now: GroupDecision) -> Transition | None:
-    """Return the transition that is reported at once; None for a first decision, or without one."""
-    if before is None:
+def immediate_transition(previous: GroupDecision | None, decision: GroupDecision) -> Transition | None:
+    """Return the transition that is reported at once.
+
+    None means that the decision is the group's first one, or that no such transition took place.
+    """
+    if previous is None:
         return None
-    if now.undo and not before.undo:
-        text = f"evicting {len(now.undo)} bound members: {now.detail}"
+    if decision.undo and not previous.undo:
+        text = f"evicting {len(decision.undo)} bound members: {decision.detail}"
         return Transition(EventReason.UNDONE, text, warning=True)
-    if now.failed and not before.failed and now.verdict is Verdict.WAITING:
-        reason = now.reason or Reason.BACKING_OFF
-        return Transition(reason, _message(reason, now.detail), warning=True, for_members=True)
-    if now.reclaim and not before.reclaim:
-        reason = now.reason or Reason.RECLAIMING
-        return Transition(reason, _message(reason, now.detail), for_members=True)
-    if now.spared and not before.spared:
-        return Transition(EventReason.RECLAIM_LOOP, now.spared, warning=True)
-    if now.verdict is Verdict.RUNNING and before.verdict is not Verdict.RUNNING:
+    if decision.failed and not previous.failed and decision.verdict is Verdict.WAITING:
+        reason = decision.reason or Reason.BACKING_OFF
+        return Transition(reason, _message(reason, decision.detail), warning=True, for_members=True)
+    if decision.reclaim and not previous.reclaim:
+        reason = decision.reason or Reason.RECLAIMING
+        return Transition(reason, _message(reason, decision.detail), for_members=True)
+    if decision.spared and not previous.spared:
+        return Transition(EventReason.RECLAIM_LOOP, decision.spared, warning=True)
+    if decision.verdict is Verdict.RUNNING and previous.verdict is not Verdict.RUNNING:
         return Transition(Verdict.RUNNING, "all members that the group needs are on nodes")
     return None
 
 
 def state_transition(decision: GroupDecision, change: str = "") -> Transition | None:
-    """Return the state that lasts while the decision does; None if nothing is lacking.
+    """Return the transition into a state, which is reported only if the state lasts.
 
-    `change`: the change that would start the group, as a sentence.
+    None means that the group lacks nothing.
+
+    Args:
+        decision: The decision on the group.
+        change: The change that would start the group, as a sentence.
     """
     if decision.reason is not None:
         warning = decision.reason in _NEEDS_ACTION
@@ -254,44 +272,47 @@ def state_transition(decision: GroupDecision, change: str = "") -> Transition | 
         return Transition(decision.reason, message, warning, for_members=True)
     if decision.verdict is Verdict.STARTING:
         planned = f"{len(decision.plan)} members have a planned node and are released to the scheduler"
-        known = [planned] if decision.plan or not decision.detail else []
-        return Transition(Verdict.STARTING, "; ".join([*known, *filter(None, [decision.detail])]))
+        release_notes = [planned] if decision.plan or not decision.detail else []
+        return Transition(Verdict.STARTING, "; ".join([*release_notes, *filter(None, [decision.detail])]))
     return None
 
 
 def _message(reason: Reason, detail: str) -> str:
+    """Return the meaning of a reason, followed by the numbers."""
     return f"{reason.meaning}: {detail}" if detail else reason.meaning
 
 
-# Reasons that soon pass by themselves, such as WindowFull.
-_UNSAID = frozenset({Reason.WINDOW_FULL, Reason.NOT_READY})
-_GATED = Unscheduled(SCHEDULING_GATED, "Scheduling is blocked due to non-empty scheduling gates")
+_PASSING_REASONS = frozenset({Reason.WINDOW_FULL, Reason.NOT_READY})  # hidden, since they soon pass
+_GATED_CONDITION = Unscheduled(SCHEDULING_GATED, "Scheduling is blocked due to non-empty scheduling gates")
 
 
 class ConditionPolicy(msgspec.Struct, frozen=True):
     """Policy of the condition PodScheduled on waiting pods, for users and autoscalers.
 
-        lacks capacity          Unschedulable                   autoscalers look for this reason alone
-        would exceed a ceiling  the code of the group's reason  other pods use the headroom of its queue
-        waits for its turn      the code of the group's reason  no autoscaler adds nodes for it
-        is about to start       nothing                         the scheduler says nothing of it either
+        the pod                     reason of the condition     why
+        lacks capacity              Unschedulable               autoscalers look for this reason alone
+        would exceed a ceiling      code of the group's reason  other pods use the headroom of its queue
+        waits for its turn          code of the group's reason  no autoscaler adds nodes for the pod
+        is about to start           no condition                the scheduler writes no condition either
 
-    A pod behind Muster's gate has a condition already: the API server writes SchedulingGated. Muster replaces
-    it only while capacity is lacking, and not after that: otherwise autoscalers would go on adding nodes. The
-    message is constant for a reason, so a condition is written once for each turn.
+    A pod with Muster's gate already has a condition: the API server writes SchedulingGated. Muster replaces
+    this condition only while capacity is lacking, and restores it afterwards. Otherwise autoscalers would go
+    on adding nodes. The message is the same for each reason, so Muster writes a condition only when the
+    reason changes.
     """
 
-    ungated: bool = False  # whether pods without gates get a condition: the scheduler writes none
-    shows_waiting_for_capacity: bool = True  # pods that lack capacity are Unschedulable
-    shows_never_fits: bool = False  # pods that no node holds are, too: larger may come
+    ungated: bool = False  # whether pods without gates get a condition, for schedulers that write none
+    shows_waiting_for_capacity: bool = True  # whether pods that lack capacity are Unschedulable
+    shows_never_fits: bool = False  # whether pods that fit on no node are Unschedulable, too
 
     def wanted(self, decision: GroupDecision, pod: PodRecord, by_request: bool = False) -> Unscheduled | None:
-        """Return the condition of a waiting member without a planned node; None: no change.
+        """Return the condition of a waiting member without a planned node; None means no change.
 
         Args:
             decision: The decision on the pod's group.
             pod: The waiting member.
-            by_request: A ProvisioningRequest asks for nodes, so that no pod may ask for them as well.
+            by_request: Whether a ProvisioningRequest asks for nodes, so that no pod may ask for nodes as
+                well.
         """
         reason = display_reason(decision)
         if reason is None or not pod.waiting or pod.foreign_gates or pod.uid in decision.plan:
@@ -299,7 +320,7 @@ class ConditionPolicy(msgspec.Struct, frozen=True):
         is_shown = self.shows_waiting_for_capacity or (self.shows_never_fits and reason is Reason.NEVER_FITS)
         nodes_help = not by_request and is_shown and self.wants_nodes(decision, pod)
         if pod.gated and not nodes_help:
-            return _GATED if pod.unscheduled and pod.unscheduled.is_ours else None
+            return _GATED_CONDITION if pod.unscheduled and pod.unscheduled.is_ours else None
         if not (pod.gated or self.ungated):
             return None
         return Unscheduled(UNSCHEDULABLE if nodes_help else str(reason), refusal(reason))
@@ -317,18 +338,18 @@ class ConditionPolicy(msgspec.Struct, frozen=True):
 
 
 def display_reason(decision: GroupDecision) -> Reason | None:
-    """Return the reason of a group's waiting members; None while it starts, or is about to."""
-    if decision.verdict is Verdict.STARTING or decision.reason in _UNSAID:
+    """Return the reason of a group's waiting members; None while the group starts or is about to start."""
+    if decision.verdict is Verdict.STARTING or decision.reason in _PASSING_REASONS:
         return None
     return decision.reason
 
 
 OPEN, VALID = "Open", "Valid"
-GUARANTEE_UNMET, FLAVOR_NOT_FOUND = "GuaranteeUnmet", "FlavorNotFound"  # written if true or once true
+GUARANTEE_UNMET, FLAVOR_NOT_FOUND = "GuaranteeUnmet", "FlavorNotFound"  # written once they have been true
 
 
 class QueueCondition(msgspec.Struct, frozen=True):
-    """Condition without the time of its last transition."""
+    """Condition of a queue, without the time of its last transition."""
 
     type: str
     holds: bool  # whether its status is True
@@ -338,12 +359,12 @@ class QueueCondition(msgspec.Struct, frozen=True):
 
 def conditions_of(queue: QueueDecision) -> Iterator[QueueCondition]:
     """Yield the conditions of a queue's status."""
-    yield QueueCondition(OPEN, queue.state == QueueState.OPEN, *_why(queue))
+    yield QueueCondition(OPEN, queue.state == QueueState.OPEN, *_state_reason(queue))
     remark = f"nodes offer less {listed(queue.above_nodes)} than it deserves" if queue.above_nodes else ""
     why = ("InvalidSpec", queue.fault) if queue.fault else ("Valid", remark)
     yield QueueCondition(VALID, not queue.fault, *why)
-    short = listed(sorted(queue.unmet))
-    unmet = f"nodes offer less {short} than queues are guaranteed: each has the same part of its guarantee"
+    names = listed(sorted(queue.unmet))
+    unmet = f"nodes offer less {names} than queues are guaranteed: each has the same part of its guarantee"
     why = ("TooFewNodes", unmet) if queue.unmet else ("Met", "")
     yield QueueCondition(GUARANTEE_UNMET, bool(queue.unmet), *why)
     lacking = f"nothing starts on ResourceFlavors that do not exist: {listed(queue.missing_flavors)}"
@@ -351,7 +372,7 @@ def conditions_of(queue: QueueDecision) -> Iterator[QueueCondition]:
     yield QueueCondition(FLAVOR_NOT_FOUND, bool(queue.missing_flavors), *why)
 
 
-def _why(queue: QueueDecision) -> tuple[str, str]:
+def _state_reason(queue: QueueDecision) -> tuple[str, str]:
     """Return the reason and message of the condition for a queue's state."""
     match queue.state:
         case QueueState.OPEN:

@@ -1,4 +1,4 @@
-"""Infos of groups for decide(): frozen, and the same object while the group does not change."""
+"""State of groups for decide(): frozen, and the same object as long as the group does not change."""
 
 from collections.abc import Callable, Mapping
 from functools import cached_property, wraps
@@ -18,149 +18,150 @@ from extender.domain.model.topology import ChildGroup
 from extender.domain.queues.local_queues import LocalQueueRecord
 from extender.domain.queues.past_usage import HeldAmounts
 
-# Sort key by age: creation of the group, its namespace, its name or that of its owner, and its key.
+# Sort key by age: the group's creation time, its namespace, the name of the group or its owner, and its key.
 Age = tuple[str, str, str, str]
 
 
 class Reservation(msgspec.Struct, frozen=True):
-    """Reservation: the nodes that are reserved for a group which has waited too long, and since when.
+    """Nodes that are reserved for a group which has waited too long.
 
-    Times are seconds on the ledger's clock. `passable_until` is never delayed, so that wrong run times do not
-    delay the start again and again. Before `stays_until`, no other nodes are searched: nodes of groups that
-    have just started with a wrong run time would seem to be free earlier.
+    Times are seconds on the ledger's clock. `passable_until` never moves to a later time, so that wrong run
+    times cannot delay the start again and again. Before `stays_until`, no other nodes are searched: nodes on
+    which groups with a wrong run time have just started would seem to be free earlier.
     """
 
-    since: float  # when it was made
-    nodes: Mapping[Uid, str]  # reserved node of each missing member
+    since: float  # time at which the reservation was made
+    nodes: Mapping[Uid, str]  # reserved node of each missing member, by the member's UID
     asks: Resources = {}  # joint requests of the missing members
-    starts_at: float | None = None  # when all of them are expected to be free; None: that is not known
-    passable_until: float | None = None  # groups that end by then may start before it; None: none may
-    stays_until: float = 0.0  # no other nodes are looked for before, unless these became impossible
-    expected: str = ""  # `starts_at` as a timestamp, for users; empty if it is not known
-    below: tuple[str, ...] = ()  # levels without headroom at the time of the reservation
-    is_promised: bool = False  # whether no group of any queue may delay `passable_until`
-    is_for_moved: bool = False  # capacity for the replacements of moved members
-    lent_until: str = ""  # until when others may use the nodes, for users; empty: reserved now
+    starts_at: float | None = None  # when all nodes are expected to be free; None: unknown
+    passable_until: float | None = None  # groups that end by then may start first; None: no group may
+    stays_until: float = 0.0  # until then, other nodes are searched only if these became impossible
+    expected: str = ""  # `starts_at` as a timestamp, for users; empty: unknown
+    below: tuple[str, ...] = ()  # levels that had no headroom when the reservation was made
+    is_promised: bool = False  # whether no group of any queue may delay the start beyond `passable_until`
+    is_for_moved: bool = False  # whether the nodes are for the replacements of moved members
+    lent_until: str = ""  # until when other groups may use the nodes, for users; empty: not at all
 
     @property
     def node_names(self) -> list[str]:
+        """Return the names of the reserved nodes, each name once."""
         return sorted(set(self.nodes.values()))
 
     @property
     def is_delayed(self) -> bool:
-        """Return whether the start is later than first expected."""
+        """Return whether the start is expected later than at first."""
         return self.starts_at is None or self.passable_until is None or self.starts_at > self.passable_until
 
     @property
     def text(self) -> str:
-        """Return when and where the group is expected to start, for users."""
+        """Return a sentence on where and when the group is expected to start, for users."""
         if self.is_for_moved:
-            return f"nodes {listed(self.node_names, _MOST_NAMES)} are reserved for the moved group"
-        is_reported = self.is_promised and not self.is_delayed
-        instant = f"about {self.expected}" if self.expected and is_reported else "once they are free"
+            return f"nodes {listed(self.node_names, _MAX_NAMES)} are reserved for the moved group"
+        shows_time = self.is_promised and not self.is_delayed
+        instant = f"about {self.expected}" if self.expected and shows_time else "once they are free"
         lent = f"; until {self.lent_until} others may use them" if self.lent_until else ""
-        reserved = [f"headroom in {listed(self.below, _MOST_NAMES)}"] if self.below else []
-        reserved.append(f"nodes {listed(self.node_names, _MOST_NAMES)}")
+        reserved = [f"headroom in {listed(self.below, _MAX_NAMES)}"] if self.below else []
+        reserved.append(f"nodes {listed(self.node_names, _MAX_NAMES)}")
         return f"{' and '.join(reserved)} are reserved; it is to start {instant}{lent}"
 
 
-_MOST_NAMES = 4  # names of nodes in one sentence
+_MAX_NAMES = 4  # limit of node names in one sentence
 
 
 T = TypeVar("T")
 
 
 class Attempt(msgspec.Struct, frozen=True, gc=False):
-    """Attempt to bind a waiting member to its node. Timestamps are seconds on the ledger's clock."""
+    """Attempt to bind a waiting member to its planned node. Times are seconds on the ledger's clock."""
 
-    node: str = ""  # the node that is planned for it
-    shown_at: float | None = None  # since when the scheduler could use that node; None: it cannot yet
-    refused_at: float | None = None  # when it said that it can use no node at all; None: it has not
-    words: str = ""  # last message in this start, also about another node
-    refusals: int = 0  # how often it has found no node for this pod
-    asked_twice: bool = False  # whether it was asked again after a refusal, with complete information
-    barred: str = ""  # why it cannot be bound to any node, for users; empty: it can
+    node: str = ""  # the planned node
+    shown_at: float | None = None  # since when the scheduler may use the node; None: not yet
+    refused_at: float | None = None  # when the scheduler reported that no node suits; None: no such report
+    words: str = ""  # last message of the scheduler in this start, about any node
+    refusals: int = 0  # how often the scheduler found no node for this pod
+    asked_twice: bool = False  # whether the scheduler, with complete information, tried again after a refusal
+    barred: str = ""  # why the member cannot be bound to any node, for users; empty: it can
 
 
 class Start(msgspec.Struct, frozen=True, gc=False):
-    """History of a group's starts."""
+    """History of a group's starts. Times are seconds on the ledger's clock."""
 
-    admitted_at: float | None = None  # when the start under way was admitted; None: no start is under way
-    failures: int = 0  # the number of starts that failed in a row
-    undone: int = 0  # how many of these had members on nodes, which were undone
-    retry_at: float = 0.0  # the group is not tried again before this time
+    admitted_at: float | None = None  # when the current start was admitted; None: no current start
+    failures: int = 0  # number of failed starts in a row
+    undone: int = 0  # number of these failed starts whose members were on nodes and were evicted
+    retry_at: float = 0.0  # earliest time of the next try
     failure: str = ""  # why the last start failed, for users
-    released_at: float | None = None  # when the scheduler could first begin with a member; None: not yet
-    admitted: bool = False  # it was admitted and has not waited since; stays once all needed are on nodes
-    rotation: int | None = None  # the rotation of its queue with its next turn; None: not set
-    claims_since: float | None = None  # since when capacity is reserved for its claim; None: none
-    places_since: float | None = None  # since when it lacks only places in the window; None: it lacks more
-    no_domain_since: float | None = None  # since when its domain lacks capacity for lost members
-    reservation: Reservation | None = None  # the nodes reserved for it, once it has waited too long
-    reclaim: Reclaim | None = None  # the capacity that is being reclaimed for it, or its restart; None: none
+    released_at: float | None = None  # when the scheduler could first see a member; None: not yet
+    admitted: bool = False  # whether the group was admitted and has not waited since
+    rotation: int | None = None  # rotation of its queue with the group's next turn; None: not set
+    claims_since: float | None = None  # since when capacity in its queue's share is reserved; None: it is not
+    places_since: float | None = None  # since when the full window alone delays the group; None: it does not
+    no_domain_since: float | None = None  # since when the group's domain lacks capacity for lost members
+    reservation: Reservation | None = None  # nodes reserved for the group after a long wait
+    reclaim: Reclaim | None = None  # capacity that is being reclaimed for the group, or its restart
 
 
 class GroupSpec(msgspec.Struct, frozen=True, gc=False):
-    """Spec of a group: that of its PodGroup, or the assumed one without a PodGroup."""
+    """Spec of a group: that of its PodGroup, or an assumed spec if the group has no PodGroup."""
 
-    fault: str  # fault of its specification, for users; empty if valid
-    run_time: float | None  # how long it will run, in seconds, as its owner declared
-    submitter: str  # the user who made it; empty if that is not known
-    recorded: bool = False  # whether it has a PodGroup
-    held: bool = False  # whether its owner keeps it back
-    min_resources: Resources = {}  # requests of the needed members together, by its PodGroup
-    preemptable: bool = True  # whether its PodGroup allows the eviction of its members for others
-    series: str = ""  # origin, equal for all runs of one job
-    reported_phase: str = ""  # the phase in the status of its PodGroup now
-    goes_whole: bool = False  # whether its members are evicted only all together
-    stands_for: str = ""  # the owner for whose pods Muster made it, `job/train`; empty: others made it
+    fault: str  # fault of the specification, for users; empty if valid
+    run_time: float | None  # run time in seconds that its owner declared; None: not declared
+    submitter: str  # user who made the group; empty: unknown
+    recorded: bool = False  # whether the group has a PodGroup
+    held: bool = False  # whether its owner holds the group back
+    min_resources: Resources = {}  # joint requests of the needed members, by its PodGroup
+    preemptable: bool = True  # whether its members may be evicted for others, by its PodGroup
+    series: str = ""  # name of the job series, equal for all runs of one job
+    reported_phase: str = ""  # current phase in the status of its PodGroup
+    goes_whole: bool = False  # whether its members are only evicted all together
+    stands_for: str = ""  # owner whose pods Muster grouped, `job/train`; empty: users made the group
     restarts: bool = False  # whether it restarts elsewhere if its domain lacks capacity for lost members
-    least_sub_groups: Mapping[str, int] = {}  # the least sub-groups that start together, by policy
-    composite: ChildGroup | None = None  # its child groups with their minima, if it is a composite
+    least_sub_groups: Mapping[str, int] = {}  # least number of sub-groups that start together, by policy
+    composite: ChildGroup | None = None  # child groups with their minima; None: not a composite group
 
 
 class JobState(msgspec.Struct, frozen=True, gc=False):
     """State of the job that makes a group's pods."""
 
-    managed: bool  # a managed job makes its pods: suspending the job removes them all
-    is_unsuspended: bool  # Muster has unsuspended that job, and it has not ended
-    outcome: Outcome | None  # how the job ended, which may be gone by now; None: it has not ended
-    least: int  # with how few members its job may start, where not all find capacity; 0: only with all
-    crowded_out: bool  # whether other jobs of its namespace already wait for as many pods as they may
-    start_timeouts: int  # how often in a row its job did not start in time, or its start was undone
-    created_pods: int | None  # pods that its controller created, if no more came for a short time
+    managed: bool  # whether a managed job makes the pods: suspending the job removes all pods
+    is_unsuspended: bool  # whether Muster has unsuspended the job, and the job has not ended
+    outcome: Outcome | None  # how the job ended, even if it is deleted by now; None: not ended
+    least: int  # least number of members for a partial start; 0: no partial start
+    crowded_out: bool  # whether other jobs of its namespace already wait for the allowed number of pods
+    start_timeouts: int  # number of starts in a row that took too long or were undone
+    created_pods: int | None  # pods that its controller created; None: further pods still come
 
 
 class GroupHistory(msgspec.Struct, frozen=True, gc=False):
-    """History of a group in the ledger, as long as any of its members exists."""
+    """History of a group in the ledger, kept as long as any of its members exists."""
 
-    entitled: bool  # whether it was created while its queue was open
-    accepted_by: str  # the UID of the queue that takes it in; empty while none does
-    ran_with: Needs | None  # needs when it had fully run: lost members are replaced; None: never
-    resumes: bool  # whether members on nodes belong to a start that Muster admitted before its last restart
-    took_from: Mapping[GroupKey, float]  # when this group last reclaimed capacity, by the group that lost it
+    entitled: bool  # whether the group was created while its queue was open
+    accepted_by: str  # UID of the queue that accepted the group; empty: none yet
+    ran_with: Needs | None  # needs at the time the group fully ran, to replace lost members; None: never
+    resumes: bool  # whether Muster admitted the start of members on nodes before its own last restart
+    took_from: Mapping[GroupKey, float]  # when this group last reclaimed capacity, by victim group
     gave_to: Mapping[str, float] = {}  # when this group was last evicted, by the queue that got the capacity
-    ready_at: str = ""  # timestamp since when the group may start again; empty: always
-    lost_work: float = 0.0  # the seconds of its work, as a whole group, that evictions have cost it
+    ready_at: str = ""  # timestamp from which the group may start again; empty: at any time
+    lost_work: float = 0.0  # seconds of the whole group's work that evictions have cost
     evicted: PastEviction | None = None  # its last eviction, for users
 
 
 class GroupInfo(msgspec.Struct, frozen=True, eq=False, dict=True):
     """Group with its members by progress."""
 
-    key: GroupKey  # its PodGroup, or the pod that is a group of its own
-    exists: bool  # whether the group exists: it has a PodGroup, or consists of pods that need none
-    queue: str  # the name of its queue, whether that queue exists or not
-    local_queue: LocalQueueRecord | None  # its way into its queue, existing or not; None: it needs none
-    namespace_allowed: bool  # whether its queue takes groups of its namespace
-    use_allowed: bool  # whether it is recorded that its author may use its queue, where that is restricted
-    priority: int  # within a queue, groups with a higher one go first
-    preempts: bool  # whether it may preempt others
-    created: str  # when its PodGroup, or its first pod, was created: RFC 3339
-    min_member: int  # how many members it needs to start
-    min_task_member: Mapping[str, int]  # how many members of each role it needs
-    run_limit: float | None  # the seconds after which Kubernetes ends its members; None: it does not
-    aborted: bool  # whether its owner is suspended, or the queue that took it in is gone
+    key: GroupKey  # key of the PodGroup, or of a pod that forms a group by itself
+    exists: bool  # whether the group has a PodGroup or needs none
+    queue: str  # name of its queue, which may not exist
+    local_queue: LocalQueueRecord | None  # its LocalQueue, which may not exist; None: no LocalQueue
+    namespace_allowed: bool  # whether its queue accepts groups of its namespace
+    use_allowed: bool  # whether its author may use its queue, which matters for restricted queues
+    priority: int  # groups of higher priority come first in a queue
+    preempts: bool  # whether the group may preempt others
+    created: str  # RFC 3339 time at which its PodGroup or first pod was created
+    min_member: int  # number of members that must start together
+    min_task_member: Mapping[str, int]  # number of needed members by role
+    run_limit: float | None  # seconds after which Kubernetes ends the members; None: no limit
+    aborted: bool  # whether its owner is suspended, or its accepting queue is gone
     spec: GroupSpec
     job: JobState
     history: GroupHistory
@@ -168,59 +169,61 @@ class GroupInfo(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     # Members by progress, with their history.
 
-    placed: tuple[PodRecord, ...]  # members that are on a node and not being deleted, or have succeeded
-    assumed: tuple[tuple[PodRecord, str], ...]  # members with a node that no plan may move
-    waiting: tuple[PodRecord, ...]  # members without a node that may be planned
+    placed: tuple[PodRecord, ...]  # members that are on a node and not deleting, or have succeeded
+    assumed: tuple[tuple[PodRecord, str], ...]  # assumed members with a node that no plan may change
+    waiting: tuple[PodRecord, ...]  # members without a node, for which a node may be planned
     departing: tuple[PodRecord, ...]  # members on a node that are being deleted
-    held_back: int  # members that scheduling gates of others, or missing claims of devices, hold back
-    planned: Mapping[Uid, str]  # the nodes planned for waiting members
-    attempts: Mapping[Uid, Attempt]  # results of planned nodes of waiting members
-    bound_since: Mapping[Uid, float]  # since when members have been on their nodes, as the watch has shown
+    held_back: int  # number of members that wait for other scheduling gates or for missing device claims
+    planned: Mapping[Uid, str]  # planned nodes of waiting members
+    attempts: Mapping[Uid, Attempt]  # binding attempts of waiting members
+    bound_since: Mapping[Uid, float]  # since when the watch has shown each member on its node
     running: int  # members whose phase is Running
     succeeded: int  # members whose phase is Succeeded
     failed: int  # members whose phase is Failed
-    running_since: str  # when the first member on a node began to run: RFC 3339; empty if not known
-    is_whole: bool  # whether the placed members make it whole now
-    is_whole_as_before: bool  # it has fully run and as many are placed as then: further needs are growth
+    running_since: str  # RFC 3339 time at which the first member on a node began to run; empty: unknown
+    is_whole: bool  # whether the placed members are enough for the group now
+    is_whole_as_before: bool  # whether as many members are placed as at its full run; other needs are growth
 
     # Allocated and requested amounts.
 
     allocated: Resources  # joint requests of members on nodes and assumed members
     pending: Resources  # joint requests of waiting members
-    by_pool: Mapping[str, Resources] = {}  # allocation on the nodes of each pool
-    claim_fault: str = ""  # why one of its members cannot start with its claims of devices, for users
-    checkpoint: Checkpoint = NEVER_SAVED  # by its PodGroup, its job and its members on nodes together
+    by_pool: Mapping[str, Resources] = {}  # allocation by pool of nodes
+    claim_fault: str = ""  # why a member's device claims prevent its start, for users
+    checkpoint: Checkpoint = NEVER_SAVED  # latest checkpoint of its PodGroup, job and members on nodes
 
     @property
     def display_name(self) -> str:
-        """Return the name that users use: `team/train`, or `team/job/train` where Muster made the group."""
+        """Return the name that users use: `team/train`, or `team/job/train` if Muster made the group."""
         owner = self.spec.stands_for
         return f"{self.key.partition('/')[0]}/{owner}" if owner else self.key
 
     @property
     def needs(self) -> Needs:
+        """Return the members that the group needs to be fully running."""
         return Needs(self.min_member, self.min_task_member, self.spec.composite)
 
     @property
     def is_refused_entry(self) -> bool:
-        """Return whether its LocalQueue, its namespace or the rights of its author prevent a start."""
-        shut = self.local_queue is not None and self.local_queue.is_closed
-        return shut or not (self.namespace_allowed and self.use_allowed)
+        """Return whether the group's LocalQueue, its namespace or its author's rights prevent a start."""
+        is_shut = self.local_queue is not None and self.local_queue.is_closed
+        return is_shut or not (self.namespace_allowed and self.use_allowed)
 
     @property
     def missing_request(self) -> Resources:
-        """Return the request beyond the allocation.
+        """Return the requests of waiting members, which the group asks for beyond its allocation.
 
-        Empty without a PodGroup, and while the group is not entitled, is held or may not enter its queue.
+        The result is empty for a group without a PodGroup, and while the group is not entitled, is held, has
+        a fault or may not enter its queue.
         """
-        waits = self.exists and self.history.entitled
+        asks = self.exists and self.history.entitled
         return (
-            self.pending if waits and not (self.spec.fault or self.spec.held or self.is_refused_entry) else {}
+            self.pending if asks and not (self.spec.fault or self.spec.held or self.is_refused_entry) else {}
         )
 
     @cached_property
     def requires_domains(self) -> bool:
-        """Return whether any member without a node has to share a domain with others."""
+        """Return whether any member without a node has to share a topology domain with other members."""
         members = (*self.waiting, *(pod for pod, _ in self.assumed))
         return any(pod_set.is_required for pod in members for pod_set in pod.pod_sets)
 
@@ -231,19 +234,24 @@ class GroupInfo(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     @property
     def leaving(self) -> int:
+        """Return the number of members on nodes that are being deleted."""
         return len(self.departing)
 
     @property
     def stood_whole(self) -> bool:
-        """Return whether all needed members have been on nodes: losing some never undoes the rest."""
+        """Return whether all needed members have been on nodes.
+
+        From then on, lost members never undo the start.
+        """
         return self.history.ran_with is not None
 
     @property
     def is_in_queue(self) -> bool:
         """Return whether the queue counts the group.
 
-        A counted group has a PodGroup or, if it needs none, pods on nodes or pods created while the queue
-        was open. Later pods, or pods of a deleted PodGroup, do not keep the queue from closing.
+        A queue counts a group that has a PodGroup. If the group needs no PodGroup, the queue counts it if it
+        has pods on nodes, or was created while the queue was open. Later pods, and pods of a deleted
+        PodGroup, do not keep the queue from closing.
         """
         return self.spec.recorded or (self.exists and (self.history.entitled or self.has_live_members))
 
@@ -259,27 +267,28 @@ class GroupInfo(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     @property
     def has_live_members(self) -> bool:
-        """Return whether any member is on a node and has not finished."""
+        """Return whether any member is on a node and has not finished; departing members count."""
         return self.leaving > 0 or self.is_on_nodes
 
     def is_under_way(self, plan: Mapping[Uid, str]) -> bool:
-        """Return whether any member that exists has a planned node."""
+        """Return whether any existing member has a planned node."""
         return bool(plan) and any(pod.uid in plan and not pod.expected for pod in self.waiting)
 
     def computed(self, work: Callable[["GroupInfo"], T]) -> T:
-        """Return the result of `work` on this info, computed on first use: an info never changes."""
-        known: dict[Callable[[GroupInfo], Any], Any] = self.__dict__.setdefault("_known", {})
-        if work not in known:
-            known[work] = work(self)
-        result: T = known[work]
+        """Return the result of `work` on this group, computed once: the frozen group never changes."""
+        cache: dict[Callable[[GroupInfo], Any], Any] = self.__dict__.setdefault("_known", {})
+        if work not in cache:
+            cache[work] = work(self)
+        result: T = cache[work]
         return result
 
     @cached_property
     def age(self) -> Age:
         """Return the sort key of pending groups: the oldest first.
 
-        Timestamps have whole seconds. Groups of the same second are ordered by the names that users gave, not
-        by the UIDs in names of Muster's PodGroups; before there is a PodGroup, by the stem of pods' names.
+        Timestamps have whole seconds. Groups of the same second are ordered by names that users gave, because
+        names of Muster's own PodGroups contain UIDs. Before a PodGroup exists, the stem of the pods' names is
+        used.
         """
         namespace, _, name = self.key.partition("/")
         owner_name = self.spec.stands_for or ("" if self.spec.recorded else self.spec.series)
@@ -287,25 +296,28 @@ class GroupInfo(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def order(self) -> tuple[int, Age]:
-        """Sort key within a queue: priority, then age."""
+        """Return the sort key within a queue: priority, then age."""
         return -self.priority, self.age
 
 
 def computed_once(work: Callable[[GroupInfo], T]) -> Callable[[GroupInfo], T]:
-    """Return `work` that is computed once for each info: an info never changes."""
+    """Return a function that computes `work` once for each group and then returns the cached result."""
     return wraps(work)(lambda group: group.computed(work))
 
 
 @computed_once
 def kind_of(group: GroupInfo) -> RunKind:
-    """Return the kind of a group. Groups of one kind are expected to run equally long."""
+    """Return the kind of a group. Groups of one kind are expected to run for the same time."""
     pods = (*group.placed, *(pod for pod, _ in group.assumed), *group.waiting)
     requests = total_requests(pod.shape for pod in pods)
     return RunKind(group.queue, group.spec.series, frozenset(requests.items()))
 
 
 def holding_of(group: GroupInfo | None) -> HeldAmounts | None:
-    """Return what the group holds, for the usage of its queue and its submitter; None: nothing."""
+    """Return the amounts that the group holds, for the usage of its queue and submitter.
+
+    None means that the group holds nothing.
+    """
     if group is None or not group.allocated:
         return None
     namespace = group.key.partition("/")[0]

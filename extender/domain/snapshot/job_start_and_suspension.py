@@ -1,4 +1,4 @@
-"""Start and suspension of jobs: the next step of a managed job, its start timeout, PodGroup and patches."""
+"""Start and suspension of jobs: a managed job's next step, start timeout, PodGroup and patches."""
 
 import re
 from collections import Counter
@@ -25,7 +25,7 @@ from extender.domain.snapshot.wholeness import created_text
 
 
 def podgroup_queue(job: JobRecord, queue: str) -> str:
-    """Return spec.queue of the job's PodGroup: empty where a LocalQueue leads to `queue`."""
+    """Return spec.queue of the job's PodGroup; empty if a LocalQueue leads to `queue`."""
     return "" if job.local_queue is not None and not job.queue else queue
 
 
@@ -36,9 +36,14 @@ def min_resources(job: JobRecord) -> dict[str, str]:
 
 
 def job_podgroup(job: JobRecord, queue: str, members: int) -> dict[str, Any]:
-    """Return the PodGroup of a job as it is created.
+    """Return the PodGroup to create for a job.
 
-    The PodGroup is owned by the job, and deleted with it. `members`: how many pods start together.
+    The PodGroup is owned by the job, and is deleted with the job.
+
+    Args:
+        job: The job.
+        queue: The queue of the job.
+        members: The number of pods that start together.
     """
     spec = {
         "minMember": members,
@@ -58,103 +63,113 @@ def job_podgroup(job: JobRecord, queue: str, members: int) -> dict[str, Any]:
     return podgroup(metadata, spec)
 
 
-# Steps of a managed job: its PodGroup is created, the job is unsuspended when its group starts, and suspended
-# again when its capacity is reclaimed or its pods do not become ready in time.
-
-RETENTION = 3600.0  # seconds for which the PodGroup of a finished job stays
-_FIRST_ASKED, _MOST_APART = 2.0, 30.0  # seconds
-_ADMIT_WITHIN = 60.0  # seconds in which a job with capacity has to be admitted
-_LONGEST = 2048  # characters of a message about pods
+RETENTION = 3600.0  # seconds until the PodGroup of a finished job is removed
+# seconds until the first look-up of refusals, and longest pause between two look-ups
+_FIRST_LOOKUP, _LONGEST_PAUSE = 2.0, 30.0
+_ADMIT_WITHIN = 60.0  # seconds within which a job with capacity has to be unsuspended
+_MAX_LENGTH = 2048  # limit of characters in a message about pods
 
 
 class JobStep(Enum):
+    """Next step of a managed job.
+
+    First, the PodGroup of the job is created. The job is unsuspended when its group starts. It is suspended
+    again when its capacity is reclaimed, or when its pods do not become ready in time.
+    """
+
     NOTHING = auto()
-    MAKE_PODGROUP = auto()  # its PodGroup
-    UPDATE_PODGROUP = auto()  # the requirements of the job have changed
-    UNSUSPEND = auto()  # its group may start
-    ASK = auto()  # pods are missing: look up whether the API server refuses them
-    GIVE_UP = auto()  # its start took too long: it is suspended, and tries again later
-    GIVE_WAY = auto()  # it is suspended, because others need the capacity
-    FORGET_TIMEOUTS = auto()  # it runs: earlier timeouts no longer count
-    FORGET_START = auto()  # a Command has stopped it: it waits again once resumed
-    STOP = auto()  # its run time limit is reached: it is suspended for good
-    REMOVE_PODGROUP = auto()  # it finished some time ago
+    MAKE_PODGROUP = auto()  # create the PodGroup of the job
+    UPDATE_PODGROUP = auto()  # update the PodGroup, because the job has changed
+    UNSUSPEND = auto()  # unsuspend the job, because its group may start
+    ASK = auto()  # look up whether the API server refuses the missing pods
+    GIVE_UP = auto()  # suspend the job, because its start took too long; it tries again later
+    GIVE_WAY = auto()  # suspend the job, because others need the capacity
+    FORGET_TIMEOUTS = auto()  # delete the record of earlier timeouts, because the job runs
+    FORGET_START = auto()  # withdraw the admission of a job that a Command has stopped
+    STOP = auto()  # suspend the job for good, because its run time limit is reached
+    REMOVE_PODGROUP = auto()  # remove the PodGroup of a job that finished some time ago
 
 
-_OF_ONE_POD = re.compile(
+_PREFIX_FOR_ONE_POD = re.compile(
     r'^(\(combined from similar events\): )?(Error creating: )?(pods "[^"]*" is forbidden: )?'
 )
 
 
 def refusal_of_pods(message: str) -> str:
-    """Return the refusal of all pods of an owner, from an Event about one.
+    """Return why all pods of an owner are refused, from the message of an Event about one pod.
 
-    Any user may write Events in their namespace, of any length.
+    Any user may write Events of any length in their namespace, so the message is cut.
     """
-    return _OF_ONE_POD.sub("", message[:_LONGEST])
+    return _PREFIX_FOR_ONE_POD.sub("", message[:_MAX_LENGTH])
 
 
 class ComingPods(msgspec.Struct, frozen=True):
-    """Pods of an unsuspended job, as its controller creates them."""
+    """Pods that the controller of an unsuspended job creates one after the other."""
 
-    existing: int = -1  # number of pods; -1: not counted yet
-    since: float = 0.0  # when that number changed last
-    asked_at: float | None = None  # time of the last look-up of refusals
-    refusal: str = ""  # the API server's message about refused pods
+    existing: int = -1  # number of existing pods; -1: not counted yet
+    since: float = 0.0  # when the number of existing pods last changed
+    asked_at: float | None = None  # time of the last look-up of refusals; None: none yet
+    refusal: str = ""  # the API server's message about refused pods; empty: no refusal
 
     def after_answer(self, now: float, message: str) -> "ComingPods":
-        """Return the state after a look-up of refusals. `message`: that of an Event; empty: none."""
+        """Return the state after a look-up of refusals.
+
+        Args:
+            now: The time of the look-up.
+            message: The message of an Event about a refused pod; empty: no such Event.
+        """
         return replace(self, asked_at=now, refusal=refusal_of_pods(message))
 
     @property
     def next_lookup_at(self) -> float:
         """Return the time of the next look-up of refusals, after a pause that doubles each time."""
         if self.asked_at is None:
-            return self.since + _FIRST_ASKED
-        return self.asked_at + min(self.asked_at - self.since, _MOST_APART)
+            return self.since + _FIRST_LOOKUP
+        return self.asked_at + min(self.asked_at - self.since, _LONGEST_PAUSE)
 
 
 class ManagedJob(msgspec.Struct, frozen=True):
     """State of a managed job."""
 
     job: JobRecord
-    queue: str  # the queue in which it waits or runs
-    members: int  # how many of its pods start together
-    group: GroupRecord | None = None  # its PodGroup
+    queue: str  # queue in which the job waits or runs
+    members: int  # number of pods that start together
+    group: GroupRecord | None = None  # record of the job's PodGroup; None: not created yet
     decision: GroupDecision | None = None  # decision on its group
-    unsuspended_since: float | None = None  # observed time of its unsuspension
-    has_capacity: bool = False  # capacity is claimed for all pods of its start, and it has not changed since
-    capacity_since: float | None = None  # since when capacity is claimed for it while it waits; None: none is
-    reduced_to: int | None = None  # with how many pods it starts, if with fewer than it asks for
-    coming: ComingPods = ComingPods()  # pods that its controller has created
-    lacks_pods: bool = False  # more pods are expected
-    became_ready: bool = False  # all needed pods have run at the same time since then
+    unsuspended_since: float | None = None  # when the job was seen to be unsuspended
+    has_capacity: bool = False  # whether capacity is claimed for all pods of the unchanged job
+    capacity_since: float | None = None  # since when capacity is claimed for the waiting job
+    reduced_to: int | None = None  # number of pods of a partial start; None: all pods start
+    coming: ComingPods = ComingPods()  # pods that the job's controller has created
+    lacks_pods: bool = False  # whether more pods are expected
+    became_ready: bool = False  # whether all needed pods have run at the same time since the start
     runs: bool = False  # whether its pods are on nodes
     timeout: float = 300.0  # start timeout in seconds
-    is_victim: bool = False  # whether its pods are victims
-    runs_since: float | None = None  # when it was admitted, by its annotation; it outlives a restart
+    is_victim: bool = False  # whether its pods are to be evicted
+    runs_since: float | None = None  # when the job was unsuspended, by its annotation
     max_run_time: float | None = None  # seconds that jobs of its queue may run; None: no limit
-    finished_at: float | None = None  # observed time of its end
+    finished_at: float | None = None  # when the job was seen to have finished
 
     @property
     def due_at(self) -> float | None:
-        """Return when time alone asks for a step; None: never."""
+        """Return when passing time alone leads to a step; None: never."""
         if self.finished_at is not None:
             return self.finished_at + RETENTION
-        instants = [at for at in (self.start_deadline, self.over_at, self.next_lookup_at) if at is not None]
-        return min(instants, default=None)
+        times = [at for at in (self.start_deadline, self.over_at, self.next_lookup_at) if at is not None]
+        return min(times, default=None)
 
     @property
     def next_lookup_at(self) -> float | None:
-        """Return when refusals are looked up.
+        """Return when refusals of pods are looked up next; None: no look-up is needed.
 
-        None for a job whose pods Muster makes: it knows their refusals.
+        Muster looks up no refusals for a job whose pods it makes itself, because it already knows these
+        refusals.
         """
         is_made_by_others = self.job.is_unsuspended and not self.job.commanded
         return self.coming.next_lookup_at if self.lacks_pods and is_made_by_others else None
 
     def has_failed(self, now: float) -> bool:
-        """Return whether the start has failed: by timeout, decision, or refused pods."""
+        """Return whether the start has failed: by its timeout, by refused pods, or by the decision."""
         if self.start_deadline is not None and now >= self.start_deadline:
             return True
         if self.coming.refusal and self.coming.existing < self.members and not self.runs:
@@ -177,7 +192,7 @@ class ManagedJob(msgspec.Struct, frozen=True):
 
     @property
     def over_at(self) -> float | None:
-        """Return when the job has run for as long as its queue allows."""
+        """Return when the job reaches the run time limit of its queue; None: no limit, or not running."""
         if self.max_run_time is None or self.runs_since is None or not self.job.is_unsuspended:
             return None
         return self.runs_since + self.max_run_time
@@ -186,8 +201,8 @@ class ManagedJob(msgspec.Struct, frozen=True):
     def start_deadline(self) -> float | None:
         """Return the deadline of the start; None: the job is not starting.
 
-        Users who change a job all the time, or a webhook that is away, may keep Muster from admitting
-        it.
+        A suspended job with claimed capacity has a deadline, too: a user who changes the job all the time, or
+        a webhook that does not answer, may keep Muster from unsuspending the job.
         """
         if self.job.suspended:
             return self.capacity_since + _ADMIT_WITHIN if self.capacity_since is not None else None
@@ -197,7 +212,7 @@ class ManagedJob(msgspec.Struct, frozen=True):
 
 
 def next_step(managed: ManagedJob, now: float) -> JobStep:
-    """Return the step that brings a job closer to its decision."""
+    """Return the next step towards the state that the job's decision asks for."""
     job, decision = managed.job, managed.decision
     if managed.finished_at is not None:
         is_over = now >= managed.finished_at + RETENTION and managed.group is not None
@@ -210,7 +225,7 @@ def next_step(managed: ManagedJob, now: float) -> JobStep:
         return JobStep.NOTHING
     if job.suspended:
         return _step_of_waiting(managed, decision, now)
-    if not job.started:  # jobs that run already stay as they are
+    if not job.started:  # jobs that already run stay as they are
         return JobStep.NOTHING if managed.runs else JobStep.GIVE_WAY
     return _step_of_admitted(managed, managed.group, now)
 
@@ -227,30 +242,32 @@ def _step_of_admitted(managed: ManagedJob, group: GroupRecord, now: float) -> Jo
         return JobStep.FORGET_TIMEOUTS
     if managed.next_lookup_at is not None and now >= managed.next_lookup_at:
         return JobStep.ASK
-    return _update(managed)
+    return _update_if_different(managed)
 
 
 def _step_of_waiting(managed: ManagedJob, decision: GroupDecision, now: float) -> JobStep:
+    """Return the step of a suspended job."""
     is_starting = decision.verdict is Verdict.STARTING
     if is_starting and managed.start_deadline is not None and now >= managed.start_deadline:
         return JobStep.GIVE_UP
     is_as_decided = managed.has_capacity and not differences(managed)
-    return JobStep.UNSUSPEND if is_starting and is_as_decided else _update(managed)
+    return JobStep.UNSUSPEND if is_starting and is_as_decided else _update_if_different(managed)
 
 
-def _update(managed: ManagedJob) -> JobStep:
+def _update_if_different(managed: ManagedJob) -> JobStep:
+    """Return the step that updates the PodGroup if the job asks for other fields."""
     return JobStep.UPDATE_PODGROUP if differences(managed) else JobStep.NOTHING
 
 
 def differences(managed: ManagedJob) -> dict[str, object]:
-    """Return the fields of the PodGroup's spec that differ from the job's.
+    """Return the fields in the PodGroup's spec that have to change to match the job.
 
     Ended pods count as present: the minMember of a running group falls only if the job declares fewer pods.
     """
     group, job = managed.group, managed.job
     if group is None or job.fault:
         return {}
-    if managed.became_ready and job.commanded:  # users may change its minAvailable while it runs
+    if managed.became_ready and job.commanded:  # users may change minAvailable while the job runs
         return {"minMember": managed.members} if managed.members != group.min_member else {}
     if managed.became_ready:
         return {"minMember": job.declared} if job.declared < group.min_member else {}
@@ -259,8 +276,8 @@ def differences(managed: ManagedJob) -> dict[str, object]:
     current = {"minMember": group.min_member, "queue": group.queue, "priorityClassName": group.priority_class}
     if explicit_queue(queue) == explicit_queue(group.queue):
         current["queue"] = queue
-    followed = wanted if job.suspended else ("minMember",)
-    found: dict[str, object] = {name: wanted[name] for name in followed if current[name] != wanted[name]}
+    compared = wanted if job.suspended else ("minMember",)
+    found: dict[str, object] = {name: wanted[name] for name in compared if current[name] != wanted[name]}
     if job.commanded and job.suspended and job.by_role != group.min_task_member:
         found["minTaskMember"] = {**dict.fromkeys(group.min_task_member), **job.by_role}
     minimum = min_resources(job) if managed.members == job.needed else None
@@ -275,15 +292,18 @@ def unsuspend(
     at_time: str,
     reduced_to: int | None = None,
 ) -> list[Operation]:
-    """Return the JSON patch that unsuspends a job, and names the group in annotations of its pods.
+    """Return the JSON patch that unsuspends a job, and names its group in the annotations of its pods.
+
+    Only pods of kinds with a suspend field get the annotation. Pods of other kinds name their group
+    themselves.
 
     Args:
         obj: The job in the API server.
         row: The fields of its kind.
-        annotations: The paths of the annotations of its pods.
+        annotations: The paths of its pods' annotations.
         group: The name of the group.
         at_time: The timestamp of its admission.
-        reduced_to: How many pods it starts with; None: as many as its author asks for.
+        reduced_to: The number of pods of a partial start. None means as many pods as its author asks for.
     """
     return [
         *version_tests(obj),
@@ -292,7 +312,7 @@ def unsuspend(
         _add_annotation(obj, ("metadata",), keys.STARTED, at_time),
         *(
             _add_annotation(obj, path[:-1], keys.GROUP_ANNOTATION, group)
-            for path in (annotations if row.suspend else ())  # other pods name their group by themselves
+            for path in (annotations if row.suspend else ())
             if (_value_at(obj, path) or {}).get(keys.GROUP_ANNOTATION) != group
         ),
     ]
@@ -301,7 +321,10 @@ def unsuspend(
 def unsuspend_unread(
     uid: str, version: str, suspend: Path, annotations: Iterable[Path], group: str, at_time: str
 ) -> dict[str, Any]:
-    """Return a merge patch that unsuspends a job that was not read, if templates are in no list."""
+    """Return a merge patch that unsuspends a job which has not been read.
+
+    A merge patch cannot change a single entry of a list, so no template of the job may be in a list.
+    """
     started = {keys.STARTED: at_time}
     patch: dict[str, Any] = {"metadata": {"uid": uid, "resourceVersion": version, "annotations": started}}
     if suspend:
@@ -312,6 +335,7 @@ def unsuspend_unread(
 
 
 def _put(patch: dict[str, Any], path: Path, value: object) -> None:
+    """Set a value in a nested patch, and create the objects above it."""
     *parents, last = path
     for name in parents:
         patch = patch.setdefault(name, {})
@@ -319,20 +343,21 @@ def _put(patch: dict[str, Any], path: Path, value: object) -> None:
 
 
 def with_fields(obj: Json, fields: Json) -> list[Operation]:
-    """Return the operations that set these fields of its spec."""
+    """Return the operations that set `fields` in the spec of an object."""
     return [*version_tests(obj), *(added(("spec", name), value) for name, value in fields.items())]
 
 
 def suspend(obj: Json, row: WorkloadRow, admitted_at: str = "") -> list[Operation]:
-    """Return the operations that suspend a job, with its full number of pods, and withdraw its admission.
+    """Return the operations that suspend a job, restore its full number of pods, and withdraw its admission.
 
-    For a kind without a suspend field, an empty annotation withdraws the admission; only a Command stops the
-    job for good. Concurrent changes conflict only where a number of pods is written.
+    For a kind without a suspend field, an empty annotation withdraws the admission, and only a Command stops
+    the job for good. The patch conflicts with concurrent changes only if it writes a number of pods.
 
     Args:
         obj: The job in the API server.
         row: The fields of its kind.
-        admitted_at: The timestamp of its admission, by which it counts as suspended by its user.
+        admitted_at: The timestamp of its admission. With this record, the job counts as suspended by its
+            user.
     """
     is_same, _ = version_tests(obj)
     if row.commanded is not None:
@@ -347,7 +372,13 @@ def suspend(obj: Json, row: WorkloadRow, admitted_at: str = "") -> list[Operatio
 
 
 def _with_count(obj: Json, row: WorkloadRow, reduced_to: int | None) -> list[Operation]:
-    """Return the patch for a number of pods, with a record of the number that the author asks for."""
+    """Return the operations that set the number of pods and record the number that the author asks for.
+
+    Args:
+        obj: The job in the API server.
+        row: The fields of its kind.
+        reduced_to: The number of pods of a partial start. None restores the author's number.
+    """
     if not row.parallelism:
         return []
     authored = value_at(with_requested_count(row, obj), row.parallelism)
@@ -363,7 +394,7 @@ def _with_count(obj: Json, row: WorkloadRow, reduced_to: int | None) -> list[Ope
 
 
 def version_tests(obj: Json) -> list[Operation]:
-    """Return operations that test for this very object, in this version."""
+    """Return operations that make a patch fail unless the object has the same UID and version."""
     return [
         {"op": "test", "path": f"/metadata/{name}", "value": obj["metadata"][name]}
         for name in ("uid", "resourceVersion")
@@ -371,7 +402,7 @@ def version_tests(obj: Json) -> list[Operation]:
 
 
 def _add_annotation(obj: Json, metadata: Sequence[str | int], key: str, value: str) -> Operation:
-    """Return the operation that adds an annotation, together with its parent."""
+    """Return the operation that adds an annotation, and creates its parents if they are missing."""
     found: Any = _value_at(obj, metadata)
     if found is None:
         return added(metadata, {"annotations": {key: value}})
@@ -381,6 +412,7 @@ def _add_annotation(obj: Json, metadata: Sequence[str | int], key: str, value: s
 
 
 def _value_at(obj: Any, path: Iterable[str | int]) -> Any:
+    """Return the value at a path of names and list indices; None if it is missing."""
     for name in path:
         obj = obj[int(name)] if isinstance(obj, list) else (obj or {}).get(name)
     return obj

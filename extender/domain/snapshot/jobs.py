@@ -1,4 +1,4 @@
-"""Jobs of any kind in the ledger, and the pods that they will make."""
+"""Jobs of any kind in the ledger, and the pods that their controllers will create."""
 
 from collections.abc import Container, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -55,12 +55,12 @@ from extender.domain.queues.local_queues import QueueRoutes
 
 
 class JobChange(NamedTuple):
-    """Change of a job, in up to three places.
+    """Change of a job, which concerns up to three objects.
 
     Attributes:
-        podgroup: Annotations of its PodGroup, if any.
-        job: A patch of the job itself.
-        command: An action to ask for by a Command.
+        podgroup: Changed annotations of the job's PodGroup, if it has one.
+        job: A merge patch of the job itself.
+        command: The action of a Command that is to be created; empty: no Command.
     """
 
     podgroup: Mapping[str, str | None] = {}
@@ -69,7 +69,7 @@ class JobChange(NamedTuple):
 
 
 def suspending(row: WorkloadRow, value: bool) -> Json:
-    """Return the patch that suspends or unsuspends a job, if it has a field for that."""
+    """Return the patch that suspends or unsuspends a job; empty if its kind has no suspend field."""
     patch: Any = value
     for name in reversed(row.suspend):
         patch = {name: patch}
@@ -79,7 +79,8 @@ def suspending(row: WorkloadRow, value: bool) -> Json:
 def stopping(row: WorkloadRow, obj: Json, now: str) -> JobChange:
     """Return the change that suspends a job until a user resumes it.
 
-    The change writes Muster's record of the start: without it the job would be one that waits for its start.
+    The change also writes Muster's record of the start. Without this record, the job would count as waiting
+    for its start.
     """
     if row.commanded:
         return JobChange(command="" if is_stopped(row, obj) else ABORT)
@@ -91,24 +92,30 @@ def stopping(row: WorkloadRow, obj: Json, now: str) -> JobChange:
 
 
 def resuming(row: WorkloadRow, obj: Json, by_muster: bool = True) -> JobChange:
-    """Return the change that resumes a held or stopped job. `by_muster`: its queue unsuspends it."""
+    """Return the change that resumes a held or stopped job.
+
+    Args:
+        row: The fields of the job's kind.
+        obj: The job.
+        by_muster: Whether Muster unsuspends the job once its queue admits it.
+    """
     podgroup: dict[str, str | None] = {keys.HOLD: None, keys.START_TIMEOUTS: None}
     if not is_stopped(row, obj):
         return JobChange(podgroup)
-    record = "" if row.commanded else None  # an empty record marks a Volcano Job that waits for Muster
+    record = "" if row.commanded else None  # an empty record means that a Volcano Job waits for Muster
     has_record = value_at(obj, ("metadata", "annotations", keys.STARTED))
-    waits_again: Json = {"metadata": {"annotations": {keys.STARTED: record}}} if has_record else {}
+    patch: Json = {"metadata": {"annotations": {keys.STARTED: record}}} if has_record else {}
     if not (row.commanded or by_muster):
-        waits_again |= suspending(row, False)
-    return JobChange(podgroup, waits_again, RESUME if row.commanded else "")
+        patch |= suspending(row, False)
+    return JobChange(podgroup, patch, RESUME if row.commanded else "")
 
 
 class ExpectedPods(msgspec.Struct, frozen=True):
-    """Equal pods that a job makes."""
+    """Equal pods that a job will make."""
 
-    role: str  # the part of the job that they belong to; empty if it has only one
+    role: str  # the part of the job to which the pods belong; empty if the job has one part
     count: int
-    pod: PodRecord  # each of them, but for UID and name
+    pod: PodRecord  # record of each pod, without its own UID and name
 
 
 class JobKind(NamedTuple):
@@ -119,39 +126,41 @@ class JobKind(NamedTuple):
 
 
 class JobRecord(msgspec.Struct, frozen=True):
+    """Record of a job: its queue, its progress, and the pods that it makes."""
+
     uid: str
     kind: JobKind
     namespace: str
     name: str
-    group: GroupKey  # the group that its pods form
+    group: GroupKey  # group of its pods
     created: str = ""  # metadata.creationTimestamp
-    queue: str = ""  # the queue that it names itself
-    commanded: bool = False  # it has no field that suspends it, and enters `default` where it names no queue
-    local_queue: LocalQueueLabel | None = None  # the label by which it names a LocalQueue
+    queue: str = ""  # queue that the job itself names
+    commanded: bool = False  # whether only Commands stop the job; it enters `default` without a queue
+    local_queue: LocalQueueLabel | None = None  # label with which the job names a LocalQueue
     priority_class: str = ""
-    suspended: bool = False  # its controller makes nothing
-    stopped: bool = False  # whether it stays suspended until a user resumes it, and waits in no queue
-    started_at: str = ""  # when Muster unsuspended it, by its annotation; empty: it has not
-    outcome: Outcome | None = None  # how it ended; None: it has not
-    pods: tuple[ExpectedPods, ...] = ()  # pods that it makes at once, without ended ones
-    gang: MadePods = MadePods()  # the gang among its pods
-    by_role: Mapping[str, int] = {}  # minimum by role
+    suspended: bool = False  # whether it is suspended: its controller makes no pods
+    stopped: bool = False  # whether it waits in no queue until a user resumes it
+    started_at: str = ""  # when Muster unsuspended it, by its annotation; empty: never
+    outcome: Outcome | None = None  # how the job ended; None: not ended
+    pods: tuple[ExpectedPods, ...] = ()  # pods that it makes at once, without ended pods
+    gang: MadePods = MadePods()  # size of the gang that its pods form
+    by_role: Mapping[str, int] = {}  # least number of pods by role
     sub_groups: Sequence[Json] = ()  # subGroupPolicy of its PodGroup
-    declared: int = 0  # number of pods at once by its spec, including ended ones
-    completions: int | None = None  # how many of its pods are to succeed; None: all that it makes at once
-    least: int = 0  # least pods of a partial start; 0: no partial starts
-    fault: str = ""  # why its pods are not known, for users; empty if they are
-    claims: frozenset[ClaimKey] | None = None  # claims that its pods name; None: they request no devices
-    ours: bool = False  # its pods name one of our schedulers
-    adoptable: bool = False  # they name one, or will in an adopted namespace
-    named_group: bool = False  # its pods name a PodGroup of another owner's
-    is_part: bool = False  # another job has made it, and is managed instead
-    checkpoint: Checkpoint = NEVER_SAVED  # by its annotation
-    run_time: float | None = None  # seconds that it will run, by its annotation
-    may_use: str = ""  # the restricted queue that its author may use, by its annotation
-    topology: TopologyRequest = NO_TOPOLOGY  # for all its pods, by its spec or annotations
-    policies: tuple[SubGroupPolicy, ...] = ()  # `sub_groups`, as they are read
-    on_lost_domain: str = ""  # what follows if a domain lacks capacity for lost members, by its annotation
+    declared: int = 0  # number of pods at once by its spec, with ended pods
+    completions: int | None = None  # number of pods that must succeed; None: all pods made at once
+    least: int = 0  # least number of pods for a partial start; 0: no partial start
+    fault: str = ""  # why its pods are unknown, for users; empty if they are known
+    claims: frozenset[ClaimKey] | None = None  # device claims of its pods; None: no devices requested
+    ours: bool = False  # whether all its pods name one of our schedulers
+    adoptable: bool = False  # whether all its pods name our schedulers, or would in an adopted namespace
+    named_group: bool = False  # whether its pods name a PodGroup of another owner
+    is_part: bool = False  # whether another job has made it, and is managed instead
+    checkpoint: Checkpoint = NEVER_SAVED  # latest checkpoint, by its annotation
+    run_time: float | None = None  # expected run time in seconds, by its annotation
+    may_use: str = ""  # restricted queue that its author may use, by its annotation
+    topology: TopologyRequest = NO_TOPOLOGY  # request of all its pods, by its spec or annotations
+    policies: tuple[SubGroupPolicy, ...] = ()  # policies parsed from `sub_groups`
+    on_lost_domain: str = ""  # policy for lost members without capacity in their domain
 
     @property
     def needed(self) -> int:
@@ -159,7 +168,11 @@ class JobRecord(msgspec.Struct, frozen=True):
         return sum(part.count for part in self.pods)
 
     def size(self, defaults: Defaults) -> GangSize:
-        """Return how many pods start together; `defaults`: those of the namespace and the queue."""
+        """Return how many pods start together.
+
+        Args:
+            defaults: The default sizes of the namespace and the queue.
+        """
         template = next((part.pod.min_member for part in self.pods if part.pod.min_member), "")
         size = gang_size_of(self.gang, template, defaults, waits=True)
         return size._replace(members=min(size.members, self.needed))
@@ -171,11 +184,12 @@ class JobRecord(msgspec.Struct, frozen=True):
 
     @property
     def started(self) -> bool:
+        """Return whether Muster has unsuspended the job, by its annotation."""
         return bool(self.started_at)
 
     @property
     def is_unsuspended(self) -> bool:
-        """Return whether Muster has admitted it, and it has not ended."""
+        """Return whether Muster has admitted the job, and the job has not ended."""
         return self.started and not self.suspended and self.outcome is None
 
     @property
@@ -185,21 +199,29 @@ class JobRecord(msgspec.Struct, frozen=True):
 
 
 class JobRules(msgspec.Struct, frozen=True):
+    """Rules that decide which jobs Muster manages."""
+
     mode: str = "suspended"  # off, suspended or queue
-    namespaces: frozenset[str] = frozenset()  # namespaces whose jobs are not managed
-    kinds: frozenset[str] = frozenset()  # kinds that are not managed: "Job.batch"
-    table: Kinds = msgspec.field(default_factory=lambda: WORKLOADS)  # all kinds that are known
+    namespaces: frozenset[str] = frozenset()  # excluded namespaces
+    kinds: frozenset[str] = frozenset()  # excluded kinds, such as "Job.batch"
+    table: Kinds = msgspec.field(default_factory=lambda: WORKLOADS)  # all known kinds
 
     def manages(self, job: JobRecord, queue: str, is_adopted: bool = False) -> bool:
-        """Return whether Muster manages a job with a queue: a suspended one, or one that Muster has started.
+        """Return whether Muster manages a job with a queue.
 
-        In mode `queue`, also any other one. `is_adopted`: whether its namespace is adopted.
+        Muster manages suspended jobs, and jobs that it has started. In mode `queue`, it manages all other
+        jobs, too.
+
+        Args:
+            job: The job.
+            queue: The queue of the job; empty: the job has none and is not managed.
+            is_adopted: Whether the job's namespace is adopted.
         """
         kind = f"{job.kind.kind}.{job.kind.api_version.rpartition('/')[0]}"
-        is_left = job.namespace in self.namespaces or kind in self.kinds or job.named_group or job.is_part
-        if self.mode == OFF or is_left or not queue:
+        is_excluded = job.namespace in self.namespaces or kind in self.kinds or job.named_group or job.is_part
+        if self.mode == OFF or is_excluded or not queue:
             return False
-        if job.outcome is not None:  # the pods of an ended job are not read
+        if job.outcome is not None:  # the pod templates of an ended job are not read
             return job.started
         if not (job.ours or (is_adopted and job.adoptable)):
             return False
@@ -211,12 +233,12 @@ OFF, SUSPENDED, BY_QUEUE = "off", "suspended", "queue"
 
 MOST_PODS = 10_000  # pods of one job at once: far more than any window
 _OUTCOMES = {None: None, JobOutcome.SUCCEEDED: Outcome.COMPLETED, JobOutcome.FAILED: Outcome.FAILED}
-_TOLERATED = 300  # seconds for which pods tolerate an unreachable node, by default
-_AWAY = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+_TOLERATION_SECONDS = 300  # default time for which pods tolerate an unreachable node
+_UNREACHABLE_TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 
 
 class JobRuntime(Wire, frozen=True):
-    """Object of any kind with the templates of jobs."""
+    """Object of any kind that contains templates of jobs."""
 
     metadata: Meta
     spec: dict[str, Any] = {}
@@ -235,7 +257,11 @@ class AnyJob(JobRuntime, frozen=True):
 
 
 def is_unsuspended_by_muster(row: WorkloadRow, obj: Json) -> bool:
-    """Return whether a job waits as one: it or its pods name a queue, and its pods no PodGroup."""
+    """Return whether Muster unsuspends a job.
+
+    This is so if the job or its pods name a queue, and its pods name no PodGroup. A job without templates
+    counts, too.
+    """
     if not has_templates(row, obj):
         return True
     kind, job = JobKind(*row.key), msgspec.convert(obj, AnyJob, strict=False)
@@ -247,7 +273,10 @@ def is_unsuspended_by_muster(row: WorkloadRow, obj: Json) -> bool:
 def job_record(
     kind: JobKind, job: AnyJob, table: Kinds, shapes: Shapes, schedulers: Iterable[str], auto_groups: bool
 ) -> JobRecord:
-    """Return the record of a job. Its `fault` makes it wait. A job that has ended expects no pods."""
+    """Return the record of a job.
+
+    A job with a `fault` in its record waits. The record of an ended job expects no pods.
+    """
     meta, obj, row = job.metadata, as_json(kind, job), table[kind]
     controller = ownership.controller_of(meta.owner_references)
     made_by = table.get((controller.api_version, controller.kind)) if controller else None
@@ -260,7 +289,7 @@ def job_record(
         name=meta.name,
         group=podgroup_of(kind, meta),
         created=meta.creation_timestamp or "",
-        queue=_named_by_itself(row, job),
+        queue=_queue_of_its_own(row, job),
         commanded=row.commanded is not None,
         local_queue=local_queue_label(meta),
         suspended=is_suspended(row, obj),
@@ -306,13 +335,13 @@ def owner_of_pods(
 ) -> ownership.OwnerRecord:
     """Return a job as the owner of pods that name no group.
 
-    If the pods of its templates cannot be read, they start one by one.
+    If the templates of the job cannot be read, its pods start one by one.
 
     Args:
         kind: The kind of the job.
         job: The job.
         table: All kinds.
-        known: The result of its record, which is expensive to compute; None: not computed.
+        known: The gang in the job's record, which is expensive to compute; None: not computed yet.
     """
     meta, deadline = job.metadata, job.spec.get("activeDeadlineSeconds")
     annotations, row, obj = meta.annotations or {}, table.get(kind), as_json(kind, job)
@@ -337,8 +366,11 @@ def owner_of_pods(
 
 
 def queue_named_by(kind: JobKind, job: AnyJob, table: Kinds) -> str:
-    """Return the queue that the job itself names, else its pod templates; empty if neither does."""
-    named = _named_by_itself(table.get(kind), job)
+    """Return the queue that the job names itself, else the queue that its pod templates name.
+
+    The result is empty if neither names a queue.
+    """
+    named = _queue_of_its_own(table.get(kind), job)
     with suppress(*MALFORMED, msgspec.ValidationError):
         for part in _first_sets(as_json(kind, job), table) if not named else ():
             meta = msgspec.convert(part.template.get("metadata") or {}, Meta)
@@ -346,16 +378,18 @@ def queue_named_by(kind: JobKind, job: AnyJob, table: Kinds) -> str:
     return named
 
 
-def _named_by_itself(row: WorkloadRow | None, job: AnyJob) -> str:
+def _queue_of_its_own(row: WorkloadRow | None, job: AnyJob) -> str:
+    """Return the queue that the job itself names; empty if it names none."""
     if row is None or row.commanded is None:
         return ownership.queue_named_by(job.metadata)
     return explicit_queue(ownership.name_of(str(job.spec.get("queue") or "")))
 
 
 def queue_of_job(job: JobRecord, routes: QueueRoutes) -> str:
-    """Return the queue that a job enters; empty if nothing names one, or if its label is Kueue's own.
+    """Return the queue that a job enters; empty if it enters no queue.
 
-    A job that two projects start and suspend never settles.
+    A job enters no queue if nothing names a queue, or if its label belongs to Kueue. A job that two projects
+    start and suspend would never settle.
     """
     if job.local_queue is not None and routes.local_queue(job.namespace, job.local_queue) is None:
         return ""
@@ -364,12 +398,15 @@ def queue_of_job(job: JobRecord, routes: QueueRoutes) -> str:
 
 
 def podgroup_of(kind: JobKind, meta: Meta) -> GroupKey:
-    """Return the key of the group as which the job waits."""
+    """Return the key of the group in which the pods of a job wait."""
     return GroupKey(f"{meta.namespace}/{ownership.podgroup_name(OwnerReference(*kind, meta.name, meta.uid))}")
 
 
 def group_made_by(kind: JobKind, meta: Meta) -> GroupKey:
-    """Return the group of a job's pods that name none; see `ownership.group_owner_of`."""
+    """Return the key of the group that a job's pods form if they name no group.
+
+    See `ownership.group_owner_of`.
+    """
     name = ownership.group_name_of(meta.uid)
     if kind in ownership.NAMED_CONTROLLERS:
         name = ownership.named_group(OwnerReference(*kind, meta.name))
@@ -377,12 +414,15 @@ def group_made_by(kind: JobKind, meta: Meta) -> GroupKey:
 
 
 def _first_sets(obj: Json, table: Kinds) -> list[JobPodSet]:
-    """Return the pod sets at the start: no capacity is reserved for pods that come once others have ended."""
+    """Return the pod sets at the start of a job.
+
+    Pods that come only after others have ended are left out: no capacity is reserved for them.
+    """
     return [part for part in pod_sets(obj, table) if not part.later]
 
 
 def as_json(kind: JobKind, job: AnyJob) -> Json:
-    """Return the object as the table of kinds reads it."""
+    """Return the object in the form that the table of kinds reads."""
     meta = job.metadata
     metadata: Json = {"name": meta.name, "namespace": meta.namespace, "uid": meta.uid}
     metadata |= {"labels": meta.labels or {}, "annotations": meta.annotations or {}}
@@ -398,7 +438,7 @@ def _with_pods(
     schedulers: frozenset[str],
     auto_groups: bool,
 ) -> JobRecord:
-    """Return the record of a job with what its pod templates say."""
+    """Return the record of a job, completed from its pod templates."""
     needed = sum(pod_set.count for pod_set in pod_sets)
     pods = [_pod_of(record, pod_set) for pod_set in pod_sets]
     fault = f"it makes {needed} pods at once; at most {MOST_PODS} are allowed" if needed > MOST_PODS else ""
@@ -409,7 +449,7 @@ def _with_pods(
         member = pod_record(pod, shapes, ours=True, auto_groups=auto_groups)
         member = replace(member, group=group, own_group=group, auto=auto_groups, expected=True)
         expected.append(ExpectedPods(role, count, replace(member, dependent=role in dependent)))
-    of_schedulers = [(pod.spec.scheduler_name or keys.DEFAULT_SCHEDULER) in schedulers for pod in pods]
+    names_our_scheduler = [(pod.spec.scheduler_name or keys.DEFAULT_SCHEDULER) in schedulers for pod in pods]
     return replace(
         record,
         queue=record.queue or next((ownership.queue_named_by(pod.metadata) for pod in pods), ""),
@@ -419,24 +459,27 @@ def _with_pods(
         claims=frozenset[ClaimKey]().union(*map(claims_of, pods))
         if any(requests_devices(pod.spec) for pod in pods)
         else None,
-        ours=all(of_schedulers),
-        adoptable=all(map(or_, of_schedulers, map(ownership.is_adoptable, pods))),
+        ours=all(names_our_scheduler),
+        adoptable=all(map(or_, names_our_scheduler, map(ownership.is_adoptable, pods))),
         named_group=any(ownership.group_name(pod) not in ("", record.podgroup) for pod in pods),
     )
 
 
 def _pod_of(record: JobRecord, part: JobPodSet) -> Pod:
-    """Return the pod as the API server stores it: with its defaults, and what admission adds."""
+    """Return a pod as the API server would store it.
+
+    The pod has the defaults of the API server, and the additions of admission plugins.
+    """
     spec, meta = {**part.template["spec"]}, {**(part.template.get("metadata") or {})}
-    own = spec.get("tolerations") or ()
-    tolerated = {each.get("key") for each in own if each.get("effect") in (None, "", "NoExecute")}
-    spec["tolerations"] = [*own] + [  # Kubernetes' admission plugin DefaultTolerationSeconds
-        {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": _TOLERATED}
-        for key in _AWAY
+    tolerations = spec.get("tolerations") or ()
+    tolerated = {each.get("key") for each in tolerations if each.get("effect") in (None, "", "NoExecute")}
+    spec["tolerations"] = [*tolerations] + [  # Kubernetes' admission plugin DefaultTolerationSeconds
+        {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": _TOLERATION_SECONDS}
+        for key in _UNREACHABLE_TAINTS
         if not {None, "", key} & tolerated
     ]
     for kind in ("containers", "initContainers"):
-        containers = []  # a missing request equals the limit
+        containers = []  # a missing request defaults to the limit
         for container in spec.get(kind) or ():
             resources = container.get("resources") or {}
             requests = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}

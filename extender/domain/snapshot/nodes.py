@@ -1,8 +1,8 @@
-"""Nodes by row, and the rows that suit a shape.
+"""Nodes in numbered rows, and the rows of nodes that suit a shape of pods.
 
-A NodeTable is immutable. When nodes change, `with_changes` makes a new one that keeps the results of the old
-one: those of a shape are updated on the next request. So a node event costs only the changed rows, and a new
-shape only a look-up of its labels.
+A NodeTable is immutable. When nodes change, `with_changes` makes a new table that keeps the results of the
+old table; the results of a shape are updated on the next request. So a node event costs only the changed
+rows, and a new shape costs only a look-up of its labels.
 """
 
 from collections import defaultdict
@@ -26,74 +26,85 @@ from extender.domain.model.selectors import Labels, NodePart, as_number
 from extender.domain.model.shapes import NodeTest, Shape
 from extender.domain.queues.flavors import PoolRows, Pools
 
-AmountRows = npt.NDArray[np.int64]  # amounts: one row per node, one column per resource
+AmountRows = npt.NDArray[np.int64]  # amounts with one row per node and one column per resource
 Mask = npt.NDArray[np.bool_]  # one truth value per row
-Rows = npt.NDArray[np.int64]  # row numbers, or one number per row
-_MOST_BYTES = 64 * 2**20  # of masks; beyond this, the least recently used are forgotten
+Rows = npt.NDArray[np.int64]  # row numbers, or an array with one number per row
+_MAX_BYTES = 64 * 2**20  # limit for cached masks; the least recently used masks are dropped
 _NO_ROWS: Rows = np.zeros(0, np.int64)
-_FEW = 64  # changed rows that are looked at one by one; if more changed, all are looked up again
-_MOST_GANGS = 16384
+_FEW_ROWS = 64  # up to so many changed rows are updated one by one; else all rows are computed again
+_MAX_GANGS = 16384
 K = TypeVar("K")
-_FIELD = "field:"  # prefix of field names in the index: no label key has a ":"
+_FIELD = "field:"  # prefix of field names in the index; label keys have no ":"
 
 
 def column_sums(amounts: AmountRows) -> list[int]:
-    """Return the sum of each column. Summing them one by one is ten times as fast as `sum(axis=0)`."""
+    """Return the sum of each column.
+
+    Summing the columns one by one is ten times as fast as `sum(axis=0)`.
+    """
     return [int(column.sum()) for column in amounts.T]
 
 
 class NodeRecord(msgspec.Struct, frozen=True, gc=False):
+    """Record of a node."""
+
     name: str
     labels: Labels
-    taints: tuple[Taint, ...]  # including that of a cordon
-    allocatable: Resources  # rounded down
+    taints: tuple[Taint, ...]  # with the taint of a cordoned node
+    allocatable: Resources  # amounts are rounded down
 
 
 class NodeIndex:
-    """Rows of nodes by label, field and taint. Never changed."""
+    """Index of node rows by label, field and taint. An index never changes."""
 
     def __init__(self, nodes: Sequence[NodeRecord | None] = ()) -> None:
         self._size = len(nodes)
-        filed: defaultdict[str, defaultdict[str, list[int]]] = defaultdict(partial(defaultdict, list))
-        tainted: defaultdict[tuple[Taint, ...], list[int]] = defaultdict(list)
+        rows_by_label: defaultdict[str, defaultdict[str, list[int]]] = defaultdict(partial(defaultdict, list))
+        rows_by_taints: defaultdict[tuple[Taint, ...], list[int]] = defaultdict(list)
         for row, node in enumerate(nodes):
             if node is not None:
-                tainted[node.taints].append(row)
+                rows_by_taints[node.taints].append(row)
                 for key, value in _labels_of(node).items():
-                    filed[key][value].append(row)
-        self._by_label: dict[str, dict[str, Rows]] = {key: {} for key in filed}
-        for key, by_value in filed.items():
+                    rows_by_label[key][value].append(row)
+        self._by_label: dict[str, dict[str, Rows]] = {key: {} for key in rows_by_label}
+        for key, by_value in rows_by_label.items():
             for value, rows in by_value.items():
                 self._by_label[key][value] = np.array(rows, np.int64)
-        self._by_taints = {taints: np.array(rows, np.int64) for taints, rows in tainted.items()}
+        self._by_taints = {taints: np.array(rows, np.int64) for taints, rows in rows_by_taints.items()}
         self._domains: dict[str, Rows] = {}
-        self._numbers: dict[str, tuple[Rows, Rows]] = {}  # by label: rows with numbers, and these
+        self._numbers: dict[str, tuple[Rows, Rows]] = {}  # by label: numeric rows, and their numbers
 
     def with_changes(
-        self, before: Sequence[NodeRecord | None], now: Sequence[NodeRecord | None], rows: Iterable[int]
+        self, old: Sequence[NodeRecord | None], new: Sequence[NodeRecord | None], rows: Iterable[int]
     ) -> "NodeIndex":
-        """Return the index of the nodes `now`, which differ from those `before` only in `rows`."""
+        """Return the index after some nodes changed.
+
+        Args:
+            old: The nodes of this index.
+            new: The nodes of the new index.
+            rows: The rows in which the nodes differ.
+        """
         later = copy(self)
         later._by_label, later._by_taints = dict(self._by_label), dict(self._by_taints)
-        changed: set[str] = set()
+        changed_keys: set[str] = set()
         for row in rows:
-            former, current = before[row], now[row]
-            taints = former.taints if former else None
-            _move(later._by_taints, row, taints, current.taints if current else None)
-            old, new = _labels_of(former), _labels_of(current)
-            for key in {key for key, _ in old.items() ^ new.items()}:
-                if key not in changed:
+            old_node, new_node = old[row], new[row]
+            taints = old_node.taints if old_node else None
+            _move_row(later._by_taints, row, taints, new_node.taints if new_node else None)
+            old_labels, new_labels = _labels_of(old_node), _labels_of(new_node)
+            for key in {key for key, _ in old_labels.items() ^ new_labels.items()}:
+                if key not in changed_keys:
                     later._by_label[key] = dict(self._by_label.get(key, {}))
-                    changed.add(key)
-                _move(later._by_label[key], row, old.get(key), new.get(key))
-        for key in [key for key in changed if not later._by_label[key]]:
+                    changed_keys.add(key)
+                _move_row(later._by_label[key], row, old_labels.get(key), new_labels.get(key))
+        for key in [key for key in changed_keys if not later._by_label[key]]:
             del later._by_label[key]
-        later._domains = {key: rows for key, rows in self._domains.items() if key not in changed}
-        later._numbers = {key: known for key, known in self._numbers.items() if key not in changed}
+        later._domains = {key: rows for key, rows in self._domains.items() if key not in changed_keys}
+        later._numbers = {key: known for key, known in self._numbers.items() if key not in changed_keys}
         return later
 
     def mask(self, test: NodeTest) -> Mask:
-        """Return the rows of the nodes that a test admits."""
+        """Return a mask of the rows whose nodes a test admits."""
         mask = np.zeros(self._size, np.bool_)
         for taints, rows in self._by_taints.items():
             mask[rows] = test.tolerates(taints)
@@ -106,30 +117,36 @@ class NodeIndex:
         return mask
 
     def has(self, key: str, value: str) -> bool:
+        """Return whether any node has the label."""
         return value in self._by_label.get(key, ())
 
     def has_label(self, key: str) -> bool:
+        """Return whether any node has a label with this key."""
         return key in self._by_label
 
     def domains(self, key: str) -> Rows:
-        """Return the domain of each row, as a number, for a label key; -1 for nodes without it."""
+        """Return for each row a number that stands for the node's value of a label; -1 without the label."""
         if key not in self._domains:
             codes = np.full(self._size, -1, dtype=np.int64)
             if (by_value := self._by_label.get(key)) is None:
-                return codes  # not cached: pods may name any key
+                return codes  # without a cache entry: pods may name any key
             rows = np.concatenate([*by_value.values()])
             codes[rows] = np.repeat(np.arange(len(by_value)), [*map(len, by_value.values())])
             self._domains[key] = codes
         return self._domains[key]
 
     def _rows_with_label(self, key: str, values: Iterable[str]) -> Mask:
+        """Return a mask of the rows whose label has one of these values."""
         mask, by_value = np.zeros(self._size, np.bool_), self._by_label.get(key, {})
         if rows := [by_value[value] for value in values if value in by_value]:
             mask[np.concatenate(rows)] = True
         return mask
 
     def part(self, part: NodePart) -> Mask:
-        """Return the rows of the nodes of a part; without labels, also those that are gone."""
+        """Return a mask of the rows in a part of the nodes.
+
+        A part without labels also includes the rows of deleted nodes.
+        """
 
         def with_labels(pairs: Iterable[tuple[str, str]]) -> Mask:
             mask = np.ones(self._size, np.bool_)
@@ -143,13 +160,13 @@ class NodeIndex:
         return mask
 
     def rows_of_term(self, term: NodeSelectorTerm) -> Mask:
-        """Return the rows that meet a term. An empty term admits no node."""
+        """Return a mask of the rows that meet a node selector term. An empty term admits no node."""
         parts = [self._rows_with_requirement(part.key, part) for part in term.match_expressions or ()]
         parts += [self._rows_with_requirement(_FIELD + part.key, part) for part in term.match_fields or ()]
         return reduce(np.logical_and, parts) if parts else np.zeros(self._size, np.bool_)
 
     def _rows_with_requirement(self, key: str, requirement: Requirement) -> Mask:
-        """Return the rows of nodes whose labels meet a requirement."""
+        """Return a mask of the rows whose labels or fields meet a requirement."""
         values = requirement.values or []
         match requirement.operator:
             case "In":
@@ -163,7 +180,7 @@ class NodeIndex:
             case "Gt" | "Lt" as comparison if values and (bound := as_number(values[0])) is not None:
                 mask = np.zeros(self._size, np.bool_)
                 if (by_value := self._by_label.get(key)) is None:
-                    return mask  # not cached: pods may name any key
+                    return mask  # without a cache entry: pods may name any key
                 if key not in self._numbers:
                     read = ((as_number(value), rows.tolist()) for value, rows in by_value.items())
                     found = [(row, number) for number, rows in read if number is not None for row in rows]
@@ -176,33 +193,35 @@ class NodeIndex:
 
 
 def _labels_of(node: NodeRecord | None) -> Mapping[str, str]:
-    """Return a node's labels, and the fields that terms may name."""
+    """Return a node's labels, and the fields that node selector terms may name."""
     return {} if node is None else {**node.labels, f"{_FIELD}metadata.name": node.name}
 
 
-def _move(rows: dict[K, Rows], row: int, before: K | None, now: K | None) -> None:
-    """Move a row from the key `before` to `now`; None: no key."""
-    if before == now:
+def _move_row(rows: dict[K, Rows], row: int, old_key: K | None, new_key: K | None) -> None:
+    """Move a row from the entry of the old key to the entry of the new key; None means no key."""
+    if old_key == new_key:
         return
-    if before is not None:
-        rows[before] = rows[before][rows[before] != row]
-        if not len(rows[before]):
-            del rows[before]
-    if now is not None:
-        rows[now] = np.append(rows.get(now, np.zeros(0, np.int64)), row)
+    if old_key is not None:
+        rows[old_key] = rows[old_key][rows[old_key] != row]
+        if not len(rows[old_key]):
+            del rows[old_key]
+    if new_key is not None:
+        rows[new_key] = np.append(rows.get(new_key, np.zeros(0, np.int64)), row)
 
 
-Levels = tuple[str, ...]  # node labels, from the level with the largest domains to that with the smallest
+Levels = tuple[str, ...]  # node labels; the level with the largest domains comes first
 
 
 class Topologies:
     """Topologies of a cluster: the levels at which nodes are close to each other. Immutable.
 
-    A level is a node label, such as that of racks. Its domains are the nodes with equal values of this label
-    and of those of the larger levels: rack 1 of one block is not rack 1 of another.
+    A level is a node label, such as the label for racks. The domain of a node consists of all nodes with
+    equal values of this label and of the labels of all larger levels. So rack 1 of one block is not rack 1 of
+    another.
 
     Attributes:
-        all: The levels of each. If several have one level, the first one counts for it.
+        all: The levels of each topology. If several topologies have a level, the first topology counts for
+            it.
     """
 
     def __init__(self, topologies: Iterable[Levels] = ()) -> None:
@@ -220,13 +239,16 @@ class Topologies:
         return tuple(self._with_level)
 
     def levels_with(self, level: str) -> Levels:
-        """Return the levels of the topology that has a level; only the level itself if none has it."""
+        """Return the levels of the topology that contains `level`.
+
+        If no topology contains `level`, the result is this level alone.
+        """
         return self._with_level.get(level, (level,))
 
     def levels_down_to(self, level: str) -> Levels:
-        """Return the level and the larger ones of its topology.
+        """Return `level` and the larger levels of its topology.
 
-        Empty: it is a tier above all HyperNodes, and has the whole cluster as its domain.
+        An empty result means that the level is a tier above all HyperNodes. Its domain is the whole cluster.
         """
         tier = None if level in self._with_level else _tier_of(level)
         if tier is not None and tier > self._largest_tier:
@@ -240,7 +262,10 @@ class Topologies:
 
 
 class NodeTable:
-    """Names, labels and taints by row; rows of deleted nodes hold None and suit no pod."""
+    """Table of nodes with names, labels and taints by row.
+
+    The row of a deleted node is None, and suits no pod.
+    """
 
     def __init__(self, nodes: Sequence[NodeRecord | None] = (), topologies: Topologies | None = None) -> None:
         self.nodes = tuple(nodes)
@@ -249,82 +274,86 @@ class NodeTable:
         self._nested: dict[tuple[str, str], tuple[Rows, Rows]] = {}
         self._path_orders: dict[str, tuple[Rows, Rows]] = {}
         self.row = {node.name: row for row, node in enumerate(self.nodes) if node}
-        self._index: NodeIndex | None = None  # made when it is first asked for
-        self._age = 0  # number of earlier tables with the same rows, and other labels or taints
+        self._index: NodeIndex | None = None  # made on first use
+        self._age = 0  # number of earlier tables with the same rows, but other labels or taints
         self._changed: Rows = np.zeros(len(self.nodes), np.int64)  # age of the last change, by row
-        self._masks: dict[bytes, tuple[int, Mask]] = {}  # masks, with the age at which they were computed
-        # How many pods of a shape all empty nodes hold, as far as known; callers add results.
+        self._masks: dict[bytes, tuple[int, Mask]] = {}  # masks with the age of their table
+        # How many pods of a shape fit on all nodes if these are empty. Callers add results.
         self.most: MutableMapping[Shape, int] = WeakKeyDictionary()
         self._fits_when_empty: dict[frozenset[object], bool] = {}
-        self._pooled: PoolRows | None = None
+        self._pool_rows: PoolRows | None = None
 
     def with_changes(self, nodes: Sequence[NodeRecord | None], rows: Iterable[int]) -> "NodeTable":
-        """Return the table of `nodes`, which differ from this table's only in `rows`."""
+        """Return the table of `nodes`, which differ from the nodes of this table only in `rows`."""
         table = NodeTable(nodes, self.topologies)
         if len(table.nodes) != len(self.nodes):
             return table
         old, new = self.nodes, table.nodes
         changed = [row for row in rows if not _suit_same_shapes(old[row], new[row])]
         table._age, table._changed, table._masks = self._age, self._changed, dict(self._masks)
-        table._index, table._pooled = self._index, None if changed else self._pooled
+        table._index, table._pool_rows = self._index, None if changed else self._pool_rows
         if changed:
             table._age += 1
             table._changed = self._changed.copy()
             table._changed[changed] = table._age
-            is_patched = self._index is not None and len(changed) <= _FEW
+            is_patched = self._index is not None and len(changed) <= _FEW_ROWS
             table._index = self._index.with_changes(old, new, changed) if self._index and is_patched else None
         return table
 
     def with_topologies(self, topologies: Topologies) -> "NodeTable":
-        """Return the table of the same nodes with other topologies."""
+        """Return a table of the same nodes with other topologies."""
         table = NodeTable(self.nodes, topologies)
         table._age, table._changed, table._masks = self._age, self._changed, dict(self._masks)
-        table._index, table._pooled = self._index, self._pooled
+        table._index, table._pool_rows = self._index, self._pool_rows
         return table
 
     def suitable(self, shape: Shape) -> Mask:
-        """Return the rows whose labels and taints admit `shape`. Used by several threads at once."""
+        """Return a mask of the rows whose labels and taints admit `shape`.
+
+        Several threads use this method at the same time.
+        """
         test = shape.suits
-        known = self._masks.pop(test.key, None)
-        if known is None or known[0] != self._age:
-            changed = np.flatnonzero(self._changed > known[0]) if known is not None else _NO_ROWS
-            if known is not None and len(changed) <= _FEW and not test.is_large:
-                mask = known[1].copy()
-                for row in changed:
+        cached = self._masks.pop(test.key, None)
+        if cached is None or cached[0] != self._age:
+            changed_rows = np.flatnonzero(self._changed > cached[0]) if cached is not None else _NO_ROWS
+            if cached is not None and len(changed_rows) <= _FEW_ROWS and not test.is_large:
+                mask = cached[1].copy()
+                for row in changed_rows:
                     node = self.nodes[row]
                     mask[row] = node is not None and test(node.name, node.labels, node.taints)
             else:
                 self._index = self._index or NodeIndex(self.nodes)
                 mask = self._index.mask(test)
-            known = self._age, mask
-            most = _MOST_BYTES // (len(self.nodes) + 1)
-            for oldest in tuple(self._masks)[: most // 8 + 1] if len(self._masks) >= most else ():
+            cached = self._age, mask
+            max_masks = _MAX_BYTES // (len(self.nodes) + 1)
+            for oldest in tuple(self._masks)[: max_masks // 8 + 1] if len(self._masks) >= max_masks else ():
                 self._masks.pop(oldest, None)
-        self._masks[test.key] = known  # the most recently used mask comes last
-        return known[1]
+        self._masks[test.key] = cached  # the most recently used mask comes last
+        return cached[1]
 
     def fits_when_empty(self) -> dict[frozenset[object], bool]:
-        """Return cached answers: whether gangs fit on empty nodes, keyed by their pods of each shape.
+        """Return the cached answers to whether gangs fit on empty nodes.
 
-        Callers add answers; the oldest beyond a limit are dropped.
+        The keys are the numbers of a gang's pods by shape. Callers add answers. The oldest answers beyond a
+        limit are dropped.
         """
-        for oldest in tuple(islice(self._fits_when_empty, max(len(self._fits_when_empty) - _MOST_GANGS, 0))):
+        for oldest in tuple(islice(self._fits_when_empty, max(len(self._fits_when_empty) - _MAX_GANGS, 0))):
             del self._fits_when_empty[oldest]
         return self._fits_when_empty
 
     def pool_rows(self, pools: Pools) -> PoolRows:
-        """Return the rows of each pool; the same object until one of these changes."""
-        known = self._pooled
-        if known is None or known.pools is not pools:
+        """Return the rows of each pool. The result is the same object until a pool or its rows change."""
+        cached = self._pool_rows
+        if cached is None or cached.pools is not pools:
             self._index = self._index or (NodeIndex(self.nodes) if pools.all else None)
-            known = self._pooled = PoolRows(pools, (self._index or NodeIndex()).part)
-        return known
+            cached = self._pool_rows = PoolRows(pools, (self._index or NodeIndex()).part)
+        return cached
 
     def selected(self, selector: LabelSelector) -> Mask:
-        """Return the rows that a selector selects; an empty one selects no node."""
+        """Return a mask of the rows that a selector selects; an empty selector selects no node."""
         self._index = self._index or NodeIndex(self.nodes)
-        equal = [Requirement(key, "In", [value]) for key, value in (selector.match_labels or {}).items()]
-        return self._index.rows_of_term(NodeSelectorTerm([*equal, *(selector.match_expressions or ())]))
+        labels = [Requirement(key, "In", [value]) for key, value in (selector.match_labels or {}).items()]
+        return self._index.rows_of_term(NodeSelectorTerm([*labels, *(selector.match_expressions or ())]))
 
     def has(self, key: str, value: str) -> bool:
         """Return whether any node has the label."""
@@ -337,7 +366,7 @@ class NodeTable:
         return self._index.has_label(key)
 
     def domains(self, topology_key: str) -> Rows:
-        """Return for each row a number that stands for the value of a node label; -1 without the label."""
+        """Return for each row a number that stands for the node's value of a label; -1 without the label."""
         self._index = self._index or NodeIndex(self.nodes)
         return self._index.domains(topology_key)
 
@@ -354,10 +383,10 @@ class NodeTable:
         return self._level_domains[level]
 
     def nested_domains(self, level: str, inner: str) -> tuple[Rows, Rows]:
-        """Return the parts into which the domains of both levels divide the nodes.
+        """Return the domains of `inner`, split where they cross the borders of domains of `level`.
 
         Returns:
-            The domain of `level` of each part, and the part of each row; -1: none.
+            The domain of `level` that contains each split domain, and the split domain of each row; -1: none.
         """
         if (level, inner) not in self._nested:
             outer = self.domains_of_level(level)
@@ -368,7 +397,10 @@ class NodeTable:
         return self._nested[level, inner]
 
     def path_order(self, level: str) -> tuple[Rows, Rows]:
-        """Return the rows ordered by domains from the largest level of a topology down, and their ranks."""
+        """Return the rows ordered by their domains, and the rank of each row.
+
+        The order begins with the largest level of a topology.
+        """
         if level not in self._path_orders:
             levels = [self.domains(label) for label in self.topologies.levels_with(level)]
             order = np.lexsort((np.arange(len(self.nodes)), *levels[::-1]))
@@ -379,13 +411,13 @@ class NodeTable:
 
 
 def _tier_of(level: str) -> int | None:
-    """Return the number of the tier of HyperNodes that a level is; None: it is another one."""
+    """Return the tier number of a level of HyperNodes; None if the level is another node label."""
     number = level.removeprefix("tier:")
     return int(number) if number != level and is_count(number) else None
 
 
 def _joint_domains(outer: Rows, inner: Rows) -> Rows:
-    """Return for each row a number that stands for both domains; -1 where one is missing."""
+    """Return for each row a number that stands for its pair of domains; -1 where one domain is missing."""
     has_both = (outer >= 0) & (inner >= 0)
     pairs = outer[has_both] * (inner.max(initial=-1) + 1) + inner[has_both]
     numbers = np.full(len(outer), -1, np.int64)
@@ -393,8 +425,8 @@ def _joint_domains(outer: Rows, inner: Rows) -> Rows:
     return numbers
 
 
-def _suit_same_shapes(one: NodeRecord | None, other: NodeRecord | None) -> bool:
-    """Return whether the same shapes suit both nodes."""
-    if one is None or other is None:
-        return one is other
-    return (one.name, one.labels, one.taints) == (other.name, other.labels, other.taints)
+def _suit_same_shapes(old: NodeRecord | None, new: NodeRecord | None) -> bool:
+    """Return whether both nodes suit the same shapes of pods."""
+    if old is None or new is None:
+        return old is new
+    return (old.name, old.labels, old.taints) == (new.name, new.labels, new.taints)

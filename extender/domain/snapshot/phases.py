@@ -14,30 +14,36 @@ from extender.domain.snapshot.wholeness import missing, whole
 
 
 class Phase(StrEnum):
-    """Phase of a group: Volcano's phases, and numbers of members."""
+    """Phase of a group, for the status of its PodGroup.
 
-    PENDING = "Pending"  # it waits
-    INQUEUE = "Inqueue"  # its members may be created, or it was admitted and is starting
-    RUNNING = "Running"  # the members that it needs are on nodes, or have been
-    UNKNOWN = "Unknown"  # some members run, and the rest have no node
-    COMPLETED = "Completed"  # it has ended, successfully or not
+    The phases follow Volcano, except where Volcano's phases mislead:
+
+    - A group of minMember 0 without members is not Completed.
+    - A group whose failed members are being replaced has not ended.
+    - A group that has fully run and lost members is Unknown only while these members have no node.
+    - A group is never Pending while any of its members lives.
+    - A group that lacks only members is Inqueue, because Kubeflow's training operator and Volcano's job
+      controller create no pods for a Pending group.
+    """
+
+    PENDING = "Pending"  # the group waits
+    INQUEUE = "Inqueue"  # its members may be created, or its start was admitted
+    RUNNING = "Running"  # the members that the group needs are or were on nodes
+    UNKNOWN = "Unknown"  # some members run, and other needed members have no node
+    COMPLETED = "Completed"  # the group has ended, successfully or not
 
 
 class Life(msgspec.Struct, frozen=True, gc=False):
+    """Phase of a group with its member counts and outcome."""
+
     phase: Phase = Phase.PENDING
     running: int = 0  # members in pod phase Running that are not being deleted
     succeeded: int = 0  # members in pod phase Succeeded
     failed: int = 0  # members in pod phase Failed
-    outcome: Outcome | None = None  # how it ended; None while it has not
-    in_queue: bool = True  # whether its queue counts it
-    local_queue: str = ""  # the LocalQueue that counts it, too: namespace/name; empty: none does
+    outcome: Outcome | None = None  # how the group ended; None: not ended
+    in_queue: bool = True  # whether its queue counts the group
+    local_queue: str = ""  # LocalQueue that also counts the group, as namespace/name; empty: no LocalQueue
 
-
-# Phases are Volcano's, except where these mislead: a group of minMember 0 without members is not Completed;
-# one whose failed members are being replaced has not ended; one that has fully run and lost members is
-# Unknown only while the lost ones have no node, and never Pending while other members live. A group that
-# lacks only members is Inqueue, because some operators create no pods for a Pending one (Kubeflow's training
-# operator, Volcano's job controller).
 
 _PHASES = {Verdict.WAITING: Phase.PENDING, Verdict.STARTING: Phase.INQUEUE}
 _VERDICTS: Mapping[str, Verdict] = {
@@ -45,15 +51,19 @@ _VERDICTS: Mapping[str, Verdict] = {
     **dict.fromkeys((Phase.RUNNING, Phase.UNKNOWN), Verdict.RUNNING),
     **dict.fromkeys((Phase.COMPLETED, Outcome.FAILED, Outcome.ABORTED), Verdict.ENDED),
 }
-# Lives of groups without any member on a node, which are most: counted by their queue, and others.
-_UNPLACED = {phase: Life(phase) for phase in _PHASES.values()}
-_UNCOUNTED = {phase: Life(phase, in_queue=False) for phase in _PHASES.values()}
+# Shared values for the many groups without members on nodes: counted by their queue, or not.
+_COUNTED_LIVES = {phase: Life(phase) for phase in _PHASES.values()}
+_UNCOUNTED_LIVES = {phase: Life(phase, in_queue=False) for phase in _PHASES.values()}
 
 
 def reported_verdict(phase: str, reason: str) -> Verdict:
-    """Return the verdict behind the status of a PodGroup.
+    """Return the verdict that the status of a PodGroup stands for.
 
-    `reason`: that of its condition Scheduled. A phase of another controller's invention is Unknown.
+    A phase that another controller has invented counts as Unknown.
+
+    Args:
+        phase: The phase in the status.
+        reason: The reason of the condition Scheduled in the status.
     """
     if phase == Phase.INQUEUE and reason == Reason.NOT_ENOUGH_MEMBERS:
         return Verdict.WAITING
@@ -63,29 +73,30 @@ def reported_verdict(phase: str, reason: str) -> Verdict:
 def life_of(
     group: GroupInfo, verdict: Verdict, plan: Collection[Uid] = (), reason: Reason | None = None
 ) -> Life:
-    """Return the phase and counts of a group, by the verdict, plan and reason of its decision."""
+    """Return the phase and member counts of a group, by the verdict, plan and reason of its decision."""
     lacks_members = verdict is Verdict.WAITING and reason is Reason.NOT_ENOUGH_MEMBERS
-    # Inqueue without members, and until all exist: some operators create no members for a Pending group.
-    are_made = lacks_members and (not group.has_pods or group.spec.reported_phase in ("", Phase.INQUEUE))
-    unplaced = Phase.INQUEUE if are_made and group.min_member > 0 else _PHASES.get(verdict)
+    # A group is Inqueue until all members exist: some operators create no members for a Pending group.
+    is_inqueue = lacks_members and (not group.has_pods or group.spec.reported_phase in ("", Phase.INQUEUE))
+    unplaced = Phase.INQUEUE if is_inqueue and group.min_member > 0 else _PHASES.get(verdict)
     if not (group.placed or group.leaving or group.failed or group.aborted) and unplaced is not None:
-        life = (_UNPLACED if group.is_in_queue else _UNCOUNTED)[unplaced]
-        return life if group.local_queue is None else replace(life, local_queue=_counted_in(group))
+        life = (_COUNTED_LIVES if group.is_in_queue else _UNCOUNTED_LIVES)[unplaced]
+        return life if group.local_queue is None else replace(life, local_queue=_counting_local_queue(group))
     outcome = None if plan else outcome_of(group)
     phase = _phase(group, unplaced, plan, outcome)
     numbers = group.running, group.succeeded, group.failed
-    return Life(phase, *numbers, outcome, group.is_in_queue, _counted_in(group))
+    return Life(phase, *numbers, outcome, group.is_in_queue, _counting_local_queue(group))
 
 
-def _counted_in(group: GroupInfo) -> str:
+def _counting_local_queue(group: GroupInfo) -> str:
     """Return the LocalQueue that counts the group; empty if none does."""
     return group.local_queue.key if group.local_queue is not None and group.is_in_queue else ""
 
 
 def outcome_of(group: GroupInfo) -> Outcome | None:
-    """Return how a group without members on nodes or on the way to one ended; None if it has not.
+    """Return how a group ended; None if it has not ended.
 
-    A group has ended once enough members succeeded, even while members that it can do without wait.
+    A group with members on nodes, or on the way to nodes, has not ended. A group has ended once enough
+    members succeeded, even if further members wait that the group does not need.
     """
     if group.has_live_members or group.assumed:
         return None
@@ -102,7 +113,7 @@ def outcome_of(group: GroupInfo) -> Outcome | None:
 
 
 def ended(group: GroupInfo) -> Outcome | None:
-    """Return how the group ended; None if it has not, or has members left to start."""
+    """Return how the group ended; None if it has not ended, or has members left to start."""
     return None if group.waiting or group.held_back else outcome_of(group)
 
 
@@ -114,7 +125,7 @@ def ending_text(life: Life) -> str:
 
 
 def is_ending(group: GroupInfo) -> bool:
-    """Return whether a group that was whole is ending: members are being deleted and not replaced."""
+    """Return whether a whole group is ending: some members are being deleted, and no member replaces them."""
     replaced = group.waiting or group.assumed or group.held_back
     return bool(group.leaving) and not replaced and len(group.placed) + group.leaving >= group.min_member
 
@@ -124,9 +135,10 @@ def _phase(group: GroupInfo, unplaced: Phase | None, plan: Collection[Uid], outc
 
     Args:
         group: The group.
-        unplaced: The phase, by the verdict, while too few members have been on nodes; None: by the plan.
+        unplaced: The phase by the verdict, for a group with too few members on nodes. None means that the
+            plan decides.
         plan: The members with a planned node.
-        outcome: How the group ended, if it has.
+        outcome: How the group ended, if it has ended.
     """
     if outcome is not None and (group.succeeded or group.failed or group.job.outcome):
         return Phase.COMPLETED
@@ -136,51 +148,52 @@ def _phase(group: GroupInfo, unplaced: Phase | None, plan: Collection[Uid], outc
         return Phase.RUNNING
     if unplaced is not None:
         return unplaced
-    is_coming = bool(plan or group.assumed)
-    if group.has_live_members or (is_coming and group.placed):
+    has_planned_members = bool(plan or group.assumed)
+    if group.has_live_members or (has_planned_members and group.placed):
         return Phase.RUNNING
-    return Phase.INQUEUE if is_coming else Phase.PENDING
+    return Phase.INQUEUE if has_planned_members else Phase.PENDING
 
 
 def _count_placed(group: GroupInfo) -> int:
+    """Return the number of members that are or were on nodes; departing and failed members count."""
     return len(group.placed) + group.leaving + group.failed
 
 
 def _has_lost_members(group: GroupInfo, plan: Collection[Uid]) -> bool:
-    """Return whether needed members are neither placed, nor on their way to a node, nor finished."""
+    """Return whether needed members are neither placed, nor on the way to a node, nor finished."""
     if group.is_whole or is_ending(group):
         return False
-    wanted = [pod for pod in missing(group).members if not pod.reserved_for]
+    missing_members = [pod for pod in missing(group).members if not pod.reserved_for]
     assumed = {pod.uid for pod, _ in group.assumed}
-    unplaced = any(pod.uid not in plan and pod.uid not in assumed for pod in wanted)
-    return unplaced or _count_placed(group) + len(wanted) < group.min_member
+    lacks_nodes = any(pod.uid not in plan and pod.uid not in assumed for pod in missing_members)
+    return lacks_nodes or _count_placed(group) + len(missing_members) < group.min_member
 
 
 class State(Enum):
-    """State of a group, on which cycles, phases and plans are based: the first that applies counts."""
+    """State of a group, by which cycles, phases and plans decide. The first state that applies counts."""
 
-    ENDED = auto()  # no member is left on a node or on the way to one
-    ENDING = auto()  # it was whole, members are being deleted, and none waits to replace them
-    RESTING = auto()  # it fully runs, and no member waits to join it
-    SETTLING = auto()  # fully running for too short a time to count as having fully run
-    EMPTY = auto()  # it needs no members and has none
-    STANDING = auto()  # members on nodes make it whole, or did before its needs grew; more members may join
-    REPLACING = auto()  # it has fully run and lost members
-    STARTING = auto()  # Muster admitted its start, and it is not whole yet
-    WAITING = auto()  # all members that it lacks still have to be evaluated
+    ENDED = auto()  # no member is left on a node or on the way to a node
+    ENDING = auto()  # it was whole, and members are being deleted without replacement
+    RESTING = auto()  # it has fully run, and no member waits to join
+    SETTLING = auto()  # all needed members are on nodes, but not yet for long enough to count as fully run
+    EMPTY = auto()  # it needs no members, and has no members
+    STANDING = auto()  # its members on nodes suffice, or did before its needs grew; more may join
+    REPLACING = auto()  # it has fully run, and has lost members
+    STARTING = auto()  # Muster admitted its start, but it is not whole yet
+    WAITING = auto()  # its missing members still have to be evaluated
 
 
-_RUNS = (State.RESTING, State.SETTLING, State.STANDING, State.REPLACING)
+_RUNNING_STATES = (State.RESTING, State.SETTLING, State.STANDING, State.REPLACING)
 
 
 def has_run(group: GroupInfo) -> bool:
-    """Return whether a group is fully running, or was and replaces members."""
-    return state_of(group) in _RUNS
+    """Return whether a group is fully running, or replaces members after it has fully run."""
+    return state_of(group) in _RUNNING_STATES
 
 
 @computed_once
 def state_of(group: GroupInfo) -> State:
-    """Return the state of a group, by which the cycle decides on it."""
+    """Return the state of a group, by which the cycle decides on the group."""
     if ended(group) is not None:
         return State.ENDED
     if is_ending(group):
@@ -196,8 +209,8 @@ def state_of(group: GroupInfo) -> State:
         return State.STANDING
     if group.stood_whole:
         return State.REPLACING
-    # Only an admission by Muster counts as a start. A pod that was created with a node name does not: all
-    # other members could bypass the queue's state, order, share and ceiling. After a crash, the record on the
-    # PodGroup proves the admission, unless the group has waited again since.
+    # Only an admission by Muster counts as a start. A pod that was created with a node name does not count:
+    # otherwise all other members could bypass the queue's state, order, share and ceiling. After a crash, the
+    # record on the PodGroup proves the admission, unless the group has waited again since.
     resumes = group.history.resumes and (group.placed or group.job.is_unsuspended)
     return State.STARTING if group.start.admitted or group.assumed or resumes else State.WAITING

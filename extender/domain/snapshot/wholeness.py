@@ -19,28 +19,29 @@ from extender.domain.snapshot.group_info import GroupInfo, computed_once
 if TYPE_CHECKING:  # `muster why` imports this module, and starts faster without numpy
     from extender.domain.snapshot.snapshot import Snapshot
 
-# A group is whole with minMember members and each role's minTaskMember. If the roles add up to more than
-# minMember, they do not bind, as in Volcano.
-
-_MOST_NAMES, _LONGEST_NAME = 8, 63  # roles in a status, and characters of each
-Kind = Shape | tuple[Shape, tuple[tuple[object, ...], ...]]  # shape of a member, and its sets if it has any
+_MAX_NAMES, _MAX_LENGTH = 8, 63  # limit of roles in a message, and of characters per role
+Kind = Shape | tuple[Shape, tuple[tuple[object, ...], ...]]  # a member's shape, with topology sets if any
 Signature = frozenset[tuple[Kind, int]]
 _SHAPE, _SETS = attrgetter("shape"), attrgetter("pod_sets")
 
 
 class Missing(msgspec.Struct, frozen=True, dict=True):
-    """The members that must still start."""
+    """Members that still have to start."""
 
     members: tuple[PodRecord, ...]
-    absent: str = ""  # members that do not exist yet, for users; empty: all needed ones exist
+    absent: str = ""  # text on needed members that do not exist yet, for users; empty: all exist
 
     @cached_property
     def shapes(self) -> Counter[Shape]:
+        """Return the number of members of each shape."""
         return Counter(map(_SHAPE, self.members))
 
     @cached_property
     def signature(self) -> Signature:
-        """Return a key that is equal for groups that lack as many members of the same shapes and sets."""
+        """Return a key that is equal for groups that lack equal members.
+
+        Members are equal if they have the same shape and the same topology sets.
+        """
         if not self.pod_sets:
             return frozenset(self.shapes.items())
         similar = Counter(zip(map(_SHAPE, self.members), map(id, map(_SETS, self.members)), strict=True))
@@ -49,116 +50,133 @@ class Missing(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def pod_sets(self) -> Collection[TopologySet]:
-        """Return the pod sets of the members."""
+        """Return the topology sets of the members."""
         return {pod_set for pod_sets in self._distinct_sets.values() for pod_set in pod_sets}
 
     @cached_property
     def _distinct_sets(self) -> Mapping[int, tuple[TopologySet, ...]]:
-        """Return the distinct sets of the members, by identity: members of a group share equal sets."""
+        """Return the distinct tuples of topology sets, by object identity.
+
+        Members of a group share equal tuples, so the identity suffices.
+        """
         return {id(sets): sets for sets in map(_SETS, self.members)}
 
     @cached_property
     def requests(self) -> Resources:
+        """Return the joint requests of the members."""
         return requests_of(self.shapes)
 
 
 def binding_roles(needs: Needs) -> Mapping[str, int]:
+    """Return the minima by role; empty if they are ignored because they add up to more than minMember."""
     return needs.min_task_member if sum(needs.min_task_member.values()) <= needs.min_member else {}
 
 
 def kept_roles(needs: Needs) -> Mapping[str, int]:
-    """Return how many members of each role are kept: lost ones are replaced, and none is evicted alone."""
+    """Return how many members of each role a running group keeps.
+
+    Lost members of these roles are replaced, and no member of them is evicted alone.
+    """
     if needs.composite is None:
         return binding_roles(needs)
     return {child.name: child.least for child in needs.composite.pod_groups}
 
 
 def whole(needs: Needs, roles: Counter[str], members: int) -> bool:
-    """Return whether `members` members, counted by role in `roles`, make a group whole."""
+    """Return whether `members` members, counted by role in `roles`, make a group whole.
+
+    A group is whole if it has minMember members, and minTaskMember members of each role. If the minima of the
+    roles add up to more than minMember, they are ignored, as in Volcano.
+    """
     if members < needs.min_member or any(roles[role] < n for role, n in binding_roles(needs).items()):
         return False
     return needs.composite is None or needs.composite.is_whole(roles)
 
 
 def missing(group: GroupInfo) -> Missing:
-    """Return the members to start next so that the group is whole: assumed ones first, then planned ones."""
+    """Return the members to start next so that the group is whole. Members with a node come first."""
     return group.computed(missing_of)
 
 
 def missing_of(group: GroupInfo, fitting: Collection[Uid] = ()) -> Missing:
-    """Return the members to start next, those known to be `fitting` before the others."""
+    """Return the members to start next so that the group is whole.
+
+    Members with a node come first, then members that are known to fit (`fitting`).
+    """
     return _missing(group, group.needs, fitting, replaces=False)
 
 
 @computed_once
 def members_to_replace(group: GroupInfo) -> Missing:
-    """Return the members to start next so that the group has as many as when it was fully running."""
+    """Return the members to start next so that the group has as many members as when it fully ran."""
     needs = group.history.ran_with or Needs(min_member=0, min_task_member={})
     return _missing(group, needs, fitting=(), replaces=True)
 
 
 def _missing(group: GroupInfo, needs: Needs, fitting: Collection[Uid], replaces: bool) -> Missing:
-    """Return the members that a gang lacks, and as text those that do not exist.
+    """Return the members that a gang lacks, with a text on needed members that do not exist.
 
-    `replaces`: only lost members of the child groups of a composite.
+    Args:
+        group: The gang.
+        needs: The members that the gang needs.
+        fitting: Members that are known to fit, which come first.
+        replaces: Whether only lost members of the child groups of a composite are wanted.
     """
-    # Planned members first, then those that fit; then by priority, highest first, and name.
+    # Planned members come first, then members that fit. Each part is ordered by priority, then by name.
     pods = sorted((pod for pod in group.waiting if not pod.is_for_min_resources), key=attrgetter("sort_key"))
-    pods.sort(key=attrgetter("priority"), reverse=True)  # a stable sort
+    pods.sort(key=attrgetter("priority"), reverse=True)  # a stable sort keeps the order by name
     # Pods that are created once others run come last: the gang starts without them.
     pods.sort(key=lambda pod: (pod.dependent, pod.uid not in group.planned, pod.uid not in fitting))
     candidates = _in_sub_groups(group, [pod for pod, _ in group.assumed] + pods)
     if needs.composite is not None:
         return _missing_of_composite(group, needs.composite, candidates, fitting, replaces)
-    chosen, lacking = _least_sub_groups(group, candidates)
+    chosen, lacking_sub_groups = _needed_sub_groups(group, candidates)
     needed = dict(binding_roles(needs))
     for pod in (*group.placed, *chosen):
         needed[pod.role] = needed.get(pod.role, 0) - 1
-    taken = {pod.uid for pod in chosen}
+    chosen_uids = {pod.uid for pod in chosen}
     spare: list[PodRecord] = []
     for pod in candidates:
-        if needed.get(pod.role, 0) > 0 and pod.uid not in taken:
+        if needed.get(pod.role, 0) > 0 and pod.uid not in chosen_uids:
             needed[pod.role] -= 1
             chosen.append(pod)
-        elif pod.uid not in taken:
+        elif pod.uid not in chosen_uids:
             spare.append(pod)
-    further = max(needs.min_member - len(group.placed) - len(chosen), 0)
-    chosen += spare[:further]
-    chosen += _mates(group, chosen, spare[further:])
+    more_needed = max(needs.min_member - len(group.placed) - len(chosen), 0)
+    chosen += spare[:more_needed]
+    chosen += _fill_sub_groups(group, chosen, spare[more_needed:])
     members = (*chosen, *(pod for pod in group.waiting if pod.is_for_min_resources))
-    roles = [f"{n} of role {role[:_LONGEST_NAME]}" for role, n in sorted(needed.items()) if n > 0]
-    roles += [f"{n} sub-groups of {name[:_LONGEST_NAME]}" for name, n in sorted(lacking.items())]
-    return Missing(members, _absent_message(group, roles, further - len(spare)))
-
-
-# Sub-groups of Volcano start whole: with at least as many pods as their policy says.
+    roles = [f"{n} of role {role[:_MAX_LENGTH]}" for role, n in sorted(needed.items()) if n > 0]
+    roles += [f"{n} sub-groups of {name[:_MAX_LENGTH]}" for name, n in sorted(lacking_sub_groups.items())]
+    return Missing(members, _absent_message(group, roles, more_needed - len(spare)))
 
 
 def sub_group_sizes(pods: Iterable[PodRecord]) -> Counter[PodSubGroup]:
-    """Return how many of some pods each sub-group has."""
+    """Return the number of pods of each sub-group."""
     return Counter(pod.sub_group for pod in pods if pod.sub_group is not None)
 
 
 def _in_sub_groups(group: GroupInfo, candidates: list[PodRecord]) -> list[PodRecord]:
-    """Return the pods of each sub-group next to each other, without sub-groups that lack pods.
+    """Return the pods ordered by sub-group, without sub-groups that have too few pods.
 
-    Sub-groups with pods on nodes come first.
+    A sub-group of Volcano starts whole: with at least as many pods as its policy demands. Sub-groups with
+    pods on nodes come first.
     """
     if all(pod.sub_group is None for pod in candidates):
         return candidates
     sizes_on_nodes, sizes = sub_group_sizes(group.placed), sub_group_sizes((*group.placed, *candidates))
-    found = defaultdict[PodSubGroup | Uid, list[PodRecord]](list)
+    pods_by_sub_group = defaultdict[PodSubGroup | Uid, list[PodRecord]](list)
     for pod in candidates:
         if pod.sub_group is None or sizes[pod.sub_group] >= pod.sub_group.size:
-            found[pod.sub_group or pod.uid].append(pod)
-    parts = sorted(found.values(), key=lambda pods: pods[0].sub_group not in sizes_on_nodes)
-    return [pod for part in parts for pod in part]
+            pods_by_sub_group[pod.sub_group or pod.uid].append(pod)
+    ordered = sorted(pods_by_sub_group.values(), key=lambda pods: pods[0].sub_group not in sizes_on_nodes)
+    return [pod for part in ordered for pod in part]
 
 
-def _least_sub_groups(
+def _needed_sub_groups(
     group: GroupInfo, candidates: Iterable[PodRecord]
 ) -> tuple[list[PodRecord], Mapping[str, int]]:
-    """Return the pods of the sub-groups that must start, and how many sub-groups each policy lacks."""
+    """Return the pods of the sub-groups that must start, and the number of missing sub-groups by policy."""
     if not group.spec.least_sub_groups:
         return [], {}
     sizes, lacking = sub_group_sizes(group.placed), Counter(group.spec.least_sub_groups)
@@ -171,8 +189,10 @@ def _least_sub_groups(
     return chosen, +lacking
 
 
-def _mates(group: GroupInfo, chosen: Iterable[PodRecord], others: Iterable[PodRecord]) -> list[PodRecord]:
-    """Return the others that the sub-groups of the chosen members need to be whole."""
+def _fill_sub_groups(
+    group: GroupInfo, chosen: Iterable[PodRecord], others: Iterable[PodRecord]
+) -> list[PodRecord]:
+    """Return the pods among `others` that the sub-groups of the chosen members still need to be whole."""
     sizes, found = sub_group_sizes((*group.placed, *chosen)), list[PodRecord]()
     for pod in others:
         sub_group = pod.sub_group
@@ -182,9 +202,6 @@ def _mates(group: GroupInfo, chosen: Iterable[PodRecord], others: Iterable[PodRe
     return found
 
 
-# Child groups of a composite group start whole, too: each with its minimum.
-
-
 def _missing_of_composite(
     group: GroupInfo,
     composite: ChildGroup,
@@ -192,9 +209,17 @@ def _missing_of_composite(
     fitting: Collection[Uid],
     replaces: bool,
 ) -> Missing:
-    """Return the members with which its least child groups are whole, or those on the way if some are absent.
+    """Return the fewest members that make a composite group whole.
 
-    `replaces`: only lost members of child groups that run.
+    The child groups of a composite group start whole, too: each child group has its own minimum. If some
+    needed members do not exist yet, the result is only the members with an assumed or planned node.
+
+    Args:
+        group: The group.
+        composite: The tree of its child groups.
+        candidates: The members that may start, in order.
+        fitting: Members that are known to fit, which are preferred.
+        replaces: Whether only lost members of running child groups are wanted.
     """
     placed, waiting = Counter(pod.role for pod in group.placed), in_child_groups(candidates)
     absent = [*composite.lacks(placed + Counter(pod.role for pod in candidates))]
@@ -206,12 +231,12 @@ def _missing_of_composite(
         chosen = [pod for pod in candidates if pod.uid in on_the_way]
     else:
         chosen = least_members(composite, placed, waiting, on_the_way.union(fitting)) or []
-    reserved = (pod for pod in group.waiting if pod.is_for_min_resources)
-    return Missing((*chosen, *reserved), _absent_message(group, absent, 0))
+    placeholders = (pod for pod in group.waiting if pod.is_for_min_resources)
+    return Missing((*chosen, *placeholders), _absent_message(group, absent, 0))
 
 
 def in_child_groups(pods: Iterable[PodRecord]) -> Mapping[str, list[PodRecord]]:
-    """Return the pods of each PodGroup, in their order."""
+    """Return the pods of each child PodGroup, in their order."""
     found = defaultdict[str, list[PodRecord]](list)
     for pod in pods:
         found[pod.role].append(pod)
@@ -224,36 +249,37 @@ def least_members(
     waiting: Mapping[str, Sequence[PodRecord]],
     known: Collection[Uid] = (),
 ) -> list[PodRecord] | None:
-    """Return the fewest members with which a child group is whole; None: they are too few.
+    """Return the fewest waiting members that make a child group whole; None if too few members wait.
 
-    Children that run or start come first, and then those with the fewest missing members.
+    Children that run or start come first, then the children with the fewest missing members.
 
     Args:
         child: The child group, or the whole tree.
-        placed: Number of members on nodes by PodGroup.
-        waiting: The others by PodGroup, in the order in which they start.
-        known: Those with a planned node, or of which it is known that they fit.
+        placed: The number of members on nodes by PodGroup.
+        waiting: The other members by PodGroup, in the order in which they start.
+        known: The members that have a planned node or are known to fit.
     """
     if child.children is None:
-        lacking, own = max(child.least - placed.get(child.name, 0), 0), waiting.get(child.name, ())
-        return list(own[:lacking]) if len(own) >= lacking else None
-    found: list[tuple[bool, int, int, list[PodRecord]]] = []
+        lacking, pods = max(child.least - placed.get(child.name, 0), 0), waiting.get(child.name, ())
+        return list(pods[:lacking]) if len(pods) >= lacking else None
+    options: list[tuple[bool, int, int, list[PodRecord]]] = []
     for sub_group in child.children:
         if (members := least_members(sub_group, placed, waiting, known)) is not None:
             is_new = not any(placed.get(leaf.name) for leaf in sub_group.pod_groups)
             unknown = sum(pod.uid not in known for pod in members)
-            found.append((is_new, unknown, len(members), members))
-    found.sort(key=itemgetter(0, 1, 2))
-    chosen = found[: child.least]
+            options.append((is_new, unknown, len(members), members))
+    options.sort(key=itemgetter(0, 1, 2))
+    chosen = options[: child.least]
     return [pod for *_, members in chosen for pod in members] if len(chosen) == child.least else None
 
 
 def joining_parts(
     child: ChildGroup, placed: Mapping[str, int], waiting: Mapping[str, Sequence[PodRecord]]
 ) -> Iterator[tuple[list[PodRecord], int]]:
-    """Yield members that may join a tree, and how many of them at once: child groups start whole.
+    """Yield members that may join a running tree, and how many of them have to join together.
 
-    Others are yielded with those of equal shape.
+    The members of a child group that is not whole have to join together. Other members are yielded by shape,
+    and join one by one.
     """
     if members := least_members(child, placed, waiting):
         yield members, len(members)
@@ -267,21 +293,21 @@ def joining_parts(
 
 
 def _absent_message(group: GroupInfo, roles: Sequence[str], lacking: int) -> str:
-    """Return how many members a gang lacks, for users; empty if none.
+    """Return a text on how many members a gang lacks, for users; empty if no member is missing.
 
     Args:
         group: The gang.
-        roles: Lacking members by role, and sub-groups, for users.
-        lacking: Further lacking members, of any role.
+        roles: The missing members by role, and the missing sub-groups, as texts.
+        lacking: The number of further missing members of any role.
     """
     if not roles and lacking <= 0:
         return ""
     waiting = sum(not pod.is_for_min_resources for pod in group.waiting)
     existing = len(group.placed) + len(group.assumed) + waiting
-    by = f": {group.claim_fault}" if group.claim_fault else " by other scheduling gates"
-    held_back = f"; {group.held_back} held back{by}" if group.held_back else ""
-    rest = [f"{len(roles) - _MOST_NAMES} more roles"] if len(roles) > _MOST_NAMES else []
-    missing_roles = f", missing {' and '.join([*roles[:_MOST_NAMES], *rest])}" if roles else ""
+    cause = f": {group.claim_fault}" if group.claim_fault else " by other scheduling gates"
+    held_back = f"; {group.held_back} held back{cause}" if group.held_back else ""
+    more_roles = [f"{len(roles) - _MAX_NAMES} more roles"] if len(roles) > _MAX_NAMES else []
+    missing_roles = f", missing {' and '.join([*roles[:_MAX_NAMES], *more_roles])}" if roles else ""
     exist = f"{existing} of {group.min_member} members exist"
     if group.job.is_unsuspended:
         exist = created_text(existing, group.min_member)
@@ -289,15 +315,16 @@ def _absent_message(group: GroupInfo, roles: Sequence[str], lacking: int) -> str
 
 
 def created_text(created: int, needed: int) -> str:
+    """Return a text on how many of the needed pods exist, for users."""
     return f"its controller has created {created} of {needed} pods"
 
 
 def whole_at(group: GroupInfo, grace: float) -> float | None:
-    """Return when a group counts as fully running; None: too few members are on nodes.
+    """Return when a group counts as fully running; None if too few members are on nodes.
 
-    All needed members have to be on nodes for a grace period without a failure: from then on, losing members
-    never undoes the rest. A kubelet that refuses a pod does so within seconds and before any container runs;
-    slow images and volumes are no failure.
+    All needed members have to be on nodes for a grace period without a failure. From then on, lost members
+    never undo the start. A kubelet that refuses a pod does so within seconds, before any container runs. Slow
+    images and volumes are no failure.
     """
     since = _whole_since(group)
     return None if since is None else since + grace
@@ -305,40 +332,43 @@ def whole_at(group: GroupInfo, grace: float) -> float | None:
 
 @computed_once
 def _whole_since(group: GroupInfo) -> float | None:
-    """Return since when enough members are on nodes; -inf: enough have run; None: too few."""
+    """Return since when enough members are on nodes.
+
+    -inf means that enough members have started their containers; None means that too few are on nodes.
+    """
     members = sorted(
         (-inf if pod.started else group.bound_since.get(pod.uid, 0.0), pod.uid, pod.role)
         for pod in group.placed
     )
     roles, needs = Counter[str](), group.needs
-    last_of = kept_roles(needs) if needs.composite is not None else None  # a tree has many groups to look at
+    minima = kept_roles(needs) if needs.composite is not None else None  # testing a whole tree is slow
     for count, (since, _, role) in enumerate(members, start=1):
         roles[role] += 1
-        if (last_of is None or roles[role] == last_of.get(role)) and whole(needs, roles, count):
+        if (minima is None or roles[role] == minima.get(role)) and whole(needs, roles, count):
             return since
     return None
 
 
 def start_begun(group: GroupInfo, snapshot: "Snapshot") -> float | None:
-    """Return since when the start timeout runs; None: it does not run.
+    """Return since when the start timeout runs; None if it does not run.
 
-    It runs from the first removed gate, while this replica leads and the scheduler calls. Closed gates, and
-    time without a leader or calls, do not count against the group.
+    The timeout runs from the first removed gate, while this replica leads and the scheduler calls. Time with
+    closed gates, without a leader or without calls does not count against the group.
 
-    A start that was admitted before a crash, and whose admission is not recorded, counts from now.
+    If Muster crashed before it recorded the admission of a start, the start counts from now on.
     """
     attention = snapshot.attention
-    released = () if group.start.released_at is None else (group.start.released_at,)
-    shown = (*released, *group.bound_since.values())
-    if attention.leading_since is None or not (shown or group.assumed):
+    release_times = () if group.start.released_at is None else (group.start.released_at,)
+    known_times = (*release_times, *group.bound_since.values())
+    if attention.leading_since is None or not (known_times or group.assumed):
         return None
     admitted = snapshot.now if group.start.admitted_at is None else group.start.admitted_at
-    begun = max(admitted, min(shown, default=admitted), attention.leading_since)
+    begun = max(admitted, min(known_times, default=admitted), attention.leading_since)
     return attention.since(begun) if _depends_on_the_scheduler(group) else begun
 
 
 def partly_placed_since(group: GroupInfo, snapshot: "Snapshot") -> float | None:
-    """Return since when a group that was not admitted has members on nodes; None: it has none."""
+    """Return since when a group that was not admitted has members on nodes; None if it has none there."""
     leading = snapshot.attention.leading_since
     if leading is None or not (group.is_on_nodes and group.bound_since):
         return None
@@ -346,7 +376,10 @@ def partly_placed_since(group: GroupInfo, snapshot: "Snapshot") -> float | None:
 
 
 def running_since(group: GroupInfo, instant: Callable[[str], float]) -> float | None:
-    """Return since when a group runs, by its pods' status, else by the watch; None: it does not run."""
+    """Return since when a group runs, by the status of its pods, else by the watch.
+
+    None means that the group does not run.
+    """
     if group.running_since:
         return instant(group.running_since)
     return min(group.bound_since.values(), default=None)
@@ -354,15 +387,16 @@ def running_since(group: GroupInfo, instant: Callable[[str], float]) -> float | 
 
 @computed_once
 def ready_since(group: GroupInfo) -> str:
-    """Return the timestamp since which the group could have started: all needed objects were there."""
+    """Return the timestamp since which the group could have started, because all needed objects existed."""
     created: Iterable[str] = map(attrgetter("created"), missing(group).members)
     return max((group.created, group.history.ready_at, *created))
 
 
 def _depends_on_the_scheduler(group: GroupInfo) -> bool:
-    """Return whether the start waits for the scheduler.
+    """Return whether the start now depends on the scheduler alone.
 
-    Gates are open, and a scheduler that may not be running has neither taken nor refused a member.
+    The gates of planned members are removed, but the scheduler has neither assumed nor refused a member. The
+    scheduler may not be running.
     """
     if group.assumed or any(attempt.words for attempt in group.attempts.values()):
         return False
