@@ -113,7 +113,7 @@ def _why_not_reclaimed(case: WaitingCase, cycle: Cycle) -> str:
     if case.queue is None or not any(info.record.reclaimable for info in infos):
         return ""
     over = [
-        shares.beyond_share(group.queue, requests)
+        shares.share_excess_text(group.queue, requests)
         for requests in cycle.budget.flavors.requests_by_assignment(group)
     ]
     is_beyond = bool(over) and all(over)

@@ -77,7 +77,7 @@ class Budget:
         )
         self.journal = Journal()  # with all reads; a failed evaluation is rolled back
         self.planner = Planner.from_snapshot(snapshot, self.journal)
-        self.shares = QueueShares(snapshot, None if before is None else before.shares.at_first, self.journal)
+        self.shares = QueueShares(snapshot, None if before is None else before.shares.at_start, self.journal)
         self.flavors = Flavors(snapshot, self.shares)
         self.running = RunningCounts(snapshot, self.rules.limits, self.journal)
         self.window = Window(snapshot, self.shares.tree, self.journal)

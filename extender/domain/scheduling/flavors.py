@@ -117,14 +117,14 @@ class Flavors:
             self._requests[key] = tuple(assignment.requests for assignment in assignments)
         return self._requests[key]
 
-    def has_choice(self, group: GroupInfo) -> bool:
+    def may_choose(self, group: GroupInfo) -> bool:
         """Return whether a group has a choice of flavors: nodes of several suit it."""
         return bool(self.flavors_of(group.queue)) and len(self.requests_by_assignment(group)) != 1
 
     def settled_members(self, group: GroupInfo) -> Missing:
         """Return the missing members with their flavors, unless the group still has a choice of flavors."""
         wanted = missing(group)
-        if not self.flavors_of(group.queue) or self.has_choice(group):
+        if not self.flavors_of(group.queue) or self.may_choose(group):
             return wanted
         assignment = next(self.assignments(group, wanted))
         return FlavoredMembers(assignment.wanted.members, wanted.absent, assignment.requests)
@@ -137,7 +137,7 @@ class Flavors:
 
     def counted_part(self, flavor: Flavor, requests: Resources) -> Resources:
         """Return the part of `requests` that is counted by flavors on the nodes of `flavor`."""
-        return self._shares.standing.pool_rows.amounts_in_pools(flavor.nodes, requests)
+        return self._shares.state.pool_rows.amounts_in_pools(flavor.nodes, requests)
 
     def ceiling_on(self, queue: str, requests: Resources) -> Why | None:
         """Return why a queue, or one above it, may not hold so much more of flavors; None if it may."""

@@ -146,7 +146,7 @@ class HeadroomForecast:
     def _ends_in_tree(self, queue: str) -> Iterable[tuple[RunEnd, GroupInfo]]:
         """Return the ends of the groups that count for any level of a queue."""
         tree, shares = self._cycle.budget.shares.tree, self._cycle.budget.shares
-        highest = [node for node, _, _ in shares.headroom(queue, shares.standing.division.total)][-1:]
+        highest = [node for node, _, _ in shares.headroom(queue, shares.state.division.total)][-1:]
         for end, group in self._ends:
             if group.queue == queue or not {*highest}.isdisjoint(tree.path(group.queue)):
                 yield end, group

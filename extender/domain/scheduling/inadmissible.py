@@ -23,7 +23,7 @@ from extender.domain.placement.planner import EquivalenceClass, Question, Topic
 from extender.domain.placement.totals import PLACES, Totals
 from extender.domain.scheduling.budget import Budget, RunningCounts, Scope
 from extender.domain.scheduling.cycle import Cycle
-from extender.domain.scheduling.gang_admission import BEHIND, BehindHead, behind_message
+from extender.domain.scheduling.gang_admission import BEHIND_HEAD, BehindHead, behind_message
 from extender.domain.scheduling.memory import CarriedFacts, Evaluation, Grounds, Memory
 from extender.domain.scheduling.order import orders_by_usage
 from extender.domain.scheduling.reservation import RESERVED, InForce
@@ -299,7 +299,7 @@ def running_changes(before: Grounds, now: Grounds) -> Iterable[Topic]:
 
 def changed_heads(before: Grounds, now: Grounds) -> Iterable[Topic]:
     """Return the topic of heads, as if always changed: each cycle evaluates the first group behind a head."""
-    return (BEHIND,)
+    return (BEHIND_HEAD,)
 
 
 def _changed_keys(one: Mapping[T, object], other: Mapping[T, object]) -> Iterator[T]:
@@ -379,7 +379,7 @@ def new_victims(
     cycle, idle, causes = evaluated.cycle, memory.idly_starving.values(), ALL_CAUSES
     before, now = memory.snapshot.groups, cycle.snapshot
     moved = (groups.get(key) for key in {*cycle.groups, *now.dirty} for groups in (before, now.groups))
-    standing, grounds = cycle.budget.shares.standing, memory.grounds
+    standing, grounds = cycle.budget.shares.state, memory.grounds
     is_calm = grounds and not any(standing.queues_changed_since(grounds.shares))
     if is_calm and not any(group is not None and group.placed for group in moved):
         causes = (EvictionCause.UNMANAGED,)  # no further group of Muster runs

@@ -226,7 +226,7 @@ class VictimShares:
             return 0.0
         if queue not in self._parts:
             levels = sum(1 for _ in self._shares.levels(queue, self._own))
-            self._parts[queue] = self._shares.own_share(queue) - _NEARER * levels
+            self._parts[queue] = self._shares.share_of_own_groups(queue) - _NEARER * levels
         return self._parts[queue]
 
     def price(self, picks: Sequence[Pick]) -> Loss:

@@ -19,12 +19,12 @@ from extender.domain.placement.planner import EquivalenceClass, Read, Reads, Top
 from extender.domain.placement.totals import FEW, Totals
 from extender.domain.scheduling.budget import Scope, Sums
 from extender.domain.scheduling.cycle import Cycle
-from extender.domain.scheduling.gang_admission import has_choice
-from extender.domain.scheduling.obstacles import resting_decision
+from extender.domain.scheduling.gang_admission import may_choose
+from extender.domain.scheduling.obstacles import state_decision
 from extender.domain.scheduling.order import Rank, Strategies
 from extender.domain.scheduling.reclaim import Starving
 from extender.domain.scheduling.reservation import InForce, Reservations
-from extender.domain.scheduling.shares import Standing
+from extender.domain.scheduling.shares import ShareState
 from extender.domain.scheduling.victims import ALL_CAUSES
 from extender.domain.snapshot.decisions import Decisions, GroupDecision
 from extender.domain.snapshot.group_info import GroupInfo
@@ -117,7 +117,7 @@ class Grounds(msgspec.Struct, frozen=True, eq=False):
     """Grounds of evaluations: the state of the budget and history that they depend on. Immutable."""
 
     totals: Totals
-    shares: Standing
+    shares: ShareState
     running: Sums
     in_force: InForce  # the reservations
     history: RunHistory  # run times, which decide the groups that may pass
@@ -126,7 +126,7 @@ class Grounds(msgspec.Struct, frozen=True, eq=False):
     def from_cycle(cls, cycle: Cycle, in_force: InForce, totals: Totals) -> "Grounds":
         """Return the grounds of a cycle; `totals` sum up the free capacity."""
         budget, history = cycle.budget, cycle.snapshot.history
-        return cls(totals, budget.shares.standing, budget.running.sums, in_force, history)
+        return cls(totals, budget.shares.state, budget.running.sums, in_force, history)
 
 
 class Memory(msgspec.Struct, frozen=True, eq=False):
@@ -242,7 +242,7 @@ class CarriedFacts(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     def _not_at_rest(self, gone: Iterable[GroupKey]) -> frozenset[GroupKey]:
         decided, before, groups = self.evaluated.cycle.decided, self.memory_before, self.snapshot.groups
-        found = {key for key in decided if self.groups[key].fault or resting_decision(groups[key]) is None}
+        found = {key for key in decided if self.groups[key].fault or state_decision(groups[key]) is None}
         if before is not None and before.not_at_rest is not None:
             found |= before.not_at_rest.difference(decided, gone)
         return frozenset(found)
@@ -288,7 +288,7 @@ def _may_be_inadmissible(evaluated: Evaluation, group: GroupInfo, decision: Grou
     """
     if decision.fault:
         return False
-    if resting_decision(group) is not None:
+    if state_decision(group) is not None:
         return True
     queue = evaluated.cycle.snapshot.queues.get(group.queue)
     has_capacity = group.placed or group.assumed or group.planned or group.departing
@@ -303,7 +303,7 @@ def _may_be_inadmissible(evaluated: Evaluation, group: GroupInfo, decision: Grou
         and not (was_given or changes)
         and group.start.places_since is None
         and not group.job.least  # it is evaluated with several sizes
-        and not group.computed(has_choice)
+        and not group.computed(may_choose)
         and group.key not in evaluated.cycle.costly  # it leaves others less effort
         # other groups of its class may come before it
         and not (evaluated.reservations.in_force and group.spec.run_time is not None)

@@ -52,7 +52,7 @@ class Price:
 
     def __init__(self, cycle: Cycle, longest: Mapping[object, GroupInfo]) -> None:
         self._cycle, self._longest = cycle, longest
-        self._total = cycle.budget.shares.standing.division.total
+        self._total = cycle.budget.shares.state.division.total
         self._times = RunTimes(cycle.snapshot)
         self._losses: dict[EvictionUnit, Loss] = {}  # cached losses of whole units
         self.checked_at = cycle.snapshot.now // _PERIOD * _PERIOD

@@ -26,7 +26,7 @@ from extender.domain.placement.planner import PlannedPod
 from extender.domain.placement.victim_search import Found, Search
 from extender.domain.queues.records import Reclaimed, ReclaimKey
 from extender.domain.scheduling.backoff import fail
-from extender.domain.scheduling.consolidation import NothingLost, find_with_homes, have_homes
+from extender.domain.scheduling.consolidation import UnchangedShares, are_homes_usable, find_with_homes
 from extender.domain.scheduling.cycle import Cycle, Guard
 from extender.domain.scheduling.flavors import on_nodes_of
 from extender.domain.scheduling.lending import Lending, VictimShares
@@ -82,7 +82,7 @@ def reserve_reclaimed(cycle: Cycle, waiting: Iterable[GroupInfo]) -> list[GroupI
                     _record_refused(cycle, group)
     for group in sorted(reserved, key=lambda group: (cycle.reclaims[group.key].since, group.order)):
         with Guard(cycle, group):
-            cycle.settle(_continue_reclaim(cycle, group))
+            cycle.record(_continue_reclaim(cycle, group))
         if cycle.is_broken(group):
             budget.free_plan(group, cycle.reclaims[group.key].plan)
     return [group for group in groups if group.key not in cycle.decided]
@@ -105,7 +105,7 @@ def _is_still_right(cycle: Cycle, group: GroupInfo, wanted: Missing) -> bool:
         return False
     if has_broken_gang(cycle, reclaim):
         return True  # the rest of a broken gang is evicted, too
-    if any(victim.uid in spared for victim in reclaim.victims) or not have_homes(cycle, reclaim):
+    if any(victim.uid in spared for victim in reclaim.victims) or not are_homes_usable(cycle, reclaim):
         return False
     if all(victim.cause in _BEYOND_A_SHARE for victim in reclaim.victims):
         return True
@@ -379,10 +379,10 @@ class _Searches:
             if not (text := self._price.why_not(group, wanted, found.picks)):
                 self._begin(group, found)
                 return True
-            cycle.settle(replace(cycle.decided[group.key], price=text))
+            cycle.record(replace(cycle.decided[group.key], price=text))
         self._fruitless.add(kind)
         if self._candidates.spared:
-            cycle.settle(replace(cycle.decided[group.key], spared=self._candidates.spared))
+            cycle.record(replace(cycle.decided[group.key], spared=self._candidates.spared))
         return False
 
     def _search(
@@ -418,7 +418,7 @@ class _Searches:
             disruptions = self._candidates.disruptions
             if moves:
                 found = find_with_homes(
-                    self._cycle, planner, NothingLost(*arguments), eviction_units, disruptions, bound
+                    self._cycle, planner, UnchangedShares(*arguments), eviction_units, disruptions, bound
                 )
             else:
                 search = Search(planner, VictimShares(*arguments), eviction_units, disruptions.clone())
@@ -465,7 +465,7 @@ class _Searches:
         reclaim = Reclaim(victims, found.plan, since, until, detail, found.homes)
         cycle.is_due(until)
         cycle.has_begun_reclaim = True
-        cycle.settle(replace(waiting_decision(group, Reason.RECLAIMING, detail), reclaim=reclaim))
+        cycle.record(replace(waiting_decision(group, Reason.RECLAIMING, detail), reclaim=reclaim))
         _evict(cycle, group, reclaim)
 
 
@@ -520,7 +520,7 @@ def _is_in_vain(cycle: Cycle, taken: QueueTaken) -> bool:
     """Return whether a group is gone, or waits again, without having used its reclaimed capacity."""
     decision = cycle.decision_on(GroupKey(taken.group))
     waits = decision is None or (decision.verdict is Verdict.WAITING and decision.reclaim is None)
-    return waits or cycle.find_taker(taken) is None
+    return waits or cycle.find_receiver(taken) is None
 
 
 def _cause_sets(cycle: Cycle, group: GroupInfo, wanted: Missing) -> Iterator[Sequence[EvictionCause]]:

@@ -120,7 +120,7 @@ class Reservations:
         if instant is None or (reservation.is_promised and not cycle.is_due(instant + _LATE)):
             return reservation
         is_near = cycle.is_due(instant - FAR * cycle.limits.capacity_reserved) and not reservation.is_delayed
-        is_near = is_near and not cycle.budget.flavors.has_choice(group)  # its flavor may be missing
+        is_near = is_near and not cycle.budget.flavors.may_choose(group)  # its flavor may be missing
         is_promised = is_near and not (cycle.is_due(instant) or self._brings_above_share(group, reservation))
         since = cycle.snapshot.now if is_promised else reservation.since
         return replace(reservation, is_promised=is_promised, since=since)
@@ -269,7 +269,7 @@ class Reservations:
             detail = "; ".join(filter(None, (decision.detail, reservation.text)))
             return replace(decision, detail=detail, reservation=reservation)
         is_at_ceiling = decision.reason is Reason.QUEUE_CEILING
-        is_flavor_open = is_at_ceiling and self._cycle.budget.flavors.has_choice(group)
+        is_flavor_open = is_at_ceiling and self._cycle.budget.flavors.may_choose(group)
         if decision.reason in _MAY_RESERVE and not is_flavor_open and self._is_due(group):
             self._lacking[self._class_of(group)].append(group)
         return decision
@@ -339,7 +339,7 @@ class Reservations:
                 found = self._backfill.forecast.find(group, self.unreserved_capacity(), stay)
                 if found is not None:
                     reservation = self._promised(group, found)
-                    self._cycle.settle(replace(self._cycle.decided[group.key], reservation=reservation))
+                    self._cycle.record(replace(self._cycle.decided[group.key], reservation=reservation))
                     made_for[group.queue] = group.key
                     self._reserved[group.key] = group, reservation
                     self._backfill.reserve(group, reservation)

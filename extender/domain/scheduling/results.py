@@ -330,8 +330,8 @@ class _Earlier(NamedTuple):
         if (carried := inadmissible.carried) is None:
             return cls()
         shares, earlier, snapshot = cycle.budget.shares, carried.evaluated.cycle.budget.shares, cycle.snapshot
-        changed_at_first = shares.at_first.nodes_changed_since(earlier.at_first)
-        changed = shares.standing.nodes_changed_since(earlier.standing)
+        changed_at_first = shares.at_start.nodes_changed_since(earlier.at_start)
+        changed = shares.state.nodes_changed_since(earlier.state)
         is_comparable = (
             snapshot.past.shown is carried.snapshot.past.shown and snapshot.pools == carried.snapshot.pools
         )
@@ -339,7 +339,7 @@ class _Earlier(NamedTuple):
             changed_at_first is None
             or changed is None
             or not is_comparable
-            or shares.at_first.unmet != earlier.at_first.unmet
+            or shares.at_start.unmet != earlier.at_start.unmet
         ):
             return cls()
         known = inadmissible.before.queues, carried.snapshot.queues, carried.lines, carried.reserving_queues
@@ -435,14 +435,14 @@ def _queue_decision(
         state=queue.state,
         weight=record.weight,
         parent=tree.parent_of(name),
-        allocated=on_all_nodes(shares.at_first.holdings.held(node)),
+        allocated=on_all_nodes(shares.at_start.holdings.held(node)),
         requested=requested,
-        deserved=on_all_nodes(shares.standing.deserved_at(node)),
-        ceiling=on_all_nodes(shares.standing.ceiling_at(node)),
+        deserved=on_all_nodes(shares.state.deserved_at(node)),
+        ceiling=on_all_nodes(shares.state.ceiling_at(node)),
         share=shares.relative_share(node),
         borrowed=on_all_nodes(shares.borrowed(node)),
-        above_nodes=_above_nodes(record, shares.at_first.division.total),
-        unmet=shares.at_first.unmet.get(name, {}),
+        above_nodes=_above_nodes(record, shares.at_start.division.total),
+        unmet=shares.at_start.unmet.get(name, {}),
         usage=cycle.snapshot.past.shown.get(name),
         flavors=flavors.shares_of(queue, node),
         counts=counts,
@@ -491,7 +491,7 @@ class _Flavors:
         """
         if not self._pools.all:
             return {}
-        deserved, above_share = self._shares.standing.deserved_at(node), self._shares.borrowed(node)
+        deserved, above_share = self._shares.state.deserved_at(node), self._shares.borrowed(node)
         names = {flavor.nodes: flavor.name for flavor in queue.flavors}
         shares = {
             pool.name: FlavorShare(

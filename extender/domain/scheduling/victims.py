@@ -241,7 +241,7 @@ class Candidates:
         """Return the queues with running groups that are above their share, as of the first call."""
         shares, queues = self._cycle.budget.shares, self._cycle.snapshot.queues
         found = (name for name in self._running_groups if name in queues and queues[name].record.reclaimable)
-        return frozenset(filter(shares.holds_too_much, found))
+        return frozenset(filter(shares.exceeds_share, found))
 
     def units_for(self, group: GroupInfo, causes: Iterable[EvictionCause]) -> list[EvictionUnit]:
         """Return the units that may be evicted for `group`, for any of these causes."""
@@ -290,10 +290,10 @@ class Candidates:
 
     def _may_give(self, group: GroupInfo, queue: str) -> bool:
         """Return whether another queue holds more than it deserves, and the group may get some of it."""
-        is_above = self._cycle.budget.shares.holds_too_much(queue)
+        is_above = self._cycle.budget.shares.exceeds_share(queue)
         may_give = is_above and self._cycle.snapshot.queues[queue].record.reclaimable
         is_one_above = may_give and self._is_one_group_above(queue)
-        if is_one_above and self._cycle.budget.shares.is_owed(queue, group.queue):
+        if is_one_above and self._cycle.budget.shares.may_keep_excess(queue, group.queue):
             periods = self._cycle.snapshot.now // _OWED_PERIOD + 1  # the same in every cycle of a period
             self._cycle.request_cycle_at(periods * _OWED_PERIOD)
             return False
