@@ -207,14 +207,14 @@ def test_work_for_affinity_terms_counts_as_effort(side: str, monkeypatch: pytest
 
 def test_the_effort_of_one_evaluation_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plans are recorded at once: pods with different labels may then be compared with many terms."""
-    monkeypatch.setattr(plans, "_MOST_AT_ONCE", 6e3)
+    monkeypatch.setattr(plans, "_MAX_AT_ONCE", 6e3)
     here = world(gang("g", 0, 40), *(pod(f"g-{n}", "g", cpu=f"{n + 1}m", labels=own(n)) for n in range(40)))
     assert here.settle().verdict("g") is Verdict.STARTING
     others = terms_against("h", 64, Requirement("own", "DoesNotExist"))  # selects none of these pods
     snapshot = here.add(gang("h", 2, affinity=others), gang("plain", 3)).ledger.snapshot()
     with patch.object(Term, "matches", autospec=True, side_effect=Term.matches) as matches:
         decisions = decide(snapshot, here.decisions).groups
-    assert matches.call_count * placed._MATCHING <= plans._MOST_AT_ONCE + cycles._MAX_OF_NAMESPACE
+    assert matches.call_count * placed._MATCHING <= plans._MAX_AT_ONCE + cycles._MAX_OF_NAMESPACE
     assert decisions[key("plain")].verdict is Verdict.STARTING
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from extender.domain.model.resources import Resources, three_digits
 from extender.domain.model.shapes import Shape
-from extender.domain.placement.totals import FEW, PLACES, FreeAmount, Totals, similar
+from extender.domain.placement.totals import FEW, PLACES, FreeAmount, Totals, nodes_key
 from extender.domain.snapshot.nodes import AmountRows, Mask, NodeTable, Rows
 
 _UNBOUNDED = np.iinfo(np.int64).max
@@ -100,7 +100,7 @@ class Capacity:
                 return later
         known = Totals(self.free.copy(), self.dimensions, self.nodes)
         known.pods.update(self._totals)
-        known.free_sums.update((similar(shapes), (shapes, sums)) for shapes, sums in self._sums.values())
+        known.free_sums.update((nodes_key(shapes), (shapes, sums)) for shapes, sums in self._sums.values())
         return known
 
     @property
@@ -198,7 +198,7 @@ class Capacity:
         The other digits would change with each event on many thousands of nodes.
         """
         shapes = tuple(shapes)
-        self._record(FreeAmount(similar(shapes), resource))
+        self._record(FreeAmount(nodes_key(shapes), resource))
         return three_digits(resource, self._sum_for(shapes).get(resource, 0))
 
     def sum_for(self, shapes: Iterable[Shape]) -> Mapping[str, int]:
@@ -215,13 +215,13 @@ class Capacity:
         if key in self._sums:
             return self._sums[key][1]
         base = self.base if not self._touched else None
-        known = base.free_sums.get(similar(shapes)) if base is not None else None
+        known = base.free_sums.get(nodes_key(shapes)) if base is not None else None
         if known is None:
             suitable = np.logical_or.reduce([self.suitable(shape) for shape in shapes])
             rows = np.maximum(self.free[suitable], 0).sum(axis=0)
             known = shapes, {name: int(rows[column]) for name, column in self._columns.items()}
             if base is not None:
-                base.free_sums[similar(shapes)] = known
+                base.free_sums[nodes_key(shapes)] = known
         self._sums[key] = shapes, known[1]
         return known[1]
 

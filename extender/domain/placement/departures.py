@@ -170,7 +170,7 @@ class Departures:
             times_of_pods = np.repeat(np.array(instants), [len(part) for part in parts])
             self._leaving[shape] = _LeavingPods(times_of_pods, np.concatenate(parts))
 
-    def give_back(self, capacity: Capacity, until: float) -> None:
+    def free_capacity(self, capacity: Capacity, until: float) -> None:
         """Add to `capacity` the amounts that become free until a time."""
         for shape, leaving in self._leaving.items():
             if len(departed := leaving.until(until)):
@@ -206,7 +206,7 @@ def earliest(
         if not is_allowed(instant):
             return None
         future = planner.clone()
-        departures.give_back(future.capacity, instant)
+        departures.free_capacity(future.capacity, instant)
         return None if future.capacity.is_short_for(wanted.shapes) else future.place(wanted.members)
 
     instants = [now, *(instant for instant in departures.instants if instant > now)]

@@ -332,7 +332,7 @@ class Shares(Protocol):
     The search reads the shares before it chooses a unit, and updates them afterwards.
     """
 
-    def loss(self, pick: "Pick") -> Resources:
+    def lost_amounts(self, pick: "Pick") -> Resources:
         """Return the amounts that the queue of a unit loses, including amounts of flavors."""
 
     def may_lose(self, queue: str, amounts: Resources) -> bool:
@@ -344,7 +344,7 @@ class Shares(Protocol):
     def share(self, queue: str) -> float:
         """Return the part of its deserved share that a queue uses at present."""
 
-    def price(self, picks: Sequence["Pick"]) -> Loss:
+    def loss_of(self, picks: Sequence["Pick"]) -> Loss:
         """Return the loss by these evictions."""
 
     def suffices(self) -> bool:
@@ -391,12 +391,12 @@ class Picks:
     def may_take(self, pick: Pick) -> bool:
         """Return whether shares and disruption budgets allow this pick."""
         queue = pick.eviction_unit.queue
-        keeps_enough = not queue or self._shares.may_lose(queue, self._shares.loss(pick))
+        keeps_enough = not queue or self._shares.may_lose(queue, self._shares.lost_amounts(pick))
         return keeps_enough and (pick.eviction_unit.overrules or self._disruptions.may_evict(pick.pods))
 
     def count(self, pick: Pick, times: int = 1) -> None:
         """Count a unit as lost, without freeing its capacity; with `times` -1, undo the count."""
-        self._shares.lose(pick.eviction_unit.queue, self._shares.loss(pick), times)
+        self._shares.lose(pick.eviction_unit.queue, self._shares.lost_amounts(pick), times)
         self._disruptions.count(pick.pods, times)
 
     def take_rest(self, eviction_unit: EvictionUnit) -> bool:

@@ -16,7 +16,7 @@ from extender.domain.snapshot.nodes import AmountRows, NodeTable, Rows
 FEW = 64  # up to this number of rows are corrected one by one; otherwise all rows are counted again
 _UNBOUNDED = np.iinfo(np.int64).max
 PLACES = "places"  # topic of all reads of single nodes
-Similar = frozenset[object]  # keys of NodeTests; equal for shapes that suit the same nodes
+NodesKey = frozenset[object]  # keys of NodeTests; equal for shapes that suit the same nodes
 
 
 class FreeAmount(NamedTuple):
@@ -25,11 +25,11 @@ class FreeAmount(NamedTuple):
     The amount is rounded to three digits.
     """
 
-    similar: Similar
+    nodes_key: NodesKey
     resource: str
 
 
-def similar(shapes: Iterable[Shape]) -> Similar:
+def nodes_key(shapes: Iterable[Shape]) -> NodesKey:
     """Return the key of these shapes. It is equal for other shapes that suit the same nodes."""
     return frozenset(shape.suits.key for shape in shapes)
 
@@ -40,7 +40,7 @@ class Totals:
     def __init__(self, capacity: AmountRows, dimensions: Sequence[str], nodes: NodeTable) -> None:
         self.capacity = capacity
         self.pods: dict[Shape, int] = {}  # number of pods of each shape that fit
-        self.free_sums: dict[Similar, tuple[Sequence[Shape], Mapping[str, int]]] = {}
+        self.free_sums: dict[NodesKey, tuple[Sequence[Shape], Mapping[str, int]]] = {}
         """Free amounts on the nodes that suit any of these shapes."""
         self.changed: Sequence[Hashable] | None = None
         """Topics whose reads differ from those of the previous totals; None if all were counted again."""
@@ -100,9 +100,9 @@ class Totals:
         return _amount_keys(topics) <= self.free_sums.keys() and all(shape in self.pods for shape in shapes)
 
 
-def _amount_keys(topics: Iterable[Hashable]) -> Set[Similar]:
+def _amount_keys(topics: Iterable[Hashable]) -> Set[NodesKey]:
     """Return the keys of the free amounts among some topics."""
-    return {topic.similar for topic in topics if isinstance(topic, FreeAmount)}
+    return {topic.nodes_key for topic in topics if isinstance(topic, FreeAmount)}
 
 
 class _ShapeTable:

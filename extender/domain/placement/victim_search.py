@@ -72,7 +72,7 @@ class Search:
         self._planner = planner
         self._shares = shares
         self._disruptions = disruptions
-        losses = {each: shares.price([Pick(each, each.pods)]) for each in eviction_units}
+        losses = {each: shares.loss_of([Pick(each, each.pods)]) for each in eviction_units}
         self._eviction_units = sorted(losses, key=lambda each: (each.tier, losses[each].work, *each.order))
         self._columns = {name: column for column, name in enumerate(planner.capacity.dimensions)}
         self._on_row: dict[int, EvictionUnitsOfRow] = {}
@@ -104,7 +104,7 @@ class Search:
                 for pick in found_here.picks:
                     self._picks.count(pick, times=-1)
                 tier = max((pick.eviction_unit.tier for pick in found_here.picks), default=-1)
-                found.append((tier, self._shares.price(found_here.picks), number, found_here))
+                found.append((tier, self._shares.loss_of(found_here.picks), number, found_here))
         if not found:
             return None
         cheapest = min(found)[-1]
@@ -247,7 +247,7 @@ class Search:
             self._picks.count(pick, times=-1)
         if lacking:
             return None
-        loss = self._shares.price(picks)
+        loss = self._shares.loss_of(picks)
         cost = Cost(
             max(pick.eviction_unit.tier for pick in picks),
             loss._replace(pods=loss.pods + extra_units),
@@ -275,7 +275,7 @@ class Search:
         All members must still fit. The most expensive unit is replaced first.
         """
         n_left, planner, picks = _EXCHANGES, self._planner, self._picks
-        for pick in sorted(picks.all, key=lambda each: self._shares.price([each]), reverse=True)[:n_left]:
+        for pick in sorted(picks.all, key=lambda each: self._shares.loss_of([each]), reverse=True)[:n_left]:
             for other in self._replacements(pick, wanted):
                 if not n_left:
                     return plan
@@ -294,7 +294,7 @@ class Search:
 
     def _replacements(self, pick: Pick, wanted: Missing) -> Iterator[Pick]:
         """Yield units that could replace a chosen unit, with a smaller loss."""
-        group, picks, loss = pick.eviction_unit.group, self._picks, self._shares.price([pick])
+        group, picks, loss = pick.eviction_unit.group, self._picks, self._shares.loss_of([pick])
         if group and sum(each.eviction_unit.group == group for each in picks.all) > 1:
             return
         spare = self._planner.capacity.sum_for(wanted.shapes)
@@ -305,7 +305,7 @@ class Search:
             other = Pick(eviction_unit, picks.remaining_pods(eviction_unit))
             if other.pods and eviction_unit.tier <= pick.eviction_unit.tier:
                 suffices = all(other.requests.get(name, 0) >= n for name, n in lacks.items())
-                if suffices and self._shares.price([other]) < loss:
+                if suffices and self._shares.loss_of([other]) < loss:
                     yield other
 
     def _put_back_unused(self, wanted: Missing) -> None:
@@ -361,7 +361,7 @@ def _spare_unneeded(
     largest loss is tried first.
     """
     n_left, names = _TRIALS, {name for shape in wanted.shapes for name, n in shape.requests.items() if n > 0}
-    for pick in sorted(picks.all, key=lambda pick: shares.price([pick]), reverse=True):
+    for pick in sorted(picks.all, key=lambda pick: shares.loss_of([pick]), reverse=True):
         free = planner.capacity.sum_for(wanted.shapes)
         freed = _freed_for(planner, pick, wanted).items()
         is_spare = all(n <= free.get(name, 0) for name, n in freed if name in names)

@@ -64,7 +64,7 @@ def retry_of(cycle: Cycle, active: ActivePlan) -> Retry:
     start, now = active.group.start, cycle.snapshot.now
     if refusal := binding_refusal(active.group):
         return Retry(now + cycle.limits.retry_after(start.failures), waits=True, failed=refusal)
-    if active.moved:
+    if active.rejected:
         failures = start.failures - 2  # after the first refusals, try the next node at once
         at = now + cycle.limits.retry_after(failures) if failures >= 0 else now
         failed = why_no_plan(active)
@@ -94,7 +94,7 @@ def why_no_plan(active: ActivePlan) -> str:
     unused = "the scheduler did not use the planned nodes in time"
     if any(pod.expected and not pod.reserved_for for pod in active.group.waiting):
         unused = "its controller has not created all its pods in time"
-    return refusal_of(active) or (unused if active.moved else "no capacity for the missing members")
+    return refusal_of(active) or (unused if active.rejected else "no capacity for the missing members")
 
 
 def _bound_members(group: GroupInfo) -> tuple[Uid, ...]:

@@ -22,7 +22,7 @@ from extender.domain.scheduling.obstacles import (
     waiting_decision,
 )
 from extender.domain.scheduling.order import Strategies, advance_rotation
-from extender.domain.scheduling.plans import keep_all
+from extender.domain.scheduling.plans import keep_plans
 from extender.domain.scheduling.reservation import Reservations
 from extender.domain.scheduling.results import decisions_of
 from extender.domain.snapshot.decisions import Decisions, GroupDecision
@@ -63,13 +63,13 @@ def evaluate(cycle: Cycle, inadmissible: InadmissibleGroups) -> Evaluation:
     # 2. Pods that are being started keep their planned nodes.
     starts = members.keep_starts(cycle, groups[State.STARTING]) if groups[State.STARTING] else []
     replacing = sorted(groups[State.REPLACING], key=lambda group: group.order)
-    replacements = keep_all(cycle, replacing) if replacing else []
+    replacements = keep_plans(cycle, replacing) if replacing else []
     running = sorted(groups[State.STANDING], key=lambda group: group.order)
-    standing = keep_all(cycle, running) if running else []
+    standing = keep_plans(cycle, running) if running else []
     one_by_one = (active.group for active in (*replacements, *standing))
     cycle.budget.window.reserve_places(in_line, one_by_one, cycle.is_due)
     if cycle.snapshot.moves:
-        reservations.keep_for_moved()
+        reservations.reserve_for_moved()
     waiting = reclaim.reserve_reclaimed(cycle, in_line) if cycle.reclaims else in_line
 
     # 3. Starts under way, or interrupted by a crash, are completed. Then replacements get capacity.
@@ -113,7 +113,7 @@ def evaluate(cycle: Cycle, inadmissible: InadmissibleGroups) -> Evaluation:
         victims.drain_queues(cycle)
     to_restart = [active.group for active, _ in replaced if active.group.spec.restarts]
     if to_restart and not cycle.has_begun_reclaim:  # a reclaim reserves its capacity only in the next cycle
-        in_order, _ = reclaim.in_turn(to_restart, int(cycle.snapshot.now) * consolidation.MAX_RESTARTS)
+        in_order, _ = reclaim.round_robin(to_restart, int(cycle.snapshot.now) * consolidation.MAX_RESTARTS)
         consolidation.begin_restarts(cycle, in_order, reservations.unreserved_capacity)
 
     has_allocated = cycle.budget.allocations > allocations or bool(replacements)

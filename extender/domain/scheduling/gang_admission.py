@@ -21,7 +21,7 @@ from extender.domain.scheduling.backfill import ReservedCapacity
 from extender.domain.scheduling.backoff import back_off
 from extender.domain.scheduling.budget import Scope
 from extender.domain.scheduling.cycle import Cycle, Guard
-from extender.domain.scheduling.flavors import Similar, Why, choose, flavored, roles_of
+from extender.domain.scheduling.flavors import NeedKey, Why, choose, flavored, roles_of
 from extender.domain.scheduling.lending import Lending
 from extender.domain.scheduling.obstacles import exceeds_queue, explain, never_fits, waiting_decision
 from extender.domain.scheduling.order import Strategies, TurnOrder, in_lines
@@ -32,7 +32,7 @@ from extender.domain.snapshot.wholeness import Missing, Signature, missing, miss
 
 # Key of equal groups: their missing members, the reservations they may use, the limits that bind them, and
 # whether the capacity that they claim is lent at present.
-ClassKey = tuple[tuple[Signature, Similar | None], tuple[GroupKey, ...], tuple[object, ...], bool]
+ClassKey = tuple[tuple[Signature, NeedKey | None], tuple[GroupKey, ...], tuple[object, ...], bool]
 Members = Mapping[str, int]  # number by role; a job with partial starts has one role, with an empty name
 # Groups with these reasons block no other groups. InvalidSpec is about a flavor here.
 _NEVER = (Reason.INVALID_SPEC, Reason.NEVER_FITS, Reason.TOO_LARGE_FOR_WINDOW, Reason.TOO_COMPLEX)
@@ -152,7 +152,7 @@ class Admission:
         if decision.reason in LACKS_CAPACITY and self._budget.flavors.flavors_of(group.queue):
             wanted = flavored(self._budget.flavors, group, wanted, decision.flavors)
         has_reservation, reason = self._reservations.has_reservation(group), decision.reason
-        claims_capacity = not has_reservation and self._lending.has_claim(group, wanted, reason)
+        claims_capacity = not has_reservation and self._lending.record_claim(group, wanted, reason)
         decision = self._reservations.record(group, decision)
         return replace(decision, claims_capacity=True) if claims_capacity else decision
 
@@ -255,7 +255,7 @@ class Admission:
     def _evaluate_with(self, group: GroupInfo, reserved: list[ReservedCapacity]) -> GroupDecision | None:
         """Evaluate a group with capacity that is reserved and that other groups may not use."""
         outer, self._unplaceable = self._unplaceable, {}
-        with self._reservations.given_back(reserved):
+        with self._reservations.usable(reserved):
             decision = self._evaluate_now(group)
         self._unplaceable = outer
         if decision is not None and decision.verdict is Verdict.STARTING:
@@ -326,7 +326,7 @@ class Admission:
         if above := shares.above_ceiling(queue, wanted.requests):
             if shares.is_never_below_ceiling(queue, wanted.requests):
                 return exceeds_queue(group, f"too large for the ceiling of queue {queue}: {above}")
-            if claimed := self._lending.keeps_headroom_from(group, wanted):
+            if claimed := self._lending.headroom_claims_text(group, wanted):
                 return waiting_decision(group, Reason.QUEUE_SHARE, claimed)
             return waiting_decision(group, Reason.QUEUE_CEILING, f"queue {queue}: {above}")
         if size > window.size:

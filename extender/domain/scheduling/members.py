@@ -52,7 +52,7 @@ from extender.domain.scheduling.obstacles import (
     why_not_replaced,
 )
 from extender.domain.scheduling.order import TurnOrder, in_lines
-from extender.domain.scheduling.plans import ActivePlan, all_that_join, as_many_as_join, keep_all
+from extender.domain.scheduling.plans import ActivePlan, all_if_flavors_fit, first_within_flavors, keep_plans
 from extender.domain.scheduling.reservation import Reservations
 from extender.domain.snapshot.decisions import GroupDecision
 from extender.domain.snapshot.group_info import GroupInfo
@@ -74,7 +74,7 @@ def keep_starts(cycle: Cycle, groups: Iterable[GroupInfo]) -> list[ActivePlan]:
     Starts that fail, and starts that no member can join, get their decisions.
     """
     oldest_first = sorted(groups, key=lambda group: (group.start.admitted_at or 0.0, group.order))
-    return keep_all(cycle, cycle.record_all(oldest_first, partial(_end_of_start, cycle)))
+    return keep_plans(cycle, cycle.record_all(oldest_first, partial(_end_of_start, cycle)))
 
 
 def _end_of_start(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
@@ -120,10 +120,10 @@ def _complete(cycle: Cycle, group: GroupInfo, active: ActivePlan) -> GroupDecisi
     """
     budget, absent = cycle.budget, missing(group).absent
     refusal = refusal_of(active)
-    refused = (uid for uid in active.moved if group.attempts[uid].refused_at is not None)
+    refused = (uid for uid in active.rejected if group.attempts[uid].refused_at is not None)
     if not group.placed and (uid := next(refused, None)) is not None:
         budget.release(group, active.plan)
-        return fail(cycle, group, group.attempts[uid].words, {uid: active.moved[uid]})
+        return fail(cycle, group, group.attempts[uid].words, {uid: active.rejected[uid]})
     is_interrupted = group.start.admitted_at is None
     is_beginning = is_interrupted or not (group.placed or group.assumed)
     joining = active.unplanned if is_beginning else _new_members(active)
@@ -137,13 +137,13 @@ def _complete(cycle: Cycle, group: GroupInfo, active: ActivePlan) -> GroupDecisi
         )
     new_nodes: dict[Uid, str] | None = {}
     if active.unplanned:
-        pods = None if excess else all_that_join(budget, group, active.unplanned, active.plan)
+        pods = None if excess else all_if_flavors_fit(budget, group, active.unplanned, active.plan)
         new_nodes = None if pods is None else budget.place(group, pods)
     if (new_nodes is None or absent) and not group.placed:
         if not group.assumed:  # the scheduler has assigned no node yet, so the group just waits again
             budget.release(group, {**active.plan, **(new_nodes or {})})
-            if active.moved or refusal:
-                return fail(cycle, group, why_no_plan(active), active.moved)
+            if active.rejected or refusal:
+                return fail(cycle, group, why_no_plan(active), active.rejected)
             if absent:
                 return waiting_decision(group, Reason.NOT_ENOUGH_MEMBERS, absent)
             return waiting_decision(
@@ -157,7 +157,7 @@ def _complete(cycle: Cycle, group: GroupInfo, active: ActivePlan) -> GroupDecisi
     if not detail and group.job.created_pods is not None:
         detail = created_text(group.job.created_pods, group.min_member)
     reason = Reason.REFUSED_BY_SCHEDULER if refusal else None
-    plan, moved = active.plan, active.moved
+    plan, moved = active.plan, active.rejected
     return GroupDecision(group.key, group.queue, Verdict.STARTING, reason, detail, plan=plan, moved=moved)
 
 
@@ -199,7 +199,7 @@ def reserve(cycle: Cycle, replacing: Iterable[ActivePlan]) -> list[tuple[ActiveP
                         break
                     within_ceiling.append(pod)
                 in_use = flavors_in_use(budget.flavors, active.group, active.plan)
-                joining, _ = as_many_as_join(budget, active.group, within_ceiling, in_use, lends=True)
+                joining, _ = first_within_flavors(budget, active.group, within_ceiling, in_use, lends=True)
                 plan = budget.place(active.group, joining, partly=True, places=0) or {}
             replacements.append((active, plan))
     return replacements
@@ -240,7 +240,7 @@ def replace(cycle: Cycle, replacements: Iterable[tuple[ActivePlan, dict[Uid, str
                 plan=active.plan,
                 failed=retry.failed,
                 retry_at=retry.at,
-                moved=active.moved,
+                moved=active.rejected,
                 stood_whole=True,
             )
             cycle.record(decision)
@@ -349,7 +349,7 @@ def _grow(cycle: Cycle, batch: _Batch, most: int | None, lends: bool) -> bool:
         allowances.append((shares.headroom_within_share(group.queue, requests), Reason.QUEUE_SHARE))
     allowed, reason = min(allowances, key=itemgetter(0))
     tried = pods[: at_once * (allowed if most is None else min(allowed, most))]
-    joining, why_not_all = as_many_as_join(budget, group, tried, batch.in_use, lends)
+    joining, why_not_all = first_within_flavors(budget, group, tried, batch.in_use, lends)
     if at_once > 1 and len(joining) < at_once:
         joining = []
     plan = budget.place(group, joining, partly=at_once == 1) or {}
@@ -374,7 +374,7 @@ def _decision(cycle: Cycle, active: ActivePlan, lending: Lending) -> GroupDecisi
         in_use = flavors_in_use(cycle.budget.flavors, group, active.plan)
         for role, pods in by_role(group, one_of_each).items():
             joining = on_nodes_of(in_use[role], pods) if role in in_use else pods
-            if any(map(lending.keeps_capacity_from, joining)):
+            if any(map(lending.withholds_capacity_from, joining)):
                 active.reason, active.detail = Reason.QUEUE_SHARE, lending.text()
         if active.reason is Reason.NO_ROOM and (domain := best_domain_text(cycle, unplanned)):
             active.reason, active.detail = Reason.NO_DOMAIN, domain
@@ -393,6 +393,6 @@ def _decision(cycle: Cycle, active: ActivePlan, lending: Lending) -> GroupDecisi
         plan=active.plan,
         failed=retry.failed,
         retry_at=retry.at,
-        moved=active.moved,
+        moved=active.rejected,
         stood_whole=group.stood_whole if instant is None else cycle.is_due(instant),
     )

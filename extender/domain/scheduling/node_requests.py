@@ -169,7 +169,7 @@ class _QueueRequests:
         """
         journal = self._budget.journal
         checkpoint = journal.checkpoint()
-        self._evaluated.reservations.give_headroom_back()  # groups with reserved headroom request nodes, too
+        self._evaluated.reservations.free_all_headroom()  # groups with reserved headroom request nodes, too
         limited = self._limited_queues(waiting)
         answers: dict[str, dict[GroupKey, tuple[Uid, ...] | None]] = {queue: {} for queue in limited}
         sources = {queue: self._runs(waiting[queue]) for queue in limited}
