@@ -68,7 +68,6 @@ class Capacity:
         self._counts: dict[Shape, Rows] = {}
         self._outdated_counts: Mapping[Shape, Rows] = {}  # counts before the last changes of rows
         self._changed_rows: set[int] = set()
-        # `_totals` and `_sums` are valid until the next allocation.
         self._totals: MutableMapping[Shape, int] = {} if totals is None else totals
         self._sums: dict[frozenset[object], tuple[tuple[Shape, ...], Mapping[str, int]]] = {}
 

@@ -116,6 +116,9 @@ def _eviction_units(
 ) -> list[EvictionUnit]:
     """Return the eviction units of a group.
 
+    The least important group has the highest rank. Among equal groups, the shortest run counts, and then the
+    newest group.
+
     Args:
         group: The group.
         cause: The reason to evict its members.
@@ -125,7 +128,6 @@ def _eviction_units(
     is_whole = group.job.managed or group.spec.goes_whole
     spare_members = () if is_whole else group.computed(_SPARE_MEMBERS[by_annotation])
     tier = _TIERS[cause]
-    # The least important group has the highest rank, then the shortest run, then the newest group.
     rank = f"{_least_important_key(group.priority)} {group.running_since} {group.created}"
     run = Run(group.running_since, group.checkpoint, group.history.lost_work, max(len(group.placed), 1))
     of_group = (rank, group.key)
@@ -169,7 +171,8 @@ def running_members(group: GroupInfo) -> tuple[PodRecord, ...]:
 def _spare_members(group: GroupInfo, by_annotation: bool) -> tuple[PodRecord, ...]:
     """Return the members that the group can spare, the least important member first.
 
-    The group keeps minMember members, the needed members of each role and the needed complete sub-groups.
+    The lowest priority comes first, then the newest pod, then the last name. The group keeps minMember
+    members, the needed members of each role and the needed complete sub-groups.
     """
     max_spare = len(group.placed) - group.min_member
     if max_spare <= 0:
@@ -181,7 +184,6 @@ def _spare_members(group: GroupInfo, by_annotation: bool) -> tuple[PodRecord, ..
     composite = group.spec.composite
     go_whole = {child.name for child in composite.pod_groups if child.goes_whole} if composite else ()
     pods = [pod for pod in group.computed(running_members) if pod.role not in go_whole]
-    # The lowest priority comes first, then the newest pod, then the last name.
     pods.sort(key=attrgetter("sort_key"), reverse=True)
     pods.sort(key=lambda pod: (pod.priority, descending_key(pod.created)))
     for pod in pods:

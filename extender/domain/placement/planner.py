@@ -35,9 +35,6 @@ _MAX_TRIES, _MAX_EFFORT = 100, 5e4  # limits of one search for a gang: tries, an
 PlannedPod = tuple[PodRecord, str]
 
 
-# Records of the allocations of a cycle, which can be undone, and of its reads of capacity and shares. The
-# decision on a pending group stays valid as long as each of its reads would return the same answer.
-
 EquivalenceClass = Hashable  # key of groups with equal decisions; they share their reads
 Topic = Hashable  # subject of a read: a shape, or a part of the budget with a queue
 
@@ -58,7 +55,10 @@ Read = Mapping[Topic, Sequence[Question]]  # by topic; an empty list means that 
 
 
 class Reads:
-    """Recorder of the answers that the evaluation of each group is based on."""
+    """Recorder of reads: the answers of capacity and shares that the evaluation of each group is based on.
+
+    The decision on a pending group stays valid as long as each of its reads would return the same answer.
+    """
 
     def __init__(self) -> None:
         self.by_class: dict[EquivalenceClass, dict[Topic, list[Question]]] = {}
@@ -645,7 +645,9 @@ class Planner:
     def _place_two(self, *batches: list[PodRecord]) -> dict[Uid, str] | None:
         """Place pods of two shapes, if all of them fit.
 
-        Pods of the rarer shape go to the rows where the other shape loses the least capacity.
+        Pods of the rarer shape go to the rows where the other shape loses the least capacity. If there is a
+        solution, there is also a solution with only the cheapest rows for 1, 2, … rare pods. `best` has, for
+        each number of placed rare pods, the lowest cost and the rows of these pods.
         """
         rare, common = sorted(batches, key=len)
         n_rare = len(rare)
@@ -658,9 +660,7 @@ class Planner:
             rare[0].shape, n_rare, common[0].shape, self._allowed_rows(rare_pod)
         )
         costs = np.where(fits < 0, _IMPOSSIBLE, fits[:, :1] - fits)
-        # If there is a solution, there is also one with only the cheapest rows for 1, 2, … rare pods.
         cheapest = np.argsort(costs, axis=0, kind="stable")[:n_rare, 1:]
-        # For each number of placed pods of the rarer shape: the lowest cost, and the rows of these pods.
         best: list[tuple[int, tuple[int, ...]]] = [(0, ()), *[(_IMPOSSIBLE, ())] * n_rare]
         for position in np.unique(cheapest).tolist():
             cost, row = costs[position].tolist(), int(rows[position])

@@ -54,9 +54,9 @@ class Totals:
     def after(self, capacity: AmountRows) -> "Totals | None":
         """Return the totals of another capacity with the same dimensions and nodes.
 
-        None means that too many rows differ, so that all rows must be counted again.
+        None means that too many rows differ, so that all rows must be counted again. The amounts are compared
+        cell by cell, which is several times as fast as row by row.
         """
-        # To search the few different cells is several times as fast as to compare row by row.
         rows = np.unique(np.flatnonzero(self.capacity != capacity) // max(capacity.shape[1], 1))
         if len(rows) > min(FEW, len(capacity)):
             return None

@@ -92,10 +92,9 @@ class Budget:
         """Start `pods` of a group: allocate capacity, share and window places for all of them at once.
 
         None means that the capacity does not suffice. With `partly`, as many pods as possible start instead.
-        `places` is as in `count`.
+        `places` is as in `count`. Members that join later must fit into the same domains.
         """
         pods, apart = list(pods), group.queue in self.rules.spread
-        # Members that join later must fit into the same domains.
         is_small = len({pod.shape for pod in group.waiting}) <= _MAX_SHAPES
         together = group.waiting if is_small else ()
         plan = self.planner.place(pods, partly=partly, apart=apart, together=together)

@@ -208,8 +208,11 @@ class Cycle:
 
     @cached_property
     def reclaims(self) -> Mapping[GroupKey, Reclaim]:
-        """Return the reclaims that earlier cycles began, keyed by the group that gets the capacity."""
-        # The start of a group may be malformed. Then only the evaluation of that group may fail.
+        """Return the reclaims that earlier cycles began, keyed by the group that gets the capacity.
+
+        The start of a group may be malformed. Then only the evaluation of that group may fail, so it is
+        skipped here.
+        """
         reclaims = ((key, getattr(group.start, "reclaim", None)) for key, group in self.groups.items())
         return {key: reclaim for key, reclaim in reclaims if reclaim is not None}
 

@@ -80,7 +80,8 @@ def keep_starts(cycle: Cycle, groups: Iterable[GroupInfo]) -> list[ActivePlan]:
 def _end_of_start(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
     """Return the decision on a start that fails, backs off or has no PodGroup.
 
-    None means that the start continues.
+    None means that the start continues. While the scheduler is processing all missing members, the start may
+    take until the bind deadline because of volumes.
     """
     if refusal := binding_refusal(group):
         return fail(cycle, group, refusal)
@@ -88,7 +89,6 @@ def _end_of_start(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
         return back_off(cycle, group)
     begun = start_begun(group, cycle.snapshot)
     if begun is not None:
-        # If the scheduler is processing all missing members, volumes may take until the bind deadline.
         wanted, assumed = missing(group), {pod.uid for pod, _ in group.assumed}
         all_answered = not wanted.absent and all(
             pod.uid in assumed or pod.is_for_min_resources for pod in wanted.members
@@ -286,12 +286,14 @@ def _batches(active: ActivePlan, in_use: dict[str, Flavor]) -> list[_Batch]:
 
 
 def grow(cycle: Cycle, running: Sequence[ActivePlan], lending: Lending, reservations: Reservations) -> None:
-    """Start members that join running groups, and decide on all these groups."""
+    """Start members that join running groups, and decide on all these groups.
+
+    If the state of a group or its queue prevents a start, the members wait with that reason.
+    """
     growing: list[ActivePlan] = []
     for active in running:
         if active.unplanned:
             with Guard(cycle, active.group, active.plan):
-                # Members wait if the state of the group or queue blocks it, and get that reason.
                 if (fault := blocking_decision(cycle, active.group)) is not None:
                     active.reason, active.detail = fault.reason, fault.detail
                 elif retry_of(cycle, active).waits:

@@ -189,7 +189,10 @@ class CarriedFacts(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def memory(self) -> Memory:
-        """Return the memory by which the next cycle finds the groups whose decision may change."""
+        """Return the memory by which the next cycle finds the groups whose decision may change.
+
+        After a cycle with an allocation, the next cycle evaluates one group of each class in any case.
+        """
         evaluated, before, cycle = self.evaluated, self.memory_before, self.evaluated.cycle
         decided, snapshot, capacity = cycle.decided, cycle.snapshot, cycle.budget.planner.capacity
         reservations, starving, groups = evaluated.reservations, evaluated.starving, snapshot.groups
@@ -202,7 +205,6 @@ class CarriedFacts(msgspec.Struct, frozen=True, eq=False, dict=True):
             key: reads.class_of[key] for key in decided if key not in active and key in reads.class_of
         }
         topics_of = {class_: reads.by_class[class_] for class_ in {*class_of.values()}}
-        # After a cycle with an allocation, the next cycle evaluates one group of each class in any case.
         covered = set(topics_of)
         if evaluated.has_no_effect:
             cover = totals.cover if totals is not None else lambda _: False

@@ -339,6 +339,8 @@ class _Searches:
 
         Groups of one kind share a search. If there are too many kinds, each cycle searches for the first
         kinds, and for some of the other kinds in turn, until all kinds have had a turn since the last change.
+        A group without possible victims does not use up a search. Only current allocations count: a reclaim
+        that depends on the ends of other groups would not continue.
 
         Args:
             seeking: Groups that need capacity, in order.
@@ -347,8 +349,6 @@ class _Searches:
         starving: list[GroupInfo] = []
         for group in seeking:
             with Guard(self._cycle, group):
-                # A group without possible victims does not use up a search. Only current allocations count: a
-                # reclaim that depends on the ends of other groups would not continue.
                 causes = tuple(chain.from_iterable(_cause_sets(self._cycle, group, missing(group))))
                 if self._candidates.may_exist_for(group, causes):
                     starving.append(group)

@@ -227,8 +227,6 @@ class Reservations:
             key: (reservation, reserved.get(key)) for key, (_, reservation) in self._reserved.items()
         }
 
-    # Backfill: use of the reserved capacity by other groups.
-
     def has_reservation(self, group: GroupInfo) -> bool:
         return group.key in self._reserved
 

@@ -32,9 +32,6 @@ from extender.domain.snapshot.group_info import GroupInfo, Reservation
 from extender.domain.snapshot.phases import Life, Phase, life_of
 from extender.domain.snapshot.snapshot import Snapshot
 
-# Counts of the groups of a queue in its status: each group is in one column, and also counts in all queues
-# above. Since few of many groups change in a cycle, the counts are updated instead of computed again.
-
 _BY_PHASE = {
     Phase.PENDING: "pending",
     Phase.INQUEUE: "inqueue",
@@ -54,6 +51,9 @@ def column_changes(
     column_of: Callable[[GroupDecision], Column | None],
 ) -> Mapping[Column, int]:
     """Return the change of the number of groups by column.
+
+    Each group is in one column of its queue, and also counts in all queues above. Since few of many groups
+    change in a cycle, the counts are updated instead of computed again.
 
     Args:
         before: The previous decisions.
