@@ -157,8 +157,8 @@ def ignored_fields(group: str, kind: str, obj: Mapping[str, Any]) -> list[str]:
     for path in _ANNOTATED:
         for field, annotations in _values_at(obj, path):
             written = annotations if isinstance(annotations, dict) else ()
-            named = [key for key in written if key.startswith(_KUEUE_TOPOLOGY) and key not in _READ]
-            found += [f"{field}[{key[:100]}]: accepted and ignored; {_TOPOLOGY}" for key in named]
+            ignored_keys = [key for key in written if key.startswith(_KUEUE_TOPOLOGY) and key not in _READ]
+            found += [f"{field}[{key[:100]}]: accepted and ignored; {_TOPOLOGY}" for key in ignored_keys]
     return found[:_MAX_WARNINGS]
 
 
@@ -234,19 +234,19 @@ def named_levels(obj: Json) -> Iterator[NamedLevel]:
                     yield NamedLevel(f"{field}[{key}]", str(levels[key]), (part,), scope)
 
 
-def unknown_levels(named: Iterable[NamedLevel], known: KnownLevels) -> Iterator[Fault]:
+def unknown_levels(levels: Iterable[NamedLevel], known: KnownLevels) -> Iterator[Fault]:
     """Yield a fault for each level that neither a topology nor a node has."""
-    for field, level, *_ in named:
+    for field, level, *_ in levels:
         if level not in known.of_topologies and not known.is_label(level):
             must = name_hint(level, known.of_topologies) if known.of_topologies else "there are no topologies"
             text = f"invalid value {level[:100]!r}, which no topology has as a level and no node as a label"
             yield Fault(Code.LEVEL_NOT_FOUND, field, f"{text}; {must}")
 
 
-def contradicting_levels(named: Iterable[NamedLevel]) -> Iterator[str]:
+def contradicting_levels(levels: Iterable[NamedLevel]) -> Iterator[str]:
     """Yield a warning for each level that does not count, because another field names a different level."""
     counting: dict[tuple[str, str], NamedLevel] = {}
-    for each in named:
+    for each in levels:
         first_levels = [counting.setdefault((each.scope, part), each) for part in each.parts]
         first, level = first_levels[0], each.level
         if level != first.level:

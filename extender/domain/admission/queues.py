@@ -80,14 +80,14 @@ def _hierarchy_faults(own: _Amounts, name: str, parent: str, tree: QueueTree) ->
     if parent:
         for resource, amount in own.capability.items():
             limits = ((queue.name, (queue.capability or {}).get(resource)) for queue in tree.ancestry(parent))
-            owner, limit = next(((owner, most) for owner, most in limits if most is not None), ("", amount))
+            owner, limit = next(((owner, top) for owner, top in limits if top is not None), ("", amount))
             if amount > limit:
                 text = f"invalid value {show(resource, amount)}: must be at most {show(resource, limit)}, "
                 text += f"the capability of queue {owner!r} above it"
                 yield Fault(Code.CAPABILITY_ABOVE_ANCESTOR, f"spec.capability[{resource}]", text)
         siblings = [_recorded_amounts(tree.queues[each]) for each in tree.children(parent) if each != name]
-        for code, field, sums, most in _sums_above([own, *siblings], _recorded_amounts(tree.queues[parent])):
-            text = f"the sum with its siblings is {sums}: must be at most {most}, "
+        for code, field, sums, top in _sums_above([own, *siblings], _recorded_amounts(tree.queues[parent])):
+            text = f"the sum with its siblings is {sums}: must be at most {top}, "
             yield Fault(code, field, f"{text}that of their parent {parent!r}")
     for resource, amount in own.capability.items():
         for child in tree.children(name):
@@ -97,17 +97,17 @@ def _hierarchy_faults(own: _Amounts, name: str, parent: str, tree: QueueTree) ->
                 text += f"the capability of queue {owner!r} below it"
                 yield Fault(Code.CAPABILITY_BELOW_DESCENDANT, f"spec.capability[{resource}]", text)
     children = [_recorded_amounts(tree.queues[child]) for child in tree.children(name)]
-    for code, field, sums, most in _sums_above(children, own):
-        text = f"invalid value {most}: must be at least {sums}, the sum of the queues directly below it"
+    for code, field, sums, top in _sums_above(children, own):
+        text = f"invalid value {top}: must be at least {sums}, the sum of the queues directly below it"
         yield Fault(code, field, text)
 
 
-def _sums_above(parts: list[_Amounts], most: _Amounts) -> Iterator[tuple[Code, str, str, str]]:
+def _sums_above(parts: list[_Amounts], limits_: _Amounts) -> Iterator[tuple[Code, str, str, str]]:
     """Yield code, field, sum and limit where guarantees or deserved amounts add up to too much."""
     guarantees, deserved = [part.guarantee for part in parts], [part.deserved for part in parts]
     for code, field, amounts, limits in (
-        (Code.CHILDREN_GUARANTEE_SUM, "spec.guarantee.resource", guarantees, most.guarantee),
-        (Code.CHILDREN_DESERVED_SUM, "spec.deserved", deserved, most.deserved),
+        (Code.CHILDREN_GUARANTEE_SUM, "spec.guarantee.resource", guarantees, limits_.guarantee),
+        (Code.CHILDREN_DESERVED_SUM, "spec.deserved", deserved, limits_.deserved),
     ):
         for name, amount in total(amounts).items():
             if amount > (limit := limits.get(name, 0)):
@@ -121,26 +121,26 @@ def guaranteed_too_much(
 
     An excess is not a fault, since nodes are added and removed.
     """
-    own, name = _amounts(queue).guarantee, queue.metadata.name
-    if _parent_of(queue) or name == ROOT_QUEUE or (before is not None and own == _amounts(before).guarantee):
+    new, name = _amounts(queue).guarantee, queue.metadata.name
+    if _parent_of(queue) or name == ROOT_QUEUE or (before is not None and new == _amounts(before).guarantee):
         return
-    others = [tree.queues[each] for above in ("", ROOT_QUEUE) for each in tree.children(above)]
-    sums = total([own, *(record.guarantee for record in others if record.name not in (name, ROOT_QUEUE))])
-    for resource in own:
-        if sums[resource] > (most := on_nodes.get(resource, 0)):
+    others = [tree.queues[each] for parent in ("", ROOT_QUEUE) for each in tree.children(parent)]
+    sums = total([new, *(record.guarantee for record in others if record.name not in (name, ROOT_QUEUE))])
+    for resource in new:
+        if sums[resource] > (offered_ := on_nodes.get(resource, 0)):
             text = f"queues are guaranteed {show(resource, sums[resource])} together; nodes offer"
-            text = f"{text} {show(resource, most)} now, so each has the same part of its guarantee"
+            text = f"{text} {show(resource, offered_)} now, so each has the same part of its guarantee"
             yield f"spec.guarantee.resource[{resource}]: {text}"
 
 
 def deserved_too_much(queue: Queue, before: Queue | None, on_nodes: Resources) -> Iterator[str]:
     """Yield a warning for each resource of which a new spec.deserved exceeds the amount on nodes."""
-    own = _amounts(queue).deserved
-    if before is not None and own == _amounts(before).deserved:
+    amounts = _amounts(queue).deserved
+    if before is not None and amounts == _amounts(before).deserved:
         return
-    for resource, amount in own.items():
-        if amount > (most := on_nodes.get(resource, 0)):
-            got = f"invalid value {show(resource, amount)}: nodes offer {show(resource, most)} now"
+    for resource, amount in amounts.items():
+        if amount > (offered_ := on_nodes.get(resource, 0)):
+            got = f"invalid value {show(resource, amount)}: nodes offer {show(resource, offered_)} now"
             yield f"spec.deserved[{resource}]: {got}: until nodes are added, the queue gets no more"
 
 
@@ -157,11 +157,11 @@ def flavor_warnings(queue: Queue, before: Queue | None, tree: QueueTree) -> Iter
         return
     flavors = resolve(queue_record(queue).flavors, tree.shared_flavors)
     with_flavors = {name: record for name, record in sorted(tree.queues.items()) if record.flavors}
-    for number, own in enumerate(flavors):
-        field, labels = f"spec.flavors[{number}].nodeLabels", set(own.nodes.labels)
-        if own.is_missing:
+    for number, new in enumerate(flavors):
+        field, labels = f"spec.flavors[{number}].nodeLabels", set(new.nodes.labels)
+        if new.is_missing:
             field = f"spec.flavors[{number}].resourceFlavor"
-            yield f"{field}: there is no ResourceFlavor {own.shared} yet: nothing starts on it"
+            yield f"{field}: there is no ResourceFlavor {new.shared} yet: nothing starts on it"
             continue
         present = (other for other in flavors[:number] if not other.is_missing)
         earlier = (other.name for other in present if labels >= set(other.nodes.labels))
@@ -169,9 +169,9 @@ def flavor_warnings(queue: Queue, before: Queue | None, tree: QueueTree) -> Iter
             text = f"all nodes with these labels are of flavor {first}, which comes first"
             yield f"{field}: {text}: this flavor has no nodes"
         for name, record in with_flavors.items():
-            others = (flavor for flavor in record.flavors if flavor.name == own.name)
-            if name != queue.metadata.name and any(flavor.nodes != own.nodes for flavor in others):
-                yield f"{field}: queue {name} has a flavor {own.name} for other nodes: these are two flavors"
+            others = (flavor for flavor in record.flavors if flavor.name == new.name)
+            if name != queue.metadata.name and any(flavor.nodes != new.nodes for flavor in others):
+                yield f"{field}: queue {name} has a flavor {new.name} for other nodes: these are two flavors"
                 break
 
 
@@ -264,8 +264,8 @@ def _review_flavor(path: str, by_field: Mapping[str, Quantities]) -> Iterator[Fa
         path: The path of the flavor.
         by_field: The amounts of the flavor.
     """
-    named = {f"{path}.{_FIELD_NAMES.get(field, field)}": amounts for field, amounts in by_field.items()}
-    if faults := [fault for field, amounts in named.items() for fault in _bad_amounts(field, amounts)]:
+    by_path = {f"{path}.{_FIELD_NAMES.get(field, field)}": amounts for field, amounts in by_field.items()}
+    if faults := [fault for field, amounts in by_path.items() for fault in _bad_amounts(field, amounts)]:
         yield from faults
         return
     capability = by_field.get("capability", {})
@@ -341,21 +341,21 @@ def _review_hierarchy(queue: Queue, tree: QueueTree) -> Iterator[Fault]:
     path, weights = annotations.get(HIERARCHY, ""), annotations.get(HIERARCHY_WEIGHTS, "")
     if not path and not weights:
         return
-    at, parts, wanted = f"metadata.annotations[{HIERARCHY_WEIGHTS}]", weights.split("/"), path.count("/") + 1
-    if len(parts) != wanted:
+    key, parts, length = f"metadata.annotations[{HIERARCHY_WEIGHTS}]", weights.split("/"), path.count("/") + 1
+    if len(parts) != length:
         text = (
-            f"invalid value {weights!r}, {len(parts)} parts: must be {wanted}, one for each part of {path!r}"
+            f"invalid value {weights!r}, {len(parts)} parts: must be {length}, one for each part of {path!r}"
         )
-        yield Fault(Code.HIERARCHY_LENGTH_MISMATCH, at, text)
+        yield Fault(Code.HIERARCHY_LENGTH_MISMATCH, key, text)
         return
     for part in parts:
         if _NUMBER.fullmatch(part) is None:
             text = f"invalid value {part!r} in {weights!r}: must be numbers above 0, such as 1/2/3"
-            yield Fault(Code.HIERARCHY_WEIGHT_NOT_NUMBER, at, text)
+            yield Fault(Code.HIERARCHY_WEIGHT_NOT_NUMBER, key, text)
             return
         if float(part) <= 0:
             text = f"invalid value {part} in {weights!r}: must be numbers above 0"
-            yield Fault(Code.HIERARCHY_WEIGHT_NOT_POSITIVE, at, text)
+            yield Fault(Code.HIERARCHY_WEIGHT_NOT_POSITIVE, key, text)
             return
     for other, record in tree.queues.items():
         if other != queue.metadata.name and record.hierarchy.startswith(f"{path}/"):

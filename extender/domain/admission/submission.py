@@ -88,8 +88,8 @@ def destination_of_pod(
         job: The metadata of the job.
     """
     meta = pod.metadata
-    if named := group_name(pod):
-        queue = queues.of_podgroup(meta.namespace, named)
+    if group := group_name(pod):
+        queue = queues.of_podgroup(meta.namespace, group)
         if queue is not None:
             return Destination(queue, f"{path}metadata.annotations[{keys.GROUP_ANNOTATION}]", joined=True)
         return _named_in_object(meta, meta.namespace, queues, path)
@@ -117,13 +117,13 @@ def _destination_by_owner(
     controller: OwnerReference, namespace: str, queues: QueueLookup
 ) -> Destination | None:
     """Return the queue that an owner names. If the owner is not read yet, the group waits for it."""
-    named = queues.of_owner(namespace, controller)
-    destination = Destination(named.queue, "metadata.ownerReferences", namespace=namespace, by_owner=True)
-    if named.queue:
+    of_owner_ = queues.of_owner(namespace, controller)
+    destination = Destination(of_owner_.queue, "metadata.ownerReferences", namespace=namespace, by_owner=True)
+    if of_owner_.queue:
         return destination
-    if (local := queues.local_queue_named_by(namespace, named.local_queue)) is not None:
+    if (local := queues.local_queue_named_by(namespace, of_owner_.local_queue)) is not None:
         return replace(destination, queue=local.leads_to, leads_nowhere=not local.exists)
-    return None if named.is_known else replace(destination, leads_nowhere=True)
+    return None if of_owner_.is_known else replace(destination, leads_nowhere=True)
 
 
 def queue_named_in(meta: Meta, path: str = "") -> Destination | None:
@@ -277,10 +277,10 @@ def unread_annotations(meta: Meta, pods: Pod | None = None) -> Iterator[str]:
     for key, text in allowed.items():
         got = f"invalid value {annotations[key][:60]!r}, which counts as absent"
         yield f"metadata.annotations[{key}]: {got}: must be {text}"
-    named = group_name(pods) if pods is not None else ""
+    group = group_name(pods) if pods is not None else ""
     for key in (keys.CHECKPOINT, keys.RUN_TIME):
-        if named not in ("", group_name_of(meta.uid)) and annotations.get(key):
-            text = f"metadata.annotations[{key}]: pods of PodGroup {named} do not have it from their job"
+        if group not in ("", group_name_of(meta.uid)) and annotations.get(key):
+            text = f"metadata.annotations[{key}]: pods of PodGroup {group} do not have it from their job"
             yield f"{text}; put it on the PodGroup, or into spec.template.metadata"
 
 
@@ -312,13 +312,13 @@ def review_growth(
     """
     if (info := queues.info(to.queue)) is None:
         return []
-    own = Ceiling(info.record.name, info.allocated, info.record.capability or {})
+    own_ceiling = Ceiling(info.record.name, info.allocated, info.record.capability or {})
     found = (
         f"the group takes {show(name, amount)} {name} more, and queue {each.queue!r} holds "
         f"{show(name, each.held.get(name, 0))} of {show(name, each.most[name])} at most: "
         "free capacity, or raise its limit"
         for name, amount in more.items()
-        for each in (own, *ceilings)
+        for each in (own_ceiling, *ceilings)
         if each.held.get(name, 0) + amount > each.most.get(name, inf)
     )
     text = next(found, "")
@@ -337,8 +337,8 @@ def group_defaults(group: PodGroup, namespace: str, user: str | None, queues: Qu
 
     `user` is empty if the author of its owner counts. It is None if the group itself says its user.
     """
-    named = (group.metadata.annotations or {}).get(keys.SUBMITTER, "")
-    patch = annotate(group.metadata, {keys.SUBMITTER: user}) if user not in (None, named) else []
+    named_user = (group.metadata.annotations or {}).get(keys.SUBMITTER, "")
+    patch = annotate(group.metadata, {keys.SUBMITTER: user}) if user not in (None, named_user) else []
     return [*patch, *_namespace_default(group.metadata, namespace, group.spec.queue, queues)]
 
 

@@ -103,19 +103,19 @@ def _more_nodes(case: WaitingCase, row: int, count: int) -> str:
 def more_members(case: WaitingCase) -> StartChange | None:
     """Return the change that the missing members are created."""
     members = [*case.group.waiting, *(pod for pod, _ in case.group.assumed), *case.group.placed]
-    lacking = case.group.min_member - len(members)
-    if lacking <= 0:
+    missing_count = case.group.min_member - len(members)
+    if missing_count <= 0:
         return None
-    text = f"with {lacking} more member{'s' * (lacking > 1)}"
+    text = f"with {missing_count} more member{'s' * (missing_count > 1)}"
     if not members:
-        may_fit = lacking <= case.snapshot.limits.window
+        may_fit = missing_count <= case.snapshot.limits.window
         return StartChange(f"{text}, if they fit") if may_fit else None
-    if lacking > case.snapshot.limits.window:  # a tenant may write any number
+    if missing_count > case.snapshot.limits.window:  # a tenant may write any number
         fewer = replace(case.group, min_member=len(members))
         text = f"if it needs no more than the {len(members)} member{'s' * (len(members) > 1)} that it has"
         return case.start_change(text, with_group(case.snapshot, fewer))
     template = replace(members[0], node="", phase="Pending")
-    numbered = ((f"{template.uid}:{n}", f"{template.name}:{n}") for n in range(lacking))
+    numbered = ((f"{template.uid}:{n}", f"{template.name}:{n}") for n in range(missing_count))
     copies = (replace(template, uid=Uid(uid), name=name) for uid, name in numbered)
     completed = replace(case.group, waiting=(*case.group.waiting, *copies))
     return case.start_change(text, with_group(case.snapshot, completed))
@@ -152,10 +152,10 @@ def _largest_request(case: WaitingCase, shape: Shape) -> Resources | None:
     best: tuple[float, Resources] | None = None
     for row in rows.tolist():
         allocatable = dict(zip(columns, case.snapshot.allocatable[row].tolist(), strict=True))
-        most = {name: min(amount, allocatable.get(name, 0)) for name, amount in shape.requests.items()}
-        part = min((most[name] / amount for name, amount in shape.requests.items() if amount), default=1.0)
+        fits = {name: min(amount, allocatable.get(name, 0)) for name, amount in shape.requests.items()}
+        part = min((fits[name] / amount for name, amount in shape.requests.items() if amount), default=1.0)
         if part > 0 and (best is None or part > best[0]):
-            best = (part, most)
+            best = (part, fits)
     return best[1] if best else None
 
 
@@ -167,8 +167,8 @@ def declared_run_time(case: WaitingCase) -> StartChange | None:
     seconds = int(max(durations, default=0.0))
     if seconds < 1:
         return None
-    short = replace(case.group, spec=replace(case.group.spec, run_time=float(seconds)))
-    if not case.trial.starts(with_group(case.snapshot, short)):
+    shortened = replace(case.group, spec=replace(case.group.spec, run_time=float(seconds)))
+    if not case.trial.starts(with_group(case.snapshot, shortened)):
         return None
     return StartChange(f"with a declared run time of at most {seconds} s ({keys.RUN_TIME})")
 
@@ -180,8 +180,8 @@ def group_resumed(case: WaitingCase) -> StartChange:
 
 def timeouts_reset(case: WaitingCase) -> StartChange:
     """Return the change that a user lets a job with too many start timeouts try again."""
-    again = with_group(case.snapshot, replace(case.group, job=replace(case.group.job, start_timeouts=0)))
-    return case.start_change(f"without the annotation {keys.START_TIMEOUTS}", again)
+    reset = with_group(case.snapshot, replace(case.group, job=replace(case.group.job, start_timeouts=0)))
+    return case.start_change(f"without the annotation {keys.START_TIMEOUTS}", reset)
 
 
 def local_queue_resumed(case: WaitingCase) -> StartChange | None:
@@ -206,19 +206,19 @@ def more_capability(case: WaitingCase) -> StartChange | None:
         record, (held_or_needed, steps) = case.snapshot.queues[name].record, _in_subtree(case, name)
         before = record.capability or {}
 
-        more = {
+        raised = {
             resource: held_or_needed.get(resource, 0) + requests[resource]
             for resource, amount in before.items()
             if resource in requests and held_or_needed.get(resource, 0) + requests[resource] > amount
         }
-        more = _least_capability(case, record, more, steps)
-        if more:
+        raised = _least_capability(case, record, raised, steps)
+        if raised:
             parts = (
                 f"{amounts_text({resource: n})} instead of {show(resource, before[resource])}"
-                for resource, n in more.items()
+                for resource, n in raised.items()
             )
             text = f"with spec.capability {', '.join(parts)} in queue {name}"
-            return StartChange(text, queue=name, capability=more)
+            return StartChange(text, queue=name, capability=raised)
     return None
 
 
@@ -230,21 +230,21 @@ def _least_capability(
     The search goes below `enough`, usually in steps of whole members. The result is empty if the group does
     not even start with `enough`.
     """
-    before, more = record.capability or {}, dict(enough)
+    before, raised = record.capability or {}, dict(enough)
 
     def starts(resource: str, amount: int) -> bool:
-        amounts = {**before, **more, resource: max(amount, before[resource])}
+        amounts = {**before, **raised, resource: max(amount, before[resource])}
         return case.trial.starts(with_queue(case.snapshot, replace(record, capability=amounts)))
 
-    if not any(starts(*each) for each in islice(more.items(), 1)):
+    if not any(starts(*each) for each in islice(raised.items(), 1)):
         return {}
-    for resource in sorted(more.keys() & steps.keys()):
+    for resource in sorted(raised.keys() & steps.keys()):
         for step in (steps[resource], 1):  # with a smaller raise, its turn may come first
-            amounts = range(more[resource], before[resource] - step, -step)[::-1]
-            more[resource] = amounts[bisect_left(amounts[:-1], True, key=partial(starts, resource))]
-            if not starts(resource, more[resource] - 1):
+            amounts = range(raised[resource], before[resource] - step, -step)[::-1]
+            raised[resource] = amounts[bisect_left(amounts[:-1], True, key=partial(starts, resource))]
+            if not starts(resource, raised[resource] - 1):
                 break
-    return {resource: n for resource, n in more.items() if n > before[resource]}
+    return {resource: n for resource, n in raised.items() if n > before[resource]}
 
 
 def flavor_capability(case: WaitingCase) -> StartChange | None:
@@ -263,8 +263,8 @@ def flavor_capability(case: WaitingCase) -> StartChange | None:
                 parts = [
                     f"{amounts_text({key: n})} instead of {show(key, before[key])}" for key, n in more.items()
                 ]
-                where = f"spec.flavors[{number}].capability ({flavor.name}) in queue {name}"
-                return StartChange(f"with {', '.join(parts)} in {where}")
+                field = f"spec.flavors[{number}].capability ({flavor.name}) in queue {name}"
+                return StartChange(f"with {', '.join(parts)} in {field}")
     return None
 
 
@@ -290,10 +290,10 @@ def higher_limit(case: WaitingCase) -> StartChange | None:
     record, size = case.queue, len(missing(case.group).members)
     for field, scope in (("queue", ""), ("user", " of each user"), ("namespace", " of each namespace")):
         limit: Limit = getattr(record.limits, field)
-        for kind, now, most in (("groups", limit.groups, 1), ("pods", limit.pods, size)):
+        for kind, now, max_raise in (("groups", limit.groups, 1), ("pods", limit.pods, size)):
             if now is None:
                 continue
-            raised = _raise_needed(case, record, field, kind, now, most)
+            raised = _raise_needed(case, record, field, kind, now, max_raise)
             if raised is not None:
                 text = f"with a limit of {now + raised} {kind}{scope} instead of {now} in queue {record.name}"
                 return StartChange(text)
@@ -301,15 +301,15 @@ def higher_limit(case: WaitingCase) -> StartChange | None:
 
 
 def _raise_needed(
-    case: WaitingCase, record: QueueRecord, field: str, kind: str, now: int, most: int
+    case: WaitingCase, record: QueueRecord, field: str, kind: str, limit_now: int, max_raise: int
 ) -> int | None:
-    """Return by how much a limit must be raised, up to `most`. None means that such a raise does not help."""
+    """Return by how much a limit must be raised, up to `max_raise`. None means that such a raise does not help."""
 
     def after(n: int) -> Snapshot:
-        limit = replace(getattr(record.limits, field), **{kind: now + n})
+        limit = replace(getattr(record.limits, field), **{kind: limit_now + n})
         return with_queue(case.snapshot, replace(record, limits=replace(record.limits, **{field: limit})))
 
-    return case.trial.smallest_number(most, after)
+    return case.trial.smallest_number(max_raise, after)
 
 
 def queue_resumed(case: WaitingCase) -> StartChange | None:
@@ -418,15 +418,15 @@ def _end_of(
 
 def _names_of(holders: Sequence[Holder]) -> str:
     """Return the holders as a part of a sentence, with their numbers of pods."""
-    named: list[str] = []
+    texts: list[str] = []
     for holder in holders:
         pods = ["1 pod" if holder.pods == 1 else f"{holder.pods} pods"] if holder.group else []
         if holder.deleting:
             text = f"{holder.deleting} being deleted" if holder.group else "being deleted"
             pods.append(f"{text} and should have gone at {holder.overdue}" if holder.overdue else text)
         remark = f" ({', '.join(pods)})" if pods else ""
-        named.append(f"{holder.called}{remark}" if holder.group else f"pod {holder.name}{remark}")
-    return listed(named, _MAX_NAMES)
+        texts.append(f"{holder.called}{remark}" if holder.group else f"pod {holder.name}{remark}")
+    return listed(texts, _MAX_NAMES)
 
 
 def _smallest_first(holder: Holder) -> tuple[bool, bool, int, str]:

@@ -295,9 +295,9 @@ def _empirical_law(runs: Sequence[float], limit: float) -> RunLaw | None:
     logs = [log(max(seconds, _SHORTEST)) for seconds in runs]
     middle, count = fmean(logs), len(logs)
     spread = sum((each - middle) ** 2 for each in logs) + _COUNTS * _USUAL**2
-    known = count - 1 + _COUNTS
+    freedom = count - 1 + _COUNTS
     # the deviation of the next run includes the uncertainty of the mean
-    varies = sqrt(spread / known * (1.0 + 1.0 / count)) * (1.0 + 0.7 / known)
+    varies = sqrt(spread / freedom * (1.0 + 1.0 / count)) * (1.0 + 0.7 / freedom)
     return RunLaw(exp(middle), varies, limit, is_learnt=True)
 
 
@@ -323,8 +323,8 @@ class Calibration(msgspec.Struct, frozen=True, dict=True):
         """
         usual: dict[Method, _Factors] = {}
         for method in Method:
-            known = [each for (each_method, _), each in self.factors.items() if each_method is method]
-            p10, p50, p90 = map(median, zip(_EXACT, _EXACT, *known, strict=True))
+            of_method = [each for (each_method, _), each in self.factors.items() if each_method is method]
+            p10, p50, p90 = map(median, zip(_EXACT, _EXACT, *of_method, strict=True))
             usual[method] = p10, p50, p90
         return usual
 
@@ -345,8 +345,8 @@ class Calibration(msgspec.Struct, frozen=True, dict=True):
         if not reported.is_known:
             return self
         new_factors, instants = list[float](), (reported.p10, reported.p50, reported.p90)
-        for factor, at, share in zip(self._factors_of(key, reported.method), instants, _PARTS, strict=True):
-            step = share if start > max(at, reported.made_at + SHORTEST) else share - 1.0
+        for factor, when, share in zip(self._factors_of(key, reported.method), instants, _PARTS, strict=True):
+            step = share if start > max(when, reported.made_at + SHORTEST) else share - 1.0
             new_factors.append(min(max(factor * exp(_STEP * step), 1.0 / _MAX_FACTOR), _MAX_FACTOR))
         p10, p50, p90 = new_factors
         latest = reported.method, _namespace(key)

@@ -276,16 +276,16 @@ class _Sums(msgspec.Struct):
                 self.wanting += record.wanting
                 self.share += record.share
 
-    def join(self, more: "_Sums") -> None:
+    def join(self, other: "_Sums") -> None:
         """Add the sums of another row.
 
         Deserved amounts are not added, since they already include queues below.
         """
-        self.waits += more.waits
-        self.waiting += more.waiting
-        self.evictions += more.evictions
-        _add(self.spent, more.spent)
-        _add(self.lost, more.lost)
+        self.waits += other.waits
+        self.waiting += other.waiting
+        self.evictions += other.evictions
+        _add(self.spent, other.spent)
+        _add(self.lost, other.lost)
 
     def row(self, name: str) -> ReportRow:
         """Return the sums as a row of the report."""
@@ -321,8 +321,8 @@ def _hours(name: str, spent: float) -> float:
     return spent / 3600.0 / (1000 if name == CPU else 1)
 
 
-def _add(sums: defaultdict[str, float], more: Spent) -> None:
-    for name, amount in more.items():
+def _add(sums: defaultdict[str, float], added: Spent) -> None:
+    for name, amount in added.items():
         sums[name] += amount
 
 

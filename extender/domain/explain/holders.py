@@ -98,10 +98,10 @@ class WaitingCase:
             if (pod := self.snapshot.others.get(uid)) is not None:
                 yield self._holder_of_pods([pod], pod.key)
 
-    def groups_ahead(self, most: int) -> tuple[GroupKey, ...]:
+    def groups_ahead(self, limit: int) -> tuple[GroupKey, ...]:
         """Return the first groups ahead of this group."""
         line = filter(self._is_ahead, self.decisions.groups.values())
-        return tuple(decision.key for decision in nsmallest(most, line, key=_BY_POSITION))
+        return tuple(decision.key for decision in nsmallest(limit, line, key=_BY_POSITION))
 
     def _is_ahead(self, decision: GroupDecision) -> bool:
         return decision.queue == self.group.queue and 0 < decision.position < self.decision.position
@@ -168,7 +168,7 @@ class WaitingCase:
             self._amounts_of(pods),
             uid=pods[0].uid if group is None else Uid(""),
             deleting=len(ends),
-            overdue=min((at for at in ends if clock_time_of(at, epoch) < now), default=""),
+            overdue=min((end for end in ends if clock_time_of(end, epoch) < now), default=""),
         )
         if group is None:
             return holder

@@ -71,20 +71,20 @@ def _queue_with(snapshot: Snapshot, queue: QueueInfo, group: GroupInfo, times: i
     return replace(queue, groups=groups, allocated=allocated, requested=requested, by_pool=by_pool)
 
 
-def snapshot_without(snapshot: Snapshot, ended: Set[GroupKey], gone: Set[Uid]) -> Snapshot:
-    """Return the snapshot without the groups `ended` and the other pods `gone`."""
-    return with_infos(snapshot, dict.fromkeys(ended), gone)
+def snapshot_without(snapshot: Snapshot, ended_groups: Set[GroupKey], removed_pods: Set[Uid]) -> Snapshot:
+    """Return the snapshot without `ended_groups` and without `removed_pods` of other schedulers."""
+    return with_infos(snapshot, dict.fromkeys(ended_groups), removed_pods)
 
 
-def without_pods(snapshot: Snapshot, gone: Set[Uid]) -> Snapshot:
+def without_pods(snapshot: Snapshot, uids: Set[Uid]) -> Snapshot:
     """Return the snapshot without some pods. A group of which pods remain continues."""
     changed: dict[GroupKey, GroupInfo | None] = {}
     for key, group in snapshot.groups.items():
         pods = placements(group)
-        removed = [each for each in pods if each[0].uid in gone]
+        removed = [each for each in pods if each[0].uid in uids]
         if removed:
             changed[key] = None if len(removed) == len(pods) else _without_members(snapshot, group, removed)
-    return with_infos(snapshot, changed, {uid for uid in gone if uid in snapshot.others})
+    return with_infos(snapshot, changed, {uid for uid in uids if uid in snapshot.others})
 
 
 def _without_members(

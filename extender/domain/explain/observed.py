@@ -233,17 +233,17 @@ class RequestSums:
     def forget_all_but(self, pods: Iterable[Pod]) -> None:
         """Remove all other pods from the cache."""
         uids = {pod.metadata.uid for pod in pods}
-        self._cache = {uid: known for uid, known in self._cache.items() if uid in uids}
+        self._cache = {uid: cached for uid, cached in self._cache.items() if uid in uids}
 
     def _of_pod(self, pod: Pod) -> Mapping[str, int]:
         """Return the requests of a pod; empty if an amount is invalid."""
         uid = pod.metadata.uid
-        if (known := self._cache.get(uid)) is None or known[0] is not pod.spec:
+        if (cached := self._cache.get(uid)) is None or cached[0] is not pod.spec:
             amounts: Mapping[str, int] = {}
             with suppress(BadQuantity):
                 amounts = pod_requests(pod.spec)
-            known = self._cache[uid] = (pod.spec, amounts)
-        return known[1]
+            cached = self._cache[uid] = (pod.spec, amounts)
+        return cached[1]
 
 
 def group_summary(
@@ -310,23 +310,23 @@ def node_summaries(
         pools: The flavors of all queues.
         topologies: The levels of each topology.
     """
-    used: defaultdict[str, list[Pod]] = defaultdict(list)
+    bound_pods: defaultdict[str, list[Pod]] = defaultdict(list)
     nominated_pods: defaultdict[str, list[Pod]] = defaultdict(list)
     for pod in pods:
         if pod.status.phase not in ENDED_PHASES:
             if pod.spec.node_name:
-                used[pod.spec.node_name].append(pod)
+                bound_pods[pod.spec.node_name].append(pod)
             elif nominated := pod.status.nominated_node_name:
                 nominated_pods[nominated].append(pod)
     levels = {level for each in topologies for level in each}
     for node in sorted(nodes, key=lambda node: node.metadata.name):
         name, labels = node.metadata.name, node.metadata.labels or {}
-        on_node = (*used[name], *nominated_pods[name])
+        on_node = (*bound_pods[name], *nominated_pods[name])
         groups = {f"{pod.metadata.namespace}/{group}" for pod in on_node if (group := group_name(pod))}
         yield NodeSummary(
             name,
             _readable_amounts(node.status.allocatable),
-            requests.of_pods(used[name]),
+            requests.of_pods(bound_pods[name]),
             requests.of_pods(nominated_pods[name]),
             groups=sorted(groups)[:_MAX_GROUPS],
             flavors=[pool.name for pool in pools.pools_of_node(labels)],

@@ -112,8 +112,8 @@ class Recorder:
             return []
         step = _Step(snapshot, now, min(self._seen, now) if self._is_first else now, self._is_first)
         records: list[AnyRecord] = []
-        known = (*self._runs.open, *self._waits.open) if self._is_first else ()
-        for key in dict.fromkeys((*decisions.changed_since(before), *map(GroupKey, known))):
+        recorded = (*self._runs.open, *self._waits.open) if self._is_first else ()
+        for key in dict.fromkeys((*decisions.changed_since(before), *map(GroupKey, recorded))):
             former = _seen_group(before, self._infos, key)
             group = _seen_group(decisions, snapshot.groups, key)
             if group is not None and former is not None and former.is_like(group) and not self._is_first:
@@ -223,11 +223,11 @@ class _Waits:
     def _end_of_wait(self, wait: Wait, group: _Known | None, step: _Step) -> Wait:
         """Return the wait with its end. The group runs, has run, or no longer exists."""
         decision = group.decision if group is not None else None
-        is_running, at = decision is not None and decision.verdict is Verdict.RUNNING, step.since
+        is_running, ended_at = decision is not None and decision.verdict is Verdict.RUNNING, step.since
         if is_running and group is not None and step.is_first:
-            at = max(self._wait_ended_at(group, step), wait.start)
+            ended_at = max(self._wait_ended_at(group, step), wait.start)
         has_run = decision is not None and decision.life.outcome is Outcome.COMPLETED
-        return replace(wait.ended(at), has_started=is_running or has_run)
+        return replace(wait.ended(ended_at), has_started=is_running or has_run)
 
     def _waits_from_objects(self, group: _Known, step: _Step) -> Iterator[Wait]:
         """Yield the wait of a running group that was not observed.
@@ -317,12 +317,12 @@ class QueueHours:
         hour = now // _HOUR * _HOUR
         seconds = max(min(now - (self._sampled or now), longest), 0.0)
         self._sampled = now
-        for name in [name for name, known in self._open.items() if known.start != hour]:
+        for name in [name for name, hour_record in self._open.items() if hour_record.start != hour]:
             yield self._open.pop(name).ended(hour)
         for name, queue in queues.items():
             if seconds and (queue.allocated or queue.requested):
-                known = self._open.get(name) or QueueHour(queue=name, start=hour)
-                self._open[name] = _with_sample(known, queue, seconds)
+                hour_record = self._open.get(name) or QueueHour(queue=name, start=hour)
+                self._open[name] = _with_sample(hour_record, queue, seconds)
                 yield self._open[name]
 
     @property

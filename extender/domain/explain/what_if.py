@@ -153,14 +153,14 @@ def _flavor(snapshot: Snapshot, term: Supposition, about: GroupKey | None) -> Sn
     The flavor has no limits of its own there.
     """
     record, before = _record(snapshot, term), snapshot.queues[term.subject].flavors
-    known = {flavor.name: flavor for queue in snapshot.queues.values() for flavor in queue.record.flavors}
+    by_name = {flavor.name: flavor for queue in snapshot.queues.values() for flavor in queue.record.flavors}
     if not before:
         raise term.error(f"queue {record.name} has no flavors: it may use all nodes")
     if term.value in (flavor.name for flavor in before):
         raise term.error(f"queue {record.name} has this flavor")
-    if term.value not in known:
-        raise term.error(f"no queue names this flavor: must be {listed(sorted(known), _SHOWN)}")
-    added = (*before, replace(known[term.value], amounts={}))
+    if term.value not in by_name:
+        raise term.error(f"no queue names this flavor: must be {listed(sorted(by_name), _SHOWN)}")
+    added = (*before, replace(by_name[term.value], amounts={}))
     queues = {
         name: replace(queue, flavors=added) if queue.flavors == before and not queue.record.flavors else queue
         for name, queue in snapshot.queues.items()
@@ -230,8 +230,8 @@ def _full_name(term: Supposition, name: str, about: GroupKey | None) -> str:
 def _group(snapshot: Snapshot, term: Supposition, about: GroupKey | None) -> GroupInfo:
     key = GroupKey(_full_name(term, term.subject, about)) if term.subject or about is None else about
     if key not in snapshot.groups:
-        near = (name for name in snapshot.groups if name.startswith(f"{key.partition('/')[0]}/"))
-        raise term.error(_not_found("podgroup", key, near))
+        in_namespace = (name for name in snapshot.groups if name.startswith(f"{key.partition('/')[0]}/"))
+        raise term.error(_not_found("podgroup", key, in_namespace))
     return snapshot.groups[key]
 
 
@@ -388,7 +388,7 @@ def what_if(snapshot: Snapshot, terms: Sequence[Supposition], about: GroupKey | 
     supposed = with_terms(snapshot, terms, about)
     before, after = decide(snapshot), decide(supposed)
     found = changed_groups(supposed, before, after)
-    own = next((change for change in found if change.group == about), None)
+    about_change = next((change for change in found if change.group == about), None)
     others = [change for change in found if change.change and change.group != about]
     texts = tuple(term.text for term in terms)
-    return WhatIf(texts, own, tuple(others[:_MAX_OTHERS]), max(len(others) - _MAX_OTHERS, 0))
+    return WhatIf(texts, about_change, tuple(others[:_MAX_OTHERS]), max(len(others) - _MAX_OTHERS, 0))

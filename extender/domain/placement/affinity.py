@@ -213,8 +213,8 @@ class PodsByTerms:
     are kept separately. The methods take sets of the other sort.
     """
 
-    def __init__(self, known: Mapping[Term, Mapping[str, int]], nodes: NodeTable, spend: Spend) -> None:
-        self._snapshot_counts, self._nodes, self._spend = known, nodes, spend
+    def __init__(self, counts_: Mapping[Term, Mapping[str, int]], nodes: NodeTable, spend: Spend) -> None:
+        self._snapshot_counts, self._nodes, self._spend = counts_, nodes, spend
         self._since: dict[TermSet, _Counted] = {}
         self._version = self._removals = 0
         self._cached: dict[TermSet, _CachedAnswers] = {}
@@ -490,11 +490,11 @@ class AffinityCounts:
             OverBudget: The evaluation is over budget.
         """
         shapes, found = {pod.shape for pod in pods}, set[Uid]()
-        apart = {self.sets.anti_affinity_of(shape) for shape in shapes if shape.constraints.anti_affinity}
-        if not (apart or self._any_related(pods, shapes)):
+        excluding = {self.sets.anti_affinity_of(shape) for shape in shapes if shape.constraints.anti_affinity}
+        if not (excluding or self._any_related(pods, shapes)):
             return found
         for pod in pods:
-            if self.is_interdependent(pod) or not apart.isdisjoint(self.sets.selecting(pod).common):
+            if self.is_interdependent(pod) or not excluding.isdisjoint(self.sets.selecting(pod).common):
                 found.add(pod.uid)
         return found
 
@@ -510,8 +510,8 @@ class AffinityCounts:
             return True
         if not self._has_terms:
             return False
-        similar = {(pod.namespace, id(pod.labels)): pod for pod in pods}
-        return any(map(self.is_interdependent, similar.values()))
+        pod_by_labels = {(pod.namespace, id(pod.labels)): pod for pod in pods}
+        return any(map(self.is_interdependent, pod_by_labels.values()))
 
     def is_counted(self, pod: PodRecord) -> bool:
         """Return whether the pod must be counted on its node, because of its pod sets or of constraints."""
@@ -551,11 +551,11 @@ class AffinityCounts:
         columns = [rows] if has_ports else []
         columns += [self._nodes.domains(key)[rows] for key in sorted(keys_apart)]
         found: list[int] = []
-        used: set[tuple[int, int]] = set()
+        used_domains: set[tuple[int, int]] = set()
         for position, codes in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
             domains = [(number, code) for number, code in enumerate(codes) if code >= 0]
-            if used.isdisjoint(domains):
-                used.update(domains)
+            if used_domains.isdisjoint(domains):
+                used_domains.update(domains)
                 found += [position] * (1 if domains else int(counts[position]))
         return np.array(found, dtype=np.int64)
 
@@ -641,11 +641,11 @@ class AffinityCounts:
         """Return the number of members of a pod set by node. The caller may change it."""
         if pod_set not in self._nodes_of_sets:
             info = self._groups.get(GroupKey(pod_set.group))
-            known = info.computed(_nodes_of_sets) if info is not None else {}
-            self._nodes_of_sets[pod_set] = Counter(known.get(pod_set, ()))
+            nodes_by_set = info.computed(_nodes_of_sets) if info is not None else {}
+            self._nodes_of_sets[pod_set] = Counter(nodes_by_set.get(pod_set, ()))
         return self._nodes_of_sets[pod_set]
 
-    def _domains_with_capacity(self, key: str, together: Sharing) -> Mask:
+    def _domains_with_capacity(self, key: str, sharing_pods: Sharing) -> Mask:
         """Return the rows of the domains with capacity for all pods that must share a domain.
 
         If no domain has that capacity, return the rows of all domains.
@@ -653,10 +653,10 @@ class AffinityCounts:
         codes = self._nodes.domains(key)
         labelled = codes >= 0
         suitable = labelled.copy()
-        for shape, pods in together.items():
+        for shape, pods in sharing_pods.items():
             counts = np.minimum(self._capacity_for(shape), len(pods))
             rows = np.flatnonzero(labelled & (counts > 0) & self._admitting_rows(pods[0]))
-            places = self.positions(pods[0], rows, counts[rows])
-            sums = np.bincount(codes[rows[places]], minlength=len(codes))
+            row_positions = self.positions(pods[0], rows, counts[rows])
+            sums = np.bincount(codes[rows[row_positions]], minlength=len(codes))
             suitable[labelled] &= sums[codes[labelled]] >= len(pods)
         return suitable if suitable.any() else labelled

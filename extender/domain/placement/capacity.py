@@ -97,10 +97,10 @@ class Capacity:
             later = self.base.after(self.free.copy()) if self._touched else self.base
             if later is not None:
                 return later
-        known = Totals(self.free.copy(), self.dimensions, self.nodes)
-        known.pods.update(self._totals)
-        known.free_sums.update((nodes_key(shapes), (shapes, sums)) for shapes, sums in self._sums.values())
-        return known
+        totals = Totals(self.free.copy(), self.dimensions, self.nodes)
+        totals.pods.update(self._totals)
+        totals.free_sums.update((nodes_key(shapes), (shapes, sums)) for shapes, sums in self._sums.values())
+        return totals
 
     @property
     def dimensions(self) -> tuple[str, ...]:
@@ -110,9 +110,9 @@ class Capacity:
     def known(self) -> CapacityCounts:
         return CapacityCounts(self._counts, self._totals, self._sums)
 
-    def restore(self, known: CapacityCounts) -> None:
+    def restore(self, saved_counts: CapacityCounts) -> None:
         """Restore counts. The capacity must be the same again as when the counts were taken."""
-        self._counts, self._totals, self._sums = known
+        self._counts, self._totals, self._sums = saved_counts
         self._outdated_counts = {}
 
     def counts(self, shape: Shape) -> Rows:
@@ -160,20 +160,20 @@ class Capacity:
         self._record(shape)
         if shape not in self._totals:
             base, most_changes = self.base, min(FEW, len(self.free) // _COST_OF_ONE)
-            known = base.pods.get(shape) if base is not None and len(self._touched) <= most_changes else None
+            count = base.pods.get(shape) if base is not None and len(self._touched) <= most_changes else None
             if shape in self._counts or self._correct_counts(shape):
-                known = None
-            elif known is not None and base is not None and self._touched:  # correct the changed rows
+                count = None
+            elif count is not None and base is not None and self._touched:  # correct the changed rows
                 rows = np.fromiter(self._touched, dtype=np.int64)
                 now, at_base = (self._counts_on(shape, matrix, rows) for matrix in (self.free, base.capacity))
-                known += int(now.sum() - at_base.sum())
-            if known is None:  # the array of counts is not cached, since it has an entry for each node
+                count += int(now.sum() - at_base.sum())
+            if count is None:  # the array of counts is not cached, since it has an entry for each node
                 counts = self._counts.get(shape)
                 fits = self._fits(shape, self.suitable(shape))[1] if counts is None else counts
-                known = int(fits.sum()) if len(fits) else 0
-            self._totals[shape] = known
+                count = int(fits.sum()) if len(fits) else 0
+            self._totals[shape] = count
             if self.base is not None and not self._touched:
-                self.base.pods[shape] = known
+                self.base.pods[shape] = count
         return self._totals[shape]
 
     def _counts_on(self, shape: Shape, matrix: AmountRows, rows: Rows) -> Rows:
@@ -214,15 +214,15 @@ class Capacity:
         if key in self._sums:
             return self._sums[key][1]
         base = self.base if not self._touched else None
-        known = base.free_sums.get(nodes_key(shapes)) if base is not None else None
-        if known is None:
+        cached_sums = base.free_sums.get(nodes_key(shapes)) if base is not None else None
+        if cached_sums is None:
             suitable = np.logical_or.reduce([self.suitable(shape) for shape in shapes])
             rows = np.maximum(self.free[suitable], 0).sum(axis=0)
-            known = shapes, {name: int(rows[column]) for name, column in self._columns.items()}
+            cached_sums = shapes, {name: int(rows[column]) for name, column in self._columns.items()}
             if base is not None:
-                base.free_sums[nodes_key(shapes)] = known
-        self._sums[key] = shapes, known[1]
-        return known[1]
+                base.free_sums[nodes_key(shapes)] = cached_sums
+        self._sums[key] = shapes, cached_sums[1]
+        return cached_sums[1]
 
     def refuses(self, shape: Shape) -> bool:
         """Return whether the scheduler refuses `shape` on any node."""
@@ -325,15 +325,15 @@ class Capacity:
         distinct_rows = np.unique(np.concatenate([*rows.values(), _NO_ROWS]))
         return distinct_rows, self.amounts_on(distinct_rows, rows)
 
-    def amounts_on(self, on: Rows, rows: Mapping[Shape, Rows]) -> AmountRows:
-        """Return the requests of pods on each of the rows `on`, which differ.
+    def amounts_on(self, distinct_rows: Rows, rows: Mapping[Shape, Rows]) -> AmountRows:
+        """Return the requests of pods on each of `distinct_rows`.
 
         `rows` has one row number per pod, keyed by shape. Pods on other rows do not count.
         """
-        sums = np.zeros((len(on), self.free.shape[1]), dtype=np.int64)
+        sums = np.zeros((len(distinct_rows), self.free.shape[1]), dtype=np.int64)
         for shape, shape_rows in rows.items():
             columns, requests = self._request(shape)
-            pods = np.bincount(shape_rows, minlength=len(self.free))[on]
+            pods = np.bincount(shape_rows, minlength=len(self.free))[distinct_rows]
             sums[:, columns] += pods[:, None] * requests
         return sums
 
@@ -394,8 +394,8 @@ class Capacity:
         """
         if shape not in self._requests:
             column, requests = self._columns, shape.requests.items()
-            known = {column[name]: n for name, n in requests if n > 0 and name in column}
-            self._requests[shape] = np.fromiter(known, np.int64), np.fromiter(known.values(), np.int64)
+            amount = {column[name]: n for name, n in requests if n > 0 and name in column}
+            self._requests[shape] = np.fromiter(amount, np.int64), np.fromiter(amount.values(), np.int64)
         return self._requests[shape]
 
     def _invalidate(self, rows: Collection[int]) -> None:

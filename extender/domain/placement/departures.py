@@ -63,14 +63,14 @@ class RunTimes:
         declared = max(spec.run_time, _SHORTEST) * max(history.stretch(spec.series), stretch)
         return declared if limit is None else min(declared, limit)
 
-    def end_if_running(self, group: GroupInfo, at: float) -> float:
-        """Return the expected end of a group that runs at the time `at`.
+    def end_if_running(self, group: GroupInfo, when: float) -> float:
+        """Return the expected end of a group that runs at the time `when`.
 
         The end follows from the declared run time and from ended groups, and does not depend on the present
         time. It is infinite if it is unknown, or if the group does not run at that time.
         """
         since, seconds = running_since(group, self._snapshot.instant), self._run_time_of(group)
-        if since is None or seconds is None or not since < at < since + seconds:
+        if since is None or seconds is None or not since < when < since + seconds:
             return inf
         return since + seconds
 
@@ -182,7 +182,7 @@ class Departures:
 
     def is_guess(self, nodes: frozenset[str], until: float) -> bool:
         """Return whether a group that leaves one of these nodes until a time has no known run time."""
-        return any(end <= until and not held.isdisjoint(nodes) for held, end in self._guessed_ends)
+        return any(end <= until and not used.isdisjoint(nodes) for used, end in self._guessed_ends)
 
 
 def earliest(

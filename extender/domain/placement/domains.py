@@ -139,15 +139,15 @@ class DomainSearch:
             The domain's name, the number of pods that fit there, and whether members of the set bind the
             other members to it. None means that no node has a domain of this level.
         """
-        own = self._affinity.rows_of_set(pod_set)
-        rows = self._all_rows if own is None else own
+        of_ = self._affinity.rows_of_set(pod_set)
+        rows = self._all_rows if of_ is None else of_
         capacity = self._capacity(pods, pods[0].pod_sets.index(pod_set) + 1, rows, pod_set.level)
         labelled = np.flatnonzero(rows & (capacity.codes >= 0))
         if not len(labelled):
             return None
         best = capacity.codes[labelled][np.argmax(capacity.capped[capacity.codes[labelled]])]
         node = self._nodes.nodes[int(np.argmax(capacity.codes == best))]
-        return node.labels.get(pod_set.level, "") if node else "", int(capacity.capped[best]), own is not None
+        return node.labels.get(pod_set.level, "") if node else "", int(capacity.capped[best]), of_ is not None
 
     def _place_inside(self, pods: Sequence[PodRecord], depth: int, rows: Mask) -> Plan | None:
         """Place pods that have their first `depth` sets in common on some rows.
@@ -213,9 +213,9 @@ class DomainSearch:
             return self._tools.place_together(pods, rows)
         (pod_set, of_set), *others = sets
         common = np.logical_and.reduce([rows[key] for key in {id(pod.pod_sets) for pod in of_set}])
-        held = self._affinity.rows_of_set(pod_set)
+        used = self._affinity.rows_of_set(pod_set)
         depth = len(of_set[0].pod_sets)
-        choices = [held] if held is not None else self._domains(of_set, depth, common, pod_set, pod_set.level)
+        choices = [used] if used is not None else self._domains(of_set, depth, common, pod_set, pod_set.level)
         for domain in choices:
             narrowed = {key: rows[key] & domain for key in {id(pod.pod_sets) for pod in of_set}}
             if (plan := self._choose(others, pods, {**rows, **narrowed})) is not None:
@@ -431,16 +431,16 @@ class DomainSearch:
         chosen_slices[order] = np.clip(len(slices) - slices_before, 0, fitting[order])
         if chosen_slices.sum() < len(slices):
             return None
-        places = np.repeat(inside, np.minimum(counts[inside], chosen_slices[codes[inside]] * size))
-        place_codes = codes[places]
+        row_of = np.repeat(inside, np.minimum(counts[inside], chosen_slices[codes[inside]] * size))
+        place_codes = codes[row_of]
         first_places = np.flatnonzero(np.diff(place_codes, prepend=-1))  # the rows of a domain are adjacent
-        number = np.arange(len(places)) - np.repeat(first_places, np.diff(first_places, append=len(places)))
-        places = places[number < chosen_slices[place_codes] * size]
+        number = np.arange(len(row_of)) - np.repeat(first_places, np.diff(first_places, append=len(row_of)))
+        row_of = row_of[number < chosen_slices[place_codes] * size]
         in_order = list(map(by_index, slices.values()))
         if all(pods[0].index is not None for pods in in_order):
             in_order.sort(key=lambda pods: _INDEX(pods[0]))
         members = [pod for pods in in_order for pod in pods]
-        return self._tools.allocate(list(zip(members, places.tolist(), strict=True)))
+        return self._tools.allocate(list(zip(members, row_of.tolist(), strict=True)))
 
 
 def _by_sets(pods: Sequence[PodRecord]) -> Collection[Sequence[PodRecord]]:

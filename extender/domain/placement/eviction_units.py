@@ -83,8 +83,8 @@ class EvictionUnit(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     def victims(self, pods: Iterable[PodRecord], seconds: float) -> Iterator[ReclaimVictim]:
         """Yield the given pods as victims. `seconds` is the work that all pods of the run lose together."""
-        common, lost = (self.group, self.queue, self.cause), seconds / self.run.members
-        return (ReclaimVictim(pod.uid, pod.namespace, pod.name, *common, lost) for pod in pods)
+        common, lost_seconds = (self.group, self.queue, self.cause), seconds / self.run.members
+        return (ReclaimVictim(pod.uid, pod.namespace, pod.name, *common, lost_seconds) for pod in pods)
 
 
 _TIERS = {
@@ -179,7 +179,7 @@ def _spare_members(group: GroupInfo, by_annotation: bool) -> tuple[PodRecord, ..
         return ()
     roles, sizes = Counter(pod.role for pod in group.placed), sub_group_sizes(group.placed)
     by_policy = Counter(sub_group.policy for sub_group, number in sizes.items() if number >= sub_group.size)
-    spare: list[PodRecord] = []
+    spare_members: list[PodRecord] = []
     needed = kept_roles(group.needs)
     composite = group.spec.composite
     go_whole = {child.name for child in composite.pod_groups if child.goes_whole} if composite else ()
@@ -187,7 +187,7 @@ def _spare_members(group: GroupInfo, by_annotation: bool) -> tuple[PodRecord, ..
     pods.sort(key=attrgetter("sort_key"), reverse=True)
     pods.sort(key=lambda pod: (pod.priority, descending_key(pod.created)))
     for pod in pods:
-        is_spare = len(spare) < max_spare and roles[pod.role] > needed.get(pod.role, 0)
+        is_spare = len(spare_members) < max_spare and roles[pod.role] > needed.get(pod.role, 0)
         if is_spare and pod.may_be_evicted(by_annotation):
             if (part := pod.sub_group) is not None:
                 breaks = sizes[part] == part.size
@@ -196,8 +196,8 @@ def _spare_members(group: GroupInfo, by_annotation: bool) -> tuple[PodRecord, ..
                 by_policy[part.policy] -= breaks
                 sizes[part] -= 1
             roles[pod.role] -= 1
-            spare.append(pod)
-    return tuple(spare)
+            spare_members.append(pod)
+    return tuple(spare_members)
 
 
 _SPARE_MEMBERS = {each: partial(_spare_members, by_annotation=each) for each in (True, False)}

@@ -456,7 +456,7 @@ class Planner:
             admitted = self.affinity.admit(pods[0])
             rows = [(pod, row) for pod, row in rows if admitted[row]]
             numbers = np.array([row for _, row in rows], dtype=np.int64)
-            rows = [rows[at] for at in self.affinity.positions(pods[0], numbers, np.ones_like(numbers))]
+            rows = [rows[i] for i in self.affinity.positions(pods[0], numbers, np.ones_like(numbers))]
         if (set_rows := self.affinity.rows_of_sets(pods[0])) is not None:
             rows = [(pod, row) for pod, row in rows if set_rows[row]]
         plan = {}
@@ -547,28 +547,28 @@ class Planner:
         return {pod.uid: self.name_of(row) for pod, row in placed}
 
     def _rows_for(
-        self, pods: Sequence[PodRecord], counts: Rows, apart: bool = False, near: Mask | None = None
+        self, pods: Sequence[PodRecord], counts: Rows, apart: bool = False, first_rows: Mask | None = None
     ) -> Rows:
         """Return a row for each pod of one batch; fewer rows if not all pods fit.
 
         The tightest rows come first, or the emptiest rows with `apart`. Each row is filled before the next
         row.
-        The rows `near` come before all others.
+        The rows `first_rows` come before all other rows.
 
         Args:
             pods: The pods of one batch.
             counts: The number of these pods that fit on each row.
             apart: Prefer the emptiest rows.
-            near: The rows to fill first, if any.
+            first_rows: The rows to fill first, if any.
         """
         pod, is_interdependent = pods[0], self.affinity.is_interdependent(pods[0])
-        if is_interdependent or near is not None:
+        if is_interdependent or first_rows is not None:
             order = self._open_rows(pod)
             order = order[::-1] if apart else order
         else:
             order = self.capacity.tightest_first(np.flatnonzero(counts), len(pods))
-        if near is not None:
-            order = np.concatenate([order[near[order]], order[~near[order]]])
+        if first_rows is not None:
+            order = np.concatenate([order[first_rows[order]], order[~first_rows[order]]])
         max_pods = np.minimum(counts[order], len(pods))
         if is_interdependent:
             return order[self.affinity.positions(pod, order, max_pods)]
@@ -631,8 +631,8 @@ class Planner:
             self._count_all([(pod, row)], times=1)
             if others:
                 in_all = np.ones(len(self.nodes.nodes), dtype=np.bool_)
-                near = np.all([in_all, *(codes == codes[row] for codes in shared_domains)], axis=0)
-                found += self._rows_for(others, counts(pod), near=near)[: len(others)].tolist()
+                shared_rows = np.all([in_all, *(codes == codes[row] for codes in shared_domains)], axis=0)
+                found += self._rows_for(others, counts(pod), first_rows=shared_rows)[: len(others)].tolist()
                 self._count_all(zip(others, found[1:], strict=False), times=1)
             if len(found) > len(others):
                 others_plan = self._place_parts(parts[1:], domains, tries_left)

@@ -72,8 +72,8 @@ class Totals:
         for key, (shapes, amounts) in self.free_sums.items() if len(rows) else ():
             difference = np.maximum(after, 0) - np.maximum(before, 0)
             later.free_sums[key] = shapes, table.add(amounts, shapes, rows, difference)
-        places = (PLACES,) if len(rows) else ()
-        later.changed = (*recounted, *later._changed_amounts(self), *places)
+        place_topics = (PLACES,) if len(rows) else ()
+        later.changed = (*recounted, *later._changed_amounts(self), *place_topics)
         return later
 
     def _changed_amounts(self, before: "Totals") -> Iterator[Hashable]:
@@ -88,7 +88,7 @@ class Totals:
         """Return the totals for these topics only."""
         kept, keys = Totals(self.capacity, self._table.dimensions, self._table.nodes), _amount_keys(topics)
         kept.pods = {shape: total for shape, total in self.pods.items() if shape in topics}
-        kept.free_sums = {key: known for key, known in self.free_sums.items() if key in keys}
+        kept.free_sums = {key: sums for key, sums in self.free_sums.items() if key in keys}
         return kept
 
     def cover(self, topics: Iterable[Hashable]) -> bool:

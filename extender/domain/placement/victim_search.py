@@ -155,16 +155,16 @@ class Search:
             return False
         suitable = self._suitable(members[0])
         rows = CheapestFirst(self._bounds(shape, suitable), self._shares.share)
-        while waiting and (known := rows.pop()) is not None:
-            found = self._cost(shape, known.row)
+        while waiting and (lower_bound := rows.pop()) is not None:
+            found = self._cost(shape, lower_bound.row)
             if found is None:
                 continue
             cost, picks = found
-            if cost != known:
+            if cost != lower_bound:
                 rows.push(cost)
                 continue
-            changed = self._picks.evict(picks) | {known.row}
-            node = self._planner.name_of(known.row)
+            changed = self._picks.evict(picks) | {lower_bound.row}
+            node = self._planner.name_of(lower_bound.row)
             while waiting and self._planner.allocate_on_node(waiting[-1], node):  # until the node is full
                 plan[waiting.pop().uid] = node
             for row in sorted(changed):  # the costs of these rows may be lower now
@@ -192,9 +192,9 @@ class Search:
                 yield no_cost(row)
             elif units is not None:
                 eviction_unit = units.first()
-                least = units.least_later_loss if self._picks.all else units.least_loss
+                min_loss = units.least_later_loss if self._picks.all else units.least_loss
                 yield (
-                    Cost(eviction_unit.tier, least, eviction_unit.queue, eviction_unit.last_first, row)
+                    Cost(eviction_unit.tier, min_loss, eviction_unit.queue, eviction_unit.last_first, row)
                     if eviction_unit
                     else no_cost(row)
                 )
@@ -203,25 +203,25 @@ class Search:
         """Return the cost of one more member on a row. None means that evictions cannot free enough there."""
         free = self._planner.capacity.free[row]
         missing = ((name, n - int(free[self._columns[name]])) for name, n in shape.requests.items() if n > 0)
-        lacking = {name: n for name, n in missing if n > 0}
-        if not lacking:
+        lacking_amounts = {name: n for name, n in missing if n > 0}
+        if not lacking_amounts:
             return no_cost(row), []
         if (units := self._on_row.get(row)) is None:
             return None
-        found = self._units_that_free(units.in_eviction_order(self._shares.share), lacking, row)
+        found = self._units_that_free(units.in_eviction_order(self._shares.share), lacking_amounts, row)
         if found is None:
             return None
         node = self._planner.name_of(row)
         for eviction_unit in units.cheaper_than(found[0].loss):  # one unit alone may lose less
             freed = eviction_unit.freed_on(node, eviction_unit.pods)
-            if all(n <= freed.get(name, 0) for name, n in lacking.items()):
-                alone = self._units_that_free([eviction_unit], lacking, row)
+            if all(n <= freed.get(name, 0) for name, n in lacking_amounts.items()):
+                alone = self._units_that_free([eviction_unit], lacking_amounts, row)
                 if alone is not None and alone[0][:2] < found[0][:2]:
                     return alone
         return found
 
     def _units_that_free(
-        self, eviction_units: Iterable[EvictionUnit], lacking: Mapping[str, int], row: int
+        self, eviction_units: Iterable[EvictionUnit], to_free: Mapping[str, int], row: int
     ) -> tuple[Cost, list[Pick]] | None:
         """Return the first of `eviction_units` that free the lacking amounts on a row, and their cost."""
         picks: list[Pick] = []
@@ -230,22 +230,22 @@ class Search:
         for eviction_unit in eviction_units:
             pods = self._picks.remaining_pods(eviction_unit, picks)
             freed = eviction_unit.freed_on(node, pods)
-            if not any(name in freed for name in lacking):
+            if not any(name in freed for name in to_free):
                 continue
             pick = Pick(eviction_unit, pods)
             if not self._picks.may_take(pick):
                 continue
             picks.append(pick)
-            lacking = {name: n - freed.get(name, 0) for name, n in lacking.items() if n > freed.get(name, 0)}
-            if lacking or self._must_free_share:  # the queue may need more share
+            to_free = {name: n - freed.get(name, 0) for name, n in to_free.items() if n > freed.get(name, 0)}
+            if to_free or self._must_free_share:  # the queue may need more share
                 self._picks.count(pick)
                 counted.append(pick)
-            if not lacking:
+            if not to_free:
                 break
         extra_units = int(self._must_free_share and not self._shares.suffices())  # further units on any node
         for pick in counted:
             self._picks.count(pick, times=-1)
-        if lacking:
+        if to_free:
             return None
         loss = self._shares.loss_of(picks)
         cost = Cost(
@@ -297,14 +297,14 @@ class Search:
         group, picks, loss = pick.eviction_unit.group, self._picks, self._shares.loss_of([pick])
         if group and sum(each.eviction_unit.group == group for each in picks.all) > 1:
             return
-        spare = self._planner.capacity.sum_for(wanted.shapes)
+        free_amounts = self._planner.capacity.sum_for(wanted.shapes)
         names = {name for shape in wanted.shapes for name, n in shape.requests.items() if n > 0}
         freed = _freed_for(self._planner, pick, wanted)
-        lacks = {name: n - spare.get(name, 0) for name, n in freed.items() if name in names}
+        needed_amounts = {name: n - free_amounts.get(name, 0) for name, n in freed.items() if name in names}
         for eviction_unit in self._eviction_units[:_MAX_COMPARED]:
             other = Pick(eviction_unit, picks.remaining_pods(eviction_unit))
             if other.pods and eviction_unit.tier <= pick.eviction_unit.tier:
-                suffices = all(other.requests.get(name, 0) >= n for name, n in lacks.items())
+                suffices = all(other.requests.get(name, 0) >= n for name, n in needed_amounts.items())
                 if suffices and self._shares.loss_of([other]) < loss:
                     yield other
 

@@ -70,10 +70,10 @@ class Forecast:
             return None
         start, nodes = found
         known_start = start if start is None or not self.headroom.is_guess(group, wanted, start) else None
-        below = short_levels(self._cycle.budget, group, wanted)
+        short_of = short_levels(self._cycle.budget, group, wanted)
         expected = snapshot.timestamp(known_start)
         requests = missing(group).requests
-        return Reservation(now, nodes, requests, known_start, known_start, now + stay, expected, below)
+        return Reservation(now, nodes, requests, known_start, known_start, now + stay, expected, short_of)
 
     def rescheduled(self, reservation: Reservation, group: GroupInfo) -> Reservation | None:
         """Return the reservation with the time at which its nodes and headroom become free.
@@ -96,9 +96,9 @@ class Forecast:
         first = bisect_left(instants, True, key=is_free)
         if first == len(instants):
             return None
-        at, nodes = instants[first], frozenset(reservation.nodes.values())
-        is_guess = departures.is_guess(nodes, at) or self.headroom.is_guess(group, wanted, at)
-        start = None if is_guess else at
+        freed_at, nodes = instants[first], frozenset(reservation.nodes.values())
+        is_guess = departures.is_guess(nodes, freed_at) or self.headroom.is_guess(group, wanted, freed_at)
+        start = None if is_guess else freed_at
         return replace(reservation, starts_at=start, expected=self._cycle.snapshot.timestamp(start))
 
     def still_fits(self, reservation: Reservation, group: GroupInfo) -> bool:
@@ -185,8 +185,8 @@ class Forecast:
         """Return the amounts that a queue's groups hold on the reserved nodes, with amounts of flavors."""
         nodes = frozenset(reservation.nodes.values())
         groups = (group for group in self._holders_on(reservation.node_names) if group.queue == queue)
-        held = chain.from_iterable(held_by(group).pods for group in groups)
-        return self._cycle.budget.flavors.requests((pod, node) for pod, node in held if node in nodes)
+        holdings = chain.from_iterable(held_by(group).pods for group in groups)
+        return self._cycle.budget.flavors.requests((pod, node) for pod, node in holdings if node in nodes)
 
 
 def start_of(reservation: Reservation) -> float:
@@ -348,24 +348,24 @@ class Backfill:
 
     def _has_capacity(self, wanted: Missing) -> bool:
         """Return whether members would fit if nothing were reserved."""
-        planner, known = self._cycle.budget.planner, self._fits_without
+        planner, cached = self._cycle.budget.planner, self._fits_without
         is_interdependent = planner.affinity.any_interdependent(wanted)
-        if not is_interdependent and known.get(wanted.signature) is False:
+        if not is_interdependent and cached.get(wanted.signature) is False:
             return False  # in a cycle, capacity never grows
         now = planner.capacity.known
         if self._free is None or not self._free[0].belongs_with(now):  # compute it again after allocations
-            self._fits_without = known = {signature: fits for signature, fits in known.items() if not fits}
+            self._fits_without = cached = {signature: fits for signature, fits in cached.items() if not fits}
             self._free = now, planner.clone()
             for reserved in self._reserved.values():
                 self._free[1].allocate_amounts(reserved.rows, reserved.amounts, times=-1)
-        if is_interdependent or wanted.signature not in known:
-            known[wanted.signature] = self._free[1].could_place(wanted)
-        return known[wanted.signature]
+        if is_interdependent or wanted.signature not in cached:
+            cached[wanted.signature] = self._free[1].could_place(wanted)
+        return cached[wanted.signature]
 
 
 @contextmanager
 def _make_available(
-    budget: Budget, reserved_capacities: Collection[ReservedCapacity], known: CachedCounts
+    budget: Budget, reserved_capacities: Collection[ReservedCapacity], cached_counts: CachedCounts
 ) -> Iterator[None]:
     """Free reserved capacity during the block. Capacity that the block allocates is no longer reserved.
 
@@ -376,8 +376,8 @@ def _make_available(
     for reserved in reserved_capacities:
         planner.allocate_amounts(reserved.rows, reserved.amounts, times=-1)
         reserve(budget, reserved.headroom.reserved, times=-1)
-    if groups in known:
-        known_outside, known_inside = known[groups]
+    if groups in cached_counts:
+        known_outside, known_inside = cached_counts[groups]
         if known_outside.belongs_with(counts_outside):
             capacity.restore(known_inside)
     counts_inside = capacity.known
@@ -385,8 +385,8 @@ def _make_available(
     try:
         yield
         for reserved, (free, headroom) in zip(reserved_capacities, before, strict=True):
-            used = np.maximum(free - capacity.free[reserved.rows], 0)
-            reserved.amounts = np.maximum(reserved.amounts - used, 0)
+            used_amounts = np.maximum(free - capacity.free[reserved.rows], 0)
+            reserved.amounts = np.maximum(reserved.amounts - used_amounts, 0)
             reserved.headroom = reserved.headroom.after(headroom, left_for(budget, reserved.group))
     finally:
         is_as_before = capacity.known.belongs_with(counts_inside)
@@ -395,4 +395,4 @@ def _make_available(
             reserve(budget, reserved.headroom.reserved)
         if is_as_before:
             capacity.restore(counts_outside)
-            known[groups] = counts_outside, counts_inside
+            cached_counts[groups] = counts_outside, counts_inside

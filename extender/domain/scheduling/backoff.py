@@ -19,7 +19,7 @@ from extender.domain.snapshot.wholeness import partly_placed_since
 TOO_LATE = "the group was not fully running within its deadline"
 
 
-def fail(cycle: Cycle, group: GroupInfo, why: str, moved: dict[Uid, str] | None = None) -> GroupDecision:
+def fail(cycle: Cycle, group: GroupInfo, why: str, rejected: dict[Uid, str] | None = None) -> GroupDecision:
     """Return the decision that ends a start that did not fully run.
 
     Its capacity is free at once, and its bound members are evicted.
@@ -33,7 +33,7 @@ def fail(cycle: Cycle, group: GroupInfo, why: str, moved: dict[Uid, str] | None 
         undo=_bound_members(group),
         failed=why,
         retry_at=retry_at,
-        moved=moved or {},
+        moved=rejected or {},
         rotation=rotation,
     )
 
@@ -66,13 +66,13 @@ def retry_of(cycle: Cycle, active: ActivePlan) -> Retry:
         return Retry(now + cycle.limits.retry_after(start.failures), waits=True, failed=refusal)
     if active.rejected:
         failures = start.failures - 2  # after the first refusals, try the next node at once
-        at = now + cycle.limits.retry_after(failures) if failures >= 0 else now
+        instant = now + cycle.limits.retry_after(failures) if failures >= 0 else now
         failed = why_no_plan(active)
     elif start.failures and (active.unplanned or active.plan):
-        at, failed = start.retry_at, ""
+        instant, failed = start.retry_at, ""
     else:
         return Retry()
-    return Retry(at, waits=not cycle.is_due(at), failed=failed)
+    return Retry(instant, waits=not cycle.is_due(instant), failed=failed)
 
 
 @computed_once

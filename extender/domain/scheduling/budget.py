@@ -96,9 +96,9 @@ class Budget:
         """
         pods, apart = list(pods), group.queue in self.rules.spread
         is_small = len({pod.shape for pod in group.waiting}) <= _MAX_SHAPES
-        together = group.waiting if is_small else ()
-        plan = self.planner.place(pods, partly=partly, apart=apart, together=together)
-        self.count(group, plan or {}, places=places)
+        sharing_pods = group.waiting if is_small else ()
+        plan = self.planner.place(pods, partly=partly, apart=apart, together=sharing_pods)
+        self.count(group, plan or {}, window_places=places)
         return plan
 
     def count(
@@ -106,7 +106,7 @@ class Budget:
         group: GroupInfo,
         plan: Mapping[Uid, str],
         requests: Resources | None = None,
-        places: int | None = None,
+        window_places: int | None = None,
     ) -> None:
         """Count members, whose capacity is already allocated, in the share and the window.
 
@@ -114,13 +114,13 @@ class Budget:
             group: The group of the members.
             plan: The node of each member.
             requests: The requests of the members, if known.
-            places: The number of places in the window. None means one place for each member.
+            window_places: The number of places in the window. None means one place for each member.
         """
         if plan:
             self.allocations += 1
             self.shares.add(group.queue, self.requests(group, plan, requests))
             self.running.add(group, len(plan))
-            self.window.add(group, len(plan) if places is None else places)
+            self.window.add(group, len(plan) if window_places is None else window_places)
 
     def release(self, group: GroupInfo, plan: Mapping[Uid, str]) -> None:
         """Free all allocations of planned members."""
@@ -145,14 +145,14 @@ class Budget:
         self.running.end(group)
 
     def requests(
-        self, group: GroupInfo, plan: Mapping[Uid, str], known: Resources | None = None
+        self, group: GroupInfo, plan: Mapping[Uid, str], known_requests: Resources | None = None
     ) -> Resources:
         """Return the requests of members on their planned nodes.
 
-        `known` are the requests without flavors, if known.
+        `known_requests` has no flavors.
         """
-        places = [(pod, plan[pod.uid]) for pod in group.waiting if pod.uid in plan]
-        return self.flavors.requests(places, known)
+        planned_pods = [(pod, plan[pod.uid]) for pod in group.waiting if pod.uid in plan]
+        return self.flavors.requests(planned_pods, known_requests)
 
 
 class Window:
@@ -369,15 +369,15 @@ class RunningCounts:
         """Return the limit that `pods` more members of a group would exceed; None if they exceed no limit."""
         if group.queue not in self._limits:
             return None
-        for scope, counts, left in self.remaining(group, pods):
-            for kind, more in counts.items():
-                if more > left[kind]:
+        for scope, counts, remaining_counts in self.remaining(group, pods):
+            for kind, added in counts.items():
+                if added > remaining_counts[kind]:
                     reserved = self._reserved.get(scope, Counter())[kind]
                     running = self._sums.get(scope, Counter())[kind]
-                    limit = left[kind] + running + reserved
+                    limit = remaining_counts[kind] + running + reserved
                     reserved_text = f" + {reserved} reserved" if reserved else ""
-                    text = f"{scope}: {kind}: {running} run or start{reserved_text} + {more} asked > {limit}"
-                    return Excess(scope, text, more > limit)
+                    text = f"{scope}: {kind}: {running} run or start{reserved_text} + {added} asked > {limit}"
+                    return Excess(scope, text, added > limit)
         return None
 
     def remaining(self, group: GroupInfo, pods: int) -> Iterator[tuple[Scope, Resources, Resources]]:
@@ -387,7 +387,7 @@ class RunningCounts:
             used, reserved = self._sums.get(scope, _NOTHING), self._reserved.get(scope, _NOTHING)
             limits = {"groups": limit.groups, "pods": limit.pods}
             free = {
-                kind: most - used[kind] - reserved[kind] for kind, most in limits.items() if most is not None
+                kind: top - used[kind] - reserved[kind] for kind, top in limits.items() if top is not None
             }
             yield scope, {kind: added[kind] for kind in free if added[kind]}, free
 
@@ -419,7 +419,7 @@ class RunningCounts:
         if group.queue not in self._limits:
             return ()
         limits = self.remaining(group, len(missing(group).members))
-        binding = (scope for scope, more, left in limits if any(n > left[kind] for kind, n in more.items()))
+        binding = (scope for scope, added, free in limits if any(n > free[kind] for kind, n in added.items()))
         return (self._pods.get(group.key, 0) > 0, *binding)
 
     def concerns(self, group: GroupInfo, scopes: Set[Scope]) -> bool:

@@ -161,8 +161,8 @@ def _reserve_move(
     ceilings = budget.shares.headroom(group.queue, budget.flavors.requests(deleted)) if deleted else ()
     limits = budget.running.remaining(group, len(deleted)) if deleted else ()
     headroom: Amounts = {
-        level: {name: min(n, max(spare[name], 0)) for name, n in needed.items()}
-        for level, needed, spare in (*ceilings, *limits)
+        level: {name: min(n, max(free[name], 0)) for name, n in needed.items()}
+        for level, needed, free in (*ceilings, *limits)
     }
     reserve(budget, headroom)
     nodes = {pod.uid: node for pod, node in homes}

@@ -146,7 +146,7 @@ class Cycle:
             until = self.snapshot.now - self.limits.reclaim_memory
             recent = ((key, last) for key, last in found.items() if self.snapshot.instant(last.at) > until)
             unused = ((key, last, filterfalse(self._is_used, last.unused)) for key, last in recent)
-            self.reclaimed[queue] = {key: replace(last, unused=tuple(left)) for key, last, left in unused}
+            self.reclaimed[queue] = {key: replace(last, unused=tuple(open_)) for key, last, open_ in unused}
         return self.reclaimed[queue]
 
     def _is_used(self, taken: QueueTaken) -> bool:
@@ -268,14 +268,14 @@ class Cycle:
         planner = self._empty_except_refused if is_refused else self.empty
         if planner.affinity.any_interdependent(wanted):
             return planner.could_place(wanted)
-        known = self._fits_without_refusals if is_refused else self.snapshot.nodes.fits_when_empty()
+        cached_results = self._fits_without_refusals if is_refused else self.snapshot.nodes.fits_when_empty()
         numbers = frozenset(
             ((kind[0].number, kind[1]) if isinstance(kind, tuple) else kind.number, count)
             for kind, count in wanted.signature
         )
-        if numbers not in known:
-            known[numbers] = planner.could_place(wanted)
-        return known[numbers]
+        if numbers not in cached_results:
+            cached_results[numbers] = planner.could_place(wanted)
+        return cached_results[numbers]
 
 
 class Guard:
@@ -350,8 +350,8 @@ def over_budget(cycle: Cycle, group: GroupInfo) -> GroupDecision:
 
 def error_decision(group: GroupInfo, fault: Exception) -> GroupDecision:
     """Return the decision on a group whose evaluation raised an unexpected error."""
-    name, where = type(fault).__name__, extract_tb(fault.__traceback__)[-1:]
-    place = "".join(f" at {PurePath(frame.filename).name}:{frame.lineno}" for frame in where)
+    name, last_frame = type(fault).__name__, extract_tb(fault.__traceback__)[-1:]
+    place = "".join(f" at {PurePath(frame.filename).name}:{frame.lineno}" for frame in last_frame)
     detail = f"evaluation failed: {name}"
     return GroupDecision(
         group.key, group.queue, Verdict.WAITING, Reason.INVALID_SPEC, detail, fault=f"{name}: {fault}{place}"

@@ -117,10 +117,10 @@ def evaluate(cycle: Cycle, inadmissible: InadmissibleGroups) -> Evaluation:
         consolidation.begin_restarts(cycle, in_order, reservations.unreserved_capacity)
 
     has_allocated = cycle.budget.allocations > allocations or bool(replacements)
-    used = has_allocated or _reserves_any(cycle, lending, reservations)
+    has_used = has_allocated or _reserves_any(cycle, lending, reservations)
     depends_on_others = _depends_on_others(cycle)
     lines, heads = admission.lines, admission.heads
-    return Evaluation(cycle, strategies, reservations, starving, lines, heads, used, depends_on_others)
+    return Evaluation(cycle, strategies, reservations, starving, lines, heads, has_used, depends_on_others)
 
 
 def _reserves_any(cycle: Cycle, lending: Lending, reservations: Reservations) -> bool:

@@ -83,9 +83,9 @@ class Flavors:
         pools = self._snapshot.pools
         if known is not None and not pools.all:
             return known
-        places = list(pods)
-        requests = total_requests(pod.shape for pod, _ in places) if known is None else known
-        return {**requests, **pools.count(self._snapshot.in_pools(places))} if pools.all else requests
+        planned_pods = list(pods)
+        requests = total_requests(pod.shape for pod, _ in planned_pods) if known is None else known
+        return {**requests, **pools.count(self._snapshot.in_pools(planned_pods))} if pools.all else requests
 
     def assignments(self, group: GroupInfo, wanted: Missing) -> Iterator[FlavorAssignment]:
         """Yield the assignments of flavors with suitable nodes to the roles of missing members.
@@ -146,22 +146,22 @@ class Flavors:
 
     def why_above_ceiling(self, queue: str, requests: Resources) -> Why | None:
         """Return why a ceiling prevents that a queue holds `requests` more of flavors; None if none does."""
-        if not (above := self._shares.above_ceiling(queue, requests)):
+        if not (excess := self._shares.above_ceiling(queue, requests)):
             return None
         never = self._shares.is_never_below_ceiling(queue, requests)
-        return (Reason.NEVER_FITS if never else Reason.QUEUE_CEILING), above
+        return (Reason.NEVER_FITS if never else Reason.QUEUE_CEILING), excess
 
     def order_by_lender(
-        self, queue: str, flavors: Sequence[Flavor], taken: Resources, requests: Resources
+        self, queue: str, flavors: Sequence[Flavor], used_amounts: Resources, requests: Resources
     ) -> Sequence[Flavor]:
-        """Return the flavors in the order in which they are tried for `requests`, which add to `taken`.
+        """Return the flavors in the order in which they are tried for `requests`, which add to `used_amounts`.
 
         A flavor whose lender is nearer is tried earlier. The queue's own amounts are nearest. Among equal
         flavors, the order of the queue decides.
         """
 
         def steps(flavor: Flavor) -> int:
-            after = total([taken, self.counted_part(flavor, requests)])
+            after = total([used_amounts, self.counted_part(flavor, requests)])
             return self._shares.steps_to_lender(queue, after)
 
         return sorted(flavors, key=steps) if len(flavors) > 1 else flavors
@@ -235,9 +235,9 @@ def flavors_in_use(amounts: Flavors, group: GroupInfo, plan: Mapping[Uid, str]) 
     if not amounts.flavors_of(group.queue):
         return {}
     placed = [(pod, pod.node) for pod in group.placed if pod.holds_capacity]
-    places = [*placed, *group.assumed, *((pod, plan[pod.uid]) for pod in group.waiting if pod.uid in plan)]
+    on_nodes = [*placed, *group.assumed, *((pod, plan[pod.uid]) for pod in group.waiting if pod.uid in plan)]
     flavor_of_role: dict[str, Flavor] = {}
-    for pod, node in places:
+    for pod, node in on_nodes:
         if (flavor := amounts.flavor_on(group.queue, node)) is not None:
             flavor_of_role.setdefault(role_of(group, pod), flavor)
     return flavor_of_role
@@ -406,8 +406,8 @@ class _Search(msgspec.Struct, eq=False):
                 why = self.empty.why_never(flavor, roles, chosen) or why
             reasons += [] if why is None else [why]
         if self.empty is None or any(why.reason not in _NEVER for why in reasons):
-            lacking = [why.flavor for why in reasons if why.reason in LACKS_CAPACITY]
-            names = chosen.flavors | ({role: lacking[0]} if lacking else {})
+            without_capacity = [why.flavor for why in reasons if why.reason in LACKS_CAPACITY]
+            names = chosen.flavors | ({role: without_capacity[0]} if without_capacity else {})
             self.dead_end = replace(chosen, flavors=names, role=role, tried=tuple(reasons))
 
     def why_never(self, flavor: Flavor, roles: Sequence[_Role], chosen: Choice) -> FlavorObstacle | None:
@@ -433,8 +433,8 @@ class _Search(msgspec.Struct, eq=False):
         if (why := self._refused(flavor, pods) or self._exceeded_limit(flavor, after)) is None:
             self.attempts_left -= 1
             is_tried = self.attempts_left >= 0
-            lacks = self.lacks_capacity(wanted) if is_tried else (Reason.NO_ROOM, "not looked at any more")
-            why = None if lacks is None else FlavorObstacle(flavor.name, *lacks, is_amount=False)
+            reason = self.lacks_capacity(wanted) if is_tried else (Reason.NO_ROOM, "not looked at any more")
+            why = None if reason is None else FlavorObstacle(flavor.name, *reason, is_amount=False)
         return why, Choice(wanted, chosen.flavors | {name: flavor.name}, after)
 
     def _refused(self, flavor: Flavor, pods: Sequence[PodRecord]) -> FlavorObstacle | None:

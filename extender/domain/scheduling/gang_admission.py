@@ -128,8 +128,8 @@ class Admission:
             The decision. None means that the group is evaluated later in the cycle, when it may borrow
             capacity.
         """
-        if (known := self._cycle.decided.get(group.key)) is not None:  # a continued reclaim has decided it
-            return self._record_blocker(group, known)
+        if (earlier := self._cycle.decided.get(group.key)) is not None:  # a continued reclaim has decided it
+            return self._record_blocker(group, earlier)
         if self.heads and not self._reservations.is_promised(group):
             scopes = self._budget.running.scopes(group)
             scope = next((scope for scope, _ in scopes if scope in self.heads), None)
@@ -223,24 +223,24 @@ class Admission:
             The decision. None means that the group is evaluated later in the cycle, when it may borrow
             capacity.
         """
-        held, backfilled = self._reservations.reserved_for(group), self._reservations.may_backfill(group)
+        owned, backfilled = self._reservations.reserved_for(group), self._reservations.may_backfill(group)
         signature = None if group.computed(may_choose) else _signature(self._budget.planner, missing(group))
         class_key: tuple[str, ClassKey] | None = None
-        if not held and signature is not None and not self._budget.window.reserves_for(group):
+        if not owned and signature is not None and not self._budget.window.reserves_for(group):
             by_roles = roles_of(group) if self._budget.flavors.flavors_of(group.queue) else None
-            similar = signature, by_roles
+            needs = signature, by_roles
             backfilled_keys = tuple(capacity.group.key for capacity in backfilled)
             limits = self._budget.running.class_key(group)
-            class_key = group.queue, (similar, backfilled_keys, limits, self._lending.is_claim_lent(group))
+            class_key = group.queue, (needs, backfilled_keys, limits, self._lending.is_claim_lent(group))
             self._cycle.reads.set_class(group.key, class_key)
             if class_key in self._by_class:
-                known = self._by_class[class_key]
-                return None if known is None else replace(known, key=group.key)
-        decision = self._evaluate_with(group, held) if held else self._evaluate_now(group)
+                decided = self._by_class[class_key]
+                return None if decided is None else replace(decided, key=group.key)
+        decision = self._evaluate_with(group, owned) if owned else self._evaluate_now(group)
         is_start = decision is not None and decision.verdict is Verdict.STARTING
-        if decision is not None and is_start and not (held or group.job.least):  # partial starts are trials
+        if decision is not None and is_start and not (owned or group.job.least):  # partial starts are trials
             self._reservations.use_reserved(group, decision.plan)
-        if decision is not None and decision.reason in RESERVED_FROM_OTHERS and not held:
+        if decision is not None and decision.reason in RESERVED_FROM_OTHERS and not owned:
             if backfilled:
                 decision = self._evaluate_with(group, backfilled)
             if decision is not None and decision.reason in RESERVED_FROM_OTHERS:
@@ -285,8 +285,8 @@ class Admission:
                 return replace(decision, flavors=choice.flavors, exceeds_queue=choice.exceeds_queue)
             wanted = choice.wanted
         signature, size = _signature(budget.planner, wanted), len(wanted.members)
-        if (known := self._known_reason(signature)) is not None:
-            return self._waits_for_nodes(group, wanted, known)
+        if (cached_reason := self._known_reason(signature)) is not None:
+            return self._waits_for_nodes(group, wanted, cached_reason)
         is_short = budget.planner.capacity.is_short_for(wanted.shapes)
         if not is_short and budget.window.has_places_for(group, size):
             if (plan := budget.place(group, wanted.members)) is not None:
@@ -323,12 +323,12 @@ class Admission:
             if excess.always:
                 return exceeds_queue(group, f"too large for a limit: {excess.text}")
             return waiting_decision(group, Reason.QUEUE_CEILING, excess.text)
-        if above := shares.above_ceiling(queue, wanted.requests):
+        if excess_text := shares.above_ceiling(queue, wanted.requests):
             if shares.is_never_below_ceiling(queue, wanted.requests):
-                return exceeds_queue(group, f"too large for the ceiling of queue {queue}: {above}")
+                return exceeds_queue(group, f"too large for the ceiling of queue {queue}: {excess_text}")
             if claimed := self._lending.headroom_claims_text(group, wanted):
                 return waiting_decision(group, Reason.QUEUE_SHARE, claimed)
-            return waiting_decision(group, Reason.QUEUE_CEILING, f"queue {queue}: {above}")
+            return waiting_decision(group, Reason.QUEUE_CEILING, f"queue {queue}: {excess_text}")
         if size > window.size:
             return waiting_decision(
                 group, Reason.TOO_LARGE_FOR_WINDOW, f"{size} members, window {window.size}"
@@ -339,8 +339,8 @@ class Admission:
         """Return why members have no capacity on the nodes of a flavor. None means that they have."""
         planner = self._budget.planner
         signature = _signature(planner, wanted)
-        if (known := self._known_reason(signature)) is not None:
-            return known
+        if (cached_reason := self._known_reason(signature)) is not None:
+            return cached_reason
         if planner.could_place(wanted):
             return None
         return self._explain(group, wanted, signature)
@@ -370,14 +370,14 @@ class Admission:
         return why
 
 
-def largest_fitting(wanted: Members, least: Members, fits: Callable[[Members], bool]) -> Members | None:
+def largest_fitting(wanted: Members, minimum: Members, fits: Callable[[Members], bool]) -> Members | None:
     """Return the largest number of members that fits.
 
-    None if not even `least` fits, or if no role has spare members. As in Kueue, all roles give up the same
-    part of their spare members, rounded down, and no more than necessary. A role that is not in `least` gives
+    None if not even `minimum` fits, or if no role has spare members. As in Kueue, all roles give up the same
+    part of their spare members, rounded down, and no more than necessary. A role that is not in `minimum` gives
     up no members.
     """
-    spare = {role: max(n - least.get(role, n), 0) for role, n in wanted.items()}
+    spare = {role: max(n - minimum.get(role, n), 0) for role, n in wanted.items()}
     total = sum(spare.values())
 
     def without(given_up: int) -> Members:

@@ -57,15 +57,15 @@ def levels(budget: Budget, group: GroupInfo, wanted: Missing) -> Iterator[tuple[
 
 def left_for(budget: Budget, group: GroupInfo) -> Amounts:
     """Return the remaining headroom of a group at each level."""
-    return {level: left for level, _, left in levels(budget, group, budget.flavors.settled_members(group))}
+    return {level: free for level, _, free in levels(budget, group, budget.flavors.settled_members(group))}
 
 
 def short_levels(budget: Budget, group: GroupInfo, wanted: Missing) -> tuple[str, ...]:
     """Return the names of the levels with too little headroom."""
     return tuple(
         str(level) if isinstance(level, Scope) else f"queue {budget.shares.tree.queues[level]}"
-        for level, needed, left in levels(budget, group, wanted)
-        if any(amount > left[name] for name, amount in needed.items())
+        for level, needed, free in levels(budget, group, wanted)
+        if any(amount > free[name] for name, amount in needed.items())
     )
 
 
@@ -110,17 +110,17 @@ class HeadroomForecast:
         `start` is the time of the start. None means that it is unknown.
         """
         budget = self._cycle.budget
-        needed_and_left = {level: (needed, left) for level, needed, left in levels(budget, group, wanted)}
-        at_start: Amounts = {level: left for level, (_, left) in needed_and_left.items()}
+        needed_and_left = {level: (needed, free) for level, needed, free in levels(budget, group, wanted)}
+        at_start: Amounts = {level: free for level, (_, free) in needed_and_left.items()}
         if needed_and_left and start is not None and not self._cycle.is_due(start):
             with self._once_ended(group.queue, start):
                 at_start = left_for(budget, group)
         reserved = {
             level: {
-                name: max(max(left[name], 0) - max(at_start[level][name] - amount, 0), 0)
+                name: max(max(free[name], 0) - max(at_start[level][name] - amount, 0), 0)
                 for name, amount in needed.items()
             }
-            for level, (needed, left) in needed_and_left.items()
+            for level, (needed, free) in needed_and_left.items()
         }
         need = Need({level: needed for level, (needed, _) in needed_and_left.items()}, reserved)
         reserve(budget, reserved)

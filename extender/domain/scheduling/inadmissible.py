@@ -194,8 +194,8 @@ class InadmissibleGroups:
             self.memory, self.active = None, self.snapshot.groups
         else:
             self.memory = memory.with_all_active(self.snapshot)
-            due = () if self.carried is None else due_instants(self, self.carried)
-            self.active = self._existing(memory.evaluable.union(self.snapshot.dirty, due))
+            due_groups = () if self.carried is None else due_instants(self, self.carried)
+            self.active = self._existing(memory.evaluable.union(self.snapshot.dirty, due_groups))
 
     def _existing(self, keys: Set[GroupKey]) -> Mapping[GroupKey, GroupInfo]:
         groups = self.snapshot.groups
@@ -353,8 +353,8 @@ def user_changes(
     inadmissible: InadmissibleGroups, memory: Memory, evaluated: Evaluation
 ) -> Iterable[GroupKey]:
     """Return the groups of users and namespaces whose running counts have changed."""
-    now, known = evaluated.cycle.budget.running, inadmissible.budget
-    before = {} if known is None else known.running.scoped
+    now, old_budget = evaluated.cycle.budget.running, inadmissible.budget
+    before = {} if old_budget is None else old_budget.running.scoped
     return inadmissible.in_scopes(
         {*_changed_keys(before, now.scoped_at_start), *_changed_keys(now.scoped_at_start, now.scoped)}
     )
@@ -364,8 +364,8 @@ def newly_blocked(
     inadmissible: InadmissibleGroups, memory: Memory, evaluated: Evaluation
 ) -> Iterable[GroupKey]:
     """Return the groups of each queue that a head has newly blocked."""
-    known = inadmissible.carried.evaluated.heads if inadmissible.carried is not None else {}
-    return inadmissible.in_queues({scope.queue for scope in evaluated.heads.keys() - known.keys()})
+    old_heads = inadmissible.carried.evaluated.heads if inadmissible.carried is not None else {}
+    return inadmissible.in_queues({scope.queue for scope in evaluated.heads.keys() - old_heads.keys()})
 
 
 def next_candidates(

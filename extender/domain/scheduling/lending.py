@@ -84,9 +84,9 @@ class Lending:
         if self.has_begun:
             return
         self.has_begun = True
-        known = {key for key, _ in self._reserved}
+        reserved_groups = {key for key, _ in self._reserved}
         for group, wanted in self._claimants:
-            if group.key not in known:
+            if group.key not in reserved_groups:
                 with Guard(self._cycle, group):
                     self.reserve(group, wanted)
         shares = self._cycle.budget.shares
@@ -102,8 +102,8 @@ class Lending:
         planner = self._cycle.budget.planner
         has_capacity = any(planner.capacity.total(shape) for shape in wanted.shapes)
         if plan := planner.place(wanted.members, partly=True) if has_capacity else None:
-            held = ((pod, plan[pod.uid]) for pod in wanted.members if pod.uid in plan)
-            self._reserved.append((group.key, Holding(held, ())))
+            planned_pods = ((pod, plan[pod.uid]) for pod in wanted.members if pod.uid in plan)
+            self._reserved.append((group.key, Holding(planned_pods, ())))
 
     def free_headroom(self) -> None:
         """Free the headroom that is reserved for claimants."""
@@ -213,13 +213,13 @@ class VictimShares:
             return True
         if queue not in self._queues:
             return False
-        lost = {name: n for name, n in amounts.items() if n > 0 and name != PODS}
-        for held, due, reserved in self._shares.levels(queue, self._own):
-            exceeded = {name for name in lost if held.get(name, 0) > due.get(name, 0.0) + EPSILON}
+        losses = {name: n for name, n in amounts.items() if n > 0 and name != PODS}
+        for held, deserved, reserved in self._shares.levels(queue, self._own):
+            exceeded = {name for name in losses if held.get(name, 0) > deserved.get(name, 0.0) + EPSILON}
             exceeded -= self._counted_as.keys()
-            if not (exceeded & self._scarce if self._scarce & lost.keys() else exceeded):
+            if not (exceeded & self._scarce if self._scarce & losses.keys() else exceeded):
                 return False
-            if any(held.get(name, 0) - n < reserved[name] for name, n in lost.items() if name in reserved):
+            if any(held.get(name, 0) - n < reserved[name] for name, n in losses.items() if name in reserved):
                 return False
         return True
 

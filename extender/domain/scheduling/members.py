@@ -157,8 +157,8 @@ def _complete(cycle: Cycle, group: GroupInfo, active: ActivePlan) -> GroupDecisi
     if not detail and group.job.created_pods is not None:
         detail = created_text(group.job.created_pods, group.min_member)
     reason = Reason.REFUSED_BY_SCHEDULER if refusal else None
-    plan, moved = active.plan, active.rejected
-    return GroupDecision(group.key, group.queue, Verdict.STARTING, reason, detail, plan=plan, moved=moved)
+    plan, unused = active.plan, active.rejected
+    return GroupDecision(group.key, group.queue, Verdict.STARTING, reason, detail, plan=plan, moved=unused)
 
 
 def _new_members(active: ActivePlan) -> list[PodRecord]:
@@ -171,8 +171,8 @@ def _ceiling_excess_text(cycle: Cycle, group: GroupInfo, pods: Sequence[PodRecor
     requests, budget = total_requests(pod.shape for pod in pods), cycle.budget
     if (excess := budget.running.excess(group, len(pods))) is not None:
         return excess.text
-    above = budget.shares.above_ceiling(group.queue, requests)
-    return above and f"queue {group.queue}: {above}"
+    excess_text = budget.shares.above_ceiling(group.queue, requests)
+    return excess_text and f"queue {group.queue}: {excess_text}"
 
 
 def reserve(cycle: Cycle, replacing: Iterable[ActivePlan]) -> list[tuple[ActivePlan, dict[Uid, str]]]:
@@ -227,8 +227,8 @@ def replace(cycle: Cycle, replacements: Iterable[tuple[ActivePlan, dict[Uid, str
                     reason, detail = Reason.BACKING_OFF, group.start.failure
                 elif missing_places := len(plan) - len(started):
                     reason, detail = Reason.WINDOW_FULL, window.describe_wait(group, missing_places)
-                elif above := _ceiling_excess_text(cycle, group, active.unplanned_members()[:1]):
-                    reason, detail = Reason.QUEUE_CEILING, above
+                elif excess := _ceiling_excess_text(cycle, group, active.unplanned_members()[:1]):
+                    reason, detail = Reason.QUEUE_CEILING, excess
                 elif domain := best_domain_text(cycle, active.unplanned_members()):
                     reason, detail = Reason.NO_DOMAIN, domain
             decision = GroupDecision(
@@ -273,12 +273,12 @@ def _batches(active: ActivePlan, in_use: dict[str, Flavor]) -> list[_Batch]:
         parts = joining_parts(composite, Counter(pod.role for pod in starting), in_child_groups(unplanned))
         return [_Batch(active, pods, in_use, at_once) for pods, at_once in parts]
     sizes = sub_group_sizes(starting)
-    similar = defaultdict[Shape | PodSubGroup, list[PodRecord]](list)
+    pods_by_kind = defaultdict[Shape | PodSubGroup, list[PodRecord]](list)
     for pod in unplanned:
-        own = pod.sub_group
-        similar[pod.shape if own is None or sizes[own] >= own.size else own].append(pod)
+        part = pod.sub_group
+        pods_by_kind[pod.shape if part is None or sizes[part] >= part.size else part].append(pod)
     found: list[_Batch] = []
-    for kind, pods in similar.items():
+    for kind, pods in pods_by_kind.items():
         at_once = kind.size - sizes[kind] if isinstance(kind, PodSubGroup) else 1
         if len(pods) >= at_once:
             found.append(_Batch(active, pods[:at_once] if at_once > 1 else pods, in_use, at_once))
@@ -322,10 +322,10 @@ def _grow_all(cycle: Cycle, groups: Iterable[ActivePlan], reservations: Reservat
             with Guard(cycle, active.group, active.plan):
                 batches += _batches(active, flavors_in_use(cycle.budget.flavors, active.group, active.plan))
     lines = in_lines(batches, lambda batch: batch.active.group)
-    turns = TurnOrder(cycle.budget.shares, cycle.snapshot.queues, lines, lambda batch: batch.active.group)
-    for _, line in turns:
+    order = TurnOrder(cycle.budget.shares, cycle.snapshot.queues, lines, lambda batch: batch.active.group)
+    for _, line in order:
         batch, has_more = line[0], False
-        max_members = turns.members_until_next(batch.requests)
+        max_members = order.members_until_next(batch.requests)
         group = batch.active.group
         with Guard(cycle, group, batch.active.plan), reservations.own_capacity(group):
             has_more = _grow(cycle, batch, max_members, lends)
@@ -335,8 +335,8 @@ def _grow_all(cycle: Cycle, groups: Iterable[ActivePlan], reservations: Reservat
                 line.popleft()
 
 
-def _grow(cycle: Cycle, batch: _Batch, most: int | None, lends: bool) -> bool:
-    """Start at most `most` members or sub-groups of a batch.
+def _grow(cycle: Cycle, batch: _Batch, max_started: int | None, lends: bool) -> bool:
+    """Start at most `max_started` members or sub-groups of a batch.
 
     Return whether the batch may start more in this cycle.
     """
@@ -350,7 +350,7 @@ def _grow(cycle: Cycle, batch: _Batch, most: int | None, lends: bool) -> bool:
     if not lends:
         allowances.append((shares.headroom_within_share(group.queue, requests), Reason.QUEUE_SHARE))
     allowed, reason = min(allowances, key=itemgetter(0))
-    tried = pods[: at_once * (allowed if most is None else min(allowed, most))]
+    tried = pods[: at_once * (allowed if max_started is None else min(allowed, max_started))]
     joining, why_not_all = first_within_flavors(budget, group, tried, batch.in_use, lends)
     if at_once > 1 and len(joining) < at_once:
         joining = []

@@ -92,23 +92,23 @@ class EquivalenceClasses:
             reordered: The groups whose rank may have changed.
         """
         now: dict[GroupKey, EquivalenceClass | None] = {**dict.fromkeys(evaluated_or_gone, None), **settled}
-        known = self._class_of
-        changed = {key: class_ for key, class_ in now.items() if known.get(key) != class_ or key in reordered}
+        old = self._class_of
+        changed = {key: class_ for key, class_ in now.items() if old.get(key) != class_ or key in reordered}
         read = {**self.read, **{class_: reads.by_class[class_] for class_ in set(settled.values())}}
         if not changed:
-            return EquivalenceClasses(known, self.groups, read) if settled else self
-        joining: dict[EquivalenceClass, list[GroupKey]] = {known[key]: [] for key in changed if key in known}
+            return EquivalenceClasses(old, self.groups, read) if settled else self
+        joining: dict[EquivalenceClass, list[GroupKey]] = {old[key]: [] for key in changed if key in old}
         for key, class_ in changed.items():
             if class_ is not None:
                 joining.setdefault(class_, []).append(key)
         groups = dict(self.groups)
-        for class_, more in joining.items():
+        for class_, new_members in joining.items():
             members = [key for key in groups.get(class_, ()) if key not in changed]
-            groups[class_] = sorted((*members, *more), key=rank) if more else members
+            groups[class_] = sorted((*members, *new_members), key=rank) if new_members else members
             if not groups[class_]:
                 del groups[class_]
                 read.pop(class_, None)
-        return EquivalenceClasses(with_changes(known, changed), groups, read)
+        return EquivalenceClasses(with_changes(old, changed), groups, read)
 
 
 _NO_CLASSES = EquivalenceClasses({}, {}, {})
@@ -205,12 +205,12 @@ class CarriedFacts(msgspec.Struct, frozen=True, eq=False, dict=True):
             key: reads.class_of[key] for key in decided if key not in active and key in reads.class_of
         }
         topics_of = {class_: reads.by_class[class_] for class_ in {*class_of.values()}}
-        covered = set(topics_of)
+        valid = set(topics_of)
         if evaluated.has_no_effect:
             cover = totals.cover if totals is not None else lambda _: False
-            covered = {class_ for class_, topics in topics_of.items() if cover(topics)}
-        active |= {key for key, class_ in class_of.items() if class_ not in covered}
-        settled = {key: class_ for key, class_ in class_of.items() if class_ in covered and topics_of[class_]}
+            valid = {class_ for class_, topics in topics_of.items() if cover(topics)}
+        active |= {key for key, class_ in class_of.items() if class_ not in valid}
+        settled = {key: class_ for key, class_ in class_of.items() if class_ in valid and topics_of[class_]}
         is_usage_changed = before is None or before.snapshot.past is not snapshot.past
         classes = (_NO_CLASSES if before is None else before.classes).after(
             settled,

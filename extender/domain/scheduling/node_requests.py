@@ -38,7 +38,7 @@ Decided = Mapping[GroupKey, GroupDecision]
 
 
 def requests_after(
-    evaluated: Evaluation, before: CarriedFacts | None, lines: Lines, now: Decided, known: Decided
+    evaluated: Evaluation, before: CarriedFacts | None, lines: Lines, now: Decided, previous: Decided
 ) -> tuple[NodeRequests, list[GroupDecision]]:
     """Return the node requests after a cycle, and the decisions that change with them.
 
@@ -47,13 +47,13 @@ def requests_after(
         before: Facts of the previous cycle, if its results for unchanged queues are still valid.
         lines: Groups in line, by queue.
         now: Decisions of this cycle.
-        known: Decisions of the previous cycle.
+        previous: Decisions of the previous cycle.
     """
     cycle, earlier = evaluated.cycle, NodeRequests() if before is None else before.requests
     groups, tree = cycle.snapshot.groups, cycle.budget.shares.tree
     too_large = {key for key, decision in now.items() if decision.exceeds_cluster}
     too_large |= {key for key in earlier.too_large if key in groups and key not in now}
-    changed = _changed_queues(evaluated, before, lines, known)
+    changed = _changed_queues(evaluated, before, lines, previous)
     if changed is not None and not changed:
         return earlier._replace(too_large=too_large), []
 
@@ -70,9 +70,9 @@ def requests_after(
     waiting = _with_running(
         {queue: line for queue, line in lines.items() if line and concerns(queue)}, others
     )
-    requests = _QueueRequests(evaluated, lambda key: now.get(key) or known.get(key))
+    requests = _QueueRequests(evaluated, lambda key: now.get(key) or previous.get(key))
     answers = requests.answers(waiting)
-    asking = {queue: keys for queue, keys in earlier.asking.items() if not concerns(queue)}
+    requesting = {queue: keys for queue, keys in earlier.asking.items() if not concerns(queue)}
     changes: dict[GroupKey, tuple[Uid, ...] | None] = {}
     for queue in {*waiting, *filter(concerns, earlier.asking)}:
         granted = answers.get(queue)
@@ -81,15 +81,15 @@ def requests_after(
             reported = (*was_in_line, *waiting.get(queue, ())) if queue in earlier.asking else ()
             changes |= dict.fromkeys(group.key for group in reported if group.key in groups)
             continue
-        asking[queue] = granted.keys()
+        requesting[queue] = granted.keys()
         line = waiting[queue] if queue not in earlier.asking else ()
         asking_before = (groups[key] for key in earlier.asking.get(queue, ()) if key in groups)
         reported_keys = {group.key for group in (*asking_before, *line, *decided) if group.queue == queue}
         changes |= {key: () for key in reported_keys - granted.keys() if requests.may_ask(key)}
         changes |= granted
     found = ((requests.decision_of(key), members) for key, members in changes.items())
-    differ = [replace(was, asking=members) for was, members in found if was and was.asking != members]
-    return NodeRequests(too_large, asking), differ
+    differ = [replace(old, asking=members) for old, members in found if old and old.asking != members]
+    return NodeRequests(too_large, requesting), differ
 
 
 def with_request(now: GroupDecision, before: GroupDecision | None) -> GroupDecision:
@@ -130,7 +130,7 @@ def _with_running(lines: Lines, others: Iterable[GroupInfo]) -> Lines:
 
 
 def _changed_queues(
-    evaluated: Evaluation, before: CarriedFacts | None, lines: Lines, known: Decided
+    evaluated: Evaluation, before: CarriedFacts | None, lines: Lines, previous: Decided
 ) -> Set[int] | None:
     """Return the queues right below root that have changed, or that have a changed queue below them.
 
@@ -142,8 +142,8 @@ def _changed_queues(
     nodes = shares.state.nodes_changed_since(before.evaluated.cycle.budget.shares.state)
     if nodes is None:
         return None
-    queues = {now.queue for key, now in evaluated.cycle.decided.items() if _differs(known.get(key), now)}
-    queues |= {known[key].queue for key in snapshot.dirty if key in known}
+    queues = {now.queue for key, now in evaluated.cycle.decided.items() if _differs(previous.get(key), now)}
+    queues |= {previous[key].queue for key in snapshot.dirty if key in previous}
     queues |= {name for name in lines.keys() | before.lines if lines.get(name) is not before.lines.get(name)}
     queues |= {*changed_keys(snapshot.queues, before.snapshot.queues)}
     queues |= {shares.tree.queues[node] for node in nodes if node != TOP}
@@ -192,20 +192,20 @@ class _QueueRequests:
         The queues that share a ceiling with them are included.
         """
         shares, journal = self._budget.shares, self._budget.journal
-        checkpoint, short = journal.checkpoint(), set[int]()
+        checkpoint, short_nodes = journal.checkpoint(), set[int]()
         for queue in waiting:
             info = self._queues.get(queue)
             held = info.allocated if info is not None else {}
-            more = {name: n - held.get(name, 0) for name, n in (info.requested if info else {}).items()}
-            more = {name: max(n, 0) for name, n in more.items()}
+            added = {name: n - held.get(name, 0) for name, n in (info.requested if info else {}).items()}
+            added = {name: max(n, 0) for name, n in added.items()}
             exceeds = any(
-                n > free[name] for _, asks, free in shares.headroom(queue, more) for name, n in asks.items()
+                n > free[name] for _, asks, free in shares.headroom(queue, added) for name, n in asks.items()
             )
             if exceeds or self._is_limited(queue, waiting[queue]) or self._budget.flavors.flavors_of(queue):
-                short.update(shares.tree.path(queue)[-2:-1])
-            shares.add(queue, more)
+                short_nodes.update(shares.tree.path(queue)[-2:-1])
+            shares.add(queue, added)
         journal.roll_back(checkpoint)
-        return [queue for queue in waiting if not short.isdisjoint(shares.tree.path(queue)[-2:-1])]
+        return [queue for queue in waiting if not short_nodes.isdisjoint(shares.tree.path(queue)[-2:-1])]
 
     def _is_limited(self, queue: str, line: Iterable[GroupInfo]) -> bool:
         """Return whether limits on running pods may keep a group of a queue from requesting nodes.
@@ -218,14 +218,14 @@ class _QueueRequests:
         if limits is None:
             return False
         for group in line:
-            for scope, more, remaining in self._budget.running.remaining(group, len(group.waiting)):
-                needs[scope].update(more)
+            for scope, added, remaining in self._budget.running.remaining(group, len(group.waiting)):
+                needs[scope].update(added)
                 free[scope] = remaining
-        short = {
+        short_scopes = {
             scope for scope, sums in needs.items() if any(n > free[scope][kind] for kind, n in sums.items())
         }
-        self._short_scopes |= short
-        return bool(short)
+        self._short_scopes |= short_scopes
+        return bool(short_scopes)
 
     def _runs(self, line: Iterable[GroupInfo]) -> Iterator[Run]:
         """Yield the groups of a line that may request nodes, in runs with equal needs."""
@@ -279,9 +279,9 @@ class _QueueRequests:
         headroom. None means all waiting members.
         """
         decision, needed = self.decision_of(group.key), self._needed(group).members
-        known = {pod.uid for pod in needed} | (decision.plan.keys() if decision else set())
-        spare = [pod for pod in sorted(group.waiting, key=attrgetter("order")) if pod.uid not in known]
-        asking = [pod.uid for pod in needed]
+        settled_uids = {pod.uid for pod in needed} | (decision.plan.keys() if decision else set())
+        spare = [pod for pod in sorted(group.waiting, key=attrgetter("order")) if pod.uid not in settled_uids]
+        requesting = [pod.uid for pod in needed]
         for _, equals in groupby(spare, lambda pod: pod.shape):
             pods = [*equals]
             single = Missing((pods[0],))
@@ -289,8 +289,8 @@ class _QueueRequests:
             if fitting:
                 self._budget.shares.add(group.queue, single.requests, len(fitting))
                 self._budget.running.add(group, len(fitting))
-            asking += [pod.uid for pod in fitting]
-        return None if len(asking) == len(needed) + len(spare) else tuple(asking)
+            requesting += [pod.uid for pod in fitting]
+        return None if len(requesting) == len(needed) + len(spare) else tuple(requesting)
 
     def _times(self, group: GroupInfo, wanted: Missing) -> int:
         """Return how many times the headroom suffices for these members."""

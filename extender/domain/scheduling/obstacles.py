@@ -148,14 +148,14 @@ def capability_excess_text(cycle: Cycle, group: GroupInfo) -> str:
     queue. Managed jobs are exempt: their requests are known, and they may start with fewer pods.
     """
     queue = cycle.snapshot.queues[group.queue].record
-    if not (most := queue.capability) or group.job.managed:
+    if not (limits := queue.capability) or group.job.managed:
         return ""
     field, requests = "spec.minResources", group.spec.min_resources
     if not requests and not group.has_pods:
         field = f"spec.defaultRequest for {group.min_member} members"
         requests = {name: amount * group.min_member for name, amount in queue.default_request.items()}
-    above = {name: amount for name, amount in requests.items() if amount > most.get(name, amount)}
-    texts = [f"{name}: {show(name, amount)} > {show(name, most[name])}" for name, amount in above.items()]
+    excess = {name: amount for name, amount in requests.items() if amount > limits.get(name, amount)}
+    texts = [f"{name}: {show(name, amount)} > {show(name, limits[name])}" for name, amount in excess.items()]
     return f"{field} is above the capability of queue {group.queue}: {', '.join(texts)}" if texts else ""
 
 
@@ -245,8 +245,8 @@ def _domains_text(planner: Planner, wanted: Missing) -> str:
             if pod_set.is_required:
                 by_set.setdefault(pod_set, []).append(pod)
     texts = (_domain_text(planner, pod_set, pods) for pod_set, pods in by_set.items())
-    found = dict(islice(texts, _MAX_SETS))
-    return next((text for text, suffices in found.items() if not suffices), next(iter(found), ""))
+    by_text = dict(islice(texts, _MAX_SETS))
+    return next((text for text, suffices in by_text.items() if not suffices), next(iter(by_text), ""))
 
 
 def _domain_text(planner: Planner, pod_set: TopologySet, pods: Sequence[PodRecord]) -> tuple[str, bool]:
@@ -299,10 +299,10 @@ def _no_node_text(cycle: Cycle, shape: Shape) -> str:
     - constraints that no node meets even alone, to all constraints together.
     """
     nodes, constraints, offers = cycle.snapshot.nodes, shape.constraints, cycle.largest_offers
-    lacking = sorted(name for name, n in shape.requests.items() if n > 0 >= offers.get(name, 0))
-    if offers and lacking:  # without nodes, all resources are lacking
-        classes = list(filter(counts_in_queues, lacking))  # instead of selectors of their devices
-        return f"no node has {listed(classes or lacking, _MAX_NAMES)}"
+    missing_names = sorted(name for name, n in shape.requests.items() if n > 0 >= offers.get(name, 0))
+    if offers and missing_names:  # without nodes, all resources are lacking
+        classes = list(filter(counts_in_queues, missing_names))  # instead of selectors of their devices
+        return f"no node has {listed(classes or missing_names, _MAX_NAMES)}"
     suitable = np.count_nonzero(nodes.suitable(shape))
     if suitable or not nodes.row:
         request = amounts_text(shape.requests) or "an empty request"

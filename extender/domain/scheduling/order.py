@@ -205,9 +205,9 @@ class Strategies:
         """Return the newest rotation of pending groups, by queue."""
         newest: dict[str, int] = {}
         for group in self._cycle.snapshot.groups.values():
-            own = group.start.rotation
-            if own is not None and own > newest.get(group.queue, 0) and state_of(group) is State.WAITING:
-                newest[group.queue] = own
+            last = group.start.rotation
+            if last is not None and last > newest.get(group.queue, 0) and state_of(group) is State.WAITING:
+                newest[group.queue] = last
         return newest
 
 

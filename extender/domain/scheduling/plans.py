@@ -47,10 +47,10 @@ class ActivePlan(msgspec.Struct):
         """Return the members that still have no node."""
         return [pod for pod in self.unplanned if pod.uid not in self.plan]
 
-    def add(self, more: dict[Uid, str]) -> None:
-        """Add nodes to the plan. If `more` is empty, the plan stays the same object."""
-        if more:
-            self.plan = {**self.plan, **more}
+    def add(self, new_nodes: dict[Uid, str]) -> None:
+        """Add nodes to the plan. If `new_nodes` is empty, the plan stays the same object."""
+        if new_nodes:
+            self.plan = {**self.plan, **new_nodes}
 
 
 def keep_plans(cycle: Cycle, groups: Iterable[GroupInfo]) -> list[ActivePlan]:
@@ -121,13 +121,13 @@ def _within_share(
     elastic members, so that they withhold no capacity from groups within their share.
     """
     placeholders = [pod for pod in group.waiting if pod.is_for_min_resources and pod.uid in plan]
-    places = {pod.uid: plan[pod.uid] for pod in placeholders}
-    if not (places and group.is_whole):
+    excluded = {pod.uid: plan[pod.uid] for pod in placeholders}
+    if not (excluded and group.is_whole):
         return plan, unplanned
-    if not budget.shares.is_above_share(group.queue, budget.requests(group, places)):
+    if not budget.shares.is_above_share(group.queue, budget.requests(group, excluded)):
         return plan, unplanned
-    budget.planner.unplace(group.waiting, places)
-    return {uid: node for uid, node in plan.items() if uid not in places}, (*unplanned, *placeholders)
+    budget.planner.unplace(group.waiting, excluded)
+    return {uid: node for uid, node in plan.items() if uid not in excluded}, (*unplanned, *placeholders)
 
 
 def _within_ceilings(
@@ -139,11 +139,11 @@ def _within_ceilings(
     for minResources, but may request more than minResources lists.
     """
     joining = [pod for pod in group.waiting if pod.uid in plan and not pod.reserved_for]
-    places = {pod.uid: plan[pod.uid] for pod in joining}
-    if not places or not budget.shares.above_ceiling(group.queue, budget.requests(group, places)):
+    excluded = {pod.uid: plan[pod.uid] for pod in joining}
+    if not excluded or not budget.shares.above_ceiling(group.queue, budget.requests(group, excluded)):
         return plan, unplanned
-    budget.planner.unplace(group.waiting, places)
-    return {uid: node for uid, node in plan.items() if uid not in places}, (*unplanned, *joining)
+    budget.planner.unplace(group.waiting, excluded)
+    return {uid: node for uid, node in plan.items() if uid not in excluded}, (*unplanned, *joining)
 
 
 def _holding(group: GroupInfo) -> Holding:

@@ -126,8 +126,8 @@ class Price:
         The time is infinite if it is unknown, or if a victim runs longer than expected.
         """
         groups = (self._cycle.snapshot.groups.get(pick.eviction_unit.group) for pick in picks)
-        at = self.checked_at
-        ends = (inf if group is None else self._times.end_if_running(group, at) for group in groups)
+        instant = self.checked_at
+        ends = (inf if group is None else self._times.end_if_running(group, instant) for group in groups)
         return max(ends, default=inf)
 
     def break_even_seconds(self, wanted: Missing, picks: Sequence[Pick]) -> float:

@@ -134,8 +134,8 @@ def _requested(cycle: Cycle, group: GroupInfo, reclaim: Reclaim) -> Resources:
     wanted = missing(group)
     if not cycle.budget.flavors.flavors_of(group.queue):
         return wanted.requests
-    places = ((pod, reclaim.plan[pod.uid]) for pod in wanted.members)
-    return cycle.budget.flavors.requests(places, wanted.requests)
+    planned_pods = ((pod, reclaim.plan[pod.uid]) for pod in wanted.members)
+    return cycle.budget.flavors.requests(planned_pods, wanted.requests)
 
 
 def _continue_reclaim(cycle: Cycle, group: GroupInfo) -> GroupDecision:
@@ -218,7 +218,7 @@ def begin_reclaims(cycle: Cycle, lending: Lending, reservations: Reservations) -
 
     Groups are ordered by the priority and the share of their queue, then by their order in the queue.
     """
-    places, candidates = cycle.limits.reclaims - len(cycle.reclaims), Candidates(cycle)
+    to_begin, candidates = cycle.limits.reclaims - len(cycle.reclaims), Candidates(cycle)
     starving = _starved_groups(cycle)
     if starving or cycle.reclaims:
         cycle.evictions |= {each.uid: Eviction(each, _SLOW, is_slow=True) for each in slow_deletes(cycle)}
@@ -234,10 +234,10 @@ def begin_reclaims(cycle: Cycle, lending: Lending, reservations: Reservations) -
         for queue in {group.queue for group in may_find}
     }
     searching = [group for group in may_find if group.preempts and not reservations.is_limited(group)]
-    if searching and places > 0:
+    if searching and to_begin > 0:
         searching.sort(key=lambda group: (ranks[group.queue], group.order))
         checkpoint = cycle.budget.journal.checkpoint()
-        _Searches(cycle, lending, reservations, candidates, Price(cycle, longest)).search(searching, places)
+        _Searches(cycle, lending, reservations, candidates, Price(cycle, longest)).search(searching, to_begin)
         cycle.budget.journal.roll_back(checkpoint)
     return found
 
@@ -301,8 +301,8 @@ def _longest_waiting(groups: Iterable[GroupInfo]) -> dict[object, GroupInfo]:
     """Return for each need the group that has waited the longest."""
     longest: dict[object, GroupInfo] = {}
     for group in groups:
-        known = longest.setdefault(equal_need_key(group), group)
-        if group.preempts and (not known.preempts or ready_since(group) < ready_since(known)):
+        earlier = longest.setdefault(equal_need_key(group), group)
+        if group.preempts and (not earlier.preempts or ready_since(group) < ready_since(earlier)):
             longest[equal_need_key(group)] = group
     return longest
 
@@ -334,7 +334,7 @@ class _Searches:
         self._base.free(leaving)
         self._subtract_evicted(leaving)
 
-    def search(self, seeking: Iterable[GroupInfo], places: int) -> None:
+    def search(self, seeking: Iterable[GroupInfo], to_begin: int) -> None:
         """Search for victims for groups that need capacity, and begin the reclaims.
 
         Groups of one kind share a search. If there are too many kinds, each cycle searches for the first
@@ -344,7 +344,7 @@ class _Searches:
 
         Args:
             seeking: Groups that need capacity, in order.
-            places: The number of reclaims that may begin.
+            to_begin: The number of reclaims that may begin.
         """
         starving: list[GroupInfo] = []
         for group in seeking:
@@ -354,24 +354,24 @@ class _Searches:
                     starving.append(group)
         first = {group.key for group in _first_of_kinds(self._cycle, starving).values()}
         kinds = [group for group in starving if group.key in first]  # the first group of each kind
-        turns = 0
+        n_steps = 0
         if len(kinds) > _SEARCHES:  # each cycle tries the first kinds; the others take turns
-            others, turns = round_robin(kinds[_IN_ROTATION:], int(self._cycle.snapshot.now) * _IN_ROTATION)
+            others, n_steps = round_robin(kinds[_IN_ROTATION:], int(self._cycle.snapshot.now) * _IN_ROTATION)
             starving = [*kinds[:_IN_ROTATION], *others]
         for group in starving:
-            if places <= 0:
+            if to_begin <= 0:
                 return
             if len(self._failed_kinds) > _SEARCHES:
                 # Each second, other groups have a turn, until all have had a turn since the last change.
                 now, times = int(self._cycle.snapshot.now), [self._price.check_times(each) for each in kinds]
                 changed_at = int(max(self._cycle.snapshot.changed_at, *(each.last_at for each in times)))
-                if (now - changed_at) * _IN_ROTATION < turns:
+                if (now - changed_at) * _IN_ROTATION < n_steps:
                     self._cycle.request_cycle_at(now + 1.0)
                 elif (next_at := min(each.next_at for each in times)) < inf:
                     self._cycle.request_cycle_at(next_at)
                 return
             with Guard(self._cycle, group):
-                places -= self._try(group)
+                to_begin -= self._try(group)
 
     def _try(self, group: GroupInfo) -> bool:
         """Search for victims of a group. Return whether a reclaim has begun for it."""
@@ -468,8 +468,8 @@ class _Searches:
             base.allocate((pod, found.homes[pod.uid]) for pod in pods)
         else:
             self._subtract_evicted(pods)
-        places = ((pod, found.plan[pod.uid]) for pod in missing(group).members)
-        requests = cycle.budget.flavors.requests(places, missing(group).requests)
+        planned_pods = ((pod, found.plan[pod.uid]) for pod in missing(group).members)
+        requests = cycle.budget.flavors.requests(planned_pods, missing(group).requests)
         cycle.budget.shares.add(group.queue, requests)
         since, until = cycle.snapshot.now, cycle.snapshot.now + cycle.limits.reclaim_deadline
         detail = _describe(cycle, victims, cycle.snapshot.timestamp(until), moves=bool(found.homes))
@@ -505,7 +505,7 @@ def _reclaimed_record(cycle: Cycle, group: GroupInfo, losing: ReclaimKey, min_se
 
     - The other queue has reclaimed capacity since then, which is a loop. This does not count if the group was
       created after that: then the queues only lend to each other as their work comes and goes.
-    - The group of the last reclaim waits again, or ended before it had run for its `least` seconds. Several
+    - The group of the last reclaim waits again, or ended before it had run for its minimum time. Several
       such groups count once.
     """
     now, last = cycle.snapshot.timestamp(cycle.snapshot.now), cycle.reclaimed_by(group.queue).get(losing)

@@ -81,8 +81,8 @@ class Reservations:
         """Reserve the capacity for those of the `waiting` groups that have a reservation."""
         cycle = self._cycle
         others = (group for group in waiting if group.key not in self._withheld)  # except moved groups
-        known = ((group.start.reservation, _with_reserved_plan(group)) for group in others)
-        holders = [(before, group) for before, group in known if before is not None]
+        reservations = ((group.start.reservation, _with_reserved_plan(group)) for group in others)
+        holders = [(before, group) for before, group in reservations if before is not None]
         holders.sort(key=lambda holder: (not holder[0].is_promised, holder[0].since, start_of(holder[0])))
         for before, group in holders:
             with Guard(cycle, group):
@@ -328,16 +328,16 @@ class Reservations:
     def _patience(self, group: GroupInfo) -> float:
         return self._cycle.snapshot.queues[group.queue].record.reserve_after
 
-    def _groups_to_search(self, due: Sequence[GroupInfo]) -> Sequence[GroupInfo]:
+    def _groups_to_search(self, eligible: Sequence[GroupInfo]) -> Sequence[GroupInfo]:
         """Return the groups to search for now: always the first groups, and some of the others in turn."""
-        if len(due) <= _SEARCHES:
-            return due
-        first, rest = due[:_IN_ROTATION], due[_IN_ROTATION:]
+        if len(eligible) <= _SEARCHES:
+            return eligible
+        first, others = eligible[:_IN_ROTATION], eligible[_IN_ROTATION:]
         now, changed_at = int(self._cycle.snapshot.now), int(self._cycle.snapshot.changed_at)
-        if (now - changed_at) * _IN_ROTATION < len(rest):
+        if (now - changed_at) * _IN_ROTATION < len(others):
             self._cycle.request_cycle_at(now + 1.0)
-        turn = now * _IN_ROTATION % len(rest)
-        return (*first, *(*rest[turn:], *rest[:turn])[:_IN_ROTATION])
+        turn = now * _IN_ROTATION % len(others)
+        return (*first, *(*others[turn:], *others[:turn])[:_IN_ROTATION])
 
     def _search(self, groups: Iterable[GroupInfo]) -> None:
         """Make a reservation for each group for which nodes are found, one for each queue."""

@@ -217,21 +217,21 @@ def decisions_of(evaluated: Evaluation, inadmissible: InadmissibleGroups) -> Dec
     If a decision equals the previous decision, it is the same object, so that readers can skip it.
     """
     cycle, before, snapshot = evaluated.cycle, inadmissible.before, inadmissible.snapshot
-    positions, dirty, known = positions_of(evaluated, inadmissible), snapshot.dirty, before.groups
+    positions, dirty, old = positions_of(evaluated, inadmissible), snapshot.dirty, before.groups
     now = _latest_decisions(evaluated, inadmissible, positions.by_group)
     requests = _request_nodes(evaluated, inadmissible, positions.lines, now)
-    deleted = {key for key in (known if inadmissible.memory is None else dirty) if key not in snapshot.groups}
-    changed = {key: decision for key, decision in now.items() if known.get(key) is not decision}
+    deleted = {key for key in (old if inadmissible.memory is None else dirty) if key not in snapshot.groups}
+    changed = {key: decision for key, decision in now.items() if old.get(key) is not decision}
     groups: Mapping[GroupKey, GroupDecision] = now
     if inadmissible.memory is not None:
-        groups = with_changes(known, {**changed, **dict.fromkeys(key for key in deleted if key in known)})
-    renumbered = [key for key in changed if _is_renumbered(known.get(key), now[key]) and key not in dirty]
+        groups = with_changes(old, {**changed, **dict.fromkeys(key for key in deleted if key in old)})
+    renumbered = [key for key in changed if _is_renumbered(old.get(key), now[key]) and key not in dirty]
     only_numbers = frozenset(renumbered)
     changed_groups = [key for key in now if key in dirty or (key in changed and key not in only_numbers)]
     changed_groups += sorted(deleted | (dirty - now.keys()))  # the order depends only on decisions
-    differences = column_changes(known, groups, changed_groups, in_queue)
+    differences = column_changes(old, groups, changed_groups, in_queue)
     counts = recount(before.counts, differences)
-    of_local_queues = column_changes(known, groups, changed_groups, local_queue_column)
+    of_local_queues = column_changes(old, groups, changed_groups, local_queue_column)
     queues = _queues(inadmissible, cycle, counts, differences, positions)  # may request a cycle
     instants, requeue_at = _instants(cycle, inadmissible, deleted)
     return Decisions(
@@ -262,19 +262,19 @@ def _latest_decisions(
     evaluated: Evaluation, inadmissible: InadmissibleGroups, positions: Mapping[GroupKey, int]
 ) -> dict[GroupKey, GroupDecision]:
     """Return the decisions that may differ from the previous decisions."""
-    cycle, known = evaluated.cycle, inadmissible.before.groups
+    cycle, previous = evaluated.cycle, inadmissible.before.groups
     decided: dict[GroupKey, GroupDecision] = {}
     if inadmissible.memory is not None:
         decided = {each.key: each for each in inadmissible.reported(cycle.decided, evaluated.heads)}
         for key, position in positions.items():
-            decision = decided.get(key) or known.get(key)
+            decision = decided.get(key) or previous.get(key)
             if decision is not None and key not in cycle.decided and position != decision.position:
                 decided[key] = replace(decision, position=position)
     for key, decision in cycle.decided.items():
         completed = _completed(inadmissible.snapshot.groups[key], decision, positions.get(key, 0))
         if inadmissible.memory is not None:
-            completed = with_request(completed, known.get(key))
-        decided[key] = _reuse(known.get(key), completed)
+            completed = with_request(completed, previous.get(key))
+        decided[key] = _reuse(previous.get(key), completed)
     return decided
 
 
@@ -282,13 +282,13 @@ def _request_nodes(
     evaluated: Evaluation, inadmissible: InadmissibleGroups, lines: Lines, now: dict[GroupKey, GroupDecision]
 ) -> NodeRequests:
     """Return the groups that request nodes, and add the decisions that change with the requests to `now`."""
-    known = inadmissible.before.groups
+    previous = inadmissible.before.groups
     earlier = inadmissible.carried if inadmissible.memory is not None else None
     requests = NodeRequests() if earlier is None else earlier.requests
     may_request = any(lines.values()) or any(decision.reason for decision in now.values())
     if may_request or requests != NodeRequests():
-        requests, changes = requests_after(evaluated, earlier, lines, now, known)
-        now |= {decision.key: _reuse(known.get(decision.key), decision) for decision in changes}
+        requests, changes = requests_after(evaluated, earlier, lines, now, previous)
+        now |= {decision.key: _reuse(previous.get(decision.key), decision) for decision in changes}
     return requests
 
 
@@ -304,11 +304,11 @@ def _instants(
     instants, carried = cycle.instants, inadmissible.carried
     if carried is None or inadmissible.memory is None:
         return instants, min(instants.values(), default=None)
-    known, first = carried.instants, inadmissible.before.requeue_at
-    old = {key: known[key] for key in (*cycle.decided, *deleted, NO_GROUP) if key in known}
+    earlier, first = carried.instants, inadmissible.before.requeue_at
+    old = {key: earlier[key] for key in (*cycle.decided, *deleted, NO_GROUP) if key in earlier}
     if old == instants:
-        return known, first
-    others = {key: at for key, at in known.items() if key not in old} if old.keys() - instants else known
+        return earlier, first
+    others = {key: at for key, at in earlier.items() if key not in old} if old.keys() - instants else earlier
     now = {**others, **instants}
     if first is None or first in old.values():  # search all times only if the first is outdated
         return now, min(now.values(), default=None)
@@ -358,8 +358,8 @@ class _PreviousQueues(NamedTuple):
             or shares.at_start.unmet != earlier.at_start.unmet
         ):
             return cls()
-        known = inadmissible.before.queues, carried.snapshot.queues, carried.lines, carried.reserving_queues
-        return cls(*known, changed_at_first | changed)
+        results = inadmissible.before.queues, carried.snapshot.queues, carried.lines, carried.reserving_queues
+        return cls(*results, changed_at_first | changed)
 
     def changed_queues(
         self, cycle: Cycle, reserved: Mapping[str, Reservation], lines: Mapping[str, Sequence[GroupInfo]]
@@ -368,10 +368,10 @@ class _PreviousQueues(NamedTuple):
         changed = {name for name in lines.keys() | self.lines if lines.get(name) is not self.lines.get(name)}
         candidates = {*self.reserving_queues, *cycle.reclaimed, *reserved}
         for name in candidates & self.decisions.keys():
-            known = self.decisions[name]
-            is_any_reclaimed = known.reclaimed or name in cycle.reclaimed  # it expires after an hour
-            is_reclaim_changed = is_any_reclaimed and known.reclaimed != cycle.reclaimed_by(name)
-            if is_reclaim_changed or known.reservation != reserved.get(name):
+            previous = self.decisions[name]
+            is_any_reclaimed = previous.reclaimed or name in cycle.reclaimed  # it expires after an hour
+            is_reclaim_changed = is_any_reclaimed and previous.reclaimed != cycle.reclaimed_by(name)
+            if is_reclaim_changed or previous.reservation != reserved.get(name):
                 changed.add(name)
         return changed
 
@@ -384,8 +384,8 @@ class _Sums:
         self._ancestry = ancestry
 
     def add(self, queue: str, amounts: Resources, times: int = 1) -> None:
-        for above in self._ancestry(queue):
-            add(self.by_queue.setdefault(above, {}), amounts, times)
+        for ancestor in self._ancestry(queue):
+            add(self.by_queue.setdefault(ancestor, {}), amounts, times)
 
 
 def _above_nodes(queue: QueueRecord, offered: Resources) -> tuple[str, ...]:
@@ -428,8 +428,8 @@ def _queues(
     flavors = _Flavors(snapshot, shares)
     changes: dict[str, QueueDecision] = {}
     for name in filter(queues.__contains__, changed) if earlier.decisions else queues:
-        known = earlier.decisions.get(name, _UNKNOWN)
-        counted, requested = dict(known.counts), dict(known.requested)
+        previous = earlier.decisions.get(name, _UNKNOWN)
+        counted, requested = dict(previous.counts), dict(previous.requested)
         add(counted, columns.by_queue.get(name, {}))
         add_times(requested, requested_sums.by_queue.get(name, {}), times=1)
         reservation, waiting = reserved.get(name), len(lines.get(name, ()))

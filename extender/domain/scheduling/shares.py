@@ -46,13 +46,13 @@ class ShareState(NamedTuple):
         The result does not depend on `before`, which only saves work.
         """
         queues, total, oversell = snapshot.queues, total_of(snapshot), snapshot.limits.oversell
-        pooled = _pooled(snapshot)
+        pool_rows_ = _pooled(snapshot)
         known_queues: Mapping[str, QueueInfo] = {}
         known_demands: Demands = {}
         known_own: Mapping[str, Resources] = {}
         if (
             before is not None
-            and _pooled(before.snapshot) is pooled
+            and _pooled(before.snapshot) is pool_rows_
             and before.snapshot.limits == snapshot.limits
             and have_same_keys(queues, before.snapshot.queues)
         ):
@@ -63,17 +63,17 @@ class ShareState(NamedTuple):
         for name in changed_keys(queues, known_queues):
             queue = queues[name]
             changed[name], changed_own[name] = _demand(queue, oversell), queue.allocated
-            if pooled is not None:
-                changed[name] = _with_flavors(changed[name], queue, pooled)
+            if pool_rows_ is not None:
+                changed[name] = _with_flavors(changed[name], queue, pool_rows_)
                 changed_own[name] = {**queue.allocated, **snapshot.pools.count(queue.by_pool)}
-        demands, own = with_changes(known_demands, changed), with_changes(known_own, changed_own)
+        demands, amounts = with_changes(known_demands, changed), with_changes(known_own, changed_own)
         division = as_specified = Division.divide(
             total, demands, None if before is None else before.as_specified
         )
         if available := as_specified.available_guarantees():
             reduced = {name: _with_guarantee(demands[name], part) for name, part in available.items()}
             division = Division.divide(total, with_changes(demands, reduced), as_specified)
-        holdings = Holdings(division, own) if before is None else before.holdings.after(division, own)
+        holdings = Holdings(division, amounts) if before is None else before.holdings.after(division, amounts)
         return cls(division, holdings, snapshot, as_specified, available)
 
     @property
@@ -190,7 +190,7 @@ class QueueShares:
         """Return the amounts that a queue held above its deserved amounts when the cycle began."""
         held, deserved = self.at_start.holdings.held(node), self.state.deserved_at(node)
         excess = {name: amount - deserved.get(name, 0.0) for name, amount in held.items()}
-        return {name: int(over) for name, over in excess.items() if over >= 1 and name not in _NOT_SHARED}
+        return {name: int(n) for name, n in excess.items() if n >= 1 and name not in _NOT_SHARED}
 
     @read
     def is_above_share(self, queue: str, requests: Resources) -> bool:
@@ -232,11 +232,11 @@ class QueueShares:
         leaf, claimant_path = self.tree.leaf[queue], set(self.tree.path(claimant))
         held, deserved = self._holdings.held(leaf), self.state.deserved_at(leaf)
         excess = share(held, deserved) - 1.0
-        own, others = self.tree.path(queue), self.tree.path(claimant)
-        common = next(node for node in own if node in claimant_path)
-        if common in (own[0], others[0]):  # a queue and a queue below it do not alternate
+        nodes, other_path = self.tree.path(queue), self.tree.path(claimant)
+        common = next(node for node in nodes if node in claimant_path)
+        if common in (nodes[0], other_path[0]):  # a queue and a queue below it do not alternate
             return False
-        own_branch, other_branch = own[own.index(common) - 1], others[others.index(common) - 1]
+        own_branch, other_branch = nodes[nodes.index(common) - 1], other_path[other_path.index(common) - 1]
         has_used_any = self.recent_usage(own_branch) > 0.0 or self.recent_usage(other_branch) > 0.0
         is_even = self.recent_usage(own_branch) - self.recent_usage(other_branch) <= excess
         return excess <= _MAX_EXCESS and has_used_any and is_even
@@ -253,9 +253,9 @@ class QueueShares:
         `requests` is added to the amounts that the queue held when the cycle began.
         """
         leaf = self.tree.leaf[queue]
-        held, due = self.at_start.holdings.held(leaf), self.state.deserved_at(leaf)
-        exceeded = exceeded_dimensions(self._offered_part(requests), held, due, _NOT_SHARED)[:_MAX_NAMES]
-        sums = ((name, held.get(name, 0) + requests[name], due.get(name, 0)) for name in exceeded)
+        held, deserved = self.at_start.holdings.held(leaf), self.state.deserved_at(leaf)
+        exceeded = exceeded_dimensions(self._offered_part(requests), held, deserved, _NOT_SHARED)[:_MAX_NAMES]
+        sums = ((name, held.get(name, 0) + requests[name], deserved.get(name, 0)) for name in exceeded)
         return ", ".join(f"{name} {show(name, n)} > {show(name, max_amount)}" for name, n, max_amount in sums)
 
     def headroom_within_share(self, queue: str, requests: Resources) -> int:
@@ -275,9 +275,9 @@ class QueueShares:
 
         With a negative `slack`, the allocation stays below that limit.
         """
-        due, held = self.state.deserved_at(node), self._holdings.held(node)
+        deserved, held = self.state.deserved_at(node), self._holdings.held(node)
         parts = (
-            ((due[name] * share if name in due else 0.0) - held.get(name, 0) + slack) / amount
+            ((deserved[name] * share if name in deserved else 0.0) - held.get(name, 0) + slack) / amount
             for name, amount in self._offered_part(requests).items()
         )
         return int(min(max(min(parts, default=inf), 0.0), _NO_LIMIT))
@@ -341,8 +341,8 @@ class QueueShares:
         leaf = self.tree.leaf[queue]
         potential = dict(zip(self._division.names, self._division.potential[leaf].tolist(), strict=True))
         for name in self._short:
-            own = (self._division.own_limits(node).get(name, inf) for node in self.tree.path(queue))
-            potential[name] = min(self._division.total.get(name, 0), *own)
+            limits = (self._division.own_limits(node).get(name, inf) for node in self.tree.path(queue))
+            potential[name] = min(self._division.total.get(name, 0), *limits)
         return bool(exceeded_dimensions(self._offered_part(requests), {}, potential))
 
     @read
@@ -360,24 +360,24 @@ class QueueShares:
                     slack[name] = min(slack[name], self._limit(node, name) - held.get(name, 0))
         if all(amount <= slack.get(name, inf) for name, amount in requests.items()):
             return ""
-        more = requests = self._offered_part(requests)
+        added = requests = self._offered_part(requests)
         for node in self.tree.path(queue):
-            if over := self._excess_messages(node, more, requests):
+            if messages := self._excess_messages(node, added, requests):
                 name = self.tree.queues[node]
-                return ("" if name == queue else f"in queue {name} above it, ") + ", ".join(over)
-            more = self._holdings.beyond_reservation(node, more)
+                return ("" if name == queue else f"in queue {name} above it, ") + ", ".join(messages)
+            added = self._holdings.beyond_reservation(node, added)
         return ""
 
-    def _excess_messages(self, node: int, more: Resources, requests: Resources) -> list[str]:
-        """Return the resources of which a node has too little headroom for `more`, as messages.
+    def _excess_messages(self, node: int, part: Resources, requests: Resources) -> list[str]:
+        """Return the resources of which a node has too little headroom for `part`, as messages.
 
         If there are none, return the messages for all of `requests`. Other groups may start before, and then
         hold what is now reserved below the node.
         """
         limit = {name: self._limit(node, name) for name in requests}
-        if exceeded := exceeded_dimensions(more, self._counted(node), limit):
+        if exceeded := exceeded_dimensions(part, self._counted(node), limit):
             guaranteed = self._reserved_below
-            return [self._excess_message(node, name, more[name], guaranteed(node, name)) for name in exceeded]
+            return [self._excess_message(node, name, part[name], guaranteed(node, name)) for name in exceeded]
         if not self._has_unused_below(node):
             return []
         exceeded = exceeded_dimensions(requests, self._holdings.held(node), limit)
@@ -400,9 +400,9 @@ class QueueShares:
         # hold more than that sum, on nodes that no longer exist or have become smaller.
         if node not in self._ceilings:
             node_share = self._division.share(node)
-            ceilings, own = node_share.ceiling if node_share else _NOTHING, self._division.own_limits(node)
+            ceilings, limits = node_share.ceiling if node_share else _NOTHING, self._division.own_limits(node)
             self._ceilings[node] = {
-                name: limit if (limit := ceilings.get(name, inf)) < allocatable else own.get(name, inf)
+                name: limit if (limit := ceilings.get(name, inf)) < allocatable else limits.get(name, inf)
                 for name, allocatable in self._division.total.items()
             }
         return self._ceilings[node][name]
@@ -411,20 +411,20 @@ class QueueShares:
         """Return the unused amount that is reserved for queues below a node."""
         return self._holdings.held_or_reserved(node).get(name, 0) - self._holdings.held(node).get(name, 0)
 
-    def _excess_message(self, node: int, name: str, more: int, guaranteed: int = 0) -> str:
+    def _excess_message(self, node: int, name: str, added: int, guaranteed: int = 0) -> str:
         """Return the message for a node of the queue tree whose ceiling would be exceeded.
 
         Args:
             node: The node.
             name: The resource.
-            more: The amount that is requested.
+            added: The amount that is requested.
             guaranteed: The amount that is reserved for guarantees of other queues.
         """
         held, limit = self._holdings.held(node).get(name, 0), self._limit(node, name)
         reserved_text = f" + {show(name, guaranteed)} reserved for other queues" if guaranteed > 0 else ""
         if reserved := self._reserved.get(node, {}).get(name, 0):
             reserved_text += f" + {show(name, reserved)} reserved"
-        requested = f"{show(name, more)} asked > {show(name, limit)}"
+        requested = f"{show(name, added)} asked > {show(name, limit)}"
         text = f"{resource_of(name)}: {show(name, held)} held{reserved_text} + {requested}"
         if name in self._short and limit < self._division.own_limits(node).get(name, inf):
             return f"{text} (queues are guaranteed more than nodes offer)"
@@ -432,11 +432,11 @@ class QueueShares:
         if demand is None or self.tree.is_extra_leaf(node) or name not in (demand.borrowing_limit or {}):
             return text
         # If the ceiling is the deserved amount plus the borrowing limit, name both parts.
-        own = (demand.deserved or {}).get(name, self.state.deserved_at(node).get(name, 0.0))
+        share_ = (demand.deserved or {}).get(name, self.state.deserved_at(node).get(name, 0.0))
         borrowed = (demand.borrowing_limit or {})[name]
-        if abs(own + borrowed - limit) > 1:
+        if abs(share_ + borrowed - limit) > 1:
             return text
-        return f"{text} ({show(name, own)} deserved + {show(name, borrowed)} borrowed at most)"
+        return f"{text} ({show(name, share_)} deserved + {show(name, borrowed)} borrowed at most)"
 
     def share_of_own_groups(self, queue: str) -> float:
         """Return allocated/deserved of the queue's own groups in the dominant resource.
@@ -446,8 +446,8 @@ class QueueShares:
         if queue not in self.tree.leaf:
             return 0.0
         leaf = self.tree.leaf[queue]
-        held, due = self._holdings.held(leaf), self.state.deserved_at(leaf)
-        parts = ((n, due.get(name, 0.0)) for name, n in held.items() if n and name not in _NOT_SHARED)
+        held, deserved = self._holdings.held(leaf), self.state.deserved_at(leaf)
+        parts = ((n, deserved.get(name, 0.0)) for name, n in held.items() if n and name not in _NOT_SHARED)
         return max((n / share if share >= EPSILON else inf for n, share in parts), default=0.0)
 
     def exceeds_share(self, queue: str) -> bool:
@@ -489,8 +489,8 @@ def total_of(snapshot: Snapshot) -> Resources:
     amounts = zip(snapshot.dimensions, column_sums(snapshot.allocatable), strict=True)
     total = {name: amount for name, amount in amounts if counts_in_queues(name)}
     if snapshot.pools.all:
-        pooled = snapshot.nodes.pool_rows(snapshot.pools)
-        total |= pooled.totals_by_pool(snapshot.dimensions, snapshot.allocatable)
+        pool_rows_ = snapshot.nodes.pool_rows(snapshot.pools)
+        total |= pool_rows_.totals_by_pool(snapshot.dimensions, snapshot.allocatable)
     return total
 
 
@@ -527,29 +527,29 @@ def _demand(queue: QueueInfo, oversell: float) -> QueueDemand:
     )
 
 
-def _with_flavors(demand: QueueDemand, queue: QueueInfo, pooled: PoolRows) -> QueueDemand:
+def _with_flavors(demand: QueueDemand, queue: QueueInfo, pool_rows: PoolRows) -> QueueDemand:
     """Return the demand with the amounts of flavors that the queue specifies and requests.
 
     Waiting groups request each flavor that they may use. If the queue specifies no deserved or guaranteed
     amount of a resource, the sum over its flavors counts.
     """
-    named: dict[str, dict[str, int]] = {}
+    specified: dict[str, dict[str, int]] = {}
     sums: dict[str, dict[str, int]] = {}
-    for flavor in (named for named in queue.record.flavors if not named.is_missing):
-        pool = pooled.pools.by_nodes.get(flavor.nodes, Pool("", flavor.nodes))
+    for flavor in (specified for specified in queue.record.flavors if not specified.is_missing):
+        pool = pool_rows.pools.by_nodes.get(flavor.nodes, Pool("", flavor.nodes))
         for field, amounts in flavor.amounts.items():
-            named.setdefault(field, {}).update(pool.count(amounts))
+            specified.setdefault(field, {}).update(pool.count(amounts))
             add(sums.setdefault(field, {}), amounts)
-    by_flavor = dict(pooled.pools.count(queue.by_pool))
+    by_flavor = dict(pool_rows.pools.count(queue.by_pool))
     waits = {name: n - queue.allocated.get(name, 0) for name, n in demand.request.items()}
-    add(by_flavor, pooled.most_requested(queue.flavors, waits))
+    add(by_flavor, pool_rows.most_requested(queue.flavors, waits))
     deserved = {**sums.get("deserved", {}), **(demand.deserved or {})}
     return replace(
         demand,
         request={**demand.request, **by_flavor},
-        capability={**(demand.capability or {}), **named.get("capability", {})},
-        deserved={**deserved, **named.get("deserved", {})},
-        guarantee={**sums.get("guarantee", {}), **demand.guarantee, **named.get("guarantee", {})},
-        borrowing_limit={**(demand.borrowing_limit or {}), **named.get("borrowing_limit", {})},
-        lending_limit={**(demand.lending_limit or {}), **named.get("lending_limit", {})},
+        capability={**(demand.capability or {}), **specified.get("capability", {})},
+        deserved={**deserved, **specified.get("deserved", {})},
+        guarantee={**sums.get("guarantee", {}), **demand.guarantee, **specified.get("guarantee", {})},
+        borrowing_limit={**(demand.borrowing_limit or {}), **specified.get("borrowing_limit", {})},
+        lending_limit={**(demand.lending_limit or {}), **specified.get("lending_limit", {})},
     )

@@ -155,8 +155,8 @@ def refused_namespace(cycle: Cycle, group: GroupInfo) -> str:
     The namespace distinguishes groups of one class for which other victims are found.
     """
     namespace, reclaimed = group.key.partition("/")[0], cycle.reclaimed_by(group.queue).items()
-    known = (last for losing, last in reclaimed if losing.namespace == namespace)
-    is_refused = any(not cycle.is_due(pause_end(cycle, group, last)) for last in known)
+    last_reclaims = (last for losing, last in reclaimed if losing.namespace == namespace)
+    is_refused = any(not cycle.is_due(pause_end(cycle, group, last)) for last in last_reclaims)
     return namespace if is_refused else ""
 
 
@@ -267,8 +267,8 @@ class Candidates:
                     less_important = [other for other in runners if other.priority < group.priority]
                     eviction_units += self._units_of(group, less_important, cause)
                 case EvictionCause.CONSOLIDATE if rules.consolidation:
-                    known = self._running_up_to(group.priority, filter(self._consolidates, queues))
-                    eviction_units += self._units_of(group, filter(self._may_move, known), cause)
+                    running = self._running_up_to(group.priority, filter(self._consolidates, queues))
+                    eviction_units += self._units_of(group, filter(self._may_move, running), cause)
                 case EvictionCause.UNMANAGED if rules.unmanaged:
                     for priority, pods in self._others.items():
                         if priority < group.priority:
@@ -388,8 +388,8 @@ class Candidates:
 
         No set is empty.
         """
-        known = self._cycle.being_reclaimed, self._cycle.snapshot.spared, self.promised_pods
-        return [uids for uids in known if uids]
+        excluded = self._cycle.being_reclaimed, self._cycle.snapshot.spared, self.promised_pods
+        return [uids for uids in excluded if uids]
 
     def _running_in(self, queue: str) -> list[GroupInfo]:
         """Return the running groups of a queue that may be evicted.
@@ -397,7 +397,7 @@ class Candidates:
         Groups that are being started or drained are left out.
         """
         if queue not in self._evictable_in:
-            known: list[GroupInfo] = []
+            evictable: list[GroupInfo] = []
             for group in self._running_groups.get(queue, ()):
                 decision = self._cycle.decision_on(group.key)
                 if decision is None or decision.fault or group.is_under_way(decision.plan):
@@ -407,8 +407,8 @@ class Candidates:
                     and group.computed(running_members)
                     and group.key not in self._cycle.draining
                 ):
-                    known.append(group)
-            self._evictable_in[queue] = known
+                    evictable.append(group)
+            self._evictable_in[queue] = evictable
         return self._evictable_in[queue]
 
     @cached_property
