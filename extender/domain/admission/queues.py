@@ -406,8 +406,7 @@ def queue_defaults(queue: Queue, has_weight: bool) -> list[Operation]:
     - a weight, unless the queue `has_weight`,
     - a hierarchy path that begins with root,
     - a state: Closed if the status says so, as vcctl writes it (the API server drops the status of a new
-      object), but Open
-      for a queue from a backup that was closed only because of its parent.
+      object), but Open for a queue from a backup that was closed only because of its parent.
     """
     patch = []
     if queue.spec.reclaimable is None:

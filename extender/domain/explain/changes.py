@@ -303,7 +303,10 @@ def higher_limit(case: WaitingCase) -> StartChange | None:
 def _raise_needed(
     case: WaitingCase, record: QueueRecord, field: str, kind: str, limit_now: int, max_raise: int
 ) -> int | None:
-    """Return by how much a limit must be raised, up to `max_raise`. None means that such a raise does not help."""
+    """Return by how much a limit must be raised, up to `max_raise`.
+
+    None means that such a raise does not help.
+    """
 
     def after(n: int) -> Snapshot:
         limit = replace(getattr(record.limits, field), **{kind: limit_now + n})

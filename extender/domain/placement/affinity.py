@@ -159,7 +159,7 @@ class _Counted:
     Attributes:
         by_node: The number of pods by node, without zeros. It is negative for removed pods of the snapshot.
         added: The nodes of the pods counted since the last removal, in order.
-        undone: The number of removals.
+        removals: The number of removals.
     """
 
     __slots__ = ("added", "by_node", "removals")
@@ -213,8 +213,8 @@ class PodsByTerms:
     are kept separately. The methods take sets of the other sort.
     """
 
-    def __init__(self, counts_: Mapping[Term, Mapping[str, int]], nodes: NodeTable, spend: Spend) -> None:
-        self._snapshot_counts, self._nodes, self._spend = counts_, nodes, spend
+    def __init__(self, base_counts: Mapping[Term, Mapping[str, int]], nodes: NodeTable, spend: Spend) -> None:
+        self._snapshot_counts, self._nodes, self._spend = base_counts, nodes, spend
         self._since: dict[TermSet, _Counted] = {}
         self._version = self._removals = 0
         self._cached: dict[TermSet, _CachedAnswers] = {}
@@ -357,7 +357,7 @@ class OverBudget(Exception):
 
 
 class Effort:
-    """Budget for the evaluation of a group, in looks at a node for a term.
+    """Budget of effort for the evaluation of a group. Its unit is a look: to check one node for one term.
 
     The budget counts work, not time, so that a snapshot leads to the same decision on any machine. The effort
     is unlimited until `allow` is called.

@@ -185,7 +185,7 @@ class Departures:
         return any(end <= until and not used.isdisjoint(nodes) for used, end in self._guessed_ends)
 
 
-def earliest(
+def earliest_start(
     planner: Planner, departures: Departures, wanted: Missing, now: float, is_allowed: Callable[[float], bool]
 ) -> tuple[float | None, dict[Uid, str]] | None:
     """Return when the members of a group will fit, and on which nodes.

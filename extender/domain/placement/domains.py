@@ -130,6 +130,7 @@ class DomainSearch:
 
     @property
     def _all_rows(self) -> Mask:
+        """Return a mask of all rows."""
         return np.ones(len(self._nodes.nodes), np.bool_)
 
     def largest_domain(self, pod_set: TopologySet, pods: Sequence[PodRecord]) -> tuple[str, int, bool] | None:

@@ -47,7 +47,7 @@ class EvictionUnit(msgspec.Struct, frozen=True, eq=False, dict=True):
     pods: tuple[PodRecord, ...]
     cause: EvictionCause
     queue: str  # the queue that loses the capacity; empty for a pod of another scheduler
-    tier: int  # lower tiers are evicted first: surplus before whole groups, other queues before the own
+    tier: int  # lower tiers are evicted first: surplus before whole groups, other queues before its own
     rank: str  # among equal costs, the highest rank is evicted first: least important, then shortest run
     group: GroupKey = GroupKey("")
     run: Run = Run()
@@ -60,6 +60,7 @@ class EvictionUnit(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def order(self) -> tuple[int, tuple[int, ...], Uid]:
+        """Return a sort key of units among which the losses are equal."""
         return (self.tier, self.last_first, self.pods[0].uid)
 
     @cached_property
@@ -69,6 +70,7 @@ class EvictionUnit(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def by_node(self) -> dict[str, list[PodRecord]]:
+        """Return the unit's pods by node."""
         nodes: dict[str, list[PodRecord]] = {}
         for pod in self.pods:
             nodes.setdefault(pod.node, []).append(pod)
@@ -390,7 +392,7 @@ class Picks:
             pod for pod in eviction_unit.pods if pod.uid not in self._pods and pod.uid not in also_picked
         )
 
-    def may_take(self, pick: Pick) -> bool:
+    def may_evict(self, pick: Pick) -> bool:
         """Return whether shares and disruption budgets allow this pick."""
         queue = pick.eviction_unit.queue
         keeps_enough = not queue or self._shares.may_lose(queue, self._shares.lost_amounts(pick))
@@ -401,10 +403,10 @@ class Picks:
         self._shares.lose(pick.eviction_unit.queue, self._shares.lost_amounts(pick), times)
         self._disruptions.count(pick.pods, times)
 
-    def take_rest(self, eviction_unit: EvictionUnit) -> bool:
+    def evict_rest(self, eviction_unit: EvictionUnit) -> bool:
         """Evict the remaining pods of a unit if allowed. Return whether any pods are evicted."""
         pick = Pick(eviction_unit, self.remaining_pods(eviction_unit))
-        may_evict = bool(pick.pods) and self.may_take(pick)
+        may_evict = bool(pick.pods) and self.may_evict(pick)
         if may_evict:
             self.evict([pick])
         return may_evict

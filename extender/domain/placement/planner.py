@@ -204,7 +204,15 @@ def rows_of(pods: Iterable[PlannedPod], nodes: NodeTable) -> dict[Shape, Rows]:
 
 
 class Planner:
-    """Planner of one cycle: free amounts, and pods by node. The journal records each allocation."""
+    """Planner of one cycle: free amounts, and pods by node. The journal records each allocation.
+
+    Args:
+        capacity: The free capacity.
+        occupancy: The pods on nodes that (anti-)affinity and host ports concern.
+        journal: The journal of the cycle; None for a planner that nobody rolls back.
+        like: Affinity counts of another planner, whose caches are reused.
+        groups: The groups with members on the nodes.
+    """
 
     def __init__(
         self,
@@ -217,8 +225,8 @@ class Planner:
         self.capacity = capacity
         self.nodes = capacity.nodes
         self.affinity = AffinityCounts(occupancy, capacity.nodes, capacity.counts, like, groups)
-        self._within: Mask | None = None  # pods may be placed on these rows; None means all rows
-        self._rows_by_sets: Mapping[int, Mask] = {}  # rows allowed for pods, by id(pod_sets)
+        self._within: Mask | None = None  # rows on which pods may be placed; None means all rows
+        self._rows_by_sets: Mapping[int, Mask] = {}  # rows on which pods may be placed, by id(pod_sets)
         self._journal = Journal() if journal is None else journal
 
     @classmethod
@@ -552,8 +560,7 @@ class Planner:
         """Return a row for each pod of one batch; fewer rows if not all pods fit.
 
         The tightest rows come first, or the emptiest rows with `apart`. Each row is filled before the next
-        row.
-        The rows `first_rows` come before all other rows.
+        row. The rows `first_rows` come before all other rows.
 
         Args:
             pods: The pods of one batch.
@@ -714,6 +721,7 @@ class Planner:
             self._journal.apply(partial(self.affinity.count, pod, self.name_of(row)), times)
 
     def name_of(self, row: int) -> str:
+        """Return the name of the node of a row."""
         node = self.nodes.nodes[row]
         assert node is not None
         return node.name

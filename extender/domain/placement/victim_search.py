@@ -60,7 +60,14 @@ class Found(msgspec.Struct, frozen=True):
 
 
 class Search:
-    """Search for victims. It changes `planner`, which counts terminating pods as gone, and `disruptions`."""
+    """Search for victims.
+
+    Args:
+        planner: The free capacity, in which terminating pods do not count. It is changed.
+        shares: The shares of queues. They are changed.
+        eviction_units: The units that may be evicted.
+        disruptions: The disruption budgets. They are changed.
+    """
 
     def __init__(
         self,
@@ -233,7 +240,7 @@ class Search:
             if not any(name in freed for name in to_free):
                 continue
             pick = Pick(eviction_unit, pods)
-            if not self._picks.may_take(pick):
+            if not self._picks.may_evict(pick):
                 continue
             picks.append(pick)
             to_free = {name: n - freed.get(name, 0) for name, n in to_free.items() if n > freed.get(name, 0)}
@@ -266,7 +273,7 @@ class Search:
             if self._shares.suffices():
                 return True
             if eviction_unit.queue:
-                self._picks.take_rest(eviction_unit)
+                self._picks.evict_rest(eviction_unit)
         return self._shares.suffices()
 
     def _exchange(self, plan: Mapping[Uid, str], wanted: Missing) -> Mapping[Uid, str]:
@@ -282,7 +289,7 @@ class Search:
                 n_left -= 1
                 planner.unplace(wanted.members, plan)
                 picks.put_back(pick)
-                if picks.may_take(other):
+                if picks.may_evict(other):
                     picks.evict([other])
                     if self._shares.suffices() and (found := planner.place(wanted.members)) is not None:
                         plan = found
@@ -342,7 +349,7 @@ def _find_by_trial(
     while plan is None:
         evicted = 0
         for eviction_unit in remaining:
-            evicted += picks.take_rest(eviction_unit)
+            evicted += picks.evict_rest(eviction_unit)
             if evicted >= step:
                 break
         if not evicted:
@@ -408,7 +415,7 @@ class CheapestFirst:
     Each chosen unit changes the order of all rows where its queue would lose capacity. Therefore rows are
     kept by queue, and only the first rows of the queues are compared.
 
-    Attributes:
+    Args:
         costs: Lower bounds of the costs of rows.
         share: Returns the current share of a queue, allocated/deserved.
     """

@@ -21,7 +21,7 @@ from extender.domain.model.records import GroupKey, Uid
 from extender.domain.model.resources import Resources
 from extender.domain.model.shapes import Shape
 from extender.domain.placement.capacity import CapacityCounts
-from extender.domain.placement.departures import Departures, RunTimes, earliest, held_by, nodes_of
+from extender.domain.placement.departures import Departures, RunTimes, earliest_start, held_by, nodes_of
 from extender.domain.placement.planner import Planner, rows_of
 from extender.domain.scheduling.budget import Budget
 from extender.domain.scheduling.cycle import Cycle
@@ -65,7 +65,7 @@ class Forecast:
         def has_headroom_at(instant: float) -> bool:
             return self.headroom.has_headroom(group, wanted, instant)
 
-        found = earliest(planner, self._departures, wanted, now, has_headroom_at)
+        found = earliest_start(planner, self._departures, wanted, now, has_headroom_at)
         if found is None:
             return None
         start, nodes = found
@@ -369,7 +369,7 @@ def _make_available(
 ) -> Iterator[None]:
     """Free reserved capacity during the block. Capacity that the block allocates is no longer reserved.
 
-    `known` has cached counts outside and inside such blocks, by the groups of the capacity.
+    `cached_counts` has counts outside and inside such blocks, by the groups of the capacity.
     """
     planner, groups = budget.planner, frozenset(reserved.group.key for reserved in reserved_capacities)
     capacity, counts_outside = planner.capacity, planner.capacity.known

@@ -147,9 +147,9 @@ class Budget:
     def requests(
         self, group: GroupInfo, plan: Mapping[Uid, str], known_requests: Resources | None = None
     ) -> Resources:
-        """Return the requests of members on their planned nodes.
+        """Return the requests of members on their planned nodes, including amounts of flavors.
 
-        `known_requests` has no flavors.
+        `known_requests` are their requests without flavors, if the caller knows them.
         """
         planned_pods = [(pod, plan[pod.uid]) for pod in group.waiting if pod.uid in plan]
         return self.flavors.requests(planned_pods, known_requests)
@@ -163,8 +163,8 @@ class Window:
     places, so the parts of other queues stay free. A gang is never split to fit: a queue without members in
     flight may use all free places.
 
-    No group waits for places forever. Two groups reserve the places that they still need, until they have got
-    them:
+    While places are free, no group is shut out. Two groups reserve the places that they still need, until
+    they have got them:
 
     - The gang that has waited longest reserves common places.
     - A group that has waited for as long as a start may take reserves any places.

@@ -154,10 +154,10 @@ class Flavors:
     def order_by_lender(
         self, queue: str, flavors: Sequence[Flavor], used_amounts: Resources, requests: Resources
     ) -> Sequence[Flavor]:
-        """Return the flavors in the order in which they are tried for `requests`, which add to `used_amounts`.
+        """Return the flavors in the order in which they are tried for `requests`.
 
-        A flavor whose lender is nearer is tried earlier. The queue's own amounts are nearest. Among equal
-        flavors, the order of the queue decides.
+        `requests` add to `used_amounts`. A flavor whose lender is nearer is tried earlier. The queue's own
+        amounts are nearest. Among equal flavors, the order of the queue decides.
         """
 
         def steps(flavor: Flavor) -> int:
@@ -438,6 +438,7 @@ class _Search(msgspec.Struct, eq=False):
         return why, Choice(wanted, chosen.flavors | {name: flavor.name}, after)
 
     def _refused(self, flavor: Flavor, pods: Sequence[PodRecord]) -> FlavorObstacle | None:
+        """Return why a flavor refuses pods, by labels or taints; None if it does not."""
         if not (detail := flavor.refuses(pod.shape for pod in pods)):
             return None
         reason = Reason.INVALID_SPEC if flavor.is_missing else Reason.NEVER_FITS

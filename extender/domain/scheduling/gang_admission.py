@@ -374,8 +374,8 @@ def largest_fitting(wanted: Members, minimum: Members, fits: Callable[[Members],
     """Return the largest number of members that fits.
 
     None if not even `minimum` fits, or if no role has spare members. As in Kueue, all roles give up the same
-    part of their spare members, rounded down, and no more than necessary. A role that is not in `minimum` gives
-    up no members.
+    part of their spare members, rounded down, and no more than necessary. A role that is not in `minimum`
+    gives up no members.
     """
     spare = {role: max(n - minimum.get(role, n), 0) for role, n in wanted.items()}
     total = sum(spare.values())

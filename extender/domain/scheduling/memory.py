@@ -141,7 +141,7 @@ class Memory(msgspec.Struct, frozen=True, eq=False):
     active: frozenset[GroupKey] = frozenset()  # groups that the next cycle evaluates; others are inadmissible
     classes: EquivalenceClasses = _NO_CLASSES
     first_eligible: Mapping[EquivalenceClass, GroupInfo] = {}  # first group that may get a reservation
-    next_reserving: GroupInfo | None = None  # group that gets the next reservation once there is space
+    next_reserving: GroupInfo | None = None  # group that gets the next reservation
     first_starving: Mapping[object, GroupInfo] = {}  # first group that looks for victims, by class
     without_victims: Mapping[tuple[str, int], GroupInfo] = {}  # groups without possible victims
 

@@ -76,7 +76,7 @@ def requests_after(
     changes: dict[GroupKey, tuple[Uid, ...] | None] = {}
     for queue in {*waiting, *filter(concerns, earlier.asking)}:
         granted = answers.get(queue)
-        if granted is None:  # all groups ask
+        if granted is None:  # all groups request nodes
             was_in_line = before.lines.get(queue, ()) if before is not None else ()
             reported = (*was_in_line, *waiting.get(queue, ())) if queue in earlier.asking else ()
             changes |= dict.fromkeys(group.key for group in reported if group.key in groups)

@@ -77,6 +77,7 @@ class Traverse:
         self._rotation_of = rotation_of
 
     def rank(self, group: GroupInfo) -> Rank:
+        """Return the sort key of a group in its queue."""
         priority = float(-group.priority)
         if self._queue.ageing:
             priority += self._queue.ageing * group.computed(_created_at) / _HOUR
@@ -104,7 +105,10 @@ class Traverse:
         return self._cycle.snapshot.now < group.start.retry_at
 
     def may_be_inadmissible(self, group: GroupInfo) -> bool:
-        """Return whether only changes of its queue and of its reads affect its place and its decision."""
+        """Return whether a group may be inadmissible.
+
+        Then only changes of its queue and of its reads can change its rank and its decision.
+        """
         return True
 
 
@@ -182,6 +186,7 @@ class Strategies:
         self._by_queue: dict[str, Traverse] = {}
 
     def traverse_of(self, group: GroupInfo) -> Traverse:
+        """Return the strategy of the group's queue."""
         if group.queue not in self._by_queue:
             queue = self._cycle.snapshot.queues[group.queue].record
             kind = _STRATEGIES.get(queue.strategy, Traverse)
@@ -189,6 +194,7 @@ class Strategies:
         return self._by_queue[group.queue]
 
     def rank(self, group: GroupInfo) -> Rank:
+        """Return the sort key of a group in its queue."""
         return self.traverse_of(group).rank(group)
 
     def rotation_of(self, group: GroupInfo) -> int:
@@ -315,6 +321,7 @@ class TurnOrder(Generic[T]):
         return until, turn._replace(due=max(until, 1.0), share=until)
 
     def _turn_of(self, node: int) -> Turn:
+        """Return the sort key of a queue among its siblings."""
         first_fields = _turn_key(self._shares, self._queues, node)
         return Turn(
             *first_fields, self._shares.relative_share(node), self._since(node), self._tree.queues[node], node

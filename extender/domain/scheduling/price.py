@@ -145,6 +145,7 @@ class Price:
         return self.latest(group) + self._rules(group).at_most
 
     def _rules(self, group: GroupInfo) -> PreemptionRules:
+        """Return the preemption rules of the group's queue."""
         return self._cycle.snapshot.queues[group.queue].record.preemption
 
     def _since(self, group: GroupInfo) -> str:

@@ -505,8 +505,8 @@ def _reclaimed_record(cycle: Cycle, group: GroupInfo, losing: ReclaimKey, min_se
 
     - The other queue has reclaimed capacity since then, which is a loop. This does not count if the group was
       created after that: then the queues only lend to each other as their work comes and goes.
-    - The group of the last reclaim waits again, or ended before it had run for its minimum time. Several
-      such groups count once.
+    - The group of the last reclaim waits again, or ended before it had run for its minimum time. Several such
+      groups count once.
     """
     now, last = cycle.snapshot.timestamp(cycle.snapshot.now), cycle.reclaimed_by(group.queue).get(losing)
     record = QueueTaken(group.key, now, int(min_seconds))

@@ -326,6 +326,7 @@ class Reservations:
         return bool(since) and self._cycle.is_due(self._cycle.snapshot.instant(since) + self._patience(group))
 
     def _patience(self, group: GroupInfo) -> float:
+        """Return how many seconds a group waits before it may get a reservation."""
         return self._cycle.snapshot.queues[group.queue].record.reserve_after
 
     def _groups_to_search(self, eligible: Sequence[GroupInfo]) -> Sequence[GroupInfo]:

@@ -259,7 +259,7 @@ class Candidates:
                     is_borrowing = cause is EvictionCause.BORROW
                     max_priority = min(group.priority - 1, rules.borrows_up_to) if is_borrowing else inf
                     losers = (
-                        queue for queue in queues if queue != group.queue and self._may_give(group, queue)
+                        queue for queue in queues if queue != group.queue and self._may_lose(group, queue)
                     )
                     eviction_units += self._units_of(group, self._running_up_to(max_priority, losers), cause)
                 case EvictionCause.PREEMPT if rules.within_queue:
@@ -293,7 +293,7 @@ class Candidates:
         """Yield the running groups of these queues up to a priority."""
         return (group for queue in queues for group in self._running_in(queue) if group.priority <= priority)
 
-    def _may_give(self, group: GroupInfo, queue: str) -> bool:
+    def _may_lose(self, group: GroupInfo, queue: str) -> bool:
         """Return whether another queue holds more than it deserves, and the group may get a part of this."""
         is_above = self._cycle.budget.shares.exceeds_share(queue)
         may_give = is_above and self._cycle.snapshot.queues[queue].record.reclaimable
