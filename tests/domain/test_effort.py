@@ -127,8 +127,8 @@ def test_the_groups_of_a_namespace_share_one_budget_of_effort() -> None:
 
 def test_each_namespace_has_something_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     """Many namespaces do not take long together, and what they spend is not lacking elsewhere."""
-    for name, looks_ in {"_OF_A_GROUP": 1e4, "_OF_A_NAMESPACE": 1e4, "_IN_COMMON": 1e4}.items():
-        monkeypatch.setattr(cycles, f"_MOST{name}", looks_)
+    for name, looks_ in {"_MAX_OF_GROUP": 1e4, "_MAX_OF_NAMESPACE": 1e4, "_COMMON_EFFORT": 1e4}.items():
+        monkeypatch.setattr(cycles, name, looks_)
     monkeypatch.setattr(cycles, "_MIN_OF_NAMESPACE", 4e3)
     here = world(
         *(in_namespace(f"ns{n}", expensive(f"g{n}")) for n in range(20)),

@@ -57,7 +57,7 @@ class Capacity:
     ) -> None:
         self._record = record
         self.base: Totals | None = None  # totals of all nodes that count assumed pods
-        self._touched: set[int] = set()  # rows that changed since `base`, usually at most FEW
+        self._dirty: set[int] = set()  # rows that changed since `base`, usually at most FEW
         self.nodes = nodes
         self.free = free
         self._columns = {name: column for column, name in enumerate(dimensions)}
@@ -75,7 +75,7 @@ class Capacity:
         """Return a copy that changes independently."""
         totals = dict(self._totals)
         clone = Capacity(self.dimensions, self.nodes, self.free.copy(), self._refused, totals, self._record)
-        clone.base, clone._touched = self.base, set(self._touched)
+        clone.base, clone._dirty = self.base, set(self._dirty)
         return clone
 
     def count_assumed(self, before: Totals) -> None:
@@ -87,14 +87,14 @@ class Capacity:
         is_usable = before.belongs_to(self.dimensions, self.nodes) and not self.is_refused_anywhere
         if base := before.after(self.free.copy()) if is_usable else None:
             self.base, self._totals, self._sums = base, {}, {}
-            self._touched.clear()
+            self._dirty.clear()
 
     def all_known(self) -> Totals | None:
         """Return the cached totals of all nodes; None while the scheduler refuses any shape on some node."""
         if self.is_refused_anywhere:
             return None
         if self.base is not None:  # derive them from it, so that reads of inadmissible groups stay valid
-            later = self.base.after(self.free.copy()) if self._touched else self.base
+            later = self.base.after(self.free.copy()) if self._dirty else self.base
             if later is not None:
                 return later
         totals = Totals(self.free.copy(), self.dimensions, self.nodes)
@@ -160,11 +160,11 @@ class Capacity:
         self._record(shape)
         if shape not in self._totals:
             base, most_changes = self.base, min(FEW, len(self.free) // _COST_OF_ONE)
-            count = base.pods.get(shape) if base is not None and len(self._touched) <= most_changes else None
+            count = base.pods.get(shape) if base is not None and len(self._dirty) <= most_changes else None
             if shape in self._counts or self._correct_counts(shape):
                 count = None
-            elif count is not None and base is not None and self._touched:  # correct the changed rows
-                rows = np.fromiter(self._touched, dtype=np.int64)
+            elif count is not None and base is not None and self._dirty:  # correct the changed rows
+                rows = np.fromiter(self._dirty, dtype=np.int64)
                 now, at_base = (self._counts_on(shape, matrix, rows) for matrix in (self.free, base.capacity))
                 count += int(now.sum() - at_base.sum())
             if count is None:  # the array of counts is not cached, since it has an entry for each node
@@ -172,7 +172,7 @@ class Capacity:
                 fits = self._fits(shape, self.suitable(shape))[1] if counts is None else counts
                 count = int(fits.sum()) if len(fits) else 0
             self._totals[shape] = count
-            if self.base is not None and not self._touched:
+            if self.base is not None and not self._dirty:
                 self.base.pods[shape] = count
         return self._totals[shape]
 
@@ -213,7 +213,7 @@ class Capacity:
         key = frozenset((shape.suits.key, shape if self.refuses(shape) else None) for shape in shapes)
         if key in self._sums:
             return self._sums[key][1]
-        base = self.base if not self._touched else None
+        base = self.base if not self._dirty else None
         cached_sums = base.free_sums.get(nodes_key(shapes)) if base is not None else None
         if cached_sums is None:
             suitable = np.logical_or.reduce([self.suitable(shape) for shape in shapes])
@@ -299,7 +299,7 @@ class Capacity:
         """Allocate the request of one pod on a row; with `times` -1, free it."""
         columns, amounts = self._request(shape)
         self.free[row, columns] -= amounts * times
-        self._touched.add(row)
+        self._dirty.add(row)
         self._invalidate([row])
 
     def allocate_rows(self, rows: Mapping[Shape, Rows], times: int = 1) -> None:
@@ -309,15 +309,15 @@ class Capacity:
             columns, amounts = self._request(shape)
             np.subtract.at(self.free, (shape_rows[:, None], columns), amounts * times)
             changed += shape_rows.tolist()
-            if len(self._touched) <= FEW:
-                self._touched.update(shape_rows.tolist())
+            if len(self._dirty) <= FEW:
+                self._dirty.update(shape_rows.tolist())
         self._invalidate(changed)
 
     def allocate_amounts(self, rows: Rows, amounts: AmountRows, times: int = 1) -> None:
         """Allocate amounts without pods. `amounts` has one row for each of the `rows`, which differ."""
         self.free[rows] -= amounts * times
-        if len(self._touched) <= FEW:
-            self._touched.update(rows.tolist())
+        if len(self._dirty) <= FEW:
+            self._dirty.update(rows.tolist())
         self._invalidate(rows.tolist())
 
     def requests_on(self, rows: Mapping[Shape, Rows]) -> tuple[Rows, AmountRows]:

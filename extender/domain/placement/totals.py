@@ -86,10 +86,10 @@ class Totals:
 
     def with_topics(self, topics: Set[Hashable]) -> "Totals":
         """Return the totals for these topics only."""
-        kept, keys = Totals(self.capacity, self._table.dimensions, self._table.nodes), _amount_keys(topics)
-        kept.pods = {shape: total for shape, total in self.pods.items() if shape in topics}
-        kept.free_sums = {key: sums for key, sums in self.free_sums.items() if key in keys}
-        return kept
+        chosen, keys = Totals(self.capacity, self._table.dimensions, self._table.nodes), _amount_keys(topics)
+        chosen.pods = {shape: total for shape, total in self.pods.items() if shape in topics}
+        chosen.free_sums = {key: sums for key, sums in self.free_sums.items() if key in keys}
+        return chosen
 
     def cover(self, topics: Iterable[Hashable]) -> bool:
         """Return whether these totals would show a change of every sum among the topics.

@@ -249,7 +249,7 @@ class Search:
                 counted.append(pick)
             if not to_free:
                 break
-        extra_units = int(self._must_free_share and not self._shares.suffices())  # further units on any node
+        extra_pods = int(self._must_free_share and not self._shares.suffices())  # further units on any node
         for pick in counted:
             self._picks.count(pick, times=-1)
         if to_free:
@@ -257,7 +257,7 @@ class Search:
         loss = self._shares.loss_of(picks)
         cost = Cost(
             max(pick.eviction_unit.tier for pick in picks),
-            loss._replace(pods=loss.pods + extra_units),
+            loss._replace(pods=loss.pods + extra_pods),
             min((pick.eviction_unit.queue for pick in picks), key=self._shares.share),
             max(pick.eviction_unit.last_first for pick in picks),
             row,

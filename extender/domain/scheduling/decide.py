@@ -113,7 +113,7 @@ def evaluate(cycle: Cycle, inadmissible: InadmissibleGroups) -> Evaluation:
         victims.drain_queues(cycle)
     to_restart = [active.group for active, _ in replaced if active.group.spec.restarts]
     if to_restart and not cycle.has_begun_reclaim:  # a reclaim reserves its capacity only in the next cycle
-        in_order, _ = reclaim.round_robin(to_restart, int(cycle.snapshot.now) * consolidation.MAX_RESTARTS)
+        in_order, _ = reclaim.turn_order(to_restart, int(cycle.snapshot.now) * consolidation.MAX_RESTARTS)
         consolidation.begin_restarts(cycle, in_order, reservations.unreserved_capacity)
 
     has_allocated = cycle.budget.allocations > allocations or bool(replacements)

@@ -438,7 +438,7 @@ class _Search(msgspec.Struct, eq=False):
         return why, Choice(wanted, chosen.flavors | {name: flavor.name}, after)
 
     def _refused(self, flavor: Flavor, pods: Sequence[PodRecord]) -> FlavorObstacle | None:
-        """Return why a flavor refuses pods, by labels or taints; None if it does not."""
+        """Return why pods can never get a flavor; None if they can."""
         if not (detail := flavor.refuses(pod.shape for pod in pods)):
             return None
         reason = Reason.INVALID_SPEC if flavor.is_missing else Reason.NEVER_FITS

@@ -79,17 +79,17 @@ class Price:
     def loss(self, picks: Sequence[Pick]) -> Loss:
         """Return the loss by these evictions."""
         is_whole = len(picks) == 1 and picks[0].pods is picks[0].eviction_unit.pods
-        whole_unit = picks[0].eviction_unit if is_whole else None
-        if whole_unit is not None and whole_unit in self._losses:
-            return self._losses[whole_unit]
+        whole_pick = picks[0].eviction_unit if is_whole else None
+        if whole_pick is not None and whole_pick in self._losses:
+            return self._losses[whole_pick]
         work, pods = 0.0, 0
         for pick in picks:
             run = pick.eviction_unit.run
             work += self.part_of_cluster(pick.requests) * (self.seconds(run) + run.lost)
             pods += len(pick.pods)
         loss = Loss(work, self.part_of_cluster(total(pick.requests for pick in picks)), pods)
-        if whole_unit is not None:
-            self._losses[whole_unit] = loss
+        if whole_pick is not None:
+            self._losses[whole_pick] = loss
         return loss
 
     def missed_work(self, group: GroupInfo, wanted: Missing) -> float:

@@ -279,7 +279,7 @@ def _first_of_kinds(cycle: Cycle, groups: Iterable[GroupInfo]) -> dict[object, G
     return first
 
 
-def round_robin(groups: Sequence[GroupInfo], step: int) -> tuple[list[GroupInfo], int]:
+def turn_order(groups: Sequence[GroupInfo], step: int) -> tuple[list[GroupInfo], int]:
     """Return groups in the order of their next turns from `step` on, and how many steps all turns take.
 
     Each namespace of a queue has the same number of turns. So a tenant with many kinds of groups delays only
@@ -356,7 +356,7 @@ class _Searches:
         kinds = [group for group in starving if group.key in first]  # the first group of each kind
         n_steps = 0
         if len(kinds) > _SEARCHES:  # each cycle tries the first kinds; the others take turns
-            others, n_steps = round_robin(kinds[_IN_ROTATION:], int(self._cycle.snapshot.now) * _IN_ROTATION)
+            others, n_steps = turn_order(kinds[_IN_ROTATION:], int(self._cycle.snapshot.now) * _IN_ROTATION)
             starving = [*kinds[:_IN_ROTATION], *others]
         for group in starving:
             if to_begin <= 0:
