@@ -102,12 +102,12 @@ def _hierarchy_faults(own: _Amounts, name: str, parent: str, tree: QueueTree) ->
         yield Fault(code, field, text)
 
 
-def _sums_above(parts: list[_Amounts], limits_: _Amounts) -> Iterator[tuple[Code, str, str, str]]:
+def _sums_above(parts: list[_Amounts], parent: _Amounts) -> Iterator[tuple[Code, str, str, str]]:
     """Yield code, field, sum and limit where guarantees or deserved amounts add up to too much."""
     guarantees, deserved = [part.guarantee for part in parts], [part.deserved for part in parts]
     for code, field, amounts, limits in (
-        (Code.CHILDREN_GUARANTEE_SUM, "spec.guarantee.resource", guarantees, limits_.guarantee),
-        (Code.CHILDREN_DESERVED_SUM, "spec.deserved", deserved, limits_.deserved),
+        (Code.CHILDREN_GUARANTEE_SUM, "spec.guarantee.resource", guarantees, parent.guarantee),
+        (Code.CHILDREN_DESERVED_SUM, "spec.deserved", deserved, parent.deserved),
     ):
         for name, amount in total(amounts).items():
             if amount > (limit := limits.get(name, 0)):
@@ -127,9 +127,9 @@ def guaranteed_too_much(
     others = [tree.queues[each] for parent in ("", ROOT_QUEUE) for each in tree.children(parent)]
     sums = total([new, *(record.guarantee for record in others if record.name not in (name, ROOT_QUEUE))])
     for resource in new:
-        if sums[resource] > (offered_ := on_nodes.get(resource, 0)):
+        if sums[resource] > (available := on_nodes.get(resource, 0)):
             text = f"queues are guaranteed {show(resource, sums[resource])} together; nodes offer"
-            text = f"{text} {show(resource, offered_)} now, so each has the same part of its guarantee"
+            text = f"{text} {show(resource, available)} now, so each has the same part of its guarantee"
             yield f"spec.guarantee.resource[{resource}]: {text}"
 
 
@@ -139,8 +139,8 @@ def deserved_too_much(queue: Queue, before: Queue | None, on_nodes: Resources) -
     if before is not None and amounts == _amounts(before).deserved:
         return
     for resource, amount in amounts.items():
-        if amount > (offered_ := on_nodes.get(resource, 0)):
-            got = f"invalid value {show(resource, amount)}: nodes offer {show(resource, offered_)} now"
+        if amount > (available := on_nodes.get(resource, 0)):
+            got = f"invalid value {show(resource, amount)}: nodes offer {show(resource, available)} now"
             yield f"spec.deserved[{resource}]: {got}: until nodes are added, the queue gets no more"
 
 

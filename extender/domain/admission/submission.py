@@ -117,13 +117,13 @@ def _destination_by_owner(
     controller: OwnerReference, namespace: str, queues: QueueLookup
 ) -> Destination | None:
     """Return the queue that an owner names. If the owner is not read yet, the group waits for it."""
-    of_owner_ = queues.of_owner(namespace, controller)
-    destination = Destination(of_owner_.queue, "metadata.ownerReferences", namespace=namespace, by_owner=True)
-    if of_owner_.queue:
+    found = queues.of_owner(namespace, controller)
+    destination = Destination(found.queue, "metadata.ownerReferences", namespace=namespace, by_owner=True)
+    if found.queue:
         return destination
-    if (local := queues.local_queue_named_by(namespace, of_owner_.local_queue)) is not None:
+    if (local := queues.local_queue_named_by(namespace, found.local_queue)) is not None:
         return replace(destination, queue=local.leads_to, leads_nowhere=not local.exists)
-    return None if of_owner_.is_known else replace(destination, leads_nowhere=True)
+    return None if found.is_known else replace(destination, leads_nowhere=True)
 
 
 def queue_named_in(meta: Meta, path: str = "") -> Destination | None:

@@ -140,15 +140,15 @@ class DomainSearch:
             The domain's name, the number of pods that fit there, and whether members of the set bind the
             other members to it. None means that no node has a domain of this level.
         """
-        of_ = self._affinity.rows_of_set(pod_set)
-        rows = self._all_rows if of_ is None else of_
-        capacity = self._capacity(pods, pods[0].pod_sets.index(pod_set) + 1, rows, pod_set.level)
-        labelled = np.flatnonzero(rows & (capacity.codes >= 0))
+        mask = self._affinity.rows_of_set(pod_set)
+        rows = self._all_rows if mask is None else mask
+        domains = self._capacity(pods, pods[0].pod_sets.index(pod_set) + 1, rows, pod_set.level)
+        labelled = np.flatnonzero(rows & (domains.codes >= 0))
         if not len(labelled):
             return None
-        best = capacity.codes[labelled][np.argmax(capacity.capped[capacity.codes[labelled]])]
-        node = self._nodes.nodes[int(np.argmax(capacity.codes == best))]
-        return node.labels.get(pod_set.level, "") if node else "", int(capacity.capped[best]), of_ is not None
+        best = domains.codes[labelled][np.argmax(domains.capped[domains.codes[labelled]])]
+        node = self._nodes.nodes[int(np.argmax(domains.codes == best))]
+        return node.labels.get(pod_set.level, "") if node else "", int(domains.capped[best]), mask is not None
 
     def _place_inside(self, pods: Sequence[PodRecord], depth: int, rows: Mask) -> Plan | None:
         """Place pods that have their first `depth` sets in common on some rows.

@@ -657,24 +657,24 @@ class Planner:
         each number of placed rare pods, the lowest cost and the rows of these pods.
         """
         rare, common = sorted(batches, key=len)
-        n_rare = len(rare)
+        rare_count = len(rare)
         rare_pod, common_pod = rare[0], common[0]
         if self._allowed_rows(rare_pod) is not self._allowed_rows(common_pod):
             return None
-        if n_rare > _MAX_EXHAUSTIVE or any(map(self.affinity.is_interdependent, (rare_pod, common_pod))):
+        if rare_count > _MAX_EXHAUSTIVE or any(map(self.affinity.is_interdependent, (rare_pod, common_pod))):
             return None
         rows, fits = self.capacity.capacity_for_both(
-            rare[0].shape, n_rare, common[0].shape, self._allowed_rows(rare_pod)
+            rare[0].shape, rare_count, common[0].shape, self._allowed_rows(rare_pod)
         )
         costs = np.where(fits < 0, _IMPOSSIBLE, fits[:, :1] - fits)
-        cheapest = np.argsort(costs, axis=0, kind="stable")[:n_rare, 1:]
-        best: list[tuple[int, tuple[int, ...]]] = [(0, ()), *[(_IMPOSSIBLE, ())] * n_rare]
+        cheapest = np.argsort(costs, axis=0, kind="stable")[:rare_count, 1:]
+        best: list[tuple[int, tuple[int, ...]]] = [(0, ()), *[(_IMPOSSIBLE, ())] * rare_count]
         for position in np.unique(cheapest).tolist():
             cost, row = costs[position].tolist(), int(rows[position])
-            for n in range(n_rare, 0, -1):
+            for n in range(rare_count, 0, -1):
                 with_row = ((best[n - k][0] + cost[k], best[n - k][1] + (row,) * k) for k in range(1, n + 1))
                 best[n] = min(best[n], *with_row)
-        cost_of_all, rows_of_all = best[n_rare]
+        cost_of_all, rows_of_all = best[rare_count]
         if cost_of_all >= _IMPOSSIBLE or fits[:, 0].sum() - cost_of_all < len(common):
             return None
         placed = list(zip(rare, rows_of_all, strict=True))

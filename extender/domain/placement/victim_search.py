@@ -281,12 +281,12 @@ class Search:
 
         All members must still fit. The most expensive unit is replaced first.
         """
-        n_left, planner, picks = _EXCHANGES, self._planner, self._picks
-        for pick in sorted(picks.all, key=lambda each: self._shares.loss_of([each]), reverse=True)[:n_left]:
+        tries, planner, picks = _EXCHANGES, self._planner, self._picks
+        for pick in sorted(picks.all, key=lambda each: self._shares.loss_of([each]), reverse=True)[:tries]:
             for other in self._replacements(pick, wanted):
-                if not n_left:
+                if not tries:
                     return plan
-                n_left -= 1
+                tries -= 1
                 planner.unplace(wanted.members, plan)
                 picks.put_back(pick)
                 if picks.may_evict(other):
@@ -367,14 +367,14 @@ def _spare_unneeded(
     A unit is spared if all members fit without its eviction, perhaps on other nodes. The unit with the
     largest loss is tried first.
     """
-    n_left, names = _TRIALS, {name for shape in wanted.shapes for name, n in shape.requests.items() if n > 0}
+    tries, names = _TRIALS, {name for shape in wanted.shapes for name, n in shape.requests.items() if n > 0}
     for pick in sorted(picks.all, key=lambda pick: shares.loss_of([pick]), reverse=True):
         free = planner.capacity.sum_for(wanted.shapes)
         freed = _freed_for(planner, pick, wanted).items()
         is_spare = all(n <= free.get(name, 0) for name, n in freed if name in names)
-        if not (is_spare and n_left) or picks.is_evicted_whole(pick):
+        if not (is_spare and tries) or picks.is_evicted_whole(pick):
             continue
-        n_left -= 1
+        tries -= 1
         planner.unplace(wanted.members, plan)
         picks.put_back(pick)
         other = planner.place(wanted.members) if shares.suffices() else None

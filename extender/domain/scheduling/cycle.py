@@ -146,7 +146,7 @@ class Cycle:
             until = self.snapshot.now - self.limits.reclaim_memory
             recent = ((key, last) for key, last in found.items() if self.snapshot.instant(last.at) > until)
             unused = ((key, last, filterfalse(self._is_used, last.unused)) for key, last in recent)
-            self.reclaimed[queue] = {key: replace(last, unused=tuple(open_)) for key, last, open_ in unused}
+            self.reclaimed[queue] = {key: replace(last, unused=tuple(groups)) for key, last, groups in unused}
         return self.reclaimed[queue]
 
     def _is_used(self, taken: QueueTaken) -> bool:

@@ -372,21 +372,21 @@ def next_candidates(
     inadmissible: InadmissibleGroups, memory: Memory, evaluated: Evaluation
 ) -> Iterable[GroupKey] | None:
     """Return the groups that may now be the first to get a reservation or to look for victims."""
-    reservations, starving_, groups = evaluated.reservations, evaluated.starving, inadmissible.snapshot.groups
-    if memory.next_reserving is not None and reservations.next_reserving is not memory.next_reserving:
+    reserved, seekers, groups = evaluated.reservations, evaluated.starving, inadmissible.snapshot.groups
+    if memory.next_reserving is not None and reserved.next_reserving is not memory.next_reserving:
         return None  # all other groups waited for it
     reserving = {
         group.queue
         for class_, group in memory.first_eligible.items()
-        if (class_, group.key) not in reservations.candidates
+        if (class_, group.key) not in reserved.candidates
         and (group.key in evaluated.cycle.decided or group.key not in groups)
     }
-    starving = (
+    starving_queues = (
         group.queue
         for class_, group in memory.first_starving.items()
-        if _comes_later(starving_.first.get(class_), group) and starving_.may_find(group, ALL_CAUSES)
+        if _comes_later(seekers.first.get(class_), group) and seekers.may_find(group, ALL_CAUSES)
     )
-    return inadmissible.in_queues(reserving.union(starving))
+    return inadmissible.in_queues(reserving.union(starving_queues))
 
 
 def _comes_later(now: GroupInfo | None, before: GroupInfo) -> bool:

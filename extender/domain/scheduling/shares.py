@@ -46,13 +46,13 @@ class ShareState(NamedTuple):
         The result does not depend on `before`, which only saves work.
         """
         queues, total, oversell = snapshot.queues, total_of(snapshot), snapshot.limits.oversell
-        pool_rows_ = _pooled(snapshot)
+        rows_of_pools = _pooled(snapshot)
         known_queues: Mapping[str, QueueInfo] = {}
         known_demands: Demands = {}
         known_own: Mapping[str, Resources] = {}
         if (
             before is not None
-            and _pooled(before.snapshot) is pool_rows_
+            and _pooled(before.snapshot) is rows_of_pools
             and before.snapshot.limits == snapshot.limits
             and have_same_keys(queues, before.snapshot.queues)
         ):
@@ -63,8 +63,8 @@ class ShareState(NamedTuple):
         for name in changed_keys(queues, known_queues):
             queue = queues[name]
             changed[name], changed_own[name] = _demand(queue, oversell), queue.allocated
-            if pool_rows_ is not None:
-                changed[name] = _with_flavors(changed[name], queue, pool_rows_)
+            if rows_of_pools is not None:
+                changed[name] = _with_flavors(changed[name], queue, rows_of_pools)
                 changed_own[name] = {**queue.allocated, **snapshot.pools.count(queue.by_pool)}
         demands, amounts = with_changes(known_demands, changed), with_changes(known_own, changed_own)
         division = as_specified = Division.divide(
@@ -432,11 +432,11 @@ class QueueShares:
         if demand is None or self.tree.is_extra_leaf(node) or name not in (demand.borrowing_limit or {}):
             return text
         # If the ceiling is the deserved amount plus the borrowing limit, name both parts.
-        share_ = (demand.deserved or {}).get(name, self.state.deserved_at(node).get(name, 0.0))
+        due = (demand.deserved or {}).get(name, self.state.deserved_at(node).get(name, 0.0))
         borrowed = (demand.borrowing_limit or {})[name]
-        if abs(share_ + borrowed - limit) > 1:
+        if abs(due + borrowed - limit) > 1:
             return text
-        return f"{text} ({show(name, share_)} deserved + {show(name, borrowed)} borrowed at most)"
+        return f"{text} ({show(name, due)} deserved + {show(name, borrowed)} borrowed at most)"
 
     def share_of_own_groups(self, queue: str) -> float:
         """Return allocated/deserved of the queue's own groups in the dominant resource.
@@ -489,8 +489,8 @@ def total_of(snapshot: Snapshot) -> Resources:
     amounts = zip(snapshot.dimensions, column_sums(snapshot.allocatable), strict=True)
     total = {name: amount for name, amount in amounts if counts_in_queues(name)}
     if snapshot.pools.all:
-        pool_rows_ = snapshot.nodes.pool_rows(snapshot.pools)
-        total |= pool_rows_.totals_by_pool(snapshot.dimensions, snapshot.allocatable)
+        rows_of_pools = snapshot.nodes.pool_rows(snapshot.pools)
+        total |= rows_of_pools.totals_by_pool(snapshot.dimensions, snapshot.allocatable)
     return total
 
 
