@@ -89,7 +89,7 @@ class Capacity:
             self.base, self._totals, self._sums = base, {}, {}
             self._dirty.clear()
 
-    def all_known(self) -> Totals | None:
+    def cached_totals(self) -> Totals | None:
         """Return the cached totals of all nodes; None while the scheduler refuses any shape on some node."""
         if self.is_refused_anywhere:
             return None
@@ -107,7 +107,8 @@ class Capacity:
         return tuple(self._columns)
 
     @property
-    def known(self) -> CapacityCounts:
+    def cached_counts(self) -> CapacityCounts:
+        """Return the cached counts, to restore them once the capacity is the same again."""
         return CapacityCounts(self._counts, self._totals, self._sums)
 
     def restore(self, saved_counts: CapacityCounts) -> None:
@@ -191,7 +192,7 @@ class Capacity:
             is_short = is_short or n > self.total(shape)
         return is_short
 
-    def left_for(self, shapes: Iterable[Shape], resource: str) -> int:
+    def free_amount(self, shapes: Iterable[Shape], resource: str) -> int:
         """Return the free amount of a resource on all nodes that suit any of `shapes`, to three digits.
 
         The other digits would change with each event on many thousands of nodes.
@@ -233,7 +234,7 @@ class Capacity:
         """Return whether the scheduler refuses any shape on any node."""
         return any(self._refused.values())
 
-    def could_hold_but_for_refusals(self, shape: Shape, pods: int) -> bool:
+    def fits_without_refusals(self, shape: Shape, pods: int) -> bool:
         """Return whether `pods` pods of `shape` would fit if the scheduler refused no nodes."""
         self._record(PLACES)
         _, fits = self._fits(shape, self.nodes.suitable(shape))

@@ -139,7 +139,7 @@ class _LeavingPods(NamedTuple):
 
 
 @computed_once
-def held_by(group: GroupInfo) -> Holding:
+def holding_of(group: GroupInfo) -> Holding:
     """Return the members on nodes, and the members that are planned for nodes."""
     placed = [(pod, pod.node) for pod in group.placed if pod.holds_capacity]
     planned = [(pod, group.planned[pod.uid]) for pod in group.waiting if pod.uid in group.planned]
@@ -149,7 +149,7 @@ def held_by(group: GroupInfo) -> Holding:
 @computed_once
 def nodes_of(group: GroupInfo) -> frozenset[str]:
     """Return the nodes of the members of a group, including planned nodes."""
-    return frozenset(node for _, node in held_by(group).pods)
+    return frozenset(node for _, node in holding_of(group).pods)
 
 
 class Departures:
@@ -161,7 +161,7 @@ class Departures:
         self.instants = sorted({end.at for _, end in ends_of_groups})  # times at which groups end, in order
         ends: dict[Shape, list[tuple[float, Rows]]] = {}
         for group, end in ends_of_groups:
-            for shape, rows in held_by(group).rows(nodes).items():
+            for shape, rows in holding_of(group).rows(nodes).items():
                 ends.setdefault(shape, []).append((end.at, rows[rows >= 0]))
         self._leaving: dict[Shape, _LeavingPods] = {}
         for shape, ends_and_rows in ends.items():

@@ -21,16 +21,16 @@ from extender.domain.model.records import GroupKey, Uid
 from extender.domain.model.resources import Resources
 from extender.domain.model.shapes import Shape
 from extender.domain.placement.capacity import CapacityCounts
-from extender.domain.placement.departures import Departures, RunTimes, earliest_start, held_by, nodes_of
+from extender.domain.placement.departures import Departures, RunTimes, earliest_start, holding_of, nodes_of
 from extender.domain.placement.planner import Planner, rows_of
 from extender.domain.scheduling.budget import Budget
 from extender.domain.scheduling.cycle import Cycle
 from extender.domain.scheduling.headroom import (
     HeadroomForecast,
     Need,
-    left_for,
+    full_levels,
+    remaining_for,
     reserve,
-    short_levels,
     suffices,
 )
 from extender.domain.scheduling.order import Rank, is_ahead
@@ -70,7 +70,7 @@ class Forecast:
             return None
         start, nodes = found
         known_start = start if start is None or not self.headroom.is_guess(group, wanted, start) else None
-        short_of = short_levels(self._cycle.budget, group, wanted)
+        short_of = full_levels(self._cycle.budget, group, wanted)
         expected = snapshot.timestamp(known_start)
         requests = missing(group).requests
         return Reservation(now, nodes, requests, known_start, known_start, now + stay, expected, short_of)
@@ -185,7 +185,7 @@ class Forecast:
         """Return the amounts that a queue's groups hold on the reserved nodes, with amounts of flavors."""
         nodes = frozenset(reservation.nodes.values())
         groups = (group for group in self._holders_on(reservation.node_names) if group.queue == queue)
-        holdings = chain.from_iterable(held_by(group).pods for group in groups)
+        holdings = chain.from_iterable(holding_of(group).pods for group in groups)
         return self._cycle.budget.flavors.requests((pod, node) for pod, node in holdings if node in nodes)
 
 
@@ -352,7 +352,7 @@ class Backfill:
         is_interdependent = planner.affinity.any_interdependent(wanted)
         if not is_interdependent and cached.get(wanted.signature) is False:
             return False  # in a cycle, capacity never grows
-        now = planner.capacity.known
+        now = planner.capacity.cached_counts
         if self._free is None or not self._free[0].belongs_with(now):  # compute it again after allocations
             self._fits_without = cached = {signature: fits for signature, fits in cached.items() if not fits}
             self._free = now, planner.clone()
@@ -372,7 +372,7 @@ def _make_available(
     `cached_counts` has counts outside and inside such blocks, by the groups of the capacity.
     """
     planner, groups = budget.planner, frozenset(reserved.group.key for reserved in reserved_capacities)
-    capacity, counts_outside = planner.capacity, planner.capacity.known
+    capacity, counts_outside = planner.capacity, planner.capacity.cached_counts
     for reserved in reserved_capacities:
         planner.allocate_amounts(reserved.rows, reserved.amounts, times=-1)
         reserve(budget, reserved.headroom.reserved, times=-1)
@@ -380,16 +380,16 @@ def _make_available(
         known_outside, known_inside = cached_counts[groups]
         if known_outside.belongs_with(counts_outside):
             capacity.restore(known_inside)
-    counts_inside = capacity.known
-    before = [(capacity.free[each.rows], left_for(budget, each.group)) for each in reserved_capacities]
+    counts_inside = capacity.cached_counts
+    before = [(capacity.free[each.rows], remaining_for(budget, each.group)) for each in reserved_capacities]
     try:
         yield
         for reserved, (free, headroom) in zip(reserved_capacities, before, strict=True):
             used_amounts = np.maximum(free - capacity.free[reserved.rows], 0)
             reserved.amounts = np.maximum(reserved.amounts - used_amounts, 0)
-            reserved.headroom = reserved.headroom.after(headroom, left_for(budget, reserved.group))
+            reserved.headroom = reserved.headroom.after(headroom, remaining_for(budget, reserved.group))
     finally:
-        is_as_before = capacity.known.belongs_with(counts_inside)
+        is_as_before = capacity.cached_counts.belongs_with(counts_inside)
         for reserved in reserved_capacities:
             planner.allocate_amounts(reserved.rows, reserved.amounts)
             reserve(budget, reserved.headroom.reserved)

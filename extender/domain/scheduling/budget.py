@@ -15,7 +15,7 @@ from extender.api.keys import ROOT_QUEUE
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.resources import Resources, add
 from extender.domain.model.shared_maps import changed_keys, with_changes
-from extender.domain.placement.departures import held_by
+from extender.domain.placement.departures import holding_of
 from extender.domain.placement.planner import Journal, Planner, read
 from extender.domain.queues.records import Limit, QueueRecord, RunningLimits
 from extender.domain.queues.share_tree import TOP, ShareTree
@@ -141,7 +141,7 @@ class Budget:
 
     def end(self, group: GroupInfo) -> None:
         """Remove a group from all counts, but leave its capacity on nodes allocated."""
-        self.shares.add(group.queue, self.flavors.requests(held_by(group).pods), times=-1)
+        self.shares.add(group.queue, self.flavors.requests(holding_of(group).pods), times=-1)
         self.running.end(group)
 
     def requests(

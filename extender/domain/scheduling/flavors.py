@@ -30,7 +30,7 @@ from extender.domain.snapshot.group_info import GroupInfo, computed_once
 from extender.domain.snapshot.snapshot import Snapshot
 from extender.domain.snapshot.wholeness import Missing, Signature, binding_roles, missing
 
-Why = tuple[Reason, str]
+Why = tuple[Reason, str]  # reason, and its numbers as text
 
 
 class FlavoredMembers(Missing, frozen=True):

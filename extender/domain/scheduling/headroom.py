@@ -31,7 +31,7 @@ class Need(NamedTuple):
 
         `before` and `now` are the remaining headroom before and after that use.
         """
-        return self._replace(reserved=less(self.reserved, less(before, now)))
+        return self._replace(reserved=subtract(self.reserved, subtract(before, now)))
 
 
 def reserve(budget: Budget, amounts: Amounts, times: int = 1) -> None:
@@ -55,12 +55,12 @@ def levels(budget: Budget, group: GroupInfo, wanted: Missing) -> Iterator[tuple[
     yield from budget.running.remaining(group, len(wanted.members))
 
 
-def left_for(budget: Budget, group: GroupInfo) -> Amounts:
+def remaining_for(budget: Budget, group: GroupInfo) -> Amounts:
     """Return the remaining headroom of a group at each level."""
     return {level: free for level, _, free in levels(budget, group, budget.flavors.settled_members(group))}
 
 
-def short_levels(budget: Budget, group: GroupInfo, wanted: Missing) -> tuple[str, ...]:
+def full_levels(budget: Budget, group: GroupInfo, wanted: Missing) -> tuple[str, ...]:
     """Return the names of the levels with too little headroom."""
     return tuple(
         str(level) if isinstance(level, Scope) else f"queue {budget.shares.tree.queues[level]}"
@@ -69,7 +69,7 @@ def short_levels(budget: Budget, group: GroupInfo, wanted: Missing) -> tuple[str
     )
 
 
-def less(amounts: Amounts, other: Amounts) -> Amounts:
+def subtract(amounts: Amounts, other: Amounts) -> Amounts:
     """Return the amounts minus other amounts, but at least 0."""
     return {
         level: {name: max(n - other.get(level, {}).get(name, 0), 0) for name, n in level_amounts.items()}
@@ -114,7 +114,7 @@ class HeadroomForecast:
         at_start: Amounts = {level: free for level, (_, free) in needed_and_left.items()}
         if needed_and_left and start is not None and not self._cycle.is_due(start):
             with self._once_ended(group.queue, start):
-                at_start = left_for(budget, group)
+                at_start = remaining_for(budget, group)
         reserved = {
             level: {
                 name: max(max(free[name], 0) - max(at_start[level][name] - amount, 0), 0)
@@ -124,7 +124,7 @@ class HeadroomForecast:
         }
         need = Need({level: needed for level, (needed, _) in needed_and_left.items()}, reserved)
         reserve(budget, reserved)
-        self._reserved.append(less(need.needed, reserved))
+        self._reserved.append(subtract(need.needed, reserved))
         return need
 
     @contextmanager

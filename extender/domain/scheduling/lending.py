@@ -163,7 +163,7 @@ class Lending:
         if not self._reserved:
             return None
         planner = self._cycle.budget.planner
-        now = planner.capacity.known
+        now = planner.capacity.cached_counts
         if self._unclaimed is None or not self._unclaimed[0].belongs_with(now):
             self._unclaimed = now, planner.clone()
             for _, holding in self._reserved:

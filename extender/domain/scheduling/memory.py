@@ -200,7 +200,7 @@ class CarriedFacts(msgspec.Struct, frozen=True, eq=False, dict=True):
         active = {group.key for group in (*reservations.eligible, *starving.first.values())}
         inactive = {key for key in decided if _may_be_inadmissible(evaluated, groups[key], self.groups[key])}
         active |= (decided.keys() - inactive).union(evaluated.heads.values())
-        reads, totals = cycle.reads, capacity.all_known()
+        reads, totals = cycle.reads, capacity.cached_totals()
         class_of = {
             key: reads.class_of[key] for key in decided if key not in active and key in reads.class_of
         }

@@ -207,7 +207,7 @@ def explain(cycle: Cycle, planner: Planner, group: GroupInfo, wanted: Missing) -
     if (never_reason := never_fits(cycle, wanted)) is not None:
         return never_reason
     is_refused = any(capacity.refuses(shape) for shape in shapes)
-    if is_refused and all(capacity.could_hold_but_for_refusals(shape, n) for shape, n in shapes.items()):
+    if is_refused and all(capacity.fits_without_refusals(shape, n) for shape, n in shapes.items()):
         detail = group.start.failure or "the scheduler rejects the nodes with free capacity"
         return Reason.REFUSED_BY_SCHEDULER, detail
     if not planner.affinity.any_interdependent(wanted) and capacity.is_short_for(shapes):
@@ -264,7 +264,7 @@ def _domain_text(planner: Planner, pod_set: TopologySet, pods: Sequence[PodRecor
 def _shortage_text(capacity: Capacity, shapes: Mapping[Shape, int], free: str) -> str:
     """Return the resources of which suitable nodes have too little, such as `cpu: 4 needed, 2 left`."""
     requests = sorted(requests_of(shapes).items())
-    amounts = ((name, n, capacity.left_for(shapes, name)) for name, n in requests)
+    amounts = ((name, n, capacity.free_amount(shapes, name)) for name, n in requests)
     texts = (f"{name}: {show(name, n)} needed, {show(name, m)} {free}" for name, n, m in amounts if m < n)
     return " and ".join(islice(texts, _MAX_SHORT))
 

@@ -34,7 +34,7 @@ from extender.domain.placement.planner import EquivalenceClass, Planner
 from extender.domain.scheduling.backfill import FAR, Backfill, ReservedCapacity, start_of
 from extender.domain.scheduling.consolidation import reserved_homes
 from extender.domain.scheduling.cycle import Cycle, Guard
-from extender.domain.scheduling.headroom import Amounts, less, reserve
+from extender.domain.scheduling.headroom import Amounts, reserve, subtract
 from extender.domain.scheduling.order import Rank, Strategies
 from extender.domain.scheduling.shares import total_of
 from extender.domain.snapshot.decisions import GroupDecision
@@ -189,7 +189,7 @@ class Reservations:
         """Reserve the headroom of groups with a guaranteed start, even if other groups still hold it."""
         for reserved in self._withheld.values():
             if reserved.reservation.is_promised:
-                reserve(self._cycle.budget, less(reserved.headroom.needed, reserved.headroom.reserved))
+                reserve(self._cycle.budget, subtract(reserved.headroom.needed, reserved.headroom.reserved))
 
     def free_own_headroom(self, group: GroupInfo) -> None:
         """Free the group's own reserved headroom."""
