@@ -52,12 +52,14 @@ class _Amounts(msgspec.Struct, frozen=True):
 
 
 def _amounts(queue: Queue) -> _Amounts:
+    """Return the amounts in the spec of a queue."""
     spec = queue.spec
     guarantee = spec.guarantee.resource if spec.guarantee else None
     return _Amounts(offered(spec.capability), offered(spec.deserved), offered(guarantee))
 
 
 def _recorded_amounts(queue: QueueRecord) -> _Amounts:
+    """Return the amounts in the record of a queue."""
     return _Amounts(queue.capability or {}, queue.deserved or {}, queue.guarantee)
 
 

@@ -159,7 +159,7 @@ def destination_of_other_group(
 ) -> Destination | None:
     """Return the destination of a group of another API.
 
-    None means that neither the group nor its namespace names a queue, because its scheduler may have no
+    None means that neither the group nor its namespace names a queue. The scheduler of the group may have no
     queues.
     """
     meta = group.metadata

@@ -53,6 +53,7 @@ def window_clears(case: WaitingCase) -> StartChange | None:
 
 
 def window_grows(case: WaitingCase) -> StartChange | None:
+    """Return the change that the window is large enough for the group."""
     size = max(len(missing(case.group).members), 1)
     wider = replace(case.snapshot, limits=replace(case.snapshot.limits, window=size))
     return case.start_change(f"with a window of {size} members (--window)", wider)
@@ -94,6 +95,7 @@ def more_empty_nodes(case: WaitingCase) -> StartChange | None:
 
 
 def _more_nodes(case: WaitingCase, row: int, count: int) -> str:
+    """Return a text for `count` more nodes like the node in `row`."""
     node = case.snapshot.nodes.nodes[row]
     assert node is not None, "it is suitable"
     size = amounts_text({name: node.allocatable.get(name, 0) for name in missing(case.group).requests})
@@ -174,6 +176,7 @@ def declared_run_time(case: WaitingCase) -> StartChange | None:
 
 
 def group_resumed(case: WaitingCase) -> StartChange:
+    """Return the change that the group is no longer held."""
     resumed = with_group(case.snapshot, replace(case.group, spec=replace(case.group.spec, held=False)))
     return case.start_change(f"without the annotation {keys.HOLD}", resumed)
 
@@ -316,6 +319,7 @@ def _raise_needed(
 
 
 def queue_resumed(case: WaitingCase) -> StartChange | None:
+    """Return the change that the group's queue is resumed."""
     if case.queue is None or not case.queue.stop_policy:
         return None
     resumed = with_queue(case.snapshot, replace(case.queue, stop_policy=""))
@@ -338,6 +342,7 @@ def namespace_allowed(case: WaitingCase) -> StartChange:
 
 
 def use_allowed(case: WaitingCase) -> StartChange:
+    """Return the change that the group's author may use its restricted queue."""
     allowed = with_group(case.snapshot, replace(case.group, use_allowed=True))
     return case.start_change(f"once a record says that its author may use queue {case.group.queue}", allowed)
 
@@ -362,12 +367,14 @@ def ends_for_capacity(case: WaitingCase) -> StartChange | None:
 
 
 def ends_in_queue(case: WaitingCase) -> StartChange | None:
+    """Return the change that groups of the queue or of its siblings end."""
     holders = sorted(case.queue_holders(), key=_smallest_first)
     holders.sort(key=lambda holder: holder.queue != case.group.queue)
     return _end_of(case, holders, "ends", "end")
 
 
 def groups_ahead_end(case: WaitingCase) -> StartChange | None:
+    """Return the change that groups ahead have started and ended, or are deleted."""
     ahead = case.holders(Reason.BEHIND_OTHERS)
     return _end_of(
         case, ahead, "has started and ended, or is deleted", "have started and ended, or are deleted"
@@ -375,6 +382,7 @@ def groups_ahead_end(case: WaitingCase) -> StartChange | None:
 
 
 def reservations_end(case: WaitingCase) -> StartChange | None:
+    """Return the change that groups with a reservation no longer wait and leave their nodes."""
     reserved = case.holders(Reason.RESERVED)
     return _end_of(
         case, reserved, "no longer waits and leaves its nodes", "no longer wait and leave their nodes"
@@ -382,6 +390,7 @@ def reservations_end(case: WaitingCase) -> StartChange | None:
 
 
 def claims_end(case: WaitingCase) -> StartChange | None:
+    """Return the change that groups that claim capacity no longer wait."""
     claimants = case.holders_by_decision(lambda decision: decision.claims_capacity)
     return _end_of(case, claimants, "no longer waits", "no longer wait")
 

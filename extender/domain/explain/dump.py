@@ -1,4 +1,4 @@
-"""Dump: the snapshot of the latest decisions, and these decisions, to decide on it again elsewhere.
+"""Dump: the snapshot of the latest decisions, and these decisions, so that others can repeat them.
 
 Names may be replaced. Records are written as JSON and read by the types of their fields:
 

@@ -1,8 +1,8 @@
 """A cluster in virtual time: a ledger, planned actions, and decisions that are carried out at once.
 
     snapshot, arrivals ──► ledger ──► decide() ──► pods start, leave and are recreated
-                             ▲                                  │ └── the next instant: a planned action, or
-                             time alone changes a decision
+                             ▲                                  │
+                             └── the next instant: a planned action, or time alone changes a decision
 
 `VirtualCluster` is the common part of all simulations. `Future`, for estimates and plans, continues from a
 snapshot: no new objects are created, and groups end when they are expected to end. extender.sim.virtual

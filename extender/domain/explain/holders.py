@@ -125,7 +125,10 @@ class WaitingCase:
                 yield self._holder_of_pods([pod], pod.key)
 
     def evictable_holders(self) -> Iterator[Holder]:
-        """Yield all holders, except pods that are bound to a node and pods that the cluster depends on."""
+        """Yield all holders except vital pods, which are never evicted.
+
+        The cluster depends on vital pods, or they belong to their node.
+        """
         yield from self.on_suitable_nodes()
         for holder in self.other_holders():
             pod = self.snapshot.others.get(holder.uid)
@@ -153,6 +156,7 @@ class WaitingCase:
         return sorted(holders, key=size)
 
     def _holder_of_group(self, group: GroupInfo) -> Holder:
+        """Return the holder of the group's pods that are on nodes or planned."""
         pods = [pod for pod, _ in placements(group)]
         plan = self.decisions.groups[group.key].plan
         pods += [pod for pod in group.waiting if pod.uid in plan]
@@ -175,6 +179,7 @@ class WaitingCase:
         return replace(holder, queue=group.queue, group=group.key, called=group.display_name)
 
     def _amounts_of(self, pods: Iterable[PodRecord]) -> Resources:
+        """Return the requests of pods for the resources that the pending group requests."""
         sums = total(pod.shape.requests for pod in pods)
         return {name: sums[name] for name in self._requests if name in sums and name != PODS}
 

@@ -182,11 +182,13 @@ def _ancestors(snapshot: Snapshot, name: str) -> list[str]:
 
 
 def _min_member(snapshot: Snapshot, term: Supposition, about: GroupKey | None) -> Snapshot:
+    """Return the snapshot with another minMember of a group."""
     group = _group(snapshot, term, about)
     return with_group(snapshot, replace(group, min_member=_number(term, term.value, 1)))
 
 
 def _priority(snapshot: Snapshot, term: Supposition, about: GroupKey | None) -> Snapshot:
+    """Return the snapshot with another priority of a group."""
     group = _group(snapshot, term, about)
     return with_group(snapshot, replace(group, priority=_number(term, term.value, -_MAX_INT)))
 
@@ -228,6 +230,7 @@ def _full_name(term: Supposition, name: str, about: GroupKey | None) -> str:
 
 
 def _group(snapshot: Snapshot, term: Supposition, about: GroupKey | None) -> GroupInfo:
+    """Return the group that a term names, or the group in question. Raises BadTerm."""
     key = GroupKey(_full_name(term, term.subject, about)) if term.subject or about is None else about
     if key not in snapshot.groups:
         in_namespace = (name for name in snapshot.groups if name.startswith(f"{key.partition('/')[0]}/"))
@@ -252,6 +255,7 @@ def _record(snapshot: Snapshot, term: Supposition) -> QueueRecord:
 
 
 def _not_found(kind: str, name: str, names: Iterable[str]) -> str:
+    """Return the message that there is no such object, with the names that exist."""
     known = sorted(names)
     return f"there is no {kind} {name}; there are {listed(known, _SHOWN)}" if known else f"there is no {kind}"
 

@@ -256,6 +256,7 @@ class Planner:
         return cls(capacity, Occupancy(terms=snapshot.occupancy.terms), like=like)
 
     def clone(self) -> "Planner":
+        """Return a planner that changes independently, without a common journal."""
         clone = Planner(self.capacity.clone(), Occupancy())
         clone.affinity = self.affinity.clone(clone.capacity.counts)
         return clone

@@ -41,8 +41,8 @@ OVER_BUDGET = (
 class Efforts:
     """Budgets of effort: how much work the evaluation of the groups of each namespace may take in a cycle.
 
-    Each namespace has its own amount. It may also use the rest of an amount that all namespaces have in
-    common.
+    Effort is counted in looks at a node for a term (see Effort). Each namespace has its own amount. It may
+    also use the rest of an amount that all namespaces have in common.
 
     Args:
         namespaces: The number of namespaces with affinity terms. Each namespace beyond 50 makes a cycle

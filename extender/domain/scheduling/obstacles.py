@@ -38,9 +38,9 @@ from extender.domain.snapshot.wholeness import Missing, missing, whole_at
 
 @computed_once
 def state_decision(group: GroupInfo) -> GroupDecision | None:
-    """Return the decision on a group that has ended, backs off or terminates. Other objects do not change it.
+    """Return the decision on a group that has ended, is terminating, or fully runs without waiting members.
 
-    None means that the group must be evaluated.
+    Other objects do not change this decision. None means that the group must be evaluated.
     """
     state = state_of(group)
     if state not in (State.ENDED, State.ENDING, State.RESTING, State.SETTLING):
@@ -165,6 +165,7 @@ def exceeds_queue(group: GroupInfo, detail: str) -> GroupDecision:
 
 
 def waiting_decision(group: GroupInfo, reason: Reason, detail: str) -> GroupDecision:
+    """Return the decision that a group waits for a reason."""
     return GroupDecision(group.key, group.queue, Verdict.WAITING, reason, detail)
 
 
