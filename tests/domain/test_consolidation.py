@@ -301,7 +301,7 @@ def test_one_group_does_not_move_for_two_gangs_at_once() -> None:
 def test_a_gang_does_not_pay_for_constraints_of_others(
     looks: float, moves: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(consolidation, "_MOST_LOOKS", looks)
+    monkeypatch.setattr(consolidation, "_MAX_LOOKS", looks)
     world = World(hgx(2), queue("q", preemption=MOVES))
     for number in range(2):
         placed(world, f"r{number}", f"n{number}", 1, affinity=anti_affinity(app="none"))

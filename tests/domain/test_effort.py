@@ -32,9 +32,9 @@ NAMES = tuple(f"n{n}" for n in range(12))
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Set budgets that are enough for a gang of three, and for one of twelve only if it is tried alone."""
-    monkeypatch.setattr(cycles, "_MOST_OF_A_GROUP", 3e3)
-    monkeypatch.setattr(cycles, "_MOST_OF_A_NAMESPACE", 6e3)
-    monkeypatch.setattr(cycles, "_MOST_OF_A_RETRY", 10e3)
+    monkeypatch.setattr(cycles, "_MAX_OF_GROUP", 3e3)
+    monkeypatch.setattr(cycles, "_MAX_OF_NAMESPACE", 6e3)
+    monkeypatch.setattr(cycles, "_MAX_OF_RETRY", 10e3)
 
 
 def expensive(name: str, members: int = 12, queue: str = "", created: str = "") -> list[Any]:
@@ -109,7 +109,7 @@ def test_a_group_over_budget_costs_nothing_until_its_next_try() -> None:
 
 
 def test_a_group_that_stays_over_budget_is_tried_ever_more_rarely(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cycles, "_MOST_OF_A_RETRY", 4e3)
+    monkeypatch.setattr(cycles, "_MAX_OF_RETRY", 4e3)
     here = world(expensive("g")).settle()
     tries = [bool(looks(partial(here.pass_time, 100.0))) for _ in range(12)]
     assert here.reason("g") is Reason.TOO_COMPLEX
@@ -127,9 +127,9 @@ def test_the_groups_of_a_namespace_share_one_budget_of_effort() -> None:
 
 def test_each_namespace_has_something_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     """Many namespaces do not take long together, and what they spend is not lacking elsewhere."""
-    for name, looks_ in {"_OF_A_GROUP": 1e4, "_OF_A_NAMESPACE": 1e4, "_IN_COMMON": 1e4}.items():
-        monkeypatch.setattr(cycles, f"_MOST{name}", looks_)
-    monkeypatch.setattr(cycles, "_LEAST_OF_A_NAMESPACE", 4e3)
+    for name, looks_ in {"_MAX_OF_GROUP": 1e4, "_MAX_OF_NAMESPACE": 1e4, "_COMMON_EFFORT": 1e4}.items():
+        monkeypatch.setattr(cycles, name, looks_)
+    monkeypatch.setattr(cycles, "_MIN_OF_NAMESPACE", 4e3)
     here = world(
         *(in_namespace(f"ns{n}", expensive(f"g{n}")) for n in range(20)),
         in_namespace("z", expensive("last", 3)),
@@ -185,8 +185,8 @@ def test_many_terms_that_all_select_the_same_pods_are_looked_at_as_one(
 
 def test_a_group_over_budget_in_one_namespace_blocks_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     """Many terms select many pods with different labels: none of them is compared."""
-    monkeypatch.setattr(cycles, "_MOST_IN_COMMON", 1e3)
-    monkeypatch.setattr(cycles, "_LEAST_OF_A_NAMESPACE", 4e3)
+    monkeypatch.setattr(cycles, "_COMMON_EFFORT", 1e3)
+    monkeypatch.setattr(cycles, "_MIN_OF_NAMESPACE", 4e3)
     gangs = (gang(f"g{n}", 3, labels={"z": "q"}, affinity=terms_against(f"g{n}", 64)) for n in range(20))
     plain = (gang(f"p{n}", 3, labels=own(n)) for n in range(20))
     here = world(*gangs, *plain, in_namespace("z", expensive("last", 3))).settle()
@@ -207,14 +207,14 @@ def test_work_for_affinity_terms_counts_as_effort(side: str, monkeypatch: pytest
 
 def test_the_effort_of_one_evaluation_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plans are recorded at once: pods with different labels may then be compared with many terms."""
-    monkeypatch.setattr(plans, "_MOST_AT_ONCE", 6e3)
+    monkeypatch.setattr(plans, "_MAX_AT_ONCE", 6e3)
     here = world(gang("g", 0, 40), *(pod(f"g-{n}", "g", cpu=f"{n + 1}m", labels=own(n)) for n in range(40)))
     assert here.settle().verdict("g") is Verdict.STARTING
     others = terms_against("h", 64, Requirement("own", "DoesNotExist"))  # selects none of these pods
     snapshot = here.add(gang("h", 2, affinity=others), gang("plain", 3)).ledger.snapshot()
     with patch.object(Term, "matches", autospec=True, side_effect=Term.matches) as matches:
         decisions = decide(snapshot, here.decisions).groups
-    assert matches.call_count * placed._MATCHING <= plans._MOST_AT_ONCE + cycles._MOST_OF_A_NAMESPACE
+    assert matches.call_count * placed._MATCHING <= plans._MAX_AT_ONCE + cycles._MAX_OF_NAMESPACE
     assert decisions[key("plain")].verdict is Verdict.STARTING
 
 
@@ -274,8 +274,8 @@ def test_a_namespace_with_too_many_terms_makes_its_own_groups_wait(monkeypatch: 
 
 def test_explaining_one_of_many_expensive_groups_costs_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """Find the number of nodes that a group needs without evaluating the others again."""
-    monkeypatch.setattr(cycles, "_MOST_OF_A_GROUP", 1e6)
-    monkeypatch.setattr(cycles, "_MOST_OF_A_NAMESPACE", 1e7)
+    monkeypatch.setattr(cycles, "_MAX_OF_GROUP", 1e6)
+    monkeypatch.setattr(cycles, "_MAX_OF_NAMESPACE", 1e7)
     few, many = (world(*(expensive(f"g{n}", 13) for n in range(count))).settle() for count in (1, 8))
 
     def explained(here: World) -> WhyGroup | None:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from extender.domain.explain import forecast
 from extender.domain.explain.forecast import (
-    _MOST_KNOWN,
+    _MAX_KNOWN,
     FUTURES,
     MOST_CYCLES,
     Calibration,
@@ -180,15 +180,15 @@ def test_wrong_declarations_in_one_namespace_change_no_estimates_of_others() -> 
 
 def test_calibration_remembers_few_namespaces() -> None:
     reported, calibration = ExpectedStart(0.0, 90.0, 100.0, 110.0), Calibration()
-    for number in range(2 * _MOST_KNOWN):
+    for number in range(2 * _MAX_KNOWN):
         calibration = calibration.after(GroupKey(f"n{number}/g"), reported, 200.0)
-    assert len(calibration.factors) == _MOST_KNOWN
+    assert len(calibration.factors) == _MAX_KNOWN
 
 
 @pytest.mark.parametrize("kinds", [1, 12])
 def test_a_long_queue_delays_no_estimates_of_others(kinds: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Estimate other queues; groups too far back in the large one get no estimate."""
-    most = {1: "_MOST_PLACES", 12: "_MOST_KINDS"}[kinds]
+    most = {1: "_MAX_PLACES", 12: "_MAX_KINDS"}[kinds]
     monkeypatch.setattr(forecast, most, 4)
     world = one_node(run_time="1h")
     world.add(queue("other", preemption=NEVER), gang("other", 1, queue="other", cpu="4", run_time="1m"))

@@ -358,7 +358,7 @@ CASES: dict[str, Case] = {
     "newly_blocked": Case(
         without_head, lambda world: world.add(gang("first", 1, queue="q", cpu="3", priority=4))
     ),
-    "next_in_turn": Case(one_after_the_other, first_goes),
+    "next_candidates": Case(one_after_the_other, first_goes),
     "new_victims": Case(
         outranking, lambda world: world.delete("s").add(foreign_pod("s2", on="n", cpu="3", priority=-1))
     ),
@@ -395,7 +395,7 @@ def test_decisions_are_stale_without_the_alert_on_new_allocations(monkeypatch: p
     """Evaluate one group of each bucket again where anything is allocated."""
     world = short().add(gang("first", 1, queue="q", cpu="0.5", priority=9))
     assert is_as_from_nothing(world)
-    monkeypatch.setattr(inadmissible.InadmissibleGroups, "_has_to_evaluate_all_classes", lambda *_: False)
+    monkeypatch.setattr(inadmissible.InadmissibleGroups, "_must_evaluate_all_classes", lambda *_: False)
     assert not is_as_from_nothing(world)
 
 

@@ -1,1 +1,1 @@
-"""Admission rules for what users create, change and delete: pure, from objects and queues to faults."""
+"""Admission rules for objects that users create, change and delete: pure functions that return faults."""

@@ -1,7 +1,7 @@
 """The right to use a restricted queue: the RBAC verb `use` on the queue.
 
-Either the user or the service account of the pods must have the right. Pods of Deployments and Jobs of
-CronJobs are created by controllers that act for all users: for these only the service account counts. Pods
+Either the user or the service account of the pods must have the right. Controllers that act for all users
+create the pods of Deployments and of Jobs of CronJobs. For such pods, only the service account counts. Pods
 that the Job controller creates are not reviewed again.
 """
 
@@ -17,10 +17,10 @@ _CONTROLLER_MANAGER = "system:kube-controller-manager"
 
 
 class Subject(msgspec.Struct, frozen=True):
-    """A user or service account, as a SubjectAccessReview names it."""
+    """User or service account, as a SubjectAccessReview names it."""
 
-    user: str  # its name
-    uid: str = ""  # empty if unknown, as for a service account
+    user: str  # name
+    uid: str = ""  # empty if unknown, such as for a service account
     groups: tuple[str, ...] = ()  # sorted
     extra: tuple[tuple[str, tuple[str, ...]], ...] = ()  # extra fields of the authenticator, sorted by key
 
@@ -36,15 +36,15 @@ def service_account(namespace: str, name: str) -> Subject:
 
 
 def asked_about_pod(pod: NewPod, user: UserInfo) -> tuple[Subject, ...]:
-    """Return the subjects of which one must have the right to use the queue.
+    """Return the subjects of which at least one must have the right to use the queue.
 
-    The result is empty for a pod that the cluster's own controllers create for a Job, which was reviewed
-    when it was created; a user may write any group into a Deployment's template. Owner references count
-    only if those controllers wrote them, since any user can write them.
+    The result is empty for a pod that the cluster's own controllers create for a Job, since the Job was
+    reviewed when it was created. Pods of a Deployment are reviewed, since a user may write any group into its
+    template. Owner references count only if those controllers wrote them, since any user can write them.
     """
     owner = pod.controller
-    of_job = owner is not None and (owner.kind, owner.api_version.partition("/")[0]) == ("Job", "batch")
-    return () if of_job and acts_for_all(user) else asked_about_template(pod, user)
+    is_of_job = owner is not None and (owner.kind, owner.api_version.partition("/")[0]) == ("Job", "batch")
+    return () if is_of_job and acts_for_all(user) else asked_about_template(pod, user)
 
 
 def asked_about_template(pod: NewPod, user: UserInfo) -> tuple[Subject, ...]:
@@ -54,19 +54,21 @@ def asked_about_template(pod: NewPod, user: UserInfo) -> tuple[Subject, ...]:
 
 
 def acts_for_all(user: UserInfo) -> bool:
+    """Return whether a user is one of the cluster's controllers, which act for all users."""
     return _CONTROLLERS in (user.groups or ()) or user.username == _CONTROLLER_MANAGER
 
 
 def acts_for_owners(user: UserInfo, namespace: str) -> bool:
-    """Return whether an account creates objects on behalf of their owners.
+    """Return whether a user creates objects on behalf of their owners.
 
-    Such accounts are the cluster's controllers, and operators: accounts of other namespaces.
+    Such users are the cluster's controllers, and operators, which are service accounts of other namespaces.
     """
-    is_account, own = user.username.startswith(ACCOUNTS), f"{ACCOUNTS}{namespace}:"
-    return acts_for_all(user) or (is_account and not user.username.startswith(own))
+    is_account, own_prefix = user.username.startswith(ACCOUNTS), f"{ACCOUNTS}{namespace}:"
+    return acts_for_all(user) or (is_account and not user.username.startswith(own_prefix))
 
 
 def not_granted(to: Destination, subjects: tuple[Subject, ...]) -> Fault:
+    """Return the fault of subjects without the right to use a restricted queue."""
     names = " nor ".join(repr(subject.user) for subject in subjects)
     cannot = f"neither {names} may use it" if len(subjects) > 1 else f"{names} may not use it"
     remedy = f"grant the verb use on queues.scheduling.volcano.sh {to.queue!r} by RBAC, or name another queue"
@@ -74,10 +76,10 @@ def not_granted(to: Destination, subjects: tuple[Subject, ...]) -> Fault:
 
 
 def pods_not_reviewed(to: Destination, pods: int) -> Fault:
-    """Return the fault of a group whose pods were created before it.
+    """Return the fault of a group whose pods were created before the group.
 
-    At their creation, the use of this queue was unknown and not reviewed. The message counts the pods without
-    their names, because the caller may not be the API server.
+    When they were created, their queue was unknown, so its use was not reviewed. The message has the number
+    of pods instead of their names, because the caller may not be the API server.
     """
     text = (
         f"queue {to.queue!r} is restricted, and pods that named this group before it existed are waiting "
@@ -87,6 +89,7 @@ def pods_not_reviewed(to: Destination, pods: int) -> Fault:
 
 
 def not_known(to: Destination, why: str) -> Fault:
+    """Return the fault if the right to use a restricted queue could not be checked."""
     text = f"queue {to.queue!r} is restricted, and the permission to use it could not be checked ({why}): "
     text += "try again"
     return Fault(Code.NOT_NOW, to.field, text)

@@ -1,7 +1,7 @@
 """Faults, for which an object is refused, and warnings, with which it is accepted.
 
-A fault names the field, the value, and the allowed values for users, and has a code for programs. Warnings
-are about ignored fields, and about workloads whose pods cannot follow their queue or gang.
+A fault names the field, the value and the allowed values for users, and has a code for programs. Warnings
+concern ignored fields, and workloads whose pods cannot follow their queue or gang.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -92,7 +92,7 @@ class Code(StrEnum):
 
     @property
     def is_temporary(self) -> bool:
-        """Return whether the same request may pass shortly after."""
+        """Return whether the same request may be accepted shortly afterwards."""
         return self is Code.NOT_NOW
 
 
@@ -100,7 +100,10 @@ _ORDER = {code: number for number, code in enumerate(Code)}
 
 
 class Fault(msgspec.Struct, frozen=True):
-    """Fault of a field. `field`: a path such as spec.deserved[cpu]; `message`: the value and the remedy."""
+    """Fault of a field. `field` is a path such as spec.deserved[cpu].
+
+    `message` has the value and the remedy.
+    """
 
     code: Code
     field: str
@@ -114,17 +117,17 @@ def join_faults(faults: Iterable[Fault]) -> str:
     return "; ".join(map(str, faults))
 
 
-_ALL = "*"  # each item of a list
+_ALL = "*"  # stands for each item of a list
 _TOPOLOGY = f"annotate the pods with {keys.REQUIRED_TOPOLOGY}: the label of nodes of one domain"
 _KUEUE_TOPOLOGY = "kueue.x-k8s.io/podset-"
 _READ = (
     *(keys.KUEUE_REQUIRED_TOPOLOGY, keys.KUEUE_PREFERRED_TOPOLOGY),
     *(keys.KUEUE_SLICE_TOPOLOGY, keys.KUEUE_SLICE_SIZE),
-    f"{_KUEUE_TOPOLOGY}unconstrained-topology",  # asks for nothing
+    f"{_KUEUE_TOPOLOGY}unconstrained-topology",  # requests no topology
 )
-_MOST_WARNINGS = 8
+_MAX_WARNINGS = 8
 
-# Ignored fields by API group and kind, with the advice to users.
+# Ignored fields by API group and kind, with advice for users.
 _FIELDS: Mapping[tuple[str, str], Mapping[tuple[str, ...], str]] = {
     ("scheduling.volcano.sh", "Queue"): {
         ("spec", "affinity"): "use node selectors, taints or spec.flavors to tie work to nodes",
@@ -147,20 +150,20 @@ _ANNOTATED = (
 
 
 def ignored_fields(group: str, kind: str, obj: Mapping[str, Any]) -> list[str]:
-    """Return a warning for each field of a new object that Muster ignores, for its user."""
+    """Return a warning for the user for each field of a new object that Muster ignores."""
     found: list[str] = []
-    for path, instead in _FIELDS.get((group, kind), {}).items():
-        found += [f"{field}: accepted and ignored; {instead}" for field, _ in _values_at(obj, path)]
+    for path, advice in _FIELDS.get((group, kind), {}).items():
+        found += [f"{field}: accepted and ignored; {advice}" for field, _ in _values_at(obj, path)]
     for path in _ANNOTATED:
         for field, annotations in _values_at(obj, path):
             written = annotations if isinstance(annotations, dict) else ()
-            named = [key for key in written if key.startswith(_KUEUE_TOPOLOGY) and key not in _READ]
-            found += [f"{field}[{key[:100]}]: accepted and ignored; {_TOPOLOGY}" for key in named]
-    return found[:_MOST_WARNINGS]
+            ignored_keys = [key for key in written if key.startswith(_KUEUE_TOPOLOGY) and key not in _READ]
+            found += [f"{field}[{key[:100]}]: accepted and ignored; {_TOPOLOGY}" for key in ignored_keys]
+    return found[:_MAX_WARNINGS]
 
 
 def _values_at(value: Any, path: tuple[str, ...], field: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the values at a path, without empty ones, and their fields."""
+    """Yield each non-empty value at a path, with its field."""
     if not path:
         if value:
             yield field, value
@@ -172,7 +175,7 @@ def _values_at(value: Any, path: tuple[str, ...], field: str = "") -> Iterator[t
 
 
 def review_on_lost_domain(obj: Json) -> Iterator[Fault]:
-    """Yield a fault for each unknown value of the annotation on an object or its pod templates."""
+    """Yield a fault for each unknown value of the annotation on an object or on its pod templates."""
     for path in _ANNOTATED:
         for field, annotations in _values_at(obj, path):
             written = annotations.get(keys.ON_LOST_DOMAIN) if isinstance(annotations, dict) else None
@@ -181,7 +184,7 @@ def review_on_lost_domain(obj: Json) -> Iterator[Fault]:
                 yield Fault(Code.ON_LOST_DOMAIN_NOT_VALID, f"{field}[{keys.ON_LOST_DOMAIN}]", text)
 
 
-# Annotations that name a level, by the part of the request; those of Muster come before those of Kueue.
+# Annotations that name a level, by the part of the request. Annotations of Muster precede those of Kueue.
 _LEVELS = {
     "required": (keys.REQUIRED_TOPOLOGY, keys.KUEUE_REQUIRED_TOPOLOGY),
     "preferred": (keys.PREFERRED_TOPOLOGY, keys.KUEUE_PREFERRED_TOPOLOGY),
@@ -195,23 +198,26 @@ _NETWORK_TOPOLOGIES = (
 
 
 class NamedLevel(NamedTuple):
-    """Level of a topology that a field names. `parts`: the parts of the request that it is for."""
+    """Level of a topology that a field names. `parts` are the parts of the request that it applies to."""
 
     field: str
     level: str
     parts: Collection[str]
-    scope: str  # the object, or its pods: requests of different scopes add up
+    scope: str  # the object or its pods; requests of different scopes add up
 
 
 class KnownLevels(NamedTuple):
-    """Levels that a request may name: those of topologies, and all other labels of nodes."""
+    """Levels that a request may name: the levels of topologies, and all other labels of nodes."""
 
     of_topologies: Sequence[str]
     is_label: Callable[[str], bool]
 
 
 def named_levels(obj: Json) -> Iterator[NamedLevel]:
-    """Yield the levels that an object names. Of several levels for a part, the first one counts."""
+    """Yield the levels that an object names.
+
+    If several fields name a level for a part, the first one counts.
+    """
     for topology in _NETWORK_TOPOLOGIES:
         for field, written in _values_at(obj, topology):
             request = written if isinstance(written, dict) else {}
@@ -228,33 +234,33 @@ def named_levels(obj: Json) -> Iterator[NamedLevel]:
                     yield NamedLevel(f"{field}[{key}]", str(levels[key]), (part,), scope)
 
 
-def unknown_levels(named: Iterable[NamedLevel], known: KnownLevels) -> Iterator[Fault]:
+def unknown_levels(levels: Iterable[NamedLevel], known: KnownLevels) -> Iterator[Fault]:
     """Yield a fault for each level that neither a topology nor a node has."""
-    for field, level, *_ in named:
+    for field, level, *_ in levels:
         if level not in known.of_topologies and not known.is_label(level):
             must = name_hint(level, known.of_topologies) if known.of_topologies else "there are no topologies"
             text = f"invalid value {level[:100]!r}, which no topology has as a level and no node as a label"
             yield Fault(Code.LEVEL_NOT_FOUND, field, f"{text}; {must}")
 
 
-def contradicting_levels(named: Iterable[NamedLevel]) -> Iterator[str]:
-    """Yield a warning for each level that does not count, since another field names another one."""
+def contradicting_levels(levels: Iterable[NamedLevel]) -> Iterator[str]:
+    """Yield a warning for each level that does not count, because another field names a different level."""
     counting: dict[tuple[str, str], NamedLevel] = {}
-    for each in named:
-        firsts = [counting.setdefault((each.scope, part), each) for part in each.parts]
-        first, level = firsts[0], each.level
+    for each in levels:
+        first_levels = [counting.setdefault((each.scope, part), each) for part in each.parts]
+        first, level = first_levels[0], each.level
         if level != first.level:
             yield f"{each.field}: {level[:100]!r} does not count: {first.field} names {first.level[:100]!r}"
 
 
 def workload_warnings(workload: Json, schedulers: Collection[str]) -> Iterator[str]:
-    """Yield what users should know about an object whose controller makes pods for one of `schedulers`.
+    """Yield warnings for users about an object whose controller creates pods for one of `schedulers`.
 
     Args:
-        workload: The object, as the API has it.
+        workload: The object in the form of the API.
         schedulers: Values of spec.schedulerName.
     """
-    with suppress(*MALFORMED, msgspec.ValidationError):  # the API server refuses what it cannot read
+    with suppress(*MALFORMED, msgspec.ValidationError):  # the API server refuses unreadable objects
         if (workload.get("apiVersion"), workload.get("kind")) == STATEFUL_SET:
             yield from (
                 warning
@@ -269,7 +275,7 @@ def _scheduler_of(part: JobPodSet) -> str:
 
 
 def _created_in_turn(stateful_set: Json, part: JobPodSet) -> Iterator[str]:
-    """Yield the fault of a gang whose pods are only created one after the other."""
+    """Yield the fault of a gang whose pods are created only one after the other."""
     policy = value_at(stateful_set, ("spec", "podManagementPolicy")) or ORDERED_READY
     gang = gang_of_replicas(value_at(stateful_set, _ANNOTATIONS) or {}, part.count, policy)
     template = (value_at(part.template, _ANNOTATIONS) or {}).get(keys.MIN_MEMBER, "")

@@ -1,4 +1,4 @@
-"""Admission of queues: whether one may be created, changed or deleted; and its defaults."""
+"""Admission of queues: whether a queue may be created, changed or deleted, and the defaults of a queue."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -18,7 +18,7 @@ from extender.domain.queues.tree import QueueTree
 
 
 def _parent_of(queue: Queue) -> str:
-    """Return the parent, or an empty name for a queue directly below root."""
+    """Return the parent of a queue, or an empty name for a queue directly below root."""
     return queue.spec.parent if queue.spec.parent != ROOT_QUEUE else ""
 
 
@@ -27,11 +27,11 @@ def review_place(queue: Queue, before: Queue | None, tree: QueueTree, max_depth:
     name, parent = queue.metadata.name, _parent_of(queue)
     if not parent or (before is not None and parent == _parent_of(before)):
         return
-    above = [record.name for record in tree.ancestry(parent)]
-    depth = len(above) + tree.height(name)
-    if parent == name or name in above:
+    ancestors = [record.name for record in tree.ancestry(parent)]
+    depth = len(ancestors) + tree.height(name)
+    if parent == name or name in ancestors:
         code, text = Code.SELF_PARENT, "must be a queue other than this one and those below it"
-    elif not above:
+    elif not ancestors:
         code, text = Code.PARENT_NOT_FOUND, "there is no such queue: create it, or name an existing one"
     elif depth > max_depth:
         code = Code.DEPTH_EXCEEDED
@@ -52,42 +52,44 @@ class _Amounts(msgspec.Struct, frozen=True):
 
 
 def _amounts(queue: Queue) -> _Amounts:
+    """Return the amounts in the spec of a queue."""
     spec = queue.spec
     guarantee = spec.guarantee.resource if spec.guarantee else None
     return _Amounts(offered(spec.capability), offered(spec.deserved), offered(guarantee))
 
 
 def _recorded_amounts(queue: QueueRecord) -> _Amounts:
+    """Return the amounts in the record of a queue."""
     return _Amounts(queue.capability or {}, queue.deserved or {}, queue.guarantee)
 
 
 def review_resources(queue: Queue, before: Queue | None, tree: QueueTree) -> Iterator[Fault]:
-    """Yield the fault of the first amount that contradicts other queues, if amounts or parent are new.
+    """Yield the fault of the first amount that contradicts other queues, if amounts or parent have changed.
 
-    Root, which is the whole cluster, is not compared. A resource that a queue does not list is unlimited in
-    a capability and 0 in a guarantee or a deserved amount.
+    Root is not compared, because it is the whole cluster. A resource that a queue does not list is unlimited
+    in a capability, and 0 in a guarantee or a deserved amount.
     """
     if queue.metadata.name == ROOT_QUEUE:
         return
     if before is not None and (_parent_of(queue), _amounts(queue)) == (_parent_of(before), _amounts(before)):
         return
-    name, parent, own = queue.metadata.name, _parent_of(queue), _amounts(queue)
-    yield from islice(_hierarchy_faults(own, name, parent, tree), 1)
+    name, parent, amounts = queue.metadata.name, _parent_of(queue), _amounts(queue)
+    yield from islice(_hierarchy_faults(amounts, name, parent, tree), 1)
 
 
 def _hierarchy_faults(own: _Amounts, name: str, parent: str, tree: QueueTree) -> Iterator[Fault]:
-    """Yield the faults with the queues above, then with those below."""
+    """Yield the faults in relation to the queues above, and then to the queues below."""
     if parent:
         for resource, amount in own.capability.items():
-            above = ((queue.name, (queue.capability or {}).get(resource)) for queue in tree.ancestry(parent))
-            owner, limit = next(((owner, most) for owner, most in above if most is not None), ("", amount))
+            limits = ((queue.name, (queue.capability or {}).get(resource)) for queue in tree.ancestry(parent))
+            owner, limit = next(((owner, top) for owner, top in limits if top is not None), ("", amount))
             if amount > limit:
                 text = f"invalid value {show(resource, amount)}: must be at most {show(resource, limit)}, "
                 text += f"the capability of queue {owner!r} above it"
                 yield Fault(Code.CAPABILITY_ABOVE_ANCESTOR, f"spec.capability[{resource}]", text)
         siblings = [_recorded_amounts(tree.queues[each]) for each in tree.children(parent) if each != name]
-        for code, field, sums, most in _sums_above([own, *siblings], _recorded_amounts(tree.queues[parent])):
-            text = f"the sum with its siblings is {sums}: must be at most {most}, "
+        for code, field, sums, top in _sums_above([own, *siblings], _recorded_amounts(tree.queues[parent])):
+            text = f"the sum with its siblings is {sums}: must be at most {top}, "
             yield Fault(code, field, f"{text}that of their parent {parent!r}")
     for resource, amount in own.capability.items():
         for child in tree.children(name):
@@ -97,17 +99,17 @@ def _hierarchy_faults(own: _Amounts, name: str, parent: str, tree: QueueTree) ->
                 text += f"the capability of queue {owner!r} below it"
                 yield Fault(Code.CAPABILITY_BELOW_DESCENDANT, f"spec.capability[{resource}]", text)
     children = [_recorded_amounts(tree.queues[child]) for child in tree.children(name)]
-    for code, field, sums, most in _sums_above(children, own):
-        text = f"invalid value {most}: must be at least {sums}, the sum of the queues directly below it"
+    for code, field, sums, top in _sums_above(children, own):
+        text = f"invalid value {top}: must be at least {sums}, the sum of the queues directly below it"
         yield Fault(code, field, text)
 
 
-def _sums_above(parts: list[_Amounts], most: _Amounts) -> Iterator[tuple[Code, str, str, str]]:
+def _sums_above(parts: list[_Amounts], parent: _Amounts) -> Iterator[tuple[Code, str, str, str]]:
     """Yield code, field, sum and limit where guarantees or deserved amounts add up to too much."""
     guarantees, deserved = [part.guarantee for part in parts], [part.deserved for part in parts]
     for code, field, amounts, limits in (
-        (Code.CHILDREN_GUARANTEE_SUM, "spec.guarantee.resource", guarantees, most.guarantee),
-        (Code.CHILDREN_DESERVED_SUM, "spec.deserved", deserved, most.deserved),
+        (Code.CHILDREN_GUARANTEE_SUM, "spec.guarantee.resource", guarantees, parent.guarantee),
+        (Code.CHILDREN_DESERVED_SUM, "spec.deserved", deserved, parent.deserved),
     ):
         for name, amount in total(amounts).items():
             if amount > (limit := limits.get(name, 0)):
@@ -119,63 +121,66 @@ def guaranteed_too_much(
 ) -> Iterator[str]:
     """Yield warnings if new guarantees directly below root add up to more than nodes offer (`on_nodes`).
 
-    An excess is no fault, since nodes come and go.
+    An excess is not a fault, since nodes are added and removed.
     """
-    own, name = _amounts(queue).guarantee, queue.metadata.name
-    if _parent_of(queue) or name == ROOT_QUEUE or (before is not None and own == _amounts(before).guarantee):
+    new, name = _amounts(queue).guarantee, queue.metadata.name
+    if _parent_of(queue) or name == ROOT_QUEUE or (before is not None and new == _amounts(before).guarantee):
         return
-    others = [tree.queues[each] for above in ("", ROOT_QUEUE) for each in tree.children(above)]
-    sums = total([own, *(record.guarantee for record in others if record.name not in (name, ROOT_QUEUE))])
-    for resource in own:
-        if sums[resource] > (most := on_nodes.get(resource, 0)):
+    others = [tree.queues[each] for parent in ("", ROOT_QUEUE) for each in tree.children(parent)]
+    sums = total([new, *(record.guarantee for record in others if record.name not in (name, ROOT_QUEUE))])
+    for resource in new:
+        if sums[resource] > (available := on_nodes.get(resource, 0)):
             text = f"queues are guaranteed {show(resource, sums[resource])} together; nodes offer"
-            text = f"{text} {show(resource, most)} now, so each has the same part of its guarantee"
+            text = f"{text} {show(resource, available)} now, so each has the same part of its guarantee"
             yield f"spec.guarantee.resource[{resource}]: {text}"
 
 
 def deserved_too_much(queue: Queue, before: Queue | None, on_nodes: Resources) -> Iterator[str]:
     """Yield a warning for each resource of which a new spec.deserved exceeds the amount on nodes."""
-    own = _amounts(queue).deserved
-    if before is not None and own == _amounts(before).deserved:
+    amounts = _amounts(queue).deserved
+    if before is not None and amounts == _amounts(before).deserved:
         return
-    for resource, amount in own.items():
-        if amount > (most := on_nodes.get(resource, 0)):
-            got = f"invalid value {show(resource, amount)}: nodes offer {show(resource, most)} now"
+    for resource, amount in amounts.items():
+        if amount > (available := on_nodes.get(resource, 0)):
+            got = f"invalid value {show(resource, amount)}: nodes offer {show(resource, available)} now"
             yield f"spec.deserved[{resource}]: {got}: until nodes are added, the queue gets no more"
 
 
 def flavor_warnings(queue: Queue, before: Queue | None, tree: QueueTree) -> Iterator[str]:
     """Yield warnings about new flavors.
 
-    The warnings concern flavors that name no existing ResourceFlavor, that have only labels matched by an
-    earlier one, or whose name another queue uses for other nodes.
+    The warnings concern three kinds of flavors:
+
+    - flavors that name a ResourceFlavor that does not exist,
+    - flavors of which all nodes belong to an earlier flavor,
+    - flavors whose name another queue uses for other nodes.
     """
     if before is not None and queue.spec.flavors == before.spec.flavors:
         return
     flavors = resolve(queue_record(queue).flavors, tree.shared_flavors)
     with_flavors = {name: record for name, record in sorted(tree.queues.items()) if record.flavors}
-    for number, own in enumerate(flavors):
-        at, labels = f"spec.flavors[{number}].nodeLabels", set(own.nodes.labels)
-        if own.is_missing:
-            at = f"spec.flavors[{number}].resourceFlavor"
-            yield f"{at}: there is no ResourceFlavor {own.shared} yet: nothing starts on it"
+    for number, new in enumerate(flavors):
+        field, labels = f"spec.flavors[{number}].nodeLabels", set(new.nodes.labels)
+        if new.is_missing:
+            field = f"spec.flavors[{number}].resourceFlavor"
+            yield f"{field}: there is no ResourceFlavor {new.shared} yet: nothing starts on it"
             continue
         present = (other for other in flavors[:number] if not other.is_missing)
         earlier = (other.name for other in present if labels >= set(other.nodes.labels))
         if (first := next(earlier, None)) is not None:
             text = f"all nodes with these labels are of flavor {first}, which comes first"
-            yield f"{at}: {text}: this flavor has no nodes"
+            yield f"{field}: {text}: this flavor has no nodes"
         for name, record in with_flavors.items():
-            others = (flavor for flavor in record.flavors if flavor.name == own.name)
-            if name != queue.metadata.name and any(flavor.nodes != own.nodes for flavor in others):
-                yield f"{at}: queue {name} has a flavor {own.name} for other nodes: these are two flavors"
+            others = (flavor for flavor in record.flavors if flavor.name == new.name)
+            if name != queue.metadata.name and any(flavor.nodes != new.nodes for flavor in others):
+                yield f"{field}: queue {name} has a flavor {new.name} for other nodes: these are two flavors"
                 break
 
 
 def review_flavor(flavor: ResourceFlavor) -> Iterator[Fault]:
     """Yield the faults of a ResourceFlavor that its schema does not find."""
     for key in flavor.spec.node_labels or {}:
-        if len(key.rpartition("/")[2]) > _LONGEST_NAME or _LABEL_KEY.fullmatch(key) is None:
+        if len(key.rpartition("/")[2]) > _MAX_LENGTH or _LABEL_KEY.fullmatch(key) is None:
             text = f"invalid key {key!r}: must be a label key such as example.com/gpu"
             yield Fault(Code.FLAVOR_NOT_VALID, "spec.nodeLabels", text)
     taints = [(taint.key, taint.effect) for taint in flavor.spec.node_taints or ()]
@@ -185,7 +190,10 @@ def review_flavor(flavor: ResourceFlavor) -> Iterator[Fault]:
 
 
 def review_flavor_deletion(name: str, tree: QueueTree) -> Iterator[Fault]:
-    """Yield a fault if queues name the ResourceFlavor: without it no group would start on it."""
+    """Yield a fault if queues name the ResourceFlavor.
+
+    After its deletion, no group would start on it.
+    """
     users = [key for key, queue in tree.queues.items() if name in {each.shared for each in queue.flavors}]
     if users:
         text = f"ResourceFlavor {name!r} is named by queue {listed(sorted(users))}: change spec.flavors there"
@@ -198,15 +206,15 @@ _FIELD_NAMES = {"borrowing_limit": "borrowingLimit", "lending_limit": "lendingLi
 _LABEL_KEY = re.compile(
     r"([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?"
 )
-_LONGEST_NAME = 63
+_MAX_LENGTH = 63
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 
 
 def review_queue(queue: Queue, before: Queue | None, tree: QueueTree, max_depth: int) -> list[Fault]:
     """Return the faults of a queue.
 
-    Later rules are not evaluated after a fault: first the queue's own values, then its parent, then the
-    amounts of other queues.
+    After a fault, later rules are not evaluated. The rules concern first the queue's own values, then its
+    parent, and then the amounts of other queues.
     """
     faults = [*_own_faults(queue, before), *_review_hierarchy(queue, tree)]
     faults = faults or list(_review_root(queue, before))
@@ -215,7 +223,7 @@ def review_queue(queue: Queue, before: Queue | None, tree: QueueTree, max_depth:
 
 
 def _own_faults(queue: Queue, before: Queue | None) -> Iterator[Fault]:
-    """Yield the faults of a queue alone. A status that did not change is no fault."""
+    """Yield the faults of a queue that do not depend on other queues. An unchanged status is no fault."""
     spec, state = queue.spec, queue.status.state
     if state not in _VALID_STATES and (before is None or state != before.status.state):
         yield Fault(Code.INVALID_STATE, "status.state", f"invalid value {state!r}: must be Open or Closed")
@@ -227,14 +235,14 @@ def _own_faults(queue: Queue, before: Queue | None) -> Iterator[Fault]:
 
 
 def _review_amounts(queue: Queue) -> Iterator[Fault]:
-    """Yield the faults of a queue's amounts: first of each, and if none has any, of their relations."""
+    """Yield the faults of a queue's amounts, and if no amount is wrong, the faults of their relations."""
     fields, spec = _amounts_by_field(queue), queue.spec
     limits = {
         "spec.borrowingLimit": spec.borrowing_limit or {},
         "spec.lendingLimit": spec.lending_limit or {},
     }
-    wrong = [fault for field, amounts in (fields | limits).items() for fault in _not_amounts(field, amounts)]
-    yield from wrong or _review_relations(fields, spec.lending_limit or {})
+    bad = [fault for field, amounts in (fields | limits).items() for fault in _bad_amounts(field, amounts)]
+    yield from bad or _review_relations(fields, spec.lending_limit or {})
     if spec.oversell is not None:
         try:
             is_valid = 1000 <= _exact(spec.oversell) <= MOST_OVERSELL * 1000
@@ -251,27 +259,27 @@ def _review_amounts(queue: Queue) -> Iterator[Fault]:
             yield Fault(Code.FLAVOR_NOT_VALID, path, text)
 
 
-def _review_flavor(at: str, lists: Mapping[str, Quantities]) -> Iterator[Fault]:
+def _review_flavor(path: str, by_field: Mapping[str, Quantities]) -> Iterator[Fault]:
     """Yield the faults of the amounts of a flavor.
 
     Args:
-        at: The path of the flavor.
-        lists: Its amounts by field.
+        path: The path of the flavor.
+        by_field: The amounts of the flavor.
     """
-    named = {f"{at}.{_FIELD_NAMES.get(field, field)}": amounts for field, amounts in lists.items()}
-    if wrong := [fault for field, amounts in named.items() for fault in _not_amounts(field, amounts)]:
-        yield from wrong
+    by_path = {f"{path}.{_FIELD_NAMES.get(field, field)}": amounts for field, amounts in by_field.items()}
+    if faults := [fault for field, amounts in by_path.items() for fault in _bad_amounts(field, amounts)]:
+        yield from faults
         return
-    capability = lists.get("capability", {})
+    capability = by_field.get("capability", {})
     for field in ("deserved", "guarantee"):
-        for name, amount in lists.get(field, {}).items():
+        for name, amount in by_field.get(field, {}).items():
             if name in capability and _exact(amount) > _exact(capability[name]):
                 text = f"invalid value {amount}: must be the flavor's capability, {capability[name]}, or less"
-                yield Fault(Code.DESERVED_ABOVE_CAPABILITY, f"{at}.{field}[{name}]", text)
+                yield Fault(Code.DESERVED_ABOVE_CAPABILITY, f"{path}.{field}[{name}]", text)
 
 
 def _amounts_by_field(queue: Queue) -> dict[str, Quantities]:
-    """Return capability, deserved and guarantee, keyed by field."""
+    """Return capability, deserved and guarantee of a queue, by field."""
     spec = queue.spec
     return {
         "spec.capability": spec.capability or {},
@@ -280,73 +288,76 @@ def _amounts_by_field(queue: Queue) -> dict[str, Quantities]:
     }
 
 
-def _not_amounts(field: str, amounts: Quantities) -> Iterator[Fault]:
-    """Yield a fault for each resource that does not exist and each amount that is invalid or negative."""
+def _bad_amounts(field: str, amounts: Quantities) -> Iterator[Fault]:
+    """Yield a fault for each unknown resource, and for each amount that is invalid or negative."""
     for name, quantity in amounts.items():
-        at = f"{field}[{name}]"
+        path = f"{field}[{name}]"
         if problem := intended_name(name):
-            yield Fault(Code.NOT_A_RESOURCE, at, problem)
+            yield Fault(Code.NOT_A_RESOURCE, path, problem)
         try:
             if _exact(quantity) < 0:
-                yield Fault(Code.NEGATIVE_QUANTITY, at, f"invalid value {quantity}: must be 0 or more")
+                yield Fault(Code.NEGATIVE_QUANTITY, path, f"invalid value {quantity}: must be 0 or more")
         except BadQuantity as fault:
-            yield Fault(Code.NOT_A_QUANTITY, at, f"invalid value {fault}")
+            yield Fault(Code.NOT_A_QUANTITY, path, f"invalid value {fault}")
 
 
 def _review_relations(by_field: Mapping[str, Quantities], lending_limit: Quantities) -> Iterator[Fault]:
-    """Yield the faults of guarantees above deserved amounts, and of these above the capability.
+    """Yield faults for guarantees above deserved amounts, and for deserved amounts above the capability.
 
-    The lending limit must not exceed the deserved amounts either.
+    A lending limit must not exceed the deserved amount, either.
     """
     capability, deserved, guarantee = by_field.values()
     for name, amount in guarantee.items():
-        at = f"spec.deserved[{name}]"
+        path = f"spec.deserved[{name}]"
         if name not in deserved:
             text = f"absent, but the guarantee is {amount}; must be {amount} or more"
-            yield Fault(Code.DESERVED_BELOW_GUARANTEE, at, text)
+            yield Fault(Code.DESERVED_BELOW_GUARANTEE, path, text)
         elif _exact(deserved[name]) < _exact(amount):
             text = f"invalid value {deserved[name]}: must be the guarantee, {amount}, or more"
-            yield Fault(Code.DESERVED_BELOW_GUARANTEE, at, text)
+            yield Fault(Code.DESERVED_BELOW_GUARANTEE, path, text)
     for name, amount in deserved.items():
         if name in capability and _exact(amount) > _exact(capability[name]):
             text = f"invalid value {amount}: must be the capability, {capability[name]}, or less"
             yield Fault(Code.DESERVED_ABOVE_CAPABILITY, f"spec.deserved[{name}]", text)
     for name, amount in lending_limit.items():
-        at = f"spec.lendingLimit[{name}]"
+        path = f"spec.lendingLimit[{name}]"
         if name not in deserved:
             text = f"invalid value {amount}, but spec.deserved has no {name}: only deserved amounts are lent"
-            yield Fault(Code.LENDING_ABOVE_DESERVED, at, text)
+            yield Fault(Code.LENDING_ABOVE_DESERVED, path, text)
         elif _exact(amount) > _exact(deserved[name]):
             text = f"invalid value {amount}: must be the deserved amount, {deserved[name]}, or less"
-            yield Fault(Code.LENDING_ABOVE_DESERVED, at, text)
+            yield Fault(Code.LENDING_ABOVE_DESERVED, path, text)
 
 
 def _exact(quantity: Quantity) -> int:
-    """Return amounts in thousandths, to compare the quantities as written. Raises BadQuantity."""
+    """Return an amount in thousandths, to compare quantities as they are written. Raises BadQuantity."""
     return rounded_down(quantity, 1000)
 
 
 def _review_hierarchy(queue: Queue, tree: QueueTree) -> Iterator[Fault]:
-    """Yield the first fault in the annotations of hierarchical shares: later checks rely on earlier ones."""
+    """Yield the first fault in the annotations of hierarchical shares.
+
+    Later checks rely on earlier checks.
+    """
     annotations = queue.metadata.annotations or {}
     path, weights = annotations.get(HIERARCHY, ""), annotations.get(HIERARCHY_WEIGHTS, "")
     if not path and not weights:
         return
-    at, parts, wanted = f"metadata.annotations[{HIERARCHY_WEIGHTS}]", weights.split("/"), path.count("/") + 1
-    if len(parts) != wanted:
+    key, parts, length = f"metadata.annotations[{HIERARCHY_WEIGHTS}]", weights.split("/"), path.count("/") + 1
+    if len(parts) != length:
         text = (
-            f"invalid value {weights!r}, {len(parts)} parts: must be {wanted}, one for each part of {path!r}"
+            f"invalid value {weights!r}, {len(parts)} parts: must be {length}, one for each part of {path!r}"
         )
-        yield Fault(Code.HIERARCHY_LENGTH_MISMATCH, at, text)
+        yield Fault(Code.HIERARCHY_LENGTH_MISMATCH, key, text)
         return
     for part in parts:
         if _NUMBER.fullmatch(part) is None:
             text = f"invalid value {part!r} in {weights!r}: must be numbers above 0, such as 1/2/3"
-            yield Fault(Code.HIERARCHY_WEIGHT_NOT_NUMBER, at, text)
+            yield Fault(Code.HIERARCHY_WEIGHT_NOT_NUMBER, key, text)
             return
         if float(part) <= 0:
             text = f"invalid value {part} in {weights!r}: must be numbers above 0"
-            yield Fault(Code.HIERARCHY_WEIGHT_NOT_POSITIVE, at, text)
+            yield Fault(Code.HIERARCHY_WEIGHT_NOT_POSITIVE, key, text)
             return
     for other, record in tree.queues.items():
         if other != queue.metadata.name and record.hierarchy.startswith(f"{path}/"):
@@ -356,7 +367,7 @@ def _review_hierarchy(queue: Queue, tree: QueueTree) -> Iterator[Fault]:
 
 
 def _review_root(queue: Queue, before: Queue | None) -> Iterator[Fault]:
-    """Yield a fault for each changed list of amounts of root."""
+    """Yield a fault for each list of amounts of root that has changed."""
     if queue.metadata.name != ROOT_QUEUE or before is None:
         return
     before_by_field = _amounts_by_field(before)
@@ -368,15 +379,15 @@ def _review_root(queue: Queue, before: Queue | None) -> Iterator[Fault]:
 
 
 def review_deletion(name: str, tree: QueueTree) -> list[Fault]:
-    """Return the first reason why a queue may not be deleted, since other objects depend on it."""
+    """Return the first reason why a queue may not be deleted, such as objects that depend on it."""
     info = tree.info(name)
     if name in PROTECTED:
         code, text = Code.PROTECTED_QUEUE, "is never deleted: work that names no queue goes to default, "
         text += "and every queue is below root"
     elif info is None:
         code, text = Code.QUEUE_NOT_FOUND, "does not exist"
-    elif below := ", ".join(sorted(tree.children(name))):
-        code, text = Code.HAS_CHILDREN, f"is the parent of {below}: delete those, or give them another parent"
+    elif names := ", ".join(sorted(tree.children(name))):
+        code, text = Code.HAS_CHILDREN, f"is the parent of {names}: delete those, or give them another parent"
     elif pods := tree.pods(name):
         code = Code.HAS_ALLOCATED_PODS
         text = f"has {pods} pods on nodes: close it, and wait until they are gone"
@@ -391,9 +402,13 @@ def review_deletion(name: str, tree: QueueTree) -> list[Fault]:
 def queue_defaults(queue: Queue, has_weight: bool) -> list[Operation]:
     """Return the operations that fill in a new queue.
 
-    They set reclaimable, a weight unless it `has_weight`, a path that begins with root, and a state:
-    Closed if its status says so, as vcctl writes it (the API server drops the status of a new object), but
-    Open for a queue from a backup that only its parent kept closed.
+    They set:
+
+    - reclaimable,
+    - a weight, unless the queue `has_weight`,
+    - a hierarchy path that begins with root,
+    - a state: Closed if the status says so, as vcctl writes it (the API server drops the status of a new
+      object), but Open for a queue from a backup that was closed only because of its parent.
     """
     patch = []
     if queue.spec.reclaimable is None:
@@ -402,8 +417,8 @@ def queue_defaults(queue: Queue, has_weight: bool) -> list[Operation]:
         patch.append(added(("spec", "weight"), 1))
     annotations = queue.metadata.annotations or {}
     if not queue.spec.state:
-        shut = queue.status.state == "Closed" and annotations.get(CLOSED_BY_PARENT) != "true"
-        patch.append(added(("spec", "state"), "Closed" if shut else "Open"))
+        is_closed = queue.status.state == "Closed" and annotations.get(CLOSED_BY_PARENT) != "true"
+        patch.append(added(("spec", "state"), "Closed" if is_closed else "Open"))
     path, weights = annotations.get(HIERARCHY, ""), annotations.get(HIERARCHY_WEIGHTS, "")
     if path and weights and path.partition("/")[0] != ROOT_QUEUE:
         patch.append(added(("metadata", "annotations", HIERARCHY), f"{ROOT_QUEUE}/{path}"))

@@ -1,7 +1,7 @@
 """Submission of pods, Jobs and groups: their queue, its state, and their defaults.
 
-A pod of an existing group enters the group's queue in any state of the queue: the group was admitted before.
-A pod without a queue whose group does not exist yet is not reviewed: its group will be.
+A pod of an existing group enters the group's queue in any state of the queue, since the group was admitted
+before. A pod without a queue whose group does not exist yet is not reviewed: its group will be reviewed.
 """
 
 import re
@@ -46,40 +46,40 @@ class QueueLookup(Protocol):
     """Look-up of the queues that these rules need, in the ledger or at the API server."""
 
     def info(self, name: str) -> QueueInfo | None:
-        """Return a queue with its usage; None if it does not exist."""
+        """Return a queue with its usage; None if the queue does not exist."""
 
     def of_namespace(self, namespace: str) -> str:
-        """Return the queue that the namespace's annotation or its quota names, or an empty name."""
+        """Return the queue that the namespace's annotation or quota names, or an empty name."""
 
     def of_podgroup(self, namespace: str, name: str) -> str | None:
-        """Return the queue of a PodGroup; None if no PodGroup has this name."""
+        """Return the queue of a PodGroup; None if the PodGroup does not exist."""
 
     def of_owner(self, namespace: str, controller: OwnerReference) -> QueueOfOwner:
-        """Return the names of queues on the controller of an object, or on those above it."""
+        """Return the names of queues on the controller of an object, or on the controllers above it."""
 
     def local_queue_named_by(self, namespace: str, label: LocalQueueLabel | None) -> LocalQueueRecord | None:
-        """Return the LocalQueue that a label names, existing or not; None without a label."""
+        """Return the LocalQueue that a label names, even if it does not exist; None without a label."""
 
     def takes_namespace(self, queue: str, namespace: str) -> bool:
-        """Return whether a queue takes groups of a namespace."""
+        """Return whether a queue accepts groups of a namespace."""
 
 
 class Destination(msgspec.Struct, frozen=True):
     """Queue that an object enters."""
 
-    queue: str  # its name, whether it exists or not
-    field: str  # the field that names it
-    joined: bool = False  # whether it is the queue of an existing group that the object joins
-    named: bool = True  # whether anything names it; otherwise it is `default`, for lack of another
-    namespace: str = ""  # the namespace of the object; empty: it does not matter
-    by_owner: bool = False  # whether only an owner names it
-    leads_nowhere: bool = False  # whether a LocalQueue names it that does not exist: the group will wait
+    queue: str  # name of the queue, which may not exist
+    field: str  # field that names the queue
+    joined: bool = False  # whether the object joins an existing group of the queue
+    named: bool = True  # whether any field names the queue; otherwise it is `default`
+    namespace: str = ""  # namespace of the object; empty if it does not matter
+    by_owner: bool = False  # whether only an owner names the queue
+    leads_nowhere: bool = False  # whether its LocalQueue is missing or unknown, so that the group waits
 
 
 def destination_of_pod(
     pod: NewPod, queues: QueueLookup, path: str = "", job: Meta | None = None
 ) -> Destination | None:
-    """Return the destination of a pod, or of the pods of a job; None: it is not reviewed.
+    """Return the destination of a pod, or of the pods of a job. None means that the object is not reviewed.
 
     Args:
         pod: The pod, or the template of the job.
@@ -88,24 +88,25 @@ def destination_of_pod(
         job: The metadata of the job.
     """
     meta = pod.metadata
-    if named := group_name(pod):
-        queue = queues.of_podgroup(meta.namespace, named)
+    if group := group_name(pod):
+        queue = queues.of_podgroup(meta.namespace, group)
         if queue is not None:
             return Destination(queue, f"{path}metadata.annotations[{keys.GROUP_ANNOTATION}]", joined=True)
-        return _named_by(meta, meta.namespace, queues, path)
-    own = _named_by(pod.metadata, meta.namespace, queues, path)
-    if own is None and job is not None:
-        own = _named_by(job, meta.namespace, queues)
+        return _named_in_object(meta, meta.namespace, queues, path)
+    destination = _named_in_object(pod.metadata, meta.namespace, queues, path)
+    if destination is None and job is not None:
+        destination = _named_in_object(job, meta.namespace, queues)
     controller = pod.controller if job is None else controller_of(job.owner_references)
-    if own is None and controller is not None:
-        own = _destination_by_owner(controller, meta.namespace, queues)
+    if destination is None and controller is not None:
+        destination = _destination_by_owner(controller, meta.namespace, queues)
     joined = queues.of_podgroup(meta.namespace, auto_name(pod)) if pod.controller else None
-    if joined is not None and (own is None or own.queue == joined):
+    if joined is not None and (destination is None or destination.queue == joined):
         return Destination(joined, "metadata.ownerReferences", joined=True)
-    return own or destination_by_namespace(meta.namespace, queues)
+    return destination or destination_by_namespace(meta.namespace, queues)
 
 
-def _named_by(meta: Meta, namespace: str, queues: QueueLookup, path: str = "") -> Destination | None:
+def _named_in_object(meta: Meta, namespace: str, queues: QueueLookup, path: str = "") -> Destination | None:
+    """Return the queue that the object's own annotation or label names; None if there is none."""
     named = queue_named_in(meta, path)
     return (
         replace(named, namespace=namespace) if named else _destination_by_label(meta, namespace, queues, path)
@@ -115,17 +116,18 @@ def _named_by(meta: Meta, namespace: str, queues: QueueLookup, path: str = "") -
 def _destination_by_owner(
     controller: OwnerReference, namespace: str, queues: QueueLookup
 ) -> Destination | None:
-    """Return the queue that an owner names. Where it is not read yet, the group waits for it."""
-    named = queues.of_owner(namespace, controller)
-    to = Destination(named.queue, "metadata.ownerReferences", namespace=namespace, by_owner=True)
-    if named.queue:
-        return to
-    if (local := queues.local_queue_named_by(namespace, named.local_queue)) is not None:
-        return replace(to, queue=local.leads_to, leads_nowhere=not local.exists)
-    return None if named.is_known else replace(to, leads_nowhere=True)
+    """Return the queue that an owner names. If the owner is not read yet, the group waits for it."""
+    found = queues.of_owner(namespace, controller)
+    destination = Destination(found.queue, "metadata.ownerReferences", namespace=namespace, by_owner=True)
+    if found.queue:
+        return destination
+    if (local := queues.local_queue_named_by(namespace, found.local_queue)) is not None:
+        return replace(destination, queue=local.leads_to, leads_nowhere=not local.exists)
+    return None if found.is_known else replace(destination, leads_nowhere=True)
 
 
 def queue_named_in(meta: Meta, path: str = "") -> Destination | None:
+    """Return the queue that an annotation or label of Muster names; None if there is none."""
     for place in ("annotations", "labels"):
         if queue := (getattr(meta, place) or {}).get(keys.QUEUE):
             return Destination(queue, f"{path}metadata.{place}[{keys.QUEUE}]", namespace=meta.namespace)
@@ -135,7 +137,7 @@ def queue_named_in(meta: Meta, path: str = "") -> Destination | None:
 def _destination_by_label(
     meta: Meta, namespace: str, queues: QueueLookup, path: str = ""
 ) -> Destination | None:
-    """Return the queue that a LocalQueue leads to."""
+    """Return the queue of the LocalQueue that a label names; None if there is no such label."""
     label = local_queue_label(meta)
     local = queues.local_queue_named_by(namespace, label)
     if local is None or label is None:
@@ -145,6 +147,7 @@ def _destination_by_label(
 
 
 def destination_by_namespace(namespace: str, queues: QueueLookup) -> Destination:
+    """Return the queue that the namespace names, or `default`."""
     queue = queues.of_namespace(namespace)
     if queue:
         return Destination(queue, _BY_NAMESPACE, namespace=namespace)
@@ -156,7 +159,8 @@ def destination_of_other_group(
 ) -> Destination | None:
     """Return the destination of a group of another API.
 
-    The result is None if neither the group nor its namespace names a queue: its scheduler may have none.
+    None means that neither the group nor its namespace names a queue. The scheduler of the group may have no
+    queues.
     """
     meta = group.metadata
     own = queue_named_in(meta) or _destination_by_label(meta, namespace, queues)
@@ -165,7 +169,7 @@ def destination_of_other_group(
 
 
 def destination_of_group(meta: Meta, namespace: str, queue: str, queues: QueueLookup) -> Destination:
-    """Return the queue of a PodGroup or a Volcano Job. `queue`: in its spec."""
+    """Return the queue of a PodGroup or a Volcano Job. `queue` is the queue in its spec."""
     if explicit_queue(queue):
         return Destination(queue, "spec.queue", namespace=namespace)
     to = _destination_by_label(meta, namespace, queues) or destination_by_namespace(namespace, queues)
@@ -173,7 +177,7 @@ def destination_of_group(meta: Meta, namespace: str, queue: str, queues: QueueLo
 
 
 def review_entry(to: Destination, queues: QueueLookup) -> list[Fault]:
-    """Return faults unless the queue admits new work of the namespace. Its LocalQueue may be missing."""
+    """Return faults unless the queue admits new work of the namespace. A missing LocalQueue is no fault."""
     if to.leads_nowhere:
         return []
     info = queues.info(to.queue)
@@ -196,7 +200,7 @@ def review_entry(to: Destination, queues: QueueLookup) -> list[Fault]:
 
 
 def review_move(to: Destination, started_in: str) -> list[Fault]:
-    """Return faults if a group that starts or has started in one queue is sent to another.
+    """Return faults if a group that starts, or has started, in one queue is sent to another queue.
 
     `started_in` is empty if the group has not started.
     """
@@ -207,9 +211,9 @@ def review_move(to: Destination, started_in: str) -> list[Fault]:
 
 
 def review_job_entry(to: Destination, queues: QueueLookup, tree: Callable[[], QueueTree]) -> list[Fault]:
-    """Return the faults of a Job that enters a queue: also a fault if the queue has children.
+    """Return the faults of a Job that enters a queue. It is also a fault if the queue has children.
 
-    A Job that names no queue is always taken (Volcano's design of queue states), and its pods wait until
+    A Job that names no queue is always accepted (Volcano's design of queue states). Its pods wait until
     `default` is open.
     """
     faults = review_entry(to, queues) if to.named else []
@@ -228,7 +232,7 @@ _BUDGET = re.compile(r"0*[1-9][0-9]{0,8}|0*[1-9][0-9]?%")
 
 
 def review_budgets(pod: Pod) -> Iterator[Fault]:
-    """Yield the faults in the disruption budget of a pod's Job."""
+    """Yield the faults in the disruption budget that a pod's annotations set for its Job."""
     annotations = pod.metadata.annotations or {}
     budgets = [key for key in (MIN_AVAILABLE, MAX_UNAVAILABLE) if key in annotations]
     for key in budgets:
@@ -241,6 +245,7 @@ def review_budgets(pod: Pod) -> Iterator[Fault]:
 
 
 def review_topologies(group: PodGroup) -> Iterator[Fault]:
+    """Yield the faults in the network topologies of a PodGroup."""
     yield from _review_topology("spec.networkTopology", group.spec.network_topology)
     for number, policy in enumerate(group.spec.sub_group_policy or ()):
         yield from _review_topology(f"spec.subGroupPolicy[{number}].networkTopology", policy.network_topology)
@@ -254,7 +259,10 @@ def _review_topology(field: str, topology: NetworkTopology | None) -> Iterator[F
 
 
 def unread_annotations(meta: Meta, pods: Pod | None = None) -> Iterator[str]:
-    """Yield the faults in Muster's annotations of any object, for users. `pods`: those of a job."""
+    """Yield the faults in Muster's annotations of an object, as texts for users.
+
+    `pods` is the template of a job.
+    """
     annotations = meta.annotations or {}
     size = annotations.get(keys.MIN_MEMBER, ALL)
     fault = "" if size == ALL else gang_size_of(None, size, Defaults(), waits=False).fault
@@ -269,20 +277,23 @@ def unread_annotations(meta: Meta, pods: Pod | None = None) -> Iterator[str]:
     for key, text in allowed.items():
         got = f"invalid value {annotations[key][:60]!r}, which counts as absent"
         yield f"metadata.annotations[{key}]: {got}: must be {text}"
-    named = group_name(pods) if pods is not None else ""
+    group = group_name(pods) if pods is not None else ""
     for key in (keys.CHECKPOINT, keys.RUN_TIME):
-        if named not in ("", group_name_of(meta.uid)) and annotations.get(key):
-            text = f"metadata.annotations[{key}]: pods of PodGroup {named} do not have it from their job"
+        if group not in ("", group_name_of(meta.uid)) and annotations.get(key):
+            text = f"metadata.annotations[{key}]: pods of PodGroup {group} do not have it from their job"
             yield f"{text}; put it on the PodGroup, or into spec.template.metadata"
 
 
-# In-place resizes of pods: growth uses a queue's amounts without a start, so it is reviewed here.
+# In-place resizes of pods are reviewed here, since growth uses a queue's amounts without a start.
 
 _FIELD = "spec.containers[*].resources.requests"
 
 
 def growth(before: Pod, now: Pod) -> Resources:
-    """Return the increase of a pod's request; empty for unreadable amounts, which the API server refuses."""
+    """Return the increase of a pod's request.
+
+    It is empty for unreadable amounts, which the API server refuses.
+    """
     try:
         requests_before, requests = pod_requests(before.spec), pod_requests(now.spec)
     except BadQuantity:
@@ -294,46 +305,47 @@ def growth(before: Pod, now: Pod) -> Resources:
 def review_growth(
     more: Resources, to: Destination, queues: QueueLookup, ceilings: Iterable[Ceiling]
 ) -> list[Fault]:
-    """Return faults unless `more` stays within the capability of the queue and below all `ceilings`.
+    """Return faults unless `more` stays within the capability of the queue and within all `ceilings`.
 
-    The capability is compared with what the queue holds now. `ceilings` are those of the queue and all
-    queues above it.
+    The capability is compared with the present allocation of the queue. `ceilings` are the ceilings of the
+    queue and of all queues above it.
     """
     if (info := queues.info(to.queue)) is None:
         return []
-    own = Ceiling(info.record.name, info.allocated, info.record.capability or {})
+    own_ceiling = Ceiling(info.record.name, info.allocated, info.record.capability or {})
     found = (
         f"the group takes {show(name, amount)} {name} more, and queue {each.queue!r} holds "
         f"{show(name, each.held.get(name, 0))} of {show(name, each.most[name])} at most: "
         "free capacity, or raise its limit"
         for name, amount in more.items()
-        for each in (own, *ceilings)
+        for each in (own_ceiling, *ceilings)
         if each.held.get(name, 0) + amount > each.most.get(name, inf)
     )
     text = next(found, "")
     return [Fault(Code.RESIZE_ABOVE_CEILING, _FIELD, text)] if text else []
 
 
-# Defaults as JSON patches: an empty list changes nothing.
+# The next functions return defaults as JSON patches. An empty list changes nothing.
 
 
 def group_defaults(group: PodGroup, namespace: str, user: str | None, queues: QueueLookup) -> list[Operation]:
     """Return the operations that fill in a new PodGroup.
 
-    Filled in are the user who creates it, in place of any other that it names, and the namespace's own
-    queue in place of a `default` that a schema filled in. A group with a LocalQueue keeps `default`: the
-    LocalQueue may lead elsewhere tomorrow. `user` is empty if the author of its owner counts, and None if
-    the group itself says its user.
+    They set the user who creates the group, in place of any other user that the group names. They set the
+    namespace's own queue in place of a `default` that a schema filled in. A group with a LocalQueue keeps
+    `default`, since the LocalQueue may lead to another queue later.
+
+    `user` is empty if the author of its owner counts. It is None if the group itself says its user.
     """
-    named = (group.metadata.annotations or {}).get(keys.SUBMITTER, "")
-    patch = annotate(group.metadata, {keys.SUBMITTER: user}) if user not in (None, named) else []
+    named_user = (group.metadata.annotations or {}).get(keys.SUBMITTER, "")
+    patch = annotate(group.metadata, {keys.SUBMITTER: user}) if user not in (None, named_user) else []
     return [*patch, *_namespace_default(group.metadata, namespace, group.spec.queue, queues)]
 
 
 def job_queue_default(meta: Meta, namespace: str, queue: str, queues: QueueLookup) -> list[Operation]:
     """Return the operations that name the queue of a Volcano Job.
 
-    The fallback is `default` while it accepts work: a job that names no queue is always taken.
+    The fallback is `default` while it accepts work, since a job that names no queue is always accepted.
     """
     patch, info = _namespace_default(meta, namespace, queue, queues), queues.info(keys.DEFAULT_QUEUE)
     is_open = info is not None and info.state == "Open"
@@ -343,6 +355,7 @@ def job_queue_default(meta: Meta, namespace: str, queue: str, queues: QueueLooku
 
 
 def _namespace_default(meta: Meta, namespace: str, queue: str, queues: QueueLookup) -> list[Operation]:
+    """Return the operations that set the namespace's queue, unless the object or its owner names a queue."""
     by_namespace = queues.of_namespace(namespace)
     fills = by_namespace and not explicit_queue(queue) and not _is_routed(meta, namespace, queues)
     return [added(("spec", "queue"), by_namespace)] if fills else []
@@ -357,11 +370,11 @@ def _is_routed(meta: Meta, namespace: str, queues: QueueLookup) -> bool:
 
 
 def annotate(meta: Meta, annotations: Mapping[str, str]) -> list[Operation]:
-    """Return the operations that add annotations, except those that an object already has."""
-    at, has = ("metadata", "annotations"), meta.annotations
-    if has is None:
-        return [added(at, {**annotations})] if annotations else []
-    return [added((*at, key), text) for key, text in annotations.items() if has.get(key) != text]
+    """Return the operations that add annotations, except annotations that the object already has."""
+    path, present = ("metadata", "annotations"), meta.annotations
+    if present is None:
+        return [added(path, {**annotations})] if annotations else []
+    return [added((*path, key), text) for key, text in annotations.items() if present.get(key) != text]
 
 
 def pod_defaults(
@@ -369,20 +382,20 @@ def pod_defaults(
 ) -> list[Operation]:
     """Return the operations that fill in a new pod, as the admission policies do.
 
-    A pod with a node bypasses the scheduler, and pods that a DaemonSet's controller creates do not wait for
-    each other: they stay as they are.
+    Two kinds of pods stay as they are: a pod with a node bypasses the scheduler, and pods that the controller
+    of a DaemonSet creates do not wait for each other.
 
     Args:
         pod: The object as submitted.
         user: The user who creates it.
-        scheduler: The name of the scheduler that adopts it; empty: it keeps its own.
-        gated: Whether it gets Muster's gate.
-        adds_markers: Whether it gets the marker resources, which make the scheduler send it to Muster.
+        scheduler: The name of the scheduler that adopts the pod. If it is empty, the pod keeps its scheduler.
+        gated: Whether the pod gets Muster's gate.
+        adds_markers: Whether the pod gets the marker resources, by which the scheduler sends it to Muster.
     """
     spec, owners = pod.get("spec") or {}, pod.get("metadata", {}).get("ownerReferences") or []
-    of_daemonset = any(owner.get("kind") == "DaemonSet" and owner.get("controller") for owner in owners)
-    of_daemonset &= user in _MAKE_DAEMON_PODS
-    if spec.get("nodeName") or of_daemonset:
+    is_of_daemonset = any(owner.get("kind") == "DaemonSet" and owner.get("controller") for owner in owners)
+    is_of_daemonset &= user in _MAKE_DAEMON_PODS
+    if spec.get("nodeName") or is_of_daemonset:
         return []
     gate, gates = {"name": keys.GATE}, spec.get("schedulingGates")
     patch = [added(("spec", "schedulerName"), scheduler)] if scheduler else []
@@ -391,7 +404,7 @@ def pod_defaults(
     elif gated and gates and gate not in gates:
         patch.append(added(("spec", "schedulingGates", "-"), gate))
     containers = spec.get("containers") if adds_markers else None
-    if containers:  # the first one gets the markers, next to its own requests
+    if containers:  # the first container gets the markers, in addition to its requests
         markers = dict.fromkeys(sorted(keys.MARKERS), "1")
         resources = containers[0].get("resources") or {}
         with_markers = {part: {**(resources.get(part) or {}), **markers} for part in ("requests", "limits")}

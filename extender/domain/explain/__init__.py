@@ -1,1 +1,1 @@
-"""Explanation of a pending group: the holders of what it lacks, and the smallest change that starts it."""
+"""Explanation of a pending group: holders of lacking resources, and the smallest change that starts it."""

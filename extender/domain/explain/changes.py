@@ -1,6 +1,6 @@
-"""The smallest change that would start a group, by its reason.
+"""The smallest change that would start a group, depending on its reason.
 
-Each change is tried by decide() before it is reported.
+decide() tries each change before it is reported.
 """
 
 from bisect import bisect_left
@@ -35,12 +35,12 @@ from extender.domain.scheduling.obstacles import amounts_text
 from extender.domain.snapshot.snapshot import Snapshot
 from extender.domain.snapshot.wholeness import missing
 
-_MOST_NODES = 64
-_NAMES = 4  # names in one sentence
+_MAX_NODES = 64
+_MAX_NAMES = 4  # number of names in one sentence
 
 
 def window_clears(case: WaitingCase) -> StartChange | None:
-    """Return the change that starting members are on nodes and leave the window."""
+    """Return the change that starting members are bound to nodes, which frees places in the window."""
 
     def after(n: int) -> Snapshot:
         return replace(case.snapshot, limits=replace(case.snapshot.limits, window=window + n))
@@ -53,30 +53,31 @@ def window_clears(case: WaitingCase) -> StartChange | None:
 
 
 def window_grows(case: WaitingCase) -> StartChange | None:
+    """Return the change that the window is large enough for the group."""
     size = max(len(missing(case.group).members), 1)
     wider = replace(case.snapshot, limits=replace(case.snapshot.limits, window=size))
     return case.start_change(f"with a window of {size} members (--window)", wider)
 
 
-def time(case: WaitingCase) -> StartChange:
-    """Return the change that a pause ends."""
+def backoff_ends(case: WaitingCase) -> StartChange:
+    """Return the change that the group's backoff has ended."""
     instant = max(case.decision.retry_at, case.snapshot.now)
     return case.start_change(f"about {case.snapshot.timestamp(instant)}", replace(case.snapshot, now=instant))
 
 
-def nodes(case: WaitingCase) -> StartChange | None:
-    """Return the change that further nodes like the most suitable one are added."""
+def more_nodes(case: WaitingCase) -> StartChange | None:
+    """Return the change that nodes like the most suitable node are added."""
     if (row := best_node(case.snapshot, case.group)) is None:
         return None
-    most = min(len(missing(case.group).members), _MOST_NODES)
-    count = case.trial.smallest_number(most, lambda n: with_nodes(case.snapshot, row, n))
+    max_nodes = min(len(missing(case.group).members), _MAX_NODES)
+    count = case.trial.smallest_number(max_nodes, lambda n: with_nodes(case.snapshot, row, n))
     return StartChange(_more_nodes(case, row, count)) if count is not None else None
 
 
-def nodes_to_stand_alone(case: WaitingCase) -> StartChange | None:
-    """Return the change of nodes for a group that all nodes together cannot hold.
+def more_empty_nodes(case: WaitingCase) -> StartChange | None:
+    """Return the change that nodes are added for a group that all nodes together cannot hold.
 
-    The number does not depend on running groups.
+    The number of nodes does not depend on running groups.
     """
     row, wanted = best_node(case.snapshot, case.group), missing(case.group)
 
@@ -85,44 +86,45 @@ def nodes_to_stand_alone(case: WaitingCase) -> StartChange | None:
         empty = Planner.empty(larger, Planner.from_snapshot(larger).affinity)
         return empty.could_place(wanted)
 
-    most = min(len(wanted.members), _MOST_NODES)
-    if row is None or not fits(most):
+    max_nodes = min(len(wanted.members), _MAX_NODES)
+    if row is None or not fits(max_nodes):
         return None
-    count = 1 + bisect_left(range(1, most), True, key=fits)
+    count = 1 + bisect_left(range(1, max_nodes), True, key=fits)
     found = case.start_change(_more_nodes(case, row, count), with_nodes(case.snapshot, row, count))
-    return None if found.then == Reason.NEVER_FITS else found  # the group is too large for a ceiling
+    return None if found.then == Reason.NEVER_FITS else found  # the group is too large for a ceiling, too
 
 
 def _more_nodes(case: WaitingCase, row: int, count: int) -> str:
+    """Return a text for `count` more nodes like the node in `row`."""
     node = case.snapshot.nodes.nodes[row]
     assert node is not None, "it is suitable"
     size = amounts_text({name: node.allocatable.get(name, 0) for name in missing(case.group).requests})
     return f"with {count} more node{'s' * (count > 1)} like {node.name}{f' ({size})' * bool(size)}"
 
 
-def members(case: WaitingCase) -> StartChange | None:
+def more_members(case: WaitingCase) -> StartChange | None:
     """Return the change that the missing members are created."""
     members = [*case.group.waiting, *(pod for pod, _ in case.group.assumed), *case.group.placed]
-    lacking = case.group.min_member - len(members)
-    if lacking <= 0:
+    missing_count = case.group.min_member - len(members)
+    if missing_count <= 0:
         return None
-    text = f"with {lacking} more member{'s' * (lacking > 1)}"
+    text = f"with {missing_count} more member{'s' * (missing_count > 1)}"
     if not members:
-        likely = lacking <= case.snapshot.limits.window
-        return StartChange(f"{text}, if they fit") if likely else None
-    if lacking > case.snapshot.limits.window:  # limited, since a tenant may write any number
+        may_fit = missing_count <= case.snapshot.limits.window
+        return StartChange(f"{text}, if they fit") if may_fit else None
+    if missing_count > case.snapshot.limits.window:  # a tenant may write any number
         fewer = replace(case.group, min_member=len(members))
         text = f"if it needs no more than the {len(members)} member{'s' * (len(members) > 1)} that it has"
         return case.start_change(text, with_group(case.snapshot, fewer))
     template = replace(members[0], node="", phase="Pending")
-    numbered = ((f"{template.uid}:{n}", f"{template.name}:{n}") for n in range(lacking))
+    numbered = ((f"{template.uid}:{n}", f"{template.name}:{n}") for n in range(missing_count))
     copies = (replace(template, uid=Uid(uid), name=name) for uid, name in numbered)
     completed = replace(case.group, waiting=(*case.group.waiting, *copies))
     return case.start_change(text, with_group(case.snapshot, completed))
 
 
-def requests(case: WaitingCase) -> StartChange | None:
-    """Return the change to smaller requests, for members that no node can hold."""
+def smaller_requests(case: WaitingCase) -> StartChange | None:
+    """Return the change that members request less, for members that no node can hold."""
     smaller = {shape: _largest_request(case, shape) for shape in missing(case.group).shapes}
     changed = {shape: amounts for shape, amounts in smaller.items() if amounts != shape.requests}
     if not changed or any(amounts is None for amounts in changed.values()):
@@ -130,122 +132,126 @@ def requests(case: WaitingCase) -> StartChange | None:
     shapes = {shape: Shape(amounts or {}, shape.constraints) for shape, amounts in changed.items()}
     waiting = tuple(replace(pod, shape=shapes.get(pod.shape, pod.shape)) for pod in case.group.waiting)
     spec = case.group.spec
-    if spec.stands_for:  # Muster computed minResources from the present requests
+    if spec.stands_for:  # Muster computed minResources from the requests
         spec = replace(spec, min_resources={})
-    now = with_group(case.snapshot, replace(case.group, waiting=waiting, spec=spec))
-    less = [
+    changed_snapshot = with_group(case.snapshot, replace(case.group, waiting=waiting, spec=spec))
+    texts = [
         f"{amounts_text({name: n})} per member instead of {show(name, shape.requests[name])}"
         for shape, amounts in changed.items()
         for name, n in (amounts or {}).items()
         if n != shape.requests[name]
     ]
-    found = case.start_change(f"with requests of at most {', '.join(less)}", now)
+    found = case.start_change(f"with requests of at most {', '.join(texts)}", changed_snapshot)
     return None if found.then == Reason.NEVER_FITS else found
 
 
 def _largest_request(case: WaitingCase, shape: Shape) -> Resources | None:
-    """Return the requests that the best suitable node could hold; None without such a node."""
+    """Return the requests that the most suitable node can hold; None if there is no such node.
+
+    They are not larger than the present requests.
+    """
     rows, columns = np.flatnonzero(case.snapshot.nodes.suitable(shape)), case.snapshot.dimensions
     best: tuple[float, Resources] | None = None
     for row in rows.tolist():
         allocatable = dict(zip(columns, case.snapshot.allocatable[row].tolist(), strict=True))
-        most = {name: min(amount, allocatable.get(name, 0)) for name, amount in shape.requests.items()}
-        part = min((most[name] / amount for name, amount in shape.requests.items() if amount), default=1.0)
+        fits = {name: min(amount, allocatable.get(name, 0)) for name, amount in shape.requests.items()}
+        part = min((fits[name] / amount for name, amount in shape.requests.items() if amount), default=1.0)
         if part > 0 and (best is None or part > best[0]):
-            best = (part, most)
+            best = (part, fits)
     return best[1] if best else None
 
 
-def run_time(case: WaitingCase) -> StartChange | None:
-    """Return the change that the group declares a run time short enough to pass reservations."""
+def declared_run_time(case: WaitingCase) -> StartChange | None:
+    """Return the change that the group declares a run time that is short enough to pass reservations."""
     reservations = (decision.reservation for decision in case.decisions.groups.values())
     instants = (reserved.passable_until for reserved in reservations if reserved)
     durations = [instant - case.snapshot.now for instant in instants if instant is not None]
     seconds = int(max(durations, default=0.0))
     if seconds < 1:
         return None
-    short = replace(case.group, spec=replace(case.group.spec, run_time=float(seconds)))
-    if not case.trial.starts(with_group(case.snapshot, short)):
+    shortened = replace(case.group, spec=replace(case.group.spec, run_time=float(seconds)))
+    if not case.trial.starts(with_group(case.snapshot, shortened)):
         return None
     return StartChange(f"with a declared run time of at most {seconds} s ({keys.RUN_TIME})")
 
 
 def group_resumed(case: WaitingCase) -> StartChange:
+    """Return the change that the group is no longer held."""
     resumed = with_group(case.snapshot, replace(case.group, spec=replace(case.group.spec, held=False)))
     return case.start_change(f"without the annotation {keys.HOLD}", resumed)
 
 
-def next_attempt(case: WaitingCase) -> StartChange:
-    """Return the change that users resume a job with too many start timeouts."""
-    again = with_group(case.snapshot, replace(case.group, job=replace(case.group.job, start_timeouts=0)))
-    return case.start_change(f"without the annotation {keys.START_TIMEOUTS}", again)
+def timeouts_reset(case: WaitingCase) -> StartChange:
+    """Return the change that a user lets a job with too many start timeouts try again."""
+    reset = with_group(case.snapshot, replace(case.group, job=replace(case.group.job, start_timeouts=0)))
+    return case.start_change(f"without the annotation {keys.START_TIMEOUTS}", reset)
 
 
 def local_queue_resumed(case: WaitingCase) -> StartChange | None:
     """Return the change that the group's LocalQueue is resumed."""
-    local = case.group.local_queue
-    if local is None or not local.stop_policy:
+    local_queue_ = case.group.local_queue
+    if local_queue_ is None or not local_queue_.stop_policy:
         return None
-    groups = [group for group in case.snapshot.groups.values() if group.local_queue == local]
+    groups = [group for group in case.snapshot.groups.values() if group.local_queue == local_queue_]
     resumed = with_groups(
-        case.snapshot, (replace(group, local_queue=replace(local, stop_policy="")) for group in groups)
+        case.snapshot, (replace(group, local_queue=replace(local_queue_, stop_policy="")) for group in groups)
     )
-    return case.start_change(f"with spec.stopPolicy None in LocalQueue {local.key}", resumed)
+    return case.start_change(f"with spec.stopPolicy None in LocalQueue {local_queue_.key}", resumed)
 
 
-def capability(case: WaitingCase) -> StartChange | None:
-    """Return the raise of the capability of the group's queue, or of one above it.
+def more_capability(case: WaitingCase) -> StartChange | None:
+    """Return the change that the capability of the group's queue, or of a queue above it, is raised.
 
-    The new capability covers the usage of the queue, the missing members of the group, and of groups ahead.
+    The new capability covers the usage of the queue, the missing members of the group, and groups ahead.
     """
     requests = missing(case.group).requests
     for name in queues_above(case.decisions, case.group.queue):
         record, (held_or_needed, steps) = case.snapshot.queues[name].record, _in_subtree(case, name)
         before = record.capability or {}
 
-        more = {
+        raised = {
             resource: held_or_needed.get(resource, 0) + requests[resource]
             for resource, amount in before.items()
             if resource in requests and held_or_needed.get(resource, 0) + requests[resource] > amount
         }
-        more = _least_capability(case, record, more, steps)
-        if more:
+        raised = _least_capability(case, record, raised, steps)
+        if raised:
             parts = (
                 f"{amounts_text({resource: n})} instead of {show(resource, before[resource])}"
-                for resource, n in more.items()
+                for resource, n in raised.items()
             )
             text = f"with spec.capability {', '.join(parts)} in queue {name}"
-            return StartChange(text, queue=name, capability=more)
+            return StartChange(text, queue=name, capability=raised)
     return None
 
 
 def _least_capability(
     case: WaitingCase, record: QueueRecord, enough: Resources, steps: Resources
 ) -> dict[str, int]:
-    """Return the least capability that still starts the group, one resource after the other.
+    """Return the smallest capability with which the group still starts, one resource after the other.
 
-    The search goes below `enough`, as a rule in whole members; the result is empty where the group does
-    not start with `enough`.
+    The search goes below `enough`, usually in steps of whole members. The result is empty if the group does
+    not even start with `enough`.
     """
-    before, more = record.capability or {}, dict(enough)
+    before, raised = record.capability or {}, dict(enough)
 
     def starts(resource: str, amount: int) -> bool:
-        amounts = {**before, **more, resource: max(amount, before[resource])}
+        amounts = {**before, **raised, resource: max(amount, before[resource])}
         return case.trial.starts(with_queue(case.snapshot, replace(record, capability=amounts)))
 
-    if not any(starts(*each) for each in islice(more.items(), 1)):
+    if not any(starts(*each) for each in islice(raised.items(), 1)):
         return {}
-    for resource in sorted(more.keys() & steps.keys()):
-        for step in (steps[resource], 1):  # a smaller raise may be enough, as the queue's turn may come first
-            amounts = range(more[resource], before[resource] - step, -step)[::-1]
-            more[resource] = amounts[bisect_left(amounts[:-1], True, key=partial(starts, resource))]
-            if not starts(resource, more[resource] - 1):
+    for resource in sorted(raised.keys() & steps.keys()):
+        for step in (steps[resource], 1):  # with a smaller raise, its turn may come first
+            amounts = range(raised[resource], before[resource] - step, -step)[::-1]
+            raised[resource] = amounts[bisect_left(amounts[:-1], True, key=partial(starts, resource))]
+            if not starts(resource, raised[resource] - 1):
                 break
-    return {resource: n for resource, n in more.items() if n > before[resource]}
+    return {resource: n for resource, n in raised.items() if n > before[resource]}
 
 
 def flavor_capability(case: WaitingCase) -> StartChange | None:
-    """Return the change to a larger capability of one flavor."""
+    """Return the change that the capability of one flavor is raised."""
     requests = missing(case.group).requests
     for name in queues_above(case.decisions, case.group.queue):
         record, reported = case.snapshot.queues[name].record, case.decisions.queues[name].flavors
@@ -260,13 +266,13 @@ def flavor_capability(case: WaitingCase) -> StartChange | None:
                 parts = [
                     f"{amounts_text({key: n})} instead of {show(key, before[key])}" for key, n in more.items()
                 ]
-                where = f"spec.flavors[{number}].capability ({flavor.name}) in queue {name}"
-                return StartChange(f"with {', '.join(parts)} in {where}")
+                field = f"spec.flavors[{number}].capability ({flavor.name}) in queue {name}"
+                return StartChange(f"with {', '.join(parts)} in {field}")
     return None
 
 
 def _in_subtree(case: WaitingCase, queue: str) -> tuple[Resources, Resources]:
-    """Return the amounts that groups of a subtree hold or need to start, and the steps to search in.
+    """Return the amounts that groups of a queue and below hold or need to start, and steps for the search.
 
     A step is the greatest common divisor of the requests of all pods that are to start.
     """
@@ -281,16 +287,16 @@ def _in_subtree(case: WaitingCase, queue: str) -> tuple[Resources, Resources]:
 
 
 def higher_limit(case: WaitingCase) -> StartChange | None:
-    """Return the change to a higher limit on running groups or pods."""
+    """Return the change that a limit on running groups or pods is raised."""
     if case.queue is None:
         return None
     record, size = case.queue, len(missing(case.group).members)
     for field, scope in (("queue", ""), ("user", " of each user"), ("namespace", " of each namespace")):
         limit: Limit = getattr(record.limits, field)
-        for kind, now, most in (("groups", limit.groups, 1), ("pods", limit.pods, size)):
+        for kind, now, max_raise in (("groups", limit.groups, 1), ("pods", limit.pods, size)):
             if now is None:
                 continue
-            raised = _raise_needed(case, record, field, kind, now, most)
+            raised = _raise_needed(case, record, field, kind, now, max_raise)
             if raised is not None:
                 text = f"with a limit of {now + raised} {kind}{scope} instead of {now} in queue {record.name}"
                 return StartChange(text)
@@ -298,18 +304,22 @@ def higher_limit(case: WaitingCase) -> StartChange | None:
 
 
 def _raise_needed(
-    case: WaitingCase, record: QueueRecord, field: str, kind: str, now: int, most: int
+    case: WaitingCase, record: QueueRecord, field: str, kind: str, limit_now: int, max_raise: int
 ) -> int | None:
-    """Return by how much a limit has to be raised, at most by `most`; None: such a raise does not help."""
+    """Return by how much a limit must be raised, up to `max_raise`.
+
+    None means that such a raise does not help.
+    """
 
     def after(n: int) -> Snapshot:
-        limit = replace(getattr(record.limits, field), **{kind: now + n})
+        limit = replace(getattr(record.limits, field), **{kind: limit_now + n})
         return with_queue(case.snapshot, replace(record, limits=replace(record.limits, **{field: limit})))
 
-    return case.trial.smallest_number(most, after)
+    return case.trial.smallest_number(max_raise, after)
 
 
 def queue_resumed(case: WaitingCase) -> StartChange | None:
+    """Return the change that the group's queue is resumed."""
     if case.queue is None or not case.queue.stop_policy:
         return None
     resumed = with_queue(case.snapshot, replace(case.queue, stop_policy=""))
@@ -317,7 +327,7 @@ def queue_resumed(case: WaitingCase) -> StartChange | None:
 
 
 def namespace_allowed(case: WaitingCase) -> StartChange:
-    """Return how the start changes if the queue admits the namespace, with its groups ahead, too."""
+    """Return the change that the queue admits the namespace, which also admits its groups ahead."""
     queue, namespace = case.group.queue, case.group.key.partition("/")[0]
     allowed = with_groups(
         case.snapshot,
@@ -332,12 +342,13 @@ def namespace_allowed(case: WaitingCase) -> StartChange:
 
 
 def use_allowed(case: WaitingCase) -> StartChange:
+    """Return the change that the group's author may use its restricted queue."""
     allowed = with_group(case.snapshot, replace(case.group, use_allowed=True))
     return case.start_change(f"once a record says that its author may use queue {case.group.queue}", allowed)
 
 
 def ends_for_capacity(case: WaitingCase) -> StartChange | None:
-    """Return the change that holders end.
+    """Return the change that holders of capacity end.
 
     Holders on the group's reserved nodes come first, as in its messages.
     """
@@ -356,12 +367,14 @@ def ends_for_capacity(case: WaitingCase) -> StartChange | None:
 
 
 def ends_in_queue(case: WaitingCase) -> StartChange | None:
+    """Return the change that groups of the queue or of its siblings end."""
     holders = sorted(case.queue_holders(), key=_smallest_first)
     holders.sort(key=lambda holder: holder.queue != case.group.queue)
     return _end_of(case, holders, "ends", "end")
 
 
 def groups_ahead_end(case: WaitingCase) -> StartChange | None:
+    """Return the change that groups ahead have started and ended, or are deleted."""
     ahead = case.holders(Reason.BEHIND_OTHERS)
     return _end_of(
         case, ahead, "has started and ended, or is deleted", "have started and ended, or are deleted"
@@ -369,6 +382,7 @@ def groups_ahead_end(case: WaitingCase) -> StartChange | None:
 
 
 def reservations_end(case: WaitingCase) -> StartChange | None:
+    """Return the change that groups with a reservation no longer wait and leave their nodes."""
     reserved = case.holders(Reason.RESERVED)
     return _end_of(
         case, reserved, "no longer waits and leaves its nodes", "no longer wait and leave their nodes"
@@ -376,12 +390,13 @@ def reservations_end(case: WaitingCase) -> StartChange | None:
 
 
 def claims_end(case: WaitingCase) -> StartChange | None:
+    """Return the change that groups that claim capacity no longer wait."""
     claimants = case.holders_by_decision(lambda decision: decision.claims_capacity)
     return _end_of(case, claimants, "no longer waits", "no longer wait")
 
 
 def victims_gone(case: WaitingCase) -> StartChange | None:
-    """Return the change that victims are gone whose eviction is in progress: no user needs to act."""
+    """Return the change that the victims whose eviction is in progress have ended. No user needs to act."""
     if case.decision.reclaim is None:
         return None
     victims = {victim.uid for victim in case.decision.reclaim.victims}
@@ -399,7 +414,7 @@ def _end_of(
     several_do: str,
     needs_capacity: bool = False,
 ) -> StartChange | None:
-    """Return the change that one of the candidates ends, or else the fewest of them that are enough."""
+    """Return the change that one candidate ends, or otherwise the fewest candidates that suffice."""
 
     def ended(holders: Sequence[Holder]) -> Snapshot:
         groups = frozenset(holder.group for holder in holders if holder.group)
@@ -414,42 +429,42 @@ def _end_of(
 
 
 def _names_of(holders: Sequence[Holder]) -> str:
-    """Return the holders for a sentence, with their numbers of pods."""
-    named: list[str] = []
+    """Return the holders as a part of a sentence, with their numbers of pods."""
+    texts: list[str] = []
     for holder in holders:
         pods = ["1 pod" if holder.pods == 1 else f"{holder.pods} pods"] if holder.group else []
         if holder.deleting:
             text = f"{holder.deleting} being deleted" if holder.group else "being deleted"
             pods.append(f"{text} and should have gone at {holder.overdue}" if holder.overdue else text)
         remark = f" ({', '.join(pods)})" if pods else ""
-        named.append(f"{holder.called}{remark}" if holder.group else f"pod {holder.name}{remark}")
-    return listed(named, _NAMES)
+        texts.append(f"{holder.called}{remark}" if holder.group else f"pod {holder.name}{remark}")
+    return listed(texts, _MAX_NAMES)
 
 
 def _smallest_first(holder: Holder) -> tuple[bool, bool, int, str]:
-    """Return the sort key of holders: departing ones first, then groups, then other pods."""
+    """Return the sort key of holders: departing holders first, then groups, then other pods."""
     name = holder.called or holder.name
     return holder.deleting < holder.pods, not holder.group, holder.pods, name
 
 
-_CAPACITY = (ends_for_capacity, nodes)
+_CAPACITY = (ends_for_capacity, more_nodes)
 _FINDERS: Mapping[Reason, Sequence[Callable[[WaitingCase], StartChange | None]]] = {
     Reason.NO_ROOM: _CAPACITY,
     Reason.FRAGMENTED: _CAPACITY,
     Reason.NO_DOMAIN: _CAPACITY,
     Reason.REFUSED_BY_SCHEDULER: _CAPACITY,
-    Reason.QUEUE_CEILING: (higher_limit, ends_in_queue, capability, flavor_capability),
-    Reason.QUEUE_SHARE: (claims_end, nodes),
+    Reason.QUEUE_CEILING: (higher_limit, ends_in_queue, more_capability, flavor_capability),
+    Reason.QUEUE_SHARE: (claims_end, more_nodes),
     Reason.BEHIND_OTHERS: (groups_ahead_end,),
-    Reason.RESERVED: (run_time, reservations_end, nodes),
+    Reason.RESERVED: (declared_run_time, reservations_end, more_nodes),
     Reason.RECLAIMING: (victims_gone,),
     Reason.WINDOW_FULL: (window_clears,),
     Reason.TOO_LARGE_FOR_WINDOW: (window_grows,),
-    Reason.NEVER_FITS: (higher_limit, capability, flavor_capability, requests, nodes_to_stand_alone),
-    Reason.BACKING_OFF: (time,),
-    Reason.NOT_ENOUGH_MEMBERS: (members,),
+    Reason.NEVER_FITS: (higher_limit, more_capability, flavor_capability, smaller_requests, more_empty_nodes),
+    Reason.BACKING_OFF: (backoff_ends,),
+    Reason.NOT_ENOUGH_MEMBERS: (more_members,),
     Reason.HELD: (group_resumed,),
-    Reason.START_TIMED_OUT: (next_attempt,),
+    Reason.START_TIMED_OUT: (timeouts_reset,),
     Reason.QUEUE_STOPPED: (queue_resumed, local_queue_resumed),
     Reason.NAMESPACE_NOT_ALLOWED: (namespace_allowed,),
     Reason.QUEUE_NOT_ALLOWED: (use_allowed,),
@@ -457,7 +472,7 @@ _FINDERS: Mapping[Reason, Sequence[Callable[[WaitingCase], StartChange | None]]]
 
 
 def smallest_change(case: WaitingCase) -> StartChange | None:
-    """Return the smallest change that starts the group, of those that its reason suggests."""
+    """Return the smallest change that starts the group, among the changes that its reason suggests."""
     reason = case.decision.reason
     finders = _FINDERS.get(reason, ()) if reason is not None else ()
     return next((change for find in finders if (change := find(case)) is not None), None)

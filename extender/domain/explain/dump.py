@@ -1,8 +1,11 @@
-"""Dump: the snapshot of the latest decisions, and these decisions, to be decided again elsewhere.
+"""Dump: the snapshot of the latest decisions, and these decisions, so that others can repeat them.
 
-Names may be replaced. Records become JSON and are read back by the types of their fields. A record is an
-object without the fields that have their default; a mapping whose keys are no text is a list of pairs; an
-infinite number is a text. Shapes are compared by identity: each is written once, and elsewhere by its number.
+Names may be replaced. Records are written as JSON and read by the types of their fields:
+
+- A record is an object without the fields that have their default.
+- A mapping is a list of pairs if its keys are not texts.
+- An infinite number is a text.
+- A shape is compared by identity. Therefore each shape is written once, and is referred to by its number.
 """
 
 import re
@@ -31,30 +34,29 @@ from extender.domain.snapshot.nodes import AmountRows, Levels, NodeRecord, NodeT
 from extender.domain.snapshot.snapshot import OtherPods, Snapshot
 
 _INFINITE = {"inf": inf, "-inf": -inf}
-_WRITTEN = tuple[tuple[Resources, Constraints], ...]  # the shapes
-# Types with up to a hundred thousand objects, each of which becomes text at once. Millions of parts in memory
-# would take as many bytes as the ledger, and a second in which all threads wait for the encoder or the
-# garbage collector.
-_MANY = (GroupInfo, PodRecord)
-_Act = Callable[[Any], Any]
+_SHAPE_PARTS = tuple[tuple[Resources, Constraints], ...]  # types of the written shapes
+# Types with up to 100,000 objects. Each object is encoded at once: millions of parts would take as many bytes
+# as the ledger, and all threads would wait a second for the encoder or the garbage collector.
+_FREQUENT_TYPES = (GroupInfo, PodRecord)
+_Convert = Callable[[Any], Any]
 
 
 class Misread(ValueError):
-    """Error: a field of a dump cannot be read; the message names it."""
+    """Error: a field of a dump cannot be read. The message names the field."""
 
 
 class Form(NamedTuple):
-    """Form of the values of one type. Any error of `read` means that a value cannot be read."""
+    """Form of the values of one type. If `read` raises any error, the value cannot be read."""
 
-    write: _Act
-    read: _Act
+    write: _Convert
+    read: _Convert
 
 
 class Forms:
     """Forms of one dump, with its shapes.
 
-    Attributes:
-        sorts: Whether mappings are written in sorted order, so that equal ones are written equally.
+    Args:
+        sorts: Whether mappings are written in sorted order, so that equal mappings are written equally.
         renamed: Returns the text to write for each text.
     """
 
@@ -64,9 +66,9 @@ class Forms:
         self._numbers: dict[Shape, int] = {}
         self._forms: dict[Any, Form] = {kind: _plain_form(kind) for kind in (bool, NoneType)}
         self._forms[str] = Form(renamed, _plain_form(str).read)
-        self._forms[int] = Form(int, _plain_form(int).read)  # also numpy's integers
+        self._forms[int] = Form(int, _plain_form(int).read)  # also for integers of numpy
         self._forms[float] = Form(_write_number, _read_number)
-        self._forms[object] = self._forms[NoneType]  # values of one process are left out
+        self._forms[object] = self._forms[NoneType]  # values of the process are left out
         self._forms[AmountRows] = Form(lambda rows: [rows.shape[1], rows.tolist()], _read_rows)
         self._forms[Shape] = Form(self._number, lambda number: self._shapes[_read_exactly(int, number)])
         self._forms[bytes] = self._as_other_type(str, bytes.decode, str.encode)
@@ -82,43 +84,45 @@ class Forms:
         self._forms[TermIndex] = self._as_other_type(tuple[Term, ...], tuple, _index)
 
     def write(self, kind: Any, value: object) -> Any:
-        """Return a value for msgspec to encode: some parts are encoded already."""
+        """Return a value that msgspec can encode. Some parts of it are already encoded."""
         return self._form_of(kind).write(value)
 
     def read(self, kind: Any, written: Any) -> Any:
-        """Return a value.
+        """Return the value that was written.
 
         Raises:
-            Misread: It cannot be read.
+            Misread: The value cannot be read.
         """
         try:
             return self._form_of(kind).read(written)
-        except Exception as fault:  # any field of a dump may hold any value
+        except Exception as fault:  # a field of a dump may hold any value
             raise _misread(fault) from fault
 
     def write_shapes(self) -> Any:
-        """Return all written shapes. None of a snapshot is bound to a part of the nodes."""
-        return self.write(_WRITTEN, [(shape.requests, shape.constraints) for shape in self._shapes])
+        """Return all written shapes. No shape of a snapshot is bound to a part of the nodes."""
+        return self.write(_SHAPE_PARTS, [(shape.requests, shape.constraints) for shape in self._shapes])
 
     def read_shapes(self, written: Any) -> None:
-        """Read all shapes before the records that refer to them. Raises Misread."""
-        self._shapes = [Shape(*parts) for parts in self.read(_WRITTEN, written)]
+        """Read all shapes, before the records that refer to them are read. Raises Misread."""
+        self._shapes = [Shape(*parts) for parts in self.read(_SHAPE_PARTS, written)]
 
     def _number(self, shape: Shape) -> int:
+        """Return the number by which a shape is written."""
         if shape not in self._numbers:
             self._numbers[shape] = len(self._shapes)
             self._shapes.append(shape)
         return self._numbers[shape]
 
     def _form_of(self, kind: Any) -> Form:
+        """Return the form of a type, made on the first call."""
         if kind not in self._forms:
-            forms = self._forms  # the form of a type that contains itself is looked up once it is known
+            forms = self._forms  # a type that contains itself looks up its form later
             forms[kind] = Form(lambda value: forms[kind].write(value), lambda text: forms[kind].read(text))
             form = self._make_form(kind)
-            self._forms[kind] = Form(_packed(form.write), form.read) if kind in _MANY else form
+            self._forms[kind] = Form(_packed(form.write), form.read) if kind in _FREQUENT_TYPES else form
         return self._forms[kind]
 
-    def _as_other_type(self, other: Any, write: _Act, read: _Act) -> Form:
+    def _as_other_type(self, other: Any, write: _Convert, read: _Convert) -> Form:
         """Return the form of a type whose values are written as values of another type."""
         form = self._form_of(other)
         return Form(lambda value: form.write(write(value)), lambda written: read(form.read(written)))
@@ -159,7 +163,7 @@ class Forms:
         return self._record(kind)
 
     def _mapping(self, keys: Form, values: Form, by_text: bool) -> Form:
-        """Return the form of a mapping: a JSON object if the keys are texts, else a list of pairs."""
+        """Return the form of a mapping: a JSON object if the keys are texts, otherwise a list of pairs."""
         if by_text:
             return Form(
                 lambda value: {keys.write(key): values.write(each) for key, each in value.items()},
@@ -184,20 +188,20 @@ class Forms:
             return {name: form.write(part) for name, form, part, usual in parts if not _equal(part, usual)}
 
         def read(written: Any) -> Any:
-            values, at = {}, ""
+            values, path = {}, ""
             try:
                 for name, part in _read_exactly(dict, written).items():
-                    at = f".{name}"
+                    path = f".{name}"
                     values[name] = readers[name](part)
-                at = ""
+                path = ""
                 return kind(**values)
             except Exception as fault:
-                raise Misread(f"{kind.__name__}{at}: {_misread(fault)}") from fault
+                raise Misread(f"{kind.__name__}{path}: {_misread(fault)}") from fault
 
         return Form(write, read)
 
 
-_NONE = object()  # no default
+_NONE = object()  # means that a field has no default
 
 
 @cache
@@ -214,16 +218,18 @@ def _fields_of(kind: Any) -> Sequence[tuple[str, Any, object]]:
     return found
 
 
-def _packed(write: _Act) -> _Act:
+def _packed(write: _Convert) -> _Convert:
+    """Return the function with its result encoded as JSON."""
     return lambda value: msgspec.Raw(msgspec.json.encode(write(value)))
 
 
 def _equal(one: object, other: object) -> bool:
-    """Return whether two values are equal; 1 and 1.0 are not, since they are shown differently."""
+    """Return whether two values are equal. 1 and 1.0 are not equal, since they are written differently."""
     return one is other or ((type(one) is type(other) or isinstance(one, Mapping)) and one == other)
 
 
 def _plain_form(kind: type) -> Form:
+    """Return the form of a type whose values are written unchanged."""
     return Form(lambda value: value, lambda written: _read_exactly(kind, written))
 
 
@@ -276,14 +282,14 @@ class InvalidDump(ValueError):
 
 
 class DumpFile(msgspec.Struct, frozen=True, kw_only=True):
-    """File of a dump: JSON. `Forms` writes and reads the last three fields."""
+    """File of a dump in JSON. `Forms` writes and reads the last three fields."""
 
     kind: str = KIND
-    muster: str  # the version of Muster that wrote it; other versions refuse it
+    muster: str  # version of Muster that wrote the file; other versions refuse it
     python: str
-    taken: str  # the time of the snapshot, as a timestamp
-    slept: int  # number of decisions that the cycle took over from the previous one
-    renamed: bool = False  # whether names are hashed, and the decisions repeated
+    taken: str  # time of the snapshot, as a timestamp
+    slept: int  # number of decisions that the cycle took over from the previous cycle
+    renamed: bool = False  # whether names are hashed, and decisions made again
     otherwise: int = 0  # number of groups with another decision after renaming
     configuration: Mapping[str, Any]
     shapes: Sequence[Any]
@@ -298,10 +304,10 @@ class Dump(msgspec.Struct, frozen=True):
 
 
 def dump(decisions: Decisions, versions: Mapping[str, str], configuration: Mapping[str, Any]) -> bytes | None:
-    """Return the dump of new decisions; None before the first ones.
+    """Return the dump of the latest decisions; None before the first decisions.
 
-    A dump of 40,000 pods takes two seconds, without a lock, since decisions never change. `versions`: those
-    of `muster` and `python`.
+    A dump of 40,000 pods takes two seconds. It needs no lock, since decisions never change. `versions` has
+    the versions of `muster` and `python`.
     """
     if (carried := carried_facts_of(decisions)) is None:
         return None
@@ -320,10 +326,10 @@ def dump(decisions: Decisions, versions: Mapping[str, str], configuration: Mappi
 
 
 def read_dump(raw: bytes, version: str) -> Dump:
-    """Return a dump.
+    """Return the dump in a file.
 
     Raises:
-        InvalidDump: It cannot be read, or is of another version.
+        InvalidDump: The file cannot be read, or is of another version.
     """
     try:
         written = msgspec.json.decode(raw)
@@ -343,7 +349,7 @@ def read_dump(raw: bytes, version: str) -> Dump:
 
 
 class ChangedDecision(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Changed decision on one group; None: there was none."""
+    """Changed decision on one group. None means that there was no decision."""
 
     group: GroupKey
     before: GroupDecision | None = None
@@ -351,13 +357,15 @@ class ChangedDecision(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Replay(msgspec.Struct, frozen=True):
+    """Result of deciding on a snapshot again."""
+
     same: bool  # whether all decisions are equal byte for byte
-    differences: tuple[ChangedDecision, ...]  # by group
+    differences: tuple[ChangedDecision, ...]  # sorted by group
     decisions: Decisions
 
 
 def replay(snapshot: Snapshot, before: Decisions) -> Replay:
-    """Decide without a previous cycle, and again after it. Both results must equal the decisions `before`."""
+    """Decide without a previous cycle, and then once more with it. Compare both results with `before`."""
     now = decide(snapshot)
     again = decide(replace(snapshot, version=snapshot.version + 1), now)
     same = as_bytes(before) == as_bytes(now) == as_bytes(replace(again, version=now.version))
@@ -371,7 +379,7 @@ def differences(before: Decisions, now: Decisions) -> tuple[ChangedDecision, ...
 
 
 def as_bytes(decisions: Decisions) -> bytes:
-    """Return decisions as bytes, equal for equal decisions."""
+    """Return decisions as bytes, which are equal for equal decisions."""
     return msgspec.json.encode(
         Forms(sorts=True).write(Decisions, _without_history(decisions)), order="sorted"
     )
@@ -395,11 +403,11 @@ _WORDS = """
 _PARTS = re.compile(
     r"(?P<kept>\d{4}-\d\d-\d\dT[\d:.+-]+Z?|(?:[a-z0-9-]+\.)*(?:kubernetes|k8s)\.io/[\w.-]+)"
     r"|[^\x00-,/:-@\[-^`{-\x7f]+"
-)  # times, Kubernetes' own keys, and words
+)  # matches times, keys of Kubernetes, and words
 
 
 class Pseudonyms:
-    """Pseudonyms of texts: each part hashed, except for known words. Equal parts stay equal everywhere."""
+    """Pseudonyms of texts: each part is hashed, except for known words. Equal parts stay equal everywhere."""
 
     def __init__(self, hashed: Callable[[str], str], resources: Sequence[str]) -> None:
         self._hashed = hashed
@@ -410,7 +418,7 @@ class Pseudonyms:
         return _PARTS.sub(self._part, text)
 
     def _part(self, found: re.Match[str]) -> str:
-        """Return a part of a name as it is if it says nothing, and otherwise its pseudonym."""
+        """Return a part of a text unchanged if it reveals nothing, and otherwise its pseudonym."""
         part = found[0]
         if found["kept"] or part.lstrip("-").isdecimal():
             return part
@@ -420,26 +428,29 @@ class Pseudonyms:
 
 
 def keyed_hash(key: bytes) -> Callable[[str], str]:
-    """Return a hash of texts with a secret `key` for one dump: without a key, names could be guessed."""
+    """Return a hash function for texts, with a secret `key` for one dump.
+
+    Without a key, names could be guessed.
+    """
     return lambda part: f"x{blake2b(part.encode(), digest_size=6, key=key).hexdigest()}"
 
 
 def rename_dump(found: Dump, hashed: Callable[[str], str]) -> bytes:
-    """Return the dump under other names, with new decisions; without the configuration.
+    """Return the dump with other names and new decisions, but without the configuration.
 
-    Decisions may differ where names decide the order.
+    Decisions may differ where the order depends on names.
     """
     names = Pseudonyms(hashed, found.snapshot.dimensions)
     forms, again = Forms(renamed=names), Forms()
     snapshot = msgspec.json.encode(forms.write(Snapshot, found.snapshot))
     again.read_shapes(shapes := forms.write_shapes())
     decisions = decide(again.read(Snapshot, msgspec.json.decode(snapshot)))
-    pairs = ((was, decisions.groups.get(GroupKey(names(key)))) for key, was in found.decisions.groups.items())
+    pairs = ((old, decisions.groups.get(GroupKey(names(key)))) for key, old in found.decisions.groups.items())
     return msgspec.json.encode(
         replace(
             found.file,
             renamed=True,
-            otherwise=sum(now is None or verdict_of(was) != verdict_of(now) for was, now in pairs),
+            otherwise=sum(now is None or verdict_of(old) != verdict_of(now) for old, now in pairs),
             configuration={},
             decisions=again.write(Decisions, _without_history(decisions)),
             snapshot=msgspec.Raw(snapshot),

@@ -1,4 +1,4 @@
-"""Explanation of one pending group, computed on request: never for all groups."""
+"""Explanation of one pending group. It is computed on request, never for all groups."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -20,11 +20,11 @@ from extender.domain.snapshot.decisions import Decisions, message_of
 from extender.domain.snapshot.snapshot import Snapshot
 from extender.domain.snapshot.wholeness import ready_since
 
-_MOST_HOLDERS = 20
-_MOST_AHEAD = 5
-_MOST_NAMES = 3  # names in one sentence
-_WORK = 40_000  # one to two seconds on the largest clusters
-_LOOKS_PER_NODE = 20  # looks at a node for an affinity term that cost as much as the evaluation of a node
+_MAX_HOLDERS = 20
+_MAX_AHEAD = 5
+_MAX_NAMES = 3  # number of names in one sentence
+_MAX_WORK = 40_000  # limit of work; takes one to two seconds on the largest clusters
+_LOOKS_PER_NODE = 20  # number of looks at a node for a term that cost as much as the evaluation of a node
 
 
 class WhyGroup(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -32,27 +32,30 @@ class WhyGroup(msgspec.Struct, frozen=True, omit_defaults=True):
 
     group: GroupKey
     queue: str
-    verdict: Verdict  # whether it waits at all
-    reason: str = ""  # a Reason; empty: no member waits
+    verdict: Verdict  # whether the group waits at all
+    reason: str = ""  # a Reason; empty if no member waits
     sentence: str = ""  # meaning of the reason
-    message: str = ""  # the numbers behind it and its position, as its condition says
-    position: int = 0  # its place in line; 0: it is not in line
-    waiting: int = 0  # how many groups of its queue are in line
-    ahead: tuple[GroupKey, ...] = ()  # the first groups ahead of it
+    message: str = ""  # numbers and position, as in the group's condition
+    position: int = 0  # position in line; 0 if the group is not in line
+    waiting: int = 0  # number of groups of its queue in line
+    ahead: tuple[GroupKey, ...] = ()  # first groups ahead of the group
     holders: tuple[Holder, ...] = ()  # holders of lacking resources, the largest first
     more_holders: int = 0  # number of further holders
-    reserved: str = ""  # why no borrowed capacity is reclaimed for it; empty: it may be, or not known
-    change: StartChange | None = None  # the smallest change found that would start it; None: none is known
-    estimate: Estimate | None = None  # when it is expected to start; None: nothing is worked out yet
+    reserved: str = ""  # why no borrowed capacity is reclaimed for the group, if known
+    change: StartChange | None = None  # smallest known change that would start the group
+    estimate: Estimate | None = None  # expected start; None if it is not computed yet
 
     @property
     def outlook(self) -> str:
-        """Return the expected change, for users."""
+        """Return the change that would start the group, as text for users.
+
+        The text begins with the reason why no capacity is reclaimed for the group, if there is one.
+        """
         return "; ".join(filter(None, (self.reserved, self.change.sentence if self.change else "")))
 
 
 def work_of(decisions: Decisions) -> int:
-    """Return the work of one cycle: groups and nodes, and the evaluation of those with affinity.
+    """Return the work of one cycle: the number of groups and nodes, and the looks for affinity terms.
 
     The estimate is the work of the last cycle that evaluated all groups.
     """
@@ -62,10 +65,10 @@ def work_of(decisions: Decisions) -> int:
     return len(snapshot.groups) + len(snapshot.nodes.nodes) + 1 + round(looks / _LOOKS_PER_NODE)
 
 
-def explain_group(decisions: Decisions, key: GroupKey, work: int = _WORK) -> WhyGroup | None:
+def explain_group(decisions: Decisions, key: GroupKey, work: int = _MAX_WORK) -> WhyGroup | None:
     """Return the explanation of a group; None without a decision.
 
-    `work`: the limit of work of all cycles, as `work_of` counts it.
+    `work` is the limit of work of all cycles, as `work_of` counts it.
     """
     decision, memory = decisions.groups.get(key), carried_facts_of(decisions)
     if decision is None:
@@ -88,14 +91,14 @@ def explain_group(decisions: Decisions, key: GroupKey, work: int = _WORK) -> Why
     case = WaitingCase(memory.snapshot, decisions, group, work // work_of(decisions))
     holders = case.holders(reason)
     change, reserved = None, ""
-    with suppress(Exception):  # after an error the explanation lacks these parts
+    with suppress(Exception):  # after an error, the explanation has fewer parts
         reserved = _why_not_reclaimed(case, memory.evaluated.cycle) if reason in LACKS_CAPACITY else ""
         change = smallest_change(case)
     return replace(
         why,
-        ahead=case.groups_ahead(_MOST_AHEAD),
-        holders=tuple(holders[:_MOST_HOLDERS]),
-        more_holders=max(len(holders) - _MOST_HOLDERS, 0),
+        ahead=case.groups_ahead(_MAX_AHEAD),
+        holders=tuple(holders[:_MAX_HOLDERS]),
+        more_holders=max(len(holders) - _MAX_HOLDERS, 0),
         reserved=reserved,
         change=change,
     )
@@ -104,7 +107,7 @@ def explain_group(decisions: Decisions, key: GroupKey, work: int = _WORK) -> Why
 def _why_not_reclaimed(case: WaitingCase, cycle: Cycle) -> str:
     """Return why no capacity is reclaimed for a group from queues above their shares.
 
-    Its queue would be above its own share, or disruption budgets protect the victims.
+    There are two reasons: its queue would be above its own share, or disruption budgets protect the victims.
     """
     snapshot, group, shares = case.snapshot, case.group, cycle.budget.shares
     ancestors = queues_above(case.decisions, group.queue)
@@ -112,27 +115,27 @@ def _why_not_reclaimed(case: WaitingCase, cycle: Cycle) -> str:
     infos = (snapshot.queues[name] for name in borrowers & snapshot.queues.keys())
     if case.queue is None or not any(info.record.reclaimable for info in infos):
         return ""
-    over = [
-        shares.beyond_share(group.queue, requests)
+    excess_texts = [
+        shares.share_excess_text(group.queue, requests)
         for requests in cycle.budget.flavors.requests_by_assignment(group)
     ]
-    is_beyond = bool(over) and all(over)
-    if not (is_beyond or snapshot.disruption_budgets):
+    is_above_share = bool(excess_texts) and all(excess_texts)
+    if not (is_above_share or snapshot.disruption_budgets):
         return ""
     rules, since = case.queue.preemption, ready_since(group)
     at = snapshot.instant(since) + max(rules.after, rules.at_most) if since else snapshot.now
-    later = replace(snapshot, now=max(at, snapshot.now))  # then, the losses of victims no longer count
+    later = replace(snapshot, now=max(at, snapshot.now))  # the losses of victims no longer count by then
     found = case.trial.decision(later)
     if found is None or found.verdict is not Verdict.WAITING or found.reclaim is not None:
         return ""
-    if is_beyond:
-        return f"queue {group.queue} would hold {over[0]} that it deserves, {NOT_RECLAIMED}"
+    if is_above_share:
+        return f"queue {group.queue} would hold {excess_texts[0]} that it deserves, {NOT_RECLAIMED}"
     found = case.trial.decision(replace(later, disruption_budgets={}))
     return _protecting_budgets(snapshot, found.reclaim.victims) if found and found.reclaim else ""
 
 
 def _protecting_budgets(snapshot: Snapshot, victims: Sequence[ReclaimVictim]) -> str:
-    """Return the budgets that protect the victims."""
+    """Return a text about the budgets that protect the victims; empty if there are none."""
     groups = {victim.group: snapshot.groups[victim.group] for victim in victims if victim.group}
     others = (snapshot.others.get(victim.uid) for victim in victims if not victim.group)
     pods = [*(pod for group in groups.values() for pod in group.placed), *filter(None, others)]
@@ -147,9 +150,9 @@ def _protecting_budgets(snapshot: Snapshot, victims: Sequence[ReclaimVictim]) ->
         return ""
     protected_names = {group.display_name for group in groups.values()}
     protected_names |= {f"{pod.namespace}/{pod.name}" for pod in victims if not pod.group}
-    keeps = (
+    budgets_text = (
         f"disruption budget {names[0]} keeps"
         if len(names) == 1
         else f"disruption budgets {listed(names)} keep"
     )
-    return f"{keeps} {listed(sorted(protected_names), _MOST_NAMES)}, {NOT_RECLAIMED}"
+    return f"{budgets_text} {listed(sorted(protected_names), _MAX_NAMES)}, {NOT_RECLAIMED}"

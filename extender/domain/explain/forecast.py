@@ -1,12 +1,12 @@
 """Forecast: when each pending group is expected to start.
 
-The same decisions in several futures with different run times give an interval; if a start depends on a run
-without a known end, that cause is named. The forecast is computed in slices, one scheduling cycle each, so
-that a caller can pace it.
+decide() is run in several futures with different run times. Their starts form an interval. If a start depends
+on a run without a known end, the forecast names that cause. The forecast is computed in slices of one
+scheduling cycle, so that the caller can control its pace.
 
-Errors of earlier forecasts correct the next ones: new groups overtake, owners declare too much, runs vary
-more than their law. After each start every quantile is moved by a step, such that in the long run the
-fraction of earlier starts is that of the quantile (Gibbs and Candès, Adaptive conformal inference under
+The errors of earlier forecasts correct later forecasts: new groups overtake, owners declare too much, and
+runs vary more than their law. Each start moves every quantile by a step, such that in the long run the
+fraction of earlier starts equals the quantile (Gibbs and Candès, Adaptive conformal inference under
 distribution shift, 2021).
 """
 
@@ -37,33 +37,32 @@ from extender.domain.snapshot.group_info import GroupInfo, kind_of
 from extender.domain.snapshot.snapshot import Snapshot
 from extender.domain.snapshot.wholeness import Signature, missing
 
-MOST_CYCLES = 1500  # cycles of one future
-# Limits per queue on groups and on distinct requests, which cost the most, so that one queue does not delay
-# all others.
-_MOST_PLACES, _MOST_KINDS = 100, 32
-_MERGE_RATIO = 1.05  # factor between two ends that count as one: intervals are wider than that
-_MOST_CAUSES = 200  # causes examined in one forecast: each takes a pass over all groups
-_MOST_NAMES = 3  # names in one sentence
-_DEEPEST = 8  # groups in a chain of waits, of which the first one's cause counts
+MOST_CYCLES = 1500  # number of cycles of one future
+# Limits per queue on groups and on different requests, which cost the most. So no queue delays all others.
+_MAX_PLACES, _MAX_KINDS = 100, 32
+_MERGE_RATIO = 1.05  # factor up to which two ends count as one; intervals are wider
+_MAX_CAUSES = 200  # number of causes that are examined in one forecast; each takes a pass over all groups
+_MAX_NAMES = 3  # number of names in one sentence
+_MAX_DEPTH = 8  # number of groups in a chain of waits; the cause of the first group counts
 _TOO_FAR = "the simulation limit was reached before it started"
 
-_SHARES = (0.08, 0.5, 0.92)  # parts of starts before p10, p50 and p90: intervals are slightly wide
-_STEP = 0.08  # change of a factor's logarithm for one start
-_EXACT = (1.0, 1.0, 1.0)  # factors
-_MOST = 20.0  # the largest factor; its inverse is the smallest
-_MOST_KNOWN = 400  # factors: those of namespaces with recent starts
-SHORTEST = 10.0  # seconds: shorter deviations do not count
+_PARTS = (0.08, 0.5, 0.92)  # fractions of starts before p10, p50 and p90, which make intervals slightly wide
+_STEP = 0.08  # change of the logarithm of a factor by one start
+_EXACT = (1.0, 1.0, 1.0)  # factors that correct nothing
+_MAX_FACTOR = 20.0  # largest factor; its inverse is the smallest factor
+_MAX_KNOWN = 400  # number of namespaces and methods with recent starts whose factors are kept
+SHORTEST = 10.0  # seconds; shorter deviations do not count
 
 
 class ExpectedStart(msgspec.Struct, frozen=True):
-    """Expected start of one group, in seconds on the ledger's clock; inf where unknown."""
+    """Expected start of one group, in seconds on the ledger's clock. Unknown times are infinite."""
 
     made_at: float
     p10: float = inf
     p50: float = inf
     p90: float = inf
     method: Method = Method.DECLARED
-    unknown: str = ""  # why the times are unknown, as a sentence; empty: they are known
+    unknown: str = ""  # why the times are unknown, as a sentence; empty if they are known
 
     @property
     def is_known(self) -> bool:
@@ -76,7 +75,7 @@ ExpectedStarts = Mapping[GroupKey, ExpectedStart]
 def forecasts(decisions: Decisions, cycles: int = MOST_CYCLES) -> Generator[None, None, ExpectedStarts]:
     """Yield after each cycle, or similar work, and return the forecasts of all pending groups.
 
-    `cycles`: the most cycles of each future.
+    `cycles` limits the number of cycles of each future.
     """
     memory = carried_facts_of(decisions)
     waiting = [key for key, decision in decisions.groups.items() if decision.verdict is Verdict.WAITING]
@@ -90,7 +89,7 @@ def forecasts(decisions: Decisions, cycles: int = MOST_CYCLES) -> Generator[None
     for number in range(FUTURES):
         future = Future(snapshot, laws.ends_in_future(number), _MERGE_RATIO)
         yield
-        future.step()  # makes the first decisions
+        future.step()  # this step makes the first decisions
         yield
         is_cut = yield from _run_until_started(future, set(waiting).difference(unknown), cycles)
         causes = _Causes(future, is_cut)
@@ -119,20 +118,20 @@ def forecasts(decisions: Decisions, cycles: int = MOST_CYCLES) -> Generator[None
 
 
 def _groups_further_back(memory: CarriedFacts) -> Iterator[GroupKey]:
-    """Yield the groups without holdings that are further back in line than the forecast."""
+    """Yield the groups that are too far back in line for the forecast, and hold nothing."""
     for line in memory.lines.values():
         kinds = set[Signature]()
         for place, group in enumerate(line):
             kinds.add(missing(group).signature)
-            if (place >= _MOST_PLACES or len(kinds) > _MOST_KINDS) and not placements(group):
+            if (place >= _MAX_PLACES or len(kinds) > _MAX_KINDS) and not placements(group):
                 yield group.key
 
 
 def _snapshot_without(snapshot: Snapshot, keys: Collection[GroupKey]) -> Snapshot:
-    """Return the snapshot without groups, but with their requests.
+    """Return the snapshot without some groups, but with their requests.
 
-    In each queue one incomplete group asks for as much as all removed groups, so that the queue's request and
-    share stay the same.
+    In each queue, one incomplete group requests as much as all removed groups. So the request and the share
+    of the queue stay the same.
     """
     groups = {key: group for key, group in snapshot.groups.items() if key not in keys}
     by_queue = defaultdict[str, list[GroupInfo]](list)
@@ -152,7 +151,7 @@ def _snapshot_without(snapshot: Snapshot, keys: Collection[GroupKey]) -> Snapsho
 
 
 def _run_until_started(future: Future, waiting: set[GroupKey], cycles: int) -> Generator[None, None, bool]:
-    """Run cycles until all `waiting` groups have started; return whether the limit of cycles was reached."""
+    """Run cycles until all `waiting` groups have started. Return whether the limit of cycles was reached."""
     for _ in range(cycles):
         if not waiting or not future.step():
             return False
@@ -162,18 +161,18 @@ def _run_until_started(future: Future, waiting: set[GroupKey], cycles: int) -> G
 
 
 class _Causes:
-    """Causes of groups that have not started at the end of a future. Of equal groups, one is examined."""
+    """Causes why groups have not started at the end of a future. Of equal groups, only one is examined."""
 
     def __init__(self, future: Future, is_cut: bool) -> None:
         self._snapshot, self._decisions = future.snapshot, future.decisions
         self._endless = future.endless_groups
         self._is_cut = is_cut
-        self._known: dict[object, str] = {}
+        self._cache: dict[object, str] = {}
 
     @property
     def examined(self) -> int:
-        """Return the number of examined causes so far."""
-        return len(self._known)
+        """Return the number of causes that were examined so far."""
+        return len(self._cache)
 
     def cause_of(self, key: GroupKey, depth: int = 0) -> str:
         """Return why a group has not started by the end of the future."""
@@ -184,66 +183,70 @@ class _Causes:
             return f"nothing that is expected to happen starts it: {decision.reason.meaning}"
         if self._is_cut:
             return _TOO_FAR
-        similar = (group.queue, decision.reason, missing(group).signature)
-        if similar not in self._known:
-            if len(self._known) >= _MOST_CAUSES:
+        key_of_equals = (group.queue, decision.reason, missing(group).signature)
+        if key_of_equals not in self._cache:
+            if len(self._cache) >= _MAX_CAUSES:
                 return "groups without a known end hold what it lacks"
-            self._known[similar] = self._examine(group, decision.reason, depth)
-        return self._known[similar]
+            self._cache[key_of_equals] = self._examine(group, decision.reason, depth)
+        return self._cache[key_of_equals]
 
     def _examine(self, group: GroupInfo, reason: Reason, depth: int) -> str:
-        """Return what prevents a start: holders without a known end, or what prevents a group ahead."""
+        """Return the cause of a wait: holders without a known end, or the cause of a group ahead."""
         case = WaitingCase(self._snapshot, self._decisions, group, cycles=0)
         holders = case.holders(reason)
         endless = [holder for holder in holders if holder.group in self._endless]
         named = [f"{holder.called} of queue {holder.queue}" for holder in endless]
         if named:
             has = "has" if len(named) == 1 else "have"
-            return f"{listed(named, _MOST_NAMES)} {has} no known end (annotation {RUN_TIME})"
+            return f"{listed(named, _MAX_NAMES)} {has} no known end (annotation {RUN_TIME})"
         ahead = next((holder.group for holder in holders if holder.group and holder.group != group.key), None)
-        if ahead is not None and reason in _BEHIND and depth < _DEEPEST:
+        if ahead is not None and reason in _BEHIND and depth < _MAX_DEPTH:
             return self.cause_of(ahead, depth + 1)
         return f"nothing that is expected to happen starts it: {reason.meaning}"
 
 
-_BEHIND = (Reason.BEHIND_OTHERS, Reason.RESERVED, Reason.WINDOW_FULL)  # waits for pending groups
+_BEHIND = (Reason.BEHIND_OTHERS, Reason.RESERVED, Reason.WINDOW_FULL)  # such groups wait for others
 
-FUTURES = 5  # futures: a start that depends on one run comes at 10, 30, 50, 70 and 90 % of its distribution
-_STEPS = (1, 2, 3, 4)  # no divisor in common with FUTURES
-_SHORTEST = 1.0  # seconds
-_USUAL, _COUNTS = 0.3, 2  # usual deviation of logarithms, and its weight in runs
-_AS_DECLARED = 0.1  # deviation of runs from their declared time
-_CERTAIN = 0.9999  # a run beyond this part of its law has outrun it
-_LATER = 1.0 + 1e-9  # factor by which ends of running groups stay later than now
+FUTURES = 5  # a start that depends on one run comes at 10, 30, 50, 70 and 90 % of its distribution
+_STEPS = (1, 2, 3, 4)  # none of them has a common divisor with FUTURES
+_SHORTEST = 1.0  # seconds of the shortest run
+_USUAL, _COUNTS = 0.3, 2  # usual deviation of logarithms, and its weight as a number of runs
+_AS_DECLARED = 0.1  # deviation of the logarithm of runs with a declared time
+_CERTAIN = 0.9999  # a run beyond this part of its law is longer than its law explains
+_LATER = 1.0 + 1e-9  # factor that keeps ends of running groups later than now
 
 
 class RunLaw(NamedTuple):
     """Probability distribution of a run time, in seconds."""
 
-    usual: float  # the median
-    varies: float  # the standard deviation of the logarithm
-    limit: float  # run time limit of Kubernetes; inf: none
-    is_learnt: bool  # whether it follows from earlier runs
+    usual: float  # median
+    varies: float  # standard deviation of the logarithm
+    limit: float  # run time limit of Kubernetes; infinite if there is none
+    is_learnt: bool  # whether the law follows from earlier runs
 
     def end(self, chance: float, since: float, now: float) -> RunEnd:
-        """Return the quantile `chance` (0 to 1) of the end of a run that began at `since`, as of `now`."""
+        """Return the expected end of a run as of `now`, at the quantile `chance` (from 0 to 1).
+
+        `since` is the start of the run.
+        """
         law, ran = NormalDist(log(self.usual), self.varies), now - since
-        passed = law.cdf(log(ran)) if ran > 0.0 else 0.0
-        if passed > _CERTAIN:
+        passed_part = law.cdf(log(ran)) if ran > 0.0 else 0.0
+        if passed_part > _CERTAIN:
             end = expected_end(min(self.usual, self.limit), since, now)
             return end if ran >= self.limit else end._replace(at=min(end.at, since + self.limit))
-        seconds = exp(law.inv_cdf(passed + chance * (1.0 - passed)))
+        seconds = exp(law.inv_cdf(passed_part + chance * (1.0 - passed_part)))
         return expected_end(min(max(seconds, ran * _LATER), self.limit), since, now)
 
 
 class RunLaws:
-    """Distributions of run times from declared times and from runs of the same kind, and the ends of runs.
+    """Distributions of run times, from declared times and from runs of the same kind, and the ends of runs.
 
-    There is no randomness: a future is a number, and over all futures a group takes each part of its
-    distribution once, in an order of its own. Run times are taken as log-normal. The fewer runs are known,
-    the wider is the distribution: it also counts virtual runs with the usual deviation.
+    There is no randomness. A future is a number, and in the futures together, each group takes each part of
+    its distribution once, in its own order. Run times are assumed to be log-normal. The fewer runs are known,
+    the wider is the distribution: virtual runs with the usual deviation are counted, too.
 
-    `learnt_from`: for each future, when the first run with a learned law ends.
+    Attributes:
+        learnt_from: For each future, the end of the first run with a learned law.
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
@@ -252,7 +255,7 @@ class RunLaws:
         self.learnt_from = [inf] * FUTURES
 
     def ends_in_future(self, number: int) -> EndOf:
-        """Return a function for the ends of runs in the future with this number."""
+        """Return a function that returns the ends of runs in the future with this number."""
 
         def end_of(group: GroupInfo, since: float, now: float) -> RunEnd:
             """Return the end of a run in future `number`, at the quantile of the group there."""
@@ -267,13 +270,13 @@ class RunLaws:
         return end_of
 
     def law_of(self, group: GroupInfo) -> RunLaw | None:
-        """Return the law of a group; None: unknown."""
+        """Return the law of a group; None if it is unknown."""
         if group.key not in self._laws:
             self._laws[group.key] = self._law(group)
         return self._laws[group.key]
 
     def _law(self, group: GroupInfo) -> RunLaw | None:
-        """Return the law by the declared run time, else by earlier runs, else by the run time limit."""
+        """Return the law from the declared run time, or else from earlier runs, or else from the limit."""
         declared, history = group.spec.run_time, self._history
         limit = inf if group.run_limit is None else max(group.run_limit, _SHORTEST)
         if declared is not None:
@@ -286,20 +289,20 @@ class RunLaws:
 
 
 def _empirical_law(runs: Sequence[float], limit: float) -> RunLaw | None:
-    """Return the law that follows from runs; None without any."""
+    """Return the law that follows from earlier runs; None if there are none."""
     if not runs:
         return None
     logs = [log(max(seconds, _SHORTEST)) for seconds in runs]
     middle, count = fmean(logs), len(logs)
     spread = sum((each - middle) ** 2 for each in logs) + _COUNTS * _USUAL**2
-    known = count - 1 + _COUNTS
-    # deviation of the next run, with the uncertainty of the mean
-    varies = sqrt(spread / known * (1.0 + 1.0 / count)) * (1.0 + 0.7 / known)
+    freedom = count - 1 + _COUNTS
+    # the deviation of the next run includes the uncertainty of the mean
+    varies = sqrt(spread / freedom * (1.0 + 1.0 / count)) * (1.0 + 0.7 / freedom)
     return RunLaw(exp(middle), varies, limit, is_learnt=True)
 
 
 def _quantile_of(key: GroupKey, number: int) -> float:
-    """Return the quantile of a group's run time in a future; the order of quantiles depends on the group."""
+    """Return the quantile of a group's run time in a future. Each group has its own order of quantiles."""
     mixed = crc32(key.encode())
     return ((number * _STEPS[mixed % len(_STEPS)] + mixed // len(_STEPS)) % FUTURES + 0.5) / FUTURES
 
@@ -308,20 +311,20 @@ _Factors = tuple[float, float, float]
 
 
 class Calibration(msgspec.Struct, frozen=True, dict=True):
-    """Calibration: factors of the time until p10, p50 and p90, by method and namespace."""
+    """Calibration: factors that correct the time until p10, p50 and p90, by method and namespace."""
 
     factors: Mapping[tuple[Method, str], _Factors] = {}
 
     @cached_property
     def _default_factors(self) -> Mapping[Method, _Factors]:
-        """Return the factors of a namespace without starts: the median of all, and of two exact ones.
+        """Return the factors of a namespace without starts: the median of all factors and of two exact ones.
 
-        The exact ones limit the effect that declarations in one namespace have on others.
+        The exact factors limit the effect that declarations in one namespace have on other namespaces.
         """
         usual: dict[Method, _Factors] = {}
         for method in Method:
-            known = [each for (each_method, _), each in self.factors.items() if each_method is method]
-            p10, p50, p90 = map(median, zip(_EXACT, _EXACT, *known, strict=True))
+            of_method = [each for (each_method, _), each in self.factors.items() if each_method is method]
+            p10, p50, p90 = map(median, zip(_EXACT, _EXACT, *of_method, strict=True))
             usual[method] = p10, p50, p90
         return usual
 
@@ -341,14 +344,14 @@ class Calibration(msgspec.Struct, frozen=True, dict=True):
         """Return the calibration after the start of a group with a published estimate."""
         if not reported.is_known:
             return self
-        moved, instants = list[float](), (reported.p10, reported.p50, reported.p90)
-        for factor, at, share in zip(self._factors_of(key, reported.method), instants, _SHARES, strict=True):
-            step = share if start > max(at, reported.made_at + SHORTEST) else share - 1.0
-            moved.append(min(max(factor * exp(_STEP * step), 1.0 / _MOST), _MOST))
-        p10, p50, p90 = moved
+        new_factors, instants = list[float](), (reported.p10, reported.p50, reported.p90)
+        for factor, when, share in zip(self._factors_of(key, reported.method), instants, _PARTS, strict=True):
+            step = share if start > max(when, reported.made_at + SHORTEST) else share - 1.0
+            new_factors.append(min(max(factor * exp(_STEP * step), 1.0 / _MAX_FACTOR), _MAX_FACTOR))
+        p10, p50, p90 = new_factors
         latest = reported.method, _namespace(key)
         others = [each for each in self.factors.items() if each[0] != latest]
-        return Calibration({**dict(others[1 - _MOST_KNOWN :]), latest: (p10, p50, p90)})
+        return Calibration({**dict(others[1 - _MAX_KNOWN :]), latest: (p10, p50, p90)})
 
 
 def _namespace(key: GroupKey) -> str:

@@ -1,12 +1,12 @@
-"""A cluster in virtual time: a ledger, due actions, and decisions that are carried out at once.
+"""A cluster in virtual time: a ledger, planned actions, and decisions that are carried out at once.
 
     snapshot, arrivals ──► ledger ──► decide() ──► pods start, leave and are recreated
                              ▲                                  │
-                             └── the next instant: a due action, or time alone changes a decision
+                             └── the next instant: a planned action, or time alone changes a decision
 
 `VirtualCluster` is the common part of all simulations. `Future`, for estimates and plans, continues from a
-snapshot: no new objects come, and groups end when they are expected to. Traces and files:
-extender.sim.virtual.
+snapshot: no new objects are created, and groups end when they are expected to end. extender.sim.virtual
+simulates traces and files.
 """
 
 import heapq
@@ -37,30 +37,31 @@ from extender.domain.snapshot.jobs import JobRecord
 from extender.domain.snapshot.snapshot import Limits, Snapshot, clock_time_of
 from extender.domain.snapshot.wholeness import running_since, whole
 
-_QUIET = 3600.0  # seconds without any event after which nothing is expected to change any more
-_LAST = 253_402_300_799.0  # the last second that a timestamp can say
+_QUIET = 3600.0  # seconds without events after which no further change is expected
+_LAST = 253_402_300_799.0  # the last second that a timestamp can express
 
-EndOf = Callable[[GroupInfo, float, float], RunEnd]  # arguments: the group, its start, and now
+EndOf = Callable[[GroupInfo, float, float], RunEnd]  # arguments: the group, its start, and the present time
 
 
 class Method(StrEnum):
     """Kind of event that an expected start depends on."""
 
-    DECLARED = "Declared"  # run times before it are declared, or limited by Kubernetes
-    LEARNT = "Learnt"  # some run times before it are learned from groups of the same kind
-    RECLAIM = "Reclaim"  # other groups give up capacity for it
-    RESERVATION = "Reservation"  # nodes are reserved for it until enough is free on them
+    DECLARED = "Declared"  # earlier run times are declared, or limited by Kubernetes
+    LEARNT = "Learnt"  # some earlier run times are learned from groups of the same kind
+    RECLAIM = "Reclaim"  # other groups are evicted for it
+    RESERVATION = "Reservation"  # nodes are reserved for it until their free capacity suffices
 
 
 class TimeStep(NamedTuple):
     """Coarseness of virtual time.
 
     Attributes:
-        pause: Least seconds until the next look for changes by time alone.
-        pause_ratio: Least part of the time since the last event until the next such look.
-        quiet: Seconds after the last event beyond which such looks are left out while an action is due.
-        merge_ratio: Actions whose times since the beginning differ by up to this factor are run together, at
-            their mean time: a scheduling cycle is expensive in large clusters.
+        pause: The minimum number of seconds until the next cycle that is due to time alone.
+        pause_ratio: The minimum wait until that cycle, as a part of the time since the last event.
+        quiet: Such cycles later than this number of seconds after the last event are left out if an action is
+            planned.
+        merge_ratio: Actions whose times since the beginning differ by up to this factor run together, at
+            their mean time, because a scheduling cycle is expensive in large clusters.
     """
 
     pause: float = 0.001
@@ -69,10 +70,12 @@ class TimeStep(NamedTuple):
     merge_ratio: float = 1.0
 
 
-_COARSE = TimeStep(5.0, 0.05, _QUIET)  # decide() may want a look each second
+_COARSE = TimeStep(5.0, 0.05, _QUIET)  # decide() may request a cycle each second
 
 
-class _Due(NamedTuple):
+class _Action(NamedTuple):
+    """Planned action. Actions at the same time run in the order of their numbers."""
+
     at: float
     number: int
     act: Callable[[], object]
@@ -82,35 +85,38 @@ class Followed(NamedTuple):
     """Pods that decisions started or removed."""
 
     started: list[PodRecord]
-    evicted: list[PodRecord]  # pods that were evicted for other groups
-    undone: list[PodRecord]  # pods of starts that failed finally
+    evicted: list[PodRecord]  # pods evicted for other groups
+    undone: list[PodRecord]  # pods of starts that have failed
 
 
 class VirtualCluster:
     """Ledger whose decisions an ideal scheduler and ideal controllers carry out at once.
 
     Args:
-        begun: Time of the ledger's clock at the beginning.
+        ownership: The rules by which pods belong to groups.
+        limits: The limits of the scheduler.
+        begun: The time of the ledger's clock at the beginning.
         epoch: Seconds since 1970 minus that clock.
+        step: The coarseness of virtual time.
     """
 
     def __init__(
         self, ownership: Ownership, limits: Limits, begun: float, epoch: float, step: TimeStep
     ) -> None:
-        self.now = self.begun = self.last = begun  # `last`: the time of the last due action
+        self.now = self.begun = self.last = begun  # `last`: time of the last action
         self.ledger = Ledger(ownership, limits, lambda: self.now, wall_clock=lambda: epoch + self.now)
         self.cycles = 0
         self._epoch, self._step = epoch, step
-        self._due: list[_Due] = []
+        self._actions: list[_Action] = []
         self._order = count()
-        self._waiting_jobs: dict[GroupKey, JobRecord] = {}  # jobs admitted here, as they were
+        self._waiting_jobs: dict[GroupKey, JobRecord] = {}  # jobs before their admission
 
     @property
     def timestamp(self) -> str:
         return timestamp_at(min(self._epoch + self.now, _LAST))
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Continue from a snapshot. Terminating pods go when their grace period is over."""
+        """Continue from a snapshot. Terminating pods are removed at the end of their grace period."""
         restore(self.ledger, snapshot)
         departing = [pod for group in snapshot.groups.values() for pod in group.departing]
         for pod in (*departing, *snapshot.others.leaving.values()):
@@ -118,38 +124,42 @@ class VirtualCluster:
             self.plan(gone_at, partial(self.remove, pod.uid))
 
     def plan(self, at: float, act: Callable[[], object]) -> None:
-        heapq.heappush(self._due, _Due(at, next(self._order), act))
+        """Plan an action for a time."""
+        heapq.heappush(self._actions, _Action(at, next(self._order), act))
 
     def advance(self) -> bool:
-        """Advance to the next instant with due actions, and run them. Return False if there is none."""
+        """Advance to the next instant with an action or a requested cycle. Return False if there is none.
+
+        Actions of that instant are run.
+        """
         if (found := self._next(self.requeue_at())) is None:
             return False
         self.now, until = found
-        while self._due and self._due[0].at <= until:
+        while self._actions and self._actions[0].at <= until:
             self.last = self.now
-            heapq.heappop(self._due).act()
+            heapq.heappop(self._actions).act()
         return True
 
     def requeue_at(self) -> float | None:
-        """Return when time alone changes something; None: never."""
+        """Return when time alone changes a decision; None if it never does."""
         return self.ledger.decisions.requeue_at
 
     def _next(self, requeued: float | None) -> tuple[float, float] | None:
-        """Return the next time, and the latest time of actions that count as due then."""
-        first = self._due[0].at if self._due else inf
-        if requeued is not None and requeued <= self.last + (self._step.quiet if self._due else _QUIET):
+        """Return the next instant, and the latest time of actions that run at it; None if there is none."""
+        first = self._actions[0].at if self._actions else inf
+        if requeued is not None and requeued <= self.last + (self._step.quiet if self._actions else _QUIET):
             requeued = max(
                 requeued, self.now + max(self._step.pause, (self.now - self.last) * self._step.pause_ratio)
             )
             if requeued < first:
                 return requeued, requeued
-        if not self._due:
+        if not self._actions:
             return None
         until = max(first, self.begun + (first - self.begun) * self._step.merge_ratio)
-        return fmean(due.at for due in self._due if due.at <= until), until
+        return fmean(action.at for action in self._actions if action.at <= until), until
 
     def decide(self) -> Snapshot:
-        """Decide, and return the snapshot of the decisions."""
+        """Make new decisions. Return the snapshot that they are based on."""
         snapshot = self.ledger.snapshot()
         self.ledger.publish(decide(snapshot, self.ledger.decisions))
         self.cycles += 1
@@ -163,27 +173,27 @@ class VirtualCluster:
         return Followed(self._start(decisions), evicted=removed[1], undone=removed[0])
 
     def remove(self, uid: Uid) -> PodRecord | None:
-        """Remove a pod, and return it as it was; None: it is gone."""
+        """Remove a pod, and return its last record. None means that it no longer exists."""
         pod = self.ledger.pods.get(uid)
         self.ledger.pods.drop(uid)
         return pod
 
     def _start(self, decisions: Decisions) -> list[PodRecord]:
-        """Start the pods of planned claims, and those on their way to a node; return them."""
+        """Start the pods of planned claims, and the pods that are assumed on a node. Return them."""
         started, claims = list[PodRecord](), self.ledger.claims
-        coming: dict[GroupKey, list[Claim]] = {}
+        claims_by_group: dict[GroupKey, list[Claim]] = {}
         for claim in [*claims.in_stage(ClaimStage.ANSWERED), *claims.in_stage(ClaimStage.PLANNED)]:
             decision = decisions.groups.get(claim.pod.group)
             if claim.is_fixed or (decision is not None and claim.pod.uid in decision.plan):
-                coming.setdefault(claim.pod.group, []).append(claim)
-        for key, of_group in coming.items():
-            found = [(pod, claim.node) for claim in of_group if (pod := self.pod_of(claim)) is not None]
-            if len(found) == len(of_group) or self._is_quorate(key, [pod for pod, _ in found]):
+                claims_by_group.setdefault(claim.pod.group, []).append(claim)
+        for key, group_claims in claims_by_group.items():
+            found = [(pod, claim.node) for claim in group_claims if (pod := self.pod_of(claim)) is not None]
+            if len(found) == len(group_claims) or self._is_quorate(key, [pod for pod, _ in found]):
                 started += [self.start(pod, node) for pod, node in found]
         return started
 
     def _is_quorate(self, key: GroupKey, coming: Sequence[PodRecord]) -> bool:
-        """Return whether a group is whole although some of its expected pods do not come."""
+        """Return whether a group is whole even if some of its expected pods are not created."""
         group = self.ledger.registry.group(key)
         roles = Counter([*group.standing.values(), *(pod.role for pod in coming)])
         return group.stood_whole or whole(group.needs, roles, roles.total())
@@ -195,9 +205,9 @@ class VirtualCluster:
         return pod
 
     def pod_of(self, claim: Claim) -> PodRecord | None:
-        """Return the pod that takes a claim; None: there is none yet.
+        """Return the pod for a claim. None means that there is no pod yet.
 
-        Controllers make the expected pods when these start.
+        Controllers create the expected pods when they start.
         """
         pod = claim.pod
         if not pod.expected or pod.is_for_min_resources:
@@ -207,7 +217,7 @@ class VirtualCluster:
         return replace(pod, uid=_new_uid(pod), expected=False, reserved_for=Uid(""), created=self.timestamp)
 
     def _unsuspend(self, key: GroupKey) -> None:
-        """Unsuspend a job that starts, with fewer pods if it starts with a part of them."""
+        """Unsuspend a job that starts. A partial start has fewer pods."""
         job, decision = self.ledger.registry.jobs.get(key), self.ledger.decisions.groups[key]
         if job is None or not job.suspended:
             return
@@ -219,7 +229,7 @@ class VirtualCluster:
         self.ledger.intake.put_job(replace(job, suspended=False, started_at=self.timestamp))
 
     def replace_pods(self, gone: Sequence[PodRecord]) -> None:
-        """Suspend jobs that lost pods; other controllers replace their pods."""
+        """Suspend jobs that lost pods. Other controllers replace their lost pods."""
         for key in dict.fromkeys(pod.group for pod in gone):
             job = self.ledger.registry.jobs.get(key)
             if job is not None and job.is_unsuspended:
@@ -228,14 +238,14 @@ class VirtualCluster:
                 for pod in [*self.ledger.registry.group(key).pods.values()]:
                     self.ledger.pods.drop(pod.uid)
             else:
-                again = [pod for pod in gone if pod.group == key and pod.is_replaced]
-                for pod in again:
+                to_replace = [pod for pod in gone if pod.group == key and pod.is_replaced]
+                for pod in to_replace:
                     self.ledger.pods.put(self.replacement_of(pod))
 
     def replacement_of(self, pod: PodRecord) -> PodRecord:
-        """Return the pod that a controller makes in the place of another one."""
-        waits = {"node": "", "phase": "Pending", "started": False, "running_since": "", "deleting": False}
-        return replace(pod, uid=_new_uid(pod), created=self.timestamp, **waits)
+        """Return the pod that a controller creates in the place of another pod."""
+        reset = {"node": "", "phase": "Pending", "started": False, "running_since": "", "deleting": False}
+        return replace(pod, uid=_new_uid(pod), created=self.timestamp, **reset)
 
 
 def _new_uid(pod: PodRecord) -> Uid:
@@ -246,7 +256,8 @@ class Future(VirtualCluster):
     """Course of events from a snapshot on.
 
     Args:
-        end_of: When groups end.
+        snapshot: The state at the beginning.
+        end_of: Returns when a group ends.
         merge_ratio: As in `TimeStep`.
     """
 
@@ -257,7 +268,7 @@ class Future(VirtualCluster):
         self.starts: dict[GroupKey, float] = {}  # first start of each group
         self.victims: dict[GroupKey, tuple[ReclaimVictim, ...]] = {}  # pods evicted for the start of a group
         self.ends: dict[GroupKey, RunEnd] = {}  # ends of running groups
-        self._reserved: set[GroupKey] = set()  # groups that had reserved nodes before their start
+        self._reserved: set[GroupKey] = set()  # groups with reserved nodes before their start
         self._end_of = end_of
         self.snapshot = snapshot
         for group in snapshot.groups.values():
@@ -275,13 +286,16 @@ class Future(VirtualCluster):
         return {key for key, end in self.ends.items() if end.at == inf}
 
     def method(self, key: GroupKey) -> Method:
-        """Return the event that a start in this future depends on. Learned run times count as declared."""
+        """Return the event that a start in this future depends on.
+
+        Learned run times count as declared here.
+        """
         if self.victims.get(key):
             return Method.RECLAIM
         return Method.RESERVATION if key in self._reserved else Method.DECLARED
 
     def step(self) -> bool:
-        """Run the next scheduling cycle. Return False if nothing is expected to change any more by itself."""
+        """Run the next scheduling cycle. Return False if no further change is expected."""
         if not self.cycles:
             self._decide()
             return True
@@ -294,30 +308,31 @@ class Future(VirtualCluster):
         self._decide()
         return True
 
-    def _opens_window(self, done: Followed) -> bool:
-        """Return whether groups that found the window full may start now."""
+    def _opens_window(self, followed: Followed) -> bool:
+        """Return whether groups that waited for places in the window may start now."""
         decisions = self.decisions.groups.values()
-        return bool(done.started) and any(decision.reason is Reason.WINDOW_FULL for decision in decisions)
+        return bool(followed.started) and any(decision.reason is Reason.WINDOW_FULL for decision in decisions)
 
-    def _follow_groups(self, done: Followed) -> None:
-        """Replace removed pods, and expect the ends of groups that have started."""
-        gone = [*done.evicted, *done.undone]
-        self.replace_pods(gone)
-        for key in dict.fromkeys(pod.group for pod in gone if pod.group):
+    def _follow_groups(self, followed: Followed) -> None:
+        """Replace removed pods, and plan the ends of groups that have started."""
+        removed = [*followed.evicted, *followed.undone]
+        self.replace_pods(removed)
+        for key in dict.fromkeys(pod.group for pod in removed if pod.group):
             group = self.ledger.registry.groups.get(key)
             if group is None or not any(pod.placed for pod in group.pods.values()):
                 self.ends.pop(key, None)
-        for key in dict.fromkeys(pod.group for pod in done.started):
+        for key in dict.fromkeys(pod.group for pod in followed.started):
             if key not in self.ends:
                 self._expect_end(self.snapshot.groups[key], self.now)
 
     def _expect_end(self, group: GroupInfo, since: float) -> None:
+        """Plan the expected end of a group that has run since a time."""
         end = self.ends[group.key] = self._end_of(group, since, self.now)
         if end.at < inf:
             self.plan(end.at, partial(self._end, group.key, end))
 
     def _end(self, key: GroupKey, end: RunEnd) -> None:
-        """End a group, and remove all its pods, unless it was evicted meanwhile."""
+        """End a group and remove all its pods, unless it has been evicted meanwhile."""
         if self.ends.get(key) is not end:
             return
         del self.ends[key]
@@ -327,7 +342,7 @@ class Future(VirtualCluster):
             self.ledger.pods.drop(uid)
 
     def _decide(self) -> None:
-        """Decide, and record the starts, victims and reservations."""
+        """Make new decisions, and record starts, victims and reservations."""
         self.snapshot = self.decide()
         for key in self.decisions.changed:
             decision = self.decisions.groups.get(key)

@@ -1,7 +1,8 @@
 """History: waits, runs and evictions, and their sums over a period, by queue, user or namespace.
 
 The recorder (recorder.py) makes the records. They are kept in the process and, optionally, in a file.
-Durations are in seconds, times in seconds since 1970; amounts are by resource, here multiplied by seconds.
+Durations are in seconds, and times are in seconds since 1970. Amounts are by resource, and are multiplied by
+seconds here.
 """
 
 from collections import defaultdict
@@ -17,22 +18,25 @@ from extender.api.units import INSTANTS, as_time, timestamp_at
 from extender.domain.model.reasons import Reason
 from extender.domain.model.resources import CPU, Resources
 
-_USUAL = 7 * 86400.0  # seconds of the default period
-Spent = Mapping[str, float]  # amounts by resource, times seconds
+_DEFAULT_PERIOD = 7 * 86400.0  # seconds of the default period
+Spent = Mapping[str, float]  # amounts by resource, multiplied by seconds
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind"):
-    """Record of a time span. `end` None: it goes on, and has been written up to `until`."""
+    """Record of a time span.
+
+    If `end` is None, the time span continues, and the record is complete up to `until`.
+    """
 
     queue: str
     namespace: str = ""
-    user: str = ""  # empty: not known
+    user: str = ""  # empty if unknown
     start: float
     end: float | None = None
 
     @property
     def name(self) -> str:
-        """Return the name of the subject, unique per kind together with the start."""
+        """Return the name of the subject. Name and start together are unique for each kind of record."""
         return self.queue
 
     @property
@@ -41,14 +45,15 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_
 
     @property
     def is_final(self) -> bool:
-        """Return whether a record never changes, so that a known copy of it counts."""
+        """Return whether a record never changes, so that a known record with the same key is equal."""
         return False
 
     def up_to(self, now: float) -> Self:
-        """Return the record up to now."""
+        """Return the record with its sums up to `now`."""
         return self
 
     def ended(self, now: float) -> Self:
+        """Return the record with its sums and its end at `now`."""
         return replace(self.up_to(now), end=max(now, self.start))
 
 
@@ -58,7 +63,7 @@ class GroupRun(Record, frozen=True, kw_only=True, omit_defaults=True, tag="Run")
     group: str
     until: float
     spent: Spent = {}
-    held: Resources = {}  # amounts held since `until`; empty once the run is over
+    held: Resources = {}  # amounts held since `until`; empty once the run has ended
 
     @property
     def name(self) -> str:
@@ -70,7 +75,7 @@ class GroupRun(Record, frozen=True, kw_only=True, omit_defaults=True, tag="Run")
         return replace(self, until=max(now, self.until), spent={**self.spent, **spent})
 
     def usage_between(self, since: float, until: float) -> Spent:
-        """Return the usage from `since` to `until`, in proportion to the time."""
+        """Return the part of the usage that falls between two times, in proportion to the time."""
         run = self if self.end is not None else self.up_to(until)
         end = run.until if run.end is None else run.end
         length, part = end - run.start, min(end, until) - max(run.start, since)
@@ -79,19 +84,19 @@ class GroupRun(Record, frozen=True, kw_only=True, omit_defaults=True, tag="Run")
         return run.spent if part >= length else {name: n * part / length for name, n in run.spent.items()}
 
 
-# Reasons that the owner of a group is responsible for: such times are no waits.
+# The owner of a group is responsible for these reasons, so such times do not count as waits.
 OWN = frozenset({Reason.HELD, Reason.NOT_ENOUGH_MEMBERS, Reason.GROUP_NOT_FOUND, Reason.INVALID_SPEC})
 
 
 class Wait(Record, frozen=True, kw_only=True, omit_defaults=True, tag="Wait"):
-    """Wait of a group until it ran, or was gone."""
+    """Wait of a group until it ran or no longer existed."""
 
     group: str
     until: float
-    reason: str = ""  # reason of the wait since `until`; empty: starting, or unknown
-    waited: Mapping[str, float] = {}  # by reason
+    reason: str = ""  # reason of the wait since `until`; empty if starting or unknown
+    waited: Mapping[str, float] = {}  # seconds by reason
     has_started: bool = False  # whether the wait ended because the group ran
-    from_objects: bool = False  # not recorded: derived from the objects of a running group
+    from_objects: bool = False  # whether it was not observed, but derived from a running group
 
     @property
     def name(self) -> str:
@@ -108,18 +113,19 @@ class Wait(Record, frozen=True, kw_only=True, omit_defaults=True, tag="Wait"):
 
     @property
     def seconds(self) -> float:
+        """Return the length of the wait, without times for which the owner is responsible."""
         return sum(seconds for reason, seconds in self.waited.items() if reason not in OWN)
 
 
 class Evicted(Record, frozen=True, kw_only=True, omit_defaults=True, tag="Evicted"):
-    """Pod that was evicted: by Muster, or by its job, at Muster's request."""
+    """Pod that was evicted by Muster, or by its job at Muster's request."""
 
     uid: str
     pod: str  # namespace/name
-    group: str = ""  # empty: the pod is not Muster's
+    group: str = ""  # empty for a pod of another scheduler
     cause: str  # an EvictionCause
-    claimant: str = ""  # the group that gets the capacity; empty: none
-    lost: Spent = {}  # the lost work
+    claimant: str = ""  # group that gets the capacity, if any
+    lost: Spent = {}  # lost work
 
     @property
     def name(self) -> str:
@@ -135,11 +141,11 @@ class Evicted(Record, frozen=True, kw_only=True, omit_defaults=True, tag="Evicte
 
 
 class QueueHour(Record, frozen=True, kw_only=True, omit_defaults=True, tag="QueueHour"):
-    """One hour of a queue and its descendants: usage and deserved share, by samples."""
+    """One hour of a queue and the queues below it: usage and deserved share, from samples."""
 
     deserved: Spent = {}
-    wanting: float = 0.0  # seconds in which it asked for more than it held
-    share: float = 0.0  # part of its deserved amounts that it held, times these seconds
+    wanting: float = 0.0  # seconds in which the queue requested more than it held
+    share: float = 0.0  # held part of its deserved amounts, multiplied by these seconds
 
 
 AnyRecord = GroupRun | Wait | Evicted | QueueHour
@@ -152,34 +158,34 @@ class By(StrEnum):
 
 
 class ReportRow(msgspec.Struct, frozen=True, rename="camel"):
-    """Row of a report for one queue, user or namespace, or for all.
+    """Row of a report, for one queue, user or namespace, or for all of them.
 
-    Waits are those of groups that started in the period.
+    Its waits are the waits of groups that started in the period.
     """
 
     name: str
-    starts: int  # starts of groups, including repeated ones
+    starts: int  # starts of groups, including repeated starts
     waiting: int  # groups that wait at the end of the period
-    wait_median: float | None  # None: none has started
+    wait_median: float | None  # None if no group has started
     wait90: float | None  # 90th percentile of waits
     wait_longest: float | None
     gpu_hours: float
     cpu_hours: float
     hours: Mapping[str, float]  # by resource: cores, bytes, devices
-    evictions: int  # of pods
+    evictions: int  # number of evicted pods
     lost_gpu_hours: float  # lost work
     lost_cpu_hours: float
-    share: float | None = None  # held part of its deserved amounts while it asked for more; None: never
-    deserved_gpu_hours: float | None = None  # deserved by a queue and those below it
+    share: float | None = None  # held part of the deserved amounts while more was requested; None if never
+    deserved_gpu_hours: float | None = None  # deserved by a queue and the queues below it
 
 
 class Report(msgspec.Struct, frozen=True, rename="camel"):
     since: str
     until: str
     by: By
-    rows: tuple[ReportRow, ...]  # the largest usage first
+    rows: tuple[ReportRow, ...]  # ordered from the largest usage
     total: ReportRow
-    note: str = ""  # missing parts, for users; empty: none
+    note: str = ""  # text for users about missing parts
 
 
 class InvalidPeriod(ValueError):
@@ -195,14 +201,14 @@ class Period(NamedTuple):
 
     @classmethod
     def parse(cls, by: str, since: str, until: str, now: float) -> "Period":
-        """Return the period of texts; empty ones stand for queues, a week ago and now.
+        """Return the period that texts describe. Empty texts mean queues, a week ago, and now.
 
         Raises:
             InvalidPeriod: A text is invalid.
         """
         if by not in ("", *By):
             raise InvalidPeriod(f"by: invalid value {by!r}: must be {', '.join(By)}")
-        instants = {"since": now - _USUAL, "until": now}
+        instants = {"since": now - _DEFAULT_PERIOD, "until": now}
         for name, text in (("since", since), ("until", until)):
             try:
                 instants[name] = as_time(text, now) if text else instants[name]
@@ -216,7 +222,7 @@ class Period(NamedTuple):
 
 
 def report(records: Iterable[AnyRecord], period: Period, note: str = "") -> Report:
-    """Return one row for each name. Each record is read once, and none is kept in memory."""
+    """Return the report with one row for each name. Each record is read once and not kept in memory."""
     by, since, until = period
     sums: defaultdict[str, _Sums] = defaultdict(_Sums)
     for record in records:
@@ -231,11 +237,13 @@ def report(records: Iterable[AnyRecord], period: Period, note: str = "") -> Repo
 
 
 def gap(first: float, period: Period) -> str:
-    """Return the part of the period before records began at `first`, for users; empty if there is none."""
+    """Return a text for users about the part of the period before records began at `first`; empty if none."""
     return f"records before {timestamp_at(first)} are missing" if first > period.since else ""
 
 
 class _Sums(msgspec.Struct):
+    """Sums for one row of a report."""
+
     waits: list[float] = []
     waiting: int = 0
     spent: defaultdict[str, float] = msgspec.field(default_factory=lambda: defaultdict(float))
@@ -251,7 +259,7 @@ class _Sums(msgspec.Struct):
         return not (self.waits or self.waiting or self.evictions or any(self.spent.values()) or self.wanting)
 
     def add(self, record: AnyRecord, since: float, until: float) -> None:
-        """Add the part of a record between two times."""
+        """Add the part of a record that falls between two times."""
         match record:
             case GroupRun():
                 _add(self.spent, record.usage_between(since, until))
@@ -268,13 +276,16 @@ class _Sums(msgspec.Struct):
                 self.wanting += record.wanting
                 self.share += record.share
 
-    def join(self, more: "_Sums") -> None:
-        """Add the sums of another row, except deserved amounts, which already include descendants."""
-        self.waits += more.waits
-        self.waiting += more.waiting
-        self.evictions += more.evictions
-        _add(self.spent, more.spent)
-        _add(self.lost, more.lost)
+    def join(self, other: "_Sums") -> None:
+        """Add the sums of another row.
+
+        Deserved amounts are not added, since they already include queues below.
+        """
+        self.waits += other.waits
+        self.waiting += other.waiting
+        self.evictions += other.evictions
+        _add(self.spent, other.spent)
+        _add(self.lost, other.lost)
 
     def row(self, name: str) -> ReportRow:
         """Return the sums as a row of the report."""
@@ -306,14 +317,15 @@ def gpus(amounts: Mapping[str, float]) -> Iterator[tuple[str, float]]:
 
 
 def _hours(name: str, spent: float) -> float:
+    """Return an amount multiplied by hours, in cores for cpu. `spent` is multiplied by seconds."""
     return spent / 3600.0 / (1000 if name == CPU else 1)
 
 
-def _add(sums: defaultdict[str, float], more: Spent) -> None:
-    for name, amount in more.items():
+def _add(sums: defaultdict[str, float], added: Spent) -> None:
+    for name, amount in added.items():
         sums[name] += amount
 
 
 def _quantile(ordered: list[float], part: float) -> float | None:
-    """Return the smallest value that `part` of them do not exceed."""
+    """Return the smallest value that at least `part` of the values do not exceed; None without values."""
     return ordered[ceil(part * len(ordered)) - 1] if ordered else None

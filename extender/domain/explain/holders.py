@@ -1,4 +1,4 @@
-"""Holders of the resources that a group lacks: groups by queue, and other pods, the largest first."""
+"""Holders of the resources that a group lacks: groups, and pods of other schedulers, the largest first."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -24,24 +24,24 @@ class Holder(msgspec.Struct, frozen=True, omit_defaults=True):
     """Group, or pod of another scheduler, that uses resources which a pending group lacks."""
 
     name: str  # `namespace/name`
-    pods: int  # how many pods of it count
-    amounts: Resources  # their part of the lacking resources
-    queue: str = ""  # of the group; empty for a pod of others
-    group: GroupKey = GroupKey("")  # empty for a pod of others
-    uid: Uid = Uid("")  # UID of a pod of others
-    deleting: int = 0  # how many of its pods are being deleted
-    overdue: str = ""  # since when the first of these should have gone, as a timestamp; empty: none is late
-    called: str = ""  # its name for users
+    pods: int  # number of its pods that count
+    amounts: Resources  # amounts of the lacking resources that these pods use
+    queue: str = ""  # queue of the group; empty for a pod of another scheduler
+    group: GroupKey = GroupKey("")  # empty for a pod of another scheduler
+    uid: Uid = Uid("")  # UID of a pod of another scheduler
+    deleting: int = 0  # number of its pods that are being deleted
+    overdue: str = ""  # when the first of them should have ended, as a timestamp; empty if none is late
+    called: str = ""  # name for users
 
 
 class StartChange(msgspec.Struct, frozen=True, omit_defaults=True):
     """Change that would start a group."""
 
-    text: str  # a condition for users, to be read after `it starts`
-    then: str = ""  # why it would wait even then; empty: it starts
-    ends: tuple[str, ...] = ()  # groups, and pods of others, that would have to end, by `namespace/name`
-    queue: str = ""  # the queue whose capability would have to be higher; empty if none would
-    capability: Resources = {}  # the raised amounts of that capability
+    text: str  # condition for users, which continues `it starts`
+    then: str = ""  # why the group would still wait; empty if it starts
+    ends: tuple[str, ...] = ()  # groups and other pods that must end, as `namespace/name`
+    queue: str = ""  # queue whose capability must be higher, if any
+    capability: Resources = {}  # raised amounts of that capability
 
     @property
     def sentence(self) -> str:
@@ -50,12 +50,12 @@ class StartChange(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 _HELD_ON_NODES = (*LACKS_CAPACITY, Reason.REFUSED_BY_SCHEDULER, Reason.QUEUE_SHARE)
-_Picks = Callable[[GroupDecision], bool]
+_Filter = Callable[[GroupDecision], bool]
 _BY_POSITION = attrgetter("position", "key")
 
 
 class WaitingCase:
-    """A pending group, with the data to try what would start it."""
+    """Pending group, with the data to try which changes would start it."""
 
     def __init__(self, snapshot: Snapshot, decisions: Decisions, group: GroupInfo, cycles: int) -> None:
         self.snapshot = snapshot
@@ -67,19 +67,19 @@ class WaitingCase:
         self._requests = missing(group).requests
 
     def start_change(self, text: str, snapshot: Snapshot) -> StartChange:
-        """Return a change, with the reason why the group would still wait, if any."""
+        """Return a change. If the group would still wait after it, the change has the reason."""
         outcome = self.trial.outcome(snapshot)
         return StartChange(text, then=str(outcome[1]) if outcome and outcome[1] else "")
 
     def holders(self, reason: Reason) -> list[Holder]:
-        """Return the holders, by the group's reason."""
+        """Return the holders of the resources that the group lacks by its `reason`."""
         if reason in _HELD_ON_NODES:
             return self.largest_first([*self.on_suitable_nodes(), *self.other_holders()])
         if reason is Reason.QUEUE_CEILING:
             return self.largest_first(self.queue_holders())
         if reason is Reason.RECLAIMING:
             return self.largest_first(self.victims())
-        picks: Mapping[Reason, _Picks] = {
+        picks: Mapping[Reason, _Filter] = {
             Reason.BEHIND_OTHERS: self._is_ahead,
             Reason.RESERVED: lambda decision: decision.reservation is not None,
             Reason.WINDOW_FULL: lambda decision: decision.verdict is Verdict.STARTING,
@@ -87,7 +87,7 @@ class WaitingCase:
         return self.holders_by_decision(picks[reason]) if reason in picks else []
 
     def victims(self) -> Iterator[Holder]:
-        """Yield the groups of victims, and how many of their pods still hold capacity."""
+        """Yield the groups of victims, and the number of their pods that still hold capacity."""
         reclaim = self.decision.reclaim
         group_of = {victim.uid: victim.group for victim in reclaim.victims} if reclaim else {}
         for key in dict.fromkeys(group_of.values()):
@@ -98,34 +98,37 @@ class WaitingCase:
             if (pod := self.snapshot.others.get(uid)) is not None:
                 yield self._holder_of_pods([pod], pod.key)
 
-    def groups_ahead(self, most: int) -> tuple[GroupKey, ...]:
-        """Return the first groups ahead of the group."""
+    def groups_ahead(self, limit: int) -> tuple[GroupKey, ...]:
+        """Return the first groups ahead of this group."""
         line = filter(self._is_ahead, self.decisions.groups.values())
-        return tuple(decision.key for decision in nsmallest(most, line, key=_BY_POSITION))
+        return tuple(decision.key for decision in nsmallest(limit, line, key=_BY_POSITION))
 
     def _is_ahead(self, decision: GroupDecision) -> bool:
         return decision.queue == self.group.queue and 0 < decision.position < self.decision.position
 
-    def holders_by_decision(self, picks: _Picks) -> list[Holder]:
-        """Return the groups whose decision matches, the next in line first."""
+    def holders_by_decision(self, picks: _Filter) -> list[Holder]:
+        """Return the groups whose decision matches, the next group in line first."""
         others = (each for each in self.decisions.groups.values() if each.key != self.group.key)
         found = sorted(filter(picks, others), key=_BY_POSITION)
         return [self._holder_of_group(self.snapshot.groups[decision.key]) for decision in found]
 
     def on_suitable_nodes(self) -> Iterator[Holder]:
-        """Yield groups with members on suitable nodes."""
+        """Yield the groups with members on suitable nodes."""
         for group in self.snapshot.groups.values():
             if group.key != self.group.key and any(self._suits(node) for _, node in placements(group)):
                 yield self._holder_of_group(group)
 
     def other_holders(self) -> Iterator[Holder]:
-        """Yield pods of other schedulers on the nodes."""
+        """Yield the pods of other schedulers on suitable nodes."""
         for pod in self.snapshot.others:
             if self._suits(pod.node):
                 yield self._holder_of_pods([pod], pod.key)
 
     def evictable_holders(self) -> Iterator[Holder]:
-        """Yield all holders except node-bound pods and pods that the cluster depends on."""
+        """Yield all holders except vital pods, which are never evicted.
+
+        The cluster depends on vital pods, or they belong to their node.
+        """
         yield from self.on_suitable_nodes()
         for holder in self.other_holders():
             pod = self.snapshot.others.get(holder.uid)
@@ -134,9 +137,9 @@ class WaitingCase:
 
     def queue_holders(self) -> Iterator[Holder]:
         """Yield running or starting groups of the queue and of its siblings."""
-        own = {*queues_above(self.decisions, self.group.queue)} - {"root"}
+        queues = {*queues_above(self.decisions, self.group.queue)} - {"root"}
         for group in self.snapshot.groups.values():
-            if group.key == self.group.key or own.isdisjoint(queues_above(self.decisions, group.queue)):
+            if group.key == self.group.key or queues.isdisjoint(queues_above(self.decisions, group.queue)):
                 continue
             if placements(group) or self.decisions.groups[group.key].verdict is Verdict.STARTING:
                 yield self._holder_of_group(group)
@@ -153,6 +156,7 @@ class WaitingCase:
         return sorted(holders, key=size)
 
     def _holder_of_group(self, group: GroupInfo) -> Holder:
+        """Return the holder of the group's pods that are on nodes or planned."""
         pods = [pod for pod, _ in placements(group)]
         plan = self.decisions.groups[group.key].plan
         pods += [pod for pod in group.waiting if pod.uid in plan]
@@ -168,13 +172,14 @@ class WaitingCase:
             self._amounts_of(pods),
             uid=pods[0].uid if group is None else Uid(""),
             deleting=len(ends),
-            overdue=min((at for at in ends if clock_time_of(at, epoch) < now), default=""),
+            overdue=min((end for end in ends if clock_time_of(end, epoch) < now), default=""),
         )
         if group is None:
             return holder
         return replace(holder, queue=group.queue, group=group.key, called=group.display_name)
 
     def _amounts_of(self, pods: Iterable[PodRecord]) -> Resources:
+        """Return the requests of pods for the resources that the pending group requests."""
         sums = total(pod.shape.requests for pod in pods)
         return {name: sums[name] for name in self._requests if name in sums and name != PODS}
 
@@ -189,7 +194,7 @@ class WaitingCase:
 
 
 def queues_above(decisions: Decisions, queue: str) -> list[str]:
-    """Return a queue and those above it."""
+    """Return a queue and all queues above it."""
     names: list[str] = []
     while queue in decisions.queues and queue not in names:
         names.append(queue)

@@ -1,4 +1,4 @@
-"""Hypotheses: snapshots after a change, tried by decide(), so that reported changes really help."""
+"""Hypotheses: snapshots after a change. decide() tries them, so that each reported change really helps."""
 
 from bisect import bisect_left
 from collections import Counter
@@ -23,8 +23,8 @@ from extender.domain.snapshot.snapshot import Snapshot
 from extender.domain.snapshot.wholeness import missing
 
 _HOSTNAME = "kubernetes.io/hostname"
-_MOST = 48  # limit of cycles for one explanation
-_ALONE = 12  # number of single trials before joint ones
+_MAX_CYCLES = 48  # limit of cycles for one explanation
+_SINGLE_TRIALS = 12  # number of candidates that are tried alone before joint trials
 
 T = TypeVar("T")
 
@@ -32,12 +32,12 @@ T = TypeVar("T")
 def with_infos(
     snapshot: Snapshot, changed: Mapping[GroupKey, GroupInfo | None], gone: Set[Uid] = frozenset()
 ) -> Snapshot:
-    """Return the snapshot with changed groups, None for removed ones, and without some other pods.
+    """Return the snapshot with changed groups, and without the pods `gone` of other schedulers.
 
-    The sums of queues and the free capacity are adapted.
+    A group whose value in `changed` is None is removed. The sums of queues and the free capacity are updated.
     """
     groups, queues = dict(snapshot.groups), dict(snapshot.queues)
-    moved = [(pod, pod.node, -1) for uid in gone if (pod := snapshot.others.get(uid)) is not None]
+    pod_changes = [(pod, pod.node, -1) for uid in gone if (pod := snapshot.others.get(uid)) is not None]
     for key, now in changed.items():
         before = groups.pop(key, None)
         if now is not None:
@@ -45,21 +45,21 @@ def with_infos(
         for info, times in ((before, -1), (now, 1)):
             if info is None:
                 continue
-            moved += [(pod, node, times) for pod, node in placements(info)]
+            pod_changes += [(pod, node, times) for pod, node in placements(info)]
             if (queue := queues.get(info.queue)) is not None:
-                queues[info.queue] = _counting(snapshot, queue, info, times)
+                queues[info.queue] = _queue_with(snapshot, queue, info, times)
     return replace(
         snapshot,
         groups=groups,
         others=snapshot.others.with_changes(dict.fromkeys(gone)) if gone else snapshot.others,
         queues=queues,
-        capacity=_capacity_with(snapshot, moved),
-        occupancy=snapshot.occupancy.with_pods(moved),
+        capacity=_capacity_with(snapshot, pod_changes),
+        occupancy=snapshot.occupancy.with_pods(pod_changes),
     )
 
 
-def _counting(snapshot: Snapshot, queue: QueueInfo, group: GroupInfo, times: int) -> QueueInfo:
-    """Return the queue after a group is added (`times` is 1) or removed (-1)."""
+def _queue_with(snapshot: Snapshot, queue: QueueInfo, group: GroupInfo, times: int) -> QueueInfo:
+    """Return the queue after a group is added (`times` is 1) or removed (`times` is -1)."""
     request = {} if queue.record.stop_policy else group.missing_request
     allocated, requested = dict(queue.allocated), dict(queue.requested)
     for sums, amounts in ((allocated, group.allocated), (requested, group.allocated), (requested, request)):
@@ -71,20 +71,20 @@ def _counting(snapshot: Snapshot, queue: QueueInfo, group: GroupInfo, times: int
     return replace(queue, groups=groups, allocated=allocated, requested=requested, by_pool=by_pool)
 
 
-def snapshot_without(snapshot: Snapshot, ended: Set[GroupKey], gone: Set[Uid]) -> Snapshot:
-    """Return the snapshot after groups `ended` and other pods are `gone`."""
-    return with_infos(snapshot, dict.fromkeys(ended), gone)
+def snapshot_without(snapshot: Snapshot, ended_groups: Set[GroupKey], removed_pods: Set[Uid]) -> Snapshot:
+    """Return the snapshot without `ended_groups` and without `removed_pods` of other schedulers."""
+    return with_infos(snapshot, dict.fromkeys(ended_groups), removed_pods)
 
 
-def without_pods(snapshot: Snapshot, gone: Set[Uid]) -> Snapshot:
-    """Return the snapshot without some pods; a group with others left continues."""
+def without_pods(snapshot: Snapshot, uids: Set[Uid]) -> Snapshot:
+    """Return the snapshot without some pods. A group of which pods remain continues."""
     changed: dict[GroupKey, GroupInfo | None] = {}
     for key, group in snapshot.groups.items():
         pods = placements(group)
-        going = [each for each in pods if each[0].uid in gone]
-        if going:
-            changed[key] = None if len(going) == len(pods) else _without_members(snapshot, group, going)
-    return with_infos(snapshot, changed, {uid for uid in gone if uid in snapshot.others})
+        removed = [each for each in pods if each[0].uid in uids]
+        if removed:
+            changed[key] = None if len(removed) == len(pods) else _without_members(snapshot, group, removed)
+    return with_infos(snapshot, changed, {uid for uid in uids if uid in snapshot.others})
 
 
 def _without_members(
@@ -102,7 +102,7 @@ def _without_members(
 
 
 def placements(group: GroupInfo) -> list[tuple[PodRecord, str]]:
-    """Return the members with allocated capacity, and their nodes."""
+    """Return the members with allocated capacity, with their nodes."""
     on_nodes = [(pod, pod.node) for pod in (*group.placed, *group.departing) if pod.holds_capacity]
     return [*on_nodes, *((pod, node) for pod, node in group.assumed)]
 
@@ -112,7 +112,7 @@ def with_group(snapshot: Snapshot, group: GroupInfo) -> Snapshot:
 
 
 def with_groups(snapshot: Snapshot, changed: Iterable[GroupInfo]) -> Snapshot:
-    """Return the snapshot with changed groups, and the requests of their queues."""
+    """Return the snapshot with changed groups, and with the requests of their queues updated."""
     groups, queues = dict(snapshot.groups), dict(snapshot.queues)
     for group in changed:
         group = replace(group, pending=requests_of(Counter(pod.shape for pod in group.waiting)))
@@ -126,7 +126,10 @@ def with_groups(snapshot: Snapshot, changed: Iterable[GroupInfo]) -> Snapshot:
 
 
 def with_queue(snapshot: Snapshot, record: QueueRecord) -> Snapshot:
-    """Return the snapshot with a changed queue. A resumed queue requests what its groups wait for."""
+    """Return the snapshot with a changed queue.
+
+    A resumed queue also requests what its waiting groups need.
+    """
     before = snapshot.queues[record.name]
     queue = replace(before, record=record)
     if before.record.stop_policy and not record.stop_policy:
@@ -136,9 +139,9 @@ def with_queue(snapshot: Snapshot, record: QueueRecord) -> Snapshot:
 
 
 def best_node(snapshot: Snapshot, group: GroupInfo) -> int | None:
-    """Return the row of the suitable node that, when empty, holds the most members of the group.
+    """Return the row of the suitable node that holds the most members of the group when empty.
 
-    The smallest such node counts. The members are the missing ones or, if none is missing, those on nodes.
+    Among equal nodes, the smallest node counts. If no member is missing, the members on nodes count.
     """
     fits = np.zeros(len(snapshot.nodes.nodes), dtype=np.int64)
     for shape in missing(group).shapes or {pod.shape for pod in group.placed}:
@@ -155,16 +158,16 @@ def best_node(snapshot: Snapshot, group: GroupInfo) -> int | None:
 
 
 def with_nodes(snapshot: Snapshot, row: int, count: int) -> Snapshot:
-    """Return the snapshot with `count` more empty nodes like the one in `row`."""
+    """Return the snapshot with `count` additional empty nodes like the node in `row`."""
     node = snapshot.nodes.nodes[row]
     assert node is not None
     row_count = len(snapshot.nodes.nodes)
-    more: list[NodeRecord] = []
+    added: list[NodeRecord] = []
     for number in range(row_count, row_count + count):
         name = f"{node.name}:{number}"
         labels = {**node.labels, _HOSTNAME: name} if _HOSTNAME in node.labels else node.labels
-        more.append(replace(node, name=name, labels=labels))
-    nodes = snapshot.nodes.with_changes((*snapshot.nodes.nodes, *more), range(row_count, row_count + count))
+        added.append(replace(node, name=name, labels=labels))
+    nodes = snapshot.nodes.with_changes((*snapshot.nodes.nodes, *added), range(row_count, row_count + count))
     rows = np.repeat(snapshot.allocatable[row : row + 1], count, axis=0)
     return replace(
         snapshot,
@@ -175,6 +178,7 @@ def with_nodes(snapshot: Snapshot, row: int, count: int) -> Snapshot:
 
 
 def _minus(amounts: Resources, others: Iterable[Resources]) -> Resources:
+    """Return the positive amounts that remain after others are subtracted."""
     difference = dict(amounts)
     for other in others:
         add(difference, other, times=-1)
@@ -182,16 +186,17 @@ def _minus(amounts: Resources, others: Iterable[Resources]) -> Resources:
 
 
 def _offered_sum(snapshot: Snapshot, amounts: Iterable[Resources]) -> dict[str, int]:
-    """Return the sum of amounts, limited to the resources that nodes offer."""
+    """Return the sum of amounts of the resources that nodes offer."""
     return {name: n for name, n in total(amounts).items() if name in snapshot.dimensions}
 
 
 def _less_by_pool(held: Mapping[str, Resources], less: Mapping[str, Resources]) -> dict[str, Resources]:
+    """Return by pool the held amounts that remain after others are subtracted."""
     return {pool: _minus(amounts, [less.get(pool, {})]) for pool, amounts in held.items()}
 
 
 def _capacity_with(snapshot: Snapshot, pods: Iterable[tuple[PodRecord, str, int]]) -> AmountRows:
-    """Return the free capacity after pods are added to nodes (1) or removed (-1)."""
+    """Return the free capacity after pods are added to nodes (1) or removed from nodes (-1)."""
     capacity, column = snapshot.capacity.copy(), {name: n for n, name in enumerate(snapshot.dimensions)}
     for pod, node, times in pods:
         row = snapshot.nodes.row.get(node)
@@ -202,30 +207,30 @@ def _capacity_with(snapshot: Snapshot, pods: Iterable[tuple[PodRecord, str, int]
 
 
 class Trial:
-    """Trial of one group. `cycles`: how many cycles may be spent on it."""
+    """Trials of changes for one group. `cycles` limits the number of scheduling cycles."""
 
     def __init__(self, key: GroupKey, cycles: int) -> None:
         self._key = key
-        self._left = min(_MOST, cycles)
+        self._cycles_left = min(_MAX_CYCLES, cycles)
 
     def starts(self, snapshot: Snapshot) -> bool:
-        """Return whether the group would start at once; also False once all cycles are spent."""
+        """Return whether the group would start at once. It is False if no cycles are left."""
         return self.outcome(snapshot) == (Verdict.STARTING, None)
 
     def outcome(self, snapshot: Snapshot) -> tuple[Verdict, Reason | None] | None:
-        """Return the verdict and reason of the group; None where unknown."""
+        """Return the verdict and reason of the group; None if they are unknown."""
         decided = self.decision(snapshot)
         return None if decided is None else (decided.verdict, decided.reason)
 
     def decision(self, snapshot: Snapshot) -> GroupDecision | None:
-        """Return the whole decision on the group."""
-        if self._left <= 0:
+        """Return the decision on the group; None if it is unknown or if no cycles are left."""
+        if self._cycles_left <= 0:
             return None
-        self._left -= 1
+        self._cycles_left -= 1
         return decide(snapshot).groups.get(self._key)
 
     def smallest_number(self, most: int, after: Callable[[int], Snapshot]) -> int | None:
-        """Return the smallest number from 1 to `most` with which the group starts; None: no such number."""
+        """Return the smallest number from 1 to `most` with which the group starts; None if there is none."""
         if most < 1 or not self.starts(after(most)):
             return None
         return 1 + bisect_left(range(1, most), True, key=lambda n: self.starts(after(n)))
@@ -233,10 +238,10 @@ class Trial:
     def fewest(
         self, candidates: Sequence[T], after: Callable[[Sequence[T]], Snapshot], needs_capacity: bool = False
     ) -> Sequence[T]:
-        """Return one of `candidates` that is enough alone, or else a set of which all are needed.
+        """Return one of `candidates` that suffices alone, or else a list of candidates that are all needed.
 
-        Empty if all together are not enough. `needs_capacity`: without capacity for its members, no cycle is
-        spent.
+        The result is empty if all candidates together do not suffice. With `needs_capacity`, no cycle is
+        spent if the members of the group lack capacity.
         """
 
         def is_enough(chosen: Sequence[T]) -> bool:
@@ -248,18 +253,18 @@ class Trial:
 
         if not candidates or not is_enough(candidates):
             return []
-        for candidate in candidates[:_ALONE] if len(candidates) > 1 else ():
+        for candidate in candidates[:_SINGLE_TRIALS] if len(candidates) > 1 else ():
             if is_enough([candidate]):
                 return [candidate]
         fewer = bisect_left(range(1, len(candidates)), True, key=lambda n: is_enough(candidates[:n]))
         chosen = list(candidates[: 1 + fewer])
-        tried = chosen[:-1]  # the change needs the last one
+        tried = chosen[:-1]  # the last candidate is needed
         while tried:
             before = len(chosen)
             for candidate in reversed(tried):
-                rest = [other for other in chosen if other is not candidate]
-                if rest and is_enough(rest):
-                    chosen = rest
-            # The order of queues may differ once the spared groups remain.
+                remaining = [other for other in chosen if other is not candidate]
+                if remaining and is_enough(remaining):
+                    chosen = remaining
+            # The order of queues may change when spared groups remain.
             tried = chosen if len(chosen) < before else []
         return chosen

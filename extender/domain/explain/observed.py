@@ -1,6 +1,6 @@
 """Read model of API objects: queues, groups and nodes, from Muster's statuses and the objects themselves.
 
-It works while Muster is down, too. `dashboard/decided` makes the same records from decisions.
+It also works while Muster is down. `dashboard/decided` makes the same records from decisions.
 """
 
 from collections import defaultdict
@@ -34,8 +34,8 @@ from extender.domain.queues.tree import in_tree_order
 from extender.domain.snapshot.phases import reported_verdict
 
 _COLUMNS = ("pending", "inqueue", "running", "unknown", "completed", "failed", "aborted")
-_MOST_GROUPS = 16  # groups named for one node
-_CORDON = ("node.kubernetes.io/unschedulable",)  # a taint that follows the field
+_MAX_GROUPS = 16  # number of groups that are named for one node
+_CORDON = ("node.kubernetes.io/unschedulable",)  # the taint that follows from spec.unschedulable
 
 
 class ObservedQueue(Queue, frozen=True):
@@ -47,17 +47,17 @@ class ObservedQueue(Queue, frozen=True):
 
     @property
     def state(self) -> str:
-        """Return the state in the status; before there is one, that of the specification."""
+        """Return the state in the status, or the state in the specification before there is a status."""
         return self.status.state or self.spec.state or "Open"
 
     @property
     def quota(self) -> str:
-        """Return the quota that the queue is made from; empty without one."""
+        """Return the quota that the queue is made from; empty if there is none."""
         return (self.metadata.annotations or {}).get(QUOTA_SOURCE, "")
 
     @property
     def entering_namespaces(self) -> list[str]:
-        """Return the namespaces whose groups enter the queue by its quota."""
+        """Return the namespaces whose groups enter the queue because of its quota."""
         return entering_namespaces(self.metadata.annotations)
 
     @property
@@ -77,7 +77,7 @@ class ObservedQueue(Queue, frozen=True):
 
     @property
     def counts(self) -> dict[str, int]:
-        """Return the numbers of groups by phase. A count that is not yet in the status is 0."""
+        """Return the number of groups by phase. A number that is not in the status yet is 0."""
         return {column: getattr(self.status, column) or 0 for column in _COLUMNS}
 
 
@@ -98,17 +98,17 @@ class ObservedGroup(PodGroup, frozen=True):
 
     @property
     def controller(self) -> OwnerReference | None:
-        """Return the owner of a group that Muster made for pods without a group name."""
+        """Return the owner of a group that Muster created for pods without a group name."""
         return represented_owner(self.name, self.metadata.owner_references)
 
     @property
     def display_reference(self) -> OwnerReference:
-        """Return the kind and name that users know: those of the group, or of its owner."""
+        """Return the kind and name that users know: of the group, or of its owner."""
         return self.controller or OwnerReference(kind="PodGroup", name=self.name)
 
     @property
     def display_name(self) -> str:
-        """Return kind and name, such as `pytorchjob/train` for a group that Muster made."""
+        """Return the name for users, such as `pytorchjob/train` for a group that Muster created."""
         return self.controller.display_name if self.controller else self.name
 
     @property
@@ -118,13 +118,13 @@ class ObservedGroup(PodGroup, frozen=True):
 
     @property
     def reason(self) -> str:
-        """Return why the group or further members of it wait; empty if none waits."""
+        """Return why the group or further members of it wait; empty if no member waits."""
         found = self.scheduled
         return found.reason if found and found.reason not in NOT_WAITING else ""
 
     @property
     def message(self) -> str:
-        """Return the message of the condition Scheduled; empty before it is written."""
+        """Return the message of the condition Scheduled; empty before the condition is written."""
         return self.scheduled.message if self.scheduled else ""
 
     @property
@@ -134,7 +134,7 @@ class ObservedGroup(PodGroup, frozen=True):
 
     @property
     def verdict(self) -> Verdict:
-        """Return the verdict behind its status; Unknown until Muster has written a condition."""
+        """Return the verdict that the status follows from; Unknown until Muster has written a condition."""
         found = self.scheduled
         return reported_verdict(self.status.phase, found.reason) if found else Verdict.UNKNOWN
 
@@ -145,6 +145,7 @@ class ObservedGroup(PodGroup, frozen=True):
 
 
 def queue_summaries(found: Iterable[ObservedQueue]) -> Iterator[QueueSummary]:
+    """Yield a summary of each queue, in the order of the queue tree."""
     by_name = {queue.name: queue for queue in found}
     parents = {name: _parent(queue) for name, queue in by_name.items()}
     for name, depth in in_tree_order(parents):
@@ -152,7 +153,7 @@ def queue_summaries(found: Iterable[ObservedQueue]) -> Iterator[QueueSummary]:
 
 
 def last_eviction(events: Sequence[EventSummary]) -> EvictionSummary | None:
-    """Return the last eviction among the events of a group and its pods, the oldest first."""
+    """Return the last eviction among `events` of a group and its pods, which are ordered from the oldest."""
     found = (event for event in reversed(events) if event.reason in EVICTED)
     return next((EvictionSummary(event.at, event.reason, event.message) for event in found), None)
 
@@ -163,7 +164,6 @@ def local_queue_summaries(found: Iterable[LocalQueue]) -> Iterator[LocalQueueSum
 
 
 def _local_queue_summary(local: LocalQueue) -> LocalQueueSummary:
-    """Return the summary of a LocalQueue."""
     meta, status = local.metadata, local.status
     active = condition(status.conditions, "Active")
     problem = active.message or active.reason if active and active.status == "False" else ""
@@ -183,7 +183,7 @@ def _parent(queue: ObservedQueue) -> str:
 
 
 def _queue_summary(queue: ObservedQueue, parent: str, depth: int) -> QueueSummary:
-    """Return the summary of a queue in the tree."""
+    """Return the summary of a queue with its place in the queue tree."""
     spec, status, counts = queue.spec, queue.status, queue.counts
     guarantee = _readable_amounts(spec.guarantee.resource) if spec.guarantee else {}
     ceiling = {**dict.fromkeys(spec.capability or (), 0.0), **_readable_amounts(spec.capability)}
@@ -210,7 +210,7 @@ def _queue_summary(queue: ObservedQueue, parent: str, depth: int) -> QueueSummar
 
 
 def _readable_amounts(quantities: Quantities | None) -> dict[str, float]:
-    """Return the amounts without invalid ones."""
+    """Return the amounts that are valid."""
     found: dict[str, float] = {}
     for name, quantity in (quantities or {}).items():
         with suppress(BadQuantity):
@@ -219,10 +219,10 @@ def _readable_amounts(quantities: Quantities | None) -> dict[str, float]:
 
 
 class RequestSums:
-    """Sums of the requests of pods. Each pod is read once: reading 50,000 takes two seconds."""
+    """Sums of the requests of pods. Each pod is parsed only once, since 50,000 pods take two seconds."""
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[PodSpec, Mapping[str, int]]] = {}
+        self._cache: dict[str, tuple[PodSpec, Mapping[str, int]]] = {}
 
     def of_pods(self, pods: Iterable[Pod]) -> Amounts:
         sums: dict[str, int] = {}
@@ -231,27 +231,33 @@ class RequestSums:
         return in_units(sums)
 
     def forget_all_but(self, pods: Iterable[Pod]) -> None:
+        """Remove all other pods from the cache."""
         uids = {pod.metadata.uid for pod in pods}
-        self._known = {uid: known for uid, known in self._known.items() if uid in uids}
+        self._cache = {uid: cached for uid, cached in self._cache.items() if uid in uids}
 
     def _of_pod(self, pod: Pod) -> Mapping[str, int]:
-        """Return the requests of a pod; none for invalid amounts."""
+        """Return the requests of a pod; empty if an amount is invalid."""
         uid = pod.metadata.uid
-        if (known := self._known.get(uid)) is None or known[0] is not pod.spec:
+        if (cached := self._cache.get(uid)) is None or cached[0] is not pod.spec:
             amounts: Mapping[str, int] = {}
             with suppress(BadQuantity):
                 amounts = pod_requests(pod.spec)
-            known = self._known[uid] = (pod.spec, amounts)
-        return known[1]
+            cached = self._cache[uid] = (pod.spec, amounts)
+        return cached[1]
 
 
 def group_summary(
     group: ObservedGroup, queue: str, pods: Sequence[Pod], line: int, requests: RequestSums, is_job: bool
 ) -> GroupSummary:
-    """Return the record of a group.
+    """Return the summary of a group.
 
-    `pods`: its members, as far as they may be read; `line`: the number of waiting groups of its queue;
-    `is_job`: it stands for a job.
+    Args:
+        group: The group.
+        queue: The name of its queue.
+        pods: Its members, as far as the user may read them.
+        line: The number of waiting groups of its queue.
+        requests: The sums of requests, with their cache.
+        is_job: Whether the group represents a job.
     """
     live = [pod for pod in pods if pod.status.phase not in ENDED_PHASES]
     placed = [pod for pod in live if pod.spec.node_name]
@@ -270,7 +276,7 @@ def group_summary(
         placed=len(placed) if pods else status.running,
         failed=status.failed,
         succeeded=status.succeeded,
-        asks=_asked(group, live, requests),
+        asks=_waiting_requests(group, live, requests),
         holds=requests.of_pods(placed),
         created=group.metadata.creation_timestamp or "",
         started=min(filter(None, (pod.status.start_time for pod in placed)), default=""),
@@ -281,8 +287,8 @@ def group_summary(
     )
 
 
-def _asked(group: ObservedGroup, pods: Sequence[Pod], requests: RequestSums) -> Amounts:
-    """Return the requests of pods without a node; those of the PodGroup for a job that waits without pods."""
+def _waiting_requests(group: ObservedGroup, pods: Sequence[Pod], requests: RequestSums) -> Amounts:
+    """Return the requests of pods without a node, or the minResources of a job that waits without pods."""
     if not pods and group.verdict == Verdict.WAITING:
         return _readable_amounts(group.spec.min_resources)
     return requests.of_pods(pod for pod in pods if not pod.spec.node_name)
@@ -299,30 +305,30 @@ def node_summaries(
 
     Args:
         nodes: The nodes.
-        pods: All pods; those that have ended hold nothing.
-        requests: The sums of requests, which remember the requests of each pod.
+        pods: All pods. Pods that have ended hold nothing.
+        requests: The sums of requests, with the cached requests of each pod.
         pools: The flavors of all queues.
         topologies: The levels of each topology.
     """
-    used: defaultdict[str, list[Pod]] = defaultdict(list)
-    coming: defaultdict[str, list[Pod]] = defaultdict(list)
+    bound_pods: defaultdict[str, list[Pod]] = defaultdict(list)
+    nominated_pods: defaultdict[str, list[Pod]] = defaultdict(list)
     for pod in pods:
         if pod.status.phase not in ENDED_PHASES:
             if pod.spec.node_name:
-                used[pod.spec.node_name].append(pod)
+                bound_pods[pod.spec.node_name].append(pod)
             elif nominated := pod.status.nominated_node_name:
-                coming[nominated].append(pod)
+                nominated_pods[nominated].append(pod)
     levels = {level for each in topologies for level in each}
     for node in sorted(nodes, key=lambda node: node.metadata.name):
         name, labels = node.metadata.name, node.metadata.labels or {}
-        on_node = (*used[name], *coming[name])
+        on_node = (*bound_pods[name], *nominated_pods[name])
         groups = {f"{pod.metadata.namespace}/{group}" for pod in on_node if (group := group_name(pod))}
         yield NodeSummary(
             name,
             _readable_amounts(node.status.allocatable),
-            requests.of_pods(used[name]),
-            requests.of_pods(coming[name]),
-            groups=sorted(groups)[:_MOST_GROUPS],
+            requests.of_pods(bound_pods[name]),
+            requests.of_pods(nominated_pods[name]),
+            groups=sorted(groups)[:_MAX_GROUPS],
             flavors=[pool.name for pool in pools.pools_of_node(labels)],
             domains={level: labels[level] for level in levels & labels.keys()},
             taken=not node.spec.unschedulable,

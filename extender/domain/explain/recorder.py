@@ -1,7 +1,7 @@
-"""Recorder of history: compares each decision with the previous one, at the cost of the changes.
+"""Recorder of history: compares each decision with the previous decision, at the cost of the changes.
 
-After a restart, records of a file continue if they still hold. Running groups are added from their objects,
-each once, by the group and its start, which is equal in both.
+After a restart, records of a file continue if they are still valid. Running groups are added from their
+objects. Each group is added only once, since its start is the same in the file and in the objects.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -20,24 +20,24 @@ from extender.domain.snapshot.decisions import Decisions, GroupDecision, QueueDe
 from extender.domain.snapshot.group_info import GroupInfo
 from extender.domain.snapshot.snapshot import Snapshot
 
-_FINEST = 60.0  # seconds: changes of what a group holds within this time are reported as one run
-_LONGEST_NAME = 253  # characters of a user name, which the API does not limit
-_SLACK = 1.0  # seconds: timestamps of the API are whole ones
+_MIN_RUN = 60.0  # seconds; changes of held amounts within this time are reported as one run
+_MAX_LENGTH = 253  # number of characters of a user name, which the API does not limit
+_SLACK = 1.0  # seconds; timestamps of the API are whole seconds
 _HOUR = 3600.0
 Guard = Callable[[GroupKey, Callable[[], None]], object]
 _WAITS = (Verdict.WAITING, Verdict.STARTING)
 
 
 class _Step(NamedTuple):
-    """Step from one decision on a group to the next."""
+    """Step from one decision on a group to the next decision."""
 
     snapshot: Snapshot
     now: float
-    since: float  # earliest time of the changes; equals `now` except at the first step after a restart
+    since: float  # earliest time of the changes; differs from `now` only at the first step after a restart
     is_first: bool  # whether this is the first observation
 
     def running_since(self, info: GroupInfo, pod: PodRecord) -> float:
-        """Return when the first member on a node began to run: by its object, else by the watch."""
+        """Return when a member on a node began to run: by its object, otherwise by the watch."""
         seen = self.snapshot.epoch + info.bound_since.get(pod.uid, self.snapshot.now)
         return min(unix_seconds(pod.running_since) or seen, self.now)
 
@@ -47,8 +47,8 @@ class _Step(NamedTuple):
         return self.is_first and min(since, default=0.0) > self.since + _SLACK
 
 
-class _Seen(NamedTuple):
-    """Group that exists."""
+class _Known(NamedTuple):
+    """Group that exists, with the decision on it."""
 
     decision: GroupDecision
     info: GroupInfo
@@ -59,12 +59,12 @@ class _Seen(NamedTuple):
 
     @property
     def group_fields(self) -> dict[str, Any]:
-        """Return the fields that name the group of a record."""
-        key, user = self.info.key, self.info.spec.submitter[:_LONGEST_NAME]
+        """Return the fields of a record that name its group."""
+        key, user = self.info.key, self.info.spec.submitter[:_MAX_LENGTH]
         return {"group": key, "queue": self.decision.queue, "namespace": key.partition("/")[0], "user": user}
 
-    def is_like(self, other: "_Seen") -> bool:
-        """Return whether both are equal for records: most decisions change only numbers."""
+    def is_like(self, other: "_Known") -> bool:
+        """Return whether both are equal for records. Most decisions differ only in numbers."""
         old, new = self.decision, other.decision
         return (
             old.verdict is new.verdict
@@ -77,16 +77,17 @@ class _Seen(NamedTuple):
         )
 
     def owns(self, record: GroupRun | Wait) -> bool:
-        """Return whether a record belongs to this very group (not to an earlier one) in its present queue."""
+        """Return whether a record belongs to this group in its present queue, and not to an earlier group."""
         return self.created <= record.start + _SLACK and self.decision.queue == record.queue
 
 
 class Recorder:
     """Recorder of runs, waits and evictions.
 
-    Attributes:
-        known: Records without an end, of earlier recording until `seen`.
-        is_going: Returns whether a pod is gone or being deleted.
+    Args:
+        known: Records without an end, from earlier recording until `seen`.
+        seen: The time of the last earlier recording.
+        is_going: Returns whether a pod no longer exists or is being deleted.
         guard: Calls a function about a group, and may catch its errors.
     """
 
@@ -96,7 +97,7 @@ class Recorder:
         self._guard = guard
         self._runs, self._waits, self._evictions = _Runs(), _Waits(), _Evictions(is_going)
         self._before, self._seen, self._is_first = Decisions(), seen, True
-        self._infos: Mapping[GroupKey, GroupInfo] = {}  # last seen info of each group
+        self._infos: Mapping[GroupKey, GroupInfo] = {}  # last info of each group
         for record in sorted(known, key=lambda each: each.start):
             match record:
                 case GroupRun():
@@ -105,14 +106,14 @@ class Recorder:
                     self._waits.open[record.group] = record
 
     def observe(self, decisions: Decisions, snapshot: Snapshot) -> list[AnyRecord]:
-        """Return new or changed records. `snapshot`: that of these decisions."""
+        """Return new or changed records. `snapshot` is the snapshot of these decisions."""
         before, now = self._before, snapshot.epoch + snapshot.now
         if decisions is before:
             return []
         step = _Step(snapshot, now, min(self._seen, now) if self._is_first else now, self._is_first)
         records: list[AnyRecord] = []
-        known = (*self._runs.open, *self._waits.open) if self._is_first else ()
-        for key in dict.fromkeys((*decisions.changed_since(before), *map(GroupKey, known))):
+        recorded = (*self._runs.open, *self._waits.open) if self._is_first else ()
+        for key in dict.fromkeys((*decisions.changed_since(before), *map(GroupKey, recorded))):
             former = _seen_group(before, self._infos, key)
             group = _seen_group(decisions, snapshot.groups, key)
             if group is not None and former is not None and former.is_like(group) and not self._is_first:
@@ -124,8 +125,9 @@ class Recorder:
         return records
 
     def _follow(
-        self, key: GroupKey, group: _Seen | None, step: _Step, was_there: bool, records: list[AnyRecord]
+        self, key: GroupKey, group: _Known | None, step: _Step, was_there: bool, records: list[AnyRecord]
     ) -> None:
+        """Add the new or changed records of one group to `records`."""
         self._evictions.record(key, group)
         records += self._runs.observe(key, group, step)
         records += self._waits.observe(key, group, step, was_there)
@@ -136,40 +138,49 @@ class Recorder:
         return [*self._runs.open.values(), *self._waits.open.values()]
 
 
-def _seen_group(decisions: Decisions, infos: Mapping[GroupKey, GroupInfo], key: GroupKey) -> _Seen | None:
+def _seen_group(decisions: Decisions, infos: Mapping[GroupKey, GroupInfo], key: GroupKey) -> _Known | None:
     decision, info = decisions.groups.get(key), infos.get(key)
-    return _Seen(decision, info) if decision is not None and info is not None else None
+    return _Known(decision, info) if decision is not None and info is not None else None
 
 
 class _Runs:
+    """Open records of runs."""
+
     def __init__(self) -> None:
         self.open: dict[str, GroupRun] = {}
 
-    def observe(self, key: GroupKey, group: _Seen | None, step: _Step) -> Iterator[GroupRun]:
+    def observe(self, key: GroupKey, group: _Known | None, step: _Step) -> Iterator[GroupRun]:
         """Yield the records of the group's run that begin, change or end with this step."""
         held = group.info.allocated if group is not None else {}
         if (run := self.open.get(key)) is None:
             if group is not None and held:
                 yield self._begin(group, step, floor=0.0)
             return
-        goes_on = group is not None and held and group.owns(run) and not step.is_new_run(group.info)
-        if goes_on and held == run.held:
+        continues = group is not None and held and group.owns(run) and not step.is_new_run(group.info)
+        if continues and held == run.held:
             return
-        if goes_on and step.since - run.start < _FINEST:
+        if continues and step.since - run.start < _MIN_RUN:
             self.open[key] = replace(run.up_to(step.since), held=held)
             yield self.open[key]
             return
         run = self.open.pop(key).ended(step.since)
         yield replace(run, held={})
         if group is not None and held:
-            yield self._begin(group, step, floor=run.until, is_same=bool(goes_on))
+            yield self._begin(group, step, floor=run.until, is_same=bool(continues))
 
-    def _begin(self, group: _Seen, step: _Step, floor: float, is_same: bool = False) -> GroupRun:
-        """Begin a record. `floor`: the end of the records before; `is_same`: the group has run since then."""
+    def _begin(self, group: _Known, step: _Step, floor: float, is_same: bool = False) -> GroupRun:
+        """Begin a record of a run.
+
+        Args:
+            group: The group that runs.
+            step: The present step.
+            floor: The end of the earlier records.
+            is_same: Whether the group has run without a break since then.
+        """
         spent, starts = dict[str, float](), [step.now]
         if is_same:
             starts = [step.since]
-        elif step.is_first:  # run times from the objects
+        elif step.is_first:  # take run times from the objects
             for pod in (*group.info.placed, *group.info.departing):
                 if pod.holds_capacity:
                     starts.append(max(step.running_since(group.info, pod), floor))
@@ -183,10 +194,12 @@ class _Runs:
 
 
 class _Waits:
+    """Open records of waits."""
+
     def __init__(self) -> None:
         self.open: dict[str, Wait] = {}
 
-    def observe(self, key: GroupKey, group: _Seen | None, step: _Step, was_there: bool) -> Iterator[Wait]:
+    def observe(self, key: GroupKey, group: _Known | None, step: _Step, was_there: bool) -> Iterator[Wait]:
         """Yield the records of the group's wait that begin, change or end with this step."""
         wait, verdict = self.open.get(key), group.decision.verdict if group is not None else Verdict.ENDED
         if wait is None and group is not None and step.is_first and verdict is Verdict.RUNNING:
@@ -207,37 +220,43 @@ class _Waits:
         self.open[key] = replace(wait.up_to(step.now), reason=reason)
         yield self.open[key]
 
-    def _end_of_wait(self, wait: Wait, group: _Seen | None, step: _Step) -> Wait:
-        """Return the wait with its end: the group runs, has run, or is gone."""
+    def _end_of_wait(self, wait: Wait, group: _Known | None, step: _Step) -> Wait:
+        """Return the wait with its end. The group runs, has run, or no longer exists."""
         decision = group.decision if group is not None else None
-        runs, at = decision is not None and decision.verdict is Verdict.RUNNING, step.since
-        if runs and group is not None and step.is_first:
-            at = max(self._waiting_since(group, step), wait.start)
+        is_running, ended_at = decision is not None and decision.verdict is Verdict.RUNNING, step.since
+        if is_running and group is not None and step.is_first:
+            ended_at = max(self._wait_ended_at(group, step), wait.start)
         has_run = decision is not None and decision.life.outcome is Outcome.COMPLETED
-        return replace(wait.ended(at), has_started=runs or has_run)
+        return replace(wait.ended(ended_at), has_started=is_running or has_run)
 
-    def _waits_from_objects(self, group: _Seen, step: _Step) -> Iterator[Wait]:
-        """Yield the wait of a running group that was not seen to wait; none if it may have waited twice."""
-        start, end = group.created, self._waiting_since(group, step)
+    def _waits_from_objects(self, group: _Known, step: _Step) -> Iterator[Wait]:
+        """Yield the wait of a running group that was not observed.
+
+        There is none if the group may have waited twice.
+        """
+        start, end = group.created, self._wait_ended_at(group, step)
         if start and not group.info.history.lost_work:
             waited = {"": max(end - start, 0.0)}
             wait = Wait(**group.group_fields, start=start, until=end, waited=waited, has_started=True)
             yield replace(wait, end=max(end, start), from_objects=True)
 
     @staticmethod
-    def _waiting_since(group: _Seen, step: _Step) -> float:
+    def _wait_ended_at(group: _Known, step: _Step) -> float:
+        """Return when the group's wait ended: when its first member on a node began to run."""
         on_nodes = (pod for pod in group.info.placed if pod.holds_capacity)
         return min((step.running_since(group.info, pod) for pod in on_nodes), default=step.now)
 
 
 class _Evictions:
+    """Evictions that decisions ask for, until they are reported."""
+
     def __init__(self, is_going: Callable[[Uid], bool]) -> None:
         self._is_going = is_going
-        self._reclaims: dict[GroupKey, Reclaim] = {}  # active reclaims, by the group that gets the capacity
-        self._undone: dict[GroupKey, list[ReclaimVictim]] = {}  # members of starts that failed
-        self._leaving: dict[Uid, Evicted | None] = {}  # pods to be evicted; None: reported already
+        self._reclaims: dict[GroupKey, Reclaim] = {}  # active reclaims by the group that gets the capacity
+        self._undone: dict[GroupKey, list[ReclaimVictim]] = {}  # members of failed starts
+        self._leaving: dict[Uid, Evicted | None] = {}  # pods to evict; None if already reported
 
-    def record(self, key: GroupKey, group: _Seen | None) -> None:
+    def record(self, key: GroupKey, group: _Known | None) -> None:
         """Record the evictions that the decision on a group asks for."""
         self._reclaims.pop(key, None)
         self._undone.pop(key, None)
@@ -251,12 +270,12 @@ class _Evictions:
             ]
 
     def observe(self, decisions: Decisions, step: _Step) -> Iterator[Evicted]:
-        """Yield the evicted pods that are gone by now, or terminating."""
+        """Yield the evicted pods that no longer exist or are terminating."""
         wanted = {each.uid: each for each in chain.from_iterable(self._undone.values())}
         wanted |= {uid: each.victim for uid, each in decisions.evictions.items() if not each.is_slow}
         for uid, victim in wanted.items():
             if uid not in self._leaving:
-                self._leaving[uid] = self._about(victim, step)
+                self._leaving[uid] = self._eviction_record(victim, step)
         for uid, evicted in tuple(self._leaving.items()):
             if evicted is not None and self._is_going(uid):
                 yield replace(evicted, start=step.now, end=step.now)
@@ -264,8 +283,8 @@ class _Evictions:
             if uid not in wanted and uid not in decisions.evictions:
                 del self._leaving[uid]
 
-    def _about(self, victim: ReclaimVictim, step: _Step) -> Evicted:
-        """Return the record of an evicted pod, with the group that its eviction helps."""
+    def _eviction_record(self, victim: ReclaimVictim, step: _Step) -> Evicted:
+        """Return the record of an evicted pod, with the group that gets its capacity."""
         info, reclaims = step.snapshot.groups.get(victim.group), self._reclaims.items()
         held = info.allocated if info is not None else {}
         claimants = (key for key, reclaim in reclaims if victim.uid in {pod.uid for pod in reclaim.victims})
@@ -275,7 +294,7 @@ class _Evictions:
             group=victim.group,
             queue=victim.queue,
             namespace=victim.namespace,
-            user=info.spec.submitter[:_LONGEST_NAME] if info is not None else "",
+            user=info.spec.submitter[:_MAX_LENGTH] if info is not None else "",
             cause=victim.cause,
             claimant=next(claimants, ""),
             start=step.now,
@@ -284,7 +303,7 @@ class _Evictions:
 
 
 class QueueHours:
-    """Recorder of the hours of queues. `known`: records without an end."""
+    """Recorder of the hours of queues. `known` are earlier records without an end."""
 
     def __init__(self, known: Iterable[AnyRecord] = ()) -> None:
         self._open = {record.queue: record for record in known if isinstance(record, QueueHour)}
@@ -293,17 +312,17 @@ class QueueHours:
     def sample(self, queues: Mapping[str, QueueDecision], now: float, longest: float) -> Iterator[QueueHour]:
         """Yield new or changed records.
 
-        A decision counts from the last sample on, up to `longest` seconds.
+        The present decisions count for the time since the last sample, up to `longest` seconds.
         """
         hour = now // _HOUR * _HOUR
         seconds = max(min(now - (self._sampled or now), longest), 0.0)
         self._sampled = now
-        for name in [name for name, known in self._open.items() if known.start != hour]:
+        for name in [name for name, hour_record in self._open.items() if hour_record.start != hour]:
             yield self._open.pop(name).ended(hour)
         for name, queue in queues.items():
             if seconds and (queue.allocated or queue.requested):
-                known = self._open.get(name) or QueueHour(queue=name, start=hour)
-                self._open[name] = _sample_times(known, queue, seconds)
+                hour_record = self._open.get(name) or QueueHour(queue=name, start=hour)
+                self._open[name] = _with_sample(hour_record, queue, seconds)
                 yield self._open[name]
 
     @property
@@ -312,10 +331,10 @@ class QueueHours:
         return list(self._open.values())
 
 
-def _sample_times(hour: QueueHour, queue: QueueDecision, seconds: float) -> QueueHour:
-    """Return the record of the hour with some more seconds of the queue's current state."""
-    wants = any(amount > queue.allocated.get(name, 0) for name, amount in queue.requested.items())
+def _with_sample(hour: QueueHour, queue: QueueDecision, seconds: float) -> QueueHour:
+    """Return the record of the hour with more seconds of the queue's present state."""
+    is_wanting = any(amount > queue.allocated.get(name, 0) for name, amount in queue.requested.items())
     names = hour.deserved.keys() | queue.deserved.keys()
     sums = {name: hour.deserved.get(name, 0.0) + queue.deserved.get(name, 0.0) * seconds for name in names}
-    wanting, share = hour.wanting + seconds * wants, hour.share + queue.share * seconds * wants
+    wanting, share = hour.wanting + seconds * is_wanting, hour.share + queue.share * seconds * is_wanting
     return replace(hour, deserved=sums, wanting=wanting, share=share)

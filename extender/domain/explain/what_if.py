@@ -1,6 +1,6 @@
-"""Effects of changes that are named in words: `nodes=+2`, `queue.weight=research:4`.
+"""Effects of changes that users name in terms, such as `nodes=+2` or `queue.weight=research:4`.
 
-Each change is a term. Nothing is written to the cluster.
+Nothing is written to the cluster.
 """
 
 import re
@@ -22,28 +22,30 @@ from extender.domain.snapshot.decisions import Decisions, GroupDecision, message
 from extender.domain.snapshot.group_info import GroupInfo
 from extender.domain.snapshot.snapshot import Snapshot
 
-_LARGEST = 2**31 - 1  # largest int32
-_MOST_NODES = 1000
-_MOST_TERMS = 20
-_LONGEST = 1000  # characters of a term: names of two objects and of a resource have fewer
-_QUOTED = 200  # characters of a term that a fault repeats
-_NAMES = 8  # names in one sentence
-_MOST_OTHERS = 20
+_MAX_INT = 2**31 - 1  # largest int32
+_MAX_NODES = 1000
+_MAX_TERMS = 20
+_LONGEST = 1000  # number of characters of a term; names of two objects and a resource have fewer
+_MAX_QUOTED = 200  # number of characters of a term that an error repeats
+_SHOWN = 8  # number of names in one sentence
+_MAX_OTHERS = 20
 
 
 class BadTerm(ValueError):
-    """Error of an invalid term: it names the term and the allowed values."""
+    """Error of an invalid term. Its text names the term and the allowed values."""
 
 
 class Supposition(NamedTuple):
-    text: str  # the term as it was written
+    """Parsed term: a change to suppose."""
+
+    text: str  # the term as written
     field: str  # `queue.capability`, one of ALLOWED
-    subject: str  # the queue, the group or the node; empty where none is named
+    subject: str  # name of the queue, group or node; empty if there is none
     value: str
     resource: str = ""  # `cpu` of `queue.capability.cpu`
 
     def error(self, why: str) -> BadTerm:
-        return BadTerm(f"{self.text[:_QUOTED]!r}: {why}")
+        return BadTerm(f"{self.text[:_MAX_QUOTED]!r}: {why}")
 
 
 _AMOUNTS = {
@@ -66,18 +68,18 @@ ALLOWED: Mapping[str, str] = {
 
 
 def suppositions(texts: Sequence[str]) -> list[Supposition]:
-    """Return the terms.
+    """Return the changes that texts describe.
 
     Raises:
-        BadTerm: A text is no term.
+        BadTerm: A text is not a valid term.
     """
-    if len(texts) > _MOST_TERMS:
-        raise BadTerm(f"{len(texts)} terms; at most {_MOST_TERMS} are allowed")
+    if len(texts) > _MAX_TERMS:
+        raise BadTerm(f"{len(texts)} terms; at most {_MAX_TERMS} are allowed")
     return [_term(text) for text in texts]
 
 
 def _term(text: str) -> Supposition:
-    """Return the term that a text such as `queue.capability.cpu=team:8` states."""
+    """Return the change that a text such as `queue.capability.cpu=team:8` describes."""
     name, equals, value = text.partition("=")
     field, resource = name, ""
     if len(text) > _LONGEST:
@@ -98,10 +100,12 @@ def _term(text: str) -> Supposition:
 
 
 def with_terms(snapshot: Snapshot, terms: Iterable[Supposition], about: GroupKey | None = None) -> Snapshot:
-    """Return the snapshot with all terms applied in order. `about`: the group of terms that name none.
+    """Return the snapshot with all changes applied in order.
+
+    `about` is the group that terms concern if they name none.
 
     Raises:
-        BadTerm: A term names something unknown.
+        BadTerm: A term names an unknown object.
     """
     for term in terms:
         snapshot = _FIELDS[term.field.partition(".")[0]](snapshot, term, about)
@@ -109,8 +113,8 @@ def with_terms(snapshot: Snapshot, terms: Iterable[Supposition], about: GroupKey
 
 
 def _nodes(snapshot: Snapshot, term: Supposition, about: GroupKey | None) -> Snapshot:
-    """Return the snapshot with further nodes, like the named one or the best one for the group."""
-    count = _number(term, term.value.removeprefix("+") if term.value[:1] == "+" else "", 1, _MOST_NODES)
+    """Return the snapshot with additional nodes, like the named node or the best node for the group."""
+    count = _number(term, term.value.removeprefix("+") if term.value[:1] == "+" else "", 1, _MAX_NODES)
     if term.subject:
         row = snapshot.nodes.row.get(term.subject)
         if row is None or snapshot.nodes.nodes[row] is None:
@@ -125,11 +129,11 @@ def _nodes(snapshot: Snapshot, term: Supposition, about: GroupKey | None) -> Sna
 
 
 def _queue(snapshot: Snapshot, term: Supposition, about: GroupKey | None) -> Snapshot:
-    """Return the snapshot with another value of a queue's field, or amount of one resource there."""
+    """Return the snapshot with another value of a queue's field, or another amount of one resource."""
     record, field = _record(snapshot, term), term.field.removeprefix("queue.")
     if not term.resource:
-        least = 1 if field == "weight" else -_LARGEST
-        return with_queue(snapshot, replace(record, **{field: _number(term, term.value, least)}))
+        minimum = 1 if field == "weight" else -_MAX_INT
+        return with_queue(snapshot, replace(record, **{field: _number(term, term.value, minimum)}))
     try:
         amount = offered({term.resource: term.value})
     except BadQuantity as fault:
@@ -144,29 +148,32 @@ def _queue(snapshot: Snapshot, term: Supposition, about: GroupKey | None) -> Sna
 
 
 def _flavor(snapshot: Snapshot, term: Supposition, about: GroupKey | None) -> Snapshot:
-    """Return the snapshot with one more flavor of the queue and its heirs, without own limits."""
+    """Return the snapshot with one more flavor of a queue and of the queues that inherit its flavors.
+
+    The flavor has no limits of its own there.
+    """
     record, before = _record(snapshot, term), snapshot.queues[term.subject].flavors
-    known = {flavor.name: flavor for queue in snapshot.queues.values() for flavor in queue.record.flavors}
+    by_name = {flavor.name: flavor for queue in snapshot.queues.values() for flavor in queue.record.flavors}
     if not before:
         raise term.error(f"queue {record.name} has no flavors: it may use all nodes")
     if term.value in (flavor.name for flavor in before):
         raise term.error(f"queue {record.name} has this flavor")
-    if term.value not in known:
-        raise term.error(f"no queue names this flavor: must be {listed(sorted(known), _NAMES)}")
-    more = (*before, replace(known[term.value], amounts={}))
+    if term.value not in by_name:
+        raise term.error(f"no queue names this flavor: must be {listed(sorted(by_name), _SHOWN)}")
+    added = (*before, replace(by_name[term.value], amounts={}))
     queues = {
-        name: replace(queue, flavors=more) if queue.flavors == before and not queue.record.flavors else queue
+        name: replace(queue, flavors=added) if queue.flavors == before and not queue.record.flavors else queue
         for name, queue in snapshot.queues.items()
         if record.name in _ancestors(snapshot, name)
     }
     queues[record.name] = replace(
-        snapshot.queues[record.name], record=replace(record, flavors=more), flavors=more
+        snapshot.queues[record.name], record=replace(record, flavors=added), flavors=added
     )
     return replace(snapshot, queues={**snapshot.queues, **queues})
 
 
 def _ancestors(snapshot: Snapshot, name: str) -> list[str]:
-    """Return a queue and those above it, as they are written."""
+    """Return a queue and the queues above it, as their specifications say."""
     names: list[str] = []
     while name in snapshot.queues and name not in names:
         names.append(name)
@@ -175,33 +182,35 @@ def _ancestors(snapshot: Snapshot, name: str) -> list[str]:
 
 
 def _min_member(snapshot: Snapshot, term: Supposition, about: GroupKey | None) -> Snapshot:
+    """Return the snapshot with another minMember of a group."""
     group = _group(snapshot, term, about)
     return with_group(snapshot, replace(group, min_member=_number(term, term.value, 1)))
 
 
 def _priority(snapshot: Snapshot, term: Supposition, about: GroupKey | None) -> Snapshot:
+    """Return the snapshot with another priority of a group."""
     group = _group(snapshot, term, about)
-    return with_group(snapshot, replace(group, priority=_number(term, term.value, -_LARGEST)))
+    return with_group(snapshot, replace(group, priority=_number(term, term.value, -_MAX_INT)))
 
 
 def _delete(snapshot: Snapshot, term: Supposition, about: GroupKey | None) -> Snapshot:
-    """Return the snapshot without a group or pod. The one that is asked about cannot be deleted."""
+    """Return the snapshot without a group or pod. The group in question cannot be deleted."""
     kind, _, name = term.value.partition("/")
     if not (kind and name):
         raise term.error(f"must be {ALLOWED['delete']}")
     full = _full_name(term, name, about)
-    gone = [pod.uid for pod in snapshot.others if pod.key == full] if kind == "pod" else []
+    deleted_pods = [pod.uid for pod in snapshot.others if pod.key == full] if kind == "pod" else []
     ended = [key for key, group in snapshot.groups.items() if _is_called(group, kind, full)]
-    if not (gone or ended):
+    if not (deleted_pods or ended):
         known = f"there is no {kind} {full} that Muster knows a group of"
         raise term.error(f"{known}: must be {ALLOWED['delete']}")
     if about in ended:
         raise term.error("this is what is asked about")
-    return snapshot_without(snapshot, frozenset(ended), frozenset(gone))
+    return snapshot_without(snapshot, frozenset(ended), frozenset(deleted_pods))
 
 
 def _is_called(group: GroupInfo, kind: str, full: str) -> bool:
-    """Return whether a group or its owner has this kind and this name, `namespace/name`."""
+    """Return whether a group or its owner has this kind and this full name, `namespace/name`."""
     if kind == "podgroup":
         return group.key == full
     namespace, _, name = full.partition("/")
@@ -211,17 +220,21 @@ def _is_called(group: GroupInfo, kind: str, full: str) -> bool:
 
 
 def _full_name(term: Supposition, name: str, about: GroupKey | None) -> str:
-    """Return the name with the namespace of the group in question, where none is written."""
+    """Return the name with a namespace.
+
+    If none is written, the namespace of the group in question is used.
+    """
     if "/" not in name and about is None:
         raise term.error(f"the namespace is missing: must be {ALLOWED[term.field]}, with NAMESPACE")
     return name if "/" in name or about is None else f"{about.partition('/')[0]}/{name}"
 
 
 def _group(snapshot: Snapshot, term: Supposition, about: GroupKey | None) -> GroupInfo:
+    """Return the group that a term names, or the group in question. Raises BadTerm."""
     key = GroupKey(_full_name(term, term.subject, about)) if term.subject or about is None else about
     if key not in snapshot.groups:
-        near = (name for name in snapshot.groups if name.startswith(f"{key.partition('/')[0]}/"))
-        raise term.error(_not_found("podgroup", key, near))
+        in_namespace = (name for name in snapshot.groups if name.startswith(f"{key.partition('/')[0]}/"))
+        raise term.error(_not_found("podgroup", key, in_namespace))
     return snapshot.groups[key]
 
 
@@ -229,7 +242,7 @@ def _record(snapshot: Snapshot, term: Supposition) -> QueueRecord:
     """Return the record of the queue that a term names.
 
     Raises:
-        BadTerm: It names none, or one that does not exist.
+        BadTerm: The term names no queue, or a queue that does not exist.
     """
     if not term.subject:
         raise term.error(f"must be {ALLOWED[term.field]}")
@@ -242,15 +255,16 @@ def _record(snapshot: Snapshot, term: Supposition) -> QueueRecord:
 
 
 def _not_found(kind: str, name: str, names: Iterable[str]) -> str:
+    """Return the message that there is no such object, with the names that exist."""
     known = sorted(names)
-    return f"there is no {kind} {name}; there are {listed(known, _NAMES)}" if known else f"there is no {kind}"
+    return f"there is no {kind} {name}; there are {listed(known, _SHOWN)}" if known else f"there is no {kind}"
 
 
-def _number(term: Supposition, text: str, least: int, most: int = _LARGEST) -> int:
-    """Return a whole number in ASCII digits; `int` would also accept `1_000` and digits of other scripts."""
+def _number(term: Supposition, text: str, minimum: int, maximum: int = _MAX_INT) -> int:
+    """Return a whole number in ASCII digits. `int` would also accept `1_000` and digits of other scripts."""
     number = int(text) if re.fullmatch(r"-?[0-9]{1,10}", text) else None
-    if number is None or not least <= number <= most:
-        raise term.error(f"must be {ALLOWED[term.field]}, with N a whole number from {least} to {most}")
+    if number is None or not minimum <= number <= maximum:
+        raise term.error(f"must be {ALLOWED[term.field]}, with N a whole number from {minimum} to {maximum}")
     return number
 
 
@@ -268,25 +282,25 @@ class Outlook(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
     """Outlook of a group by one decision."""
 
     verdict: Verdict
-    reason: str = ""  # a Reason; empty: no member waits
-    message: str = ""  # the numbers behind it, and its place in line
-    position: int = 0  # its place in line; 0: it is not in line
-    evicted: int = 0  # how many of its pods have to free capacity for others
+    reason: str = ""  # a Reason; empty if no member waits
+    message: str = ""  # numbers and position, as in the group's condition
+    position: int = 0  # position in line; 0 if the group is not in line
+    evicted: int = 0  # number of its pods that are evicted for others
 
 
 class ChangedGroup(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """Group with its outlook in both decisions, with and without the change."""
+    """Group with its outlook without (`before`) and with (`after`) the change."""
 
     group: GroupKey
     queue: str
-    change: str  # one of CHANGES; empty without a relevant difference
+    change: str  # one of CHANGES; empty if there is no relevant difference
     before: Outlook
     after: Outlook
-    called: str = ""  # its name for users
+    called: str = ""  # name for users
 
 
 STARTS = "starts"
-CHANGES = (  # the most important first
+CHANGES = (  # ordered from the most important
     STARTS,
     "no longer starts",
     "gives up capacity",
@@ -298,7 +312,7 @@ CHANGES = (  # the most important first
 
 
 def _change(before: Outlook, after: Outlook) -> str:
-    """Return how a group's outlook changes, as the predicate of a sentence; empty if it hardly does."""
+    """Return how a group's outlook changes, as the predicate of a sentence; empty if it hardly changes."""
     if before.verdict is not after.verdict:
         if Verdict.WAITING not in (before.verdict, after.verdict):
             return ""
@@ -311,15 +325,15 @@ def _change(before: Outlook, after: Outlook) -> str:
 
 
 def changed_groups(snapshot: Snapshot, before: Decisions, after: Decisions) -> list[ChangedGroup]:
-    """Return the groups with different decisions, the largest differences first.
+    """Return all groups with their outlook in both decisions, the most important changes first.
 
-    Both decisions know the groups of the snapshot.
+    Both decisions cover the groups of the snapshot.
     """
-    losing = [Counter(each.victim.group for each in result.evictions.values()) for result in (before, after)]
+    losses = [Counter(each.victim.group for each in result.evictions.values()) for result in (before, after)]
     found = []
     for key in before.groups.keys() & after.groups.keys() & snapshot.groups.keys():
         old, new = (
-            _outlook(side.groups[key], lost[key]) for side, lost in zip((before, after), losing, strict=True)
+            _outlook(side.groups[key], lost[key]) for side, lost in zip((before, after), losses, strict=True)
         )
         called = snapshot.groups[key].display_name
         found.append(ChangedGroup(key, after.groups[key].queue, _change(old, new), old, new, called))
@@ -332,7 +346,7 @@ def _outlook(decision: GroupDecision, evicted: int) -> Outlook:
     return Outlook(decision.verdict, reason, message, decision.position, evicted)
 
 
-_GOES_ON = {
+_CONTINUES = {
     Verdict.STARTING: "would be starting, as it is now",
     Verdict.RUNNING: "would go on running",
     Verdict.ENDED: "has ended",
@@ -345,25 +359,26 @@ def future(group: ChangedGroup) -> str:
     if group.change == STARTS:
         return f"would start now. Without that, it waits: {before.reason}."
     if after.verdict is not Verdict.WAITING:
-        lost = f", and give up the capacity of {after.evicted} of its pods" if after.evicted else ""
-        return f"{_GOES_ON[after.verdict]}{lost}."
+        evicted_text = f", and give up the capacity of {after.evicted} of its pods" if after.evicted else ""
+        return f"{_CONTINUES[after.verdict]}{evicted_text}."
     if before.verdict is not Verdict.WAITING:
         return f"would not start now, as it does without that: {after.reason}."
-    where = (
+    position_text = (
         f", at position {after.position} instead of {before.position}"
         if before.position and after.position and before.position != after.position
         else ""
     )
-    instead = f" instead of {before.reason}" if after.reason != before.reason else ""
-    return f"would still wait{where}: {after.reason}{instead}."
+    reason_text = f" instead of {before.reason}" if after.reason != before.reason else ""
+    return f"would still wait{position_text}: {after.reason}{reason_text}."
 
 
 class WhatIf(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """Immediate effects of a what-if.
+    """Immediate effects of supposed changes.
 
     Attributes:
-        group: The group in question, also without a difference; None: there was none.
-        others: Groups with other decisions.
+        terms: The terms as written.
+        group: The group in question, even without a difference; None if there is no such group.
+        others: The other groups whose outlook changes.
     """
 
     terms: tuple[str, ...]
@@ -377,7 +392,7 @@ def what_if(snapshot: Snapshot, terms: Sequence[Supposition], about: GroupKey | 
     supposed = with_terms(snapshot, terms, about)
     before, after = decide(snapshot), decide(supposed)
     found = changed_groups(supposed, before, after)
-    own = next((change for change in found if change.group == about), None)
+    about_change = next((change for change in found if change.group == about), None)
     others = [change for change in found if change.change and change.group != about]
     texts = tuple(term.text for term in terms)
-    return WhatIf(texts, own, tuple(others[:_MOST_OTHERS]), max(len(others) - _MOST_OTHERS, 0))
+    return WhatIf(texts, about_change, tuple(others[:_MAX_OTHERS]), max(len(others) - _MAX_OTHERS, 0))

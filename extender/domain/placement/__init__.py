@@ -1,1 +1,1 @@
-"""Planning on real nodes: capacity, affinity, all members at once; victims, and when nodes will be free."""
+"""Planning on real nodes: capacity, affinity, nodes for whole groups, victims, and when nodes become free."""

@@ -1,7 +1,7 @@
-"""Pods that may share a node or domain: host ports, required (anti-)affinity and pod sets.
+"""Rules on which pods may share a node or a domain: host ports, required (anti-)affinity and pod sets.
 
-The terms of a pod are one set, and pods with equal sets are counted together: counting a pod costs the same
-however many terms concern it, and can be undone.
+All terms of a pod form one set, and pods with equal sets are counted together. So the cost of counting a pod
+does not depend on the number of terms that concern the pod. Counts can be undone.
 """
 
 from collections import Counter, defaultdict
@@ -23,31 +23,39 @@ from extender.domain.snapshot.snapshot import Occupancy
 from extender.domain.snapshot.wholeness import Missing
 
 _NOWHERE: Mapping[str, int] = {}
-_FEW = 32  # rows: a look at so many together costs as much as a look at one by name
-# Costs in looks: comparing a term with a pod's labels, and comparing two sets of terms.
+_FEW = 32  # number of rows that cost as much to read together as one node by name
+# Costs in looks of comparing a term with the labels of a pod, and of comparing two sets of terms.
 _MATCHING, _RELATING = 5, 3
-_READING = 24  # comparing a term whose parsed selector is not cached
+_READING = 24  # cost of comparing a term whose parsed selector is not cached
 
 
-Spend = Callable[[float], None]  # spends looks at a node for a term; raises OverBudget beyond the limit
+Spend = Callable[[float], None]  # spends looks at a node for a term; raises OverBudget at the limit
 
 
 def spend_beyond_few(spend: Spend, number: int, looks: float = 1) -> None:
-    """Spend effort for the things beyond the few that most pods have. `looks`: cost of each."""
+    """Spend effort for `number` things. Up to `_FEW` things, as most pods have, are free.
+
+    Args:
+        spend: Spends the effort.
+        number: The number of things.
+        looks: The cost of each of them.
+    """
     if number > _FEW:
         spend(number * looks)
 
 
 def cost_on_rows(nodes: NodeTable, by_name: int = 1) -> float:
-    """Return the cost of a look at all nodes together, and at some of them by name."""
+    """Return the cost of reading all nodes together, and `by_name` nodes by name."""
     return by_name + len(nodes.nodes) / _FEW
 
 
 class TermSet:
     """Set of (anti-)affinity terms, compared by identity.
 
+    A set has one of two sorts: a pod carries the terms of its anti-affinity, and terms in use select a pod.
+
     Attributes:
-        common: The sets of the other sort that share a term, with the topology keys of the shared terms.
+        common: The sets of the other sort with common terms, and the topology keys of these common terms.
     """
 
     __slots__ = ("common", "terms")
@@ -61,13 +69,15 @@ NO_TERMS = TermSet(())
 
 
 class _TermSetIndex:
+    """Index of the term sets of one sort: `sets` by all their terms, `by_term` by each of their terms."""
+
     def __init__(self) -> None:
         self.sets: dict[tuple[Term, ...], TermSet] = {}
-        self.having: defaultdict[Term, list[TermSet]] = defaultdict(list)
+        self.by_term: defaultdict[Term, list[TermSet]] = defaultdict(list)
 
 
 class TermSets:
-    """Both sorts of term sets, those that pods have and those that select pods, and their common terms.
+    """Both sorts of term sets: the sets that pods carry and the sets that select pods.
 
     The sets are kept for a scheduling cycle, because they do not depend on the nodes of pods.
     """
@@ -77,15 +87,19 @@ class TermSets:
         self._index = index
         self._carried, self._selecting = _TermSetIndex(), _TermSetIndex()
         self._anti_affinity: dict[Shape, TermSet] = {}
-        self._by_labels: dict[tuple[str, int], tuple[Labels, TermSet]] = {}  # by namespace and labels object
-        self._similar: dict[tuple[str, Labelled], TermSet] = {}  # by namespace and labels that terms name
+        self._by_labels: dict[tuple[str, int], tuple[Labels, TermSet]] = {}  # by namespace and id(labels)
+        self._similar: dict[tuple[str, Labelled], TermSet] = {}  # by namespace and mentioned labels
 
     def set_of(self, terms: tuple[Term, ...]) -> TermSet:
-        """Return the set of terms of a pod. Raises OverBudget."""
-        return self._known(self._carried, self._selecting, terms)
+        """Return the set of these terms, which a pod carries.
+
+        Raises:
+            OverBudget: The evaluation is over budget.
+        """
+        return self._unique_set(self._carried, self._selecting, terms)
 
     def anti_affinity_of(self, shape: Shape) -> TermSet:
-        """Return the anti-affinity terms of a shape.
+        """Return the set of the anti-affinity terms of a shape.
 
         Raises:
             OverBudget: The evaluation is over budget.
@@ -95,72 +109,78 @@ class TermSets:
         return self._anti_affinity[shape]
 
     def selecting(self, pod: PodRecord) -> TermSet:
-        """Return the terms in use that select a pod.
+        """Return the set of all terms in use that select a pod.
 
         Raises:
             OverBudget: The evaluation is over budget.
         """
         key = pod.namespace, id(pod.labels)
-        if key not in self._by_labels:  # the labels stay referenced, so that their identity stays unique
-            similar = pod.namespace, self._index.mentioned(pod.labels)
-            if similar not in self._similar:
+        if key not in self._by_labels:  # the cache refers to the labels, so that their id stays unique
+            similar_key = pod.namespace, self._index.mentioned(pod.labels)
+            if similar_key not in self._similar:
                 candidates = self._index.candidates(pod.namespace, pod.labels)
                 looks = _MATCHING if len(self._index) <= CACHED_SELECTORS else _READING
                 spend_beyond_few(self._spend, sum(map(len, candidates)), looks)
                 terms = tuple(self._index.terms_selecting(pod.namespace, pod.labels))
-                self._similar[similar] = self._known(self._selecting, self._carried, terms)
-            self._by_labels[key] = pod.labels, self._similar[similar]
+                self._similar[similar_key] = self._unique_set(self._selecting, self._carried, terms)
+            self._by_labels[key] = pod.labels, self._similar[similar_key]
         return self._by_labels[key][1]
 
-    def _known(self, sort: _TermSetIndex, others: _TermSetIndex, terms: tuple[Term, ...]) -> TermSet:
-        """Return the object of a set of terms. A new one is related to the sets that have terms in common.
+    def _unique_set(self, existing: _TermSetIndex, others: _TermSetIndex, terms: tuple[Term, ...]) -> TermSet:
+        """Return the one TermSet object for these terms.
+
+        A new object is related to the sets with common terms.
 
         Args:
-            sort: The known sets of its sort.
-            others: The known sets of the other sort, which may have terms in common with it.
+            existing: The existing sets of the same sort.
+            others: The existing sets of the other sort, which may have terms in common.
             terms: The terms of the set.
         """
         if not terms:
             return NO_TERMS
-        if terms not in sort.sets:
+        if terms not in existing.sets:
             new = TermSet(terms)
-            similar = [(term, sets) for term in new.terms if (sets := others.having.get(term))]
-            pairs = sum(len(sets) for _, sets in similar)
+            related = [(term, sets) for term in new.terms if (sets := others.by_term.get(term))]
+            pairs = sum(len(sets) for _, sets in related)
             spend_beyond_few(self._spend, len(new.terms) + pairs, _RELATING)
-            for term, sets in similar:
+            for term, sets in related:
                 for other in sets:
                     new.common.setdefault(other, set()).add(term.topology_key)
                     other.common.setdefault(new, set()).add(term.topology_key)
             for term in new.terms:
-                sort.having[term].append(new)
-            sort.sets[terms] = new
-        return sort.sets[terms]
+                existing.by_term[term].append(new)
+            existing.sets[terms] = new
+        return existing.sets[terms]
 
 
 class _Counted:
-    """Pods that were counted since the snapshot, by node.
+    """Number of pods by node that were counted or removed since the snapshot.
 
     Attributes:
+        by_node: The number of pods by node, without zeros. It is negative for removed pods of the snapshot.
         added: The nodes of the pods counted since the last removal, in order.
-        undone: The number of removals.
+        removals: The number of removals.
     """
 
-    __slots__ = ("added", "by_node", "undone")
+    __slots__ = ("added", "by_node", "removals")
 
     def __init__(self) -> None:
-        self.by_node: dict[str, int] = {}  # pods by node, without zeros
+        self.by_node: dict[str, int] = {}
         self.added: list[str] = []
-        self.undone = 0
+        self.removals = 0
 
     def count(self, node: str, times: int) -> int:
-        """Count pods, and return the increase of nodes that lost pods of the snapshot."""
+        """Count pods on a node.
+
+        Return the change in the number of nodes where pods of the snapshot are removed.
+        """
         before = self.by_node.pop(node, 0)
         if after := before + times:
             self.by_node[node] = after
         if times > 0:
             self.added.append(node)
         else:
-            self.added, self.undone = [], self.undone + 1
+            self.added, self.removals = [], self.removals + 1
         return (after < 0) - (before < 0)
 
     def copy(self) -> "_Counted":
@@ -169,42 +189,49 @@ class _Counted:
         return copied
 
 
-class _Seen:
-    """Cache of a set: `any` and `mask` at a version, and how much of each other set is in the mask."""
+class _CachedAnswers:
+    """Cached answers for a set of terms.
 
-    __slots__ = ("any", "any_at", "mask", "mask_at", "of")
+    Attributes:
+        any: The answer of `PodsByTerms.any`, valid at the version `any_at`.
+        mask: The answer of `PodsByTerms.domains`, valid at the version `mask_at`.
+        done: For each set of the other sort, how many removals and added pods `mask` accounts for.
+    """
+
+    __slots__ = ("any", "any_at", "done", "mask", "mask_at")
 
     def __init__(self) -> None:
         self.any, self.any_at, self.mask_at = False, -1, -1
         self.mask: Mask | None = None
-        self.of: dict[TermSet, tuple[int, int]] = {}
+        self.done: dict[TermSet, tuple[int, int]] = {}
 
 
 class PodsByTerms:
-    """Pods of one sort of term sets.
+    """Pods on nodes, counted by the term sets of one sort.
 
-    `known`, by term and node, is shared and never changed; pods that were counted since are kept apart.
-    Queries name sets of the other sort.
+    The counts of the snapshot, by term and node, are shared and never changed. Pods that are counted later
+    are kept separately. The methods take sets of the other sort.
     """
 
-    def __init__(self, known: Mapping[Term, Mapping[str, int]], nodes: NodeTable, spend: Spend) -> None:
-        self._known, self._nodes, self._spend = known, nodes, spend
+    def __init__(self, base_counts: Mapping[Term, Mapping[str, int]], nodes: NodeTable, spend: Spend) -> None:
+        self._snapshot_counts, self._nodes, self._spend = base_counts, nodes, spend
         self._since: dict[TermSet, _Counted] = {}
-        self._version = self._gone = 0
-        self._seen: dict[TermSet, _Seen] = {}
-        self._is_known: dict[TermSet, bool] = {}  # whether any pod of the snapshot has a term of the set
-        self._at_first: dict[TermSet, Mask] = {}  # domains of the pods of the snapshot
+        self._version = self._removals = 0
+        self._cached: dict[TermSet, _CachedAnswers] = {}
+        self._in_snapshot: dict[TermSet, bool] = {}  # whether a pod of the snapshot has a term of the set
+        self._at_start: dict[TermSet, Mask] = {}  # domains with a matching pod of the snapshot
 
     def clone(self) -> "PodsByTerms":
-        clone = PodsByTerms(self._known, self._nodes, self._spend)
+        clone = PodsByTerms(self._snapshot_counts, self._nodes, self._spend)
         clone._since = {terms: counted.copy() for terms, counted in self._since.items() if counted.by_node}
-        clone._gone = self._gone
-        clone._is_known, clone._at_first = self._is_known, self._at_first
+        clone._removals = self._removals
+        clone._in_snapshot, clone._at_start = self._in_snapshot, self._at_start
         return clone
 
     def count(self, terms: TermSet, node: str, times: int) -> None:
+        """Count pods that carry, or are selected by, these terms on a node; with `times` -1, remove one."""
         if terms.terms:
-            self._gone += self._since.setdefault(terms, _Counted()).count(node, times)
+            self._removals += self._since.setdefault(terms, _Counted()).count(node, times)
             self._version += 1
 
     def any(self, terms: TermSet) -> bool:
@@ -213,86 +240,89 @@ class PodsByTerms:
         Raises:
             OverBudget: The evaluation is over budget.
         """
-        seen = self._seen.get(terms) or self._seen.setdefault(terms, _Seen())
-        if seen.any_at != self._version:
-            if terms not in self._is_known:
+        memo = self._cached.get(terms) or self._cached.setdefault(terms, _CachedAnswers())
+        if memo.any_at != self._version:
+            if terms not in self._in_snapshot:
                 spend_beyond_few(self._spend, len(terms.terms))
-                self._is_known[terms] = any(map(self._known.get, terms.terms))
+                self._in_snapshot[terms] = any(map(self._snapshot_counts.get, terms.terms))
             spend_beyond_few(self._spend, len(terms.common))
-            if self._is_any_gone(terms):
-                seen.any = any(any(self._by_node(term, terms).values()) for term in terms.terms)
+            if self._is_any_removed(terms):
+                memo.any = any(any(self._by_node(term, terms).values()) for term in terms.terms)
             else:
                 counts = (counted.by_node for _, counted in self._counted(terms))
-                seen.any = self._is_known[terms] or any(counts)
-            seen.any_at = self._version
-        return seen.any
+                memo.any = self._in_snapshot[terms] or any(counts)
+            memo.any_at = self._version
+        return memo.any
 
     def domains(self, terms: TermSet) -> Mask:
         """Return the rows that share a domain with a pod that has one of these terms.
 
-        The mask must not be changed.
+        The caller must not change the mask.
 
         Raises:
             OverBudget: The evaluation is over budget.
         """
-        seen = self._seen.get(terms) or self._seen.setdefault(terms, _Seen())
-        if seen.mask is None or seen.mask_at != self._version:
+        memo = self._cached.get(terms) or self._cached.setdefault(terms, _CachedAnswers())
+        if memo.mask is None or memo.mask_at != self._version:
             spend_beyond_few(self._spend, len(terms.common))
-            is_extensible = seen.mask is not None and all(
-                counted.undone == seen.of.get(other, (0, 0))[0] for other, counted in self._counted(terms)
+            is_extensible = memo.mask is not None and all(
+                counted.removals == memo.done.get(other, (0, 0))[0] for other, counted in self._counted(terms)
             )
-            seen.mask = self._added_since(terms, seen) if is_extensible else self._recompute(terms)
-            seen.of = {other: (counted.undone, len(counted.added)) for other, counted in self._counted(terms)}
-            seen.mask_at = self._version
-        return seen.mask
+            memo.mask = self._added_since(terms, memo) if is_extensible else self._recompute(terms)
+            memo.done = {
+                other: (counted.removals, len(counted.added)) for other, counted in self._counted(terms)
+            }
+            memo.mask_at = self._version
+        return memo.mask
 
     def _counted(self, terms: TermSet) -> Iterator[tuple[TermSet, _Counted]]:
+        """Yield the sets with common terms that have pods counted since the snapshot, with these counts."""
         since = self._since
         return ((other, since[other]) for other in terms.common if other in since)
 
-    def _added_since(self, terms: TermSet, seen: _Seen) -> Mask:
-        """Return the mask with the pods that were added since it was computed."""
-        more: defaultdict[str, list[str]] = defaultdict(list)
+    def _added_since(self, terms: TermSet, memo: _CachedAnswers) -> Mask:
+        """Return the cached mask extended by the domains of pods that were added after it was computed."""
+        new_nodes: defaultdict[str, list[str]] = defaultdict(list)
         for other, counted in self._counted(terms):
-            if added := counted.added[seen.of.get(other, (0, 0))[1] :]:
+            if added := counted.added[memo.done.get(other, (0, 0))[1] :]:
                 for key in terms.common[other]:
-                    more[key] += added
-        assert seen.mask is not None
-        return self._with_domains(more, seen.mask) if more else seen.mask
+                    new_nodes[key] += added
+        assert memo.mask is not None
+        return self._with_domains(new_nodes, memo.mask) if new_nodes else memo.mask
 
     def _recompute(self, terms: TermSet) -> Mask:
-        """Return the domains of matching pods: those of the snapshot, and those counted since.
+        """Return the domains of matching pods of the snapshot, and of matching pods counted since.
 
-        If any of these pods is gone by now, all are counted again.
+        If a matching pod of the snapshot was removed, all pods are counted again.
         """
-        if self._is_any_gone(terms):
+        if self._is_any_removed(terms):
             by_key: defaultdict[str, set[str]] = defaultdict(set)
             for term in terms.terms:
                 by_key[term.topology_key].update(+Counter(self._by_node(term, terms)))
             return self._with_domains(by_key, np.zeros(len(self._nodes.nodes), np.bool_))
-        if terms not in self._at_first:
-            before: defaultdict[str, set[str]] = defaultdict(set)
+        if terms not in self._at_start:
+            at_start: defaultdict[str, set[str]] = defaultdict(set)
             for term in terms.terms:
-                if by_node := self._known.get(term):
+                if by_node := self._snapshot_counts.get(term):
                     self._spend(len(by_node))
-                    before[term.topology_key].update(by_node)
+                    at_start[term.topology_key].update(by_node)
             self._spend(len(terms.terms))
-            self._at_first[terms] = self._with_domains(before, np.zeros(len(self._nodes.nodes), np.bool_))
-        since: defaultdict[str, set[str]] = defaultdict(set)
+            self._at_start[terms] = self._with_domains(at_start, np.zeros(len(self._nodes.nodes), np.bool_))
+        added_nodes: defaultdict[str, set[str]] = defaultdict(set)
         for other, counted in self._counted(terms):
             for key in terms.common[other]:
-                since[key].update(counted.by_node)
-        return self._with_domains(since, self._at_first[terms])
+                added_nodes[key].update(counted.by_node)
+        return self._with_domains(added_nodes, self._at_start[terms])
 
-    def _is_any_gone(self, terms: TermSet) -> bool:
-        """Return whether a pod of the snapshot was removed."""
-        return self._gone > 0 and any(
+    def _is_any_removed(self, terms: TermSet) -> bool:
+        """Return whether a pod of the snapshot that matches one of these terms was removed."""
+        return self._removals > 0 and any(
             min(counted.by_node.values(), default=0) < 0 for _, counted in self._counted(terms)
         )
 
     def _by_node(self, term: Term, terms: TermSet) -> Mapping[str, int]:
-        """Return the numbers of pods by node that match a term of `terms`, as of now."""
-        by_node = Counter(self._known.get(term, _NOWHERE))
+        """Return the present number of pods by node that match `term`, which is one of `terms`."""
+        by_node = Counter(self._snapshot_counts.get(term, _NOWHERE))
         self._spend(len(by_node) + len(terms.common))
         for other, counted in self._counted(terms):
             if term in other.terms:
@@ -301,45 +331,48 @@ class PodsByTerms:
         return by_node
 
     def _with_domains(self, nodes_by_key: Mapping[str, Iterable[str]], mask: Mask) -> Mask:
-        """Return `mask` with all nodes that share a domain with one of `nodes_by_key`."""
+        """Return a copy of `mask` that also has all rows that share a domain with one of these nodes.
+
+        `nodes_by_key` has the names of nodes by topology key.
+        """
         mask = mask.copy()
         for key, names in nodes_by_key.items():
             rows = [row for row in map(self._nodes.row.get, names) if row is not None]
             self._spend(cost_on_rows(self._nodes, len(rows)))
             codes = self._nodes.domains(key)
-            inside = np.zeros(len(codes) + 1, dtype=np.bool_)  # by domain code; the last entry stands for -1
+            inside = np.zeros(len(codes) + 1, dtype=np.bool_)  # by domain code; the last entry is for -1
             inside[codes[rows]] = True
             inside[-1] = False
             mask |= inside[codes]
         return mask
 
 
-# Costs in looks at a node: finding nodes for pods of one kind, and finding nodes near other pods.
+# Costs in looks of finding nodes for pods of one kind, and of finding nodes near other pods.
 _PLACING, _NEAR = 500, 80
 T = TypeVar("T")
 
 
 class OverBudget(Exception):
-    """Error: the evaluation takes more work than the group may cause."""
+    """Error: the evaluation of a group takes more work than the group may cause."""
 
 
 class Effort:
-    """Budget for the evaluation of a group, in looks at a node for a term.
+    """Budget of effort for the evaluation of a group. Its unit is a look: to check one node for one term.
 
-    The budget counts work, not time, so that a snapshot leads to the same decision on any machine. There is
-    no limit before `allow`.
+    The budget counts work, not time, so that a snapshot leads to the same decision on any machine. The effort
+    is unlimited until `allow` is called.
     """
 
     def __init__(self) -> None:
-        self._left = inf
+        self._remaining = inf
 
     def allow(self, looks: float) -> float:
-        """Set the remaining effort; return how much was left."""
-        before, self._left = self._left, looks
+        """Set the remaining effort. Return the effort that remained before."""
+        before, self._remaining = self._remaining, looks
         return before
 
     def within(self, looks: float, work: Callable[[], T]) -> T | None:
-        """Return the result of the work; None if it takes more than `looks`."""
+        """Return the result of the work. None means that the work takes more than `looks`."""
         before = self.allow(0.0)
         allowed = min(before, looks)
         self.allow(allowed)
@@ -348,27 +381,27 @@ class Effort:
         except OverBudget:
             return None
         finally:
-            self.allow(before - (allowed - self._left))
+            self.allow(before - (allowed - self._remaining))
 
     def spend(self, looks: float) -> None:
         """Spend effort before the work is done.
 
         Raises:
-            OverBudget: More would be spent than allowed; the work is not done, and the rest of the budget is
-                gone.
+            OverBudget: More would be spent than allowed. The caller must not do the work, and no effort
+                remains.
         """
-        if looks > self._left:
-            self._left = 0.0
+        if looks > self._remaining:
+            self._remaining = 0.0
             raise OverBudget
-        self._left -= looks
+        self._remaining -= looks
 
 
-InSets = tuple[tuple[TopologySet, ...], str, int]  # sets, a node, and the number of members there
-Sharing = Mapping[Shape, list[PodRecord]]  # pods that must share a domain, by shape
+InSets = tuple[tuple[TopologySet, ...], str, int]  # pod sets, a node, and the number of members there
+Sharing = Mapping[Shape, list[PodRecord]]  # pods that must share a domain, keyed by shape
 
 
 def _nodes_of_sets(group: GroupInfo) -> Mapping[TopologySet, Counter[str]]:
-    """Return the nodes of members that hold capacity, by pod set."""
+    """Return for each pod set of a group the number of its members with capacity by node."""
     found: defaultdict[TopologySet, Counter[str]] = defaultdict(Counter)
     placed = [(pod, pod.node) for pod in group.placed if pod.holds_capacity]
     numbers = Counter((pod.pod_sets, node) for pod, node in (*placed, *group.assumed))
@@ -379,7 +412,7 @@ def _nodes_of_sets(group: GroupInfo) -> Mapping[TopologySet, Counter[str]]:
 
 
 class AffinityCounts:
-    """Working copy of an Occupancy. `counts` returns how many pods of a shape each row has capacity for."""
+    """Working copy of an Occupancy: counts pods on nodes by terms, host ports and pod sets."""
 
     def __init__(
         self,
@@ -392,10 +425,10 @@ class AffinityCounts:
         """Copy an occupancy.
 
         Args:
-            occupancy: The pods on nodes that terms and ports concern.
+            occupancy: The pods on nodes that terms and host ports concern.
             nodes: The nodes.
-            counts: How many pods of a shape each row has capacity for.
-            like: A copy with the same terms, whose results and effort are shared.
+            counts: Returns for a shape how many of its pods each row has capacity for.
+            like: Other counts with the same terms. Their results and effort are shared.
             groups: The groups with members on these nodes.
         """
         self.effort: Effort = like.effort if like else Effort()
@@ -403,7 +436,7 @@ class AffinityCounts:
         self._capacity_for = counts
         self._ports = {node: Counter(ports) for node, ports in occupancy.ports.items()}
         self._has_terms = len(occupancy.terms) > 0
-        self._together: dict[Term, dict[Shape, list[PodRecord]]] = {}
+        self._to_gather: dict[Term, dict[Shape, list[PodRecord]]] = {}
         self._groups = groups or {}
         self._nodes_of_sets: dict[TopologySet, Counter[str]] = {}  # numbers of members by node
 
@@ -420,7 +453,10 @@ class AffinityCounts:
         return PodsByTerms(self._occupancy.carried, self._nodes, self.effort.spend)
 
     def clone(self, counts: Callable[[Shape], Rows]) -> "AffinityCounts":
-        """Return a copy with counts of its own, for another planner."""
+        """Return a copy that changes independently, for another planner.
+
+        `counts` returns how many pods of a shape each row of that planner has capacity for.
+        """
         clone = AffinityCounts(self._occupancy, self._nodes, counts, self, self._groups)
         clone._nodes_of_sets = {pod_set: nodes.copy() for pod_set, nodes in self._nodes_of_sets.items()}
         clone._ports = {node: ports.copy() for node, ports in self._ports.items()}
@@ -430,17 +466,17 @@ class AffinityCounts:
 
     @contextmanager
     def gathering(self, pods: Iterable[PodRecord]) -> Iterator[None]:
-        """Prefer, during the block, domains with capacity for all `pods` if they must share one."""
+        """Prefer, during the block, domains with capacity for all of `pods` if they must share a domain."""
         for pod in pods:
             for term in pod.shape.constraints.affinity:
-                self._together.setdefault(term, {}).setdefault(pod.shape, []).append(pod)
+                self._to_gather.setdefault(term, {}).setdefault(pod.shape, []).append(pod)
         try:
             yield
         finally:
-            self._together = {}
+            self._to_gather = {}
 
     def is_interdependent(self, pod: PodRecord) -> bool:
-        """Return whether each placed pod of this kind changes where the next one may go.
+        """Return whether each placed pod of this kind restricts the nodes of the next pod.
 
         Raises:
             OverBudget: The evaluation is over budget.
@@ -448,45 +484,48 @@ class AffinityCounts:
         return pod.shape.looks_at_others or (self._has_terms and self._carried.any(self.sets.selecting(pod)))
 
     def interdependent(self, pods: Collection[PodRecord]) -> set[Uid]:
-        """Return the pods that are interdependent once some of them are placed.
+        """Return the pods that are interdependent already, or once other pods of the collection are placed.
 
         Raises:
             OverBudget: The evaluation is over budget.
         """
         shapes, found = {pod.shape for pod in pods}, set[Uid]()
-        own = {self.sets.anti_affinity_of(shape) for shape in shapes if shape.constraints.anti_affinity}
-        if not (own or self._any_related(pods, shapes)):
+        excluding = {self.sets.anti_affinity_of(shape) for shape in shapes if shape.constraints.anti_affinity}
+        if not (excluding or self._any_related(pods, shapes)):
             return found
         for pod in pods:
-            if self.is_interdependent(pod) or not own.isdisjoint(self.sets.selecting(pod).common):
+            if self.is_interdependent(pod) or not excluding.isdisjoint(self.sets.selecting(pod).common):
                 found.add(pod.uid)
         return found
 
     def any_interdependent(self, wanted: Missing) -> bool:
-        """Return whether the place of any member depends on others, or on those of its sets."""
+        """Return whether the node of a member depends on other pods, or on placed members of its pod sets."""
         if any(map(self.has_members, wanted.pod_sets)):
             return True
         return self._any_related(wanted.members, wanted.shapes)
 
     def _any_related(self, pods: Iterable[PodRecord], shapes: Iterable[Shape]) -> bool:
-        """Return whether any of `pods`, which have these shapes, is interdependent with others."""
+        """Return whether any of `pods` is interdependent. `shapes` are the shapes of these pods."""
         if any(shape.looks_at_others for shape in shapes):
             return True
         if not self._has_terms:
             return False
-        similar = {(pod.namespace, id(pod.labels)): pod for pod in pods}
-        return any(map(self.is_interdependent, similar.values()))
+        pod_by_labels = {(pod.namespace, id(pod.labels)): pod for pod in pods}
+        return any(map(self.is_interdependent, pod_by_labels.values()))
 
     def is_counted(self, pod: PodRecord) -> bool:
-        """Return whether the pod has to be counted on its node, because of its or others' constraints."""
+        """Return whether the pod must be counted on its node, because of its pod sets or of constraints."""
         return bool(pod.pod_sets) or self.is_related(pod)
 
     def is_related(self, pod: PodRecord) -> bool:
-        """Return whether the pod concerns others, or others concern it, apart from pod sets."""
+        """Return whether the pod has constraints on other pods or is selected by such a constraint.
+
+        Pod sets do not matter here.
+        """
         return pod.shape.looks_at_others or (self._has_terms and bool(self.sets.selecting(pod).terms))
 
     def admit(self, pod: PodRecord) -> Mask:
-        """Return the rows where no pod on the node or in its domain excludes `pod`, and affinity is met.
+        """Return the rows where no pod on the node or in its domain excludes `pod`, and its affinity is met.
 
         Raises:
             OverBudget: The evaluation is over budget.
@@ -497,14 +536,14 @@ class AffinityCounts:
         return admitted
 
     def positions(self, pod: PodRecord, rows: Rows, counts: Rows) -> Rows:
-        """Return the positions in `rows` on which equal pods may be placed together.
+        """Return the positions in `rows` on which equal pods may be placed at the same time.
 
-        `rows` admit one such pod. A position that admits several is repeated, up to `counts`.
+        Each row admits one such pod. A position is repeated if its row admits several pods, up to `counts`.
 
         Raises:
             OverBudget: The evaluation is over budget.
         """
-        has_ports = bool(pod.shape.constraints.ports)  # no two of these pods fit on one node
+        has_ports = bool(pod.shape.constraints.ports)  # two of these pods never fit on one node
         keys_apart = self.sets.selecting(pod).common.get(self.sets.anti_affinity_of(pod.shape), set())
         if not keys_apart and not has_ports:
             return np.repeat(np.arange(len(rows)), counts)
@@ -512,16 +551,16 @@ class AffinityCounts:
         columns = [rows] if has_ports else []
         columns += [self._nodes.domains(key)[rows] for key in sorted(keys_apart)]
         found: list[int] = []
-        used: set[tuple[int, int]] = set()
-        for at, codes in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
+        used_domains: set[tuple[int, int]] = set()
+        for position, codes in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
             domains = [(number, code) for number, code in enumerate(codes) if code >= 0]
-            if used.isdisjoint(domains):
-                used.update(domains)
-                found += [at] * (1 if domains else int(counts[at]))
+            if used_domains.isdisjoint(domains):
+                used_domains.update(domains)
+                found += [position] * (1 if domains else int(counts[position]))
         return np.array(found, dtype=np.int64)
 
     def count(self, pod: PodRecord, node: str, times: int) -> None:
-        """Add `pod` to a node; with `times` -1, remove it. Only an addition raises OverBudget."""
+        """Add `pod` to a node; with `times` -1, remove it. Only adding a pod raises OverBudget."""
         if self._has_terms:
             selecting, anti_affinity = self.sets.selecting(pod), self.sets.anti_affinity_of(pod.shape)
             self._selected.count(selecting, node, times)
@@ -531,7 +570,7 @@ class AffinityCounts:
         self.count_in_sets([(pod.pod_sets, node, 1)], times)
 
     def are_together(self, pods: Iterable[InSets]) -> bool:
-        """Return whether members on these nodes share the domains that their sets require."""
+        """Return whether members on these nodes share the domains that their pod sets require."""
         nodes: dict[TopologySet, list[str]] = {}
         for pod_sets, node, _ in pods:
             for pod_set in pod_sets:
@@ -539,14 +578,14 @@ class AffinityCounts:
                     nodes.setdefault(pod_set, []).append(node)
         for pod_set, names in nodes.items():
             rows = [self._nodes.row.get(name, -1) for name in names]
-            codes, near = self._nodes.domains_of_level(pod_set.level)[rows], self.rows_of_set(pod_set)
-            is_one = near[rows].all() if near is not None else (codes == codes[0]).all()
-            if min(rows) < 0 or codes.min() < 0 or not is_one:
+            codes, set_rows = self._nodes.domains_of_level(pod_set.level)[rows], self.rows_of_set(pod_set)
+            is_one_domain = set_rows[rows].all() if set_rows is not None else (codes == codes[0]).all()
+            if min(rows) < 0 or codes.min() < 0 or not is_one_domain:
                 return False
         return True
 
     def count_in_sets(self, pods: Iterable[InSets], times: int = 1) -> None:
-        """Add members to their pod sets."""
+        """Add members to their pod sets; with `times` -1, remove them."""
         for pod_sets, node, number in pods:
             for pod_set in pod_sets:
                 self._nodes_of_set(pod_set)[node] += number * times
@@ -556,28 +595,28 @@ class AffinityCounts:
         return any(self._nodes_of_set(pod_set).values())
 
     def rows_of_set(self, pod_set: TopologySet) -> Mask | None:
-        """Return the rows of the domain that holds members of a pod set; None: it has no members."""
+        """Return the rows of the domains that hold members of a pod set; None if it has no members."""
         nodes = [node for node, members in self._nodes_of_set(pod_set).items() if members > 0]
         if not nodes:
             return None
         codes = self._nodes.domains_of_level(pod_set.level)
-        own = {int(codes[row]) for row in map(self._nodes.row.get, nodes) if row is not None}
-        return np.isin(codes, [code for code in own if code >= 0])
+        occupied_codes = {int(codes[row]) for row in map(self._nodes.row.get, nodes) if row is not None}
+        return np.isin(codes, [code for code in occupied_codes if code >= 0])
 
     def rows_of_sets(self, pod: PodRecord) -> Mask | None:
-        """Return the rows of the domains that hold members of the sets of a pod; None: all rows."""
+        """Return the rows to which placed members bind the pod sets of a pod. None means all rows."""
         required = (self.rows_of_set(pod_set) for pod_set in pod.pod_sets if pod_set.is_required)
         masks = [mask for mask in required if mask is not None]
         return np.logical_and.reduce(masks) if masks else None
 
     def _admitting_rows(self, pod: PodRecord) -> Mask:
-        """Return the rows where no pod excludes `pod`."""
+        """Return the rows where no pod excludes `pod` by a host port or by anti-affinity."""
         self.effort.spend(_PLACING + len(self._nodes.nodes) / 3)
         free = np.ones(len(self._nodes.nodes), dtype=np.bool_)
         ports = pod.shape.constraints.ports
-        for node, taken in self._ports.items() if ports else ():
+        for node, used_ports in self._ports.items() if ports else ():
             row = self._nodes.row.get(node)
-            if row is not None and conflicting_ports(ports, +taken):
+            if row is not None and conflicting_ports(ports, +used_ports):
                 free[row] = False
         for pods, terms in (
             (self._selected, self.sets.anti_affinity_of(pod.shape)),
@@ -588,35 +627,36 @@ class AffinityCounts:
         return free
 
     def _near_selected(self, term: Term, pod: PodRecord) -> Mask:
-        """Return the rows of the domains that hold a selected pod.
+        """Return the rows of the domains that hold a pod that `term` selects.
 
-        The first pod that selects its own kind may go to any domain.
+        If there is none yet and the term selects the pod itself, the pod may go to any domain.
         """
         self.effort.spend(cost_on_rows(self._nodes, _NEAR))
         terms = self.sets.set_of((term,))
         if not self._selected.any(terms) and term.matches(pod.namespace, pod.labels):
-            return self._domains_with_capacity(term.topology_key, self._together.get(term, {}))
+            return self._domains_with_capacity(term.topology_key, self._to_gather.get(term, {}))
         return self._selected.domains(terms)
 
     def _nodes_of_set(self, pod_set: TopologySet) -> Counter[str]:
+        """Return the number of members of a pod set by node. The caller may change it."""
         if pod_set not in self._nodes_of_sets:
             info = self._groups.get(GroupKey(pod_set.group))
-            known = info.computed(_nodes_of_sets) if info is not None else {}
-            self._nodes_of_sets[pod_set] = Counter(known.get(pod_set, ()))
+            nodes_by_set = info.computed(_nodes_of_sets) if info is not None else {}
+            self._nodes_of_sets[pod_set] = Counter(nodes_by_set.get(pod_set, ()))
         return self._nodes_of_sets[pod_set]
 
-    def _domains_with_capacity(self, key: str, together: Sharing) -> Mask:
+    def _domains_with_capacity(self, key: str, sharing_pods: Sharing) -> Mask:
         """Return the rows of the domains with capacity for all pods that must share a domain.
 
-        If no domain has it, return the rows of all domains.
+        If no domain has that capacity, return the rows of all domains.
         """
         codes = self._nodes.domains(key)
         labelled = codes >= 0
         suitable = labelled.copy()
-        for shape, pods in together.items():
+        for shape, pods in sharing_pods.items():
             counts = np.minimum(self._capacity_for(shape), len(pods))
             rows = np.flatnonzero(labelled & (counts > 0) & self._admitting_rows(pods[0]))
-            places = self.positions(pods[0], rows, counts[rows])
-            sums = np.bincount(codes[rows[places]], minlength=len(codes))
+            row_positions = self.positions(pods[0], rows, counts[rows])
+            sums = np.bincount(codes[rows[row_positions]], minlength=len(codes))
             suitable[labelled] &= sums[codes[labelled]] >= len(pods)
         return suitable if suitable.any() else labelled

@@ -1,7 +1,8 @@
-"""Free amounts on the rows of nodes, and how many pods of a shape they hold.
+"""Free amounts on the rows of nodes, and the number of pods of a shape that fit on each row.
 
-Counts are computed for all rows at once with numpy, and kept until capacity is allocated; then they are
-corrected on the changed rows. Reads are recorded: the decision on a pending group is based on them.
+Numpy counts the pods of a shape on all rows at once. The counts are kept until capacity is allocated, and are
+then corrected on the changed rows. Each read is recorded, because the decision on a pending group is based on
+it.
 """
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, MutableMapping
@@ -13,16 +14,16 @@ import numpy as np
 
 from extender.domain.model.resources import Resources, three_digits
 from extender.domain.model.shapes import Shape
-from extender.domain.placement.totals import FEW, PLACES, FreeAmount, Totals, similar
+from extender.domain.placement.totals import FEW, PLACES, FreeAmount, Totals, nodes_key
 from extender.domain.snapshot.nodes import AmountRows, Mask, NodeTable, Rows
 
 _UNBOUNDED = np.iinfo(np.int64).max
 _NO_ROWS: Rows = np.zeros(0, dtype=np.int64)
-_COST_OF_ONE = 8  # cost of counting one row alone, relative to counting it together with all rows
+_COST_OF_ONE = 8  # cost of counting one row alone, relative to its cost in a count of all rows
 
 
 class CapacityCounts(NamedTuple):
-    """Counts of a capacity; valid until capacity is allocated."""
+    """Cached counts of a capacity, valid until capacity is allocated or freed."""
 
     counts: dict[Shape, Rows]
     totals: MutableMapping[Shape, int]
@@ -37,9 +38,11 @@ class Capacity:
     """Free capacity on the rows of nodes.
 
     Args:
-        left: Free amounts, owned and changed in place.
+        dimensions: The resource of each column of `free`.
+        nodes: The nodes of the rows.
+        free: Free amounts. This object owns them and changes them in place.
         refused: Rows where the scheduler refuses a shape.
-        totals: How many pods of each shape fit, as far as known.
+        totals: How many pods of each shape fit on all rows together, as far as known.
         record: Called with the topic of every read.
     """
 
@@ -53,80 +56,85 @@ class Capacity:
         record: Callable[[Hashable], None] = lambda _: None,
     ) -> None:
         self._record = record
-        self.base: Totals | None = None  # totals of all nodes, with assumed pods
-        self._taken: set[int] = set()  # rows allocated or released since `base`, usually at most FEW
+        self.base: Totals | None = None  # totals of all nodes that count assumed pods
+        self._dirty: set[int] = set()  # rows that changed since `base`, usually at most FEW
         self.nodes = nodes
         self.free = free
         self._columns = {name: column for column, name in enumerate(dimensions)}
-        sums = np.array([column.sum(dtype=np.float64) for column in free.T])  # in 64 bits they might not fit
+        sums = np.array([column.sum(dtype=np.float64) for column in free.T])  # may exceed 64-bit integers
         self._scale = 1.0 / np.maximum(sums, 1.0)
         self._refused = {shape: set(rows) for shape, rows in refused.items()}
         self._requests: dict[Shape, tuple[Rows, AmountRows]] = {}
         self._counts: dict[Shape, Rows] = {}
-        self._counted: Mapping[Shape, Rows] = {}  # counts before allocations and releases on `_taken` rows
-        self._changed: set[int] = set()
-        # `_totals` and `_sums` are valid until the next allocation.
+        self._outdated_counts: Mapping[Shape, Rows] = {}  # counts before the last changes of rows
+        self._changed_rows: set[int] = set()
         self._totals: MutableMapping[Shape, int] = {} if totals is None else totals
         self._sums: dict[frozenset[object], tuple[tuple[Shape, ...], Mapping[str, int]]] = {}
 
     def clone(self) -> "Capacity":
+        """Return a copy that changes independently."""
         totals = dict(self._totals)
-        later = Capacity(self.dimensions, self.nodes, self.free.copy(), self._refused, totals, self._record)
-        later.base, later._taken = self.base, set(self._taken)
-        return later
+        clone = Capacity(self.dimensions, self.nodes, self.free.copy(), self._refused, totals, self._record)
+        clone.base, clone._dirty = self.base, set(self._dirty)
+        return clone
 
     def count_assumed(self, before: Totals) -> None:
-        """Count all members that are on their way.
+        """Take the present amounts, which count all assumed pods, as the new base of totals.
 
-        `before` are the totals by which the pending groups were evaluated last.
+        `before` are the totals by which the pending groups were evaluated last. Without valid totals, nothing
+        changes.
         """
         is_usable = before.belongs_to(self.dimensions, self.nodes) and not self.is_refused_anywhere
         if base := before.after(self.free.copy()) if is_usable else None:
             self.base, self._totals, self._sums = base, {}, {}
-            self._taken.clear()
+            self._dirty.clear()
 
-    def all_known(self) -> Totals | None:
+    def cached_totals(self) -> Totals | None:
         """Return the cached totals of all nodes; None while the scheduler refuses any shape on some node."""
         if self.is_refused_anywhere:
             return None
-        if self.base is not None:  # so that reads of inadmissible groups stay valid
-            later = self.base.after(self.free.copy()) if self._taken else self.base
+        if self.base is not None:  # derive them from it, so that reads of inadmissible groups stay valid
+            later = self.base.after(self.free.copy()) if self._dirty else self.base
             if later is not None:
                 return later
-        known = Totals(self.free.copy(), self.dimensions, self.nodes)
-        known.pods.update(self._totals)
-        known.free_sums.update((similar(shapes), (shapes, sums)) for shapes, sums in self._sums.values())
-        return known
+        totals = Totals(self.free.copy(), self.dimensions, self.nodes)
+        totals.pods.update(self._totals)
+        totals.free_sums.update((nodes_key(shapes), (shapes, sums)) for shapes, sums in self._sums.values())
+        return totals
 
     @property
     def dimensions(self) -> tuple[str, ...]:
         return tuple(self._columns)
 
     @property
-    def known(self) -> CapacityCounts:
+    def cached_counts(self) -> CapacityCounts:
+        """Return the cached counts, to restore them once the capacity is the same again."""
         return CapacityCounts(self._counts, self._totals, self._sums)
 
-    def restore(self, known: CapacityCounts) -> None:
-        """Restore counts, once the capacity is again as it was then."""
-        self._counts, self._totals, self._sums = known
-        self._counted = {}
+    def restore(self, saved_counts: CapacityCounts) -> None:
+        """Restore counts. The capacity must be the same again as when the counts were taken."""
+        self._counts, self._totals, self._sums = saved_counts
+        self._outdated_counts = {}
 
     def counts(self, shape: Shape) -> Rows:
-        """Return how many pods of `shape` each row has capacity for: amounts, labels, taints and refusals."""
+        """Return how many pods of `shape` fit on each row, by amounts, labels, taints and refusals."""
         self._record(PLACES)
-        if shape not in self._counts and not self._is_corrected(shape):
+        if shape not in self._counts and not self._correct_counts(shape):
             rows, fits = self._fits(shape, self.suitable(shape))
             self._counts[shape] = np.zeros(len(self.free), dtype=np.int64)
             self._counts[shape][rows] = fits
         return self._counts[shape]
 
-    def _is_corrected(self, shape: Shape) -> bool:
-        """Correct the counts from those before the last allocations; return whether that was possible."""
-        if (before := self._counted.get(shape)) is None:
+    def _correct_counts(self, shape: Shape) -> bool:
+        """Correct the counts from before the last allocations on the changed rows.
+
+        Return whether that was possible.
+        """
+        if (before := self._outdated_counts.get(shape)) is None:
             return False
-        rows, now = np.fromiter(self._changed, dtype=np.int64), before.copy()
-        now[rows] = self._counts_on(shape, self.free, rows)
-        self._counts[shape] = now
+        rows, corrected = np.fromiter(self._changed_rows, dtype=np.int64), before.copy()
+        corrected[rows] = self._counts_on(shape, self.free, rows)
+        self._counts[shape] = corrected
         return True
 
     def capacity_for_both(
@@ -134,8 +142,9 @@ class Capacity:
     ) -> tuple[Rows, AmountRows]:
         """Return the rows with capacity for a pod of either shape, and how many of both fit together.
 
-        Each row of the second array has the number of `other` pods that fit next to 0, 1, … `pods` of the
-        first shape; -1 where the latter do not fit. `within`: the rows that count, if not all.
+        The second array has a row for each of these rows. Its column n is the number of `other` pods that fit
+        next to n pods of `shape`, for n from 0 to `pods`. It is -1 if n pods of `shape` do not fit. `within`
+        has the rows that count, if not all.
         """
         counts, others, (columns, amounts) = self.counts(shape), self.counts(other), self._request(other)
         rows = np.flatnonzero((counts + others) if within is None else (counts + others) * within)
@@ -143,33 +152,33 @@ class Capacity:
         for n in range(pods + 1):
             capacity = self.free[rows]
             capacity[:, self._request(shape)[0]] -= n * self._request(shape)[1]
-            next_to = np.maximum(np.min(capacity[:, columns] // amounts, axis=1, initial=_UNBOUNDED), 0)
-            fits[:, n] = np.where(counts[rows] >= n, np.where(others[rows] > 0, next_to, 0), -1)
+            others_fit = np.maximum(np.min(capacity[:, columns] // amounts, axis=1, initial=_UNBOUNDED), 0)
+            fits[:, n] = np.where(counts[rows] >= n, np.where(others[rows] > 0, others_fit, 0), -1)
         return rows, fits
 
     def total(self, shape: Shape) -> int:
-        """Return how many pods of `shape` all rows have capacity for."""
+        """Return how many pods of `shape` fit on all rows together."""
         self._record(shape)
         if shape not in self._totals:
             base, most_changes = self.base, min(FEW, len(self.free) // _COST_OF_ONE)
-            known = base.pods.get(shape) if base is not None and len(self._taken) <= most_changes else None
-            if shape in self._counts or self._is_corrected(shape):
-                known = None
-            elif known is not None and base is not None and self._taken:  # corrected by the changed rows
-                rows = np.fromiter(self._taken, dtype=np.int64)
-                now, then = (self._counts_on(shape, matrix, rows) for matrix in (self.free, base.capacity))
-                known += int(now.sum() - then.sum())
-            if known is None:  # not cached: an array has an entry for each node
+            count = base.pods.get(shape) if base is not None and len(self._dirty) <= most_changes else None
+            if shape in self._counts or self._correct_counts(shape):
+                count = None
+            elif count is not None and base is not None and self._dirty:  # correct the changed rows
+                rows = np.fromiter(self._dirty, dtype=np.int64)
+                now, at_base = (self._counts_on(shape, matrix, rows) for matrix in (self.free, base.capacity))
+                count += int(now.sum() - at_base.sum())
+            if count is None:  # the array of counts is not cached, since it has an entry for each node
                 counts = self._counts.get(shape)
                 fits = self._fits(shape, self.suitable(shape))[1] if counts is None else counts
-                known = int(fits.sum()) if len(fits) else 0
-            self._totals[shape] = known
-            if self.base is not None and not self._taken:
-                self.base.pods[shape] = known
+                count = int(fits.sum()) if len(fits) else 0
+            self._totals[shape] = count
+            if self.base is not None and not self._dirty:
+                self.base.pods[shape] = count
         return self._totals[shape]
 
     def _counts_on(self, shape: Shape, matrix: AmountRows, rows: Rows) -> Rows:
-        """Return how many pods of a shape some rows of a matrix have capacity for, each."""
+        """Return how many pods of a shape fit on each of some rows of a matrix of free amounts."""
         columns, amounts = self._request(shape)
         if not len(rows) or not len(columns) or not self._offers(shape):
             return np.zeros(len(rows), dtype=np.int64)
@@ -177,19 +186,19 @@ class Capacity:
         return np.where(self.suitable(shape)[rows], np.maximum(fits, 0), 0)
 
     def is_short_for(self, shapes: Mapping[Shape, int]) -> bool:
-        """Return whether the nodes lack capacity for any shape's pods, even without other shapes."""
+        """Return whether some shape's pods do not fit on the nodes, even without the pods of other shapes."""
         is_short = False
         for shape, n in shapes.items():
             is_short = is_short or n > self.total(shape)
         return is_short
 
-    def left_for(self, shapes: Iterable[Shape], resource: str) -> int:
+    def free_amount(self, shapes: Iterable[Shape], resource: str) -> int:
         """Return the free amount of a resource on all nodes that suit any of `shapes`, to three digits.
 
-        On many thousands of nodes each event changes the other digits.
+        The other digits would change with each event on many thousands of nodes.
         """
         shapes = tuple(shapes)
-        self._record(FreeAmount(similar(shapes), resource))
+        self._record(FreeAmount(nodes_key(shapes), resource))
         return three_digits(resource, self._sum_for(shapes).get(resource, 0))
 
     def sum_for(self, shapes: Iterable[Shape]) -> Mapping[str, int]:
@@ -198,37 +207,44 @@ class Capacity:
         return self._sum_for(tuple(shapes))
 
     def _sum_for(self, shapes: tuple[Shape, ...]) -> Mapping[str, int]:
-        """Return the free amounts on the nodes that suit any of `shapes`, computed once for equal nodes."""
+        """Return the free amounts on the nodes that suit any of `shapes`, without recording a read.
+
+        The amounts are computed once for all shapes that suit the same nodes.
+        """
         key = frozenset((shape.suits.key, shape if self.refuses(shape) else None) for shape in shapes)
         if key in self._sums:
             return self._sums[key][1]
-        base = self.base if not self._taken else None
-        known = base.free_sums.get(similar(shapes)) if base is not None else None
-        if known is None:
+        base = self.base if not self._dirty else None
+        cached_sums = base.free_sums.get(nodes_key(shapes)) if base is not None else None
+        if cached_sums is None:
             suitable = np.logical_or.reduce([self.suitable(shape) for shape in shapes])
             rows = np.maximum(self.free[suitable], 0).sum(axis=0)
-            known = shapes, {name: int(rows[column]) for name, column in self._columns.items()}
+            cached_sums = shapes, {name: int(rows[column]) for name, column in self._columns.items()}
             if base is not None:
-                base.free_sums[similar(shapes)] = known
-        self._sums[key] = shapes, known[1]
-        return known[1]
+                base.free_sums[nodes_key(shapes)] = cached_sums
+        self._sums[key] = shapes, cached_sums[1]
+        return cached_sums[1]
 
     def refuses(self, shape: Shape) -> bool:
-        """Return whether the scheduler refuses `shape` anywhere."""
+        """Return whether the scheduler refuses `shape` on any node."""
         return bool(self._refused.get(shape.on_all_nodes))
 
     @property
     def is_refused_anywhere(self) -> bool:
-        """Return whether the scheduler refuses any shape."""
+        """Return whether the scheduler refuses any shape on any node."""
         return any(self._refused.values())
 
-    def could_hold_but_for_refusals(self, shape: Shape, pods: int) -> bool:
+    def fits_without_refusals(self, shape: Shape, pods: int) -> bool:
+        """Return whether `pods` pods of `shape` would fit if the scheduler refused no nodes."""
         self._record(PLACES)
         _, fits = self._fits(shape, self.nodes.suitable(shape))
         return int(np.minimum(fits, pods).sum()) >= pods
 
     def admits(self, shape: Shape, row: int) -> bool:
-        """Return whether one more pod of `shape` fits on a row; cheap, since no other rows are counted."""
+        """Return whether one more pod of `shape` fits on a row.
+
+        The check is cheap: no other row is counted.
+        """
         self._record(PLACES)
         if not self._offers(shape):
             return False
@@ -237,17 +253,18 @@ class Capacity:
         return bool(admits and (self.free[row, columns] >= amounts).all())
 
     def largest_part(self, requests: Resources) -> float:
-        """Return the largest part, over all resources, of the initial capacity that a request would take."""
+        """Return the largest part of the initial free capacity that a request takes, over all resources."""
         column = self._columns
         parts = (n * self._scale[column[name]] for name, n in requests.items() if name in column)
         return float(max(parts, default=0.0))
 
     def tightest_first(self, rows: Rows, pods: int | None = None) -> Rows:
-        """Return the rows by best fit: the least free capacity first; ties in the order of rows.
+        """Return the rows by best fit: the least free capacity first, ties in the order of rows.
 
-        `pods` is how many pods the order is for, where each row has capacity for one.
+        `pods` is the number of pods to place, where each row has capacity for at least one pod. Only so many
+        rows are returned. None returns all rows.
         """
-        free = self.free.take(rows, axis=0) @ self._scale  # five times as fast as by indexing
+        free = self.free.take(rows, axis=0) @ self._scale  # take() is five times as fast as indexing
         if pods == 1 and len(rows):
             return rows[[np.argmin(free)]]
         return rows[np.argsort(free, kind="stable")[:pods]]
@@ -255,10 +272,14 @@ class Capacity:
     def emptiest_first(self, shape: Shape, counts: Rows, pods: int) -> Rows:
         """Return a row for each pod, up to the free capacity, the emptiest row first.
 
-        Each pod gets the row with the most free capacity after those before it; ties in the order of
-        rows. `counts`: how many pods each row may take.
+        Each pod gets the row that then has the most free capacity; ties are in the order of rows.
+
+        Args:
+            shape: The shape of the pods.
+            counts: How many of these pods fit on each row.
+            pods: The number of pods.
         """
-        part = float(self._request(shape)[1] @ self._scale[self._request(shape)[0]])
+        part_of_pod = float(self._request(shape)[1] @ self._scale[self._request(shape)[0]])
         rows = np.flatnonzero(counts)
         free = zip(
             (self.free[rows] @ self._scale).tolist(), rows.tolist(), counts[rows].tolist(), strict=True
@@ -272,59 +293,59 @@ class Capacity:
             if count == 1:
                 heappop(heap)
             else:
-                heapreplace(heap, (part - capacity, row, capacity - part, count - 1))
+                heapreplace(heap, (part_of_pod - capacity, row, capacity - part_of_pod, count - 1))
         return np.array(found, dtype=np.int64)
 
     def allocate(self, shape: Shape, row: int, times: int = 1) -> None:
-        """Allocate the request of one pod; with `times` -1, free it."""
+        """Allocate the request of one pod on a row; with `times` -1, free it."""
         columns, amounts = self._request(shape)
         self.free[row, columns] -= amounts * times
-        self._taken.add(row)
+        self._dirty.add(row)
         self._invalidate([row])
 
     def allocate_rows(self, rows: Mapping[Shape, Rows], times: int = 1) -> None:
-        """Allocate capacity for many pods: for each shape, one row number per pod."""
+        """Allocate capacity for many pods. `rows` has one row number per pod, keyed by shape."""
         changed: list[int] = []
-        for shape, of_shape in rows.items():
+        for shape, shape_rows in rows.items():
             columns, amounts = self._request(shape)
-            np.subtract.at(self.free, (of_shape[:, None], columns), amounts * times)
-            changed += of_shape.tolist()
-            if len(self._taken) <= FEW:
-                self._taken.update(of_shape.tolist())
+            np.subtract.at(self.free, (shape_rows[:, None], columns), amounts * times)
+            changed += shape_rows.tolist()
+            if len(self._dirty) <= FEW:
+                self._dirty.update(shape_rows.tolist())
         self._invalidate(changed)
 
     def allocate_amounts(self, rows: Rows, amounts: AmountRows, times: int = 1) -> None:
-        """Allocate amounts without pods: one row of `amounts` for each of the distinct `rows`."""
+        """Allocate amounts without pods. `amounts` has one row for each of the `rows`, which differ."""
         self.free[rows] -= amounts * times
-        if len(self._taken) <= FEW:
-            self._taken.update(rows.tolist())
+        if len(self._dirty) <= FEW:
+            self._dirty.update(rows.tolist())
         self._invalidate(rows.tolist())
 
     def requests_on(self, rows: Mapping[Shape, Rows]) -> tuple[Rows, AmountRows]:
-        """Return the requests of pods on their rows: these rows in order, and a row of amounts for each."""
-        on = np.unique(np.concatenate([*rows.values(), _NO_ROWS]))
-        return on, self.amounts_on(on, rows)
+        """Return the rows of the pods, in order and without repetition, and the requested amounts on each."""
+        distinct_rows = np.unique(np.concatenate([*rows.values(), _NO_ROWS]))
+        return distinct_rows, self.amounts_on(distinct_rows, rows)
 
-    def amounts_on(self, on: Rows, rows: Mapping[Shape, Rows]) -> AmountRows:
-        """Return the requests of pods on the rows `on`, which differ: a row of amounts for each.
+    def amounts_on(self, distinct_rows: Rows, rows: Mapping[Shape, Rows]) -> AmountRows:
+        """Return the requests of pods on each of `distinct_rows`.
 
-        `rows` has for each shape one row number per pod; rows that are not in `on` do not count.
+        `rows` has one row number per pod, keyed by shape. Pods on other rows do not count.
         """
-        sums = np.zeros((len(on), self.free.shape[1]), dtype=np.int64)
-        for shape, of_shape in rows.items():
+        sums = np.zeros((len(distinct_rows), self.free.shape[1]), dtype=np.int64)
+        for shape, shape_rows in rows.items():
             columns, requests = self._request(shape)
-            pods = np.bincount(of_shape, minlength=len(self.free))[on]
+            pods = np.bincount(shape_rows, minlength=len(self.free))[distinct_rows]
             sums[:, columns] += pods[:, None] * requests
         return sums
 
     def allocate_at_once(self, rows: Mapping[Shape, Rows]) -> bool:
-        """Allocate all or nothing; return whether it fitted."""
-        if not all(self.are_suitable(shape, of_shape) for shape, of_shape in rows.items()):
+        """Allocate capacity for all pods if all of them fit. Return whether they fit."""
+        if not all(self.are_suitable(shape, shape_rows) for shape, shape_rows in rows.items()):
             return False
         self.allocate_rows(rows)
-        for shape, of_shape in rows.items():
+        for shape, shape_rows in rows.items():
             columns, _ = self._request(shape)
-            if (self.free[of_shape[:, None], columns] < 0).any():
+            if (self.free[shape_rows[:, None], columns] < 0).any():
                 self.allocate_rows(rows, times=-1)
                 return False
         return True
@@ -332,18 +353,18 @@ class Capacity:
     def forbid(self, shape: Shape, row: int) -> None:
         """Record that the scheduler refuses `shape` on a row."""
         self._refused.setdefault(shape.on_all_nodes, set()).add(row)
-        self.base = None  # its totals do not account for this refusal
+        self.base = None  # the base totals do not account for this refusal
         self._invalidate([row])
 
     def _offers(self, shape: Shape) -> bool:
-        """Return whether every resource that `shape` requests is offered by some node."""
+        """Return whether some node offers each resource that `shape` requests."""
         return shape.requests.keys() <= self._columns.keys()
 
     def _fits(self, shape: Shape, suitable: Mask) -> tuple[Rows, Rows]:
-        """Return the suitable rows with capacity for a pod of `shape`, and how many each has capacity for."""
+        """Return the suitable rows where a pod of `shape` fits, and the number of such pods on each row."""
         rows = suitable.nonzero()[0] if self._offers(shape) else _NO_ROWS
         request = list(zip(*self._request(shape), strict=True)) if len(rows) else []
-        for column, amount in request:  # column by column is several times as fast as all at once
+        for column, amount in request:  # several times as fast as all columns at once
             rows = rows[self.free[rows, column] >= amount]
         if not request:
             return rows, np.zeros(len(rows), dtype=np.int64)
@@ -351,7 +372,7 @@ class Capacity:
         return rows, reduce(np.minimum, quotients)
 
     def suitable(self, shape: Shape) -> Mask:
-        """Return the rows that labels, taints and refusals allow for `shape`, whatever capacity they have."""
+        """Return the rows that labels, taints and refusals allow for `shape`. Free amounts do not matter."""
         mask = self.nodes.suitable(shape)
         refused = self._refused.get(shape.on_all_nodes)
         if not refused:
@@ -363,26 +384,29 @@ class Capacity:
     def are_suitable(self, shape: Shape, rows: Rows) -> bool:
         """Return whether labels, taints and refusals allow pods of `shape` on all of `rows`.
 
-        The row -1 stands for a missing node, which is never suitable.
+        The row -1 means a missing node, which is never suitable.
         """
         return self._offers(shape) and rows.min() >= 0 and bool(self.suitable(shape)[rows].all())
 
     def _request(self, shape: Shape) -> tuple[Rows, AmountRows]:
-        """Return the columns of a shape's request, and the amounts.
+        """Return the columns and the amounts of the request of a shape.
 
-        A resource without a node has no column.
+        A resource that no node offers has no column.
         """
         if shape not in self._requests:
             column, requests = self._columns, shape.requests.items()
-            known = {column[name]: n for name, n in requests if n > 0 and name in column}
-            self._requests[shape] = np.fromiter(known, np.int64), np.fromiter(known.values(), np.int64)
+            amount = {column[name]: n for name, n in requests if n > 0 and name in column}
+            self._requests[shape] = np.fromiter(amount, np.int64), np.fromiter(amount.values(), np.int64)
         return self._requests[shape]
 
     def _invalidate(self, rows: Collection[int]) -> None:
-        """Invalidate the counts of these rows; of all rows if they are many."""
+        """Invalidate the counts of these rows.
+
+        If many rows have changed, invalidate the counts of all rows.
+        """
         if self._counts:
-            self._counted, self._changed = self._counts, set()
-        self._changed.update(rows)
-        if len(self._changed) > FEW:
-            self._counted, self._changed = {}, set()
+            self._outdated_counts, self._changed_rows = self._counts, set()
+        self._changed_rows.update(rows)
+        if len(self._changed_rows) > FEW:
+            self._outdated_counts, self._changed_rows = {}, set()
         self._counts, self._totals, self._sums = {}, {}, {}

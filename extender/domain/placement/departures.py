@@ -1,8 +1,8 @@
-"""Departures: expected ends of groups, and when a gang fits because of them.
+"""Departures: the expected ends of groups, and the time at which a group fits because of them.
 
-The run time of a group is the declared one, the limit of Kubernetes, or that of earlier groups of its kind.
-If groups of a series run longer than declared, the others are expected to, as well. A group that has exceeded
-its run time is expected to run for as long again.
+The run time of a group is the declared time, the limit of Kubernetes, or the run time of earlier groups of
+its kind. If groups of a series run longer than declared, the other groups of the series are expected to do
+so, too. A group that has exceeded its run time is expected to run for as long again.
 """
 
 from bisect import bisect_left
@@ -24,33 +24,38 @@ from extender.domain.snapshot.nodes import AmountRows, NodeTable, Rows
 from extender.domain.snapshot.snapshot import Snapshot
 from extender.domain.snapshot.wholeness import Missing, running_since
 
-_SHORTEST = 1.0  # seconds: the shortest run time that counts
-_YOUNG = 60.0  # seconds that a group without any known run time is expected to run at first
+_SHORTEST = 1.0  # seconds; shorter run times count as this long
+_YOUNG = 60.0  # seconds that a new group without a known run time is expected to run
 
 
 class RunEnd(NamedTuple):
-    at: float  # when a group is expected to end, on the ledger's clock
-    is_known: bool  # whether it follows from more than the group's age
+    at: float  # expected end of a group, on the ledger's clock
+    is_known: bool  # False if the end is only guessed from the group's age
 
 
 class RunTimes:
+    """Expected run times and ends of the groups of a snapshot, computed once for each group."""
+
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
-        self._known: dict[GroupKey, float | None] = {}
+        self._run_times: dict[GroupKey, float | None] = {}
         self._ends: dict[GroupKey, RunEnd] = {}
 
     def run_time_of(self, group: GroupInfo) -> float | None:
-        """Return how many seconds a group will run from its start; None if unknown."""
-        if group.key not in self._known:
+        """Return how many seconds a group will run from its start.
+
+        None means that the run time is unknown.
+        """
+        if group.key not in self._run_times:
             is_declared = group.spec.run_time is not None
             stretch = self._stretches.get(group.spec.series, 1.0) if is_declared else 1.0
-            self._known[group.key] = self._run_time_of(group, stretch)
-        return self._known[group.key]
+            self._run_times[group.key] = self._run_time_of(group, stretch)
+        return self._run_times[group.key]
 
     def _run_time_of(self, group: GroupInfo, stretch: float = 1.0) -> float | None:
-        """Return the expected run time of a group in seconds; None if unknown.
+        """Return the expected run time of a group in seconds. None means that the run time is unknown.
 
-        `stretch`: the ratio of real to declared run time of its series.
+        `stretch` is the ratio of real to declared run time of its series.
         """
         history, limit, spec = self._snapshot.history, group.run_limit, group.spec
         if spec.run_time is None:
@@ -58,76 +63,84 @@ class RunTimes:
         declared = max(spec.run_time, _SHORTEST) * max(history.stretch(spec.series), stretch)
         return declared if limit is None else min(declared, limit)
 
-    def end_if_running(self, group: GroupInfo, at: float) -> float:
-        """Return the expected end of a group that runs at `at`, by its declared time and by ended groups.
+    def end_if_running(self, group: GroupInfo, when: float) -> float:
+        """Return the expected end of a group that runs at the time `when`.
 
-        The result does not depend on the present time. It is inf if unknown, or if it is before `at`.
+        The end follows from the declared run time and from ended groups, and does not depend on the present
+        time. It is infinite if it is unknown, or if the group does not run at that time.
         """
         since, seconds = running_since(group, self._snapshot.instant), self._run_time_of(group)
-        if since is None or seconds is None or not since < at < since + seconds:
+        if since is None or seconds is None or not since < when < since + seconds:
             return inf
         return since + seconds
 
     def end_of(self, group: GroupInfo) -> RunEnd:
-        """Return when a group that runs, or starts, is expected to end.
+        """Return the expected end of a group that runs or starts.
 
         A group without a known run time is expected to run for as long again as it has run.
         """
         if group.key not in self._ends:
-            since, now = self._since(group), self._snapshot.now
+            since, now = self._started_at(group), self._snapshot.now
             end = self.expected_end(group, since, now)
             self._ends[group.key] = end if end.is_known else end._replace(at=now + max(now - since, _YOUNG))
         return self._ends[group.key]
 
     def expected_end(self, group: GroupInfo, since: float, now: float) -> RunEnd:
-        """Return the expected end of a group that has run since `since`, as of `now`."""
+        """Return the expected end, as of `now`, of a group that started at `since`."""
         return expected_end(self.run_time_of(group), since, now)
 
-    def _since(self, group: GroupInfo) -> float:
+    def _started_at(self, group: GroupInfo) -> float:
+        """Return when a group started, but no later than now.
+
+        A group that does not run counts as starting now.
+        """
         since = running_since(group, self._snapshot.instant)
         return self._snapshot.now if since is None else min(since, self._snapshot.now)
 
     @cached_property
     def _stretches(self) -> dict[str, float]:
-        """Return by series the ratio of real to declared run time of its running groups."""
+        """Return the ratio of real to declared run time by series, for running groups.
+
+        The largest ratio of a series counts; it is at least 1.
+        """
         stretches: dict[str, float] = {}
         for group in self._snapshot.groups.values():
             if group.spec.run_time is not None and group.is_on_nodes:
                 declared = max(group.spec.run_time, _SHORTEST)
-                stretch = _total_run_time(self._snapshot.now - self._since(group), declared) / declared
+                stretch = _total_run_time(self._snapshot.now - self._started_at(group), declared) / declared
                 stretches[group.spec.series] = max(stretch, stretches.get(group.spec.series, 1.0))
         return stretches
 
 
 def expected_end(seconds: float | None, since: float, now: float) -> RunEnd:
-    """Return the expected end of a run from its start and run time; None: unknown."""
+    """Return the expected end of a run from its start and its run time. None means an unknown run time."""
     if seconds is None:
         return RunEnd(inf, is_known=False)
     return RunEnd(since + _total_run_time(now - since, max(seconds, _SHORTEST)), is_known=True)
 
 
 def _total_run_time(ran: float, expected: float) -> float:
-    """Return the expected total run time of a group.
+    """Return the expected total run time of a group that has run for `ran` seconds.
 
-    A group that has run for the expected time is expected to run twice as long, then four times, and so
-    on.
+    A group that has run for the expected time is expected to run twice as long, then four times, and so on.
     """
     return expected if ran < expected else expected * 2.0 ** (floor(log2(ran / expected)) + 1)
 
 
-class _Leaving(NamedTuple):
-    """Pods of one shape, in the order in which they leave."""
+class _LeavingPods(NamedTuple):
+    """Rows of the pods of one shape, in the order in which the pods leave."""
 
     ends: npt.NDArray[np.float64]
     rows: Rows
 
     def until(self, instant: float) -> Rows:
+        """Return the rows of the pods that have left by an instant."""
         return self.rows[: int(np.searchsorted(self.ends, instant, side="right"))]
 
 
 @computed_once
-def held_by(group: GroupInfo) -> Holding:
-    """Return the members that are on nodes, or on their way there."""
+def holding_of(group: GroupInfo) -> Holding:
+    """Return the members on nodes, and the members that are planned for nodes."""
     placed = [(pod, pod.node) for pod in group.placed if pod.holds_capacity]
     planned = [(pod, group.planned[pod.uid]) for pod in group.waiting if pod.uid in group.planned]
     return Holding((*placed, *group.assumed, *planned), ())
@@ -135,65 +148,65 @@ def held_by(group: GroupInfo) -> Holding:
 
 @computed_once
 def nodes_of(group: GroupInfo) -> frozenset[str]:
-    """Return the nodes of members."""
-    return frozenset(node for _, node in held_by(group).pods)
+    """Return the nodes of the members of a group, including planned nodes."""
+    return frozenset(node for _, node in holding_of(group).pods)
 
 
 class Departures:
-    """Capacity that becomes free as `groups` end, in that order. Other schedulers' pods never leave."""
+    """Capacity that becomes free as `groups` end. Pods of other schedulers are expected to stay."""
 
     def __init__(self, groups: Iterable[GroupInfo], times: RunTimes, nodes: NodeTable) -> None:
-        holders = [(group, times.end_of(group)) for group in groups if nodes_of(group)]
-        self._guessed = [(nodes_of(group), end.at) for group, end in holders if not end.is_known]
-        self.instants = sorted({end.at for _, end in holders})  # times at which groups end
+        ends_of_groups = [(group, times.end_of(group)) for group in groups if nodes_of(group)]
+        self._guessed_ends = [(nodes_of(group), end.at) for group, end in ends_of_groups if not end.is_known]
+        self.instants = sorted({end.at for _, end in ends_of_groups})  # times at which groups end, in order
         ends: dict[Shape, list[tuple[float, Rows]]] = {}
-        for group, end in holders:
-            for shape, rows in held_by(group).rows(nodes).items():
+        for group, end in ends_of_groups:
+            for shape, rows in holding_of(group).rows(nodes).items():
                 ends.setdefault(shape, []).append((end.at, rows[rows >= 0]))
-        self._leaving: dict[Shape, _Leaving] = {}
-        for shape, of_shape in ends.items():
-            of_shape.sort(key=itemgetter(0))
-            instants, parts = zip(*of_shape, strict=True)
+        self._leaving: dict[Shape, _LeavingPods] = {}
+        for shape, ends_and_rows in ends.items():
+            ends_and_rows.sort(key=itemgetter(0))
+            instants, parts = zip(*ends_and_rows, strict=True)
             times_of_pods = np.repeat(np.array(instants), [len(part) for part in parts])
-            self._leaving[shape] = _Leaving(times_of_pods, np.concatenate(parts))
+            self._leaving[shape] = _LeavingPods(times_of_pods, np.concatenate(parts))
 
-    def give_back(self, capacity: Capacity, until: float) -> None:
-        """Add to `capacity` the amounts that are free by then."""
+    def free_capacity(self, capacity: Capacity, until: float) -> None:
+        """Add to `capacity` the amounts that become free until a time."""
         for shape, leaving in self._leaving.items():
             if len(departed := leaving.until(until)):
                 capacity.allocate_rows({shape: departed}, times=-1)
 
     def freed_on(self, rows: Rows, capacity: Capacity, until: float) -> AmountRows:
-        """Return the amounts that are free by then on some rows of `capacity`."""
-        return capacity.amounts_on(rows, {shape: left.until(until) for shape, left in self._leaving.items()})
+        """Return the amounts that become free until a time on some rows of `capacity`."""
+        return capacity.amounts_on(rows, {shape: pods.until(until) for shape, pods in self._leaving.items()})
 
     def is_guess(self, nodes: frozenset[str], until: float) -> bool:
-        """Return whether a group without a known run time is expected to have left these nodes by then."""
-        return any(at <= until and not held.isdisjoint(nodes) for held, at in self._guessed)
+        """Return whether a group that leaves one of these nodes until a time has no known run time."""
+        return any(end <= until and not used.isdisjoint(nodes) for used, end in self._guessed_ends)
 
 
-def earliest(
+def earliest_start(
     planner: Planner, departures: Departures, wanted: Missing, now: float, is_allowed: Callable[[float], bool]
 ) -> tuple[float | None, dict[Uid, str]] | None:
-    """Return when members will fit, and on which nodes.
+    """Return when the members of a group will fit, and on which nodes.
 
     Args:
-        planner: The free capacity now; it is not changed.
+        planner: The free capacity now. It is not changed.
         departures: The expected ends of running groups.
         wanted: The members without a node.
-        now: The time on the ledger's clock.
-        is_allowed: Whether anything else lets them start at a time, and from then on.
+        now: The present time on the ledger's clock.
+        is_allowed: Whether all other conditions let the members start at a time, and from then on.
 
     Returns:
-        The time on the ledger's clock, None if it is a guess, and the nodes; None if the members do not fit
-        even once all running groups have ended.
+        The time on the ledger's clock, and the nodes. The time is None if it is only a guess. The result is
+        None if the members do not fit even once all running groups have ended.
     """
 
     def places_at(instant: float) -> dict[Uid, str] | None:
         if not is_allowed(instant):
             return None
         future = planner.clone()
-        departures.give_back(future.capacity, instant)
+        departures.free_capacity(future.capacity, instant)
         return None if future.capacity.is_short_for(wanted.shapes) else future.place(wanted.members)
 
     instants = [now, *(instant for instant in departures.instants if instant > now)]

@@ -1,8 +1,8 @@
-"""Placement of pod sets in domains of a topology: the rows of the planner are restricted, set by set.
+"""Placement of pod sets in domains of a topology: restricts the rows of the planner, set by set.
 
-A set is tried in the domains with capacity for all its pods, the tightest first; the sets inside it are
-placed on the rows of that domain. A preferred set goes up level by level and then takes the fewest domains.
-Slices of equal pods are placed all at once.
+A set is tried in the domains with capacity for all its pods, the tightest domain first. Sets inside the set
+are placed on the rows of that domain. If no domain of its level fits, a preferred set is tried in larger
+domains, level by level, and then takes the fewest domains. Slices of equal pods are placed all at once.
 """
 
 from collections import Counter, defaultdict
@@ -21,24 +21,24 @@ from extender.domain.placement.affinity import AffinityCounts, cost_on_rows
 from extender.domain.snapshot.nodes import Mask, NodeTable, Rows
 
 Plan = dict[Uid, str]
-Part = tuple[TopologySet | None, list[PodRecord]]  # a set, and its pods; None: the pods without a further set
-_MOST_SEARCHED = 12  # sets next to each other whose domains are searched together
-_MOST_TRIES = 200  # domains tried for one gang in vain
-_TRYING = 500  # cost of a try beyond the first ones, in looks
-_MOST_TOGETHER, _MOST_PODS_TOGETHER = 8, 64  # sets and pods of a gang whose sets are placed together
-_MOST_GATHERED = 32  # combinations of so many domains that are tried
-_MOST_CLEARED = 16  # domains in which victims are searched
+Part = tuple[TopologySet | None, list[PodRecord]]  # a set with its pods; None for pods outside further sets
+_MAX_SEARCHED = 12  # the domains of up to this number of sets are searched together
+_MAX_TRIES = 200  # number of domains that are tried in vain for one gang
+_TRYING = 500  # cost in looks of each try after the first `_MAX_SEARCHED`
+_MAX_TOGETHER, _MAX_PODS_TOGETHER = 8, 64  # limits for placing all sets of a gang together
+_MAX_GATHERED = 32  # number of combinations of domains that are tried
+_MAX_CLEARED = 16  # number of domains in which victims are searched
 _INDEX, _SHAPE, _SETS = attrgetter("index"), attrgetter("shape"), attrgetter("pod_sets")
 
 
 class DomainCapacity(NamedTuple):
-    """Capacity of the domains of a level for some pods.
+    """Capacity for some pods of each domain of a level.
 
     Attributes:
-        codes: The domain of each row; -1 for none.
-        free: How many of the pods each domain has capacity for, each shape counted alone.
-        capped: The same, at most as many as there are.
-        are_enough: Whether each shape fits.
+        codes: The domain of each row; -1 means no domain.
+        free: How many of the pods fit in each domain, where each shape is counted without the other shapes.
+        capped: The same number for each domain, limited for each shape to its number of pods.
+        are_enough: Whether each domain has capacity for all pods of each shape.
     """
 
     codes: Rows
@@ -48,7 +48,7 @@ class DomainCapacity(NamedTuple):
 
 
 class Tools(NamedTuple):
-    """Functions of the planner that the search needs. Placed pods are allocated until `roll_back`."""
+    """Functions of the planner that the search needs. Placed pods stay allocated until `roll_back`."""
 
     counts: Callable[[Shape], Rows]
     place: Callable[[Sequence[PodRecord], Mask], Plan | None]
@@ -59,7 +59,7 @@ class Tools(NamedTuple):
 
 
 class DomainSearch:
-    """Search for the nodes of one gang. `apart`: the emptiest domains come first."""
+    """Search for nodes of one gang by domains. With `apart`, the emptiest domains come first."""
 
     def __init__(
         self,
@@ -70,14 +70,14 @@ class DomainSearch:
         together: Sequence[PodRecord] = (),
     ) -> None:
         self._nodes, self._affinity, self._tools, self._apart = nodes, affinity, tools, apart
-        self._together = together  # members that may join later
-        self._left, self._tried = _MOST_TRIES, 0
-        self._full: dict[object, set[int]] | None = None  # domains without capacity, by kind of part
+        self._together = together  # all members, including members that may join later
+        self._tries_left, self._tried = _MAX_TRIES, 0
+        self._full_codes: dict[object, set[int]] | None = None  # domains found full, by level and pods
 
     def place(self, pods: Sequence[PodRecord], rows: Mask | None) -> Plan | None:
-        """Return nodes for all pods, and allocate their capacity; None, and nothing allocated, if none.
+        """Return nodes for all pods, and allocate their capacity. None means that nothing is allocated.
 
-        `rows`: the rows that count; None: all.
+        `rows` are the rows that the pods may use. None allows all rows.
         """
         checkpoint = self._tools.checkpoint()
         plan = self._place_inside(pods, 0, self._all_rows if rows is None else rows)
@@ -87,37 +87,41 @@ class DomainSearch:
         return plan
 
     def rows_for_most(self, pods: Sequence[PodRecord]) -> Mask:
-        """Return the rows of the domains with capacity for the most of `pods`, which have equal sets."""
+        """Return the rows of the domains with capacity for the most of `pods`, which have equal sets.
+
+        Sets that need not share a domain do not restrict the rows.
+        """
         rows = self._all_rows
         for depth, pod_set in enumerate(pods[0].pod_sets):
-            own = self._affinity.rows_of_set(pod_set)
-            if own is None and pod_set.is_required:
+            set_rows = self._affinity.rows_of_set(pod_set)
+            if set_rows is None and pod_set.is_required:
                 capacity = self._capacity(pods, depth + 1, rows, pod_set.level)
-                best = int(np.argmax(capacity.free)) if capacity.free.any() else -2  # no row has this domain
-                own = capacity.codes == best
-            rows = rows & own if own is not None and pod_set.is_required else rows
+                best = int(np.argmax(capacity.free)) if capacity.free.any() else -2  # -2 matches no row
+                set_rows = capacity.codes == best
+            rows = rows & set_rows if set_rows is not None and pod_set.is_required else rows
         return rows
 
     def domains_to_clear(self, pods: Sequence[PodRecord]) -> list[Mask]:
-        """Return the rows of each domain that all pods may share, that with the most free capacity first.
+        """Return the rows of each domain that all pods may share.
 
-        Empty: they need not share one.
+        The domain with the most free capacity comes first. An empty list means that the pods need not share a
+        domain.
         """
         shared = set.intersection(*({each for each in pod.pod_sets if each.is_required} for pod in pods))
         pod_set = next((each for each in reversed(pods[0].pod_sets) if each in shared), None)
         if pod_set is None:
             return []
-        own = (self._affinity.rows_of_set(each) for each in shared)
-        rows = np.logical_and.reduce([self._all_rows, *(mask for mask in own if mask is not None)])
+        bound_rows = (self._affinity.rows_of_set(each) for each in shared)
+        rows = np.logical_and.reduce([self._all_rows, *(mask for mask in bound_rows if mask is not None)])
         if self._affinity.has_members(pod_set):
             return [rows]
         capacity = self._capacity(pods, len(pods[0].pod_sets), rows, pod_set.level)
-        codes = np.argsort(-capacity.capped, kind="stable")[:_MOST_CLEARED]
+        codes = np.argsort(-capacity.capped, kind="stable")[:_MAX_CLEARED]
         return [rows & (capacity.codes == code) for code in codes.tolist()]
 
     @cached_property
-    def _with_later(self) -> Mapping[TopologySet, Sequence[PodRecord]]:
-        """Return the members of each set, with those that may join later."""
+    def _members_of_sets(self) -> Mapping[TopologySet, Sequence[PodRecord]]:
+        """Return the members of each set, including members that may join later."""
         found = defaultdict[TopologySet, list[PodRecord]](list)
         for equal in _by_sets(self._together):
             for pod_set in equal[0].pod_sets:
@@ -126,26 +130,31 @@ class DomainSearch:
 
     @property
     def _all_rows(self) -> Mask:
+        """Return a mask of all rows."""
         return np.ones(len(self._nodes.nodes), np.bool_)
 
     def largest_domain(self, pod_set: TopologySet, pods: Sequence[PodRecord]) -> tuple[str, int, bool] | None:
-        """Return the domain with the most capacity for the pods of a set; None: no node has one.
+        """Return the domain with the most capacity for the pods of a set.
 
         Returns:
-            Its name, how many of the pods fit there, and whether members of the set bind the others to it.
+            The domain's name, the number of pods that fit there, and whether members of the set bind the
+            other members to it. None means that no node has a domain of this level.
         """
-        own = self._affinity.rows_of_set(pod_set)
-        rows = self._all_rows if own is None else own
-        capacity = self._capacity(pods, pods[0].pod_sets.index(pod_set) + 1, rows, pod_set.level)
-        labelled = np.flatnonzero(rows & (capacity.codes >= 0))
+        mask = self._affinity.rows_of_set(pod_set)
+        rows = self._all_rows if mask is None else mask
+        domains = self._capacity(pods, pods[0].pod_sets.index(pod_set) + 1, rows, pod_set.level)
+        labelled = np.flatnonzero(rows & (domains.codes >= 0))
         if not len(labelled):
             return None
-        best = capacity.codes[labelled][np.argmax(capacity.capped[capacity.codes[labelled]])]
-        node = self._nodes.nodes[int(np.argmax(capacity.codes == best))]
-        return node.labels.get(pod_set.level, "") if node else "", int(capacity.capped[best]), own is not None
+        best = domains.codes[labelled][np.argmax(domains.capped[domains.codes[labelled]])]
+        node = self._nodes.nodes[int(np.argmax(domains.codes == best))]
+        return node.labels.get(pod_set.level, "") if node else "", int(domains.capped[best]), mask is not None
 
     def _place_inside(self, pods: Sequence[PodRecord], depth: int, rows: Mask) -> Plan | None:
-        """Place pods that have the first `depth` sets in common on some rows."""
+        """Place pods that have their first `depth` sets in common on some rows.
+
+        The pods of each further set become a part of their own.
+        """
         parts: dict[TopologySet | None, list[PodRecord]] = {}
         for equal in _by_sets(pods):
             pod_set = equal[0].pod_sets[depth] if len(equal[0].pod_sets) > depth else None
@@ -159,35 +168,35 @@ class DomainSearch:
                 return None
             plan = found
             parts = {pod_set: of_set for pod_set, of_set in parts.items() if pod_set not in slices}
-        found = self._place_in_turn(sorted(parts.items(), key=self._rank), depth, rows)
+        found = self._place_all_parts(sorted(parts.items(), key=self._rank), depth, rows)
         return None if found is None else plan | found
 
-    def _place_in_turn(self, parts: Sequence[Part], depth: int, rows: Mask) -> Plan | None:
-        """Place parts: a few by searching the domains of all together, many one by one."""
-        together = _MOST_SEARCHED if len(parts) <= _MOST_SEARCHED else 1
-        before, self._full = self._full, {} if together == 1 else None
+    def _place_all_parts(self, parts: Sequence[Part], depth: int, rows: Mask) -> Plan | None:
+        """Place all parts: few parts by searching their domains together, many parts one after the other."""
+        at_once = _MAX_SEARCHED if len(parts) <= _MAX_SEARCHED else 1
+        outer, self._full_codes = self._full_codes, {} if at_once == 1 else None
         plan: Plan = {}
         found: Plan | None = plan
-        for at in range(0, len(parts), together):
-            found = self._place_parts(parts[at : at + together], depth, rows)
+        for start in range(0, len(parts), at_once):
+            found = self._place_parts(parts[start : start + at_once], depth, rows)
             if found is None:
                 break
             plan |= found
-        self._full = before
+        self._full_codes = outer
         return None if found is None else plan
 
     def _place_together(self, pods: Sequence[PodRecord], rows: Mask) -> Plan | None:
-        """Place a small gang by choosing domains for all its sets first, and then the nodes of all pods."""
-        of_set: dict[TopologySet, list[PodRecord]] = {}
+        """Place a small gang with several sets: choose a domain for each set, then nodes for all pods."""
+        pods_of_set: dict[TopologySet, list[PodRecord]] = {}
         for pod in pods:
             for pod_set in pod.pod_sets:
                 if pod_set.is_required:
-                    of_set.setdefault(pod_set, []).append(pod)
-        if not 1 < len(of_set) <= _MOST_TOGETHER or len(pods) > _MOST_PODS_TOGETHER:
+                    pods_of_set.setdefault(pod_set, []).append(pod)
+        if not 1 < len(pods_of_set) <= _MAX_TOGETHER or len(pods) > _MAX_PODS_TOGETHER:
             return None
-        self._left = _MOST_TRIES
-        kinds = {id(members[0].pod_sets): members for members in _by_sets(pods)}
-        return self._choose(list(of_set.items()), pods, dict.fromkeys(kinds, rows))
+        self._tries_left = _MAX_TRIES
+        pods_by_sets = {id(members[0].pod_sets): members for members in _by_sets(pods)}
+        return self._choose(list(pods_of_set.items()), pods, dict.fromkeys(pods_by_sets, rows))
 
     def _choose(
         self,
@@ -195,73 +204,76 @@ class DomainSearch:
         pods: Sequence[PodRecord],
         rows: dict[int, Mask],
     ) -> Plan | None:
-        """Choose domains for these sets by depth-first search.
+        """Choose domains for these sets by depth-first search, and place all `pods` in them.
 
-        `rows`: the rows that count for pods, by the identity of their sets.
+        `rows` has the rows that the pods may use, keyed by the id of their sets.
         """
         if not sets:
-            self._left -= 1
+            self._tries_left -= 1
             self._affinity.effort.spend(cost_on_rows(self._nodes, len(pods)))
             return self._tools.place_together(pods, rows)
         (pod_set, of_set), *others = sets
         common = np.logical_and.reduce([rows[key] for key in {id(pod.pod_sets) for pod in of_set}])
-        own = self._affinity.rows_of_set(pod_set)
+        used = self._affinity.rows_of_set(pod_set)
         depth = len(of_set[0].pod_sets)
-        choices = [own] if own is not None else self._domains(of_set, depth, common, pod_set, pod_set.level)
+        choices = [used] if used is not None else self._domains(of_set, depth, common, pod_set, pod_set.level)
         for domain in choices:
             narrowed = {key: rows[key] & domain for key in {id(pod.pod_sets) for pod in of_set}}
             if (plan := self._choose(others, pods, {**rows, **narrowed})) is not None:
                 return plan
-            if self._left <= 0:
+            if self._tries_left <= 0:
                 return None
         return None
 
     def _rank(self, part: Part) -> tuple[bool, bool, int]:
-        """Sort key: sets with members elsewhere first, then the largest; pods without a set last."""
+        """Return the sort key of a part.
+
+        Sets with members on nodes come first, then the largest sets. Pods without a set come last.
+        """
         pod_set, pods = part
         is_bound = pod_set is not None and self._affinity.has_members(pod_set)
         return pod_set is None, not is_bound, -len(pods)
 
     def _place_parts(self, parts: Sequence[Part], depth: int, rows: Mask) -> Plan | None:
-        """Place parts by depth-first search over the domains of each."""
+        """Place parts by depth-first search over the domains of each part."""
         if not parts:
             return {}
         (pod_set, pods), *others = parts
         checkpoint = self._tools.checkpoint()
         for place in self._choices(pod_set, pods, depth, rows):
             self._tried += 1
-            if self._tried > _MOST_SEARCHED:
+            if self._tried > _MAX_SEARCHED:
                 self._affinity.effort.spend(cost_on_rows(self._nodes, _TRYING))
             plan = place()
-            later = None if plan is None else self._place_parts(others, depth, rows)
-            if plan is not None and later is not None:
-                return plan | later
+            others_plan = None if plan is None else self._place_parts(others, depth, rows)
+            if plan is not None and others_plan is not None:
+                return plan | others_plan
             self._tools.roll_back(checkpoint)
-            self._left -= 1
-            if self._left <= 0:
+            self._tries_left -= 1
+            if self._tries_left <= 0:
                 return None
         return None
 
     def _choices(
         self, pod_set: TopologySet | None, pods: list[PodRecord], depth: int, rows: Mask
     ) -> Iterator[Callable[[], Plan | None]]:
-        """Yield the ways to place the pods of a set, the best first."""
+        """Yield functions that try to place the pods of a set, in order of preference."""
         if pod_set is None:
             yield partial(self._tools.place, pods, rows)
             return
-        own = self._affinity.rows_of_set(pod_set)
-        if own is not None:
-            yield partial(self._place_inside, pods, depth + 1, rows & own)
+        set_rows = self._affinity.rows_of_set(pod_set)
+        if set_rows is not None:
+            yield partial(self._place_inside, pods, depth + 1, rows & set_rows)
         if pod_set.is_required:
-            if own is None:
+            if set_rows is None:
                 for domain in self._domains(pods, depth + 1, rows, pod_set, pod_set.level):
                     yield partial(self._place_inside, pods, depth + 1, domain)
             return
-        level, *larger = self._nodes.topologies.levels_down_to(pod_set.level)[::-1] or (pod_set.level,)
+        level, *larger_levels = self._nodes.topologies.levels_down_to(pod_set.level)[::-1] or (pod_set.level,)
         for domain in self._domains(pods, depth + 1, rows, pod_set, level):
             yield partial(self._place_inside, pods, depth + 1, domain)
-        for above in larger:
-            for domain in self._domains(pods, depth + 1, rows, pod_set, above):
+        for larger_level in larger_levels:
+            for domain in self._domains(pods, depth + 1, rows, pod_set, larger_level):
                 yield partial(self._place_in_fewest, pods, depth + 1, domain, level)
         yield partial(self._place_in_fewest, pods, depth + 1, rows, level)
         yield partial(self._place_inside, pods, depth + 1, rows)
@@ -269,71 +281,85 @@ class DomainSearch:
     def _domains(
         self, pods: Sequence[PodRecord], depth: int, rows: Mask, pod_set: TopologySet, level: str
     ) -> Iterator[Mask]:
-        """Yield the rows of each domain with capacity for all pods of a set, the tightest first.
+        """Yield the rows of each domain with capacity for all pods of a set, the tightest domain first.
 
-        Domains with capacity for members that may join later come before others.
+        Domains with capacity for members that may join later come before the other domains.
         """
         capacity = self._capacity(pods, depth, rows, level)
         codes = np.flatnonzero(capacity.are_enough)
         free = -capacity.free[codes] if self._apart else capacity.free[codes]
-        lacks = np.zeros(len(codes), np.bool_)
-        more = self._with_later.get(pod_set, ())
-        if len(more) > len(pods):
-            lacks = ~self._capacity(more, depth, rows, level).are_enough[codes]
+        is_too_small = np.zeros(len(codes), np.bool_)
+        all_members = self._members_of_sets.get(pod_set, ())
+        if len(all_members) > len(pods):
+            is_too_small = ~self._capacity(all_members, depth, rows, level).are_enough[codes]
         full = self._full_domains(pods, level)
-        for code in codes[np.lexsort((free, lacks))].tolist():
+        for code in codes[np.lexsort((free, is_too_small))].tolist():
             if code not in full:
                 yield rows & (capacity.codes == code)
-                full.add(code)  # the next domain is asked for because the pods do not fit into this one
+                full.add(code)  # the caller asks for the next domain if the pods do not fit into this one
 
     def _full_domains(self, pods: Sequence[PodRecord], level: str) -> set[int]:
-        """Return the domains of a level that have no capacity for such pods, as far as tries have shown."""
-        if self._full is None or len(_by_sets(pods)) > 1 or self._affinity.interdependent(pods):
+        """Return the domains of a level that tries have shown to have no capacity for such pods.
+
+        The caller may add domains.
+        """
+        if self._full_codes is None or len(_by_sets(pods)) > 1 or self._affinity.interdependent(pods):
             return set()
-        return self._full.setdefault((level, frozenset(Counter(map(_SHAPE, pods)).items())), set())
+        return self._full_codes.setdefault((level, frozenset(Counter(map(_SHAPE, pods)).items())), set())
 
     def _capacity(self, pods: Sequence[PodRecord], depth: int, rows: Mask, level: str) -> DomainCapacity:
-        """Return the capacity of the domains of a level on some rows; sets from `depth` on are inside."""
+        """Return the capacity of the domains of a level on some rows.
+
+        The first `depth` sets of the pods are already placed; their further sets are placed inside each
+        domain.
+        """
         codes = self._nodes.domains_of_level(level)
-        inside = np.flatnonzero(rows & (codes >= 0))
+        inner_rows = np.flatnonzero(rows & (codes >= 0))
         number = int(codes.max(initial=-1)) + 1
         free, capped = np.zeros(number, np.int64), np.zeros(number, np.int64)
         are_enough = np.ones(number, np.bool_)
         shapes = Counter(map(_SHAPE, pods))
         slices = _slice_of(pods, depth) if len(shapes) == 1 else None
         for shape, members in shapes.items():
-            counts = self._tools.counts(shape)[inside]
-            sums = self._sums(slices, level, inside, counts, number)
+            counts = self._tools.counts(shape)[inner_rows]
+            sums = self._sums(slices, level, inner_rows, counts, number)
             free += sums
             capped += np.minimum(sums, members)
             are_enough &= sums >= members
         return DomainCapacity(codes, free, capped, are_enough)
 
     def _sums(
-        self, slices: tuple[str, int] | None, level: str, inside: Rows, counts: Rows, number: int
+        self, slices: tuple[str, int] | None, level: str, inner_rows: Rows, counts: Rows, number: int
     ) -> Rows:
-        """Return how many pods of a shape each domain has capacity for; only whole slices count."""
+        """Return how many pods of a shape fit in each domain.
+
+        If the pods form slices, only whole slices count.
+        """
         codes = self._nodes.domains_of_level(level)
         if slices is None:
-            return np.bincount(codes[inside], weights=counts, minlength=number).astype(np.int64)
+            return np.bincount(codes[inner_rows], weights=counts, minlength=number).astype(np.int64)
         slice_level, size = slices
         domain_of, slice_domains = self._nodes.nested_domains(level, slice_level)
-        labelled = slice_domains[inside] >= 0
-        labelled_domains = slice_domains[inside[labelled]]
+        labelled = slice_domains[inner_rows] >= 0
+        labelled_domains = slice_domains[inner_rows[labelled]]
         sums = np.bincount(labelled_domains, weights=counts[labelled], minlength=len(domain_of))
         in_whole_slices = sums.astype(np.int64) // size * size
         return np.bincount(domain_of, weights=in_whole_slices, minlength=number).astype(np.int64)
 
     def _place_in_fewest(self, pods: list[PodRecord], depth: int, rows: Mask, level: str) -> Plan | None:
-        """Place pods in the fewest domains of a level: the largest, and the tightest as the last one."""
+        """Place pods in as few domains of a level as possible.
+
+        The largest domains are chosen. The last domain is the tightest domain in which the remaining pods
+        fit.
+        """
         capacity = self._capacity(pods, depth, rows, level)
         codes = np.argsort(-capacity.capped, kind="stable")
-        so_far = np.cumsum(capacity.capped[codes])
-        fewest = int(np.searchsorted(so_far, len(pods))) + 1
+        capacity_so_far = np.cumsum(capacity.capped[codes])
+        fewest = int(np.searchsorted(capacity_so_far, len(pods))) + 1
         if fewest > len(codes):
             return None
-        rest = len(pods) - (int(so_far[fewest - 2]) if fewest > 1 else 0)
-        last = [code for code in codes[fewest - 1 :].tolist() if capacity.capped[code] >= rest][-1]
+        remaining = len(pods) - (int(capacity_so_far[fewest - 2]) if fewest > 1 else 0)
+        last = [code for code in codes[fewest - 1 :].tolist() if capacity.capped[code] >= remaining][-1]
         chosen = [*codes[: fewest - 1].tolist(), last]
         checkpoint = self._tools.checkpoint()
         if (plan := self._place_evenly(pods, depth, rows, capacity, chosen)) is not None:
@@ -341,12 +367,12 @@ class DomainSearch:
         self._tools.roll_back(checkpoint)
         for number in range(fewest, len(codes) + 1):
             choices = (chosen,) if number == fewest else ()
-            for combination in islice(chain(choices, combinations(codes.tolist(), number)), _MOST_GATHERED):
+            for combination in islice(chain(choices, combinations(codes.tolist(), number)), _MAX_GATHERED):
                 if capacity.capped[list(combination)].sum() < len(pods):
                     continue
                 plan = self._place_inside(pods, depth, rows & np.isin(capacity.codes, combination))
-                self._left -= plan is None
-                if plan is not None or self._left <= 0:
+                self._tries_left -= plan is None
+                if plan is not None or self._tries_left <= 0:
                     return plan
                 self._tools.roll_back(checkpoint)
         return None
@@ -354,27 +380,30 @@ class DomainSearch:
     def _place_evenly(
         self, pods: list[PodRecord], depth: int, rows: Mask, capacity: DomainCapacity, chosen: Sequence[int]
     ) -> Plan | None:
-        """Place equal pods in these domains, with as equal numbers of whole slices as capacity allows."""
-        if len(chosen) > _MOST_SEARCHED:
+        """Place equal pods in these domains, with numbers of whole slices as equal as capacity allows."""
+        if len(chosen) > _MAX_SEARCHED:
             return None
         sizes = [len(of_set) for of_set in _by_sets(pods)]
         size = max(sizes) if all(len(pod.pod_sets) > depth for pod in pods) else 1
         if len({*map(_SHAPE, pods)}) > 1 or (len(sizes) > 1 and len({*sizes}) > 1):
             return None
-        rest, plan = by_index(pods), Plan()
+        todo, plan = by_index(pods), Plan()
         for number, code in enumerate(sorted(chosen, key=lambda code: int(capacity.capped[code]))):
-            share = min(-(-len(rest) // size // (len(chosen) - number)) * size, int(capacity.capped[code]))
-            first, rest = rest[:share], rest[share:]
-            found = self._place_inside(first, depth, rows & (capacity.codes == code)) if first else {}
+            share = min(-(-len(todo) // size // (len(chosen) - number)) * size, int(capacity.capped[code]))
+            batch, todo = todo[:share], todo[share:]
+            found = self._place_inside(batch, depth, rows & (capacity.codes == code)) if batch else {}
             if found is None:
                 return None
             plan |= found
-        return None if rest else plan
+        return None if todo else plan
 
     def _equal_slices(
         self, parts: Mapping[TopologySet | None, list[PodRecord]]
     ) -> dict[TopologySet, list[PodRecord]]:
-        """Return slices of one size and shape that can be placed all at once; empty if there are not many."""
+        """Return slices of the same size and shape that can be placed all at once.
+
+        The result is empty if there are not at least two of them.
+        """
         slices = {
             pod_set: pods
             for pod_set, pods in parts.items()
@@ -382,12 +411,15 @@ class DomainSearch:
         }
         sizes = Counter(map(len, slices.values())).most_common(1)
         equal = {pod_set: pods for pod_set, pods in slices.items() if len(pods) == sizes[0][0]}
-        every = [pod for pods in equal.values() for pod in pods]
-        are_equal = len({(pod.shape, pod.pod_sets[-1].level) for pod in every}) == 1
-        return equal if len(equal) > 1 and are_equal and not self._affinity.interdependent(every) else {}
+        all_pods = [pod for pods in equal.values() for pod in pods]
+        are_equal = len({(pod.shape, pod.pod_sets[-1].level) for pod in all_pods}) == 1
+        return equal if len(equal) > 1 and are_equal and not self._affinity.interdependent(all_pods) else {}
 
     def _place_slices(self, slices: dict[TopologySet, list[PodRecord]], rows: Mask) -> Plan | None:
-        """Place equal slices, each inside one domain: domains with capacity for the most come first."""
+        """Place equal slices, each slice inside one domain.
+
+        Domains with capacity for the most slices come first.
+        """
         (pod_set, (pod, *_)), *_ = slices.items()
         codes, counts = self._nodes.domains_of_level(pod_set.level), self._tools.counts(pod.shape)
         order, _ = self._nodes.path_order(pod_set.level)
@@ -395,35 +427,36 @@ class DomainSearch:
         size = len(slices[pod_set])
         fitting = np.bincount(codes[inside], weights=counts[inside]).astype(np.int64) // size
         order = np.argsort(-fitting, kind="stable")
-        before = np.cumsum(fitting[order]) - fitting[order]  # slices in the domains before each
+        slices_before = np.cumsum(fitting[order]) - fitting[order]  # slices that fit in earlier domains
         chosen_slices = np.zeros_like(fitting)
-        chosen_slices[order] = np.clip(len(slices) - before, 0, fitting[order])
+        chosen_slices[order] = np.clip(len(slices) - slices_before, 0, fitting[order])
         if chosen_slices.sum() < len(slices):
             return None
-        places = np.repeat(inside, np.minimum(counts[inside], chosen_slices[codes[inside]] * size))
-        own = codes[places]
-        firsts = np.flatnonzero(np.diff(own, prepend=-1))  # rows of a domain follow each other
-        number = np.arange(len(places)) - np.repeat(firsts, np.diff(firsts, append=len(places)))
-        places = places[number < chosen_slices[own] * size]
+        row_of = np.repeat(inside, np.minimum(counts[inside], chosen_slices[codes[inside]] * size))
+        place_codes = codes[row_of]
+        first_places = np.flatnonzero(np.diff(place_codes, prepend=-1))  # the rows of a domain are adjacent
+        number = np.arange(len(row_of)) - np.repeat(first_places, np.diff(first_places, append=len(row_of)))
+        row_of = row_of[number < chosen_slices[place_codes] * size]
         in_order = list(map(by_index, slices.values()))
         if all(pods[0].index is not None for pods in in_order):
             in_order.sort(key=lambda pods: _INDEX(pods[0]))
         members = [pod for pods in in_order for pod in pods]
-        return self._tools.allocate(list(zip(members, places.tolist(), strict=True)))
+        return self._tools.allocate(list(zip(members, row_of.tolist(), strict=True)))
 
 
 def _by_sets(pods: Sequence[PodRecord]) -> Collection[Sequence[PodRecord]]:
-    """Return the pods with the same sets together."""
-    found: dict[int, list[PodRecord]] = {}
-    for pod_sets, equal in groupby(pods, _SETS):
-        found.setdefault(id(pod_sets), []).extend(equal)
-    return found.values()
+    """Return the pods grouped by their pod sets."""
+    groups: dict[int, list[PodRecord]] = {}
+    for pod_sets, pods_of_sets in groupby(pods, _SETS):
+        groups.setdefault(id(pod_sets), []).extend(pods_of_sets)
+    return groups.values()
 
 
 def _slice_of(pods: Sequence[PodRecord], depth: int) -> tuple[str, int] | None:
-    """Return the level and size of slices.
+    """Return the level and the size of the slices that all `pods` form.
 
-    None unless all pods are in slices of one size, each within more than `depth` sets.
+    None means that a pod is in no slice, that the slices differ in size, or that a pod is in at most `depth`
+    sets.
     """
     if len(pods[0].pod_sets) <= depth:
         return None
@@ -434,5 +467,5 @@ def _slice_of(pods: Sequence[PodRecord], depth: int) -> tuple[str, int] | None:
 
 
 def by_index(pods: list[PodRecord]) -> list[PodRecord]:
-    """Return pods in the order of their indices; as they are if any has none."""
+    """Return pods in the order of their indices. If any pod has no index, the order stays the same."""
     return pods if None in map(_INDEX, pods) else sorted(pods, key=_INDEX)

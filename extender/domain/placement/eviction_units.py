@@ -1,8 +1,8 @@
-"""Eviction units: pods that are evicted together, so that no gang is left in part.
+"""Eviction units: pods that are evicted together, so that no gang remains in part.
 
-Members beyond a group's minMember are evicted one by one; the others together or not at all. A managed job is
-evicted as a whole, since it is suspended, and so is a group that asks for it. A group of one is a whole
-group, and a pod of another scheduler is a unit of its own.
+Members beyond a group's minMember are evicted one by one. The other members are evicted together or not at
+all. A managed job is evicted as a whole, since it is suspended. A group can also ask to be evicted as a
+whole. A group of one pod is a whole group, and a pod of another scheduler is a unit of its own.
 """
 
 from collections import Counter
@@ -33,12 +33,12 @@ from extender.domain.snapshot.wholeness import kept_roles, sub_group_sizes
 
 
 class Run(NamedTuple):
-    """Run of a group, with the work that an eviction loses."""
+    """Run of a group, with the work that its eviction loses."""
 
-    since: str = ""  # when it began, as a timestamp; empty: not known
+    since: str = ""  # start as a timestamp; empty if unknown
     checkpoint: Checkpoint = NEVER_SAVED
-    lost: float = 0.0  # the seconds that earlier evictions have cost its group
-    members: int = 1  # pods of its group on nodes
+    lost: float = 0.0  # seconds of work that the group lost by earlier evictions
+    members: int = 1  # number of the group's pods on nodes
 
 
 class EvictionUnit(msgspec.Struct, frozen=True, eq=False, dict=True):
@@ -47,44 +47,46 @@ class EvictionUnit(msgspec.Struct, frozen=True, eq=False, dict=True):
     pods: tuple[PodRecord, ...]
     cause: EvictionCause
     queue: str  # the queue that loses the capacity; empty for a pod of another scheduler
-    tier: int  # lower ones go first: surplus before whole groups, other queues before the own
-    rank: str  # among equal costs, the highest goes first: least important, then shortest run
+    tier: int  # lower tiers are evicted first: surplus before whole groups, other queues before its own
+    rank: str  # among equal costs, the highest rank is evicted first: least important, then shortest run
     group: GroupKey = GroupKey("")
     run: Run = Run()
-    overrules: bool = False  # disruption budgets do not protect its pods
+    overrules: bool = False  # whether to ignore the disruption budgets of its pods
 
     @cached_property
     def last_first(self) -> tuple[int, ...]:
-        """Return a sort key that puts the highest rank first."""
+        """Return a sort key that puts the unit with the highest rank first."""
         return descending_key(self.rank)
 
     @cached_property
     def order(self) -> tuple[int, tuple[int, ...], Uid]:
+        """Return a sort key of units among which the losses are equal."""
         return (self.tier, self.last_first, self.pods[0].uid)
 
     @cached_property
     def requests(self) -> Resources:
-        """Return the joint requests of all its pods."""
+        """Return the sum of the requests of the unit's pods."""
         return total_requests(pod.shape for pod in self.pods)
 
     @cached_property
     def by_node(self) -> dict[str, list[PodRecord]]:
+        """Return the unit's pods by node."""
         nodes: dict[str, list[PodRecord]] = {}
         for pod in self.pods:
             nodes.setdefault(pod.node, []).append(pod)
         return nodes
 
     def freed_on(self, node: str, pods: Sequence[PodRecord]) -> Resources:
-        """Return the amounts that become free on a node with `pods`, the remaining ones of the unit."""
+        """Return the amounts that become free on a node if the unit's remaining pods, `pods`, are evicted."""
         if not pods or len(self.pods) == 1:
             return self.requests if pods else {}
         on_node = self.by_node[node]
         return requests_together(pod for pod in on_node if len(pods) == len(self.pods) or pod in pods)
 
     def victims(self, pods: Iterable[PodRecord], seconds: float) -> Iterator[ReclaimVictim]:
-        """Yield the given pods as victims. `seconds`: the work that they lose."""
-        common, lost = (self.group, self.queue, self.cause), seconds / self.run.members
-        return (ReclaimVictim(pod.uid, pod.namespace, pod.name, *common, lost) for pod in pods)
+        """Yield the given pods as victims. `seconds` is the work that all pods of the run lose together."""
+        common, lost_seconds = (self.group, self.queue, self.cause), seconds / self.run.members
+        return (ReclaimVictim(pod.uid, pod.namespace, pod.name, *common, lost_seconds) for pod in pods)
 
 
 _TIERS = {
@@ -97,14 +99,14 @@ _TIERS = {
 
 
 def eviction_units_of(group: GroupInfo, cause: EvictionCause, protection: Protection) -> list[EvictionUnit]:
-    """Return the surplus members one by one, the least important first, then the group as a whole.
+    """Return the surplus members one by one, the least important member first, then the group as a whole.
 
-    The result is computed once: a GroupInfo never changes.
+    The result is computed once, since a GroupInfo never changes.
 
     Args:
-        group: The group that gives up members.
+        group: The group whose members may be evicted.
         cause: The reason to evict them.
-        protection: The protection of what its queue holds beyond its share.
+        protection: The protection of the capacity that the group's queue borrows.
     """
     is_reclaim = cause is EvictionCause.RECLAIM
     by_annotation = not is_reclaim or protection.honours_preemptable
@@ -114,11 +116,20 @@ def eviction_units_of(group: GroupInfo, cause: EvictionCause, protection: Protec
 def _eviction_units(
     group: GroupInfo, cause: EvictionCause, by_annotation: bool, overrules: bool
 ) -> list[EvictionUnit]:
-    """Return the units of a group. `by_annotation`: only pods whose annotation allows it."""
+    """Return the eviction units of a group.
+
+    The least important group has the highest rank. Among equal groups, the shortest run counts, and then the
+    newest group.
+
+    Args:
+        group: The group.
+        cause: The reason to evict its members.
+        by_annotation: Whether only pods whose annotation allows it may be evicted.
+        overrules: Whether to ignore disruption budgets.
+    """
     is_whole = group.job.managed or group.spec.goes_whole
-    spare = () if is_whole else group.computed(_SPARE_MEMBERS[by_annotation])
+    spare_members = () if is_whole else group.computed(_SPARE_MEMBERS[by_annotation])
     tier = _TIERS[cause]
-    # The least important first, then the shortest run, then the newest.
     rank = f"{_least_important_key(group.priority)} {group.running_since} {group.created}"
     run = Run(group.running_since, group.checkpoint, group.history.lost_work, max(len(group.placed), 1))
     of_group = (rank, group.key)
@@ -126,7 +137,7 @@ def _eviction_units(
         EvictionUnit(
             (pod,), cause, group.queue, tier, *of_group, run._replace(since=pod.running_since), overrules
         )
-        for pod in spare
+        for pod in spare_members
     ]
     pods, on_the_way = group.computed(running_members), group.assumed or group.is_under_way(group.planned)
     if pods and not on_the_way and all(pod.may_be_evicted(by_annotation) for pod in pods):
@@ -143,140 +154,144 @@ _UNITS_OF = {
 
 
 def eviction_unit_of(pod: PodRecord) -> EvictionUnit:
-    """Return the unit of a pod of another scheduler."""
+    """Return the eviction unit of a pod of another scheduler."""
     cause = EvictionCause.UNMANAGED
     run = Run(pod.running_since, pod.checkpoint)
     return EvictionUnit((pod,), cause, "", _TIERS[cause], _least_important_key(pod.priority), run=run)
 
 
 def _least_important_key(priority: int) -> str:
-    """Return a sort key that is higher for a lower priority, which has 32 bits."""
+    """Return a sort key that is higher for a lower priority. A priority has 32 bits."""
     return f"{2**31 - priority:010d}"
 
 
 def running_members(group: GroupInfo) -> tuple[PodRecord, ...]:
-    """Return the unfinished members on nodes."""
+    """Return the members on nodes that have not finished."""
     return tuple(pod for pod in group.placed if pod.holds_capacity)
 
 
 def _spare_members(group: GroupInfo, by_annotation: bool) -> tuple[PodRecord, ...]:
-    """Return the members that the group can spare, the least important first."""
-    most = len(group.placed) - group.min_member
-    if most <= 0:
+    """Return the members that the group can spare, the least important member first.
+
+    The lowest priority comes first, then the newest pod, then the last name. The group keeps minMember
+    members, the needed members of each role and the needed complete sub-groups.
+    """
+    max_spare = len(group.placed) - group.min_member
+    if max_spare <= 0:
         return ()
     roles, sizes = Counter(pod.role for pod in group.placed), sub_group_sizes(group.placed)
     by_policy = Counter(sub_group.policy for sub_group, number in sizes.items() if number >= sub_group.size)
-    spare: list[PodRecord] = []
+    spare_members: list[PodRecord] = []
     needed = kept_roles(group.needs)
     composite = group.spec.composite
     go_whole = {child.name for child in composite.pod_groups if child.goes_whole} if composite else ()
     pods = [pod for pod in group.computed(running_members) if pod.role not in go_whole]
-    # Lowest priority first, then the newest, then the last name.
     pods.sort(key=attrgetter("sort_key"), reverse=True)
     pods.sort(key=lambda pod: (pod.priority, descending_key(pod.created)))
     for pod in pods:
-        is_spare = len(spare) < most and roles[pod.role] > needed.get(pod.role, 0)
+        is_spare = len(spare_members) < max_spare and roles[pod.role] > needed.get(pod.role, 0)
         if is_spare and pod.may_be_evicted(by_annotation):
-            if (own := pod.sub_group) is not None:
-                breaks = sizes[own] == own.size
-                if breaks and by_policy[own.policy] <= group.spec.least_sub_groups.get(own.policy, 0):
+            if (part := pod.sub_group) is not None:
+                breaks = sizes[part] == part.size
+                if breaks and by_policy[part.policy] <= group.spec.least_sub_groups.get(part.policy, 0):
                     continue
-                by_policy[own.policy] -= breaks
-                sizes[own] -= 1
+                by_policy[part.policy] -= breaks
+                sizes[part] -= 1
             roles[pod.role] -= 1
-            spare.append(pod)
-    return tuple(spare)
+            spare_members.append(pod)
+    return tuple(spare_members)
 
 
 _SPARE_MEMBERS = {each: partial(_spare_members, by_annotation=each) for each in (True, False)}
 
 
 def descending_key(text: str) -> tuple[int, ...]:
-    """Return a sort key that puts the last text first."""
+    """Return a sort key that reverses the order of texts."""
     return tuple(-ord(letter) for letter in text)
 
 
 class Loss(NamedTuple):
-    """Loss by the eviction of pods, the smallest first."""
+    """Loss by the eviction of pods, ordered from the smallest."""
 
-    work: float  # part of the cluster times the seconds of lost work
+    work: float  # part of the cluster, multiplied by the seconds of lost work
     part: float  # part of the cluster, in the dominant resource
     pods: int
 
 
 class EvictionUnitsOfRow:
-    """Units with pods on one node, by tier and queue, added from the cheapest on."""
+    """Units with pods on one node, by tier and queue. The caller adds the cheapest unit first."""
 
     def __init__(self) -> None:
         self._tiers: dict[int, dict[str, list[EvictionUnit]]] = {}
         self._losses: list[tuple[Loss, EvictionUnit]] = []
-        self.least = Loss(inf, inf, 0)
-        self.least_rest = self.least  # lower bound of the loss once any unit was taken
+        self.least_loss = Loss(inf, inf, 0)
+        self.least_later_loss = self.least_loss  # lower bound of the loss once any unit is chosen
 
     def add(self, eviction_unit: EvictionUnit, loss: Loss) -> None:
-        """Add a unit, with the loss of evicting it."""
+        """Add a unit, with the loss by its eviction."""
         self._tiers.setdefault(eviction_unit.tier, {}).setdefault(eviction_unit.queue, []).append(
             eviction_unit
         )
         self._losses.append((loss, eviction_unit))
-        self.least = min(self.least, loss)
-        self.least_rest = min(self.least_rest, loss if loss.pods == 1 else Loss(0.0, 0.0, 1))
+        self.least_loss = min(self.least_loss, loss)
+        self.least_later_loss = min(self.least_later_loss, loss if loss.pods == 1 else Loss(0.0, 0.0, 1))
 
     def first(self) -> EvictionUnit | None:
-        """Return the unit to take first; None where that depends on the shares of several queues."""
+        """Return the unit to evict first. None means that it depends on the shares of several queues."""
         queues = next(iter(self._tiers.values()))
         return next(iter(queues.values()))[0] if len(queues) == 1 else None
 
     def cheaper_than(self, loss: Loss) -> list[EvictionUnit]:
-        """Return the units with a smaller loss, the smallest first."""
-        if self.least >= loss:
+        """Return the units with a smaller loss, in the order of their losses."""
+        if self.least_loss >= loss:
             return []
         by_loss = sorted(self._losses, key=itemgetter(0))
         return [eviction_unit for other, eviction_unit in by_loss if other < loss]
 
-    def in_turn(self, share: Callable[[str], float]) -> Iterator[EvictionUnit]:
-        """Yield units of the lowest tier first, each from the queue furthest above its share by then.
+    def in_eviction_order(self, share: Callable[[str], float]) -> Iterator[EvictionUnit]:
+        """Yield the units of the lowest tier first.
 
-        `share` returns what a queue holds of what it deserves.
+        Each unit is from the queue that is then furthest above its share. `share` returns the part of its
+        deserved share that a queue uses.
         """
         for queues in self._tiers.values():
             if len(queues) == 1:
                 yield from next(iter(queues.values()))
                 continue
-            passed = dict.fromkeys(queues, 0)
-            while passed:
-                queue = min(passed, key=lambda name: (-share(name), queues[name][passed[name]].order))
-                yield queues[queue][passed[queue]]
-                passed[queue] += 1
-                if passed[queue] == len(queues[queue]):
-                    del passed[queue]
+            next_index = dict.fromkeys(queues, 0)
+            while next_index:
+                queue = min(next_index, key=lambda name: (-share(name), queues[name][next_index[name]].order))
+                yield queues[queue][next_index[queue]]
+                next_index[queue] += 1
+                if next_index[queue] == len(queues[queue]):
+                    del next_index[queue]
 
 
 class Disruptions:
-    """Evictions that PodDisruptionBudgets allow, for whole units: no gang is evicted in part.
+    """Evictions that PodDisruptionBudgets allow, for whole units, so that no gang is evicted in part.
 
     Args:
         budgets: The budgets of each namespace.
-        going: Pods that are to be evicted and that no budget counts yet.
+        evicted: Pods that are being evicted but that no budget counts yet.
     """
 
     def __init__(self, budgets: BudgetsByNamespace, evicted: Iterable[PodRecord] = ()) -> None:
         self._budgets = budgets
         self._taken: Counter[DisruptionBudget] = Counter()
-        self._known: dict[tuple[str, int], tuple[DisruptionBudget, ...]] = {}
+        self._cache: dict[tuple[str, int], tuple[DisruptionBudget, ...]] = {}
         self._by_namespace: dict[str, BudgetsOfNamespace] = {}
         self.count(evicted)
 
     def clone(self) -> "Disruptions":
-        """Return a copy with its own counts; what is known about pods is shared."""
+        """Return a copy with its own counts. Both share the cached budgets of pods."""
         other = Disruptions(self._budgets)
-        other._taken, other._known, other._by_namespace = self._taken.copy(), self._known, self._by_namespace
+        other._taken, other._cache, other._by_namespace = self._taken.copy(), self._cache, self._by_namespace
         return other
 
     def may_evict(self, pods: Iterable[PodRecord]) -> bool:
-        """Return whether all these pods may be evicted, with all chosen before.
+        """Return whether all these pods may be evicted in addition to the evictions counted before.
 
-        A pod that two budgets cover may not: the Eviction API refuses it.
+        A pod with two budgets may not be evicted: the Eviction API refuses it.
         """
         if not self._budgets:
             return True
@@ -296,64 +311,67 @@ class Disruptions:
         by_pod = list(map(self._budgets_of, pods))
         evicted = Counter(chain.from_iterable(by_pod))
         refuse = {budget for budget, n in evicted.items() if self._taken[budget] + n > budget.allowed}
-        refuse.update(*(budgets for budgets in by_pod if len(budgets) > 1))  # as the API server does
+        refuse.update(*(budgets for budgets in by_pod if len(budgets) > 1))  # as in the API server
         return sorted(f"{budget.namespace}/{budget.name}" for budget in refuse)
 
     def count(self, pods: Iterable[PodRecord], times: int = 1) -> None:
-        """Count pods as evicted; with `times` -1, undo that."""
+        """Count pods as evicted; with `times` -1, undo the count."""
         for pod in pods if self._budgets else ():
             for budget in self._budgets_of(pod):
                 self._taken[budget] += times
 
     def _budgets_of(self, pod: PodRecord) -> tuple[DisruptionBudget, ...]:
         """Return the budgets that cover a pod."""
-        key = pod.namespace, id(pod.labels)  # equal labels are one object, which outlives this cache
-        if key not in self._known:
+        key = pod.namespace, id(pod.labels)  # equal labels are one object, which lives longer than this cache
+        if key not in self._cache:
             if pod.namespace not in self._by_namespace:
                 self._by_namespace[pod.namespace] = BudgetsOfNamespace(self._budgets.get(pod.namespace, ()))
-            self._known[key] = self._by_namespace[pod.namespace].covering(pod.labels)
-        return self._known[key]
+            self._cache[key] = self._by_namespace[pod.namespace].covering(pod.labels)
+        return self._cache[key]
 
 
 class Shares(Protocol):
-    """Shares of queues, for one group that lacks capacity: read before each unit, updated after it."""
+    """Shares of queues, as seen by one group that lacks capacity.
 
-    def loss(self, pick: "Pick") -> Resources:
-        """Return the amounts that the queue of a unit loses, including those of flavors."""
+    The search reads the shares before it chooses a unit, and updates them afterwards.
+    """
+
+    def lost_amounts(self, pick: "Pick") -> Resources:
+        """Return the amounts that the queue of a unit loses, including amounts of flavors."""
 
     def may_lose(self, queue: str, amounts: Resources) -> bool:
-        """Return whether a queue keeps what it deserves without `amounts`."""
+        """Return whether a queue keeps its deserved share without `amounts`."""
 
     def lose(self, queue: str, amounts: Resources, times: int = 1) -> None:
-        """Subtract from the allocation of a queue; with `times` -1, add."""
+        """Subtract amounts from the allocation of a queue; with `times` -1, add them."""
 
     def share(self, queue: str) -> float:
-        """Return the part of what it deserves that a queue holds by now."""
+        """Return the part of its deserved share that a queue uses at present."""
 
-    def price(self, picks: Sequence["Pick"]) -> Loss:
+    def loss_of(self, picks: Sequence["Pick"]) -> Loss:
         """Return the loss by these evictions."""
 
     def suffices(self) -> bool:
-        """Return whether the group's own queue may hold the group by now."""
+        """Return whether the shares now allow the group's own queue to hold the group."""
 
 
 class Pick(NamedTuple):
-    """Eviction unit that is chosen."""
+    """Eviction unit that the search has chosen."""
 
     eviction_unit: EvictionUnit
-    pods: tuple[PodRecord, ...]  # pods that no other pick has
+    pods: tuple[PodRecord, ...]  # pods of the unit that are in no other pick
 
     @property
     def requests(self) -> Resources:
-        """Return the joint requests of the pods."""
+        """Return the sum of the requests of the picked pods."""
         is_all = len(self.pods) == len(self.eviction_unit.pods)
         return self.eviction_unit.requests if is_all else requests_together(self.pods)
 
 
 class Picks:
-    """Units chosen so far for a gang, in order.
+    """Units that the search has chosen for a gang so far, in order.
 
-    `planner`, `shares` and `disruptions` follow them.
+    Each change is also made in `planner`, `shares` and `disruptions`.
     """
 
     def __init__(self, planner: Planner, shares: Shares, disruptions: Disruptions) -> None:
@@ -364,7 +382,7 @@ class Picks:
         self.all: list[Pick] = []
 
     def remaining_pods(self, eviction_unit: EvictionUnit, also: Sequence[Pick] = ()) -> tuple[PodRecord, ...]:
-        """Return the pods of a unit that are in no pick, neither of these nor of `also`."""
+        """Return the pods of a unit that are in no pick, neither in the picks so far nor in `also`."""
         if len(eviction_unit.pods) == 1:
             return () if eviction_unit.pods[0].uid in self._pods else eviction_unit.pods
         also_picked = {
@@ -374,26 +392,27 @@ class Picks:
             pod for pod in eviction_unit.pods if pod.uid not in self._pods and pod.uid not in also_picked
         )
 
-    def may_take(self, pick: Pick) -> bool:
+    def may_evict(self, pick: Pick) -> bool:
+        """Return whether shares and disruption budgets allow this pick."""
         queue = pick.eviction_unit.queue
-        keeps_enough = not queue or self._shares.may_lose(queue, self._shares.loss(pick))
+        keeps_enough = not queue or self._shares.may_lose(queue, self._shares.lost_amounts(pick))
         return keeps_enough and (pick.eviction_unit.overrules or self._disruptions.may_evict(pick.pods))
 
     def count(self, pick: Pick, times: int = 1) -> None:
-        """Count a unit as lost, without its freed capacity; with `times` -1, undo that."""
-        self._shares.lose(pick.eviction_unit.queue, self._shares.loss(pick), times)
+        """Count a unit as lost, without freeing its capacity; with `times` -1, undo the count."""
+        self._shares.lose(pick.eviction_unit.queue, self._shares.lost_amounts(pick), times)
         self._disruptions.count(pick.pods, times)
 
-    def take_rest(self, eviction_unit: EvictionUnit) -> bool:
-        """Evict the rest of a unit if allowed; return whether there was any."""
+    def evict_rest(self, eviction_unit: EvictionUnit) -> bool:
+        """Evict the remaining pods of a unit if allowed. Return whether any pods are evicted."""
         pick = Pick(eviction_unit, self.remaining_pods(eviction_unit))
-        may_go = bool(pick.pods) and self.may_take(pick)
-        if may_go:
+        may_evict = bool(pick.pods) and self.may_evict(pick)
+        if may_evict:
             self.evict([pick])
-        return may_go
+        return may_evict
 
     def evict(self, picks: Iterable[Pick]) -> set[int]:
-        """Evict units; return the rows with freed capacity."""
+        """Evict units. Return the rows with freed capacity."""
         rows: set[int] = set()
         for pick in picks:
             pods = pick.pods
@@ -405,7 +424,7 @@ class Picks:
         return rows
 
     def put_back(self, pick: Pick) -> None:
-        """Undo the eviction of a unit: its pods stay."""
+        """Undo the choice of a unit: its pods are not evicted."""
         self.all.remove(pick)
         self._pods.difference_update(pod.uid for pod in pick.pods)
         self.count(pick, times=-1)
@@ -420,4 +439,5 @@ class Picks:
 
 
 def requests_together(pods: Iterable[PodRecord]) -> dict[str, int]:
+    """Return the sum of the requests of pods."""
     return total_requests(pod.shape for pod in pods)

@@ -1,7 +1,8 @@
-"""Planner: places all members of a group at once on real nodes, in a working copy of the capacity.
+"""Planner: chooses real nodes for all members of a group at once, in a working copy of the capacity.
 
-Pods of one shape are placed in bulk. Pods with constraints on other pods, or selected by such a constraint,
-are placed in batches of pods with equal shape and equal selecting terms.
+Pods of one shape (pods with equal needs) are placed in bulk. Some pods have constraints on other pods, or are
+selected by the constraints of other pods. Such pods are placed in batches. All pods of a batch have the same
+shape and are selected by the same terms.
 """
 
 from collections import Counter
@@ -26,23 +27,20 @@ from extender.domain.snapshot.snapshot import Occupancy, Snapshot
 from extender.domain.snapshot.wholeness import Missing
 
 ZONE = "topology.kubernetes.io/zone"
-_REFUSING_NODES = 3  # with so many refusing nodes, their whole zone counts as refusing the shape
-_MOST_EXHAUSTIVE = 16  # pods of the rarer shape, or rows: up to this number, all choices are tried
-_IMPOSSIBLE = 2**40  # cost of a placement that does not fit: more pods than any cluster has
-_MOST_ONE_BY_ONE = 6  # most pods whose nodes are searched one by one
-_MOST_TRIES, _MOST_EFFORT = 100, 5e4  # tries, and affinity look-ups, in one bounded search for a gang
+_REFUSING_NODES = 3  # number of refusing nodes from which the whole zone counts as refusing the shape
+_MAX_EXHAUSTIVE = 16  # all choices are tried for up to this number of rows, or of pods of the rarer shape
+_IMPOSSIBLE = 2**40  # cost of a placement that does not fit; greater than the number of pods of any cluster
+_MAX_ONE_BY_ONE = 6  # the nodes of up to this number of pods are searched one by one
+_MAX_TRIES, _MAX_EFFORT = 100, 5e4  # limits of one search for a gang: tries, and affinity look-ups
 PlannedPod = tuple[PodRecord, str]
 
 
-# Allocations from the budget of a cycle, which can be undone, and reads of the budget. The decision on a
-# pending group stays valid until one of the answers that it was based on would differ.
-
-EquivalenceClass = Hashable  # key of groups with equal decisions: the reads for one of them count for all
-Topic = Hashable  # subject of a read: a shape, or a part of the budget and a queue
+EquivalenceClass = Hashable  # key of groups with equal decisions; they share their reads
+Topic = Hashable  # subject of a read: a shape, or a part of the budget with a queue
 
 
 class Question(NamedTuple):
-    """Question to a part of the budget, which can be asked again in a later cycle."""
+    """Question to a part of the budget (a type such as the shares). A later cycle can ask it again."""
 
     part: type
     ask: Callable[..., object]
@@ -53,14 +51,19 @@ class Question(NamedTuple):
         return self.ask(part, *self.about) == self.answer
 
 
-Read = Mapping[Topic, Sequence[Question]]  # by topic; without questions, each change of the topic matters
+Read = Mapping[Topic, Sequence[Question]]  # by topic; an empty list means that any change matters
 
 
 class Reads:
+    """Recorder of reads: the answers of capacity and shares that the evaluation of each group is based on.
+
+    The decision on a pending group stays valid as long as each of its reads would return the same answer.
+    """
+
     def __init__(self) -> None:
         self.by_class: dict[EquivalenceClass, dict[Topic, list[Question]]] = {}
-        self.class_of: dict[GroupKey, EquivalenceClass] = {}  # a unique group is a class of its own
-        self.now: dict[Topic, list[Question]] | None = None  # reads for the evaluated group, if any
+        self.class_of: dict[GroupKey, EquivalenceClass] = {}  # a unique group has its own class
+        self.now: dict[Topic, list[Question]] | None = None  # reads for the group under evaluation, if any
 
     def begin_group(self, group: GroupKey) -> None:
         """Attribute all reads from now on to this group."""
@@ -69,43 +72,50 @@ class Reads:
 
     def set_class(self, group: GroupKey, class_: EquivalenceClass) -> None:
         """Record the equivalence class of the group under evaluation, and move its reads there."""
-        own, self.class_of[group] = self.now or {}, class_
+        own_reads, self.class_of[group] = self.now or {}, class_
         self.now = self.by_class.setdefault(class_, {})
-        if own is not self.now:
-            for topic, questions in own.items():
+        if own_reads is not self.now:
+            for topic, questions in own_reads.items():
                 self.now.setdefault(topic, []).extend(questions)
 
     def record(self, topic: Topic, question: Question | None = None) -> None:
+        """Record a read of a topic for the group under evaluation, if there is one."""
         if self.now is not None:
             questions = self.now.setdefault(topic, [])
             if question is not None:
                 questions.append(question)
 
     def share_reads(self, read: Read) -> None:
-        """Record the topics, without questions, of another group whose result is reused."""
+        """Record the reads of another group whose result is reused: only the topics without questions."""
         for topic, questions in read.items():
             if not questions:
                 self.record(topic)
 
 
 class Journal:
-    """Journal of the allocations in a scheduling cycle, in order, of all parts of the budget."""
+    """Journal of the allocations in a scheduling cycle, in the order in which they were made.
+
+    All parts of the budget (capacity, shares, …) write to the same journal.
+    """
 
     def __init__(self) -> None:
         self._undo: list[Callable[[], None]] = []
         self.reads = Reads()
 
     def apply(self, allocation: Callable[[int], None], times: int = 1) -> None:
-        """Apply an allocation `times` times, and record it; the undo applies it -`times` times."""
+        """Apply an allocation `times` times, and record it.
+
+        To undo it, the journal applies the allocation -`times` times.
+        """
         allocation(times)
         self.record(allocation, times)
 
     def record(self, allocation: Callable[[int], None], times: int = 1) -> None:
-        """Record an allocation."""
+        """Record an allocation that was already applied."""
         self._undo.append(partial(allocation, -times))
 
     def checkpoint(self) -> int:
-        """Return a checkpoint to roll back to."""
+        """Return a checkpoint for `roll_back`."""
         return len(self._undo)
 
     def roll_back(self, checkpoint: int) -> None:
@@ -120,7 +130,7 @@ N = TypeVar("N", str, int)  # name or row of a node
 
 
 def read(method: Callable[P, R]) -> Callable[P, R]:
-    """Decorate a method of the budget that answers a question about a queue or a group, to record reads."""
+    """Decorate a method of the budget, so that its answers about a queue or a group are recorded as reads."""
 
     @wraps(method)
     def ask(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -135,7 +145,7 @@ def read(method: Callable[P, R]) -> Callable[P, R]:
 
 
 class Holding:
-    """Allocation of a group's plan: `pods` with their planned nodes, and the `unplanned` members."""
+    """Allocation of a group's plan: `pods` with their planned nodes, and `unplanned` members without one."""
 
     def __init__(self, pods: Iterable[PlannedPod], unplanned: Iterable[PodRecord]) -> None:
         self.pods = tuple(pods)
@@ -148,49 +158,61 @@ class Holding:
 
     @cached_property
     def in_sets(self) -> list[InSets]:
-        """Return the planned pods by their sets and nodes."""
+        """Return the number of planned pods by pod sets and node."""
         return numbers_in_sets(self.pods)
 
     @cached_property
     def requests(self) -> Resources:
-        """Return the joint requests of the planned pods."""
+        """Return the sum of the requests of the planned pods."""
         return total_requests(pod.shape for pod, _ in self.pods)
 
     def rows(self, nodes: NodeTable) -> dict[Shape, Rows]:
-        """Return the held rows by shape, one for each pod; -1 for a node that is gone."""
+        """Return for each shape the row of each planned pod; the row is -1 if the node no longer exists."""
         table, rows = self._rows
         if table is not nodes:
             rows = rows_of(self.pods, nodes)
             self._rows = (nodes, rows)
         return rows
 
-    def without_pods(self, moved: Container[Uid]) -> "Holding":
-        """Return the holding without the `moved` pods, whose nodes the scheduler would not use."""
-        remaining = [(pod, node) for pod, node in self.pods if pod.uid not in moved]
-        lost = [pod for pod, _ in self.pods if pod.uid in moved]
-        return Holding(remaining, [*lost, *self.unplanned])
+    def without_pods(self, refused_pods: Container[Uid]) -> "Holding":
+        """Return the holding without the nodes of `refused_pods`, which become unplanned.
+
+        The scheduler would not use the planned nodes of these pods.
+        """
+        remaining = [(pod, node) for pod, node in self.pods if pod.uid not in refused_pods]
+        newly_unplanned = [pod for pod, _ in self.pods if pod.uid in refused_pods]
+        return Holding(remaining, [*newly_unplanned, *self.unplanned])
 
 
 def numbers_in_sets(pods: Iterable[tuple[PodRecord, N]]) -> list[tuple[tuple[TopologySet, ...], N, int]]:
-    """Return the number of pods by their sets and node; pods without sets are left out."""
+    """Return the number of pods by pod sets and node. Pods without pod sets do not count."""
     found: list[tuple[tuple[TopologySet, ...], N, int]] = []
-    for _, equal in groupby(pods, lambda planned: id(planned[0].pod_sets)):
-        (pod, node), *others = equal
+    for _, planned_pods in groupby(pods, lambda planned: id(planned[0].pod_sets)):
+        (pod, node), *others = planned_pods
         if pod.pod_sets:
-            numbers = Counter([node, *(on for _, on in others)])
-            found += [(pod.pod_sets, on, n) for on, n in numbers.items()]
+            numbers = Counter([node, *(other_node for _, other_node in others)])
+            found += [(pod.pod_sets, other_node, number) for other_node, number in numbers.items()]
     return found
 
 
 def rows_of(pods: Iterable[PlannedPod], nodes: NodeTable) -> dict[Shape, Rows]:
+    """Return for each shape the row of each pod; the row is -1 if the node does not exist."""
     rows: dict[Shape, list[int]] = {}
     for pod, node in pods:
         rows.setdefault(pod.shape, []).append(nodes.row.get(node, -1))
-    return {shape: np.array(of_shape) for shape, of_shape in rows.items()}
+    return {shape: np.array(shape_rows) for shape, shape_rows in rows.items()}
 
 
 class Planner:
-    """Planner of one cycle: free amounts, and pods by node. Allocations are recorded in `journal`."""
+    """Planner of one cycle: free amounts, and pods by node. The journal records each allocation.
+
+    Args:
+        capacity: The free capacity.
+        occupancy: The pods on nodes that (anti-)affinity and host ports concern.
+        journal: The journal of the cycle; None for a planner that nobody rolls back.
+        like: Affinity counts of another planner, whose caches are reused.
+        groups: The groups with members on the nodes.
+    """
 
     def __init__(
         self,
@@ -203,13 +225,16 @@ class Planner:
         self.capacity = capacity
         self.nodes = capacity.nodes
         self.affinity = AffinityCounts(occupancy, capacity.nodes, capacity.counts, like, groups)
-        self._within: Mask | None = None  # the rows that count now; None: all
-        self._rows_by_sets: Mapping[int, Mask] = {}  # the rows that count for pods of some sets, by identity
+        self._within: Mask | None = None  # rows on which pods may be placed; None means all rows
+        self._rows_by_sets: Mapping[int, Mask] = {}  # rows on which pods may be placed, by id(pod_sets)
         self._journal = Journal() if journal is None else journal
 
     @classmethod
     def from_snapshot(cls, snapshot: Snapshot, journal: Journal | None = None) -> "Planner":
-        """Return the planner of the capacity without all fixed claims."""
+        """Return the planner of the free capacity of a snapshot.
+
+        Nodes and zones that refuse a shape have no capacity for its pods.
+        """
         journal = Journal() if journal is None else journal
         refused, free = with_refusing_zones(snapshot.refused, snapshot.nodes), snapshot.capacity.copy()
         capacity = Capacity(snapshot.dimensions, snapshot.nodes, free, refused, record=journal.reads.record)
@@ -217,20 +242,21 @@ class Planner:
 
     @classmethod
     def empty(cls, snapshot: Snapshot, like: AffinityCounts, keeps_refusals: bool = False) -> "Planner":
-        """Return the planner of the capacity if no pod ran at all.
+        """Return the planner of the capacity that the nodes would have without any pod.
 
         Args:
             snapshot: The nodes and their capacity.
             like: The affinity counts of the scheduling cycle, whose caches are reused.
-            keeps_refusals: Leave out the nodes that the scheduler refuses.
+            keeps_refusals: Whether to leave out the nodes that the scheduler refuses.
         """
         nodes = snapshot.nodes
         refused = with_refusing_zones(snapshot.refused, nodes) if keeps_refusals else {}
-        most = None if keeps_refusals else nodes.most
-        capacity = Capacity(snapshot.dimensions, nodes, snapshot.allocatable.copy(), refused, most)
+        max_pods = None if keeps_refusals else nodes.most
+        capacity = Capacity(snapshot.dimensions, nodes, snapshot.allocatable.copy(), refused, max_pods)
         return cls(capacity, Occupancy(terms=snapshot.occupancy.terms), like=like)
 
     def clone(self) -> "Planner":
+        """Return a planner that changes independently, without a common journal."""
         clone = Planner(self.capacity.clone(), Occupancy())
         clone.affinity = self.affinity.clone(clone.capacity.counts)
         return clone
@@ -245,19 +271,24 @@ class Planner:
     ) -> dict[Uid, str] | None:
         """Return nodes for all of `pods` at once, and allocate their capacity.
 
-        Largest shapes come first, on the tightest nodes. If a pod is left out, the next tries are: shapes
-        with the fewest nodes first; the smallest first; for two shapes, all divisions; other domains for pods
-        with constraints on other pods.
+        The largest shapes are placed first, each pod on the tightest node that fits. If a pod remains without
+        a node, the planner tries in this order:
+
+        1. the shapes with the fewest suitable nodes first,
+        2. the smallest shapes first,
+        3. all divisions of the nodes between two shapes, if there are just two,
+        4. other domains for pods with constraints on other pods.
 
         Args:
             pods: The pods to place.
-            partly: Place as many as fit if not all do.
-            apart: Place each pod on the emptiest node, if all fit that way.
-            together: Prefer domains with capacity for all these, where pods must share one; empty: `pods`.
+            partly: Place as many pods as possible if not all pods fit.
+            apart: Place each pod on the emptiest node, if all pods fit that way.
+            together: Pods that may have to share a domain: prefer domains with capacity for all of them. If
+                it is empty, the domains need capacity for `pods` only.
             in_sets: Place each pod set in a domain.
 
         Returns:
-            The node of each pod; None, and nothing allocated, if they do not all fit.
+            The node of each pod. None, and nothing is allocated, if not all pods fit.
         """
         pods = list(pods)
         if in_sets and not partly and any(pod.pod_sets for pod in pods):
@@ -272,11 +303,11 @@ class Planner:
             return next((plan for plan in self._retries(batches, partly) if plan is not None), None)
 
     def _retries(self, batches: list[list[PodRecord]], partly: bool) -> Iterator[dict[Uid, str] | None]:
-        """Yield the result of each further try, for the caller to stop at the first plan."""
+        """Yield the result of each further try. The caller stops at the first plan."""
         counts = self._counts
-        by_choice = sorted(batches, key=lambda batch: np.count_nonzero(counts(batch[0])))
-        if by_choice != batches:
-            yield self._place(by_choice, partly)
+        fewest_nodes_first = sorted(batches, key=lambda batch: np.count_nonzero(counts(batch[0])))
+        if fewest_nodes_first != batches:
+            yield self._place(fewest_nodes_first, partly)
         yield self._place(batches[::-1], partly)
         if len(batches) == 2:
             yield self._place_two(*batches)
@@ -284,11 +315,11 @@ class Planner:
             yield self._search_placement(batches)
 
     def _domain_search(self, apart: bool = False, together: Sequence[PodRecord] = ()) -> DomainSearch:
-        """Return a search for domains that places and counts pods with this planner.
+        """Return a search for topology domains that places and counts pods with this planner.
 
         Args:
-            apart: Whether pods are spread over nodes.
-            together: Members that may join later.
+            apart: Whether to spread the pods over nodes.
+            together: The members of the group, including members that may join later.
         """
 
         def place(pods: Sequence[PodRecord], rows: Mask) -> dict[Uid, str] | None:
@@ -314,23 +345,24 @@ class Planner:
 
     @contextmanager
     def inside(self, rows: Mask | None) -> Iterator[None]:
-        """Place pods on these rows only, during the block; None: on all."""
-        before, self._within = self._within, rows
+        """Place pods on these rows only, during the block. None allows all rows."""
+        outer_rows, self._within = self._within, rows
         try:
             yield
         finally:
-            self._within = before
+            self._within = outer_rows
 
-    def _rows_of(self, pod: PodRecord) -> Mask | None:
-        """Return the rows that count for a pod now; None: all."""
+    def _allowed_rows(self, pod: PodRecord) -> Mask | None:
+        """Return the rows on which a pod may be placed at present. None means all rows."""
         return self._rows_by_sets.get(id(pod.pod_sets), self._within)
 
     def _counts(self, pod: PodRecord) -> Rows:
-        counts, within = self.capacity.counts(pod.shape), self._rows_of(pod)
+        """Return how many pods like this one fit on each allowed row."""
+        counts, within = self.capacity.counts(pod.shape), self._allowed_rows(pod)
         return counts if within is None else counts * within
 
     def could_place(self, wanted: Missing) -> bool:
-        """Return whether all members would fit; nothing is allocated."""
+        """Return whether all missing members would fit, without allocating any capacity."""
         if self.capacity.is_short_for(wanted.shapes):
             return False
         if len(wanted.shapes) == 1 and not (wanted.pod_sets or self.affinity.any_interdependent(wanted)):
@@ -342,7 +374,10 @@ class Planner:
             self._journal.roll_back(checkpoint)
 
     def domains_to_clear(self, pods: Sequence[PodRecord]) -> list[Mask]:
-        """Return the rows of each domain that pods may share once others are evicted; see DomainSearch."""
+        """Return the rows of each domain that pods may share once other pods are evicted.
+
+        See DomainSearch.
+        """
         return self._domain_search().domains_to_clear(pods)
 
     def checkpoint(self) -> int:
@@ -352,18 +387,21 @@ class Planner:
         self._journal.roll_back(checkpoint)
 
     def largest_domain(self, pod_set: TopologySet, pods: Sequence[PodRecord]) -> tuple[str, int, bool] | None:
-        """Return the domain with capacity for the most pods of a set; None: no node has its level.
+        """Return the domain with capacity for the most pods of a set.
 
         Returns:
-            The value of the label, for how many of the pods there is capacity, each shape counted alone, and
-            whether the domain holds other members.
+            - the value of the domain's label,
+            - the number of pods that fit there, where each shape is counted without the other shapes,
+            - whether members in the domain bind the other members to it.
+
+            The result is None if no node has the label of the set's level.
         """
         return self._domain_search().largest_domain(pod_set, pods)
 
     def fitting(self, pods: Sequence[PodRecord]) -> frozenset[Uid]:
-        """Return the pods that would fit at the same time, as many as possible; nothing is allocated.
+        """Return as many of the pods as fit at the same time. Nothing is allocated.
 
-        The smallest shapes come first.
+        The smallest shapes are tried first.
         """
         checkpoint = self._journal.checkpoint()
         try:
@@ -373,19 +411,22 @@ class Planner:
             self._journal.roll_back(checkpoint)
 
     def allocate_holdings(self, holdings: Iterable[Holding]) -> bool:
-        """Allocate the holdings of groups, all or nothing; return whether they fit."""
+        """Allocate the holdings of groups, all or none. Return whether all of them fit.
+
+        The result is also False if a pod has constraints on other pods or is selected by such a constraint.
+        """
         rows: dict[Shape, list[Rows]] = {}
         in_sets: list[InSets] = []
         for holding in holdings:
             if any(self.affinity.is_related(pod) for pod, _ in holding.pods):
                 return False
             in_sets += holding.in_sets
-            for shape, of_shape in holding.rows(self.nodes).items():
-                rows.setdefault(shape, []).append(of_shape)
+            for shape, shape_rows in holding.rows(self.nodes).items():
+                rows.setdefault(shape, []).append(shape_rows)
         return self._allocate_at_once({shape: np.concatenate(each) for shape, each in rows.items()}, in_sets)
 
     def free_holding(self, holding: Holding) -> None:
-        """Free the allocation of a group on existing nodes."""
+        """Free the allocation of a group on the nodes that exist."""
         if any(self.affinity.is_related(pod) for pod, _ in holding.pods):
             self.allocate(holding.pods, times=-1)
         else:
@@ -393,60 +434,63 @@ class Planner:
             self._journal.apply(partial(self.affinity.count_in_sets, holding.in_sets), times=-1)
 
     def allocate_on_nodes(self, planned: Sequence[PlannedPod]) -> dict[Uid, str]:
-        """Allocate capacity for pods on given nodes; return those that fit there."""
-        are_free = not any(self.affinity.is_related(pod) for pod, _ in planned)
-        if are_free and self._allocate_at_once(rows_of(planned, self.nodes), numbers_in_sets(planned)):
+        """Allocate capacity for pods on given nodes. Return the pods that fit, with their nodes."""
+        are_unrelated = not any(self.affinity.is_related(pod) for pod, _ in planned)
+        if are_unrelated and self._allocate_at_once(rows_of(planned, self.nodes), numbers_in_sets(planned)):
             return {pod.uid: node for pod, node in planned}
-        where = {pod.uid: node for pod, node in planned}
+        node_of = {pod.uid: node for pod, node in planned}
         plan: dict[Uid, str] = {}
         for batch in self.batches([pod for pod, _ in planned]):
             shares_domain = batch[0].shape.constraints.affinity or batch[0].pod_sets
-            at_once = 1 if shares_domain else len(batch)
+            part_size = 1 if shares_domain else len(batch)
             while batch:
-                part, batch = batch[:at_once], batch[at_once:]
-                found = self._take_part(part, where)
+                part, batch = batch[:part_size], batch[part_size:]
+                found = self._allocate_part(part, node_of)
                 plan.update(found)
-                at_once = len(batch) if found else at_once  # the other pods follow the first one
+                part_size = len(batch) if found else part_size  # the others follow the first pod
         return plan
 
     def allocate_on_node(self, pod: PodRecord, node: str) -> bool:
-        """Allocate capacity for `pod` on a given node, if it fits there."""
-        return bool(self._take_part([pod], {pod.uid: node}))
+        """Allocate capacity for `pod` on a given node. Return whether the pod fits there."""
+        return bool(self._allocate_part([pod], {pod.uid: node}))
 
-    def _take_part(self, pods: Sequence[PodRecord], where: Mapping[Uid, str]) -> dict[Uid, str]:
-        """Allocate the nodes `where` for pods of one batch; return the pods that fit, with their nodes."""
-        placed = ((pod, self.nodes.row.get(where[pod.uid])) for pod in pods)
+    def _allocate_part(self, pods: Sequence[PodRecord], node_of: Mapping[Uid, str]) -> dict[Uid, str]:
+        """Allocate capacity for pods of one batch on the nodes `node_of`.
+
+        Return the node of each pod that fits.
+        """
+        placed = ((pod, self.nodes.row.get(node_of[pod.uid])) for pod in pods)
         rows = [(pod, row) for pod, row in placed if row is not None and self.capacity.admits(pod.shape, row)]
         if rows and self.affinity.is_interdependent(pods[0]):
             admitted = self.affinity.admit(pods[0])
             rows = [(pod, row) for pod, row in rows if admitted[row]]
             numbers = np.array([row for _, row in rows], dtype=np.int64)
-            rows = [rows[at] for at in self.affinity.positions(pods[0], numbers, np.ones_like(numbers))]
-        if (near := self.affinity.rows_of_sets(pods[0])) is not None:
-            rows = [(pod, row) for pod, row in rows if near[row]]
+            rows = [rows[i] for i in self.affinity.positions(pods[0], numbers, np.ones_like(numbers))]
+        if (set_rows := self.affinity.rows_of_sets(pods[0])) is not None:
+            rows = [(pod, row) for pod, row in rows if set_rows[row]]
         plan = {}
         for pod, row in rows:
             if self.capacity.admits(pod.shape, row):
                 self._count(pod, row, times=1)
-                plan[pod.uid] = where[pod.uid]
+                plan[pod.uid] = node_of[pod.uid]
         return plan
 
     def allocate_amounts(self, rows: Rows, amounts: AmountRows, times: int = 1) -> None:
-        """Allocate capacity for no particular pod; with `times` -1, free it."""
+        """Allocate amounts on rows without pods. With `times` -1, free them."""
         self._journal.apply(partial(self.capacity.allocate_amounts, rows, amounts), times)
 
     def unplace(self, pods: Iterable[PodRecord], plan: Mapping[Uid, str]) -> None:
-        """Free the capacity of `pods` that were placed by `plan`."""
+        """Free the capacity of those `pods` that `plan` has placed."""
         self.allocate(((pod, plan[pod.uid]) for pod in pods if pod.uid in plan), times=-1)
 
     def free(self, pods: Iterable[PodRecord]) -> None:
-        """Free the capacity of pods on nodes."""
+        """Free the capacity of pods that are on nodes."""
         self.allocate(((pod, pod.node) for pod in pods), times=-1)
 
     def allocate(self, planned: Iterable[PlannedPod], times: int = 1) -> None:
-        """Allocate capacity for pods on given nodes, even if it is not free yet.
+        """Allocate capacity for pods on given nodes, even if the capacity is not free yet.
 
-        No other group then gets that capacity when it becomes free. With `times` -1, the capacity is freed.
+        No other group then gets that capacity when it becomes free. With `times` -1, free the capacity.
         """
         rows = ((pod, self.nodes.row.get(node)) for pod, node in planned)
         self._count_all([(pod, row) for pod, row in rows if row is not None], times)
@@ -458,26 +502,30 @@ class Planner:
             self.capacity.forbid(shape, row)
 
     def batches(self, pods: Collection[PodRecord]) -> list[list[PodRecord]]:
-        """Return pods in batches that are placed together, the largest requests first."""
+        """Return the pods in batches that are placed together, the batch with the largest requests first.
+
+        A batch has pods of one shape. Where constraints or pod sets matter, its pods are also selected by the
+        same terms and have the same pod sets.
+        """
         batches: dict[Any, list[PodRecord]] = {}
         interdependent = self.affinity.interdependent(pods)
         by_sets = (self._within is None or self._rows_by_sets) and any(pod.pod_sets for pod in pods)
         for pod in pods:
-            selecting = self.affinity.sets.selecting(pod) if pod.uid in interdependent else None
-            kind = (pod.shape, selecting, id(pod.pod_sets)) if selecting or by_sets else pod.shape
-            batches.setdefault(kind, []).append(pod)
+            terms = self.affinity.sets.selecting(pod) if pod.uid in interdependent else None
+            batch_key = (pod.shape, terms, id(pod.pod_sets)) if terms or by_sets else pod.shape
+            batches.setdefault(batch_key, []).append(pod)
         largest_part = self.capacity.largest_part
         return sorted(batches.values(), key=lambda batch: -largest_part(batch[0].shape.requests))
 
     def _place(
         self, batches: list[list[PodRecord]], partly: bool, apart: bool = False
     ) -> dict[Uid, str] | None:
-        """Return the nodes of as many pods as fit, and count the pods on them.
+        """Return the nodes of as many pods as fit, and count the pods on these nodes.
 
         Args:
             batches: Pods of one shape each, in the order in which they are placed.
-            partly: Whether some of the pods may be left out; otherwise the result is None then.
-            apart: Whether pods are spread over nodes.
+            partly: Whether some pods may remain without a node. If not, the result is None in this case.
+            apart: Whether to spread the pods over nodes.
         """
         placed: list[tuple[PodRecord, int]] = []
         with self.inside(self._within):
@@ -485,10 +533,10 @@ class Planner:
                 if partly and batch[0].pod_sets:
                     self._within = self._domain_search().rows_for_most(batch)
                 pod = batch[0]
-                # Members that must share a domain follow the first member.
-                leads = len(batch) > 1 and pod.shape.constraints.affinity
-                for part in (batch[:1], batch[1:]) if leads else (batch,):
-                    counts, within = self.capacity.counts(pod.shape), self._rows_of(pod)
+                # The first member chooses the domain if members must share one.
+                follow_first = len(batch) > 1 and pod.shape.constraints.affinity
+                for part in (batch[:1], batch[1:]) if follow_first else (batch,):
+                    counts, within = self.capacity.counts(pod.shape), self._allowed_rows(pod)
                     counts = counts if within is None else counts * within
                     if apart and not self.affinity.is_interdependent(pod):
                         found = self.capacity.emptiest_first(pod.shape, counts, len(part))
@@ -496,7 +544,7 @@ class Planner:
                         found = self._rows_for(part, counts, apart)
                     found = found[: len(part)]
                     if pod.pod_sets and not self.affinity.is_interdependent(pod):
-                        # Neighbors by index are neighbors in the topology.
+                        # Pods with neighboring indices get neighboring nodes in the topology.
                         found = found[np.argsort(self.nodes.path_order(pod.pod_sets[-1].level)[1][found])]
                         part = by_index(part)
                     chosen = list(zip(part, found.tolist(), strict=False))
@@ -508,43 +556,44 @@ class Planner:
         return {pod.uid: self.name_of(row) for pod, row in placed}
 
     def _rows_for(
-        self, pods: Sequence[PodRecord], counts: Rows, apart: bool = False, near: Mask | None = None
+        self, pods: Sequence[PodRecord], counts: Rows, apart: bool = False, first_rows: Mask | None = None
     ) -> Rows:
-        """Return rows for pods of one batch, as many as there are pods if all fit.
+        """Return a row for each pod of one batch; fewer rows if not all pods fit.
 
-        The tightest come first, or the emptiest if `apart`. Each row is filled before the next one,
-        and rows that are `rows_of_sets` come first.
+        The tightest rows come first, or the emptiest rows with `apart`. Each row is filled before the next
+        row. The rows `first_rows` come before all other rows.
 
         Args:
             pods: The pods of one batch.
-            counts: The number of such pods that fit on each row.
+            counts: The number of these pods that fit on each row.
             apart: Prefer the emptiest rows.
-            near: The rows to fill first, if any.
+            first_rows: The rows to fill first, if any.
         """
         pod, is_interdependent = pods[0], self.affinity.is_interdependent(pods[0])
-        if is_interdependent or near is not None:
+        if is_interdependent or first_rows is not None:
             order = self._open_rows(pod)
             order = order[::-1] if apart else order
         else:
             order = self.capacity.tightest_first(np.flatnonzero(counts), len(pods))
-        if near is not None:
-            order = np.concatenate([order[near[order]], order[~near[order]]])
-        most = np.minimum(counts[order], len(pods))
+        if first_rows is not None:
+            order = np.concatenate([order[first_rows[order]], order[~first_rows[order]]])
+        max_pods = np.minimum(counts[order], len(pods))
         if is_interdependent:
-            return order[self.affinity.positions(pod, order, most)]
-        return np.repeat(order, most)
+            return order[self.affinity.positions(pod, order, max_pods)]
+        return np.repeat(order, max_pods)
 
     def _open_rows(self, pod: PodRecord) -> Rows:
-        """Return the rows with capacity for a pod, the tightest first."""
+        """Return the rows with capacity for a pod that its constraints allow, the tightest rows first."""
         rows = self._counts(pod) > 0
         rows = rows & self.affinity.admit(pod) if self.affinity.is_interdependent(pod) else rows
         return self.capacity.tightest_first(np.flatnonzero(rows))
 
     def _search_placement(self, batches: Sequence[list[PodRecord]]) -> dict[Uid, str] | None:
-        """Return nodes by a bounded search, if each batch fits alone.
+        """Return nodes that a bounded search found; None if it found no nodes.
 
-        The first pod of a batch is tried in each domain, and the others follow it. If there are few
-        pods, each is a batch of its own; if there are few nodes, each node is tried.
+        The search is not tried if a batch does not fit even alone. It tries the first pod of a batch in each
+        domain, and the other pods follow the first pod. If there are few pods, each pod is a batch of its
+        own. If there are few nodes, each node is tried.
         """
         pods, checkpoint = list(chain.from_iterable(batches)), self._journal.checkpoint()
         shapes = Counter(pod.shape for pod in pods)
@@ -553,30 +602,36 @@ class Planner:
         if not is_any_interdependent or any(n > free.get(name, 0) for name, n in requests_of(shapes).items()):
             return None
         for batch in batches:
-            is_alone = self._place([batch], partly=False) is not None
+            fits_alone = self._place([batch], partly=False) is not None
             self._journal.roll_back(checkpoint)
-            if not is_alone:
+            if not fits_alone:
                 return None
-        parts = [[pod] for pod in pods] if len(pods) <= _MOST_ONE_BY_ONE else batches
+        parts = [[pod] for pod in pods] if len(pods) <= _MAX_ONE_BY_ONE else batches
         keys = {term.topology_key for shape in shapes for term in shape.terms}
         domains = [self.nodes.domains(key) for key in sorted(keys)]
-        search = partial(self._place_parts, parts, domains, tries_left=[_MOST_TRIES])
-        if (plan := self.affinity.effort.within(_MOST_EFFORT, search)) is None:
+        search = partial(self._place_parts, parts, domains, tries_left=[_MAX_TRIES])
+        if (plan := self.affinity.effort.within(_MAX_EFFORT, search)) is None:
             self._journal.roll_back(checkpoint)
         return plan
 
     def _place_parts(
         self, parts: Sequence[Sequence[PodRecord]], domains: Sequence[Rows], tries_left: list[int]
     ) -> dict[Uid, str] | None:
-        """Place parts by depth-first search. `domains`: the domain of each row, for each topology key."""
+        """Place parts of the pods by depth-first search.
+
+        Args:
+            parts: The pods that are placed together, for each part.
+            domains: For each topology key, the domain of each row.
+            tries_left: A list of one number: the tries that remain, counted down.
+        """
         if not parts:
             return {}
         (pod, *others), checkpoint, counts = parts[0], self._journal.checkpoint(), self._counts
         rows = self._open_rows(pod).tolist()
-        shared = [codes for codes in domains if len(np.unique(codes[rows])) < len(rows)]  # by several rows
-        first_in = {tuple(int(codes[row]) for codes in shared): row for row in reversed(rows)}
-        firsts = sorted(first_in.values(), key=rows.index)
-        for row in firsts if len(rows) > _MOST_EXHAUSTIVE else dict.fromkeys([*firsts, *rows]):
+        shared_domains = [codes for codes in domains if len(np.unique(codes[rows])) < len(rows)]
+        first_row_in = {tuple(int(codes[row]) for codes in shared_domains): row for row in reversed(rows)}
+        first_rows = sorted(first_row_in.values(), key=rows.index)
+        for row in first_rows if len(rows) > _MAX_EXHAUSTIVE else dict.fromkeys([*first_rows, *rows]):
             tries_left[0] -= 1
             if tries_left[0] < 0:
                 return None
@@ -584,58 +639,65 @@ class Planner:
             self._count_all([(pod, row)], times=1)
             if others:
                 in_all = np.ones(len(self.nodes.nodes), dtype=np.bool_)
-                near = np.all([in_all, *(codes == codes[row] for codes in shared)], axis=0)
-                found += self._rows_for(others, counts(pod), near=near)[: len(others)].tolist()
+                shared_rows = np.all([in_all, *(codes == codes[row] for codes in shared_domains)], axis=0)
+                found += self._rows_for(others, counts(pod), first_rows=shared_rows)[: len(others)].tolist()
                 self._count_all(zip(others, found[1:], strict=False), times=1)
             if len(found) > len(others):
-                later = self._place_parts(parts[1:], domains, tries_left)
-                if later is not None:
+                others_plan = self._place_parts(parts[1:], domains, tries_left)
+                if others_plan is not None:
                     names = map(self.name_of, found)
-                    return later | {each.uid: name for each, name in zip(parts[0], names, strict=True)}
+                    return others_plan | {each.uid: name for each, name in zip(parts[0], names, strict=True)}
             self._journal.roll_back(checkpoint)
         return None
 
     def _place_two(self, *batches: list[PodRecord]) -> dict[Uid, str] | None:
-        """Place pods of two shapes if possible.
+        """Place pods of two shapes, if all of them fit.
 
-        Pods of the rarer shape go to the rows where they cost the other shape the least capacity.
+        Pods of the rarer shape go to the rows where the other shape loses the least capacity. If there is a
+        solution, there is also a solution with only the cheapest rows for 1, 2, … rare pods. `best` has, for
+        each number of placed rare pods, the lowest cost and the rows of these pods.
         """
-        few, many = sorted(batches, key=len)
-        most = len(few)
-        first, other = few[0], many[0]
-        if self._rows_of(first) is not self._rows_of(other):
+        rare, common = sorted(batches, key=len)
+        rare_count = len(rare)
+        rare_pod, common_pod = rare[0], common[0]
+        if self._allowed_rows(rare_pod) is not self._allowed_rows(common_pod):
             return None
-        if most > _MOST_EXHAUSTIVE or any(map(self.affinity.is_interdependent, (first, other))):
+        if rare_count > _MAX_EXHAUSTIVE or any(map(self.affinity.is_interdependent, (rare_pod, common_pod))):
             return None
-        rows, fits = self.capacity.capacity_for_both(few[0].shape, most, many[0].shape, self._rows_of(first))
+        rows, fits = self.capacity.capacity_for_both(
+            rare[0].shape, rare_count, common[0].shape, self._allowed_rows(rare_pod)
+        )
         costs = np.where(fits < 0, _IMPOSSIBLE, fits[:, :1] - fits)
-        # In a solution, any row with k rare pods can be replaced by one of the cheapest rows for k pods.
-        cheapest = np.argsort(costs, axis=0, kind="stable")[:most, 1:]
-        # Cost and rows, by number of placed pods of the rarer shape.
-        best: list[tuple[int, tuple[int, ...]]] = [(0, ()), *[(_IMPOSSIBLE, ())] * most]
-        for at in np.unique(cheapest).tolist():
-            cost, row = costs[at].tolist(), int(rows[at])
-            for n in range(most, 0, -1):
-                more = ((best[n - k][0] + cost[k], best[n - k][1] + (row,) * k) for k in range(1, n + 1))
-                best[n] = min(best[n], *more)
-        cost_of_all, on = best[most]
-        if cost_of_all >= _IMPOSSIBLE or fits[:, 0].sum() - cost_of_all < len(many):
+        cheapest = np.argsort(costs, axis=0, kind="stable")[:rare_count, 1:]
+        best: list[tuple[int, tuple[int, ...]]] = [(0, ()), *[(_IMPOSSIBLE, ())] * rare_count]
+        for position in np.unique(cheapest).tolist():
+            cost, row = costs[position].tolist(), int(rows[position])
+            for n in range(rare_count, 0, -1):
+                with_row = ((best[n - k][0] + cost[k], best[n - k][1] + (row,) * k) for k in range(1, n + 1))
+                best[n] = min(best[n], *with_row)
+        cost_of_all, rows_of_all = best[rare_count]
+        if cost_of_all >= _IMPOSSIBLE or fits[:, 0].sum() - cost_of_all < len(common):
             return None
-        placed = list(zip(few, on, strict=True))
+        placed = list(zip(rare, rows_of_all, strict=True))
         self._count_all(placed, times=1)
-        plan = self._place([many], partly=False)
+        plan = self._place([common], partly=False)
         assert plan is not None, "half a gang is not placed"
         return plan | {pod.uid: self.name_of(row) for pod, row in placed}
 
     def _allocate_at_once(self, rows: Mapping[Shape, Rows], in_sets: Sequence[InSets]) -> bool:
-        taken = self.affinity.are_together(in_sets) and self.capacity.allocate_at_once(rows)
-        if taken:
+        """Allocate capacity on rows if all of it fits and pod sets stay together. Return whether it did."""
+        is_allocated = self.affinity.are_together(in_sets) and self.capacity.allocate_at_once(rows)
+        if is_allocated:
             self._journal.record(partial(self.capacity.allocate_rows, rows))
             self._journal.apply(partial(self.affinity.count_in_sets, in_sets))
-        return taken
+        return is_allocated
 
     def _count_all(self, placed: Iterable[tuple[PodRecord, int]], times: int) -> None:
-        """Allocate pods on rows: by shape, or one by one if (anti-)affinity or host ports concern them."""
+        """Allocate capacity for pods on rows.
+
+        The pods of a shape are allocated together. Pods that (anti-)affinity or host ports concern are
+        allocated one by one.
+        """
         rows: dict[Shape, list[int]] = {}
         in_sets: list[tuple[PodRecord, int]] = []
         for pod, row in placed:
@@ -654,29 +716,31 @@ class Planner:
             self._journal.record(partial(self.capacity.allocate_rows, by_shape), times)
 
     def _count(self, pod: PodRecord, row: int, times: int) -> None:
+        """Allocate capacity for one pod on a row, and count the pod there if constraints concern it."""
         self._journal.apply(partial(self.capacity.allocate, pod.shape, row), times)
         if self.affinity.is_counted(pod):
             self._journal.apply(partial(self.affinity.count, pod, self.name_of(row)), times)
 
     def name_of(self, row: int) -> str:
+        """Return the name of the node of a row."""
         node = self.nodes.nodes[row]
         assert node is not None
         return node.name
 
 
 def with_refusing_zones(refused: Mapping[Shape, Iterable[int]], nodes: NodeTable) -> dict[Shape, set[int]]:
-    """Return the rows that refuse each shape, with whole zones where several nodes refuse it.
+    """Return the rows that refuse each shape. If several nodes of a zone refuse it, the whole zone does.
 
-    The scheduler refuses every node of a zone that is down, or that lacks the volume of the pod. To learn
-    this node by node would take seconds for each, in which the member keeps its place in the window. In a
-    cluster of one zone, only the refusing nodes themselves count.
+    The scheduler refuses every node of a zone that is down, or that does not have the volume of the pod. It
+    would take seconds per node to learn this node by node, and the member would keep its place in the window
+    of members that are tried. In a cluster of one zone, only the refusing nodes themselves count.
     """
-    spread: dict[Shape, set[int]] = {}
-    for shape, of_shape in refused.items():
-        rows = spread[shape] = set(of_shape)
+    refusing_rows: dict[Shape, set[int]] = {}
+    for shape, shape_rows in refused.items():
+        rows = refusing_rows[shape] = set(shape_rows)
         zones = nodes.domains(ZONE)
         if len(rows) >= _REFUSING_NODES and zones.max(initial=-1) >= 1:
             numbers, counts = np.unique(zones[list(rows)], return_counts=True)
-            lost = numbers[(counts >= _REFUSING_NODES) & (numbers >= 0)]
-            rows |= set(np.flatnonzero(np.isin(zones, lost)).tolist())
-    return spread
+            refusing_zones = numbers[(counts >= _REFUSING_NODES) & (numbers >= 0)]
+            rows |= set(np.flatnonzero(np.isin(zones, refusing_zones)).tolist())
+    return refusing_rows

@@ -1,1 +1,1 @@
-"""decide() and its steps."""
+"""Scheduling cycle: decide(), and the steps by which it evaluates all groups."""

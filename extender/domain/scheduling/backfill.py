@@ -1,7 +1,8 @@
-"""Backfill: other groups may start on nodes reserved for a group if they end before its start.
+"""Backfill: other groups may start on nodes that are reserved for a group if they end before its start.
 
-A cycle forecasts when groups end, and where the group finds capacity then. The reserved capacity of those
-nodes is withheld from all other groups, and available again while a group is evaluated that may use it.
+A cycle forecasts when groups end, and on which nodes the group then finds capacity. The reserved capacity of
+these nodes is withheld from all other groups. During the evaluation of a group that may use it, the capacity
+is available.
 """
 
 from bisect import bisect_left
@@ -20,16 +21,16 @@ from extender.domain.model.records import GroupKey, Uid
 from extender.domain.model.resources import Resources
 from extender.domain.model.shapes import Shape
 from extender.domain.placement.capacity import CapacityCounts
-from extender.domain.placement.departures import Departures, RunTimes, earliest, held_by, nodes_of
+from extender.domain.placement.departures import Departures, RunTimes, earliest_start, holding_of, nodes_of
 from extender.domain.placement.planner import Planner, rows_of
 from extender.domain.scheduling.budget import Budget
 from extender.domain.scheduling.cycle import Cycle
 from extender.domain.scheduling.headroom import (
     HeadroomForecast,
     Need,
-    left_for,
+    full_levels,
+    remaining_for,
     reserve,
-    short_levels,
     suffices,
 )
 from extender.domain.scheduling.order import Rank, is_ahead
@@ -37,23 +38,25 @@ from extender.domain.snapshot.group_info import GroupInfo, Reservation
 from extender.domain.snapshot.nodes import AmountRows, Rows
 from extender.domain.snapshot.wholeness import Missing, Signature, missing
 
-FAR = 6.0  # assumed run time of groups without a known one, in reserved periods
-GivenBackCounts = dict[frozenset[GroupKey], tuple[CapacityCounts, CapacityCounts]]
+FAR = 6.0  # assumed run time of groups without a known run time, in reserved periods
+CachedCounts = dict[frozenset[GroupKey], tuple[CapacityCounts, CapacityCounts]]
 """Counts before and after reservations gave back their capacity, by the groups of these reservations."""
 
 
 class Forecast:
+    """Forecast of the capacity and headroom that become free as groups end."""
+
     def __init__(self, cycle: Cycle) -> None:
         self._cycle = cycle
         self.times = RunTimes(cycle.snapshot)
-        self.has_searched = False  # whether this cycle has searched nodes, which it does only once
-        self._reserved: AmountRows | None = None  # future capacity that is reserved, by row
+        self.has_searched = False  # a cycle searches nodes only once
+        self._reserved: AmountRows | None = None  # reserved future capacity by row
         self.headroom = HeadroomForecast(cycle, self.times)
 
     def find(self, group: GroupInfo, planner: Planner, stay: float) -> Reservation | None:
-        """Return a reservation for the earliest start of a group, that keeps to its nodes for `stay` seconds.
+        """Return a reservation for the earliest start of a group. It keeps its nodes for `stay` seconds.
 
-        None if the group would not fit in `planner` even once all running groups have ended.
+        None means that the group would not fit in `planner` even once all running groups have ended.
         """
         self.has_searched = True
         snapshot, now = self._cycle.snapshot, self._cycle.snapshot.now
@@ -62,18 +65,21 @@ class Forecast:
         def has_headroom_at(instant: float) -> bool:
             return self.headroom.has_headroom(group, wanted, instant)
 
-        found = earliest(planner, self._departures, wanted, now, has_headroom_at)
+        found = earliest_start(planner, self._departures, wanted, now, has_headroom_at)
         if found is None:
             return None
-        at, nodes = found
-        known = at if at is None or not self.headroom.is_guess(group, wanted, at) else None
-        below = short_levels(self._cycle.budget, group, wanted)
-        expected = snapshot.timestamp(known)
+        start, nodes = found
+        known_start = start if start is None or not self.headroom.is_guess(group, wanted, start) else None
+        short_of = full_levels(self._cycle.budget, group, wanted)
+        expected = snapshot.timestamp(known_start)
         requests = missing(group).requests
-        return Reservation(now, nodes, requests, known, known, now + stay, expected, below)
+        return Reservation(now, nodes, requests, known_start, known_start, now + stay, expected, short_of)
 
     def rescheduled(self, reservation: Reservation, group: GroupInfo) -> Reservation | None:
-        """Return the reservation with the time at which its nodes and headroom become free; None: never."""
+        """Return the reservation with the time at which its nodes and headroom become free.
+
+        None means that they never become free.
+        """
         wanted = self._cycle.budget.flavors.settled_members(group)
         if (rows_and_needs := self._reserved_requests(reservation, wanted)) is None:
             return None
@@ -90,13 +96,13 @@ class Forecast:
         first = bisect_left(instants, True, key=is_free)
         if first == len(instants):
             return None
-        at, nodes = instants[first], frozenset(reservation.nodes.values())
-        is_guess = departures.is_guess(nodes, at) or self.headroom.is_guess(group, wanted, at)
-        known = None if is_guess else at
-        return replace(reservation, starts_at=known, expected=self._cycle.snapshot.timestamp(known))
+        freed_at, nodes = instants[first], frozenset(reservation.nodes.values())
+        is_guess = departures.is_guess(nodes, freed_at) or self.headroom.is_guess(group, wanted, freed_at)
+        start = None if is_guess else freed_at
+        return replace(reservation, starts_at=start, expected=self._cycle.snapshot.timestamp(start))
 
     def still_fits(self, reservation: Reservation, group: GroupInfo) -> bool:
-        """Return whether the members still fit on the reserved nodes, with headroom, at the start."""
+        """Return whether the members fit on the reserved nodes and within headroom at the reserved start."""
         wanted = self._cycle.budget.flavors.settled_members(group)
         if (rows_and_needs := self._reserved_requests(reservation, wanted)) is None:
             return False
@@ -105,42 +111,43 @@ class Forecast:
         return has_capacity and self.headroom.has_headroom(group, wanted, start_of(reservation))
 
     def _reserved_requests(self, reservation: Reservation, wanted: Missing) -> tuple[Rows, AmountRows] | None:
-        """Return the reserved rows, and what the members need there.
+        """Return the reserved rows, and the amounts that the members need there.
 
-        None unless the nodes are for exactly these members, exist and suit.
+        None means that the nodes are not for exactly these members, do not exist, or do not suit.
         """
         is_for_them = reservation.nodes.keys() == {pod.uid for pod in wanted.members}
         if not is_for_them or not set(reservation.nodes.values()) <= self._cycle.snapshot.nodes.row.keys():
             return None
         rows, capacity = self.rows(reservation, wanted), self._cycle.budget.planner.capacity
-        suit = all(capacity.are_suitable(shape, of_shape) for shape, of_shape in rows.items())
+        suit = all(capacity.are_suitable(shape, shape_rows) for shape, shape_rows in rows.items())
         return capacity.requests_on(rows) if suit else None
 
     def rows(self, reservation: Reservation, wanted: Missing) -> dict[Shape, Rows]:
-        """Return the rows of the reserved nodes by shape, one for each of the members."""
+        """Return for each shape the rows of the reserved nodes, one row for each member."""
         placed = ((pod, reservation.nodes[pod.uid]) for pod in wanted.members)
         return rows_of(placed, self._cycle.snapshot.nodes)
 
     def free_at_start(self, reservation: Reservation, rows: Rows) -> AmountRows:
         """Return the free amounts on the reserved `rows` at the expected start of the group.
 
-        Without a known time, that is once all groups that run there have ended.
+        If the time is unknown, all groups that run there count as ended.
         """
         return self._free_after(self._departures_from(reservation), start_of(reservation), rows)
 
     def _free_after(self, departures: Departures, instant: float, rows: Rows) -> AmountRows:
+        """Return the free amounts on rows at an instant, without amounts reserved for other groups."""
         capacity = self._cycle.budget.planner.capacity
         free = np.asarray(capacity.free[rows] + departures.freed_on(rows, capacity, instant))
         return free if self._reserved is None else free - self._reserved[rows]
 
     def reserve(self, rows: Rows, amounts: AmountRows) -> None:
-        """Reserve future capacity for one group: the forecasts of later reservations lack it."""
+        """Reserve future capacity for one group, so that forecasts for later reservations do not count it."""
         if self._reserved is None:
             self._reserved = np.zeros_like(self._cycle.budget.planner.capacity.free)
         self._reserved[rows] += amounts
 
     def _departures_from(self, reservation: Reservation) -> Departures:
-        """Return the departures of groups that run on the reserved nodes; other nodes do not matter."""
+        """Return the departures of groups that run on the reserved nodes."""
         nodes, (reserved, departures) = set(reservation.nodes.values()), self._departures_from_reserved_nodes
         if nodes <= reserved:
             return departures
@@ -148,7 +155,7 @@ class Forecast:
 
     @cached_property
     def _departures_from_reserved_nodes(self) -> tuple[Set[str], Departures]:
-        """Return the nodes of all reservations with which the cycle began, and the departures from them."""
+        """Return the nodes of all reservations at the start of the cycle, and the departures from them."""
         reservations = (group.start.reservation for group in self._cycle.snapshot.groups.values())
         nodes = set(chain.from_iterable(each.nodes.values() for each in reservations if each))
         return nodes, Departures(self._holders_on(nodes), self.times, self._cycle.snapshot.nodes)
@@ -158,10 +165,12 @@ class Forecast:
         return Departures(self._holders, self.times, self._cycle.snapshot.nodes)
 
     def _holders_on(self, nodes: Iterable[str]) -> Iterable[GroupInfo]:
+        """Return the groups with members on these nodes."""
         return dict.fromkeys(chain.from_iterable(self._by_node.get(node, ()) for node in nodes))
 
     @cached_property
     def _holders(self) -> list[GroupInfo]:
+        """Return the groups with members on nodes."""
         return [group for group in self._cycle.snapshot.groups.values() if nodes_of(group)]
 
     @cached_property
@@ -173,14 +182,15 @@ class Forecast:
         return holders
 
     def held_on(self, reservation: Reservation, queue: str) -> Resources:
-        """Return what a queue's groups hold on the reserved nodes, including amounts of flavors."""
+        """Return the amounts that a queue's groups hold on the reserved nodes, with amounts of flavors."""
         nodes = frozenset(reservation.nodes.values())
         groups = (group for group in self._holders_on(reservation.node_names) if group.queue == queue)
-        held = chain.from_iterable(held_by(group).pods for group in groups)
-        return self._cycle.budget.flavors.requests((pod, node) for pod, node in held if node in nodes)
+        holdings = chain.from_iterable(holding_of(group).pods for group in groups)
+        return self._cycle.budget.flavors.requests((pod, node) for pod, node in holdings if node in nodes)
 
 
 def start_of(reservation: Reservation) -> float:
+    """Return the expected start of a reservation; infinite if it is unknown."""
     return inf if reservation.starts_at is None else reservation.starts_at
 
 
@@ -191,32 +201,32 @@ class ReservedCapacity(msgspec.Struct, eq=False):
     reservation: Reservation
     rows: Rows
     needs: AmountRows  # amounts that the group will need on these rows
-    amounts: AmountRows  # amounts that others cannot use there now
+    amounts: AmountRows  # amounts there that other groups cannot use now
     headroom: Need  # headroom that the group will need
-    binds: bool  # whether it binds all queues, or only those above their shares
+    binds: bool  # whether it binds all groups, or only groups above their queue's share
 
 
 class Backfill:
-    """Reserved capacity of a cycle, and the groups that may use it."""
+    """Reserved capacity of a cycle, and the rules by which other groups may use it."""
 
     def __init__(
         self, cycle: Cycle, rank: Callable[[GroupInfo], Rank], reserved: dict[GroupKey, ReservedCapacity]
     ) -> None:
         self._cycle, self._rank, self._reserved = cycle, rank, reserved
-        self._reported: tuple[tuple[GroupKey, ...], str] = (), ""  # groups with reservations, and their text
+        self._cached_text: tuple[tuple[GroupKey, ...], str] = (), ""  # groups with reservations, and a text
         self._fits_without: dict[Signature, bool] = {}
-        self._given_back: GivenBackCounts = {}
-        self._free: tuple[CapacityCounts, Planner] | None = None  # capacity without reservations
+        self._cached_counts: CachedCounts = {}
+        self._free: tuple[CapacityCounts, Planner] | None = None  # free capacity if nothing were reserved
 
     @cached_property
     def forecast(self) -> Forecast:
         return Forecast(self._cycle)
 
     def reserve(self, group: GroupInfo, reservation: Reservation, binds: bool = True) -> None:
-        """Reserve the amounts that the group will need at its start; the rest stays available.
+        """Reserve the amounts that the group will need at its start. The remaining amounts stay available.
 
-        Free amounts are reserved from now on if that time has come, or is unknown. But no node stays idle for
-        a group without a known time that lacks headroom.
+        Free amounts are reserved from now on if the start has come or is unknown. However, no node stays idle
+        for a group whose start is unknown and that lacks headroom.
         """
         cycle, forecast, planner = self._cycle, self.forecast, self._cycle.budget.planner
         wanted, start = cycle.budget.flavors.settled_members(group), reservation.starts_at
@@ -235,34 +245,40 @@ class Backfill:
         )
 
     def end(self, group: GroupInfo) -> None:
-        """End the reservation of a group that starts: its unused rest is free."""
+        """End the reservation of a group that starts. Its unused capacity becomes free."""
         if (reserved := self._reserved.pop(group.key, None)) is not None:
             self._cycle.budget.planner.allocate_amounts(reserved.rows, reserved.amounts, times=-1)
             reserve(self._cycle.budget, reserved.headroom.reserved, times=-1)
 
     def may_pass(self, group: GroupInfo, lends: bool) -> list[ReservedCapacity]:
-        """Return the reservations that a group may pass.
+        """Return the reservations whose capacity a group may use.
 
-        A group may pass a reservation if it ends before the reserved start; if only it, and not the
-        reservation, is within its share; or if it is ahead in the order and the start is not guaranteed.
-        `lends`: whether the group is above its share.
+        A group may pass a reservation in these cases:
+
+        - It ends before the reserved start.
+        - It is in another queue and within its share, and the reservation binds only groups above their
+          share.
+        - It is in another queue that has its turn before the queue of the reservation.
+        - It is ahead in the same queue, and the reserved start is not guaranteed.
+
+        `lends` is whether the group is above its share.
         """
-        passed: list[ReservedCapacity] = []
+        passable: list[ReservedCapacity] = []
         for reserved in self._reserved.values():
             if self._ends_before(group, reserved):
-                passed.append(reserved)
+                passable.append(reserved)
             elif reserved.group.queue != group.queue:
                 if not (lends or reserved.binds) or self._has_turn_before(group, reserved):
-                    passed.append(reserved)
+                    passable.append(reserved)
             elif not reserved.reservation.is_promised and self._is_ahead(group, reserved.group):
-                passed.append(reserved)
-        return passed
+                passable.append(reserved)
+        return passable
 
     def _is_ahead(self, group: GroupInfo, other: GroupInfo) -> bool:
         return self._rank(group) < self._rank(other)
 
     def _ends_before(self, group: GroupInfo, reserved: ReservedCapacity) -> bool:
-        """Return whether a group that starts now ends before the start of the reservation."""
+        """Return whether a group that starts now would end before the start of the reservation."""
         cycle, now, until = self._cycle, self._cycle.snapshot.now, reserved.reservation.passable_until
         seconds = self.forecast.times.run_time_of(group)
         end = now + (FAR * cycle.limits.capacity_reserved if seconds is None else seconds)
@@ -272,50 +288,52 @@ class Backfill:
         return True
 
     def use_reserved(self, group: GroupInfo, plan: Mapping[Uid, str]) -> None:
-        """Let a group that starts use reserved capacity and headroom before unreserved capacity.
+        """Let a starting group use reserved capacity and headroom before unreserved capacity.
 
-        Only reservations that begin after the end of the group give capacity to it.
+        It may use only the capacity of reservations that start after its end.
         """
         passed = [reserved for reserved in self._reserved.values() if self._ends_before(group, reserved)]
         if passed:
             budget = self._cycle.budget
             budget.free_plan(group, plan)
             budget.running.add(group, -len(plan))
-            with self.given_back(passed):
+            with self.usable(passed):
                 budget.reserve(group, plan)
                 budget.running.add(group, len(plan))
 
     def _has_turn_before(self, group: GroupInfo, reserved: ReservedCapacity) -> bool:
-        """Return whether the group's queue has its turn before the queue of a reservation without a promise.
+        """Return whether the group's queue has its turn before the queue of a reservation.
 
-        Otherwise reservations would, over time, give their queue more than its part.
+        This only counts if the reservation is not guaranteed. Otherwise reservations would, over time, give
+        their queue more than its part.
         """
         shares, queues = self._cycle.budget.shares, self._cycle.snapshot.queues
         return not reserved.reservation.is_promised and is_ahead(
             shares, queues, group.queue, reserved.group.queue
         )
 
-    def given_back(self, reserved_capacities: Collection[ReservedCapacity]) -> AbstractContextManager[None]:
-        return _given_back(self._cycle.budget, reserved_capacities, self._given_back)
+    def usable(self, reserved_capacities: Collection[ReservedCapacity]) -> AbstractContextManager[None]:
+        """Make reserved capacity usable during the block."""
+        return _make_available(self._cycle.budget, reserved_capacities, self._cached_counts)
 
     def blocked_by(self, group: GroupInfo, wanted: Missing, reason: Reason | None) -> str:
-        """Return the owners of reservations that keep members from starting, as text.
+        """Return the owners of reservations that prevent members from starting, as text.
 
-        Empty if the members would lack capacity or headroom even without the reservations.
+        The text is empty if the members would lack capacity or headroom even without the reservations.
         """
-        at_ceiling = reason is Reason.QUEUE_CEILING
-        if not (self._has_headroom(group, wanted) if at_ceiling else self._has_capacity(wanted)):
+        is_at_ceiling = reason is Reason.QUEUE_CEILING
+        if not (self._has_headroom(group, wanted) if is_at_ceiling else self._has_capacity(wanted)):
             return ""
-        if self._reported[0] != (owners := tuple(self._reserved)):
+        if self._cached_text[0] != (owners := tuple(self._reserved)):
             holders = (
                 f"{reserved.group.display_name}: {reserved.reservation.text}"
                 for reserved in self._reserved.values()
             )
-            self._reported = owners, "; ".join(holders)
-        return self._reported[1]
+            self._cached_text = owners, "; ".join(holders)
+        return self._cached_text[1]
 
     def _has_headroom(self, group: GroupInfo, wanted: Missing) -> bool:
-        """Return whether members would have headroom without reservations."""
+        """Return whether members would have headroom if nothing were reserved."""
         checkpoint = self._cycle.journal.checkpoint()
         for reserved in self._reserved.values():
             reserve(self._cycle.budget, reserved.headroom.reserved, times=-1)
@@ -329,52 +347,52 @@ class Backfill:
         return has_some
 
     def _has_capacity(self, wanted: Missing) -> bool:
-        """Return whether members would fit without reservations."""
-        planner, known = self._cycle.budget.planner, self._fits_without
+        """Return whether members would fit if nothing were reserved."""
+        planner, cached = self._cycle.budget.planner, self._fits_without
         is_interdependent = planner.affinity.any_interdependent(wanted)
-        if not is_interdependent and known.get(wanted.signature) is False:
-            return False  # capacity only shrinks in a cycle
-        now = planner.capacity.known
-        if self._free is None or not self._free[0].belongs_with(now):  # computed again after allocations
-            self._fits_without = known = {signature: fits for signature, fits in known.items() if not fits}
+        if not is_interdependent and cached.get(wanted.signature) is False:
+            return False  # in a cycle, capacity never grows
+        now = planner.capacity.cached_counts
+        if self._free is None or not self._free[0].belongs_with(now):  # compute it again after allocations
+            self._fits_without = cached = {signature: fits for signature, fits in cached.items() if not fits}
             self._free = now, planner.clone()
             for reserved in self._reserved.values():
                 self._free[1].allocate_amounts(reserved.rows, reserved.amounts, times=-1)
-        if is_interdependent or wanted.signature not in known:
-            known[wanted.signature] = self._free[1].could_place(wanted)
-        return known[wanted.signature]
+        if is_interdependent or wanted.signature not in cached:
+            cached[wanted.signature] = self._free[1].could_place(wanted)
+        return cached[wanted.signature]
 
 
 @contextmanager
-def _given_back(
-    budget: Budget, reserved_capacities: Collection[ReservedCapacity], known: GivenBackCounts
+def _make_available(
+    budget: Budget, reserved_capacities: Collection[ReservedCapacity], cached_counts: CachedCounts
 ) -> Iterator[None]:
-    """Free reserved capacity during the block; capacity that the block allocates is no longer reserved.
+    """Free reserved capacity during the block. Capacity that the block allocates is no longer reserved.
 
-    `known`: cached counts outside and inside such blocks, by the groups of the capacity.
+    `cached_counts` has counts outside and inside such blocks, by the groups of the capacity.
     """
     planner, groups = budget.planner, frozenset(reserved.group.key for reserved in reserved_capacities)
-    capacity, counts_outside = planner.capacity, planner.capacity.known
+    capacity, counts_outside = planner.capacity, planner.capacity.cached_counts
     for reserved in reserved_capacities:
         planner.allocate_amounts(reserved.rows, reserved.amounts, times=-1)
         reserve(budget, reserved.headroom.reserved, times=-1)
-    if groups in known:
-        known_outside, known_inside = known[groups]
+    if groups in cached_counts:
+        known_outside, known_inside = cached_counts[groups]
         if known_outside.belongs_with(counts_outside):
             capacity.restore(known_inside)
-    counts_inside = capacity.known
-    before = [(capacity.free[each.rows], left_for(budget, each.group)) for each in reserved_capacities]
+    counts_inside = capacity.cached_counts
+    before = [(capacity.free[each.rows], remaining_for(budget, each.group)) for each in reserved_capacities]
     try:
         yield
         for reserved, (free, headroom) in zip(reserved_capacities, before, strict=True):
-            used = np.maximum(free - capacity.free[reserved.rows], 0)
-            reserved.amounts = np.maximum(reserved.amounts - used, 0)
-            reserved.headroom = reserved.headroom.after(headroom, left_for(budget, reserved.group))
+            used_amounts = np.maximum(free - capacity.free[reserved.rows], 0)
+            reserved.amounts = np.maximum(reserved.amounts - used_amounts, 0)
+            reserved.headroom = reserved.headroom.after(headroom, remaining_for(budget, reserved.group))
     finally:
-        is_as_before = capacity.known.belongs_with(counts_inside)
+        is_as_before = capacity.cached_counts.belongs_with(counts_inside)
         for reserved in reserved_capacities:
             planner.allocate_amounts(reserved.rows, reserved.amounts)
             reserve(budget, reserved.headroom.reserved)
         if is_as_before:
             capacity.restore(counts_outside)
-            known[groups] = counts_outside, counts_inside
+            cached_counts[groups] = counts_outside, counts_inside

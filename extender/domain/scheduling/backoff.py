@@ -1,7 +1,7 @@
 """Backoff: retries of groups and members whose start failed or was refused.
 
-A failed start frees its allocations at once. The group is tried again after a time that doubles with each
-failure; members that are still bound are evicted.
+A failed start frees its allocations at once, and members that are still bound are evicted. The group is tried
+again after a pause that doubles with each failure.
 """
 
 from typing import NamedTuple
@@ -19,8 +19,11 @@ from extender.domain.snapshot.wholeness import partly_placed_since
 TOO_LATE = "the group was not fully running within its deadline"
 
 
-def fail(cycle: Cycle, group: GroupInfo, why: str, moved: dict[Uid, str] | None = None) -> GroupDecision:
-    """End a start that did not fully run: its capacity is free at once, and bound members are evicted."""
+def fail(cycle: Cycle, group: GroupInfo, why: str, rejected: dict[Uid, str] | None = None) -> GroupDecision:
+    """Return the decision that ends a start that did not fully run.
+
+    Its capacity is free at once, and its bound members are evicted.
+    """
     retry_at = cycle.snapshot.now + cycle.limits.retry_after(group.start.failures)
     cycle.request_cycle_at(retry_at)
     rotation = None if group.start.rotation is None else group.start.rotation + 1
@@ -30,13 +33,13 @@ def fail(cycle: Cycle, group: GroupInfo, why: str, moved: dict[Uid, str] | None 
         undo=_bound_members(group),
         failed=why,
         retry_at=retry_at,
-        moved=moved or {},
+        moved=rejected or {},
         rotation=rotation,
     )
 
 
 def back_off(cycle: Cycle, group: GroupInfo) -> GroupDecision:
-    """Return the decision on a group in backoff; members that are still bound are evicted."""
+    """Return the decision on a group in backoff. Members that are still bound are evicted."""
     cycle.request_cycle_at(group.start.retry_at)
     failure, retry_at = group.start.failure, group.start.retry_at
     reason = Reason.TOO_COMPLEX if failure == OVER_BUDGET else Reason.BACKING_OFF
@@ -47,62 +50,63 @@ def back_off(cycle: Cycle, group: GroupInfo) -> GroupDecision:
 class Retry(NamedTuple):
     """Retry of members that join a running group."""
 
-    at: float = 0.0  # time of the retry; 0: none was refused
-    waits: bool = False  # whether that time is still to come
-    failed: str = ""  # why they were refused; empty if that is recorded already
+    at: float = 0.0  # time of the retry; 0 if no member was refused
+    waits: bool = False  # whether this time is still to come
+    failed: str = ""  # why the members were refused; empty if recorded already
 
 
 def retry_of(cycle: Cycle, active: ActivePlan) -> Retry:
     """Return the retry of replacements and elastic members that the scheduler refuses.
 
-    Refused members first move to other nodes. If that does not help, they back off, and leave their places
-    in the starting window, the limit of pods in flight, to other groups.
+    Refused members first move to other nodes. If that does not help, they back off. Then other groups may use
+    their places in the starting window, which limits the pods in flight.
     """
     start, now = active.group.start, cycle.snapshot.now
     if refusal := binding_refusal(active.group):
         return Retry(now + cycle.limits.retry_after(start.failures), waits=True, failed=refusal)
-    if active.moved:
-        failures = start.failures - 2  # after the first refusals the next node is tried at once
-        at = now + cycle.limits.retry_after(failures) if failures >= 0 else now
+    if active.rejected:
+        failures = start.failures - 2  # after the first refusals, try the next node at once
+        instant = now + cycle.limits.retry_after(failures) if failures >= 0 else now
         failed = why_no_plan(active)
     elif start.failures and (active.unplanned or active.plan):
-        at, failed = start.retry_at, ""
+        instant, failed = start.retry_at, ""
     else:
         return Retry()
-    return Retry(at, waits=not cycle.is_due(at), failed=failed)
+    return Retry(instant, waits=not cycle.is_due(instant), failed=failed)
 
 
 @computed_once
 def binding_refusal(group: GroupInfo) -> str:
-    """Return why a member cannot be bound to any node; empty: it can."""
+    """Return why a member cannot be bound to any node; empty if no member is refused."""
     return next(filter(None, (attempt.barred for attempt in group.attempts.values())), "")
 
 
 def refusal_of(active: ActivePlan) -> str:
-    """Return the scheduler's last message about a member without a node; empty: none."""
+    """Return the scheduler's message about a member without a node; empty if there is none."""
     attempts = active.group.attempts
-    lacking = (*(pod for pod, _ in active.group.assumed), *active.group.waiting)
-    messages = (attempts[pod.uid].words for pod in lacking if pod.uid in attempts)
+    unbound = (*(pod for pod, _ in active.group.assumed), *active.group.waiting)
+    messages = (attempts[pod.uid].words for pod in unbound if pod.uid in attempts)
     return next(filter(None, messages), "") if attempts else ""
 
 
 def why_no_plan(active: ActivePlan) -> str:
-    """Return why members have no node, for messages."""
+    """Return why members have no node, as text for users."""
     unused = "the scheduler did not use the planned nodes in time"
     if any(pod.expected and not pod.reserved_for for pod in active.group.waiting):
         unused = "its controller has not created all its pods in time"
-    return refusal_of(active) or (unused if active.moved else "no capacity for the missing members")
+    return refusal_of(active) or (unused if active.rejected else "no capacity for the missing members")
 
 
 def _bound_members(group: GroupInfo) -> tuple[Uid, ...]:
+    """Return the members that are bound to a node."""
     return tuple(pod.uid for pod in group.placed if pod.node)
 
 
 def undo_decision(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
-    """Return the decision that evicts a pending group's members from their nodes; None: nothing is due.
+    """Return the decision that evicts a pending group's members from their nodes. None means no eviction now.
 
-    A pending group has members on nodes if a binding ended later than its start, or if pods were created
-    with a node name. They may stay as long as a start may take, whatever the group waits for.
+    A pending group has members on nodes if a binding ended after the end of its start, or if pods were
+    created with a node name. They may stay as long as a start may take, whatever the group waits for.
     """
     since = partly_placed_since(group, cycle.snapshot)
     if since is None:

@@ -1,13 +1,15 @@
-"""Consolidation: moves pods for a gang whose free capacity is fragmented, and gangs out of their domain.
+"""Consolidation: moves pods for a gang whose free capacity is fragmented, and restarts gangs elsewhere.
 
-A pod moves by eviction: its controller creates a replacement, which starts elsewhere. So only pods move that
-are replaced, and only if there is a place for each of them next to the gang. The places are found before any
-eviction, and reserved until the replacements run there; the capacity that the pods leave is reserved for the
-gang. A move has the price of any other eviction; since all pods come back, no queue loses capacity, and
-shares do not prevent it.
+A pod moves by eviction: its controller creates a replacement, which starts on another node. So a pod may move
+only if a controller replaces it, and if a node is found for the replacement in addition to the gang's nodes.
 
-A restart moves a whole group, if its domain lacks capacity for lost members, and its owner asks for that. It
-waits for a grace period and for capacity in one domain, and pauses after each restart of the same group.
+These nodes are found before any eviction. They stay reserved until the replacements run there. The capacity
+that the pods free is reserved for the gang. A move costs as much as any other eviction. Since all pods come
+back, no queue loses capacity, so shares do not prevent a move.
+
+A restart moves a whole group if its domain has no capacity for lost members, and if its owner asks for
+restarts. It waits for a grace period and for capacity in one domain. After a restart, the group pauses before
+the next restart.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -36,14 +38,14 @@ from extender.domain.snapshot.group_info import GroupInfo, Reservation
 from extender.domain.snapshot.phases import has_run
 from extender.domain.snapshot.wholeness import Missing, members_to_replace
 
-MOST_RESTARTS = 8  # groups for which another domain is searched in one cycle
-_SEARCHES = 4  # searches for one gang in one cycle, each without the units that found no place before
-_MOST = 64  # pods that move for one gang
-_MOST_LOOKS = 1e5  # looks at a node for a term, to find places for moved pods
+MAX_RESTARTS = 8  # number of groups for which another domain is searched in one cycle
+_SEARCHES = 4  # searches for one gang in one cycle; each leaves out units that found no nodes before
+_MAX_PODS = 64  # number of pods that may move for one gang
+_MAX_LOOKS = 1e5  # effort to find nodes for moved pods, in looks at a node for a term
 
 
-class NothingLost(VictimShares):
-    """Shares of queues that a move does not change."""
+class UnchangedShares(VictimShares):
+    """Shares of queues that do not change, because moved pods come back."""
 
     def may_lose(self, queue: str, amounts: Resources) -> bool:
         return True
@@ -55,14 +57,15 @@ class NothingLost(VictimShares):
 def find_with_homes(
     cycle: Cycle,
     planner: Planner,
-    shares: NothingLost,
+    shares: UnchangedShares,
     eviction_units: Sequence[EvictionUnit],
     disruptions: Disruptions,
     wanted: Missing,
 ) -> Found | None:
-    """Return the units to move for a gang, with new nodes for their pods: those that lose the least work.
+    """Return the units to move for a gang, with new nodes for their pods; None if there are none.
 
-    A unit that finds no place together with the others is left out of the next search.
+    The search prefers the units that lose the least work. If a unit finds no nodes together with the other
+    units, the next search leaves it out.
     """
     eviction_units = _movable_units(cycle, planner, eviction_units)
     for _ in range(_SEARCHES):
@@ -70,7 +73,7 @@ def find_with_homes(
             return None
         found = Search(planner.clone(), shares, eviction_units, disruptions.clone()).find(wanted)
         pods = [pod for pick in found.picks for pod in pick.pods] if found is not None else []
-        if found is None or not 0 < len(pods) <= _MOST:
+        if found is None or not 0 < len(pods) <= _MAX_PODS:
             return None
         trial = planner.clone()
         trial.free(pods)
@@ -78,63 +81,64 @@ def find_with_homes(
         homes = _replacement_nodes(cycle, trial, pods)
         if len(homes) == len(pods):
             return Found(found.picks, found.plan, homes)
-        stay = {pick.eviction_unit for pick in found.picks if any(pod.uid not in homes for pod in pick.pods)}
-        eviction_units = [eviction_unit for eviction_unit in eviction_units if eviction_unit not in stay]
+        stuck = {pick.eviction_unit for pick in found.picks if any(pod.uid not in homes for pod in pick.pods)}
+        eviction_units = [eviction_unit for eviction_unit in eviction_units if eviction_unit not in stuck]
     return None
 
 
 def _replacement_nodes(cycle: Cycle, planner: Planner, pods: Sequence[PodRecord]) -> Mapping[Uid, str]:
-    """Return nodes for the replacements of those pods that find one.
+    """Return nodes for the replacements of `pods`, as far as nodes are found.
 
-    The search does not count as effort for the gang; if it is over budget, the result is empty.
+    The search does not count as effort for the gang. If the search is over budget, the result is empty.
     """
-    own = cycle.effort.allow(_MOST_LOOKS)
+    outer_effort = cycle.effort.allow(_MAX_LOOKS)
     try:
         return planner.place([_replacement_of(cycle, pod) for pod in pods], partly=True) or {}
     except OverBudget:
         return {}
     finally:
-        cycle.effort.allow(own)
+        cycle.effort.allow(outer_effort)
 
 
 def _movable_units(
     cycle: Cycle, planner: Planner, eviction_units: Iterable[EvictionUnit]
 ) -> list[EvictionUnit]:
-    """Return the units whose pods would each fit on another node, if only it moved."""
-    having_capacity: dict[Shape, int] = {}
+    """Return the units of which each pod, if only it moved, would fit on another node."""
+    nodes_with_capacity: dict[Shape, int] = {}
 
     def fits(pod: PodRecord) -> bool:
         shape, row = _replacement_of(cycle, pod).shape, planner.nodes.row.get(pod.node)
         counts = planner.capacity.counts(shape)
-        if shape not in having_capacity:
-            having_capacity[shape] = int(np.count_nonzero(counts))
-        return having_capacity[shape] > (row is not None and counts[row] > 0)
+        if shape not in nodes_with_capacity:
+            nodes_with_capacity[shape] = int(np.count_nonzero(counts))
+        return nodes_with_capacity[shape] > (row is not None and counts[row] > 0)
 
     return [eviction_unit for eviction_unit in eviction_units if all(map(fits, eviction_unit.pods))]
 
 
 def _replacement_of(cycle: Cycle, pod: PodRecord) -> PodRecord:
-    """Return the replacement of a pod, to be planned on nodes of the same flavor."""
+    """Return the replacement of a pod, which may only use nodes of the same flavor."""
     flavors = cycle.budget.flavors
     flavor = flavors.flavor_on(cycle.snapshot.groups[pod.group].queue, pod.node)
     return pod if flavor is None else on_nodes_of(flavor, [pod])[0]
 
 
-def have_homes(cycle: Cycle, reclaim: Reclaim) -> bool:
-    """Return whether the planned nodes still admit the pods that have not moved yet."""
+def are_homes_usable(cycle: Cycle, reclaim: Reclaim) -> bool:
+    """Return whether the planned nodes still admit the replacements of the pods that have not moved yet."""
     pods = (live_pod(cycle, victim) for victim in reclaim.victims if victim.uid in reclaim.homes)
     return all(_admits(cycle, pod, reclaim.homes[pod.uid]) for pod in pods if pod is not None)
 
 
 def _admits(cycle: Cycle, pod: PodRecord, node: str) -> bool:
+    """Return whether a node exists and suits a pod. Its free capacity does not matter."""
     nodes = cycle.snapshot.nodes
     return (row := nodes.row.get(node)) is not None and bool(nodes.suitable(pod.shape)[row])
 
 
 def reserved_homes(cycle: Cycle) -> dict[GroupKey, ReservedCapacity]:
-    """Return the capacity reserved for replacements, also where it is not free yet.
+    """Return the capacity that is reserved for replacements, even if it is not free yet.
 
-    It binds all groups. Headroom below ceilings is reserved for the replacements of pods that have left.
+    No other group may use it. If a moved pod has already left, headroom below ceilings is also reserved.
     """
     reserved: dict[GroupKey, ReservedCapacity] = {}
     for key, move in cycle.snapshot.moves.items():
@@ -149,16 +153,16 @@ def reserved_homes(cycle: Cycle) -> dict[GroupKey, ReservedCapacity]:
 def _reserve_move(
     cycle: Cycle, group: GroupInfo, move: Move, homes: Sequence[PlannedPod]
 ) -> ReservedCapacity:
-    """Reserve the planned nodes for pods that move, and quota for those that have to be created first."""
+    """Reserve the planned nodes for pods that move, and headroom for pods that must be created first."""
     budget, existing = cycle.budget, {pod.uid for pod in (*group.placed, *group.departing)}
     rows, needs = budget.planner.capacity.requests_on(rows_of(homes, cycle.snapshot.nodes))
     budget.planner.allocate_amounts(rows, needs)
-    gone = [home for home in homes if home[0].uid not in existing]
-    below = budget.shares.headroom(group.queue, budget.flavors.requests(gone)) if gone else ()
-    limits = budget.running.remaining(group, len(gone)) if gone else ()
+    deleted = [home for home in homes if home[0].uid not in existing]
+    ceilings = budget.shares.headroom(group.queue, budget.flavors.requests(deleted)) if deleted else ()
+    limits = budget.running.remaining(group, len(deleted)) if deleted else ()
     headroom: Amounts = {
-        level: {name: min(n, max(spare[name], 0)) for name, n in needed.items()}
-        for level, needed, spare in (*below, *limits)
+        level: {name: min(n, max(free[name], 0)) for name, n in needed.items()}
+        for level, needed, free in (*ceilings, *limits)
     }
     reserve(budget, headroom)
     nodes = {pod.uid: node for pod, node in homes}
@@ -168,10 +172,10 @@ def _reserve_move(
 
 
 def begin_restarts(cycle: Cycle, groups: Iterable[GroupInfo], capacity: Callable[[], Planner]) -> None:
-    """Restart groups whose domain has lacked capacity for lost members for the grace period.
+    """Restart groups whose domain has had no capacity for lost members during the grace period.
 
-    Only for the first few of `groups`, another domain is searched in a cycle. Decisions say why a restart is
-    not possible yet. `capacity` returns the capacity that no group will use.
+    In one cycle, another domain is searched only for the first few of `groups`. Decisions say why a restart
+    is not possible yet. `capacity` returns the capacity that no other group will use.
     """
     planner, searched = None, 0
     for group in groups:
@@ -181,19 +185,22 @@ def begin_restarts(cycle: Cycle, groups: Iterable[GroupInfo], capacity: Callable
         with Guard(cycle, group):
             if not (why := _why_no_restart(cycle, group, since)):
                 searched += 1
-                if searched <= MOST_RESTARTS:
+                if searched <= MAX_RESTARTS:
                     planner = planner or capacity()
                     if homes := _homes_elsewhere(cycle, group, planner):
-                        cycle.settle(_begin_restart(cycle, group, decision, homes))
+                        cycle.record(_begin_restart(cycle, group, decision, homes))
                         continue
                 why = "it restarts elsewhere once a domain has capacity for all its members"
-            cycle.settle(replace(decision, detail=f"{decision.detail}; {why}"))
-    if searched > MOST_RESTARTS:  # the others have their turn
+            cycle.record(replace(decision, detail=f"{decision.detail}; {why}"))
+    if searched > MAX_RESTARTS:  # the next cycle continues with other groups
         cycle.request_cycle_at(cycle.snapshot.now + 1.0)
 
 
 def _why_no_restart(cycle: Cycle, group: GroupInfo, since: float) -> str:
-    """Return why a group does not restart elsewhere yet, for users; empty: only capacity may be lacking."""
+    """Return why a group does not restart elsewhere yet, as text for users.
+
+    An empty text means that only capacity can prevent the restart.
+    """
     snapshot, pods, wanted = cycle.snapshot, group.computed(running_members), members_to_replace(group)
     last = snapshot.moves.get(group.key)
     earliest = max(since + cycle.limits.lost_domain_grace, last.again_at if last is not None else since)
@@ -214,7 +221,7 @@ def _why_no_restart(cycle: Cycle, group: GroupInfo, since: float) -> str:
 
 
 def _homes_elsewhere(cycle: Cycle, group: GroupInfo, planner: Planner) -> Mapping[Uid, str]:
-    """Return nodes for all members of a group that begins again, and allocate them; empty: there are none."""
+    """Return nodes for all members of a group that restarts, and allocate them; empty if there are none."""
     pods, in_use = group.computed(running_members), flavors_in_use(cycle.budget.flavors, group, {})
     members = [*pods, *members_to_replace(group).members]
     flavors = ((pod, in_use.get(role_of(group, pod))) for pod in members)
@@ -231,7 +238,7 @@ def _homes_elsewhere(cycle: Cycle, group: GroupInfo, planner: Planner) -> Mappin
 def _begin_restart(
     cycle: Cycle, group: GroupInfo, decision: GroupDecision, homes: Mapping[Uid, str]
 ) -> GroupDecision:
-    """Evict all running members of a group, which are to restart on `homes`."""
+    """Evict all running members of a group, which will restart on the nodes `homes`."""
     since, until = cycle.snapshot.now, cycle.snapshot.now + cycle.limits.reclaim_deadline
     common = group.key, group.queue, EvictionCause.RESTART
     pods = group.computed(running_members)
@@ -242,7 +249,7 @@ def _begin_restart(
 
 
 def continue_restart(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
-    """Return the decision on a group that is being evicted to restart elsewhere; None for others."""
+    """Return the decision on a group that is being evicted to restart elsewhere. None for other groups."""
     reclaim = cycle.reclaims.get(group.key)
     if reclaim is None or not (reclaim.is_restart and has_run(group)) or cycle.is_due(reclaim.until):
         return None
@@ -250,7 +257,10 @@ def continue_restart(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
 
 
 def _evict_all(cycle: Cycle, group: GroupInfo, reclaim: Reclaim) -> GroupDecision:
-    """Evict all members of a group until none is left. Until then it gets no replacements."""
+    """Evict all members of a group, and return its decision.
+
+    Until no member remains, the group gets no replacements.
+    """
     for victim in reclaim.victims:
         if live_pod(cycle, victim) is not None:
             cycle.evictions[victim.uid] = Eviction(victim, reclaim.detail)

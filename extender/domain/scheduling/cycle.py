@@ -1,4 +1,4 @@
-"""Scheduling cycle: the snapshot, the budget that is used up, and the decisions so far."""
+"""Scheduling cycle: the snapshot, the budget, from which decisions allocate, and the decisions so far."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
@@ -28,10 +28,10 @@ from extender.domain.snapshot.wholeness import Missing, running_since
 _NOTHING: Mapping[Uid, str] = {}
 _NONE: Mapping[GroupKey, GroupDecision] = {}
 NO_GROUP = GroupKey("")
-# Effort of the evaluations of one cycle, in looks at a node for a term: about 4 million a second.
-_MOST_OF_A_GROUP, _MOST_OF_A_NAMESPACE, _MOST_OF_A_RETRY = 5e5, 1e6, 1e6
-_MOST_IN_COMMON, _LEAST_OF_A_NAMESPACE = 1e6, 2e4
-_RETRY_PERIOD, _RETRY_SPREAD = 60.0, 32  # seconds between tries of a group over budget
+# Limits of effort in one cycle, in looks at a node for a term. A second has about 4 million looks.
+_MAX_OF_GROUP, _MAX_OF_NAMESPACE, _MAX_OF_RETRY = 5e5, 1e6, 1e6
+_COMMON_EFFORT, _MIN_OF_NAMESPACE = 1e6, 2e4
+_RETRY_PERIOD, _RETRY_SPREAD = 60.0, 32  # seconds between evaluations of a group over budget
 OVER_BUDGET = (
     "comparing its members with the pods on all nodes takes too long; it is tried alone, now and then, "
     "with more time"
@@ -39,30 +39,38 @@ OVER_BUDGET = (
 
 
 class Efforts:
-    """Efforts: how much work evaluations of the groups of each namespace may take in a cycle.
+    """Budgets of effort: how much work the evaluation of the groups of each namespace may take in a cycle.
 
-    Each namespace has an amount of its own, independent of others, and may use the rest of a common amount.
-    `namespaces`: the number of namespaces with affinity terms; each beyond 50 makes a cycle longer.
+    Effort is counted in looks at a node for a term (see Effort). Each namespace has its own amount. It may
+    also use the rest of an amount that all namespaces have in common.
+
+    Args:
+        namespaces: The number of namespaces with affinity terms. Each namespace beyond 50 makes a cycle
+            longer.
     """
 
     def __init__(self, namespaces: int) -> None:
         self.spent = defaultdict[str, float](float)  # by namespace, in looks at a node for a term
-        self._own = max(_MOST_IN_COMMON / max(namespaces, 1), _LEAST_OF_A_NAMESPACE)
-        self._in_common = _MOST_IN_COMMON
+        self._share = max(_COMMON_EFFORT / max(namespaces, 1), _MIN_OF_NAMESPACE)
+        self._common_left = _COMMON_EFFORT
 
     def remaining(self, group: GroupKey, is_over_budget: bool) -> float:
-        """Return the effort for one group. `is_over_budget`: an earlier evaluation was over budget."""
+        """Return the effort that remains for one group.
+
+        A group gets more if an earlier evaluation was over budget.
+        """
         spent = self.spent.get(_namespace_of(group), 0.0) if self.spent else 0.0
-        left = max(self._own - spent, 0.0) + self._in_common
+        remaining_effort = max(self._share - spent, 0.0) + self._common_left
         if is_over_budget:
-            return min(left, _MOST_OF_A_RETRY - spent)
-        return min(left, _MOST_OF_A_GROUP, _MOST_OF_A_NAMESPACE - spent)
+            return min(remaining_effort, _MAX_OF_RETRY - spent)
+        return min(remaining_effort, _MAX_OF_GROUP, _MAX_OF_NAMESPACE - spent)
 
     def spend(self, group: GroupKey, looks: float) -> None:
+        """Spend effort of the group's namespace first, then of the common amount."""
         namespace = _namespace_of(group)
         before = self.spent[namespace]
         self.spent[namespace] += looks
-        self._in_common -= max(before + looks - self._own, 0.0) - max(before - self._own, 0.0)
+        self._common_left -= max(before + looks - self._share, 0.0) - max(before - self._share, 0.0)
 
 
 def _namespace_of(group: GroupKey) -> str:
@@ -70,6 +78,8 @@ def _namespace_of(group: GroupKey) -> str:
 
 
 class Cycle:
+    """State of one scheduling cycle."""
+
     def __init__(
         self,
         snapshot: Snapshot,
@@ -81,9 +91,9 @@ class Cycle:
 
         Args:
             snapshot: The state to decide on.
-            groups: The groups to evaluate; None: all of the snapshot.
-            inadmissible: The valid decisions on all other groups.
-            before: The budget of an earlier cycle, to reuse work from.
+            groups: The groups to evaluate. None means all groups of the snapshot.
+            inadmissible: The decisions on all other groups, which are still valid.
+            before: The budget of an earlier cycle, whose results are reused.
         """
         self.snapshot = snapshot
         self.groups = snapshot.groups if groups is None else groups
@@ -92,37 +102,42 @@ class Cycle:
         self.journal = self.budget.journal
         self.effort = self.budget.planner.affinity.effort
         self.efforts = Efforts(snapshot.occupancy.namespaces)
-        self.costly: set[GroupKey] = set()  # groups whose evaluation used the common effort
+        self.costly: set[GroupKey] = set()  # groups whose evaluation spent effort
         self.reads = self.journal.reads
         self.decided: dict[GroupKey, GroupDecision] = {}
         self._inadmissible = inadmissible
         self._fits_without_refusals: dict[frozenset[object], bool] = {}
         self.evictions: dict[Uid, Eviction] = {}
-        self.has_begun_reclaim = False  # whether capacity is being reclaimed for one more group
-        self.reclaimed: dict[str, dict[ReclaimKey, Reclaimed]] = {}  # cached reclaims by queue
-        # Next time at which time alone could change a decision, by group or `NO_GROUP`.
+        self.has_begun_reclaim = False  # whether this cycle has begun a reclaim or restart
+        self.reclaimed: dict[str, dict[ReclaimKey, Reclaimed]] = {}  # recent reclaims by queue, cached
+        # Next time at which time alone could change a decision, keyed by group; `NO_GROUP` means any group.
         self.instants: dict[GroupKey, float] = {}
-        self.evaluated = NO_GROUP  # the group that is evaluated now
+        self.evaluated = NO_GROUP  # the group under evaluation
         if snapshot.expires_at is not None:
             self.request_cycle_at(snapshot.expires_at)
 
     @property
     def effort_spent(self) -> float:
-        """Return the cost of evaluating its groups, in looks at a node for a term."""
+        """Return the effort that the evaluations have spent, in looks at a node for a term."""
         return sum(self.efforts.spent.values())
 
     def decision_on(self, group: GroupKey) -> GroupDecision | None:
-        """Return the current decision; for a group that this cycle does not evaluate, the earlier one."""
-        found = self.decided.get(group)
-        return found if found is not None or group in self.groups else self._inadmissible.get(group)
+        """Return the current decision on a group.
 
-    def settle(self, decision: GroupDecision) -> None:
+        If this cycle does not evaluate the group, return the earlier one.
+        """
+        decision = self.decided.get(group)
+        return decision if decision is not None or group in self.groups else self._inadmissible.get(group)
+
+    def record(self, decision: GroupDecision) -> None:
+        """Record the decision on a group of this cycle."""
         self.decided[decision.key] = decision
 
     def reclaimed_by(self, queue: str) -> dict[ReclaimKey, Reclaimed]:
-        """Return the last reclaims of a queue within an hour; callers add those of this cycle.
+        """Return the reclaims of a queue in the last hour, keyed by the losing queue.
 
-        They come from memory, or from the status that an earlier process wrote.
+        They come from memory, or from the status that an earlier process wrote. Callers add the reclaims of
+        this cycle.
         """
         if queue not in self.reclaimed:
             found = dict(self.snapshot.queues[queue].record.reclaimed)
@@ -131,15 +146,16 @@ class Cycle:
             until = self.snapshot.now - self.limits.reclaim_memory
             recent = ((key, last) for key, last in found.items() if self.snapshot.instant(last.at) > until)
             unused = ((key, last, filterfalse(self._is_used, last.unused)) for key, last in recent)
-            self.reclaimed[queue] = {key: replace(last, unused=tuple(left)) for key, last, left in unused}
+            self.reclaimed[queue] = {key: replace(last, unused=tuple(groups)) for key, last, groups in unused}
         return self.reclaimed[queue]
 
     def _is_used(self, taken: QueueTaken) -> bool:
         """Return whether a group has used its reclaimed capacity.
 
-        True if the group has run for the agreed time, or has completed.
+        True if the group has run for the agreed time or has completed. If it still runs, request a cycle at
+        that time.
         """
-        if (group := self.find_taker(taken)) is None:
+        if (group := self.find_receiver(taken)) is None:
             return False
         if outcome_of(group) is Outcome.COMPLETED:
             return True
@@ -151,43 +167,52 @@ class Cycle:
             self.instants[NO_GROUP] = min(used_at, self.instants.get(NO_GROUP, used_at))
         return used_at <= self.snapshot.now
 
-    def find_taker(self, taken: QueueTaken) -> GroupInfo | None:
-        """Return the group; None if it is gone, even if a new group has its name."""
+    def find_receiver(self, taken: QueueTaken) -> GroupInfo | None:
+        """Return the group that reclaimed capacity.
+
+        None means that it no longer exists, even if a new group has its name.
+        """
         group = self.snapshot.groups.get(GroupKey(taken.group))
         return group if group is not None and group.created <= taken.at else None
 
-    def settle_all(
+    def record_all(
         self, groups: Iterable[GroupInfo], decide: Callable[[GroupInfo], GroupDecision | None]
     ) -> list[GroupInfo]:
-        """Settle the groups that `decide` has a decision on; return the others."""
+        """Record the decisions of `decide` on these groups. Return the groups on which it has no decision."""
         undecided: list[GroupInfo] = []
         for group in groups:
             with Guard(self, group):
                 if (decision := decide(group)) is None:
                     undecided.append(group)
                 else:
-                    self.settle(decision)
+                    self.record(decision)
         return undecided
 
     def is_due(self, instant: float) -> bool:
-        """Return whether a time has come; otherwise request the evaluation of the group at that time."""
+        """Return whether a time has come.
+
+        Otherwise, request a cycle at that time for the group under evaluation.
+        """
         if self.snapshot.now >= instant:
             return True
         self.request_cycle_at(instant)
         return False
 
     def request_cycle_at(self, instant: float) -> None:
-        """Request a cycle at this instant, for the group that is being evaluated if there is one."""
+        """Request a cycle at this instant, for the group under evaluation if there is one."""
         self.instants[self.evaluated] = min(instant, self.instants.get(self.evaluated, instant))
 
     def is_broken(self, group: GroupInfo) -> bool:
-        """Return whether the evaluation of a group raised in this cycle."""
+        """Return whether the evaluation of a group has raised an error in this cycle."""
         return group.key in self.decided and bool(self.decided[group.key].fault)
 
     @cached_property
     def reclaims(self) -> Mapping[GroupKey, Reclaim]:
-        """Return the reclaims that earlier cycles began, keyed by the group that gets the capacity."""
-        # The start of a group may be broken: only the evaluation of that group may fail.
+        """Return the reclaims that earlier cycles began, keyed by the group that gets the capacity.
+
+        The start of a group may be malformed. Then only the evaluation of that group may fail, so it is
+        skipped here.
+        """
         reclaims = ((key, getattr(group.start, "reclaim", None)) for key, group in self.groups.items())
         return {key: reclaim for key, reclaim in reclaims if reclaim is not None}
 
@@ -198,12 +223,12 @@ class Cycle:
 
     @property
     def evicts_groups(self) -> bool:
-        """Return whether running groups are evicted by a reclaim or a drained queue."""
+        """Return whether a reclaim, a restart or a drained queue evicts running groups."""
         return bool(self.has_begun_reclaim or self.reclaims or self.draining)
 
     @cached_property
     def draining(self) -> Mapping[GroupKey, GroupInfo]:
-        """Return the groups that their queue or LocalQueue evicts."""
+        """Return the groups that are evicted because their queue or LocalQueue drains."""
         drained = self.budget.rules.drained
         return {
             key: group
@@ -213,53 +238,55 @@ class Cycle:
 
     @cached_property
     def in_flight(self) -> int:
-        """Return the number of member pods that the scheduler has, or will have soon."""
+        """Return the number of member pods that are planned, or assumed on a node."""
         return sum(len(group.planned) + len(group.assumed) for group in self.groups.values())
 
     @cached_property
     def largest_offers(self) -> Mapping[str, int]:
-        """Return the largest allocatable amount of a single node, by resource; empty without nodes."""
+        """Return for each resource the largest allocatable amount of a single node; empty without nodes."""
         snapshot = self.snapshot
-        most = (int(column.max()) for column in snapshot.allocatable.T if len(column))
-        return dict(zip(snapshot.dimensions, most, strict=False))
+        largest_amounts = (int(column.max()) for column in snapshot.allocatable.T if len(column))
+        return dict(zip(snapshot.dimensions, largest_amounts, strict=False))
 
     @cached_property
     def empty(self) -> Planner:
-        """Return the capacity of the nodes without any pods."""
+        """Return the capacity that the nodes would have without any pods."""
         return Planner.empty(self.snapshot, self.budget.planner.affinity)
 
     @cached_property
-    def _empty_but_for_refusals(self) -> Planner:
+    def _empty_except_refused(self) -> Planner:
+        """Return the capacity of empty nodes, without the nodes that the scheduler refuses."""
         return Planner.empty(self.snapshot, self.budget.planner.affinity, keeps_refusals=True)
 
     def fits_empty_cluster(self, wanted: Missing, keeps_refusals: bool = False) -> bool:
-        """Return whether members would all fit if nothing ran, cached while the nodes are the same.
+        """Return whether all members would fit if no pod ran.
 
-        With `keeps_refusals`, the nodes that the scheduler refuses are left out, in this cycle.
+        The result is cached while the nodes stay the same. With `keeps_refusals`, the nodes that the
+        scheduler refuses are left out, and the cache lasts for this cycle.
         """
         is_refused = keeps_refusals and bool(self.snapshot.refused)
-        planner = self._empty_but_for_refusals if is_refused else self.empty
+        planner = self._empty_except_refused if is_refused else self.empty
         if planner.affinity.any_interdependent(wanted):
             return planner.could_place(wanted)
-        known = self._fits_without_refusals if is_refused else self.snapshot.nodes.fits_when_empty()
+        cached_results = self._fits_without_refusals if is_refused else self.snapshot.nodes.fits_when_empty()
         numbers = frozenset(
             ((kind[0].number, kind[1]) if isinstance(kind, tuple) else kind.number, count)
             for kind, count in wanted.signature
         )
-        if numbers not in known:
-            known[numbers] = planner.could_place(wanted)
-        return known[numbers]
+        if numbers not in cached_results:
+            cached_results[numbers] = planner.could_place(wanted)
+        return cached_results[numbers]
 
 
 class Guard:
-    """Guard: `with Guard(cycle, group):` around the evaluation of one group.
+    """Guard around the evaluation of one group: `with Guard(cycle, group):`.
 
-    If the evaluation raises, the group waits, its allocations and what was `held` for it before are undone,
-    and other groups are not affected.
+    If the evaluation raises an error, the group waits and other groups are not affected. The allocations for
+    the group are undone, and so is its planned allocation `held` from before.
 
-    An evaluation that exceeds its effort (counted as work, not time, so that the same is decided everywhere)
-    makes the group back off as after a failed start, with the reason TooComplex; its next evaluation may take
-    more.
+    If the evaluation exceeds its effort, the group backs off as after a failed start, with the reason
+    TooComplex. Its next evaluation may use more effort. Effort counts work, not time, so that each machine
+    decides the same.
     """
 
     __slots__ = (
@@ -281,7 +308,7 @@ class Guard:
         self._checkpoint, self._outer = cycle.journal.checkpoint(), cycle.evaluated
         cycle.evaluated, self._outer_read = key, cycle.reads.now
         cycle.reads.begin_group(key)
-        is_over_budget = getattr(self._group.start, "failure", "") == OVER_BUDGET  # any error of the group
+        is_over_budget = getattr(self._group.start, "failure", "") == OVER_BUDGET  # may raise if malformed
         self._allowed = cycle.efforts.remaining(key, is_over_budget)
         self._outer_effort = cycle.effort.allow(self._allowed)
 
@@ -294,34 +321,37 @@ class Guard:
         if is_over_budget:
             cycle.request_cycle_at(next_try_at(cycle, group))
         cycle.evaluated, cycle.reads.now = self._outer, self._outer_read
-        if not isinstance(fault, Exception):  # no error of one group stops the others
+        if not isinstance(fault, Exception):  # an error of one group does not stop other groups
             return False
         journal.roll_back(self._checkpoint)
-        cycle.settle(over_budget(cycle, group) if is_over_budget else error_decision(group, fault))
+        cycle.record(over_budget(cycle, group) if is_over_budget else error_decision(group, fault))
         checkpoint = journal.checkpoint()
         try:
             cycle.budget.release(group, self._held)
-        except Exception:  # a group that cannot be counted is left out
+        except Exception:  # the planned allocation of the group cannot be counted, so it is left as it is
             journal.roll_back(checkpoint)
         return True
 
 
 def next_try_at(cycle: Cycle, group: GroupInfo) -> float:
-    """Return when a group over budget is tried again; the times of several groups are spread."""
+    """Return when a group over budget is evaluated again. The times of several groups are spread."""
     pause = max(_RETRY_PERIOD, cycle.limits.retry_after(group.start.failures))
     return cycle.snapshot.now + pause + crc32(group.key.encode()) % _RETRY_SPREAD
 
 
 def over_budget(cycle: Cycle, group: GroupInfo) -> GroupDecision:
-    """Return the decision on a group whose evaluation took too long: it is tried again after a pause."""
+    """Return the decision on a group whose evaluation took too long.
+
+    The group is tried again after a pause.
+    """
     decision = GroupDecision(group.key, group.queue, Verdict.WAITING, Reason.TOO_COMPLEX, OVER_BUDGET)
     return replace(decision, failed=OVER_BUDGET, retry_at=next_try_at(cycle, group))
 
 
 def error_decision(group: GroupInfo, fault: Exception) -> GroupDecision:
-    """Return the decision on a group whose evaluation raised an unforeseen error."""
-    name, where = type(fault).__name__, extract_tb(fault.__traceback__)[-1:]
-    place = "".join(f" at {PurePath(frame.filename).name}:{frame.lineno}" for frame in where)
+    """Return the decision on a group whose evaluation raised an unexpected error."""
+    name, last_frame = type(fault).__name__, extract_tb(fault.__traceback__)[-1:]
+    place = "".join(f" at {PurePath(frame.filename).name}:{frame.lineno}" for frame in last_frame)
     detail = f"evaluation failed: {name}"
     return GroupDecision(
         group.key, group.queue, Verdict.WAITING, Reason.INVALID_SPEC, detail, fault=f"{name}: {fault}{place}"

@@ -1,7 +1,8 @@
-"""decide(): which pods may start and where, and why each other group waits.
+"""decide(): which pods may start on which nodes, and why each other group waits.
 
-A pure function of the snapshot. `previous` only saves work: inadmissible groups are not evaluated until a
-change requeues them (inadmissible.py), and the others follow the same rules as if all were evaluated.
+This is a pure function of the snapshot. The `previous` decisions only save work: inadmissible groups are not
+evaluated until a change requeues them (inadmissible.py). All decisions are the same as if all groups were
+evaluated.
 """
 
 from msgspec.structs import replace
@@ -15,13 +16,13 @@ from extender.domain.scheduling.lending import Lending
 from extender.domain.scheduling.memory import Evaluation, carried_facts_of
 from extender.domain.scheduling.obstacles import (
     blocking_decision,
-    decision_at_rest,
+    decision_by_state,
     evaluable_groups,
     missing_group_message,
     waiting_decision,
 )
 from extender.domain.scheduling.order import Strategies, advance_rotation
-from extender.domain.scheduling.plans import keep_all
+from extender.domain.scheduling.plans import keep_plans
 from extender.domain.scheduling.reservation import Reservations
 from extender.domain.scheduling.results import decisions_of
 from extender.domain.snapshot.decisions import Decisions, GroupDecision
@@ -31,7 +32,10 @@ from extender.domain.snapshot.snapshot import Snapshot
 
 
 def decide(snapshot: Snapshot, previous: Decisions | None = None) -> Decisions:
-    """Return the decisions on all groups, with the results of the previous cycle where they still hold."""
+    """Return the decisions on all groups.
+
+    Results of the previous cycle are reused where they are still valid.
+    """
     carried = None if previous is None else carried_facts_of(previous)
     if previous is not None and carried is not None and carried.is_current(snapshot, previous):
         return replace(previous, serial=previous.serial + 1, changed=(), renumbered=())
@@ -46,42 +50,42 @@ def decide(snapshot: Snapshot, previous: Decisions | None = None) -> Decisions:
 def evaluate(cycle: Cycle, inadmissible: InadmissibleGroups) -> Evaluation:
     """Evaluate all groups, in the numbered steps of a cycle.
 
-    Each group is evaluated inside a guard: if its evaluation raises, only this group waits.
+    A guard surrounds each evaluation: if it raises an error, only this group waits.
     """
     lending, strategies = Lending(cycle), Strategies(cycle)
     reservations = Reservations(cycle, strategies)
     admission = gang_admission.Admission(cycle, lending, reservations, strategies, inadmissible.next_equal)
 
-    # 1. Groups are sorted by state. Groups at rest, and groups that cannot be evaluated, get their decisions.
+    # 1. Groups are sorted by state. The groups that are not evaluated get their decisions.
     groups = _by_state(cycle)
     in_line = evaluable_groups(cycle, strategies, groups[State.WAITING])
 
-    # 2. Pods in flight keep their planned nodes.
+    # 2. Pods that are being started keep their planned nodes.
     starts = members.keep_starts(cycle, groups[State.STARTING]) if groups[State.STARTING] else []
     replacing = sorted(groups[State.REPLACING], key=lambda group: group.order)
-    replacements = keep_all(cycle, replacing) if replacing else []
-    in_place = sorted(groups[State.STANDING], key=lambda group: group.order)
-    standing = keep_all(cycle, in_place) if in_place else []
+    replacements = keep_plans(cycle, replacing) if replacing else []
+    running = sorted(groups[State.STANDING], key=lambda group: group.order)
+    standing = keep_plans(cycle, running) if running else []
     one_by_one = (active.group for active in (*replacements, *standing))
     cycle.budget.window.reserve_places(in_line, one_by_one, cycle.is_due)
     if cycle.snapshot.moves:
-        reservations.keep_for_moved()
+        reservations.reserve_for_moved()
     waiting = reclaim.reserve_reclaimed(cycle, in_line) if cycle.reclaims else in_line
 
-    # 3. Starts under way, or interrupted by a crash, are completed; then replacements come first.
+    # 3. Starts under way, or interrupted by a crash, are completed. Then replacements get capacity.
     if starts:
         members.complete(cycle, starts)
     replaced = members.reserve(cycle, replacements) if replacements else []
 
-    # 4. The capacity of reserved nodes is withheld for the groups with a reservation.
+    # 4. The capacity of reservations is withheld from all other groups.
     reservations.begin(waiting)
     allocations = cycle.budget.allocations
     in_line += inadmissible.requeue_changed(cycle, reservations.in_force)
 
-    # 5. Gangs at or below their queue's deserved share, queue by queue in order of share.
+    # 5. Gangs at or below their queue's deserved share are admitted, queue by queue in order of share.
     above_share = admission.admit(in_line)
 
-    # 6. Lending: groups above their queue's share, with capacity that no group of step 5 has a claim on.
+    # 6. Groups above their queue's share borrow capacity that no group of step 5 claims.
     reservations.lends = True
     if above_share:
         lending.begin()
@@ -92,7 +96,7 @@ def evaluate(cycle: Cycle, inadmissible: InadmissibleGroups) -> Evaluation:
     if replaced:
         members.replace(cycle, replaced)
 
-    # 8. Elastic members start one by one, first within their queue's share, then above it.
+    # 8. Elastic members start one by one, first within their queue's share, then above that share.
     if standing:
         members.grow(cycle, standing, lending, reservations)
 
@@ -104,40 +108,40 @@ def evaluate(cycle: Cycle, inadmissible: InadmissibleGroups) -> Evaluation:
         reclaim.begin_reclaims(cycle, lending, reservations) if may_any_starve else reclaim.NONE_STARVES
     )
 
-    # 10. Queues are drained. Groups restart as a whole whose domain has no capacity for lost members.
+    # 10. Queues are drained. A group restarts as a whole if its domain has no capacity for lost members.
     if cycle.draining:
         victims.drain_queues(cycle)
-    lost = [active.group for active, _ in replaced if active.group.spec.restarts]
-    if lost and not cycle.has_begun_reclaim:  # what a reclaim takes is reserved from the next cycle on
-        in_turn, _ = reclaim.in_turn(lost, int(cycle.snapshot.now) * consolidation.MOST_RESTARTS)
-        consolidation.begin_restarts(cycle, in_turn, reservations.unreserved_capacity)
+    to_restart = [active.group for active, _ in replaced if active.group.spec.restarts]
+    if to_restart and not cycle.has_begun_reclaim:  # a reclaim reserves its capacity only in the next cycle
+        in_order, _ = reclaim.turn_order(to_restart, int(cycle.snapshot.now) * consolidation.MAX_RESTARTS)
+        consolidation.begin_restarts(cycle, in_order, reservations.unreserved_capacity)
 
     has_allocated = cycle.budget.allocations > allocations or bool(replacements)
-    used = has_allocated or _reserves_any(cycle, lending, reservations)
+    has_used = has_allocated or _reserves_any(cycle, lending, reservations)
     depends_on_others = _depends_on_others(cycle)
     lines, heads = admission.lines, admission.heads
-    return Evaluation(cycle, strategies, reservations, starving, lines, heads, used, depends_on_others)
+    return Evaluation(cycle, strategies, reservations, starving, lines, heads, has_used, depends_on_others)
 
 
 def _reserves_any(cycle: Cycle, lending: Lending, reservations: Reservations) -> bool:
-    """Return whether lending keeps capacity or headroom for claimants, or a reservation may do so."""
+    """Return whether lending or a reservation withholds capacity or headroom from other groups."""
     capacity = cycle.budget.planner.capacity
     is_claimed = bool(reservations.in_force) and any(map(capacity.total, lending.claims))
     return lending.reserves_any or is_claimed
 
 
 def _depends_on_others(cycle: Cycle) -> bool:
-    """Return whether decisions of one group depend on others beyond the budget.
+    """Return whether decisions on one group depend on other groups beyond the budget.
 
-    Such decisions depend on running groups that may be evicted, on refusals shared by equal pods, and on
-    places of the window that a group waits for.
+    Such decisions depend on running groups that may be evicted, on refusals shared by equal pods, or on
+    places in the window that a group waits for.
     """
     is_refused = cycle.snapshot.refused or cycle.budget.planner.capacity.is_refused_anywhere
     return bool(cycle.evicts_groups or is_refused or cycle.budget.window.is_waited_for)
 
 
 def _by_state(cycle: Cycle) -> dict[State, list[GroupInfo]]:
-    """Return the groups to evaluate, by state, and decide on all others."""
+    """Return the groups to evaluate by state, and decide on all other groups."""
     groups: dict[State, list[GroupInfo]] = {state: [] for state in State}
     are_any_evicted = bool(cycle.draining or cycle.being_reclaimed)
     for group in cycle.groups.values():
@@ -145,7 +149,7 @@ def _by_state(cycle: Cycle) -> dict[State, list[GroupInfo]]:
             decision = None
             if are_any_evicted:
                 decision = consolidation.continue_restart(cycle, group) or victims.evicted_whole(cycle, group)
-            decision = decision or decision_at_rest(cycle, group) or _cannot_be_evaluated(cycle, group)
+            decision = decision or decision_by_state(cycle, group) or _cannot_be_evaluated(cycle, group)
             if decision is None:
                 groups[state_of(group)].append(group)
             else:
@@ -154,18 +158,18 @@ def _by_state(cycle: Cycle) -> dict[State, list[GroupInfo]]:
 
 
 def _cannot_be_evaluated(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
-    """Return the decision on a group that cannot be evaluated; None: it can be.
+    """Return the decision on a group that cannot be evaluated. None means that it can.
 
-    Running members of a group without PodGroup or queue are left alone.
+    Running members of a group without a PodGroup or queue continue to run.
     """
     state = state_of(group)
-    goes_on = group.is_on_nodes and state is not State.WAITING
-    if not goes_on and (fault := blocking_decision(cycle, group)) is not None:
+    is_running = group.is_on_nodes and state is not State.WAITING
+    if not is_running and (fault := blocking_decision(cycle, group)) is not None:
         return undo_decision(cycle, group) or fault
     if not group.exists and state in (State.STANDING, State.REPLACING):
-        # Without a PodGroup, members on nodes keep running, and no others join them.
+        # Without a PodGroup, members on nodes keep running, but no other members join them.
         return GroupDecision(
             group.key, group.queue, Verdict.RUNNING, Reason.GROUP_NOT_FOUND, missing_group_message(group)
         )
-    lacks_all = "the group has no members: it needs at least one to start"
-    return waiting_decision(group, Reason.NOT_ENOUGH_MEMBERS, lacks_all) if state is State.EMPTY else None
+    text = "the group has no members: it needs at least one to start"
+    return waiting_decision(group, Reason.NOT_ENOUGH_MEMBERS, text) if state is State.EMPTY else None

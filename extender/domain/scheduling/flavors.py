@@ -1,10 +1,12 @@
-"""Flavors: the allocation of queues by flavor, and the flavors that the members of a group get.
+"""Flavors: the allocation of queues by flavor, and the assignment of flavors to the members of a group.
 
-The rule is that of Kueue v0.1 for the pod sets of a workload: role by role, the flavors are tried in their
-order, after the flavors of earlier roles of the same group, and the first with capacity for the whole role
-is assigned. In addition, an earlier role takes another flavor if a later role would find none. A role is
-never divided: if members of it run already, the others follow them. The flavor of a node follows from its
-labels.
+The rule is Kueue v0.1's rule for the pod sets of a workload. Roles are assigned one after the other. For each
+role, the flavors are tried in their order, after the flavors of earlier roles of the group are assigned. The
+role gets the first flavor with capacity for all its members. In addition to Kueue, an earlier role takes
+another flavor if a later role would find none.
+
+A role is never divided: if members of a role run already, its other members get the same flavor. The flavor
+of a node follows from the labels of the node.
 """
 
 from collections import Counter, defaultdict
@@ -28,13 +30,13 @@ from extender.domain.snapshot.group_info import GroupInfo, computed_once
 from extender.domain.snapshot.snapshot import Snapshot
 from extender.domain.snapshot.wholeness import Missing, Signature, binding_roles, missing
 
-Why = tuple[Reason, str]
+Why = tuple[Reason, str]  # reason, and its numbers as text
 
 
 class FlavoredMembers(Missing, frozen=True):
-    """Members bound to the nodes of flavors."""
+    """Members that may only use the nodes of their flavors."""
 
-    all_requests: Resources = {}  # including those of flavors
+    all_requests: Resources = {}  # including amounts of flavors
 
     @cached_property
     def requests(self) -> Resources:
@@ -44,28 +46,28 @@ class FlavoredMembers(Missing, frozen=True):
 class FlavorAssignment(NamedTuple):
     """Assignment of flavors to all roles of a group."""
 
-    wanted: Missing  # the members, bound to the nodes of these flavors
-    requests: Resources  # on these nodes, including those of flavors
-    instead: Mapping[str, Collection[str]]  # names under which a resource is counted there, by resource
+    wanted: Missing  # the members, which may only use nodes of these flavors
+    requests: Resources  # requests on these nodes, including amounts of flavors
+    counted_as: Mapping[str, Collection[str]]  # names by which these flavors count each resource
 
 
 class Flavors:
-    """Flavors of queues in a cycle, and what members request and queues hold of each."""
+    """Flavors of queues in a cycle, with the amounts of each flavor that members request and queues hold."""
 
     def __init__(self, snapshot: Snapshot, shares: QueueShares) -> None:
         self._snapshot = snapshot
         self._nodes = snapshot.nodes
         self._shares = shares
         self._flavor_of_node: dict[tuple[str, str], Flavor | None] = {}
-        self._requests: dict[tuple[str, Similar], tuple[Resources, ...]] = {}
+        self._requests: dict[tuple[str, NeedKey], tuple[Resources, ...]] = {}
 
     def flavors_of(self, queue: str) -> tuple[Flavor, ...]:
-        """Return the flavors of a queue, in order; empty without any."""
+        """Return the flavors of a queue in order; empty if the queue has none."""
         info = self._snapshot.queues.get(queue)
         return () if info is None else info.flavors
 
     def flavor_on(self, queue: str, node: str) -> Flavor | None:
-        """Return the flavor of a queue that a node belongs to; None for none."""
+        """Return the flavor of a queue that a node belongs to; None if it belongs to no flavor."""
         if (queue, node) not in self._flavor_of_node:
             row = self._nodes.row.get(node)
             record = self._nodes.nodes[row] if row is not None else None
@@ -74,16 +76,16 @@ class Flavors:
         return self._flavor_of_node[queue, node]
 
     def requests(self, pods: Iterable[PlannedPod], known: Resources | None = None) -> Resources:
-        """Return the requests of pods, with those counted by flavor on their nodes.
+        """Return the requests of pods, including the amounts that count for flavors on their nodes.
 
-        `known`: the requests without flavors, if the caller knows them.
+        `known` are the requests without flavors, if the caller knows them.
         """
         pools = self._snapshot.pools
         if known is not None and not pools.all:
             return known
-        places = list(pods)
-        requests = total_requests(pod.shape for pod, _ in places) if known is None else known
-        return {**requests, **pools.count(self._snapshot.in_pools(places))} if pools.all else requests
+        planned_pods = list(pods)
+        requests = total_requests(pod.shape for pod, _ in planned_pods) if known is None else known
+        return {**requests, **pools.count(self._snapshot.in_pools(planned_pods))} if pools.all else requests
 
     def assignments(self, group: GroupInfo, wanted: Missing) -> Iterator[FlavorAssignment]:
         """Yield the assignments of flavors with suitable nodes to the roles of missing members.
@@ -95,19 +97,19 @@ class Flavors:
             if self.flavors_of(group.queue)
             else []
         )
-        usable = [
+        suitable = [
             [flavor for flavor in self.flavors_of(group.queue) if self._suits(flavor, pods)] for pods in roles
         ]
-        for flavors in islice(product(*usable), _MOST_WAYS):
-            requests, instead = dict(wanted.requests), defaultdict[str, set[str]](set)
+        for flavors in islice(product(*suitable), _MAX_WAYS):
+            requests, counted_as = dict(wanted.requests), defaultdict[str, set[str]](set)
             for flavor, pods in zip(flavors, roles, strict=True):
                 add(requests, self.counted_part(flavor, total_requests(pod.shape for pod in pods)))
                 pool = self._snapshot.pools.by_nodes.get(flavor.nodes)
                 for name in pool.resources if pool is not None else ():
-                    instead[name].add(in_flavor(name, pool.name if pool is not None else ""))
+                    counted_as[name].add(in_flavor(name, pool.name if pool is not None else ""))
             members = [on_nodes_of(flavor, pods) for flavor, pods in zip(flavors, roles, strict=True)]
             bound = Missing(tuple(chain.from_iterable(members)), wanted.absent) if roles else wanted
-            yield FlavorAssignment(bound, requests, instead)
+            yield FlavorAssignment(bound, requests, counted_as)
 
     def requests_by_assignment(self, group: GroupInfo) -> tuple[Resources, ...]:
         """Return the requests of a group's missing members for each assignment of flavors."""
@@ -117,14 +119,17 @@ class Flavors:
             self._requests[key] = tuple(assignment.requests for assignment in assignments)
         return self._requests[key]
 
-    def has_choice(self, group: GroupInfo) -> bool:
-        """Return whether a group has a choice of flavors: nodes of several suit it."""
+    def may_choose(self, group: GroupInfo) -> bool:
+        """Return whether a group has a choice of flavors, because nodes of several flavors suit it."""
         return bool(self.flavors_of(group.queue)) and len(self.requests_by_assignment(group)) != 1
 
     def settled_members(self, group: GroupInfo) -> Missing:
-        """Return the missing members with their flavors, unless the group still has a choice of flavors."""
+        """Return the missing members with their flavors.
+
+        If the group has a choice, they have no flavors yet.
+        """
         wanted = missing(group)
-        if not self.flavors_of(group.queue) or self.has_choice(group):
+        if not self.flavors_of(group.queue) or self.may_choose(group):
             return wanted
         assignment = next(self.assignments(group, wanted))
         return FlavoredMembers(assignment.wanted.members, wanted.absent, assignment.requests)
@@ -136,33 +141,33 @@ class Flavors:
         return not flavor.refuses(shapes) and all(self._nodes.suitable(shape).any() for shape in bound)
 
     def counted_part(self, flavor: Flavor, requests: Resources) -> Resources:
-        """Return the part of `requests` that is counted by flavors on the nodes of `flavor`."""
-        return self._shares.standing.pool_rows.amounts_in_pools(flavor.nodes, requests)
+        """Return the part of `requests` that counts for flavors on the nodes of `flavor`."""
+        return self._shares.state.pool_rows.amounts_in_pools(flavor.nodes, requests)
 
-    def ceiling_on(self, queue: str, requests: Resources) -> Why | None:
-        """Return why a queue, or one above it, may not hold so much more of flavors; None if it may."""
-        if not (above := self._shares.above_ceiling(queue, requests)):
+    def why_above_ceiling(self, queue: str, requests: Resources) -> Why | None:
+        """Return why a ceiling prevents that a queue holds `requests` more of flavors; None if none does."""
+        if not (excess := self._shares.above_ceiling(queue, requests)):
             return None
         never = self._shares.is_never_below_ceiling(queue, requests)
-        return (Reason.NEVER_FITS if never else Reason.QUEUE_CEILING), above
+        return (Reason.NEVER_FITS if never else Reason.QUEUE_CEILING), excess
 
-    def try_order(
-        self, queue: str, flavors: Sequence[Flavor], taken: Resources, requests: Resources
+    def order_by_lender(
+        self, queue: str, flavors: Sequence[Flavor], used_amounts: Resources, requests: Resources
     ) -> Sequence[Flavor]:
-        """Return the order in which flavors are tried for `requests`, in addition to what is `taken`.
+        """Return the flavors in the order in which they are tried for `requests`.
 
-        The nearer the lender of a flavor, the earlier it is tried; the queue's own amounts are nearest. The
-        order of the queue breaks ties.
+        `requests` add to `used_amounts`. A flavor whose lender is nearer is tried earlier. The queue's own
+        amounts are nearest. Among equal flavors, the order of the queue decides.
         """
 
         def steps(flavor: Flavor) -> int:
-            after = total([taken, self.counted_part(flavor, requests)])
+            after = total([used_amounts, self.counted_part(flavor, requests)])
             return self._shares.steps_to_lender(queue, after)
 
         return sorted(flavors, key=steps) if len(flavors) > 1 else flavors
 
     def is_above_share(self, queue: str, requests: Resources) -> bool:
-        """Return whether a queue would hold more of flavors than it deserves."""
+        """Return whether a queue would hold more than its deserved amounts of flavors."""
         return self._shares.is_above_share(queue, requests)
 
     def first_within_limits(
@@ -175,8 +180,8 @@ class Flavors:
     ) -> list[PodRecord]:
         """Return the first of `pods` that keep the queue within its limit of a flavor.
 
-        Unless capacity is lent, they also keep it within what it deserves there. `requests`: what other
-        members request of flavors; the requests of the returned pods are added.
+        Unless capacity is lent, they also keep the queue within its deserved amount of the flavor. `requests`
+        are the requests of other members for flavors. The requests of the returned pods are added.
         """
         admitted: list[PodRecord] = []
         for pod in pods:
@@ -190,12 +195,12 @@ class Flavors:
         return admitted
 
 
-# Equal for groups that miss equally many members of each shape, and of each role that `minTaskMember` counts.
-Similar = Signature | frozenset[tuple[tuple[str, Shape, str], int]]
+# Equal for groups with the same number of missing members of each shape and `minTaskMember` role.
+NeedKey = Signature | frozenset[tuple[tuple[str, Shape, str], int]]
 
 
 def role_of(group: GroupInfo, pod: PodRecord) -> str:
-    """Return the role of a pod if minTaskMember counts it; else an empty text."""
+    """Return the role of a pod if minTaskMember counts the role; otherwise an empty text."""
     return pod.role if pod.role in _counted_roles(group) else ""
 
 
@@ -213,39 +218,39 @@ def by_role(group: GroupInfo, pods: Iterable[PodRecord]) -> dict[str, list[PodRe
 
 
 @computed_once
-def roles_of(group: GroupInfo) -> Similar:
-    """Return the roles and shapes of missing members, and those of existing members with their nodes."""
+def roles_of(group: GroupInfo) -> NeedKey:
+    """Return roles and shapes of missing members, and roles, shapes and nodes of existing members."""
     missed = Counter((role_of(group, pod), pod.shape, "") for pod in missing(group).members)
     placed = Counter((role_of(group, pod), pod.shape, pod.node) for pod in group.placed if pod.holds_capacity)
     return frozenset((missed + placed).items())
 
 
 def on_nodes_of(flavor: Flavor, pods: Iterable[PodRecord]) -> list[PodRecord]:
-    """Return the same pods, to be planned on the nodes of a flavor only."""
+    """Return pods that are equal, but may only use the nodes of a flavor."""
     return [replace(pod, shape=pod.shape.on_part(flavor.nodes)) for pod in pods]
 
 
 def flavors_in_use(amounts: Flavors, group: GroupInfo, plan: Mapping[Uid, str]) -> dict[str, Flavor]:
-    """Return by role the flavor of its members that are on nodes, or in `plan`."""
+    """Return by role the flavor of members that are on nodes or in `plan`."""
     if not amounts.flavors_of(group.queue):
         return {}
     placed = [(pod, pod.node) for pod in group.placed if pod.holds_capacity]
-    places = [*placed, *group.assumed, *((pod, plan[pod.uid]) for pod in group.waiting if pod.uid in plan)]
-    used: dict[str, Flavor] = {}
-    for pod, node in places:
+    on_nodes = [*placed, *group.assumed, *((pod, plan[pod.uid]) for pod in group.waiting if pod.uid in plan)]
+    flavor_of_role: dict[str, Flavor] = {}
+    for pod, node in on_nodes:
         if (flavor := amounts.flavor_on(group.queue, node)) is not None:
-            used.setdefault(role_of(group, pod), flavor)
-    return used
+            flavor_of_role.setdefault(role_of(group, pod), flavor)
+    return flavor_of_role
 
 
-LacksCapacity = Callable[[Missing], Why | None]  # why members find no capacity; None if they do
+CapacityCheck = Callable[[Missing], Why | None]  # returns why members have no capacity; None if they have
 
 
 def _always_fits(_: Missing) -> Why | None:
     return None
 
 
-# Reasons, nearest to a start first: among the reasons of several flavors, the first counts.
+# Reasons in the order of their distance from a start. If flavors have several reasons, the first counts.
 _NEAREST_FIRST = (
     *LACKS_CAPACITY,
     Reason.REFUSED_BY_SCHEDULER,
@@ -255,28 +260,28 @@ _NEAREST_FIRST = (
     Reason.INVALID_SPEC,
 )
 _NEVER = (Reason.NEVER_FITS, Reason.INVALID_SPEC)
-_MORE_ATTEMPTS = 64  # placements tried for one group, besides one for each role and flavor
-_MOST_WAYS = 16  # assignments for which victims of one group are searched
-_MOST_TEXTS = 8  # flavors in a sentence, since statuses should stay small
+_MORE_ATTEMPTS = 64  # further placements tried for one group, after one for each role and flavor
+_MAX_WAYS = 16  # number of assignments for which victims of one group are searched
+_MAX_TEXTS = 8  # number of flavors in a sentence, so that statuses stay small
 
 
 class FlavorObstacle(msgspec.Struct, frozen=True):
-    """Flavor that did not fit a role."""
+    """Flavor that does not fit a role, with the reason."""
 
     flavor: str
     reason: Reason
     detail: str
-    is_amount: bool  # whether the flavor's amounts are the obstacle, and not the nodes
+    is_amount: bool  # whether the amounts of the flavor are the obstacle, instead of nodes
 
 
 class Choice(msgspec.Struct, frozen=True):
     """Choice of flavors.
 
     Attributes:
-        wanted: The members with a flavor, each bound to its nodes.
+        wanted: The members with a flavor. Each member may only use nodes of its flavor.
         flavors: The flavor of each role.
         requests: The amounts of flavors that these members request.
-        role: The role that found no flavor, if any.
+        role: The role for which no flavor was found, if any.
         tried: The flavors that did not fit `role`; empty if all roles have a flavor.
     """
 
@@ -289,14 +294,14 @@ class Choice(msgspec.Struct, frozen=True):
 
     @property
     def exceeds_queue(self) -> bool:
-        """Return whether no further node would help."""
+        """Return whether more nodes would not help."""
         return all(flavor.is_amount and flavor.reason in _NEVER for flavor in self.tried)
 
     def why(self) -> Why:
-        """Return the reason for all flavors together, and the obstacle of each."""
+        """Return the common reason of all flavors, and a text with the obstacle of each flavor."""
         reason = min((tried.reason for tried in self.tried), key=_NEAREST_FIRST.index)
-        texts = [f"flavor {each.flavor}: {each.reason} ({each.detail})" for each in self.tried[:_MOST_TEXTS]]
-        left_out = and_more(len(self.tried) - _MOST_TEXTS)
+        texts = [f"flavor {each.flavor}: {each.reason} ({each.detail})" for each in self.tried[:_MAX_TEXTS]]
+        left_out = and_more(len(self.tried) - _MAX_TEXTS)
         role = f"role {self.role}: " if self.role else ""
         return reason, role + "; ".join(texts + left_out)
 
@@ -310,38 +315,38 @@ def choose(
     members: Sequence[PodRecord],
     plan: Mapping[Uid, str],
     lends: bool,
-    lacks_capacity: LacksCapacity,
-    never_fits: LacksCapacity = _always_fits,
+    lacks_capacity: CapacityCheck,
+    never_fits: CapacityCheck = _always_fits,
 ) -> Choice:
     """Return flavors for `members` of a group.
 
     Args:
-        amounts: The flavors of the queue, with what each has left.
+        amounts: The flavors of the queue, with their remaining amounts.
         group: The group of the members.
         members: The members to place.
-        plan: The nodes of other members, which have one already.
-        lends: Whether what the queue deserves of each flavor is no limit.
+        plan: The nodes of other members, which have a node already.
+        lends: Whether the queue may exceed its deserved amount of each flavor.
         lacks_capacity: Returns why members do not fit now.
-        never_fits: Returns why members do not fit even if nothing runs.
+        never_fits: Returns why members do not fit even if no pod runs.
     """
     in_use = flavors_in_use(amounts, group, plan)
     roles = [
         (role, pods, (in_use[role],) if role in in_use else amounts.flavors_of(group.queue))
         for role, pods in by_role(group, members).items()
     ]
-    most = sum(len(flavors) for *_, flavors in roles) + _MORE_ATTEMPTS
-    empty = _Search(amounts, group.queue, lends=True, lacks_capacity=never_fits, attempts_left=most)
-    search = _Search(amounts, group.queue, lends, lacks_capacity, attempts_left=most, empty=empty)
+    limit = sum(len(flavors) for *_, flavors in roles) + _MORE_ATTEMPTS
+    empty = _Search(amounts, group.queue, lends=True, lacks_capacity=never_fits, attempts_left=limit)
+    search = _Search(amounts, group.queue, lends, lacks_capacity, attempts_left=limit, empty=empty)
     if (filled := search.choose(roles, _NOTHING)) is not None:
         return filled
-    if not (search.dead_end.tried or search.is_above_share):  # no choice of flavors fits the empty cluster
-        search = _Search(amounts, group.queue, lends=True, lacks_capacity=never_fits, attempts_left=most)
+    if not (search.dead_end.tried or search.is_above_share):  # no choice of flavors fits even on empty nodes
+        search = _Search(amounts, group.queue, lends=True, lacks_capacity=never_fits, attempts_left=limit)
         search.choose(roles, _NOTHING)
     return replace(search.dead_end, is_above_share=search.is_above_share)
 
 
 def flavored(amounts: Flavors, group: GroupInfo, wanted: Missing, flavors: Mapping[str, str]) -> Missing:
-    """Return the members, bound to the nodes of the flavors that a decision names by role."""
+    """Return members that may only use nodes of the flavors that a decision names by role."""
     by_name = {flavor.name: flavor for flavor in amounts.flavors_of(group.queue)}
     members: list[PodRecord] = []
     for role, pods in by_role(group, wanted.members).items():
@@ -356,20 +361,20 @@ _Role = tuple[str, Sequence[PodRecord], Sequence[Flavor]]  # name, members and a
 class _Search(msgspec.Struct, eq=False):
     """Search for flavors, depth first, in the order of roles and flavors.
 
-    In the first choice each role gets the first flavor with capacity left by earlier roles. If a later role
-    finds none, other choices are tried, up to a limit of attempts. `empty`: the same search on nodes without
-    pods; None in that search itself.
+    In the first choice, each role gets the first flavor with capacity that earlier roles leave. If there is
+    none for a later role, other choices are tried, up to a limit of attempts. `empty` is the same search on
+    nodes without pods, and is None in that search itself.
     """
 
     amounts: Flavors
     queue: str
     lends: bool
-    lacks_capacity: LacksCapacity
+    lacks_capacity: CapacityCheck
     attempts_left: int
     empty: "_Search | None" = None
     is_above_share: bool = False
-    dead_end: Choice = _NOTHING  # the first role that found no flavor, and why
-    never: dict[tuple[str, ...], FlavorObstacle | None] = {}  # by flavors of earlier roles: why it has none
+    dead_end: Choice = _NOTHING  # first role without a flavor, and the reason
+    never: dict[tuple[str, ...], FlavorObstacle | None] = {}  # why a role can have no flavor
 
     def choose(self, roles: Sequence[_Role], chosen: Choice) -> Choice | None:
         """Return `chosen` with flavors for `roles`; None if there are none."""
@@ -378,7 +383,7 @@ class _Search(msgspec.Struct, eq=False):
         _, pods, flavors = roles[0]
         requests = total(pod.shape.requests for pod in pods)
         tried: list[tuple[Flavor, FlavorObstacle | None]] = []
-        for flavor in self.amounts.try_order(self.queue, flavors, chosen.requests, requests):
+        for flavor in self.amounts.order_by_lender(self.queue, flavors, chosen.requests, requests):
             why, choice = self._try(flavor, roles[0], chosen)
             if why is None and (found := self.choose(roles[1:], choice)) is not None:
                 return found
@@ -390,10 +395,10 @@ class _Search(msgspec.Struct, eq=False):
     def _record_dead_end(
         self, roles: Sequence[_Role], chosen: Choice, tried: Sequence[tuple[Flavor, FlavorObstacle | None]]
     ) -> None:
-        """Record why the first of `roles` found no flavor.
+        """Record why there is no flavor for the first of `roles`.
 
-        It is not recorded if the role never fits after these assignments: then the earlier roles need other
-        flavors.
+        If the role can never fit after these assignments, nothing is recorded: the earlier roles need other
+        flavors then.
         """
         role, reasons = roles[0][0], list[FlavorObstacle]()
         for flavor, why in tried:
@@ -401,14 +406,14 @@ class _Search(msgspec.Struct, eq=False):
                 why = self.empty.why_never(flavor, roles, chosen) or why
             reasons += [] if why is None else [why]
         if self.empty is None or any(why.reason not in _NEVER for why in reasons):
-            lacking = [why.flavor for why in reasons if why.reason in LACKS_CAPACITY]
-            names = chosen.flavors | ({role: lacking[0]} if lacking else {})
+            without_capacity = [why.flavor for why in reasons if why.reason in LACKS_CAPACITY]
+            names = chosen.flavors | ({role: without_capacity[0]} if without_capacity else {})
             self.dead_end = replace(chosen, flavors=names, role=role, tried=tuple(reasons))
 
     def why_never(self, flavor: Flavor, roles: Sequence[_Role], chosen: Choice) -> FlavorObstacle | None:
         """Return why the first of `roles` can never have a flavor after `chosen`.
 
-        None if it can, with some choice for the later roles, or if there are too many choices to try.
+        None means that it can for some choice of the later roles, or that there are too many choices to try.
         """
         key = (*chosen.flavors.values(), flavor.name)
         if key not in self.never:
@@ -420,7 +425,7 @@ class _Search(msgspec.Struct, eq=False):
         return self.never[key]
 
     def _try(self, flavor: Flavor, role: _Role, chosen: Choice) -> tuple[FlavorObstacle | None, Choice]:
-        """Return why a flavor does not fit a role (None if it does), and the choice with that flavor."""
+        """Return why a flavor does not fit a role (None if it fits), and the choice with that flavor."""
         name, pods, _ = role
         requests = total(pod.shape.requests for pod in pods)
         after = total([chosen.requests, self.amounts.counted_part(flavor, requests)])
@@ -428,19 +433,20 @@ class _Search(msgspec.Struct, eq=False):
         if (why := self._refused(flavor, pods) or self._exceeded_limit(flavor, after)) is None:
             self.attempts_left -= 1
             is_tried = self.attempts_left >= 0
-            lacks = self.lacks_capacity(wanted) if is_tried else (Reason.NO_ROOM, "not looked at any more")
-            why = None if lacks is None else FlavorObstacle(flavor.name, *lacks, is_amount=False)
+            reason = self.lacks_capacity(wanted) if is_tried else (Reason.NO_ROOM, "not looked at any more")
+            why = None if reason is None else FlavorObstacle(flavor.name, *reason, is_amount=False)
         return why, Choice(wanted, chosen.flavors | {name: flavor.name}, after)
 
     def _refused(self, flavor: Flavor, pods: Sequence[PodRecord]) -> FlavorObstacle | None:
+        """Return why pods can never get a flavor; None if they can."""
         if not (detail := flavor.refuses(pod.shape for pod in pods)):
             return None
         reason = Reason.INVALID_SPEC if flavor.is_missing else Reason.NEVER_FITS
         return FlavorObstacle(flavor.name, reason, detail, is_amount=True)
 
     def _exceeded_limit(self, flavor: Flavor, requests: Resources) -> FlavorObstacle | None:
-        """Return the ceiling or share of a flavor that requests exceed; None: neither."""
-        why = self.amounts.ceiling_on(self.queue, requests)
+        """Return the ceiling or share of a flavor that requests exceed; None if they exceed none."""
+        why = self.amounts.why_above_ceiling(self.queue, requests)
         if why is not None and (self.empty is not None or why[0] in _NEVER):
             return FlavorObstacle(flavor.name, *why, is_amount=True)
         if self.lends or not self.amounts.is_above_share(self.queue, requests):

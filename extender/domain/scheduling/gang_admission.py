@@ -1,8 +1,9 @@
-"""Admission of pending gangs: whole, or with the one reason why they wait.
+"""Admission of pending gangs: a gang starts as a whole, or gets the one reason why it waits.
 
-First come all groups at or below their queue's deserved share; then, if capacity is lent, those above it. A
-gang is checked against its queue's limits, ceiling and share, then against capacity, and last against the
-window. Groups of one queue with the same needs are evaluated once, until one of them starts.
+First, all groups at or below their queue's deserved share are admitted. Then, while capacity is lent, groups
+above that share are admitted. A gang is checked against the limits, the ceiling and the share of its queue,
+then against capacity, and last against the window. Groups of one queue with the same needs are evaluated only
+once, until one of them starts.
 """
 
 from bisect import bisect_left, insort
@@ -20,7 +21,7 @@ from extender.domain.scheduling.backfill import ReservedCapacity
 from extender.domain.scheduling.backoff import back_off
 from extender.domain.scheduling.budget import Scope
 from extender.domain.scheduling.cycle import Cycle, Guard
-from extender.domain.scheduling.flavors import Similar, Why, choose, flavored, roles_of
+from extender.domain.scheduling.flavors import NeedKey, Why, choose, flavored, roles_of
 from extender.domain.scheduling.lending import Lending
 from extender.domain.scheduling.obstacles import exceeds_queue, explain, never_fits, waiting_decision
 from extender.domain.scheduling.order import Strategies, TurnOrder, in_lines
@@ -29,35 +30,35 @@ from extender.domain.snapshot.decisions import GroupDecision
 from extender.domain.snapshot.group_info import GroupInfo
 from extender.domain.snapshot.wholeness import Missing, Signature, missing, missing_of
 
-# Key of equal groups: missing members, passable reservations, limits that bind, and whether the capacity that
-# they claim is lent now.
-ClassKey = tuple[tuple[Signature, Similar | None], tuple[GroupKey, ...], tuple[object, ...], bool]
-Members = Mapping[str, int]  # by role; a job with partial starts has one role, without a name
-# Reasons of groups that block no others. InvalidSpec is about a flavor here.
+# Key of equal groups: their missing members, the reservations they may use, the limits that bind them, and
+# whether the capacity that they claim is lent at present.
+ClassKey = tuple[tuple[Signature, NeedKey | None], tuple[GroupKey, ...], tuple[object, ...], bool]
+Members = Mapping[str, int]  # number by role; a job with partial starts has one role, with an empty name
+# Groups with these reasons block no other groups. InvalidSpec is about a flavor here.
 _NEVER = (Reason.INVALID_SPEC, Reason.NEVER_FITS, Reason.TOO_LARGE_FOR_WINDOW, Reason.TOO_COMPLEX)
 
-BEHIND = "behind"  # topic of reads of groups behind the head of a queue
+BEHIND_HEAD = "behind"  # topic of reads of groups behind the head of their queue
 
 
 class BehindHead(NamedTuple):
-    """EquivalenceClass of the groups behind the head of a queue."""
+    """Equivalence class of the groups behind the head of a queue."""
 
     scope: Scope
 
 
 def behind_message(head: GroupKey, queue: str) -> str:
-    """Describe what a group behind the head of its queue waits for."""
+    """Return the message for a group that waits behind the head of its queue."""
     return f"{head} goes first in queue {queue}"
 
 
-# Reasons that may change when another group is placed, since some free capacity is left.
+# With these reasons, some capacity is free. So the reason may change when another group is placed.
 _WITH_SOME_LEFT = (Reason.FRAGMENTED, Reason.NO_DOMAIN, Reason.QUEUE_SHARE)
 
 
 class Admission:
     """Admission of gangs, one after the other.
 
-    A decision of None means that the group is above its share: it is evaluated again once capacity is lent.
+    A decision of None means that the group is above its share. It is evaluated again once capacity is lent.
     """
 
     def __init__(
@@ -68,23 +69,27 @@ class Admission:
         strategies: Strategies,
         next_equal: Callable[[GroupInfo], GroupInfo | None],
     ) -> None:
-        """Begin a pass. `next_equal` returns the next inadmissible group of the class of a starting group."""
+        """Begin the admission of a cycle.
+
+        `next_equal` returns the next inadmissible group that is equal to a starting group, if any.
+        """
         self._cycle = cycle
         self._budget = cycle.budget
         self._lending = lending
         self._reservations = reservations
         self._strategies = strategies
         self._next_equal = next_equal
-        self.lines: Mapping[str, list[GroupInfo]] = {}  # all groups to be evaluated, in order, by queue
+        self.lines: Mapping[str, list[GroupInfo]] = {}  # all groups to evaluate, by queue, in order
         self.heads: dict[Scope, GroupKey] = {}  # groups that block others, by scope
-        # In this pass, by signature: why members find no capacity, the allocations before, and the reads.
+        # By signature, in this pass: why members have no capacity, the allocations before, and the reads.
         self._unplaceable: dict[Signature | None, tuple[Why, int, Read]] = {}
-        self._by_class: dict[tuple[str, ClassKey], GroupDecision | None] = {}  # of this pass, by queue
+        self._by_class: dict[tuple[str, ClassKey], GroupDecision | None] = {}  # decisions of this pass
 
     def admit(self, groups: Iterable[GroupInfo]) -> list[GroupInfo]:
-        """Evaluate `groups` in order; return those above their share (none once capacity is lent).
+        """Evaluate `groups` in order.
 
-        Behind a group that no other may pass, the rest of its queue waits.
+        Return the groups above their share, of which there are none once capacity is lent. If no group may
+        pass a waiting group, the rest of its queue waits, too.
         """
         strategies, budget = self._strategies, self._budget
         lines = in_lines(groups, lambda group: group, strategies.rank)
@@ -94,13 +99,13 @@ class Admission:
         above_share: list[GroupInfo] = []
         for _, line in TurnOrder(budget.shares, self._cycle.snapshot.queues, lines, lambda group: group):
             allocations = budget.allocations
-            # A queue's turn lasts until one of its groups gets capacity.
+            # It is the queue's turn until one of its groups gets capacity.
             while line and budget.allocations == allocations:
                 group = line.popleft()
                 with Guard(self._cycle, group):
                     decision = self._decide(group)
                     if decision is not None:
-                        self._cycle.settle(decision)
+                        self._cycle.record(decision)
                         if decision.verdict is Verdict.STARTING:
                             self._queue_next_equal(group, line)
                         continue
@@ -111,25 +116,26 @@ class Admission:
         return above_share
 
     def _queue_next_equal(self, group: GroupInfo, line: deque[GroupInfo]) -> None:
-        """Put the next group of the class of `group`, which starts, into the line of its queue."""
+        """Add the next group that is equal to the starting `group` to the line of its queue."""
         if (following := self._next_equal(group)) is not None:
             insort(line, following, key=self._strategies.rank)
             insort(self.lines[group.queue], following, key=self._strategies.rank)
 
     def _decide(self, group: GroupInfo) -> GroupDecision | None:
-        """Decide on a group, and record what it blocks or reserves if it waits.
+        """Decide on a group. If it waits, record the groups that it blocks and the capacity that it claims.
 
         Returns:
-            The decision; None to evaluate the group later in the cycle, when capacity may be borrowed.
+            The decision. None means that the group is evaluated later in the cycle, when it may borrow
+            capacity.
         """
-        if (known := self._cycle.decided.get(group.key)) is not None:  # its reclaim continues
-            return self._record_blocker(group, known)
+        if (earlier := self._cycle.decided.get(group.key)) is not None:  # a continued reclaim has decided it
+            return self._record_blocker(group, earlier)
         if self.heads and not self._reservations.is_promised(group):
             scopes = self._budget.running.scopes(group)
             scope = next((scope for scope, _ in scopes if scope in self.heads), None)
             if scope is not None:
                 self._cycle.reads.set_class(group.key, BehindHead(scope))
-                self._cycle.reads.record(BEHIND)
+                self._cycle.reads.record(BEHIND_HEAD)
                 return waiting_decision(
                     group, Reason.BEHIND_OTHERS, behind_message(self.heads[scope], group.queue)
                 )
@@ -146,14 +152,15 @@ class Admission:
         if decision.reason in LACKS_CAPACITY and self._budget.flavors.flavors_of(group.queue):
             wanted = flavored(self._budget.flavors, group, wanted, decision.flavors)
         has_reservation, reason = self._reservations.has_reservation(group), decision.reason
-        claims_capacity = not has_reservation and self._lending.has_claim(group, wanted, reason)
+        claims_capacity = not has_reservation and self._lending.record_claim(group, wanted, reason)
         decision = self._reservations.record(group, decision)
         return replace(decision, claims_capacity=True) if claims_capacity else decision
 
     def _record_blocker(self, group: GroupInfo, decision: GroupDecision) -> GroupDecision:
-        """Record a pending group that no other may pass: it blocks its queue.
+        """Record a waiting group that no other group may pass: it blocks its queue.
 
-        At the limit of a user or a namespace, it blocks only their groups.
+        If it waits at the limit of a user or a namespace, it blocks only the groups of that user or
+        namespace.
         """
         waits_in_line = decision.verdict is Verdict.WAITING and decision.reason not in _NEVER
         if waits_in_line and self._blocks_others(group):
@@ -165,25 +172,26 @@ class Admission:
         return decision
 
     def _blocks_others(self, group: GroupInfo) -> bool:
-        """Return whether no group may pass this one.
+        """Return whether no other group may pass this group.
 
-        A group that could not start on empty nodes never blocks others.
+        A group that could not start on empty nodes never blocks other groups.
         """
         if not self._strategies.traverse_of(group).lets_none_pass(group):
             return False
         wanted, budget = missing(group), self._budget
         if budget.shares.is_never_below_ceiling(group.queue, wanted.requests):
             return False
-        may_stand = group.computed(has_choice) or self._cycle.fits_empty_cluster(wanted)
-        return may_stand and len(wanted.members) <= budget.window.size
+        could_start = group.computed(may_choose) or self._cycle.fits_empty_cluster(wanted)
+        return could_start and len(wanted.members) <= budget.window.size
 
     def _shrink(self, group: GroupInfo, whole: GroupDecision) -> tuple[GroupInfo, GroupDecision | None]:
-        """Return the largest partial start of a job that allows one. `whole`: the decision on the whole job.
+        """Return the largest partial start of a job that allows one.
 
-        If no part can start, the result is the obstacle of the whole job or, if the whole job can never
-        start, of its smallest part. If only the window lacks places, the job waits for these.
+        `whole` is the decision on the whole job. If no part of the job can start, the result has the obstacle
+        of the whole job. If the whole job can never start, it has the obstacle of its smallest part. If only
+        places in the window are lacking, the job waits for them.
         """
-        if whole.reason in (Reason.BACKING_OFF, Reason.WINDOW_FULL):  # independent of the size
+        if whole.reason in (Reason.BACKING_OFF, Reason.WINDOW_FULL):  # the size does not matter here
             return group, whole
 
         def try_start(members: int) -> tuple[GroupInfo, GroupDecision | None]:
@@ -202,36 +210,37 @@ class Admission:
         smallest, decision = try_start(group.job.least)
         if decision is None or decision.verdict is not Verdict.STARTING:
             return (smallest, decision) if whole.reason in _NEVER else (group, whole)
-        most = largest_fitting({"": group.min_member}, {"": group.job.least}, can_start)
-        members = group.job.least if most is None else most[""]
+        largest = largest_fitting({"": group.min_member}, {"": group.job.least}, can_start)
+        members = group.job.least if largest is None else largest[""]
         decision = self._evaluate(replace(group, min_member=members))
         is_start = decision is not None and decision.verdict is Verdict.STARTING
         return group, replace(decision, reduced_to=members) if decision is not None and is_start else decision
 
     def _evaluate(self, group: GroupInfo) -> GroupDecision | None:
-        """Evaluate a group with its reservation or as backfill; groups of one class share the answer.
+        """Evaluate a group with its reservation or as backfill. Groups of one class share the result.
 
         Returns:
-            The decision; None to evaluate the group later in the cycle, when capacity may be borrowed.
+            The decision. None means that the group is evaluated later in the cycle, when it may borrow
+            capacity.
         """
-        own, backfilled = self._reservations.reserved_for(group), self._reservations.may_backfill(group)
-        signature = None if group.computed(has_choice) else _signature(self._budget.planner, missing(group))
+        owned, backfilled = self._reservations.reserved_for(group), self._reservations.may_backfill(group)
+        signature = None if group.computed(may_choose) else _signature(self._budget.planner, missing(group))
         class_key: tuple[str, ClassKey] | None = None
-        if not own and signature is not None and not self._budget.window.reserves_for(group):
+        if not owned and signature is not None and not self._budget.window.reserves_for(group):
             by_roles = roles_of(group) if self._budget.flavors.flavors_of(group.queue) else None
-            similar = signature, by_roles
+            needs = signature, by_roles
             backfilled_keys = tuple(capacity.group.key for capacity in backfilled)
             limits = self._budget.running.class_key(group)
-            class_key = group.queue, (similar, backfilled_keys, limits, self._lending.is_claim_lent(group))
+            class_key = group.queue, (needs, backfilled_keys, limits, self._lending.is_claim_lent(group))
             self._cycle.reads.set_class(group.key, class_key)
             if class_key in self._by_class:
-                known = self._by_class[class_key]
-                return None if known is None else replace(known, key=group.key)
-        decision = self._evaluate_with(group, own) if own else self._evaluate_now(group)
+                decided = self._by_class[class_key]
+                return None if decided is None else replace(decided, key=group.key)
+        decision = self._evaluate_with(group, owned) if owned else self._evaluate_now(group)
         is_start = decision is not None and decision.verdict is Verdict.STARTING
-        if decision is not None and is_start and not (own or group.job.least):  # a partial start is a trial
+        if decision is not None and is_start and not (owned or group.job.least):  # partial starts are trials
             self._reservations.use_reserved(group, decision.plan)
-        if decision is not None and decision.reason in RESERVED_FROM_OTHERS and not own:
+        if decision is not None and decision.reason in RESERVED_FROM_OTHERS and not owned:
             if backfilled:
                 decision = self._evaluate_with(group, backfilled)
             if decision is not None and decision.reason in RESERVED_FROM_OTHERS:
@@ -239,34 +248,35 @@ class Admission:
                 blockers = self._reservations.blocked_by(group, wanted, decision.reason)
                 decision = waiting_decision(group, Reason.RESERVED, blockers) if blockers else decision
         is_start = decision is not None and decision.verdict is Verdict.STARTING
-        if class_key is not None and not is_start:  # each start has nodes of its own
+        if class_key is not None and not is_start:  # each start has its own nodes
             self._by_class[class_key] = decision
         return decision
 
     def _evaluate_with(self, group: GroupInfo, reserved: list[ReservedCapacity]) -> GroupDecision | None:
-        """Evaluate a group with capacity that is reserved from most other groups."""
-        known, self._unplaceable = self._unplaceable, {}
-        with self._reservations.given_back(reserved):
+        """Evaluate a group with capacity that is reserved and that other groups may not use."""
+        outer, self._unplaceable = self._unplaceable, {}
+        with self._reservations.usable(reserved):
             decision = self._evaluate_now(group)
-        self._unplaceable = known
+        self._unplaceable = outer
         if decision is not None and decision.verdict is Verdict.STARTING:
             self._reservations.end(group)
-            self._by_class.clear()  # its unused reserved capacity is free
+            self._by_class.clear()  # the unused reserved capacity becomes free
         return decision
 
     def _evaluate_now(self, group: GroupInfo) -> GroupDecision | None:
         """Evaluate a group with the capacity that is free and not reserved.
 
         Returns:
-            The decision; None to evaluate the group later in the cycle, when capacity may be borrowed.
+            The decision. None means that the group is evaluated later in the cycle, when it may borrow
+            capacity.
         """
         wanted, budget = self._members_to_start(group), self._budget
-        if (limited := self._limited(group, wanted)) is not None:
+        if (limited := self._exceeds_limits(group, wanted)) is not None:
             return limited
-        if not self._lending.has_begun and budget.shares.is_above_due(group.queue, wanted.requests):
+        if not self._lending.has_begun and budget.shares.needs_borrowing(group.queue, wanted.requests):
             return None
-        if budget.flavors.flavors_of(group.queue):  # each member is bound to the nodes of one flavor
-            capacities = partial(self._lacks_capacity, group), partial(never_fits, self._cycle)
+        if budget.flavors.flavors_of(group.queue):  # each role may only use nodes of one flavor
+            capacities = partial(self._why_no_capacity, group), partial(never_fits, self._cycle)
             choice = choose(budget.flavors, group, wanted.members, {}, self._lending.has_begun, *capacities)
             if choice.is_above_share:
                 return None
@@ -275,18 +285,21 @@ class Admission:
                 return replace(decision, flavors=choice.flavors, exceeds_queue=choice.exceeds_queue)
             wanted = choice.wanted
         signature, size = _signature(budget.planner, wanted), len(wanted.members)
-        if (known := self._known_unplaceable(signature)) is not None:
-            return self._waits_for_nodes(group, wanted, known)
+        if (cached_reason := self._known_reason(signature)) is not None:
+            return self._waits_for_nodes(group, wanted, cached_reason)
         is_short = budget.planner.capacity.is_short_for(wanted.shapes)
         if not is_short and budget.window.has_places_for(group, size):
             if (plan := budget.place(group, wanted.members)) is not None:
                 return GroupDecision(group.key, group.queue, Verdict.STARTING, plan=plan)
         elif not is_short and budget.planner.could_place(wanted):
             return waiting_decision(group, Reason.WINDOW_FULL, budget.window.describe_wait(group, size))
-        return self._waits_for_nodes(group, wanted, self._no_placement(group, wanted, signature))
+        return self._waits_for_nodes(group, wanted, self._explain(group, wanted, signature))
 
     def _waits_for_nodes(self, group: GroupInfo, wanted: Missing, why: Why) -> GroupDecision:
-        """Return the decision on members without a placement: more nodes help where each fits alone."""
+        """Return the decision on members without a placement.
+
+        More nodes would help if each member fits on an empty node.
+        """
         decision, capacity = waiting_decision(group, *why), self._cycle.empty.capacity
         if decision.reason is not Reason.NEVER_FITS or not all(map(capacity.total, wanted.shapes)):
             return decision
@@ -295,45 +308,48 @@ class Admission:
     def _members_to_start(self, group: GroupInfo) -> Missing:
         """Return the members to start.
 
-        A group with more members than it needs starts without those that do not fit.
+        A group with more members than it needs starts without the members that do not fit.
         """
         wanted, planner = missing(group), self._budget.planner
-        if not group.computed(has_choice) or planner.could_place(wanted):
+        if not group.computed(may_choose) or planner.could_place(wanted):
             return wanted
         return missing_of(group, planner.fitting(group.waiting))
 
-    def _limited(self, group: GroupInfo, wanted: Missing) -> GroupDecision | None:
-        """Return the decision of limits, the ceiling or the size of the window against a start."""
+    def _exceeds_limits(self, group: GroupInfo, wanted: Missing) -> GroupDecision | None:
+        """Return the decision if limits, the ceiling or the size of the window prevent a start; else None."""
         shares, window = self._budget.shares, self._budget.window
         queue, size = group.queue, len(wanted.members)
         if (excess := self._budget.running.excess(group, size)) is not None:
             if excess.always:
                 return exceeds_queue(group, f"too large for a limit: {excess.text}")
             return waiting_decision(group, Reason.QUEUE_CEILING, excess.text)
-        if above := shares.above_ceiling(queue, wanted.requests):
+        if excess_text := shares.above_ceiling(queue, wanted.requests):
             if shares.is_never_below_ceiling(queue, wanted.requests):
-                return exceeds_queue(group, f"too large for the ceiling of queue {queue}: {above}")
-            if claimed := self._lending.keeps_headroom_from(group, wanted):
+                return exceeds_queue(group, f"too large for the ceiling of queue {queue}: {excess_text}")
+            if claimed := self._lending.headroom_claims_text(group, wanted):
                 return waiting_decision(group, Reason.QUEUE_SHARE, claimed)
-            return waiting_decision(group, Reason.QUEUE_CEILING, f"queue {queue}: {above}")
+            return waiting_decision(group, Reason.QUEUE_CEILING, f"queue {queue}: {excess_text}")
         if size > window.size:
             return waiting_decision(
                 group, Reason.TOO_LARGE_FOR_WINDOW, f"{size} members, window {window.size}"
             )
         return None
 
-    def _lacks_capacity(self, group: GroupInfo, wanted: Missing) -> Why | None:
-        """Return why members find no capacity on the nodes of a flavor; None if they do."""
+    def _why_no_capacity(self, group: GroupInfo, wanted: Missing) -> Why | None:
+        """Return why members have no capacity on the nodes of a flavor. None means that they have."""
         planner = self._budget.planner
         signature = _signature(planner, wanted)
-        if (known := self._known_unplaceable(signature)) is not None:
-            return known
+        if (cached_reason := self._known_reason(signature)) is not None:
+            return cached_reason
         if planner.could_place(wanted):
             return None
-        return self._no_placement(group, wanted, signature)
+        return self._explain(group, wanted, signature)
 
-    def _known_unplaceable(self, signature: Signature | None) -> Why | None:
-        """Return why members of a signature find no capacity, if this pass found that and it still holds."""
+    def _known_reason(self, signature: Signature | None) -> Why | None:
+        """Return why members of a signature have no capacity, if this pass has found that before.
+
+        The reason must still be valid. None means that there is no valid reason.
+        """
         if signature not in self._unplaceable:
             return None
         why, allocations, read = self._unplaceable[signature]
@@ -342,8 +358,8 @@ class Admission:
         self._cycle.reads.share_reads(read)
         return why
 
-    def _no_placement(self, group: GroupInfo, wanted: Missing, signature: Signature | None) -> Why:
-        """Return why members find no capacity, and record it for their signature during this pass."""
+    def _explain(self, group: GroupInfo, wanted: Missing, signature: Signature | None) -> Why:
+        """Return why members have no capacity, and cache the reason for their signature during this pass."""
         planner, unclaimed = self._budget.planner, self._lending.unclaimed
         if unclaimed is not None and unclaimed.could_place(wanted):
             why = Reason.QUEUE_SHARE, self._lending.text()
@@ -354,13 +370,14 @@ class Admission:
         return why
 
 
-def largest_fitting(wanted: Members, least: Members, fits: Callable[[Members], bool]) -> Members | None:
-    """Return the most members that fit; None if not even `least` do, or if no role may give up any.
+def largest_fitting(wanted: Members, minimum: Members, fits: Callable[[Members], bool]) -> Members | None:
+    """Return the largest number of members that fits.
 
-    As in Kueue, all roles give up the same part of their spare members, rounded down, and no more
-    than is needed; a role that `least` does not name gives up none.
+    None if not even `minimum` fits, or if no role has spare members. As in Kueue, all roles give up the same
+    part of their spare members, rounded down, and no more than necessary. A role that is not in `minimum`
+    gives up no members.
     """
-    spare = {role: max(n - least.get(role, n), 0) for role, n in wanted.items()}
+    spare = {role: max(n - minimum.get(role, n), 0) for role, n in wanted.items()}
     total = sum(spare.values())
 
     def without(given_up: int) -> Members:
@@ -372,15 +389,15 @@ def largest_fitting(wanted: Members, least: Members, fits: Callable[[Members], b
     return without(given_up) if given_up <= total else None
 
 
-def has_choice(group: GroupInfo) -> bool:
+def may_choose(group: GroupInfo) -> bool:
     """Return whether a group has more members than it needs, and it matters which of them start."""
-    spare = len(missing(group).members) < len(group.waiting)
-    return spare and len({pod.shape for pod in group.waiting}) > 1
+    has_spare = len(missing(group).members) < len(group.waiting)
+    return has_spare and len({pod.shape for pod in group.waiting}) > 1
 
 
 def _signature(planner: Planner, wanted: Missing) -> Signature | None:
-    """Return a key; groups with equal keys either all fit or all do not.
+    """Return a key of members. Members with equal keys either all fit or all do not fit.
 
-    None: there is no key, since the labels of a member matter.
+    None means that there is no such key, since the labels of a member matter.
     """
     return None if planner.affinity.any_interdependent(wanted) else wanted.signature

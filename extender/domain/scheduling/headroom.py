@@ -1,7 +1,7 @@
-"""Headroom: the free part below the ceilings of a queue and of those above it, and below its limits.
+"""Headroom: the unused part below the ceilings of a queue and of the queues above it, and below its limits.
 
-A reservation also covers headroom: at each level up to root, enough for the group is left once running groups
-have ended. Other groups may use the rest.
+A reservation also covers headroom: at each level up to root, enough headroom for the group remains once
+running groups have ended. Other groups may use the rest.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,7 +16,7 @@ from extender.domain.scheduling.cycle import Cycle
 from extender.domain.snapshot.group_info import GroupInfo
 from extender.domain.snapshot.wholeness import Missing
 
-Level = int | Scope  # a node in the tree of queues, with its ceiling; or the scope of a limit
+Level = int | Scope  # a node of the queue tree, which has a ceiling, or the scope of a limit
 Amounts = Mapping[Level, Resources]
 
 
@@ -27,17 +27,17 @@ class Need(NamedTuple):
     reserved: Amounts
 
     def after(self, before: Amounts, now: Amounts) -> "Need":
-        """Return the need without the reserved part that other groups used.
+        """Return the need without the reserved part that other groups have used.
 
-        `before` and `now`: the headroom that was left before and after that.
+        `before` and `now` are the remaining headroom before and after that use.
         """
-        return self._replace(reserved=less(self.reserved, less(before, now)))
+        return self._replace(reserved=subtract(self.reserved, subtract(before, now)))
 
 
 def reserve(budget: Budget, amounts: Amounts, times: int = 1) -> None:
-    """Reserve headroom from all groups; with `times` -1, free it."""
-    nodes = {level: of_level for level, of_level in amounts.items() if isinstance(level, int)}
-    scopes = {level: of_level for level, of_level in amounts.items() if isinstance(level, Scope)}
+    """Reserve headroom, so that no group may use it; with `times` -1, free it."""
+    nodes = {level: level_amounts for level, level_amounts in amounts.items() if isinstance(level, int)}
+    scopes = {level: level_amounts for level, level_amounts in amounts.items() if isinstance(level, Scope)}
     budget.shares.reserve(nodes, times)
     budget.running.reserve(scopes, times)
 
@@ -50,34 +50,35 @@ def suffices(budget: Budget, group: GroupInfo, wanted: Missing) -> bool:
 
 
 def levels(budget: Budget, group: GroupInfo, wanted: Missing) -> Iterator[tuple[Level, Resources, Resources]]:
-    """Yield what members need at each level, and the headroom left there."""
+    """Yield each level, the amounts that members need there, and the remaining headroom."""
     yield from budget.shares.headroom(group.queue, wanted.requests)
     yield from budget.running.remaining(group, len(wanted.members))
 
 
-def left_for(budget: Budget, group: GroupInfo) -> Amounts:
-    return {level: left for level, _, left in levels(budget, group, budget.flavors.settled_members(group))}
+def remaining_for(budget: Budget, group: GroupInfo) -> Amounts:
+    """Return the remaining headroom of a group at each level."""
+    return {level: free for level, _, free in levels(budget, group, budget.flavors.settled_members(group))}
 
 
-def short_levels(budget: Budget, group: GroupInfo, wanted: Missing) -> tuple[str, ...]:
-    """Return the names of the levels that have too little left."""
+def full_levels(budget: Budget, group: GroupInfo, wanted: Missing) -> tuple[str, ...]:
+    """Return the names of the levels with too little headroom."""
     return tuple(
         str(level) if isinstance(level, Scope) else f"queue {budget.shares.tree.queues[level]}"
-        for level, needed, left in levels(budget, group, wanted)
-        if any(amount > left[name] for name, amount in needed.items())
+        for level, needed, free in levels(budget, group, wanted)
+        if any(amount > free[name] for name, amount in needed.items())
     )
 
 
-def less(amounts: Amounts, other: Amounts) -> Amounts:
-    """Return the amounts minus others, at least 0."""
+def subtract(amounts: Amounts, other: Amounts) -> Amounts:
+    """Return the amounts minus other amounts, but at least 0."""
     return {
-        level: {name: max(n - other.get(level, {}).get(name, 0), 0) for name, n in of_level.items()}
-        for level, of_level in amounts.items()
+        level: {name: max(n - other.get(level, {}).get(name, 0), 0) for name, n in level_amounts.items()}
+        for level, level_amounts in amounts.items()
     }
 
 
 class HeadroomForecast:
-    """Forecast of headroom once groups have ended, and others have their reservations."""
+    """Forecast of headroom once groups have ended and other groups have got their reserved headroom."""
 
     def __init__(self, cycle: Cycle, times: RunTimes) -> None:
         self._cycle, self._times = cycle, times
@@ -98,37 +99,40 @@ class HeadroomForecast:
         return any(end.at <= instant and not end.is_known for end, _ in self._ends_in_tree(group.queue))
 
     def instants(self, group: GroupInfo, wanted: Missing) -> set[float]:
-        """Return the times at which more headroom becomes free for members that lack it now."""
+        """Return the times at which more headroom becomes free for members that lack headroom now."""
         if self.has_headroom(group, wanted, self._cycle.snapshot.now):
             return set()
         return {end.at for end, _ in self._ends_in_tree(group.queue)}
 
     def reserve(self, group: GroupInfo, wanted: Missing, start: float | None) -> Need:
-        """Reserve the headroom that the group would lack at its start if others used it until then.
+        """Reserve the headroom that the group would lack at its start if other groups used it until then.
 
-        `start`: its time; None: unknown.
+        `start` is the time of the start. None means that it is unknown.
         """
         budget = self._cycle.budget
-        by_level = {level: (needed, left) for level, needed, left in levels(budget, group, wanted)}
-        at_start: Amounts = {level: left for level, (_, left) in by_level.items()}
-        if by_level and start is not None and not self._cycle.is_due(start):
+        needed_and_left = {level: (needed, free) for level, needed, free in levels(budget, group, wanted)}
+        at_start: Amounts = {level: free for level, (_, free) in needed_and_left.items()}
+        if needed_and_left and start is not None and not self._cycle.is_due(start):
             with self._once_ended(group.queue, start):
-                at_start = left_for(budget, group)
+                at_start = remaining_for(budget, group)
         reserved = {
             level: {
-                name: max(max(left[name], 0) - max(at_start[level][name] - amount, 0), 0)
+                name: max(max(free[name], 0) - max(at_start[level][name] - amount, 0), 0)
                 for name, amount in needed.items()
             }
-            for level, (needed, left) in by_level.items()
+            for level, (needed, free) in needed_and_left.items()
         }
-        need = Need({level: needed for level, (needed, _) in by_level.items()}, reserved)
+        need = Need({level: needed for level, (needed, _) in needed_and_left.items()}, reserved)
         reserve(budget, reserved)
-        self._reserved.append(less(need.needed, reserved))
+        self._reserved.append(subtract(need.needed, reserved))
         return need
 
     @contextmanager
     def _once_ended(self, queue: str, instant: float) -> Iterator[None]:
-        """Meanwhile reserve what is reserved, and count the groups that end by `instant` as ended."""
+        """Count groups that end by `instant` as ended during the block.
+
+        Needs of other groups with a reservation count as reserved.
+        """
         budget, journal = self._cycle.budget, self._cycle.journal
         checkpoint = journal.checkpoint()
         try:
@@ -144,15 +148,15 @@ class HeadroomForecast:
             journal.roll_back(checkpoint)
 
     def _ends_in_tree(self, queue: str) -> Iterable[tuple[RunEnd, GroupInfo]]:
-        """Return the ends of the groups that count for any level of a queue."""
+        """Yield the ends of the groups that count towards any level of a queue."""
         tree, shares = self._cycle.budget.shares.tree, self._cycle.budget.shares
-        highest = [node for node, _, _ in shares.headroom(queue, shares.standing.division.total)][-1:]
+        highest = [node for node, _, _ in shares.headroom(queue, shares.state.division.total)][-1:]
         for end, group in self._ends:
             if group.queue == queue or not {*highest}.isdisjoint(tree.path(group.queue)):
                 yield end, group
 
     @cached_property
     def _ends(self) -> list[tuple[RunEnd, GroupInfo]]:
-        """Return the expected ends of all running or starting groups, the earliest first."""
+        """Return the expected ends of all running or starting groups, the earliest end first."""
         running = (group for group in self._cycle.snapshot.groups.values() if nodes_of(group))
         return sorted(((self._times.end_of(group), group) for group in running), key=lambda end: end[0].at)

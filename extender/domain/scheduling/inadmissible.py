@@ -1,12 +1,15 @@
 """Inadmissible groups: pending groups whose last decision is still valid, and the changes that requeue them.
 
-Groups of one queue that lack the same are an equivalence class: the evaluation of one of them reads a part of
-the budget (`Reads`), and the class stays inadmissible while a new read would give the same. The first group
-of each class is evaluated if a change concerns the class, or if the cycle allocates or reserves any capacity
-(`evaluates_all_classes`). If that group starts, the next one of its class follows. The others repeat its
-numbers; if more than numbers differs, they are requeued, and the cycle is repeated.
+Groups of one queue that lack the same capacity form an equivalence class. The evaluation of one of these
+groups reads a part of the budget (`Reads`). The class stays inadmissible as long as a new read would return
+the same.
 
-With or without inadmissible groups, the decisions are the same.
+The first group of each class is evaluated if a change concerns the class, or if the cycle allocates or
+reserves any capacity (`evaluates_all_classes`). If that group starts, the next group of its class follows.
+Otherwise the other groups of the class take over the numbers of its decision. If more than numbers differ,
+they are requeued, and the cycle is repeated.
+
+The decisions are the same with and without inadmissible groups.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
@@ -23,8 +26,8 @@ from extender.domain.placement.planner import EquivalenceClass, Question, Topic
 from extender.domain.placement.totals import PLACES, Totals
 from extender.domain.scheduling.budget import Budget, RunningCounts, Scope
 from extender.domain.scheduling.cycle import Cycle
-from extender.domain.scheduling.gang_admission import BEHIND, BehindHead, behind_message
-from extender.domain.scheduling.memory import CarriedFacts, Evaluation, Grounds, Memory
+from extender.domain.scheduling.gang_admission import BEHIND_HEAD, BehindHead, behind_message
+from extender.domain.scheduling.memory import Basis, CarriedFacts, Evaluation, Memory
 from extender.domain.scheduling.order import orders_by_usage
 from extender.domain.scheduling.reservation import RESERVED, InForce
 from extender.domain.scheduling.shares import QueueShares
@@ -38,30 +41,31 @@ T = TypeVar("T")
 
 
 class InadmissibleGroups:
-    """Inadmissible groups of one decision; fewer with each repetition of the cycle."""
+    """Inadmissible groups of one decision. Each repetition of the cycle makes them fewer."""
 
     def __init__(self, snapshot: Snapshot, previous: Decisions | None, carried: CarriedFacts | None) -> None:
         self.snapshot = snapshot
         self.before = Decisions() if previous is None else previous
         self.carried = carried
-        self.memory: Memory | None = None  # the memory of inadmissible groups; None: all are active
+        self.memory: Memory | None = None  # the memory of inadmissible groups, if there are any
         self.active: Mapping[GroupKey, GroupInfo] = snapshot.groups
         self.requeued: dict[EquivalenceClass, GroupKey] = {}  # the evaluated group of each class
-        self._following: dict[GroupKey, tuple[EquivalenceClass, Iterator[GroupKey]]] = {}  # rest of the class
+        self._following: dict[GroupKey, tuple[EquivalenceClass, Iterator[GroupKey]]] = {}  # next in class
         self.evaluates_all_classes = False  # whether one group of each equivalence class is evaluated
-        self.are_all_active = True  # groups at rest may be left out
+        self.are_all_active = True  # except groups that their state decides
         if carried is None:
             return
         if carried.memory.depends_on_others:
             self._requeue_all(carried.memory)
         else:
             self.memory, self.active, self.are_all_active = carried.memory, {}, False
-            self.evaluates_all_classes = carried.memory.grounds is None
+            self.evaluates_all_classes = carried.memory.basis is None
             self._requeue(BEFORE, self, carried)
             self._requeue([lambda: carried.memory.active])
 
     @property
     def budget(self) -> Budget | None:
+        """Return the budget of the previous cycle."""
         return self.carried.evaluated.cycle.budget if self.carried is not None else None
 
     @property
@@ -70,7 +74,10 @@ class InadmissibleGroups:
         return self.before.groups if self.memory is not None else {}
 
     def requeue_changed(self, cycle: Cycle, in_force: InForce) -> list[GroupInfo]:
-        """Return one group of each class that a change concerns, now that the budget is complete."""
+        """Return one group of each class that a change concerns.
+
+        The budget of the cycle is complete by now.
+        """
         self.requeued, self._following = {}, {}
         capacity = cycle.budget.planner.capacity
         if self.carried is not None and self.carried.memory.totals is not None:
@@ -86,13 +93,13 @@ class InadmissibleGroups:
         return [self.snapshot.groups[key] for key in self.requeued.values()]
 
     def _dirty_classes(self, cycle: Cycle, in_force: InForce, totals: Totals) -> Set[EquivalenceClass]:
-        """Return the classes whose reads of the budget would give another result now."""
+        """Return the classes whose reads of the budget would now return something else."""
         memory, dirty = self.memory, dict[EquivalenceClass, None]()
-        if memory is None or memory.grounds is None:
+        if memory is None or memory.basis is None:
             return dirty.keys()
-        now, classes = Grounds.from_cycle(cycle, in_force, totals), memory.classes
+        now, classes = Basis.from_cycle(cycle, in_force, totals), memory.classes
         for changes_between in WITHIN:
-            topics = changes_between(memory.grounds, now)
+            topics = changes_between(memory.basis, now)
             self.evaluates_all_classes |= topics is None
             for topic in topics or ():
                 for class_ in classes.by_topic.get(topic, ()):
@@ -103,21 +110,25 @@ class InadmissibleGroups:
         return dirty.keys()
 
     def _requeue_one(self, class_: EquivalenceClass, inadmissible: Iterator[GroupKey]) -> GroupKey | None:
-        """Requeue the next group of an equivalence class, if there is one."""
+        """Requeue the next group of an equivalence class, and return it; None if there is none."""
         if (key := next(inadmissible, None)) is not None:
             self.requeued[class_] = key
             self._following[key] = class_, inadmissible
         return key
 
     def next_equal(self, group: GroupInfo) -> GroupInfo | None:
-        """Return the next group of the class of `group`, which starts; None: the class has no other."""
+        """Return the next group of the class of the starting `group`.
+
+        None means that the class has no other group.
+        """
         if group.key not in self._following:
             return None
         key = self._requeue_one(*self._following[group.key])
         return None if key is None else self.snapshot.groups[key]
 
     def is_inadmissible(self, group: GroupKey) -> bool:
-        return group not in self.active and group in self.snapshot.groups  # the group may be gone
+        """Return whether a group exists and is inadmissible."""
+        return group not in self.active and group in self.snapshot.groups  # the group may no longer exist
 
     def in_queues(self, queues: Set[str]) -> Iterator[GroupKey]:
         """Yield the inadmissible groups in `queues`."""
@@ -125,7 +136,7 @@ class InadmissibleGroups:
         return (key for key, group in groups if group.queue in queues and self.is_inadmissible(key))
 
     def in_scopes(self, scopes: Set[Scope]) -> Iterator[GroupKey]:
-        """Yield the inadmissible groups to which limits of some users and namespaces apply."""
+        """Yield the inadmissible groups to which limits of these scopes apply."""
         budget, groups = self.budget, self.snapshot.groups
         if budget is None or not scopes:
             return iter(())
@@ -133,10 +144,10 @@ class InadmissibleGroups:
         return (key for key in inside if budget.running.concerns(groups[key], scopes))
 
     def requeues_after(self, evaluated: Evaluation) -> bool:
-        """Return whether decisions requeue a group, so that the cycle has to be repeated."""
+        """Return whether decisions requeue a group, so that the cycle must be repeated."""
         if self._requeue(AFTER, self, self.memory, evaluated):
             return True
-        if self._has_to_evaluate_all_classes(evaluated):
+        if self._must_evaluate_all_classes(evaluated):
             self.evaluates_all_classes = True
             return True
         if not self.are_all_active or self.memory is None or not evaluated.cycle.evicts_groups:
@@ -144,25 +155,28 @@ class InadmissibleGroups:
         self.memory, self.active = None, self.snapshot.groups
         return True
 
-    def _has_to_evaluate_all_classes(self, evaluated: Evaluation) -> bool:
-        """Return whether anything was allocated or reserved: then classes left out may have less capacity."""
+    def _must_evaluate_all_classes(self, evaluated: Evaluation) -> bool:
+        """Return whether all classes must be evaluated.
+
+        If anything was allocated or reserved, classes that were left out may have less capacity.
+        """
         if not evaluated.uses_capacity or self.evaluates_all_classes or self.memory is None:
             return False
         return self.requeued.keys() != self.memory.classes.groups.keys()
 
     def _requeue(self, causes: Iterable[Callable[..., Iterable[GroupKey] | None]], *inputs: object) -> bool:
-        """Requeue the groups that causes affect; return whether any was inadmissible.
+        """Requeue the groups that causes affect. Return whether any of them was inadmissible.
 
         Args:
-            causes: Functions that return the affected groups; None: all groups.
-            inputs: Their arguments.
+            causes: Functions that return the affected groups. None means all groups.
+            inputs: The arguments of these functions.
         """
         if self.are_all_active or self.memory is None:
             return False
         before, requeued = self.active.keys(), set(self.active)
         for cause in causes:
             affected = cause(*inputs)
-            if affected is None:  # all groups are requeued
+            if affected is None:  # requeue all groups
                 self._requeue_all(self.memory)
                 break
             requeued.update(affected)
@@ -171,14 +185,17 @@ class InadmissibleGroups:
         return self.active.keys() != before
 
     def _requeue_all(self, memory: Memory) -> None:
-        """Requeue all groups except those at rest, on which only time has an effect."""
+        """Requeue all groups, except groups that their state decides.
+
+        Only time can change the decisions on such groups.
+        """
         self.are_all_active = True
-        if memory.not_at_rest is None:
+        if memory.evaluable is None:
             self.memory, self.active = None, self.snapshot.groups
         else:
-            self.memory = memory.at_rest_only(self.snapshot)
-            due = () if self.carried is None else due_instants(self, self.carried)
-            self.active = self._existing(memory.not_at_rest.union(self.snapshot.dirty, due))
+            self.memory = memory.with_all_active(self.snapshot)
+            due_groups = () if self.carried is None else due_instants(self, self.carried)
+            self.active = self._existing(memory.evaluable.union(self.snapshot.dirty, due_groups))
 
     def _existing(self, keys: Set[GroupKey]) -> Mapping[GroupKey, GroupInfo]:
         groups = self.snapshot.groups
@@ -187,7 +204,7 @@ class InadmissibleGroups:
     def reported(
         self, decided: Mapping[GroupKey, GroupDecision], heads: Mapping[Scope, GroupKey]
     ) -> Iterator[GroupDecision]:
-        """Yield the decisions on the other groups of a class, with the numbers of its evaluated group."""
+        """Yield decisions on other groups of requeued classes, with the numbers of the evaluated group."""
         classes = self.memory.classes.groups if self.memory is not None else {}
         for class_, key in self.requeued.items():
             now, before = decided[key], self.before.groups[key]
@@ -203,24 +220,24 @@ class InadmissibleGroups:
 
 
 def _is_head(class_: EquivalenceClass, group: GroupKey, heads: Mapping[Scope, GroupKey]) -> bool:
-    """Return whether the evaluated group of a class behind a head is the new head."""
+    """Return whether the evaluated group of the class behind a head is the new head."""
     return isinstance(class_, BehindHead) and heads.get(class_.scope) == group
 
 
 def _have_same_answers(questions: Sequence[Question], budget: Budget) -> bool:
-    """Return whether all questions have the same answer; without questions, any change counts."""
+    """Return whether all questions have the same answer. If there are no questions, any change counts."""
     parts: Mapping[type, object] = {QueueShares: budget.shares, RunningCounts: budget.running}
     try:
         return bool(questions) and all(each.has_same_answer(parts[each.part]) for each in questions)
-    except Exception:  # a group with an error is evaluated again inside a guard
+    except Exception:  # if a group has an error, evaluate it again inside a guard
         return False
 
 
-# Changes that requeue groups before a cycle; None: all groups are requeued.
+# The next functions return the groups to requeue before a cycle. None means all groups.
 
 
 def cluster_changes(inadmissible: InadmissibleGroups, carried: CarriedFacts) -> Iterable[GroupKey] | None:
-    """Return all groups if the cluster has changed in more than the budget; else none."""
+    """Return None if the cluster has changed in more than the budget, so that all groups are requeued."""
     before, now = carried.snapshot, inadmissible.snapshot
     is_unchanged = (
         before.now <= now.now
@@ -237,19 +254,22 @@ def cluster_changes(inadmissible: InadmissibleGroups, carried: CarriedFacts) -> 
 
 
 def object_changes(inadmissible: InadmissibleGroups, carried: CarriedFacts) -> Iterable[GroupKey]:
-    """Return the groups whose own objects have changed: members, records, and their queue or one above it."""
+    """Return the groups whose own objects have changed: members, records, or their queues.
+
+    Queues above the group's queue count, too.
+    """
     return inadmissible.snapshot.dirty
 
 
 def due_instants(inadmissible: InadmissibleGroups, carried: CarriedFacts) -> Iterable[GroupKey]:
-    """Return the groups whose decision time alone could have changed."""
+    """Return the groups whose decision may have changed by time alone."""
     now, requeue_at = inadmissible.snapshot.now, inadmissible.before.requeue_at
     is_due = requeue_at is not None and requeue_at <= now
     return [key for key, at in carried.instants.items() if at <= now] if is_due else ()
 
 
 def usage_changes(inadmissible: InadmissibleGroups, carried: CarriedFacts) -> Iterable[GroupKey]:
-    """Return the groups of queues ordered by recent usage of users, if usage has changed.
+    """Return the groups of queues that order groups by the recent usage of users, if usage has changed.
 
     The usage of queues does not matter to pending groups while nothing is allocated.
     """
@@ -259,19 +279,19 @@ def usage_changes(inadmissible: InadmissibleGroups, carried: CarriedFacts) -> It
     return inadmissible.in_queues({name for name, queue in queues if orders_by_usage(queue.record)})
 
 
-# Changed parts of the budget, as topics that lead to equivalence classes; None: all.
+# The next functions return the topics of changed parts of the budget. None means all topics.
 
 
-def capacity_changes(before: Grounds, now: Grounds) -> Iterable[Topic] | None:
-    """Return changes in the number of fitting pods of a shape, and in the free amounts of resources."""
+def capacity_changes(before: Basis, now: Basis) -> Iterable[Topic] | None:
+    """Return the shapes and resources for which the number of fitting pods or the free amount has changed."""
     return now.totals.changed
 
 
-def reservation_changes(before: Grounds, now: Grounds) -> Iterable[Topic] | None:
-    """Return the topic of reservations if other groups may pass them now; None: the reservations changed.
+def reservation_changes(before: Basis, now: Basis) -> Iterable[Topic] | None:
+    """Return the topic of reservations if other groups may pass them now.
 
-    Groups that may pass a reservation, or would fit without it, depend on shares, usage, run times and
-    the free capacity of nodes.
+    None means that reservations changed. The groups that may pass a reservation, or would fit without it,
+    depend on shares, usage, run times and the free capacity of nodes.
     """
     if before.in_force != now.in_force:
         return None
@@ -282,8 +302,11 @@ def reservation_changes(before: Grounds, now: Grounds) -> Iterable[Topic] | None
     return () if is_unchanged or not now.in_force else (RESERVED,)
 
 
-def share_changes(before: Grounds, now: Grounds) -> Iterable[Topic]:
-    """Return the queues whose share, ceiling, holdings or decayed usage differ, or those of a queue above."""
+def share_changes(before: Basis, now: Basis) -> Iterable[Topic]:
+    """Return the queues whose share, ceiling, allocation or decayed usage has changed.
+
+    Queues below such a queue are included.
+    """
     is_past_unchanged = now.shares.snapshot.past is before.shares.snapshot.past
     changed = (
         now.shares.queues_changed_since(before.shares) if is_past_unchanged else now.shares.division.tree.leaf
@@ -291,28 +314,29 @@ def share_changes(before: Grounds, now: Grounds) -> Iterable[Topic]:
     return ((QueueShares, queue) for queue in changed)
 
 
-def running_changes(before: Grounds, now: Grounds) -> Iterable[Topic]:
+def running_changes(before: Basis, now: Basis) -> Iterable[Topic]:
     """Return the queues with limits on running groups or pods whose running counts have changed."""
     queues = (scope.queue for scope in _changed_keys(before.running, now.running))
     return [(RunningCounts, queue) for queue in dict.fromkeys(queues)]
 
 
-def changed_heads(before: Grounds, now: Grounds) -> Iterable[Topic]:
-    """Return the topic of heads, as if always changed: each cycle evaluates the first group behind a head."""
-    return (BEHIND,)
+def changed_heads(before: Basis, now: Basis) -> Iterable[Topic]:
+    """Return the topic of queue heads in any case: each cycle evaluates the first group behind a head."""
+    return (BEHIND_HEAD,)
 
 
 def _changed_keys(one: Mapping[T, object], other: Mapping[T, object]) -> Iterator[T]:
+    """Yield the keys whose values differ."""
     return (key for key in {**one, **other} if one.get(key) != other.get(key))
 
 
-# Changes that requeue groups after a cycle, which is then repeated; None: all groups are requeued.
+# The next functions return the groups to requeue after a cycle, which is then repeated. None means all.
 
 
 def decision_changes(
     inadmissible: InadmissibleGroups, memory: Memory, evaluated: Evaluation
 ) -> Iterable[GroupKey]:
-    """Return the groups of each class whose evaluated group got another decision and does not start."""
+    """Return the groups of each class whose evaluated group has got another decision and does not start."""
     class_of = evaluated.cycle.reads.class_of
     for class_, key in inadmissible.requeued.items():
         before, now = inadmissible.before.groups[key], evaluated.cycle.decided[key]
@@ -329,44 +353,44 @@ def user_changes(
     inadmissible: InadmissibleGroups, memory: Memory, evaluated: Evaluation
 ) -> Iterable[GroupKey]:
     """Return the groups of users and namespaces whose running counts have changed."""
-    now, known = evaluated.cycle.budget.running, inadmissible.budget
-    before = {} if known is None else known.running.personal
+    now, old_budget = evaluated.cycle.budget.running, inadmissible.budget
+    before = {} if old_budget is None else old_budget.running.scoped
     return inadmissible.in_scopes(
-        {*_changed_keys(before, now.personal_at_first), *_changed_keys(now.personal_at_first, now.personal)}
+        {*_changed_keys(before, now.scoped_at_start), *_changed_keys(now.scoped_at_start, now.scoped)}
     )
 
 
 def newly_blocked(
     inadmissible: InadmissibleGroups, memory: Memory, evaluated: Evaluation
 ) -> Iterable[GroupKey]:
-    """Return the groups behind a group that newly blocks its queue."""
-    known = inadmissible.carried.evaluated.heads if inadmissible.carried is not None else {}
-    return inadmissible.in_queues({scope.queue for scope in evaluated.heads.keys() - known.keys()})
+    """Return the groups of each queue that a head has newly blocked."""
+    old_heads = inadmissible.carried.evaluated.heads if inadmissible.carried is not None else {}
+    return inadmissible.in_queues({scope.queue for scope in evaluated.heads.keys() - old_heads.keys()})
 
 
-def next_in_turn(
+def next_candidates(
     inadmissible: InadmissibleGroups, memory: Memory, evaluated: Evaluation
 ) -> Iterable[GroupKey] | None:
-    """Return the groups that may now be the first to get a reservation, or to look for victims."""
-    reservations, first, groups = evaluated.reservations, evaluated.starving, inadmissible.snapshot.groups
-    if memory.first_in_turn is not None and reservations.first_in_turn is not memory.first_in_turn:
-        return None  # all other groups waited behind it
-    waiting = {
+    """Return the groups that may now be the first to get a reservation or to look for victims."""
+    reserved, seekers, groups = evaluated.reservations, evaluated.starving, inadmissible.snapshot.groups
+    if memory.next_reserving is not None and reserved.next_reserving is not memory.next_reserving:
+        return None  # all other groups waited for it
+    reserving = {
         group.queue
-        for class_, group in memory.first_due.items()
-        if (class_, group.key) not in reservations.candidates
+        for class_, group in memory.first_eligible.items()
+        if (class_, group.key) not in reserved.candidates
         and (group.key in evaluated.cycle.decided or group.key not in groups)
     }
-    starving = (
+    starving_queues = (
         group.queue
         for class_, group in memory.first_starving.items()
-        if _comes_later(first.first.get(class_), group) and first.may_find(group, ALL_CAUSES)
+        if _comes_later(seekers.first.get(class_), group) and seekers.may_find(group, ALL_CAUSES)
     )
-    return inadmissible.in_queues(waiting.union(starving))
+    return inadmissible.in_queues(reserving.union(starving_queues))
 
 
 def _comes_later(now: GroupInfo | None, before: GroupInfo) -> bool:
-    """Return whether an inadmissible group may precede the group that looks for victims now."""
+    """Return whether a group that now looks for victims comes after an inadmissible group."""
     if now is None:
         return True
     return now.order > before.order or ready_since(now) > ready_since(before)
@@ -376,18 +400,18 @@ def new_victims(
     inadmissible: InadmissibleGroups, memory: Memory, evaluated: Evaluation
 ) -> Iterable[GroupKey]:
     """Return the groups for which newly running groups may be victims."""
-    cycle, idle, causes = evaluated.cycle, memory.idly_starving.values(), ALL_CAUSES
+    cycle, unserved, causes = evaluated.cycle, memory.without_victims.values(), ALL_CAUSES
     before, now = memory.snapshot.groups, cycle.snapshot
-    moved = (groups.get(key) for key in {*cycle.groups, *now.dirty} for groups in (before, now.groups))
-    standing, grounds = cycle.budget.shares.standing, memory.grounds
-    is_calm = grounds and not any(standing.queues_changed_since(grounds.shares))
-    if is_calm and not any(group is not None and group.placed for group in moved):
-        causes = (EvictionCause.UNMANAGED,)  # no further group of Muster runs
+    changed = (groups.get(key) for key in {*cycle.groups, *now.dirty} for groups in (before, now.groups))
+    share_state, basis = cycle.budget.shares.state, memory.basis
+    has_no_effect = basis and not any(share_state.queues_changed_since(basis.shares))
+    if has_no_effect and not any(group is not None and group.placed for group in changed):
+        causes = (EvictionCause.UNMANAGED,)  # no other group of Muster has started
     return inadmissible.in_queues(
-        {group.queue for group in idle if evaluated.starving.may_find(group, causes)}
+        {group.queue for group in unserved if evaluated.starving.may_find(group, causes)}
     )
 
 
 BEFORE = (cluster_changes, object_changes, due_instants, usage_changes)
 WITHIN = (capacity_changes, reservation_changes, share_changes, running_changes, changed_heads)
-AFTER = (decision_changes, user_changes, newly_blocked, next_in_turn, new_victims)
+AFTER = (decision_changes, user_changes, newly_blocked, next_candidates, new_victims)

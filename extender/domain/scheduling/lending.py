@@ -1,11 +1,11 @@
 """Lending: capacity that queues use above their deserved share, and its reclaim.
 
-Queues borrow capacity that no group has a claim on. A group within its queue's share has a claim on free
-capacity if it lacks only capacity, and on headroom if it lacks only headroom below a ceiling that borrowers
-fill. The claimed amount is reserved if the whole group would fit on empty nodes. Reserved and lent periods of
-equal length alternate, so that no group that never starts keeps nodes idle.
+Queues borrow capacity that no group claims. A group within its queue's share claims free capacity if it lacks
+only capacity. It claims headroom if it lacks only headroom below a ceiling up to which other groups borrow.
+The claimed amount is reserved if the whole group would fit on empty nodes. Reserved periods and lent periods
+of the same length alternate, so that a group that never starts does not keep nodes idle.
 
-Lent capacity can be reclaimed from queues above their deserved share, down to their guarantee at most.
+Lent capacity can be reclaimed from queues above their deserved share, but never below their guarantee.
 """
 
 from collections.abc import Iterable, Sequence
@@ -24,31 +24,35 @@ from extender.domain.scheduling.price import Price
 from extender.domain.snapshot.group_info import GroupInfo
 from extender.domain.snapshot.wholeness import Missing
 
-_NEARER = 1e-9  # part of a share that breaks ties by distance
+_NEARER = 1e-9  # part of a share per level; among equal shares, the distance of queues decides
 
 
 class Lending:
-    """Capacity that groups within their queues' shares claim, reserved while the rest is lent."""
+    """Capacity that groups within their queues' shares claim.
+
+    It is reserved while other free capacity is lent.
+    """
 
     def __init__(self, cycle: Cycle) -> None:
         self._cycle = cycle
-        self._claimants: list[tuple[GroupInfo, Missing]] = []  # groups that lack capacity for these members
-        self._claiming: set[EquivalenceClass] = set()  # classes of which the first claimant is recorded
-        self._reserved: list[tuple[GroupKey, Holding]] = []  # the reserved capacity, and its group
+        self._claimants: list[tuple[GroupInfo, Missing]] = []  # groups that lack capacity, and their members
+        self._claiming: set[EquivalenceClass] = set()  # classes whose first claimant is recorded
+        self._reserved: list[tuple[GroupKey, Holding]] = []  # claimants, and their reserved capacity
         self._at_ceiling: list[tuple[GroupInfo, Missing]] = []  # claimants that lack headroom
-        self._headroom: dict[int, dict[str, int]] = {}  # reserved headroom, by node in the tree of queues
+        self._headroom: dict[int, dict[str, int]] = {}  # reserved headroom by node of the queue tree
         self.has_begun = False
         self._unclaimed: tuple[CapacityCounts, Planner] | None = None  # cached, with its counts
 
-    def has_claim(self, group: GroupInfo, wanted: Missing, reason: Reason | None) -> bool:
-        """Return whether a group reserves capacity now, and record it.
+    def record_claim(self, group: GroupInfo, wanted: Missing, reason: Reason | None) -> bool:
+        """Record the claim of a group, and return whether the group claims capacity or headroom now.
 
-        The group is within its share, waits for `reason`, and lacks `wanted`.
+        A group within its share claims the members `wanted` if it waits for `reason`, unless its claim is
+        lent.
         """
-        shares, at_ceiling = self._cycle.budget.shares, reason is Reason.QUEUE_CEILING
-        if self.has_begun or not (at_ceiling or reason in LACKS_CAPACITY):
+        shares, is_at_ceiling = self._cycle.budget.shares, reason is Reason.QUEUE_CEILING
+        if self.has_begun or not (is_at_ceiling or reason in LACKS_CAPACITY):
             return False
-        if at_ceiling and (
+        if is_at_ceiling and (
             shares.is_above_share(group.queue, wanted.requests)
             or not shares.above_ceiling(group.queue, wanted.requests)
         ):
@@ -58,13 +62,13 @@ class Lending:
         class_ = self._cycle.reads.class_of.get(group.key, group.key)
         if class_ not in self._claiming:
             self._claiming.add(class_)
-            (self._at_ceiling if at_ceiling else self._claimants).append((group, wanted))
+            (self._at_ceiling if is_at_ceiling else self._claimants).append((group, wanted))
             if shares.is_above_share(group.queue, wanted.requests):
-                self.reserve(group, wanted)  # else smaller groups would use the capacity piece by piece
+                self.reserve(group, wanted)  # otherwise smaller groups would use up the capacity
         return True
 
     def is_claim_lent(self, group: GroupInfo) -> bool:
-        """Return whether the capacity that a group claims is lent now.
+        """Return whether the capacity that a group claims is lent at present.
 
         Reserved and lent periods alternate.
         """
@@ -76,13 +80,13 @@ class Lending:
         return bool(periods % 2)
 
     def begin(self) -> None:
-        """Begin to lend, after reserving the free capacity and headroom that claimants could use now."""
+        """Begin to lend. The free capacity and headroom that claimants could use now are reserved before."""
         if self.has_begun:
             return
         self.has_begun = True
-        known = {key for key, _ in self._reserved}
+        reserved_groups = {key for key, _ in self._reserved}
         for group, wanted in self._claimants:
-            if group.key not in known:
+            if group.key not in reserved_groups:
                 with Guard(self._cycle, group):
                     self.reserve(group, wanted)
         shares = self._cycle.budget.shares
@@ -98,18 +102,18 @@ class Lending:
         planner = self._cycle.budget.planner
         has_capacity = any(planner.capacity.total(shape) for shape in wanted.shapes)
         if plan := planner.place(wanted.members, partly=True) if has_capacity else None:
-            held = ((pod, plan[pod.uid]) for pod in wanted.members if pod.uid in plan)
-            self._reserved.append((group.key, Holding(held, ())))
+            planned_pods = ((pod, plan[pod.uid]) for pod in wanted.members if pod.uid in plan)
+            self._reserved.append((group.key, Holding(planned_pods, ())))
 
-    def give_back_headroom(self) -> None:
+    def free_headroom(self) -> None:
         """Free the headroom that is reserved for claimants."""
         self._cycle.budget.shares.reserve(self._headroom, times=-1)
 
     def suspend(self) -> None:
-        """Suspend lending, and free what is reserved for claimants."""
+        """Suspend lending, and free the capacity and headroom that are reserved for claimants."""
         for _, holding in self._reserved:
             self._cycle.budget.planner.free_holding(holding)
-        self.give_back_headroom()
+        self.free_headroom()
         self._reserved, self._headroom, self.has_begun = [], {}, False
 
     def reserved_for(self, group: GroupInfo) -> dict[Uid, str]:
@@ -125,38 +129,41 @@ class Lending:
 
     @property
     def claims(self) -> frozenset[Shape]:
-        """Return the shapes that claimants lack."""
+        """Return the shapes of the members for which claimants lack capacity."""
         return frozenset(shape for _, wanted in self._claimants for shape in wanted.shapes)
 
     def text(self) -> str:
-        """Return the queues whose groups have a claim, as text."""
+        """Return the queues whose groups claim capacity, as text."""
         queues = ", ".join(sorted({group.queue for group, _ in self._claimants}))
         return f"groups in {queues} have a claim on the capacity"
 
-    def keeps_headroom_from(self, group: GroupInfo, wanted: Missing) -> str:
-        """Return the claimants whose headroom the members need, for users; empty if it is too little."""
+    def headroom_claims_text(self, group: GroupInfo, wanted: Missing) -> str:
+        """Return the queues whose groups claim the headroom that members need, as text for users.
+
+        The text is empty if the headroom would not suffice without these claims, either.
+        """
         if not self._headroom:
             return ""
         shares, journal = self._cycle.budget.shares, self._cycle.journal
         checkpoint = journal.checkpoint()
-        self.give_back_headroom()
+        self.free_headroom()
         has_some = not shares.above_ceiling(group.queue, wanted.requests)
         journal.roll_back(checkpoint)
         queues = ", ".join(sorted({group.queue for group, _ in self._at_ceiling}))
         return f"groups in {queues} have a claim on the headroom below the ceiling" if has_some else ""
 
-    def keeps_capacity_from(self, pod: PodRecord) -> bool:
-        """Return whether a pod that did not fit would fit without the reserved capacity."""
+    def withholds_capacity_from(self, pod: PodRecord) -> bool:
+        """Return whether a pod that did not fit would fit without the capacity reserved for claimants."""
         unclaimed = self.unclaimed
         return unclaimed is not None and unclaimed.could_place(Missing((pod,)))
 
     @property
     def unclaimed(self) -> Planner | None:
-        """Return the free capacity and the part reserved for claimants; None without such a part."""
+        """Return the free capacity as if claimants had reserved none; None if they have reserved none."""
         if not self._reserved:
             return None
         planner = self._cycle.budget.planner
-        now = planner.capacity.known
+        now = planner.capacity.cached_counts
         if self._unclaimed is None or not self._unclaimed[0].belongs_with(now):
             self._unclaimed = now, planner.clone()
             for _, holding in self._reserved:
@@ -165,12 +172,12 @@ class Lending:
 
 
 class VictimShares:
-    """Shares of the cycle for a search for victims of `group`.
+    """Shares of the cycle, for a search for victims of `group`.
 
     Attributes:
-        scarce: The resources that the group lacks. If free capacity is only fragmented, a queue may lose
-            pods if it exceeds its share in any requested resource.
-        way: The assigned flavors. Only allocations on the nodes of these flavors are compared.
+        scarce: The resources that the group lacks. If free capacity is only fragmented, a queue may lose pods
+            if it exceeds its share of any requested resource.
+        assignment: The assigned flavors. Only allocations on the nodes of these flavors are compared.
         from_others: Whether other queues lose capacity, so that the group's queue must stay within its share.
     """
 
@@ -186,50 +193,51 @@ class VictimShares:
         self._queues = cycle.snapshot.queues
         self._shares = cycle.budget.shares
         self._flavors = cycle.budget.flavors
-        self._own, self._requests, self._instead = group.queue, assignment.requests, assignment.instead
-        self._scarce = {each for name in scarce for each in assignment.instead.get(name, (name,))}
+        self._own, self._requests, self._counted_as = group.queue, assignment.requests, assignment.counted_as
+        self._scarce = {each for name in scarce for each in assignment.counted_as.get(name, (name,))}
         self._from_others, self._price = from_others, price
-        self._parts: dict[str, float] = {}  # cached shares, until the queue loses capacity
+        self._cached: dict[str, float] = {}  # cached shares, until the queue loses capacity
 
-    def loss(self, pick: Pick) -> Resources:
+    def lost_amounts(self, pick: Pick) -> Resources:
         return self._flavors.requests(((pod, pod.node) for pod in pick.pods), pick.requests)
 
     def may_lose(self, queue: str, amounts: Resources) -> bool:
-        """Return whether a queue, and its ancestors below the common one, may lose `amounts`.
+        """Return whether a queue may lose `amounts`, and so may the queues above it that lose them, too.
 
-        Each of them must exceed its deserved share in a scarce resource before the loss, and keep its
-        guarantee after it. The loss may go below the share: otherwise one large gang would keep everything.
-        In its own queue, a group may always replace others.
+        Queues that are also above the group's queue lose nothing. Each other queue must exceed its deserved
+        share of a scarce resource before the loss, and keep its guarantee after the loss. The loss may go
+        below the share. Otherwise one large gang would keep all its capacity. In its own queue, a group may
+        always replace other groups.
         """
         if queue == self._own:
             return True
         if queue not in self._queues:
             return False
-        lost = {name: n for name, n in amounts.items() if n > 0 and name != PODS}
-        for held, due, reserved in self._shares.levels(queue, self._own):
-            above = {name for name in lost if held.get(name, 0) > due.get(name, 0.0) + EPSILON}
-            above -= self._instead.keys()
-            if not (above & self._scarce if self._scarce & lost.keys() else above):
+        losses = {name: n for name, n in amounts.items() if n > 0 and name != PODS}
+        for held, deserved, reserved in self._shares.levels(queue, self._own):
+            exceeded = {name for name in losses if held.get(name, 0) > deserved.get(name, 0.0) + EPSILON}
+            exceeded -= self._counted_as.keys()
+            if not (exceeded & self._scarce if self._scarce & losses.keys() else exceeded):
                 return False
-            if any(held.get(name, 0) - n < reserved[name] for name, n in lost.items() if name in reserved):
+            if any(held.get(name, 0) - n < reserved[name] for name, n in losses.items() if name in reserved):
                 return False
         return True
 
     def lose(self, queue: str, amounts: Resources, times: int = 1) -> None:
         if queue:
             self._shares.add(queue, amounts, -times)
-            self._parts.pop(queue, None)
+            self._cached.pop(queue, None)
 
     def share(self, queue: str) -> float:
-        """Return the share of a queue. Among equal shares, that of the nearest queue is largest."""
+        """Return the share of a queue. Among equal shares, the share of the nearest queue is the largest."""
         if not queue:
             return 0.0
-        if queue not in self._parts:
+        if queue not in self._cached:
             levels = sum(1 for _ in self._shares.levels(queue, self._own))
-            self._parts[queue] = self._shares.own_share(queue) - _NEARER * levels
-        return self._parts[queue]
+            self._cached[queue] = self._shares.share_of_own_groups(queue) - _NEARER * levels
+        return self._cached[queue]
 
-    def price(self, picks: Sequence[Pick]) -> Loss:
+    def loss_of(self, picks: Sequence[Pick]) -> Loss:
         return self._price.loss(picks)
 
     def suffices(self) -> bool:

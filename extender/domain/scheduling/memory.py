@@ -1,6 +1,6 @@
-"""Memory from one cycle to the next: inadmissible groups, and the grounds of their decisions.
+"""Memory from one cycle to the next: inadmissible groups, and the state that their decisions are based on.
 
-Memory only saves work: with or without it, the decisions are equal.
+Memory only saves work: the decisions are the same with and without it.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
@@ -19,40 +19,41 @@ from extender.domain.placement.planner import EquivalenceClass, Read, Reads, Top
 from extender.domain.placement.totals import FEW, Totals
 from extender.domain.scheduling.budget import Scope, Sums
 from extender.domain.scheduling.cycle import Cycle
-from extender.domain.scheduling.gang_admission import has_choice
-from extender.domain.scheduling.obstacles import resting_decision
+from extender.domain.scheduling.gang_admission import may_choose
+from extender.domain.scheduling.obstacles import state_decision
 from extender.domain.scheduling.order import Rank, Strategies
 from extender.domain.scheduling.reclaim import Starving
 from extender.domain.scheduling.reservation import InForce, Reservations
-from extender.domain.scheduling.shares import Standing
+from extender.domain.scheduling.shares import ShareState
 from extender.domain.scheduling.victims import ALL_CAUSES
 from extender.domain.snapshot.decisions import Decisions, GroupDecision
 from extender.domain.snapshot.group_info import GroupInfo
 from extender.domain.snapshot.phases import State, state_of
 from extender.domain.snapshot.snapshot import Snapshot
 
-_FEW_SHAPES = 4  # shapes of the missing members in an equivalence class
+_FEW_SHAPES = 4  # expected number of shapes of the missing members in an equivalence class
 
 
 class Evaluation(msgspec.Struct, frozen=True, eq=False):
-    """Evaluation of a cycle: all groups have their decisions."""
+    """Evaluation of a cycle, in which all groups have got their decisions."""
 
     cycle: Cycle
     strategies: Strategies
     reservations: Reservations
     starving: Starving
-    lines: Mapping[str, Sequence[GroupInfo]]  # by queue all groups that were to be evaluated, in their order
-    heads: Mapping[Scope, GroupKey]  # groups that block others, by scope
+    lines: Mapping[str, Sequence[GroupInfo]]  # all groups to evaluate, by queue, in order
+    heads: Mapping[Scope, GroupKey]  # groups that block other groups, by scope
     uses_capacity: bool  # whether anything was allocated, or is reserved for waiting groups
     depends_on_others: bool  # whether decisions depend on other groups beyond the budget
 
     @property
-    def is_calm(self) -> bool:
+    def has_no_effect(self) -> bool:
+        """Return whether the cycle neither used capacity nor made decisions that depend on other groups."""
         return not (self.uses_capacity or self.depends_on_others)
 
 
 class EquivalenceClasses:
-    """Equivalence classes of inadmissible groups, in queue order, with the reads of each. Immutable."""
+    """Equivalence classes of inadmissible groups, in queue order, with the reads of each class. Immutable."""
 
     def __init__(
         self,
@@ -66,7 +67,7 @@ class EquivalenceClasses:
 
     @cached_property
     def by_topic(self) -> Mapping[Topic, Sequence[EquivalenceClass]]:
-        """Return the equivalence classes that read each topic."""
+        """Return the equivalence classes that have read each topic."""
         classes: dict[Topic, list[EquivalenceClass]] = {}
         for class_, read in self.read.items():
             for topic in read:
@@ -84,90 +85,90 @@ class EquivalenceClasses:
         """Return the equivalence classes after a cycle.
 
         Args:
-            settled: The groups that are inadmissible after the cycle, with their class.
-            evaluated_or_gone: All groups that were evaluated, or are gone.
+            settled: The class of each evaluated group that is inadmissible after the cycle.
+            evaluated_or_gone: All groups that were evaluated or no longer exist.
             reads: The reads of the cycle.
-            rank: The order of groups in an equivalence class.
+            rank: Returns the rank that orders groups in an equivalence class.
             reordered: The groups whose rank may have changed.
         """
         now: dict[GroupKey, EquivalenceClass | None] = {**dict.fromkeys(evaluated_or_gone, None), **settled}
-        known = self._class_of
-        moved = {key: class_ for key, class_ in now.items() if known.get(key) != class_ or key in reordered}
+        old = self._class_of
+        changed = {key: class_ for key, class_ in now.items() if old.get(key) != class_ or key in reordered}
         read = {**self.read, **{class_: reads.by_class[class_] for class_ in set(settled.values())}}
-        if not moved:
-            return EquivalenceClasses(known, self.groups, read) if settled else self
-        joining: dict[EquivalenceClass, list[GroupKey]] = {known[key]: [] for key in moved if key in known}
-        for key, class_ in moved.items():
+        if not changed:
+            return EquivalenceClasses(old, self.groups, read) if settled else self
+        joining: dict[EquivalenceClass, list[GroupKey]] = {old[key]: [] for key in changed if key in old}
+        for key, class_ in changed.items():
             if class_ is not None:
                 joining.setdefault(class_, []).append(key)
         groups = dict(self.groups)
-        for class_, more in joining.items():
-            members = [key for key in groups.get(class_, ()) if key not in moved]
-            groups[class_] = sorted((*members, *more), key=rank) if more else members
+        for class_, new_members in joining.items():
+            members = [key for key in groups.get(class_, ()) if key not in changed]
+            groups[class_] = sorted((*members, *new_members), key=rank) if new_members else members
             if not groups[class_]:
                 del groups[class_]
                 read.pop(class_, None)
-        return EquivalenceClasses(with_changes(known, moved), groups, read)
+        return EquivalenceClasses(with_changes(old, changed), groups, read)
 
 
 _NO_CLASSES = EquivalenceClasses({}, {}, {})
 
 
-class Grounds(msgspec.Struct, frozen=True, eq=False):
-    """Grounds of evaluations: the state of the budget and history that they depend on. Immutable."""
+class Basis(msgspec.Struct, frozen=True, eq=False):
+    """State that evaluations are based on: the budget of a cycle and the run history. Immutable."""
 
     totals: Totals
-    shares: Standing
+    shares: ShareState
     running: Sums
-    in_force: InForce  # the reservations
-    history: RunHistory  # run times, which decide the groups that may pass
+    in_force: InForce  # reservations
+    history: RunHistory  # run times, which decide what groups may pass
 
     @classmethod
-    def from_cycle(cls, cycle: Cycle, in_force: InForce, totals: Totals) -> "Grounds":
-        """Return the grounds of a cycle; `totals` sum up the free capacity."""
+    def from_cycle(cls, cycle: Cycle, in_force: InForce, totals: Totals) -> "Basis":
+        """Return the basis of the evaluations of a cycle. `totals` sum up the free capacity."""
         budget, history = cycle.budget, cycle.snapshot.history
-        return cls(totals, budget.shares.standing, budget.running.sums, in_force, history)
+        return cls(totals, budget.shares.state, budget.running.sums, in_force, history)
 
 
 class Memory(msgspec.Struct, frozen=True, eq=False):
     """Memory of the groups that need not be evaluated."""
 
     snapshot: Snapshot
-    not_at_rest: frozenset[GroupKey] | None  # groups not at rest; None: groups at rest may be evicted
+    evaluable: frozenset[GroupKey] | None  # groups whose state alone does not decide; None means all groups
     depends_on_others: bool  # whether the next cycle evaluates all groups
     totals: Totals | None = None
-    grounds: Grounds | None = None  # grounds of all evaluations; None: they differ
-    active: frozenset[GroupKey] = frozenset()  # evaluated by the next cycle; all others are inadmissible
+    basis: Basis | None = None  # common basis of all evaluations, if they have one
+    active: frozenset[GroupKey] = frozenset()  # groups that the next cycle evaluates; others are inadmissible
     classes: EquivalenceClasses = _NO_CLASSES
-    first_due: Mapping[EquivalenceClass, GroupInfo] = {}  # first that may get a reservation, by class
-    first_in_turn: GroupInfo | None = None  # the group whose reservation needs others to end
-    first_starving: Mapping[object, GroupInfo] = {}  # first that looks for victims, by class
-    idly_starving: Mapping[tuple[str, int], GroupInfo] = {}  # by queue and priority: no victim runs for it
+    first_eligible: Mapping[EquivalenceClass, GroupInfo] = {}  # first group that may get a reservation
+    next_reserving: GroupInfo | None = None  # group that gets the next reservation
+    first_starving: Mapping[object, GroupInfo] = {}  # first group that looks for victims, by class
+    without_victims: Mapping[tuple[str, int], GroupInfo] = {}  # groups without possible victims
 
-    def at_rest_only(self, now: Snapshot) -> "Memory":
-        """Return the memory with all other groups active."""
-        return Memory(now, self.not_at_rest, depends_on_others=True)
+    def with_all_active(self, now: Snapshot) -> "Memory":
+        """Return the memory in which all groups are active, except groups that their state decides."""
+        return Memory(now, self.evaluable, depends_on_others=True)
 
 
 class NodeRequests(NamedTuple):
-    """Groups that ask for nodes, in queues where not all groups that nodes would help may ask."""
+    """Groups that request nodes, in queues without headroom for all groups that nodes would help."""
 
-    too_large: Set[GroupKey] = frozenset()  # gangs that all nodes together cannot hold: they have no position
-    asking: Mapping[str, Set[GroupKey]] = {}  # the asking groups of each queue without headroom for all
+    too_large: Set[GroupKey] = frozenset()  # gangs that are too large for all nodes together
+    asking: Mapping[str, Set[GroupKey]] = {}  # requesting groups of such queues
 
 
 class CarriedFacts(msgspec.Struct, frozen=True, eq=False, dict=True):
-    """Facts that one cycle carries to the next.
+    """Facts that one cycle carries to the next cycle.
 
-    All instances compare equal: no decision depends on them.
+    All instances compare equal, because no decision depends on them.
     """
 
     evaluated: Evaluation
-    memory_before: Memory | None  # memory of the groups that were inadmissible in the cycle; None: none
+    memory_before: Memory | None  # memory with which the cycle began, if any group was inadmissible
     groups: Mapping[GroupKey, GroupDecision]  # decisions on all groups
-    lines: Mapping[str, Sequence[GroupInfo]]  # by queue the groups that are in line
-    instants: Mapping[GroupKey, float]  # next time at which time alone could change a decision, by group
-    reserving_queues: Set[str]  # the queues with a reservation, or that reclaimed capacity
+    lines: Mapping[str, Sequence[GroupInfo]]  # groups in line by queue
+    instants: Mapping[GroupKey, float]  # next time at which time alone could change a decision
+    reserving_queues: Set[str]  # queues with a reservation, or with reclaimed capacity
     requests: NodeRequests
 
     @property
@@ -175,7 +176,7 @@ class CarriedFacts(msgspec.Struct, frozen=True, eq=False, dict=True):
         return self.evaluated.cycle.snapshot
 
     def is_current(self, snapshot: Snapshot, previous: Decisions) -> bool:
-        """Return whether nothing has changed since that cycle, and no decision is due to change."""
+        """Return whether nothing has changed since that cycle, and no decision changes by time alone."""
         requeue_at = inf if previous.requeue_at is None else previous.requeue_at
         return (
             snapshot.version == previous.version
@@ -188,82 +189,88 @@ class CarriedFacts(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def memory(self) -> Memory:
-        """Return what the next cycle needs to know to evaluate only the groups whose decision may change."""
+        """Return the memory by which the next cycle finds the groups whose decision may change.
+
+        After a cycle with an allocation, the next cycle evaluates one group of each class in any case.
+        """
         evaluated, before, cycle = self.evaluated, self.memory_before, self.evaluated.cycle
         decided, snapshot, capacity = cycle.decided, cycle.snapshot, cycle.budget.planner.capacity
         reservations, starving, groups = evaluated.reservations, evaluated.starving, snapshot.groups
-        gone = [key for key in snapshot.dirty if key not in groups]
-        active = {group.key for group in (*reservations.due, *starving.first.values())}
-        idle = {key for key in decided if _may_be_inadmissible(evaluated, groups[key], self.groups[key])}
-        active |= (decided.keys() - idle).union(evaluated.heads.values())
-        reads, totals = cycle.reads, capacity.all_known()
+        deleted = [key for key in snapshot.dirty if key not in groups]
+        active = {group.key for group in (*reservations.eligible, *starving.first.values())}
+        inactive = {key for key in decided if _may_be_inadmissible(evaluated, groups[key], self.groups[key])}
+        active |= (decided.keys() - inactive).union(evaluated.heads.values())
+        reads, totals = cycle.reads, capacity.cached_totals()
         class_of = {
             key: reads.class_of[key] for key in decided if key not in active and key in reads.class_of
         }
         topics_of = {class_: reads.by_class[class_] for class_ in {*class_of.values()}}
-        # After a cycle with an allocation, one group of each class is evaluated in any case.
-        covered = set(topics_of)
-        if evaluated.is_calm:
+        valid = set(topics_of)
+        if evaluated.has_no_effect:
             cover = totals.cover if totals is not None else lambda _: False
-            covered = {class_ for class_, topics in topics_of.items() if cover(topics)}
-        active |= {key for key, class_ in class_of.items() if class_ not in covered}
-        settled = {key: class_ for key, class_ in class_of.items() if class_ in covered and topics_of[class_]}
+            valid = {class_ for class_, topics in topics_of.items() if cover(topics)}
+        active |= {key for key, class_ in class_of.items() if class_ not in valid}
+        settled = {key: class_ for key, class_ in class_of.items() if class_ in valid and topics_of[class_]}
         is_usage_changed = before is None or before.snapshot.past is not snapshot.past
         classes = (_NO_CLASSES if before is None else before.classes).after(
             settled,
-            (*decided, *gone),
+            (*decided, *deleted),
             reads,
             lambda key: evaluated.strategies.rank(groups[key]),
             groups.keys() if is_usage_changed else snapshot.dirty,
         )
         if totals is not None and len(totals.pods) > FEW + _FEW_SHAPES * len(classes.read):
-            # most of these shapes are outdated
+            # most of these totals are of outdated shapes
             totals = totals.with_topics(
                 {*chain.from_iterable((*classes.read.values(), *reads.by_class.values()))}
             )
         in_force = reservations.in_force
-        grounds = None
-        knows_all = totals is not None and (not totals.is_fresh or _knows_all(totals, classes))
-        if totals is not None and evaluated.is_calm and knows_all:
-            grounds = Grounds.from_cycle(cycle, in_force, totals)
+        basis = None
+        covers_all = totals is not None and (not totals.is_fresh or _covers_all(totals, classes))
+        if totals is not None and evaluated.has_no_effect and covers_all:
+            basis = Basis.from_cycle(cycle, in_force, totals)
         return Memory(
             snapshot,
-            not_at_rest=None if cycle.evicts_groups else self._not_at_rest(gone),
+            evaluable=None if cycle.evicts_groups else self._evaluable(deleted),
             depends_on_others=evaluated.depends_on_others,
             totals=totals,
-            grounds=grounds,
+            basis=basis,
             active=frozenset(active),
             classes=classes,
-            first_due=self._first_due(),
-            first_in_turn=reservations.first_in_turn,
+            first_eligible=self._first_eligible(),
+            next_reserving=reservations.next_reserving,
             first_starving=starving.first,
-            idly_starving=self._idly_starving(),
+            without_victims=self._without_victims(),
         )
 
-    def _not_at_rest(self, gone: Iterable[GroupKey]) -> frozenset[GroupKey]:
+    def _evaluable(self, deleted: Iterable[GroupKey]) -> frozenset[GroupKey]:
+        """Return the groups that their state alone does not decide.
+
+        They include groups that this cycle did not evaluate.
+        """
         decided, before, groups = self.evaluated.cycle.decided, self.memory_before, self.snapshot.groups
-        found = {key for key in decided if self.groups[key].fault or resting_decision(groups[key]) is None}
-        if before is not None and before.not_at_rest is not None:
-            found |= before.not_at_rest.difference(decided, gone)
+        found = {key for key in decided if self.groups[key].fault or state_decision(groups[key]) is None}
+        if before is not None and before.evaluable is not None:
+            found |= before.evaluable.difference(decided, deleted)
         return frozenset(found)
 
-    def _first_due(self) -> Mapping[EquivalenceClass, GroupInfo]:
-        """Return the first group of each class that may get a reservation, inadmissible ones included."""
+    def _first_eligible(self) -> Mapping[EquivalenceClass, GroupInfo]:
+        """Return the first group of each class that may get a reservation, including inadmissible groups."""
         evaluated, before = self.evaluated, self.memory_before
-        first, rank = dict(evaluated.reservations.first_due), evaluated.strategies.rank
-        for class_, group in before.first_due.items() if before is not None else ():
+        first, rank = dict(evaluated.reservations.first_eligible), evaluated.strategies.rank
+        for class_, group in before.first_eligible.items() if before is not None else ():
             if group.key not in evaluated.cycle.decided and group.key in self.snapshot.groups:
                 first[class_] = min(group, first.get(class_, group), key=rank)
         return first
 
-    def _idly_starving(self) -> Mapping[tuple[str, int], GroupInfo]:
-        """Return starving groups, by queue and priority, for which no running group is a victim."""
+    def _without_victims(self) -> Mapping[tuple[str, int], GroupInfo]:
+        """Return starving groups for which no running group may be a victim, by queue and priority."""
         starving, before = self.evaluated.starving, self.memory_before
         if before is None:
             return starving.idle
-        earlier = (*before.idly_starving.values(), *before.first_starving.values())
-        rest = [group for group in earlier if not starving.may_find(group, ALL_CAUSES)]
-        return {**{(group.queue, group.priority): group for group in rest}, **starving.idle}
+        earlier = (*before.without_victims.values(), *before.first_starving.values())
+        unable = [group for group in earlier if not starving.may_find(group, ALL_CAUSES)]
+        return {**{(group.queue, group.priority): group for group in unable}, **starving.idle}
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, CarriedFacts)
@@ -272,27 +279,28 @@ class CarriedFacts(msgspec.Struct, frozen=True, eq=False, dict=True):
         return 0
 
 
-def _knows_all(base: Totals, classes: EquivalenceClasses) -> bool:
-    """Return whether every change of a class's reads would be noticed."""
+def _covers_all(base: Totals, classes: EquivalenceClasses) -> bool:
+    """Return whether the totals would show every change of the reads of these classes."""
     return all(base.cover(topics) for topics in classes.read.values())
 
 
 def carried_facts_of(previous: Decisions) -> CarriedFacts | None:
+    """Return the facts that the previous decisions carry; None if they are of another kind."""
     return previous.memory if isinstance(previous.memory, CarriedFacts) else None
 
 
 def _may_be_inadmissible(evaluated: Evaluation, group: GroupInfo, decision: GroupDecision) -> bool:
     """Return whether a group may be inadmissible.
 
-    Such a group only waits and holds nothing, and no other group depends on it.
+    Such a group only waits, holds nothing, and no other group depends on it.
     """
     if decision.fault:
         return False
-    if resting_decision(group) is not None:
+    if state_decision(group) is not None:
         return True
     queue = evaluated.cycle.snapshot.queues.get(group.queue)
     has_capacity = group.placed or group.assumed or group.planned or group.departing
-    was_given = decision.plan or decision.reservation or decision.reclaim or decision.spared or decision.price
+    received = decision.plan or decision.reservation or decision.reclaim or decision.spared or decision.price
     changes = decision.undo or decision.failed or decision.moved
     return (
         decision.verdict is Verdict.WAITING
@@ -300,11 +308,11 @@ def _may_be_inadmissible(evaluated: Evaluation, group: GroupInfo, decision: Grou
         and queue is not None
         and evaluated.strategies.traverse_of(group).may_be_inadmissible(group)
         and not (has_capacity or group.start.reservation or group.start.reclaim)
-        and not (was_given or changes)
+        and not (received or changes)
         and group.start.places_since is None
-        and not group.job.least  # it is evaluated with several sizes
-        and not group.computed(has_choice)
-        and group.key not in evaluated.cycle.costly  # it leaves others less effort
-        # other groups of its class may come before it
+        and not group.job.least  # a job with partial starts is evaluated with several sizes
+        and not group.computed(may_choose)
+        and group.key not in evaluated.cycle.costly  # its evaluation leaves other groups less effort
+        # the run time decides which reservations it may pass, unlike other groups of its class
         and not (evaluated.reservations.in_force and group.spec.run_time is not None)
     )

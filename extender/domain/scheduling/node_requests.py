@@ -1,8 +1,9 @@
 """Node requests: the waiting pods for which an autoscaler may add nodes.
 
-The pods that ask stay together within the headroom of every ceiling and limit of their queue and of those
-above it, in the order of the queue: replacements, groups in line, groups too large for the nodes there are,
-and elastic members. A group that needs several members asks for all of these or for none.
+All requesting pods together stay within the headroom of every ceiling and limit of their queue and of the
+queues above it. They request nodes in this order: replacements, groups in line in the order of the queue,
+groups too large for the existing nodes, and elastic members. A group that needs several members requests
+nodes for all of them or for none.
 """
 
 from collections import Counter, defaultdict, deque
@@ -28,31 +29,31 @@ from extender.domain.snapshot.wholeness import Missing, missing
 
 _NO_LIMIT = 10**9
 _NONE = Missing(())
-_MOST_SIMILAR = 64  # groups that are evaluated together
-_MOST_MISFITS = 16  # failed headroom checks of a queue, after which no later group asks
+_MAX_SIMILAR = 64  # number of groups that are evaluated together
+_MAX_MISFITS = 16  # failed headroom checks of a queue, after which no further group requests nodes
 
 Lines = Mapping[str, Sequence[GroupInfo]]
-Run = list[GroupInfo]  # consecutive groups of a queue with equal needs of headroom
+Run = list[GroupInfo]  # consecutive groups of a queue that need equal headroom
 Decided = Mapping[GroupKey, GroupDecision]
 
 
 def requests_after(
-    evaluated: Evaluation, before: CarriedFacts | None, lines: Lines, now: Decided, known: Decided
+    evaluated: Evaluation, before: CarriedFacts | None, lines: Lines, now: Decided, previous: Decided
 ) -> tuple[NodeRequests, list[GroupDecision]]:
-    """Return the requests after a cycle, and the decisions that change with them.
+    """Return the node requests after a cycle, and the decisions that change with them.
 
     Args:
         evaluated: The evaluation of the cycle.
         before: Facts of the previous cycle, if its results for unchanged queues are still valid.
         lines: Groups in line, by queue.
         now: Decisions of this cycle.
-        known: Decisions of the previous one.
+        previous: Decisions of the previous cycle.
     """
     cycle, earlier = evaluated.cycle, NodeRequests() if before is None else before.requests
     groups, tree = cycle.snapshot.groups, cycle.budget.shares.tree
     too_large = {key for key, decision in now.items() if decision.exceeds_cluster}
     too_large |= {key for key in earlier.too_large if key in groups and key not in now}
-    changed = _changed_queues(evaluated, before, lines, known)
+    changed = _changed_queues(evaluated, before, lines, previous)
     if changed is not None and not changed:
         return earlier._replace(too_large=too_large), []
 
@@ -66,53 +67,56 @@ def requests_after(
         if now[group.key].verdict is Verdict.RUNNING and _would_help(now[group.key])
     ]
     others = [group for group in (*joining, *map(groups.__getitem__, too_large)) if concerns(group.queue)]
-    waiting = _with_unqueued(
+    waiting = _with_running(
         {queue: line for queue, line in lines.items() if line and concerns(queue)}, others
     )
-    requests = _QueueRequests(evaluated, lambda key: now.get(key) or known.get(key))
+    requests = _QueueRequests(evaluated, lambda key: now.get(key) or previous.get(key))
     answers = requests.answers(waiting)
-    asking = {queue: keys for queue, keys in earlier.asking.items() if not concerns(queue)}
+    requesting = {queue: keys for queue, keys in earlier.asking.items() if not concerns(queue)}
     changes: dict[GroupKey, tuple[Uid, ...] | None] = {}
     for queue in {*waiting, *filter(concerns, earlier.asking)}:
         granted = answers.get(queue)
-        if granted is None:  # all groups ask
+        if granted is None:  # all groups request nodes
             was_in_line = before.lines.get(queue, ()) if before is not None else ()
             reported = (*was_in_line, *waiting.get(queue, ())) if queue in earlier.asking else ()
             changes |= dict.fromkeys(group.key for group in reported if group.key in groups)
             continue
-        asking[queue] = granted.keys()
+        requesting[queue] = granted.keys()
         line = waiting[queue] if queue not in earlier.asking else ()
         asking_before = (groups[key] for key in earlier.asking.get(queue, ()) if key in groups)
-        own = {group.key for group in (*asking_before, *line, *decided) if group.queue == queue}
-        changes |= {key: () for key in own - granted.keys() if requests.may_ask(key)}
+        reported_keys = {group.key for group in (*asking_before, *line, *decided) if group.queue == queue}
+        changes |= {key: () for key in reported_keys - granted.keys() if requests.may_ask(key)}
         changes |= granted
     found = ((requests.decision_of(key), members) for key, members in changes.items())
-    differ = [replace(was, asking=members) for was, members in found if was and was.asking != members]
-    return NodeRequests(too_large, asking), differ
+    differ = [replace(old, asking=members) for old, members in found if old and old.asking != members]
+    return NodeRequests(too_large, requesting), differ
 
 
 def with_request(now: GroupDecision, before: GroupDecision | None) -> GroupDecision:
-    """Return a decision with the previous request, which holds while nothing changes for its queue."""
-    if before is None or before.asking is None or before.queue != now.queue or _is_news(before, now):
+    """Return a decision with the previous node request, which is valid until its queue changes."""
+    if before is None or before.asking is None or before.queue != now.queue or _differs(before, now):
         return now
     return replace(now, asking=before.asking)
 
 
 def _would_help(decision: GroupDecision) -> bool:
-    """Return whether further nodes would help a group; one that starts has its nodes."""
+    """Return whether more nodes would help a group. A group that starts has its nodes already."""
     lacks_nodes = decision.reason in NODES_HELP or decision.exceeds_cluster
     return lacks_nodes and decision.verdict is not Verdict.STARTING
 
 
-def _is_news(before: GroupDecision | None, now: GroupDecision) -> bool:
-    """Return whether a decision differs in more than numbers."""
+def _differs(before: GroupDecision | None, now: GroupDecision) -> bool:
+    """Return whether a decision differs from the previous decision in more than numbers."""
     if before is None or before.plan != now.plan:
         return True
     return (before.verdict, before.reason, _would_help(before)) != (now.verdict, now.reason, _would_help(now))
 
 
-def _with_unqueued(lines: Lines, others: Iterable[GroupInfo]) -> Lines:
-    """Add groups without a position: replacements ahead, elastic members at the end."""
+def _with_running(lines: Lines, others: Iterable[GroupInfo]) -> Lines:
+    """Return the lines with groups that have no position.
+
+    Replacements come first, elastic members last.
+    """
     front: dict[str, list[GroupInfo]] = {}
     back: dict[str, list[GroupInfo]] = {}
     for group in sorted(others, key=lambda group: (state_of(group) is State.STANDING, group.order)):
@@ -126,17 +130,20 @@ def _with_unqueued(lines: Lines, others: Iterable[GroupInfo]) -> Lines:
 
 
 def _changed_queues(
-    evaluated: Evaluation, before: CarriedFacts | None, lines: Lines, known: Decided
+    evaluated: Evaluation, before: CarriedFacts | None, lines: Lines, previous: Decided
 ) -> Set[int] | None:
-    """Return the queues right below root that changed, or have a changed queue below; None: possibly all."""
+    """Return the queues right below root that have changed, or that have a changed queue below them.
+
+    None means that all queues may have changed.
+    """
     if before is None:
         return None
     snapshot, shares = evaluated.cycle.snapshot, evaluated.cycle.budget.shares
-    nodes = shares.standing.nodes_changed_since(before.evaluated.cycle.budget.shares.standing)
+    nodes = shares.state.nodes_changed_since(before.evaluated.cycle.budget.shares.state)
     if nodes is None:
         return None
-    queues = {now.queue for key, now in evaluated.cycle.decided.items() if _is_news(known.get(key), now)}
-    queues |= {known[key].queue for key in snapshot.dirty if key in known}
+    queues = {now.queue for key, now in evaluated.cycle.decided.items() if _differs(previous.get(key), now)}
+    queues |= {previous[key].queue for key in snapshot.dirty if key in previous}
     queues |= {name for name in lines.keys() | before.lines if lines.get(name) is not before.lines.get(name)}
     queues |= {*changed_keys(snapshot.queues, before.snapshot.queues)}
     queues |= {shares.tree.queues[node] for node in nodes if node != TOP}
@@ -144,7 +151,7 @@ def _changed_queues(
 
 
 class _QueueRequests:
-    """Node requests of some queues in one cycle; the headroom that they use is freed at the end."""
+    """Node requests of some queues in one cycle. In the end, the headroom that they use is freed."""
 
     def __init__(
         self, evaluated: Evaluation, decision_of: Callable[[GroupKey], GroupDecision | None]
@@ -153,92 +160,97 @@ class _QueueRequests:
         self._evaluated = evaluated
         self._budget: Budget = evaluated.cycle.budget
         self._queues = evaluated.cycle.snapshot.queues
-        self._short = set[Scope]()  # scopes whose limit is too low for all groups
+        self._short_scopes = set[Scope]()  # scopes whose limit is too low for all their groups
 
     def answers(self, waiting: Lines) -> Mapping[str, Mapping[GroupKey, tuple[Uid, ...] | None]]:
-        """Return by queue the groups that ask, and their members that ask (None: all that wait).
+        """Return by queue the groups that request nodes, and the members for which they do so.
 
-        Queues whose groups may all ask are left out.
+        None means all waiting members. Queues whose groups may all request nodes are left out.
         """
         journal = self._budget.journal
         checkpoint = journal.checkpoint()
-        self._evaluated.reservations.give_headroom_back()  # these groups ask as well
-        limited = self._limited(waiting)
+        self._evaluated.reservations.free_all_headroom()  # groups with reserved headroom request nodes, too
+        limited = self._limited_queues(waiting)
         answers: dict[str, dict[GroupKey, tuple[Uid, ...] | None]] = {queue: {} for queue in limited}
         sources = {queue: self._runs(waiting[queue]) for queue in limited}
         lines = {queue: deque(islice(source, 1)) for queue, source in sources.items()}
         misfits = Counter[str]()
         for queue, line in TurnOrder(self._budget.shares, self._queues, lines, lambda run: run[0]):
             run = line.popleft()
-            fits = run[: self._take_run(run)]
-            has_spare = len(self._needed(run[0]).members) < len(run[0].waiting)  # then its run has one group
+            fits = run[: self._use_headroom(run)]
+            has_spare = len(self._needed(run[0]).members) < len(run[0].waiting)  # such a run has one group
             answers[queue] |= {group.key: self._with_spare(group) if has_spare else None for group in fits}
             misfits[queue] += len(fits) < len(run)
-            if misfits[queue] < _MOST_MISFITS:
+            if misfits[queue] < _MAX_MISFITS:
                 line.extend(islice(sources[queue], 1))
         journal.roll_back(checkpoint)
         return answers
 
-    def _limited(self, waiting: Lines) -> list[str]:
-        """Return the queues that lack headroom for all their groups.
+    def _limited_queues(self, waiting: Lines) -> list[str]:
+        """Return the queues without headroom for all their groups.
 
-        Queues that share a ceiling with them are among them.
+        The queues that share a ceiling with them are included.
         """
         shares, journal = self._budget.shares, self._budget.journal
-        checkpoint, short = journal.checkpoint(), set[int]()
+        checkpoint, short_nodes = journal.checkpoint(), set[int]()
         for queue in waiting:
             info = self._queues.get(queue)
             held = info.allocated if info is not None else {}
-            more = {name: n - held.get(name, 0) for name, n in (info.requested if info else {}).items()}
-            more = {name: max(n, 0) for name, n in more.items()}
-            lacks = any(
-                n > left[name] for _, asks, left in shares.headroom(queue, more) for name, n in asks.items()
+            added = {name: n - held.get(name, 0) for name, n in (info.requested if info else {}).items()}
+            added = {name: max(n, 0) for name, n in added.items()}
+            exceeds = any(
+                n > free[name] for _, asks, free in shares.headroom(queue, added) for name, n in asks.items()
             )
-            if lacks or self._is_limited(queue, waiting[queue]) or self._budget.flavors.flavors_of(queue):
-                short.update(shares.tree.path(queue)[-2:-1])
-            shares.add(queue, more)
+            if exceeds or self._is_limited(queue, waiting[queue]) or self._budget.flavors.flavors_of(queue):
+                short_nodes.update(shares.tree.path(queue)[-2:-1])
+            shares.add(queue, added)
         journal.roll_back(checkpoint)
-        return [queue for queue in waiting if not short.isdisjoint(shares.tree.path(queue)[-2:-1])]
+        return [queue for queue in waiting if not short_nodes.isdisjoint(shares.tree.path(queue)[-2:-1])]
 
     def _is_limited(self, queue: str, line: Iterable[GroupInfo]) -> bool:
-        """Return whether limits on what runs may keep a group of a queue from asking.
+        """Return whether limits on running pods may keep a group of a queue from requesting nodes.
 
-        The users and namespaces with less left than all of their groups ask for are recorded.
+        The users and namespaces whose remaining limit is lower than the needs of all their groups are
+        recorded.
         """
         limits, free = self._budget.rules.limits.get(queue), dict[Scope, Resources]()
-        asks = defaultdict[Scope, Counter[str]](Counter)
+        needs = defaultdict[Scope, Counter[str]](Counter)
         if limits is None:
             return False
         for group in line:
-            for scope, more, remaining in self._budget.running.remaining(group, len(group.waiting)):
-                asks[scope].update(more)
+            for scope, added, remaining in self._budget.running.remaining(group, len(group.waiting)):
+                needs[scope].update(added)
                 free[scope] = remaining
-        short = {
-            scope for scope, sums in asks.items() if any(n > free[scope][kind] for kind, n in sums.items())
+        short_scopes = {
+            scope for scope, sums in needs.items() if any(n > free[scope][kind] for kind, n in sums.items())
         }
-        self._short |= short
-        return bool(short)
+        self._short_scopes |= short_scopes
+        return bool(short_scopes)
 
     def _runs(self, line: Iterable[GroupInfo]) -> Iterator[Run]:
-        for _, equals in groupby((group for group in line if self.may_ask(group.key)), self._kind):
-            while run := [*islice(equals, _MOST_SIMILAR)]:
+        """Yield the groups of a line that may request nodes, in runs with equal needs."""
+        for _, equals in groupby((group for group in line if self.may_ask(group.key)), self._need_key):
+            while run := [*islice(equals, _MAX_SIMILAR)]:
                 yield run
 
     def may_ask(self, key: GroupKey) -> bool:
-        """Return whether nodes would help pods that exist: jobs ask once they have pods."""
+        """Return whether nodes would help existing pods of a group. A job requests nodes once it has pods."""
         decision, group = self.decision_of(key), self._evaluated.cycle.snapshot.groups.get(key)
         if decision is None or group is None or not _would_help(decision):
             return False
         return any(not pod.expected for pod in group.waiting)
 
-    def _kind(self, group: GroupInfo) -> tuple[object, ...]:
-        """Return a key, equal for groups with the same need of headroom; unique with spare members."""
+    def _need_key(self, group: GroupInfo) -> tuple[object, ...]:
+        """Return a key that is equal for groups that need the same headroom.
+
+        It is unique for a group with spare members.
+        """
         alone = group.key if len(self._needed(group).members) < len(group.waiting) else ""
-        short = tuple(scope for scope, _ in self._budget.running.scopes(group) if scope in self._short)
+        short = tuple(scope for scope, _ in self._budget.running.scopes(group) if scope in self._short_scopes)
         return alone, group.computed(_signature), short
 
     def _needed(self, group: GroupInfo) -> Missing:
-        """Return the missing members that start together; none of a fully running group."""
+        """Return the missing members that start together; none for a fully running group."""
         decision = self.decision_of(group.key) if group.placed else None
         if decision is not None and decision.verdict is Verdict.RUNNING:
             return _NONE
@@ -248,8 +260,8 @@ class _QueueRequests:
             else missing(group)
         )
 
-    def _take_run(self, run: Run) -> int:
-        """Take the headroom of as many groups of a run as have it; return how many."""
+    def _use_headroom(self, run: Run) -> int:
+        """Use headroom for as many groups of a run as possible. Return the number of these groups."""
         wanted = self._needed(run[0])
         if not wanted.members:
             return len(run)
@@ -261,11 +273,15 @@ class _QueueRequests:
         return fitting
 
     def _with_spare(self, group: GroupInfo) -> tuple[Uid, ...] | None:
-        """Return the members of a group that ask, once those that it needs have their headroom."""
+        """Return the members for which a group requests nodes.
+
+        These are the needed members, for which headroom is used already, and spare members within the
+        headroom. None means all waiting members.
+        """
         decision, needed = self.decision_of(group.key), self._needed(group).members
-        known = {pod.uid for pod in needed} | (decision.plan.keys() if decision else set())
-        spare = [pod for pod in sorted(group.waiting, key=attrgetter("order")) if pod.uid not in known]
-        asking = [pod.uid for pod in needed]
+        settled_uids = {pod.uid for pod in needed} | (decision.plan.keys() if decision else set())
+        spare = [pod for pod in sorted(group.waiting, key=attrgetter("order")) if pod.uid not in settled_uids]
+        requesting = [pod.uid for pod in needed]
         for _, equals in groupby(spare, lambda pod: pod.shape):
             pods = [*equals]
             single = Missing((pods[0],))
@@ -273,15 +289,15 @@ class _QueueRequests:
             if fitting:
                 self._budget.shares.add(group.queue, single.requests, len(fitting))
                 self._budget.running.add(group, len(fitting))
-            asking += [pod.uid for pod in fitting]
-        return None if len(asking) == len(needed) + len(spare) else tuple(asking)
+            requesting += [pod.uid for pod in fitting]
+        return None if len(requesting) == len(needed) + len(spare) else tuple(requesting)
 
     def _times(self, group: GroupInfo, wanted: Missing) -> int:
-        """Return how many times some members fit into the headroom."""
+        """Return how many times the headroom suffices for these members."""
         parts = (
             free[name] // amount
             for level, needed, free in levels(self._budget, group, wanted)
-            if not isinstance(level, Scope) or level in self._short
+            if not isinstance(level, Scope) or level in self._short_scopes
             for name, amount in needed.items()
             if amount
         )

@@ -1,7 +1,8 @@
-"""Obstacles of a group, as reasons.
+"""Obstacles of a group, as reasons of decisions.
 
-Some prevent its evaluation: its own faults, the state of its queue, missing members, or its backoff. A group
-that is evaluated and does not fit never does (NeverFits), not now (NoRoom), or only in pieces (Fragmented).
+Some obstacles prevent the evaluation of a group: a fault of the group, the state of its queue, missing
+members, or its backoff. A group that is evaluated and does not fit gets one of three reasons: NeverFits,
+NoRoom (it does not fit now), or Fragmented (its members fit only separately).
 """
 
 from collections import Counter
@@ -36,10 +37,10 @@ from extender.domain.snapshot.wholeness import Missing, missing, whole_at
 
 
 @computed_once
-def resting_decision(group: GroupInfo) -> GroupDecision | None:
-    """Return the decision on a group that has ended, backs off or terminates: nothing around changes it.
+def state_decision(group: GroupInfo) -> GroupDecision | None:
+    """Return the decision on a group that has ended, is terminating, or fully runs without waiting members.
 
-    None: it has to be evaluated.
+    Other objects do not change this decision. None means that the group must be evaluated.
     """
     state = state_of(group)
     if state not in (State.ENDED, State.ENDING, State.RESTING, State.SETTLING):
@@ -49,9 +50,12 @@ def resting_decision(group: GroupInfo) -> GroupDecision | None:
     return GroupDecision(group.key, group.queue, verdict, detail=ending_text(life), life=life)
 
 
-def decision_at_rest(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
-    """Return the decision on a group at rest, and record since when it has fully run."""
-    decision = resting_decision(group)
+def decision_by_state(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
+    """Return the decision that follows from the state of a group alone; None if the group must be evaluated.
+
+    The decision also records that the group has fully run for the grace period.
+    """
+    decision = state_decision(group)
     if decision is None or state_of(group) is not State.SETTLING:
         return decision
     instant = whole_at(group, cycle.limits.whole_grace)
@@ -60,7 +64,7 @@ def decision_at_rest(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
 
 
 def blocking_decision(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
-    """Return the decision on a group that cannot be evaluated; None where it can."""
+    """Return the decision on a group that cannot be evaluated. None means that it can."""
     queue = cycle.snapshot.queues.get(group.queue)
     if group.spec.fault:
         return waiting_decision(group, Reason.INVALID_SPEC, group.spec.fault)
@@ -76,18 +80,18 @@ def blocking_decision(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
         return waiting_decision(group, Reason.INVALID_SPEC, queue.fault)
     if excess := _excess_constraints(group):
         return waiting_decision(group, Reason.TOO_COMPLEX, excess)
-    return _refused_entry(cycle, group, queue) or _held_decision(group, queue.record)
+    return _not_accepted(cycle, group, queue) or _held_decision(group, queue.record)
 
 
 @computed_once
 def _excess_constraints(group: GroupInfo) -> str:
-    """Return the part of a member's constraints beyond what is evaluated; empty if there is none."""
+    """Return the excess of a member's constraints over what is evaluated, as text; empty if there is none."""
     shapes = ((pod.name, pod.shape.constraints.excess) for pod in group.waiting)
     return next((f"pod {name} has {excess}" for name, excess in shapes if excess), "")
 
 
-def _refused_entry(cycle: Cycle, group: GroupInfo, queue: QueueInfo) -> GroupDecision | None:
-    """Return the decision on a group that its queue does not take, or whose job may not start any more."""
+def _not_accepted(cycle: Cycle, group: GroupInfo, queue: QueueInfo) -> GroupDecision | None:
+    """Return the decision on a group that its queue does not accept, or whose job may no longer start."""
     if not group.history.entitled:
         text = f"queue {queue.record.name} is {queue.state}"
         if queue.record.deleting:
@@ -102,18 +106,18 @@ def _refused_entry(cycle: Cycle, group: GroupInfo, queue: QueueInfo) -> GroupDec
         text = f"queue {group.queue} is restricted, and no record says that the group's author may use it"
         return waiting_decision(group, Reason.QUEUE_NOT_ALLOWED, f"{text} ({keys.MAY_USE})")
     if group.job.crowded_out:
-        most = cycle.limits.expected_pods
-        text = f"the jobs of its namespace wait for {most} pods already; it has its turn as these start"
+        max_pods = cycle.limits.expected_pods
+        text = f"the jobs of its namespace wait for {max_pods} pods already; it has its turn as these start"
         return waiting_decision(group, Reason.BEHIND_OTHERS, text)
     if group.job.start_timeouts >= cycle.limits.start_timeouts:
-        what = "its pods did not all run in time" if group.job.managed else "its start was undone"
-        text = f"{what} {group.job.start_timeouts} times in a row"
+        failure = "its pods did not all run in time" if group.job.managed else "its start was undone"
+        text = f"{failure} {group.job.start_timeouts} times in a row"
         return waiting_decision(group, Reason.START_TIMED_OUT, text)
     return None
 
 
 def _held_decision(group: GroupInfo, queue: QueueRecord) -> GroupDecision | None:
-    """Return the decision on a group that is held by its owner, or by that of its queue."""
+    """Return the decision on a group that its owner, its queue or its LocalQueue holds back."""
     if group.spec.held:
         return waiting_decision(group, Reason.HELD, f'the annotation {keys.HOLD} is "true"')
     if queue.stop_policy:
@@ -125,41 +129,43 @@ def _held_decision(group: GroupInfo, queue: QueueRecord) -> GroupDecision | None
     return None
 
 
-def not_replaced(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
+def why_not_replaced(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
     """Return why lost members are not replaced: the group is held, or its queue or LocalQueue drains.
 
-    A queue that only admits no new groups keeps its running groups whole.
+    None means that they are replaced. A queue that only admits no new groups still replaces members of its
+    groups.
     """
     queue = cycle.snapshot.queues.get(group.queue)
     drains = group.is_drained or (queue is not None and queue.record.stop_policy == keys.STOP_DRAIN)
     return _held_decision(group, queue.record) if queue is not None and (group.spec.held or drains) else None
 
 
-def above_capability(cycle: Cycle, group: GroupInfo) -> str:
-    """Return how `minResources` exceeds the maximum of the queue; empty if it does not.
+def capability_excess_text(cycle: Cycle, group: GroupInfo) -> str:
+    """Return how `minResources` exceeds the capability of the queue; empty if it does not.
 
-    This is Volcano's rule for its enqueue action: while the group is Pending, operators make no members
+    This is Volcano's rule for its enqueue action. While the group is Pending, operators create no members
     that could never start. A group without `minResources` and pods counts with the default request of its
     queue. Managed jobs are exempt: their requests are known, and they may start with fewer pods.
     """
     queue = cycle.snapshot.queues[group.queue].record
-    if not (most := queue.capability) or group.job.managed:
+    if not (limits := queue.capability) or group.job.managed:
         return ""
     field, requests = "spec.minResources", group.spec.min_resources
     if not requests and not group.has_pods:
         field = f"spec.defaultRequest for {group.min_member} members"
         requests = {name: amount * group.min_member for name, amount in queue.default_request.items()}
-    above = {name: amount for name, amount in requests.items() if amount > most.get(name, amount)}
-    over = [f"{name}: {show(name, amount)} > {show(name, most[name])}" for name, amount in above.items()]
-    return f"{field} is above the capability of queue {group.queue}: {', '.join(over)}" if over else ""
+    excess = {name: amount for name, amount in requests.items() if amount > limits.get(name, amount)}
+    texts = [f"{name}: {show(name, amount)} > {show(name, limits[name])}" for name, amount in excess.items()]
+    return f"{field} is above the capability of queue {group.queue}: {', '.join(texts)}" if texts else ""
 
 
 def exceeds_queue(group: GroupInfo, detail: str) -> GroupDecision:
-    """Return the decision on a group that never fits because of its queue."""
+    """Return the decision on a group that never fits, because of its queue."""
     return replace(waiting_decision(group, Reason.NEVER_FITS, detail), exceeds_queue=True)
 
 
 def waiting_decision(group: GroupInfo, reason: Reason, detail: str) -> GroupDecision:
+    """Return the decision that a group waits for a reason."""
     return GroupDecision(group.key, group.queue, Verdict.WAITING, reason, detail)
 
 
@@ -168,79 +174,85 @@ def missing_group_message(group: GroupInfo) -> str:
 
 
 def evaluable_groups(cycle: Cycle, strategies: Strategies, groups: Iterable[GroupInfo]) -> list[GroupInfo]:
-    """Return the pending groups that capacity would help, and those that let none pass while they back off.
+    """Return the pending groups that compete for capacity, and record decisions on the others.
 
-    The others are settled.
+    A group that backs off competes only if no group may pass it.
     """
-    return cycle.settle_all(groups, partial(_not_ready, cycle, strategies))
+    return cycle.record_all(groups, partial(_not_competing, cycle, strategies))
 
 
-def _not_ready(cycle: Cycle, strategies: Strategies, group: GroupInfo) -> GroupDecision | None:
-    """Return the decision on a group that does not compete for capacity; None: it does."""
-    if too_much := above_capability(cycle, group):
-        return undo_decision(cycle, group) or exceeds_queue(group, too_much)
+def _not_competing(cycle: Cycle, strategies: Strategies, group: GroupInfo) -> GroupDecision | None:
+    """Return the decision on a group that does not compete for capacity. None means that it does."""
+    if excess := capability_excess_text(cycle, group):
+        return undo_decision(cycle, group) or exceeds_queue(group, excess)
     absent = missing(group).absent
     if (group.is_on_nodes or not absent) and strategies.traverse_of(group).backs_off(group):
         is_in_line = not absent and strategies.traverse_of(group).lets_none_pass(group)
         return None if is_in_line else back_off(cycle, group)
     if group.is_on_nodes and (decision := undo_decision(cycle, group)) is not None:
         return decision
-    if absent and group.start.failure and group.job.created_pods is None:  # perhaps why they are absent
+    if absent and group.start.failure and group.job.created_pods is None:  # this may explain the absence
         absent = f"{absent}; its last start failed: {group.start.failure}"
     return waiting_decision(group, Reason.NOT_ENOUGH_MEMBERS, absent) if absent else None
 
 
-_LONGEST_NAME = 63  # characters of a label
-_MOST_SHORT = 4  # resources in one sentence
-_MOST_SETS = 64  # pod sets that are looked at
-_MOST_NAMES = 8  # in one sentence: a pod may ask for thousands of resources, and a status should stay small
+_MAX_LENGTH = 63  # number of characters of a label
+_MAX_SHORT = 4  # number of resources in one sentence
+_MAX_SETS = 64  # number of pod sets that are compared
+_MAX_NAMES = 8  # number of names in one sentence, so that a status stays small
 
 
 def explain(cycle: Cycle, planner: Planner, group: GroupInfo, wanted: Missing) -> tuple[Reason, str]:
-    """Return the reason and its numbers for members that have no placement in `planner`."""
+    """Return why members have no placement in `planner`: the reason, and a text with numbers."""
     members, shapes, capacity = wanted.members, wanted.shapes, planner.capacity
-    if (never := never_fits(cycle, wanted)) is not None:
-        return never
+    if (never_reason := never_fits(cycle, wanted)) is not None:
+        return never_reason
     is_refused = any(capacity.refuses(shape) for shape in shapes)
-    if is_refused and all(capacity.could_hold_but_for_refusals(shape, n) for shape, n in shapes.items()):
+    if is_refused and all(capacity.fits_without_refusals(shape, n) for shape, n in shapes.items()):
         detail = group.start.failure or "the scheduler rejects the nodes with free capacity"
         return Reason.REFUSED_BY_SCHEDULER, detail
     if not planner.affinity.any_interdependent(wanted) and capacity.is_short_for(shapes):
-        # Some shape alone lacks capacity, and no member has affinity: counting suffices, without placing.
-        at_once = f"{_capacity_for(capacity, shapes)} at once"
+        # One shape alone lacks capacity, and no member has affinity. Counting the pods suffices here.
+        at_once_text = f"{_capacity_text(capacity, shapes)} at once"
     else:
-        at_once = f"capacity for {len(planner.fitting(members))} of {len(members)} members at once"
+        at_once_text = f"capacity for {len(planner.fitting(members))} of {len(members)} members at once"
     parts: list[Mapping[Shape, int]] = [{shape: count} for shape, count in shapes.items()]
     for part in (*parts, shapes) if len(parts) > 1 else parts:
-        if numbers := _short(capacity, part, "left"):
-            return Reason.NO_ROOM, f"{numbers} on suitable nodes; {_capacity_for(capacity, shapes)}"
+        if numbers := _shortage_text(capacity, part, "left"):
+            return Reason.NO_ROOM, f"{numbers} on suitable nodes; {_capacity_text(capacity, shapes)}"
     is_enough = all(capacity.total(shape) >= n for shape, n in shapes.items())
     if is_enough and (domains := _domains_text(planner, wanted)):
         return Reason.NO_DOMAIN, domains
-    return Reason.FRAGMENTED, at_once
+    return Reason.FRAGMENTED, at_once_text
 
 
-def lacks_domain(cycle: Cycle, members: Sequence[PodRecord]) -> str:
-    """Return the domain with the most capacity as text, for members that only fit outside one domain."""
+def best_domain_text(cycle: Cycle, members: Sequence[PodRecord]) -> str:
+    """Return the domain with the most capacity as text, for members that fit only outside a single domain.
+
+    The text is empty if capacity is lacking, or if the members need not share a domain.
+    """
     wanted, planner = Missing(tuple(members)), cycle.budget.planner
     return "" if planner.capacity.is_short_for(wanted.shapes) else _domains_text(planner, wanted)
 
 
 def _domains_text(planner: Planner, wanted: Missing) -> str:
-    """Return the domain with the most capacity for members that must share one, as text; empty: none must."""
+    """Return the domain with the most capacity for members that must share a domain, as text.
+
+    The text is empty if the members need not share a domain.
+    """
     by_set: dict[TopologySet, list[PodRecord]] = {}
     for pod in wanted.members:
         for pod_set in pod.pod_sets:
             if pod_set.is_required:
                 by_set.setdefault(pod_set, []).append(pod)
     texts = (_domain_text(planner, pod_set, pods) for pod_set, pods in by_set.items())
-    found = dict(islice(texts, _MOST_SETS))
-    return next((text for text, suffices in found.items() if not suffices), next(iter(found), ""))
+    by_text = dict(islice(texts, _MAX_SETS))
+    return next((text for text, suffices in by_text.items() if not suffices), next(iter(by_text), ""))
 
 
 def _domain_text(planner: Planner, pod_set: TopologySet, pods: Sequence[PodRecord]) -> tuple[str, bool]:
     """Return the domain with the most capacity for the pods of a set, as text, and whether it suffices."""
-    label = pod_set.level[:_LONGEST_NAME]
+    label = pod_set.level[:_MAX_LENGTH]
     if (found := planner.largest_domain(pod_set, pods)) is None:
         return f"no node has the label {label} that the topology of its pods names", False
     domain, fitting, holds_others = found
@@ -250,46 +262,48 @@ def _domain_text(planner: Planner, pod_set: TopologySet, pods: Sequence[PodRecor
     return f"{label}={domain} {has} for {capacity}", suffices
 
 
-def _short(capacity: Capacity, shapes: Mapping[Shape, int], free: str) -> str:
-    """Return the resources of which suitable nodes have less than needed, such as `cpu: 4 needed, 2 left`."""
+def _shortage_text(capacity: Capacity, shapes: Mapping[Shape, int], free: str) -> str:
+    """Return the resources of which suitable nodes have too little, such as `cpu: 4 needed, 2 left`."""
     requests = sorted(requests_of(shapes).items())
-    amounts = ((name, n, capacity.left_for(shapes, name)) for name, n in requests)
-    short = (f"{name}: {show(name, n)} needed, {show(name, m)} {free}" for name, n, m in amounts if m < n)
-    return " and ".join(islice(short, _MOST_SHORT))
+    amounts = ((name, n, capacity.free_amount(shapes, name)) for name, n in requests)
+    texts = (f"{name}: {show(name, n)} needed, {show(name, m)} {free}" for name, n, m in amounts if m < n)
+    return " and ".join(islice(texts, _MAX_SHORT))
 
 
-def why_none_joins(capacity: Capacity, shapes: Counter[Shape]) -> str:
-    """Return the numbers for members that join a running group and find no capacity."""
-    short = _short(capacity, shapes, "left")
-    numbers = f"{short} on suitable nodes; " if short else ""
+def no_capacity_text(capacity: Capacity, shapes: Counter[Shape]) -> str:
+    """Return a text with numbers about members that join a running group and find no capacity."""
+    shortage = _shortage_text(capacity, shapes, "left")
+    numbers = f"{shortage} on suitable nodes; " if shortage else ""
     return f"{numbers}no free capacity for {shapes.total()} more member{'s' * (shapes.total() > 1)}"
 
 
 def never_fits(cycle: Cycle, wanted: Missing) -> tuple[Reason, str] | None:
-    """Return the reason for members that have no placement even if nothing runs; None if they have one."""
+    """Return why members have no placement even on empty nodes. None means that they have a placement."""
     for shape in wanted.shapes:
         if not cycle.empty.capacity.total(shape):
-            return Reason.NEVER_FITS, _no_node(cycle, shape)
+            return Reason.NEVER_FITS, _no_node_text(cycle, shape)
     if cycle.fits_empty_cluster(wanted):
         return None
     if domains := _domains_text(cycle.empty, wanted):
         return Reason.NEVER_FITS, f"on empty nodes: {domains}"
-    numbers = _short(cycle.empty.capacity, wanted.shapes, "there")
+    numbers = _shortage_text(cycle.empty.capacity, wanted.shapes, "there")
     detail = f"all suitable nodes together cannot hold {len(wanted.members)} members, even when empty"
     return Reason.NEVER_FITS, f"{numbers}; {detail}" if numbers else detail
 
 
-def _no_node(cycle: Cycle, shape: Shape) -> str:
+def _no_node_text(cycle: Cycle, shape: Shape) -> str:
     """Return the resources or constraints that no node meets, as text.
 
-    The shortest explanation comes first: a resource that no node has, before the whole request; constraints
-    that no node meets even alone, before all of them together.
+    The shortest explanation is preferred:
+
+    - a resource that no node has, to the whole request,
+    - constraints that no node meets even alone, to all constraints together.
     """
     nodes, constraints, offers = cycle.snapshot.nodes, shape.constraints, cycle.largest_offers
-    lacking = sorted(name for name, n in shape.requests.items() if n > 0 >= offers.get(name, 0))
-    if offers and lacking:  # without nodes, everything is lacking
-        classes = list(filter(counts_in_queues, lacking))  # rather than selections of their devices
-        return f"no node has {listed(classes or lacking, _MOST_NAMES)}"
+    missing_names = sorted(name for name, n in shape.requests.items() if n > 0 >= offers.get(name, 0))
+    if offers and missing_names:  # without nodes, all resources are lacking
+        classes = list(filter(counts_in_queues, missing_names))  # instead of selectors of their devices
+        return f"no node has {listed(classes or missing_names, _MAX_NAMES)}"
     suitable = np.count_nonzero(nodes.suitable(shape))
     if suitable or not nodes.row:
         request = amounts_text(shape.requests) or "an empty request"
@@ -301,42 +315,42 @@ def _no_node(cycle: Cycle, shape: Shape) -> str:
     if constraints.node_terms:
         alone = Shape({}, Constraints((), constraints.node_terms, (Toleration(operator="Exists"),)))
         or_claim = " or a ResourceClaim" if b"metadata.name" in constraints.node_terms else ""
-        affinity = f"what the required node affinity{or_claim} asks for ({_in_words(constraints.node_terms)})"
+        affinity = f"what the required node affinity{or_claim} asks for ({_to_text(constraints.node_terms)})"
         demands[affinity] = bool(nodes.suitable(alone).any())
     if (part := shape.suits.part) is not None:
         anywhere = Shape({}, Constraints(tolerations=(Toleration(operator="Exists"),)))
-        labels = listed([f"{key}={value}" for key, value in part.labels], _MOST_NAMES)
+        labels = listed([f"{key}={value}" for key, value in part.labels], _MAX_NAMES)
         is_taken = part.before and all(nodes.has(key, value) for key, value in part.labels)
         restriction = " without those of an earlier flavor" if is_taken else ""
         demand = f"the flavor's labels {labels}".rstrip() + restriction
         demands[demand] = bool(nodes.suitable(anywhere.on_part(part)).any())
     if unmet := [text for text, is_met in demands.items() if not is_met]:
-        return f"no node has {listed(unmet, _MOST_NAMES, ' and ')}"
+        return f"no node has {listed(unmet, _MAX_NAMES, ' and ')}"
     if not nodes.suitable(Shape({}, Constraints(tolerations=constraints.tolerations))).any():
         taints = {taint for node in nodes.nodes if node for taint in node.taints}
         texts = sorted(taint_text(t) for t in taints if not is_tolerated(t, constraints.tolerations))
-        return f"every node has a taint that is not tolerated: {listed(texts, _MOST_NAMES)}"
+        return f"every node has a taint that is not tolerated: {listed(texts, _MAX_NAMES)}"
     tolerated_too = (*demands, "taints that are tolerated")
-    return f"no node has all at once: {listed(tolerated_too, _MOST_NAMES)}"
+    return f"no node has all at once: {listed(tolerated_too, _MAX_NAMES)}"
 
 
-def _in_words(node_terms: bytes) -> str:
-    """Return the terms of a node affinity for users."""
+def _to_text(node_terms: bytes) -> str:
+    """Return the terms of a node affinity as text for users."""
     texts: list[str] = []
     for term in msgspec.json.decode(node_terms or b"[]", type=list[NodeSelectorTerm]):
         required = (*(term.match_expressions or ()), *(term.match_fields or ()))
-        phrases = [f"{r.key} {r.operator} {listed(r.values or (), _MOST_NAMES)}".rstrip() for r in required]
-        texts.append(listed(phrases, _MOST_NAMES, " and "))
-    return listed(texts, _MOST_NAMES, " or ")
+        phrases = [f"{r.key} {r.operator} {listed(r.values or (), _MAX_NAMES)}".rstrip() for r in required]
+        texts.append(listed(phrases, _MAX_NAMES, " and "))
+    return listed(texts, _MAX_NAMES, " or ")
 
 
-def _capacity_for(capacity: Capacity, shapes: Counter[Shape]) -> str:
-    """Return the capacity for shapes as text; if there are several, each is counted alone."""
+def _capacity_text(capacity: Capacity, shapes: Counter[Shape]) -> str:
+    """Return the capacity for shapes as text. Each shape is counted without the other shapes."""
     fitting = sum(min(capacity.total(shape), n) for shape, n in shapes.items())
     return f"capacity for {'at most ' * (len(shapes) > 1)}{fitting} of {shapes.total()} members"
 
 
 def amounts_text(amounts: Resources) -> str:
-    """Return amounts as text, `cpu 4 memory 64Gi`, without pods; of many resources only the first."""
+    """Return amounts as text, such as `cpu 4 memory 64Gi`, without the number of pods. A long text is cut."""
     names = sorted(amounts.keys() - {PODS}, key=lambda name: (name != CPU, name != MEMORY, name))
-    return listed([f"{name} {show(name, amounts[name])}" for name in names], _MOST_NAMES, " ")
+    return listed([f"{name} {show(name, amounts[name])}" for name in names], _MAX_NAMES, " ")

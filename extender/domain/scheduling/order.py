@@ -1,33 +1,39 @@
-"""Order of groups: queues take turns by share, and the queue's dequeueStrategy orders the groups inside it.
+"""Order of groups: queues take turns by share, and the dequeueStrategy of a queue orders its groups.
 
 | strategy   | order                  | while its first group lacks capacity                                |
 |------------|------------------------|---------------------------------------------------------------------|
 | traverse   | priority, age          | groups that fit pass it                                             |
-| fifo       | priority, age          | none passes it, also while it backs off                             |
-| priority   | priority, age          | groups that fit pass it; once anything becomes free, it is tried    |
-|            |                        | again before them, also while it backs off                          |
+| fifo       | priority, age          | no group passes it, even while it backs off                         |
+| priority   | priority, age          | groups that fit pass it; once any capacity becomes free, it is      |
+|            |                        | tried again before them, even while it backs off                    |
 | fair       | recent usage of users, | groups that fit pass it                                             |
 |            | priority, age          |                                                                     |
-| rotation   | rotation, priority,    | groups that fit pass it; then it comes after all that have not had  |
-|            | age                    | their turn in this rotation                                         |
-| mixed      | those of high priority | as fifo while that group is of high priority, else as rotation      |
-|            | first, the rest by     |                                                                     |
-|            | rotation               |                                                                     |
+| rotation   | rotation, priority,    | groups that fit pass it; then it comes after all groups that have   |
+|            | age                    | not had their turn in this rotation                                 |
+| mixed      | high priority first,   | as fifo if that group has high priority, otherwise as rotation      |
+|            | then rotation          |                                                                     |
 
-Priority includes what a group gained by ageing (`spec.ageing`): all groups of a queue gain as much in an
-hour, from their creation on, so two of them never change places by waiting. Any other strategy counts as
-traverse.
+The priority of a group includes its gain by ageing (`spec.ageing`). All groups of a queue gain the same
+amount per hour from their creation on, so two groups never change places by waiting. Any other strategy
+counts as traverse.
 
-In a rotation each waiting group has its turn once. A turn ends when the start of the group fails, or when
-groups behind it start because it lacks capacity, a share or headroom and has no reservation. A new group
-joins the newest rotation, so a stream of new groups never keeps back groups that had their turn. After a
-restart a new rotation begins.
+In a rotation, each waiting group has one turn. A turn ends when the start of the group fails. It also ends
+when groups behind it start because it has no reservation and not enough capacity, share or headroom. A new
+group joins the newest rotation, so a stream of new groups never holds back groups that had their turn. After
+a restart of Muster, a new rotation begins.
 
-Sibling queues take turns, from root down. They are compared by priority; share, where all queues within their
-deserved share are equal; decayed usage relative to their due; share; age of their first group; and name.
+Sibling queues take turns, from root down. They are compared by these criteria, in this order:
+
+1. their priority,
+2. their share, where all queues within their deserved share are equal,
+3. their decayed usage relative to their due,
+4. their share,
+5. the age of their first group,
+6. their name.
+
 Usage decides which queue gets a unit that shares do not divide, so that each queue gets its part over time.
 Each allocation raises the share of a queue. `fairShare` of the parent may replace share and usage: Historical
-compares the sum of both, Instant only the share.
+compares the sum of both, Instant compares only the share.
 """
 
 from collections import defaultdict, deque
@@ -52,18 +58,18 @@ from extender.domain.scheduling.shares import QueueShares
 from extender.domain.snapshot.group_info import GroupInfo
 from extender.domain.snapshot.phases import State, state_of
 
-FIRST_HIGH_PRIORITY = 4  # of `mixed` without priorityThreshold, as in koord-queue
+FIRST_HIGH_PRIORITY = 4  # default priorityThreshold of `mixed`, as in koord-queue
 _HOUR = 3600.0
 T = TypeVar("T")
 
 
-# Sort key of a group in its queue, the smallest first: low priority, rotation, recent usage of its user,
-# priority and age.
+# Sort key of a group in its queue, the smallest first: whether its priority is not high, its rotation, the
+# recent usage of its user, its priority and its age.
 Rank = tuple[bool, int, float, float, str, str, str, str]
 
 
 class Traverse:
-    """The strategy of one queue in one cycle. `rotation_of`: the rotation of the next turn of a group."""
+    """Strategy of one queue in one cycle. `rotation_of` returns the rotation of a group's next turn."""
 
     def __init__(self, cycle: Cycle, queue: QueueRecord, rotation_of: Callable[[GroupInfo], int]) -> None:
         self._cycle = cycle
@@ -71,6 +77,7 @@ class Traverse:
         self._rotation_of = rotation_of
 
     def rank(self, group: GroupInfo) -> Rank:
+        """Return the sort key of a group in its queue."""
         priority = float(-group.priority)
         if self._queue.ageing:
             priority += self._queue.ageing * group.computed(_created_at) / _HOUR
@@ -78,27 +85,30 @@ class Traverse:
         return not self.is_high(group), rotation, self.usage_of_user(group), priority, *group.age
 
     def usage_of_user(self, group: GroupInfo) -> float:
-        """Return the recent usage of the group's user, if the strategy counts it."""
+        """Return the recent usage of the group's user, if the strategy orders groups by usage."""
         return 0.0
 
     def is_high(self, group: GroupInfo) -> bool:
-        """Return whether a group has high priority: such groups precede all others."""
+        """Return whether a group has high priority. Such groups precede all other groups."""
         return True
 
     def lets_none_pass(self, group: GroupInfo) -> bool:
-        """Return whether all groups behind it wait until it starts."""
+        """Return whether all groups behind this group wait until it starts."""
         return False
 
     def has_turns(self, group: GroupInfo) -> bool:
-        """Return whether a group loses its turn when others pass it."""
+        """Return whether a group loses its turn in the rotation when other groups pass it."""
         return False
 
     def backs_off(self, group: GroupInfo) -> bool:
-        """Return whether a group is not tried now, because a start failed."""
+        """Return whether a group is not tried now because a start has failed."""
         return self._cycle.snapshot.now < group.start.retry_at
 
     def may_be_inadmissible(self, group: GroupInfo) -> bool:
-        """Return whether only changes of its queue and of its reads affect its place and its decision."""
+        """Return whether a group may be inadmissible.
+
+        Then only changes of its queue and of its reads can change its rank and its decision.
+        """
         return True
 
 
@@ -115,7 +125,7 @@ class Fifo(Traverse):
 
 class StrictPriority(Traverse):
     def backs_off(self, group: GroupInfo) -> bool:
-        """Return whether a group backs off. One that failed does so only until more capacity is free."""
+        """Return whether a group backs off. A failed group does so only until more capacity is free."""
         if group.is_on_nodes or group.start.failure == OVER_BUDGET or not super().backs_off(group):
             return super().backs_off(group)
         failed_at = group.start.retry_at - self._cycle.limits.retry_after(group.start.failures - 1)
@@ -132,13 +142,16 @@ class Rotation(Traverse):
 
 class Mixed(Traverse):
     def is_high(self, group: GroupInfo) -> bool:
-        """Return whether its priority, with what it gained by ageing, has reached the threshold."""
+        """Return whether the group's priority, raised by ageing, has reached the queue's threshold.
+
+        If ageing will raise it to the threshold later, request a cycle at that time.
+        """
         per_hour, threshold = self._queue.ageing, self._queue.priority_threshold
-        lacks = (FIRST_HIGH_PRIORITY if threshold is None else threshold) - group.priority
-        if lacks <= 0:
+        missing = (FIRST_HIGH_PRIORITY if threshold is None else threshold) - group.priority
+        if missing <= 0:
             return True
         created = self._cycle.snapshot.instant(group.created) if per_hour > 0 else 0.0
-        return per_hour > 0 and self._cycle.is_due(created + lacks * _HOUR / per_hour)
+        return per_hour > 0 and self._cycle.is_due(created + missing * _HOUR / per_hour)
 
     def lets_none_pass(self, group: GroupInfo) -> bool:
         return self.is_high(group)
@@ -147,7 +160,7 @@ class Mixed(Traverse):
         return not self.is_high(group)
 
     def may_be_inadmissible(self, group: GroupInfo) -> bool:
-        return not self._queue.ageing  # with ageing, time alone may raise a group to high priority
+        return not self._queue.ageing  # with ageing, time alone can give a group high priority
 
 
 _STRATEGIES: Mapping[str, type[Traverse]] = {
@@ -161,7 +174,7 @@ _STRATEGIES: Mapping[str, type[Traverse]] = {
 
 
 def orders_by_usage(queue: QueueRecord) -> bool:
-    """Return whether recent usage of users orders the groups of a queue."""
+    """Return whether a queue orders its groups by the recent usage of users."""
     return _STRATEGIES.get(queue.strategy, Traverse) is Fair
 
 
@@ -173,6 +186,7 @@ class Strategies:
         self._by_queue: dict[str, Traverse] = {}
 
     def traverse_of(self, group: GroupInfo) -> Traverse:
+        """Return the strategy of the group's queue."""
         if group.queue not in self._by_queue:
             queue = self._cycle.snapshot.queues[group.queue].record
             kind = _STRATEGIES.get(queue.strategy, Traverse)
@@ -180,43 +194,48 @@ class Strategies:
         return self._by_queue[group.queue]
 
     def rank(self, group: GroupInfo) -> Rank:
+        """Return the sort key of a group in its queue."""
         return self.traverse_of(group).rank(group)
 
     def rotation_of(self, group: GroupInfo) -> int:
         """Return the rotation in which a group has its next turn.
 
-        A group that missed many rotations has one turn before the others, not one for each.
+        A group that missed many rotations has one turn before the other groups, not one turn for each missed
+        rotation.
         """
-        newest, own = self._newest_rotations.get(group.queue, 0), group.start.rotation
-        return newest if own is None else max(own, newest - 1)
+        newest, recorded = self._newest_rotations.get(group.queue, 0), group.start.rotation
+        return newest if recorded is None else max(recorded, newest - 1)
 
     @cached_property
     def _newest_rotations(self) -> dict[str, int]:
         """Return the newest rotation of pending groups, by queue."""
         newest: dict[str, int] = {}
         for group in self._cycle.snapshot.groups.values():
-            own = group.start.rotation
-            if own is not None and own > newest.get(group.queue, 0) and state_of(group) is State.WAITING:
-                newest[group.queue] = own
+            last = group.start.rotation
+            if last is not None and last > newest.get(group.queue, 0) and state_of(group) is State.WAITING:
+                newest[group.queue] = last
         return newest
 
 
 def advance_rotation(cycle: Cycle, strategies: Strategies, groups: Iterable[GroupInfo]) -> None:
-    """Record the next rotation on the decision of each of `groups`, which this cycle evaluated."""
-    turning = [group for group in groups if strategies.traverse_of(group).has_turns(group)]
-    for line in in_lines(turning, lambda group: group, strategies.rank).values():
+    """Record on the decision of each group its next rotation. This cycle has evaluated all `groups`."""
+    rotating = [group for group in groups if strategies.traverse_of(group).has_turns(group)]
+    for line in in_lines(rotating, lambda group: group, strategies.rank).values():
         is_passed = False
         for group in reversed(line):
             decision = cycle.decided[group.key]
             starts = decision.verdict is Verdict.STARTING
             loses_turn = is_passed and not starts and decision.reservation is None
             rotation = strategies.rotation_of(group) + loses_turn
-            cycle.settle(replace(decision, rotation=rotation))
+            cycle.record(replace(decision, rotation=rotation))
             is_passed = is_passed or starts
 
 
 def _created_at(group: GroupInfo) -> float:
-    """Return seconds since 1970; inf if that cannot be read, as if the group were the newest."""
+    """Return the creation time in seconds since 1970.
+
+    An unreadable time is infinite, as for the newest group.
+    """
     try:
         return as_datetime(group.created).timestamp()
     except (ValueError, OverflowError):
@@ -224,21 +243,21 @@ def _created_at(group: GroupInfo) -> float:
 
 
 class Turn(NamedTuple):
-    """Turn of a queue among its siblings; the smallest first."""
+    """Sort key of a queue among its siblings. The queue with the smallest key is next."""
 
-    priority: int  # negated: higher priorities come first
-    due: float  # allocation above its due share
+    priority: int  # negated, so that higher priorities come first
+    due: float  # share of the queue; all shares up to the deserved share are equal
     usage: float  # recent usage
     share: float
-    since: str  # the creation of its first group
+    since: str  # creation time of its first group
     queue: str
     node: int
 
 
 class TurnOrder(Generic[T]):
-    """Order of turns: lines of gangs, or of single members, by queue.
+    """Order in which queues take turns. `lines` holds gangs or single members by queue.
 
-    Each allocation changes the shares on the way from root to the queue, and no others.
+    Each allocation changes only the shares on the path from root to the queue.
     """
 
     def __init__(
@@ -252,14 +271,14 @@ class TurnOrder(Generic[T]):
         self._tree = shares.tree
         self._queues = queues
         self._lines = lines
-        self._turns: defaultdict[int, list[Turn]] = defaultdict(list)  # turns of the children of a node
-        self._path: list[Turn] = []  # turns from root down to the current queue
+        self._turns: defaultdict[int, list[Turn]] = defaultdict(list)  # turns of a node's children
+        self._path: list[Turn] = []  # turns from root to the current queue
         waiting = {node for queue, line in lines.items() if line for node in self._tree.path(queue)}
         for node in sorted(waiting - {TOP}, reverse=True):  # children have higher numbers
             heappush(self._turns[self._tree.parents[node]], self._turn_of(node))
 
     def __iter__(self) -> Iterator[tuple[str, deque[T]]]:
-        """Yield a queue and its line, again and again until all lines are empty."""
+        """Yield the next queue and its line, until all lines are empty."""
         while self._turns[TOP]:
             self._path, node = [], TOP
             while turns := self._turns.get(node):
@@ -274,10 +293,10 @@ class TurnOrder(Generic[T]):
                     heappush(self._turns[self._tree.parents[turn.node]], self._turn_of(turn.node))
 
     def members_until_next(self, requests: Resources) -> int | None:
-        """Return the number of started members with `requests` that ends the turn of the current queue.
+        """Return how many started members with `requests` end the turn of the current queue.
 
-        A sibling of the queue, or of a queue above it, with the same priority has the next turn; None
-        without such a sibling.
+        The next turn belongs to a sibling with the same priority, of the queue or of a queue above it. None
+        means that there is no such sibling.
         """
         counts: list[int] = []
         for turn in self._path:
@@ -289,7 +308,7 @@ class TurnOrder(Generic[T]):
         return min(counts, default=None)
 
     def _equal_share(self, turn: Turn, sibling: Turn) -> tuple[float, Turn]:
-        """Return the share up to which a queue is ahead of a sibling, and its turn there."""
+        """Return the share up to which a queue precedes a sibling, and the queue's turn at that share."""
         match _fair_share(self._shares, self._queues, turn.node):
             case keys.HISTORICAL:
                 until = sibling.due - self._shares.recent_usage(turn.node)
@@ -302,9 +321,10 @@ class TurnOrder(Generic[T]):
         return until, turn._replace(due=max(until, 1.0), share=until)
 
     def _turn_of(self, node: int) -> Turn:
-        place = _turn_key(self._shares, self._queues, node)
+        """Return the sort key of a queue among its siblings."""
+        first_fields = _turn_key(self._shares, self._queues, node)
         return Turn(
-            *place, self._shares.relative_share(node), self._since(node), self._tree.queues[node], node
+            *first_fields, self._shares.relative_share(node), self._since(node), self._tree.queues[node], node
         )
 
     def _since(self, node: int) -> str:
@@ -329,17 +349,20 @@ def _turn_key(shares: QueueShares, queues: Mapping[str, QueueInfo], node: int) -
 
 
 def _fair_share(shares: QueueShares, queues: Mapping[str, QueueInfo], node: int) -> str:
-    """Return how a queue and its siblings take turns."""
+    """Return the `fairShare` of a queue's parent: how the queue and its siblings take turns."""
     parent = queues.get(shares.tree.queues[shares.tree.parents[node]])
     return parent.record.fair_share if parent is not None else ""
 
 
 def is_ahead(shares: QueueShares, queues: Mapping[str, QueueInfo], queue: str, other: str) -> bool:
-    """Return whether a queue has its turn before another, at the level where their paths from root part."""
+    """Return whether a queue has its turn before another queue.
+
+    The queues are compared at the level where their paths from root part.
+    """
     paths = (reversed(shares.tree.path(name)) for name in (queue, other))
     pairs = zip(*paths, strict=False)
-    own, theirs = next((pair for pair in pairs if pair[0] != pair[1]), (TOP, TOP))
-    return _turn_key(shares, queues, own) < _turn_key(shares, queues, theirs)
+    node, other_node = next((pair for pair in pairs if pair[0] != pair[1]), (TOP, TOP))
+    return _turn_key(shares, queues, node) < _turn_key(shares, queues, other_node)
 
 
 def in_lines(
@@ -347,9 +370,9 @@ def in_lines(
     group_of: Callable[[T], GroupInfo],
     rank: Callable[[GroupInfo], tuple[float | str, ...]] = attrgetter("order"),
 ) -> dict[str, deque[T]]:
-    """Return things by queue, sorted by the rank of their groups.
+    """Return items by queue, sorted by the rank of their groups.
 
-    Without `rank`: by priority, then age, then name.
+    Without `rank`, they are sorted by priority, then age, then name.
     """
     lines: defaultdict[str, list[T]] = defaultdict(list)
     for item in items:

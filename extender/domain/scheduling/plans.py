@@ -1,16 +1,16 @@
-"""Plans of groups that start or run: valid planned nodes, rejected ones, and joining members.
+"""Plans of groups that start or run: valid planned nodes, rejected nodes, and joining members.
 
-Most of these groups have not changed since the previous cycle. The content of their plans is computed once
-and kept on their info; a cycle then allocates the capacity of all of them in one step.
+Most of these groups have not changed since the previous cycle. Therefore their plans are computed once and
+kept with the GroupInfo. A cycle then allocates the capacity of all plans in one step.
 
-A planned node counts as rejected after a grace period, in either case:
+A planned node counts as rejected after a grace period, in two cases:
 
-* The scheduler refused the pod there. (Its cache may lag.)
-* The scheduler could have used the node, and asked for other pods since. The period grows with the number of
-  pods in flight.
+* The scheduler refused the pod on this node. (Its cache may lag.)
+* The scheduler could have used the node, and has asked for other pods since. The period grows with the number
+  of pods in flight.
 
 The scheduler does not write an unchanged condition again, so it may refuse a pod a second time without any
-sign. The period of a pod that was refused before ends even if the scheduler asks for no other pods.
+sign. Therefore the period of a pod that was refused before ends even if the scheduler asks for no other pods.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,126 +28,129 @@ from extender.domain.scheduling.flavors import by_role, choose, on_nodes_of
 from extender.domain.snapshot.group_info import GroupInfo
 from extender.domain.snapshot.wholeness import Missing, members_to_replace, missing
 
-_SILENT_FACTOR = 4  # factor of the grace period of an unused node while the scheduler shows no sign of life
-_MOST_AT_ONCE = 1e5  # affinity look-ups, to check whether plans concern other pods
-WantedPlan = tuple[GroupInfo, Holding, dict[Uid, str]]  # with the rejected nodes by member
+_SILENT_FACTOR = 4  # factor of the grace period of an unused node if the scheduler asks for no other pods
+_MAX_AT_ONCE = 1e5  # limit of affinity look-ups, to check whether constraints concern the pods of plans
+WantedPlan = tuple[GroupInfo, Holding, dict[Uid, str]]  # the last part has rejected nodes by member
 
 
 class ActivePlan(msgspec.Struct):
     """Plan of a group that starts or runs. The cycle adds nodes to it."""
 
     group: GroupInfo
-    plan: dict[Uid, str]  # valid nodes, and those added in this cycle; their capacity is allocated
-    moved: dict[Uid, str]  # members whose node the scheduler would not use, with that node
-    unplanned: Sequence[PodRecord]  # members that had no node, or lost it, when the cycle began
-    reason: Reason | None = None  # why the next of these members does not start
+    plan: dict[Uid, str]  # valid nodes, and nodes added in this cycle; all their capacity is allocated
+    rejected: dict[Uid, str]  # nodes that the scheduler did not use, by member
+    unplanned: Sequence[PodRecord]  # members that had no valid node when the cycle began
+    reason: Reason | None = None  # why the next unplanned member does not start
     detail: str = ""
 
     def unplanned_members(self) -> list[PodRecord]:
         """Return the members that still have no node."""
         return [pod for pod in self.unplanned if pod.uid not in self.plan]
 
-    def add(self, more: dict[Uid, str]) -> None:
-        """Add nodes to the plan. Without `more`, the plan stays the same object."""
-        if more:
-            self.plan = {**self.plan, **more}
+    def add(self, new_nodes: dict[Uid, str]) -> None:
+        """Add nodes to the plan. If `new_nodes` is empty, the plan stays the same object."""
+        if new_nodes:
+            self.plan = {**self.plan, **new_nodes}
 
 
-def keep_all(cycle: Cycle, groups: Iterable[GroupInfo]) -> list[ActivePlan]:
+def keep_plans(cycle: Cycle, groups: Iterable[GroupInfo]) -> list[ActivePlan]:
     """Return the valid parts of the plans of `groups`, and allocate their capacity.
 
-    If the plans do not all fit any more, earlier groups come first.
+    If not all plans fit any more, earlier groups come first.
     """
     wanted: list[WantedPlan] = []
     for group in groups:
         with Guard(cycle, group):
             wanted.append(_wanted_plan(cycle, group))
-    budget, allowed = cycle.budget, cycle.effort.allow(_MOST_AT_ONCE)
+    budget, allowed = cycle.budget, cycle.effort.allow(_MAX_AT_ONCE)
     try:
         all_fit = budget.planner.allocate_holdings([holding for _, holding, _ in wanted])
-    except Exception:  # checking all plans at once is over budget: each is checked alone
+    except Exception:  # a check of all plans at once is over budget, so check each plan alone
         all_fit = False
     finally:
         cycle.effort.allow(allowed)
     active: list[ActivePlan] = []
-    for group, holding, moved in wanted:
+    for group, holding, rejected in wanted:
         with Guard(cycle, group):
             plan: dict[Uid, str] = holding.plan
             unplanned: Sequence[PodRecord] = holding.unplanned
             if not all_fit:
                 plan = budget.planner.allocate_on_nodes(holding.pods)
                 unplanned = (*(pod for pod, _ in holding.pods if pod.uid not in plan), *unplanned)
-            if places := group.computed(_placeholders):
+            if placeholders := group.computed(_placeholders):
                 plan, unplanned = _within_share(budget, group, plan, unplanned)
             if group.spec.min_resources and group.is_whole:
                 plan, unplanned = _within_ceilings(budget, group, plan, unplanned)
             requests = holding.requests if plan is holding.plan else None
-            budget.count(group, plan, requests, len(plan.keys() - places))
+            budget.count(group, plan, requests, len(plan.keys() - placeholders))
             budget.window.add(group, len(group.assumed))
-            active.append(ActivePlan(group, plan, moved, unplanned))
+            active.append(ActivePlan(group, plan, rejected, unplanned))
     return active
 
 
 def _wanted_plan(cycle: Cycle, group: GroupInfo) -> WantedPlan:
-    """Return the holding that a group wants to keep, and the members whose nodes the scheduler rejected."""
+    """Return the holding that a group keeps, and the nodes that the scheduler rejected, by member."""
     holding, unused = group.computed(_holding), group.computed(_longest_unused)
     if (flavors := cycle.budget.flavors).flavors_of(group.queue):
-        # A node whose labels changed may have no flavor of the queue any more.
-        stray = {pod.uid for pod, node in holding.pods if flavors.flavor_on(group.queue, node) is None}
-        holding = holding.without_pods(stray) if stray else holding
+        # A node whose labels have changed may no longer have a flavor of the queue.
+        outside = {pod.uid for pod, node in holding.pods if flavors.flavor_on(group.queue, node) is None}
+        holding = holding.without_pods(outside) if outside else holding
     if not any(_is_overdue(cycle, group, node) for node in unused):
         return group, holding, {}
-    moved: dict[Uid, str] = {}
+    rejected: dict[Uid, str] = {}
     for pod, node in holding.pods:
         if (since := _unused_since(group, pod)) is not None and _is_overdue(cycle, group, since):
-            moved[pod.uid] = node
+            rejected[pod.uid] = node
     for pod, node in holding.pods:
-        if pod.uid in moved:
+        if pod.uid in rejected:
             cycle.budget.planner.forbid(pod.shape, node)
-    return group, holding.without_pods(moved), moved
+    return group, holding.without_pods(rejected), rejected
 
 
 def _placeholders(group: GroupInfo) -> frozenset[Uid]:
-    """Return the expected members that only reserve capacity: no pod is in flight to their nodes."""
+    """Return the expected members that only reserve capacity. No pod is in flight to their nodes."""
     return frozenset(pod.uid for pod in group.waiting if pod.reserved_for)
 
 
 def _within_share(
     budget: Budget, group: GroupInfo, plan: dict[Uid, str], unplanned: Sequence[PodRecord]
 ) -> tuple[dict[Uid, str], Sequence[PodRecord]]:
-    """Return the plan of a running group, without its placeholders for minResources above its queue's share.
+    """Return the plan and the unplanned members of a running group.
 
-    These come last, as elastic members do, so that they keep no capacity from groups within their share.
+    The plan leaves out placeholders for minResources if they exceed the queue's share. They start last, like
+    elastic members, so that they withhold no capacity from groups within their share.
     """
     placeholders = [pod for pod in group.waiting if pod.is_for_min_resources and pod.uid in plan]
-    places = {pod.uid: plan[pod.uid] for pod in placeholders}
-    if not (places and group.is_whole):
+    excluded = {pod.uid: plan[pod.uid] for pod in placeholders}
+    if not (excluded and group.is_whole):
         return plan, unplanned
-    if not budget.shares.is_above_share(group.queue, budget.requests(group, places)):
+    if not budget.shares.is_above_share(group.queue, budget.requests(group, excluded)):
         return plan, unplanned
-    budget.planner.unplace(group.waiting, places)
-    return {uid: node for uid, node in plan.items() if uid not in places}, (*unplanned, *placeholders)
+    budget.planner.unplace(group.waiting, excluded)
+    return {uid: node for uid, node in plan.items() if uid not in excluded}, (*unplanned, *placeholders)
 
 
 def _within_ceilings(
     budget: Budget, group: GroupInfo, plan: dict[Uid, str], unplanned: Sequence[PodRecord]
 ) -> tuple[dict[Uid, str], Sequence[PodRecord]]:
-    """Return the plan without its joining members if these exceed a ceiling.
+    """Return the plan and the unplanned members.
 
-    Members take over capacity that was reserved for minResources, and may request more than it lists.
+    The plan leaves out joining members if they exceed a ceiling. Members take over capacity that was reserved
+    for minResources, but may request more than minResources lists.
     """
     joining = [pod for pod in group.waiting if pod.uid in plan and not pod.reserved_for]
-    places = {pod.uid: plan[pod.uid] for pod in joining}
-    if not places or not budget.shares.above_ceiling(group.queue, budget.requests(group, places)):
+    excluded = {pod.uid: plan[pod.uid] for pod in joining}
+    if not excluded or not budget.shares.above_ceiling(group.queue, budget.requests(group, excluded)):
         return plan, unplanned
-    budget.planner.unplace(group.waiting, places)
-    return {uid: node for uid, node in plan.items() if uid not in places}, (*unplanned, *joining)
+    budget.planner.unplace(group.waiting, excluded)
+    return {uid: node for uid, node in plan.items() if uid not in excluded}, (*unplanned, *joining)
 
 
 def _holding(group: GroupInfo) -> Holding:
-    """Return the members to place, apart from assumed pods, with the planned nodes of some.
+    """Return the members to place, with the planned nodes of some of them. Assumed pods do not count.
 
-    These are all waiting members of a running group; otherwise replacements, or the members that must start.
+    For a running group, these are all waiting members. Otherwise they are replacements, or the members that
+    must start.
     """
     if group.is_whole or group.is_whole_as_before:
         members: Sequence[PodRecord] = group.waiting
@@ -160,16 +163,19 @@ def _holding(group: GroupInfo) -> Holding:
 
 
 class Unused(NamedTuple):
-    """Since when the scheduler has not used a planned node, and its message about the pod."""
+    """State of a planned node that the scheduler has not used."""
 
     since: float
-    refused: bool  # the scheduler has refused the pod since then
-    asked_twice: bool  # the scheduler was asked twice in the same start
-    refused_before: bool  # the scheduler refused the pod before: an equal refusal would not be visible
+    refused: bool  # whether the scheduler has refused the pod since then
+    asked_twice: bool  # whether the scheduler was asked twice in the same start
+    refused_before: bool  # whether it refused the pod before, so that an equal refusal would be invisible
 
 
 def _unused_since(group: GroupInfo, pod: PodRecord) -> Unused | None:
-    """Return since when the scheduler could have used a planned node; None: it could not yet."""
+    """Return since when the scheduler could have used a planned node.
+
+    None means that it could not use it yet.
+    """
     attempt = group.attempts.get(pod.uid)
     if attempt is None or attempt.shown_at is None:
         return None
@@ -179,7 +185,10 @@ def _unused_since(group: GroupInfo, pod: PodRecord) -> Unused | None:
 
 
 def _longest_unused(group: GroupInfo) -> tuple[Unused, ...]:
-    """Return the oldest unused node of each kind: no other of the kind can be overdue before it is."""
+    """Return the oldest unused node of each kind.
+
+    No other node of the kind can be overdue before the oldest.
+    """
     nodes = [_unused_since(group, pod) for pod, _ in group.computed(_holding).pods]
     ordered = sorted((node for node in nodes if node is not None), reverse=True)
     return tuple({node[1:]: node for node in ordered}.values())
@@ -188,28 +197,28 @@ def _longest_unused(group: GroupInfo) -> tuple[Unused, ...]:
 def _is_overdue(cycle: Cycle, group: GroupInfo, unused: Unused) -> bool:
     """Return whether the scheduler's time to use a planned node is over.
 
-    A repeated refusal ends it at once, unless a pod has left just now: the scheduler may not know that yet.
+    A repeated refusal ends it at once, unless a pod has just left: the scheduler may not know that yet.
     """
     limits, attention = cycle.limits, cycle.snapshot.attention
-    called_at = attention.since(unused.since)  # first call for other pods since then
-    if called_at is None:  # a later call triggers no cycle
+    called_at = attention.since(unused.since)  # first time that the scheduler asked for other pods since
+    if called_at is None:  # asking for pods later triggers no cycle
         cycle.request_cycle_at(cycle.snapshot.now + limits.arrival_grace)
     if attention.leading_since is None:
         return False
-    begun = max(unused.since, attention.leading_since)
+    begins_at = max(unused.since, attention.leading_since)
     if unused.refused:
         left_at, grace = cycle.snapshot.freed.for_group(group.key), limits.refusal_grace
-        return (unused.asked_twice and left_at < begun - grace) or cycle.is_due(begun + grace)
+        return (unused.asked_twice and left_at < begins_at - grace) or cycle.is_due(begins_at + grace)
     grace = limits.arrival_grace + limits.arrival_grace_per_pod * cycle.in_flight
     if called_at is not None:
         return cycle.is_due(called_at + grace)
-    return unused.refused_before and cycle.is_due(begun + _SILENT_FACTOR * grace)
+    return unused.refused_before and cycle.is_due(begins_at + _SILENT_FACTOR * grace)
 
 
-def all_that_join(
+def all_if_flavors_fit(
     budget: Budget, group: GroupInfo, pods: Sequence[PodRecord], plan: Mapping[Uid, str]
 ) -> list[PodRecord] | None:
-    """Return all of `pods`; None if a role has no flavor that fits."""
+    """Return all of `pods`, bound to flavors. None means that a role has no flavor that fits."""
     if not budget.flavors.flavors_of(group.queue):
         return list(pods)
 
@@ -220,13 +229,13 @@ def all_that_join(
     return None if choice.tried else list(choice.wanted.members)
 
 
-def as_many_as_join(
+def first_within_flavors(
     budget: Budget, group: GroupInfo, pods: Iterable[PodRecord], in_use: dict[str, Flavor], lends: bool
 ) -> tuple[list[PodRecord], str]:
-    """Return the first of `pods`, by role, that the amounts of flavors admit, and the obstacle of the others.
+    """Return the first of `pods` of each role that flavors admit, and the obstacle of the other pods as text.
 
-    Each pod is bound to the nodes of one flavor. `in_use`: the flavor of the members of each role; the
-    flavor found for a role without one is added.
+    Each pod may only use nodes of one flavor. `in_use` has the flavor of each role with members. If a flavor
+    is found for another role, it is added.
     """
     flavors, queue = budget.flavors, group.queue
     if not flavors.flavors_of(queue):
@@ -234,23 +243,23 @@ def as_many_as_join(
     joining: list[PodRecord] = []
     requests: dict[str, dict[str, int]] = {}
     why = ""
-    for role, of_role in by_role(group, pods).items():
+    for role, role_pods in by_role(group, pods).items():
         flavor = in_use.get(role)
         for other in flavors.flavors_of(queue) if flavor is None else ():
-            first = on_nodes_of(other, of_role[:1])
+            first = on_nodes_of(other, role_pods[:1])
             admits = not other.refuses([first[0].shape]) and flavors.first_within_limits(
                 queue, other, first, {}, lends
             )
             if admits and budget.planner.could_place(Missing((first[0],))):
                 flavor = other
                 break
-        if flavor is None or flavor.refuses([of_role[0].shape]):
+        if flavor is None or flavor.refuses([role_pods[0].shape]):
             continue
         in_use[role] = flavor
         admitted = flavors.first_within_limits(
-            queue, flavor, of_role, requests.setdefault(flavor.name, {}), lends
+            queue, flavor, role_pods, requests.setdefault(flavor.name, {}), lends
         )
         joining += on_nodes_of(flavor, admitted)
-        if len(admitted) < len(of_role):
+        if len(admitted) < len(role_pods):
             why = f"flavor {flavor.name} of queue {queue} is used up"
     return joining, why

@@ -1,4 +1,4 @@
-"""Results of a cycle: Decisions, which share all unchanged objects with the previous ones."""
+"""Results of a cycle: the Decisions, which share all unchanged objects with the previous Decisions."""
 
 from bisect import insort
 from collections import Counter
@@ -32,60 +32,64 @@ from extender.domain.snapshot.group_info import GroupInfo, Reservation
 from extender.domain.snapshot.phases import Life, Phase, life_of
 from extender.domain.snapshot.snapshot import Snapshot
 
-# Counts of the groups of a queue in its status: each group in one column, and in all queues above as well.
-# The counts are updated, not computed again: few of many groups change from one decision to the next.
-
-_GOING_ON = {
+_BY_PHASE = {
     Phase.PENDING: "pending",
     Phase.INQUEUE: "inqueue",
     Phase.RUNNING: "running",
     Phase.UNKNOWN: "unknown",
 }
-_ENDED = {Outcome.COMPLETED: "completed", Outcome.FAILED: "failed", Outcome.ABORTED: "aborted"}
-_COLUMNS = (*_GOING_ON.values(), *_ENDED.values())
-WAITING, ADMITTED = "waiting", "admitted"  # columns of a LocalQueue
-Place = tuple[str, str]  # the name of a Queue or a LocalQueue, and one of its columns
+_BY_OUTCOME = {Outcome.COMPLETED: "completed", Outcome.FAILED: "failed", Outcome.ABORTED: "aborted"}
+_COLUMNS = (*_BY_PHASE.values(), *_BY_OUTCOME.values())
+WAITING, ADMITTED = "waiting", "admitted"  # columns in the status of a LocalQueue
+Column = tuple[str, str]  # name of a Queue or LocalQueue, and a column of its status
 
 
-def place_changes(
+def column_changes(
     before: Mapping[GroupKey, GroupDecision],
     now: Mapping[GroupKey, GroupDecision],
     changed_groups: Iterable[GroupKey],
-    place_of: Callable[[GroupDecision], Place | None],
-) -> Mapping[Place, int]:
-    """Return the change of the number of groups by place.
+    column_of: Callable[[GroupDecision], Column | None],
+) -> Mapping[Column, int]:
+    """Return the change of the number of groups by column.
 
-    A group whose `place_of` is None is not counted. `before` and `now` differ in `changed_groups`.
+    Each group is in one column of its queue, and also counts in all queues above. Since few of many groups
+    change in a cycle, the counts are updated instead of computed again.
+
+    Args:
+        before: The previous decisions.
+        now: The decisions of this cycle. They differ from `before` only in `changed_groups`.
+        changed_groups: The groups to compare.
+        column_of: Returns the column of a group. A group without one is not counted.
     """
-    difference = Counter[Place]()
+    difference = Counter[Column]()
     for key in changed_groups:
         for groups, sign in ((before, -1), (now, 1)):
-            place = place_of(groups[key]) if key in groups else None
-            if place is not None:
-                difference[place] += sign
-    return {place: number for place, number in difference.items() if number}
+            column = column_of(groups[key]) if key in groups else None
+            if column is not None:
+                difference[column] += sign
+    return {column: number for column, number in difference.items() if number}
 
 
-def recount(counts: Mapping[Place, int], changes: Mapping[Place, int]) -> Mapping[Place, int]:
-    """Return counts with changes added, without zeros."""
+def recount(counts: Mapping[Column, int], changes: Mapping[Column, int]) -> Mapping[Column, int]:
+    """Return the counts with the changes added, without zeros."""
     if not changes:
         return counts
-    counted = {**counts, **{place: counts.get(place, 0) + number for place, number in changes.items()}}
-    for place in changes:
-        if not counted[place]:
-            del counted[place]
+    counted = {**counts, **{column: counts.get(column, 0) + number for column, number in changes.items()}}
+    for column in changes:
+        if not counted[column]:
+            del counted[column]
     return counted
 
 
-def in_queue(decision: GroupDecision) -> Place | None:
-    """Return the column of a group in its queue's status: its outcome if it has ended, else its phase."""
+def in_queue(decision: GroupDecision) -> Column | None:
+    """Return the column of a group in its queue's status: its outcome once it has ended, else its phase."""
     life = decision.life
-    column = _GOING_ON.get(life.phase, "unknown") if life.outcome is None else _ENDED[life.outcome]
+    column = _BY_PHASE.get(life.phase, "unknown") if life.outcome is None else _BY_OUTCOME[life.outcome]
     return (decision.queue, column) if life.in_queue else None
 
 
-def local_queue_column(decision: GroupDecision) -> Place | None:
-    """Return the column in a LocalQueue: an ended group is neither waiting nor admitted."""
+def local_queue_column(decision: GroupDecision) -> Column | None:
+    """Return the column of a group in its LocalQueue's status. A group that has ended has no column."""
     life = decision.life
     column = WAITING if life.phase is Phase.PENDING else ADMITTED
     return (life.local_queue, column) if life.local_queue and life.outcome is None else None
@@ -109,33 +113,35 @@ _NOT_IN_LINE = (
 
 
 class Positions(NamedTuple):
+    """Positions of pending groups in their queues."""
+
     by_group: Mapping[GroupKey, int]
     """Positions by group, 1 for the next group. Unchanged lines have only their evaluated groups."""
-    lines: Mapping[str, Sequence[GroupInfo]]  # by queue the groups that are in line, in their order
+    lines: Mapping[str, Sequence[GroupInfo]]  # groups in line by queue, in order
 
 
 def positions_of(evaluated: Evaluation, inadmissible: InadmissibleGroups) -> Positions:
-    """Return the position of each pending group in its queue, by the order of this cycle.
+    """Return the position of each pending group in its queue, in the order of this cycle.
 
-    Only groups that could start have one: not those that lack members, are held, or are too large for the
-    cluster, their queue or the window. Groups that back off keep their position, and inadmissible groups
-    keep their place among the evaluated ones.
+    Only a group that could start has a position. Groups that have not enough members, are held, or are too
+    large for the cluster, their queue or the window have no position. Groups that back off keep their
+    position, and inadmissible groups keep their place among the evaluated groups.
 
     A line without changed groups stays the same object.
     """
     carried, now = inadmissible.carried, _lines_of(evaluated)
     if carried is None or inadmissible.memory is None:
-        return Positions(_places_of_groups(now.values()), now)
+        return Positions(_coarse_positions(now.values()), now)
     before, lines = inadmissible.before.groups, dict(carried.lines)
-    were_in: dict[str, list[GroupInfo]] = {}
+    in_line: dict[str, list[GroupInfo]] = {}
     for key in {*evaluated.cycle.decided, *inadmissible.snapshot.dirty}:
-        if (was := before.get(key)) is not None and was.position:
-            were_in.setdefault(was.queue, []).append(carried.snapshot.groups[key])
-    renewed: dict[GroupKey, int] = {}
-    for queue in now.keys() | were_in.keys():
-        line, evaluated_now, evaluated_then = lines.get(queue, ()), now.get(queue, ()), were_in.get(queue, ())
+        if (old_decision := before.get(key)) is not None and old_decision.position:
+            in_line.setdefault(old_decision.queue, []).append(carried.snapshot.groups[key])
+    new_positions: dict[GroupKey, int] = {}
+    for queue in now.keys() | in_line.keys():
+        line, evaluated_now, evaluated_then = lines.get(queue, ()), now.get(queue, ()), in_line.get(queue, ())
         if len(evaluated_then) < len(line) and set(evaluated_now) == set(evaluated_then):
-            renewed |= {group.key: before[group.key].position for group in evaluated_now}
+            new_positions |= {group.key: before[group.key].position for group in evaluated_now}
             continue
         evaluated_keys = {group.key for group in evaluated_then}
         unevaluated = [group for group in line if group.key not in evaluated_keys]
@@ -147,13 +153,16 @@ def positions_of(evaluated: Evaluation, inadmissible: InadmissibleGroups) -> Pos
             lines[queue] = line_now
         else:
             lines.pop(queue, None)
-        renewed |= _places_of_groups([line_now])
-    return Positions(renewed, lines)
+        new_positions |= _coarse_positions([line_now])
+    return Positions(new_positions, lines)
 
 
 def _lines_of(evaluated: Evaluation) -> dict[str, Sequence[GroupInfo]]:
-    """Return the groups in line by queue, with those in backoff, which may not have been evaluated."""
-    cycle, place = evaluated.cycle, _order_of(evaluated)
+    """Return the groups in line by queue.
+
+    They include groups in backoff, which may not have been evaluated.
+    """
+    cycle, order_key = evaluated.cycle, _order_of(evaluated)
     backing_off: dict[str, list[GroupInfo]] = {}
     for key, decision in cycle.decided.items():
         if decision.reason is Reason.BACKING_OFF and _is_in_line(decision):
@@ -162,25 +171,30 @@ def _lines_of(evaluated: Evaluation) -> dict[str, Sequence[GroupInfo]]:
     for queue in evaluated.lines.keys() | backing_off.keys():
         line = evaluated.lines.get(queue, ())
         if queue in backing_off or any(map(evaluated.reservations.is_promised, line)):
-            line = sorted({*line, *backing_off.get(queue, ())}, key=place)
+            line = sorted({*line, *backing_off.get(queue, ())}, key=order_key)
         lines[queue] = [group for group in line if _is_in_line(cycle.decided[group.key])]
     return lines
 
 
 def _order_of(evaluated: Evaluation) -> Callable[[GroupInfo], tuple[bool, Rank]]:
-    """Return the sort key, the smallest first: guaranteed starts precede the order of the queue."""
+    """Return the function for the sort key of groups.
+
+    Guaranteed starts come before the order of the queue.
+    """
     is_promised, rank = evaluated.reservations.is_promised, evaluated.strategies.rank
     return lambda group: (not is_promised(group), rank(group))
 
 
-def _places_of_groups(lines: Iterable[Sequence[GroupInfo]]) -> dict[GroupKey, int]:
+def _coarse_positions(lines: Iterable[Sequence[GroupInfo]]) -> dict[GroupKey, int]:
+    """Return the position of each group in these lines."""
     return {group.key: coarse(place) for line in lines for place, group in enumerate(line, 1)}
 
 
 def coarse(position: int) -> int:
-    """Return a position rounded down from 10 on: to 10, 15, 20 … 50, 60 … 100, 150 and so on.
+    """Return a position, rounded down from 10 on: to 10, 15, 20 … 50, 60 … 100, 150 and so on.
 
-    One start moves a whole line, and each changed position is a write: of 1,000 groups, only 35 change.
+    One start moves a whole line, and each changed position is a write. Of 1,000 groups, only 35 positions
+    change.
     """
     magnitude: int = 10 ** (len(str(position)) - 1)
     step = magnitude // 2 if position < 5 * magnitude else magnitude
@@ -188,6 +202,7 @@ def coarse(position: int) -> int:
 
 
 def _is_in_line(decision: GroupDecision) -> bool:
+    """Return whether a group with this decision has a position in its queue."""
     return decision.verdict is Verdict.WAITING and decision.reason not in _NOT_IN_LINE
 
 
@@ -197,28 +212,28 @@ _PENDING, _RUNNING = Life(Phase.PENDING), Life(Phase.RUNNING)
 
 
 def decisions_of(evaluated: Evaluation, inadmissible: InadmissibleGroups) -> Decisions:
-    """Return the decisions of a cycle, with the earlier ones on inadmissible groups.
+    """Return the decisions of a cycle, including the previous decisions on inadmissible groups.
 
-    An equal decision is the same object, so that readers can skip it.
+    If a decision equals the previous decision, it is the same object, so that readers can skip it.
     """
     cycle, before, snapshot = evaluated.cycle, inadmissible.before, inadmissible.snapshot
-    positions, dirty, known = positions_of(evaluated, inadmissible), snapshot.dirty, before.groups
+    positions, dirty, old = positions_of(evaluated, inadmissible), snapshot.dirty, before.groups
     now = _latest_decisions(evaluated, inadmissible, positions.by_group)
     requests = _request_nodes(evaluated, inadmissible, positions.lines, now)
-    gone = {key for key in (known if inadmissible.memory is None else dirty) if key not in snapshot.groups}
-    changed = {key: decision for key, decision in now.items() if known.get(key) is not decision}
+    deleted = {key for key in (old if inadmissible.memory is None else dirty) if key not in snapshot.groups}
+    changed = {key: decision for key, decision in now.items() if old.get(key) is not decision}
     groups: Mapping[GroupKey, GroupDecision] = now
     if inadmissible.memory is not None:
-        groups = with_changes(known, {**changed, **dict.fromkeys(key for key in gone if key in known)})
-    renumbered = [key for key in changed if _is_renumbered(known.get(key), now[key]) and key not in dirty]
+        groups = with_changes(old, {**changed, **dict.fromkeys(key for key in deleted if key in old)})
+    renumbered = [key for key in changed if _is_renumbered(old.get(key), now[key]) and key not in dirty]
     only_numbers = frozenset(renumbered)
     changed_groups = [key for key in now if key in dirty or (key in changed and key not in only_numbers)]
-    changed_groups += sorted(gone | (dirty - now.keys()))  # depends only on the decisions
-    differences = place_changes(known, groups, changed_groups, in_queue)
+    changed_groups += sorted(deleted | (dirty - now.keys()))  # the order depends only on decisions
+    differences = column_changes(old, groups, changed_groups, in_queue)
     counts = recount(before.counts, differences)
-    of_local_queues = place_changes(known, groups, changed_groups, local_queue_column)
-    queues = _queues(inadmissible, cycle, counts, differences, positions)  # may request a later cycle
-    instants, requeue_at = _instants(cycle, inadmissible, gone)
+    of_local_queues = column_changes(old, groups, changed_groups, local_queue_column)
+    queues = _queues(inadmissible, cycle, counts, differences, positions)  # may request a cycle
+    instants, requeue_at = _instants(cycle, inadmissible, deleted)
     return Decisions(
         version=snapshot.version,
         groups=groups,
@@ -246,62 +261,62 @@ def decisions_of(evaluated: Evaluation, inadmissible: InadmissibleGroups) -> Dec
 def _latest_decisions(
     evaluated: Evaluation, inadmissible: InadmissibleGroups, positions: Mapping[GroupKey, int]
 ) -> dict[GroupKey, GroupDecision]:
-    """Return the decisions that may differ from the previous ones."""
-    cycle, known = evaluated.cycle, inadmissible.before.groups
+    """Return the decisions that may differ from the previous decisions."""
+    cycle, previous = evaluated.cycle, inadmissible.before.groups
     decided: dict[GroupKey, GroupDecision] = {}
     if inadmissible.memory is not None:
         decided = {each.key: each for each in inadmissible.reported(cycle.decided, evaluated.heads)}
         for key, position in positions.items():
-            decision = decided.get(key) or known.get(key)
+            decision = decided.get(key) or previous.get(key)
             if decision is not None and key not in cycle.decided and position != decision.position:
                 decided[key] = replace(decision, position=position)
     for key, decision in cycle.decided.items():
         completed = _completed(inadmissible.snapshot.groups[key], decision, positions.get(key, 0))
         if inadmissible.memory is not None:
-            completed = with_request(completed, known.get(key))
-        decided[key] = _reuse(known.get(key), completed)
+            completed = with_request(completed, previous.get(key))
+        decided[key] = _reuse(previous.get(key), completed)
     return decided
 
 
 def _request_nodes(
     evaluated: Evaluation, inadmissible: InadmissibleGroups, lines: Lines, now: dict[GroupKey, GroupDecision]
 ) -> NodeRequests:
-    """Return which groups request nodes, and write to `now` the decisions that change with that."""
-    known = inadmissible.before.groups
+    """Return the groups that request nodes, and add the decisions that change with the requests to `now`."""
+    previous = inadmissible.before.groups
     earlier = inadmissible.carried if inadmissible.memory is not None else None
     requests = NodeRequests() if earlier is None else earlier.requests
     may_request = any(lines.values()) or any(decision.reason for decision in now.values())
     if may_request or requests != NodeRequests():
-        requests, changes = requests_after(evaluated, earlier, lines, now, known)
-        now |= {decision.key: _reuse(known.get(decision.key), decision) for decision in changes}
+        requests, changes = requests_after(evaluated, earlier, lines, now, previous)
+        now |= {decision.key: _reuse(previous.get(decision.key), decision) for decision in changes}
     return requests
 
 
 def _is_renumbered(before: GroupDecision | None, now: GroupDecision) -> bool:
-    """Return whether a decision differs from the one before, but only in its detail and position."""
+    """Return whether a decision differs from the previous decision, but only in its detail and position."""
     return before is not None and replace(before, detail=now.detail, position=now.position) == now
 
 
 def _instants(
-    cycle: Cycle, inadmissible: InadmissibleGroups, gone: Set[GroupKey]
+    cycle: Cycle, inadmissible: InadmissibleGroups, deleted: Set[GroupKey]
 ) -> tuple[Mapping[GroupKey, float], float | None]:
-    """Return the time at which time alone could change each decision, and the first of these times."""
+    """Return when time alone could next change each decision, and the earliest of these times."""
     instants, carried = cycle.instants, inadmissible.carried
     if carried is None or inadmissible.memory is None:
         return instants, min(instants.values(), default=None)
-    known, first = carried.instants, inadmissible.before.requeue_at
-    over = {key: known[key] for key in (*cycle.decided, *gone, NO_GROUP) if key in known}
-    if over == instants:
-        return known, first
-    others = {key: at for key, at in known.items() if key not in over} if over.keys() - instants else known
+    earlier, first = carried.instants, inadmissible.before.requeue_at
+    old = {key: earlier[key] for key in (*cycle.decided, *deleted, NO_GROUP) if key in earlier}
+    if old == instants:
+        return earlier, first
+    others = {key: at for key, at in earlier.items() if key not in old} if old.keys() - instants else earlier
     now = {**others, **instants}
-    if first is None or first in over.values():  # only then the minimum of thousands is searched
+    if first is None or first in old.values():  # search all times only if the first is outdated
         return now, min(now.values(), default=None)
     return now, min((first, *instants.values()))
 
 
 def _completed(group: GroupInfo, decision: GroupDecision, position: int) -> GroupDecision:
-    """Return the decision completed with the group's position, phase and numbers."""
+    """Return the decision with the group's position, phase and numbers."""
     if decision.life is not NOT_WORKED_OUT:
         return decision
     try:
@@ -312,26 +327,27 @@ def _completed(group: GroupInfo, decision: GroupDecision, position: int) -> Grou
 
 
 def _reuse(before: T | None, now: T) -> T:
+    """Return the previous object if the new object is equal."""
     return before if before is not None and (before is now or before == now) else now
 
 
-class _Earlier(NamedTuple):
-    """Earlier decisions on queues; empty where they cannot be compared."""
+class _PreviousQueues(NamedTuple):
+    """Previous decisions on queues, with the changes since; empty if they cannot be compared."""
 
     decisions: Mapping[str, QueueDecision] = {}
     infos: Mapping[str, QueueInfo] = {}
     lines: Mapping[str, Sequence[GroupInfo]] = {}
-    reserving_queues: Set[str] = frozenset()  # queues with a reservation, or that reclaimed capacity
-    changed: Iterable[int] = ()  # nodes of the tree with other allocations, shares or ceilings
+    reserving_queues: Set[str] = frozenset()  # queues with a reservation, or with reclaimed capacity
+    changed: Iterable[int] = ()  # nodes of the queue tree whose allocation, share or ceiling has changed
 
     @classmethod
-    def from_carried(cls, inadmissible: InadmissibleGroups, cycle: Cycle) -> "_Earlier":
-        """Return the earlier results, with the changed nodes of the share tree; none if not comparable."""
+    def from_carried(cls, inadmissible: InadmissibleGroups, cycle: Cycle) -> "_PreviousQueues":
+        """Return the previous results, with the changed nodes of the queue tree; empty if not comparable."""
         if (carried := inadmissible.carried) is None:
             return cls()
         shares, earlier, snapshot = cycle.budget.shares, carried.evaluated.cycle.budget.shares, cycle.snapshot
-        changed_at_first = shares.at_first.nodes_changed_since(earlier.at_first)
-        changed = shares.standing.nodes_changed_since(earlier.standing)
+        changed_at_first = shares.at_start.nodes_changed_since(earlier.at_start)
+        changed = shares.state.nodes_changed_since(earlier.state)
         is_comparable = (
             snapshot.past.shown is carried.snapshot.past.shown and snapshot.pools == carried.snapshot.pools
         )
@@ -339,57 +355,62 @@ class _Earlier(NamedTuple):
             changed_at_first is None
             or changed is None
             or not is_comparable
-            or shares.at_first.unmet != earlier.at_first.unmet
+            or shares.at_start.unmet != earlier.at_start.unmet
         ):
             return cls()
-        known = inadmissible.before.queues, carried.snapshot.queues, carried.lines, carried.reserving_queues
-        return cls(*known, changed_at_first | changed)
+        results = inadmissible.before.queues, carried.snapshot.queues, carried.lines, carried.reserving_queues
+        return cls(*results, changed_at_first | changed)
 
     def changed_queues(
         self, cycle: Cycle, reserved: Mapping[str, Reservation], lines: Mapping[str, Sequence[GroupInfo]]
     ) -> Set[str]:
-        """Return the queues with changed lines, reservations or reclaims."""
+        """Return the queues whose line, reservation or reclaims have changed."""
         changed = {name for name in lines.keys() | self.lines if lines.get(name) is not self.lines.get(name)}
         candidates = {*self.reserving_queues, *cycle.reclaimed, *reserved}
         for name in candidates & self.decisions.keys():
-            known = self.decisions[name]
-            is_any_reclaimed = known.reclaimed or name in cycle.reclaimed  # expires after an hour
-            is_reclaim_changed = is_any_reclaimed and known.reclaimed != cycle.reclaimed_by(name)
-            if is_reclaim_changed or known.reservation != reserved.get(name):
+            previous = self.decisions[name]
+            is_any_reclaimed = previous.reclaimed or name in cycle.reclaimed  # it expires after an hour
+            is_reclaim_changed = is_any_reclaimed and previous.reclaimed != cycle.reclaimed_by(name)
+            if is_reclaim_changed or previous.reservation != reserved.get(name):
                 changed.add(name)
         return changed
 
 
 class _Sums:
-    """Sums of amounts of queues, which also count for their ancestors."""
+    """Sums of amounts of queues. The amounts of a queue also count for the queues above it."""
 
     def __init__(self, ancestry: Callable[[str], Sequence[str]]) -> None:
         self.by_queue: dict[str, dict[str, int]] = {}
         self._ancestry = ancestry
 
     def add(self, queue: str, amounts: Resources, times: int = 1) -> None:
-        for above in self._ancestry(queue):
-            add(self.by_queue.setdefault(above, {}), amounts, times)
+        for ancestor in self._ancestry(queue):
+            add(self.by_queue.setdefault(ancestor, {}), amounts, times)
 
 
 def _above_nodes(queue: QueueRecord, offered: Resources) -> tuple[str, ...]:
-    """Return the resources of which a queue deserves more than nodes offer."""
+    """Return the resources of which a queue deserves more than all nodes offer."""
     return tuple(sorted(name for name, n in (queue.deserved or {}).items() if n > offered.get(name, 0)))
 
 
 def _queues(
     inadmissible: InadmissibleGroups,
     cycle: Cycle,
-    counts: Mapping[Place, int],
-    changed_counts: Mapping[Place, int],
+    counts: Mapping[Column, int],
+    changed_counts: Mapping[Column, int],
     positions: Positions,
 ) -> Mapping[str, QueueDecision]:
-    """Return the decisions on queues; those without a change are reused.
+    """Return the decisions on queues. Decisions without a change are reused.
 
-    `counts`: groups by queue and column of its status; `changed_counts`: the changes of these counts.
+    Args:
+        inadmissible: The previous decisions.
+        cycle: The cycle.
+        counts: The number of groups by queue and column of its status.
+        changed_counts: The changes of these numbers.
+        positions: The groups in line.
     """
     snapshot, shares, before = cycle.snapshot, cycle.budget.shares, inadmissible.before.queues
-    queues, tree, earlier = snapshot.queues, shares.tree, _Earlier.from_carried(inadmissible, cycle)
+    queues, tree, earlier = snapshot.queues, shares.tree, _PreviousQueues.from_carried(inadmissible, cycle)
     columns, requested_sums = _Sums(tree.ancestry), _Sums(tree.ancestry)
     for (name, column), number in (changed_counts if earlier.decisions else counts).items():
         if name in queues:
@@ -407,8 +428,8 @@ def _queues(
     flavors = _Flavors(snapshot, shares)
     changes: dict[str, QueueDecision] = {}
     for name in filter(queues.__contains__, changed) if earlier.decisions else queues:
-        known = earlier.decisions.get(name, _UNKNOWN)
-        counted, requested = dict(known.counts), dict(known.requested)
+        previous = earlier.decisions.get(name, _UNKNOWN)
+        counted, requested = dict(previous.counts), dict(previous.requested)
         add(counted, columns.by_queue.get(name, {}))
         add_times(requested, requested_sums.by_queue.get(name, {}), times=1)
         reservation, waiting = reserved.get(name), len(lines.get(name, ()))
@@ -426,7 +447,7 @@ def _queue_decision(
     reservation: Reservation | None,
     waiting: int,
 ) -> QueueDecision:
-    """Return the decision on a queue from its info and the shares of the cycle."""
+    """Return the decision on a queue, from its info and the shares of the cycle."""
     record, shares = queue.record, cycle.budget.shares
     name, tree = record.name, shares.tree
     node = tree.node[name]
@@ -435,14 +456,14 @@ def _queue_decision(
         state=queue.state,
         weight=record.weight,
         parent=tree.parent_of(name),
-        allocated=on_all_nodes(shares.at_first.holdings.held(node)),
+        allocated=on_all_nodes(shares.at_start.holdings.held(node)),
         requested=requested,
-        deserved=on_all_nodes(shares.standing.deserved_at(node)),
-        ceiling=on_all_nodes(shares.standing.ceiling_at(node)),
+        deserved=on_all_nodes(shares.state.deserved_at(node)),
+        ceiling=on_all_nodes(shares.state.ceiling_at(node)),
         share=shares.relative_share(node),
         borrowed=on_all_nodes(shares.borrowed(node)),
-        above_nodes=_above_nodes(record, shares.at_first.division.total),
-        unmet=shares.at_first.unmet.get(name, {}),
+        above_nodes=_above_nodes(record, shares.at_start.division.total),
+        unmet=shares.at_start.unmet.get(name, {}),
         usage=cycle.snapshot.past.shown.get(name),
         flavors=flavors.shares_of(queue, node),
         counts=counts,
@@ -460,7 +481,7 @@ def _queue_decision(
 
 
 def _reserving_queues(inadmissible: InadmissibleGroups, now: Mapping[str, QueueDecision]) -> Set[str]:
-    """Return the queues with a reservation, or that reclaimed capacity."""
+    """Return the queues with a reservation, or with reclaimed capacity."""
     carried, before = inadmissible.carried, inadmissible.before.queues
     changed = set(changed_keys(now, before if carried is not None else {}))
     reserved = (name for name in changed if name in now and (now[name].reservation or now[name].reclaimed))
@@ -470,7 +491,7 @@ def _reserving_queues(inadmissible: InadmissibleGroups, now: Mapping[str, QueueD
 class _Flavors:
     """Allocated and deserved amounts of queues by flavor.
 
-    Includes the flavors that a queue may use, and others of which it holds more than it deserves.
+    They cover the flavors that a queue may use, and other flavors of which it holds more than it deserves.
     """
 
     def __init__(self, snapshot: Snapshot, shares: QueueShares) -> None:
@@ -478,20 +499,21 @@ class _Flavors:
 
     @cached_property
     def _held(self) -> Sequence[Resources]:
-        own: dict[str, dict[str, int]] = {queue: {} for queue in self._infos}
+        """Return the amounts of flavors that each node of the queue tree holds."""
+        amounts: dict[str, dict[str, int]] = {queue: {} for queue in self._infos}
         for queue, info in self._infos.items():
             for pool, held in info.by_pool.items():
-                own[queue] |= {in_flavor(resource, pool): amount for resource, amount in held.items()}
-        return summed_up(self._shares.tree, own)
+                amounts[queue] |= {in_flavor(resource, pool): amount for resource, amount in held.items()}
+        return summed_up(self._shares.tree, amounts)
 
     def shares_of(self, queue: QueueInfo, node: int) -> Mapping[str, FlavorShare]:
-        """Return the shares of a queue in flavors, by the queue's names for them.
+        """Return the shares of a queue in its own flavors, and in flavors that it borrows.
 
-        These are its own flavors and those of which it borrows.
+        The flavors have the queue's names for them.
         """
         if not self._pools.all:
             return {}
-        deserved, above_share = self._shares.standing.deserved_at(node), self._shares.borrowed(node)
+        deserved, above_share = self._shares.state.deserved_at(node), self._shares.borrowed(node)
         names = {flavor.nodes: flavor.name for flavor in queue.flavors}
         shares = {
             pool.name: FlavorShare(
@@ -500,5 +522,5 @@ class _Flavors:
             for pool in self._pools.all
             if (borrowed := of_flavor(above_share, pool.name)) or pool.nodes in names
         }
-        own = {pool.name: names[pool.nodes] for pool in self._pools.all if pool.nodes in names}
-        return {own.get(name, name): share for name, share in shares.items()}
+        own_names = {pool.name: names[pool.nodes] for pool in self._pools.all if pool.nodes in names}
+        return {own_names.get(name, name): share for name, share in shares.items()}

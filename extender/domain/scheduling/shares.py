@@ -1,7 +1,8 @@
 """Shares of a cycle: the current allocation of each queue, its deserved share, and its ceiling.
 
-Amounts of a queue include those of the queues below it. The own groups of a queue count at its *seat*, a node
-below it in the tree. A group is compared with the share of the seat, and with all ceilings from there up.
+The amounts of a queue include the amounts of all queues below it. The queue's own groups count at its *seat*,
+a node below the queue in the tree. A group is compared with the share of the seat, and with all ceilings from
+the seat up.
 """
 
 from collections.abc import Iterator, Mapping, Set
@@ -22,36 +23,36 @@ from extender.domain.snapshot.nodes import column_sums
 from extender.domain.snapshot.snapshot import Snapshot
 
 _NO_LIMIT = 10**9
-_LEAST_PART = 1e-6  # part of the cluster
-_MOST_BEYOND = 0.25  # part of a share by which one group may exceed it, if that is due over time
-_MOST_NAMES = 4  # in one sentence
+_MIN_PART = 1e-6  # minimal part of the cluster, for divisions
+_MAX_EXCESS = 0.25  # part of its share by which one group may exceed it, if deserved over time
+_MAX_NAMES = 4  # number of names in one sentence
 _NOT_SHARED = frozenset({PODS})  # shares do not limit the number of pods
 _NOTHING: Portions = {}
 
 
-class Standing(NamedTuple):
+class ShareState(NamedTuple):
     """Deserved amounts, ceilings and allocations of all queues."""
 
     division: Division
     holdings: Holdings
-    snapshot: Snapshot  # the snapshot that they are made from
-    as_specified: Division  # division without limits on guarantees that exceed the cluster
-    unmet: Mapping[str, Resources]  # available guarantee by queue, if it is not all
+    snapshot: Snapshot  # the snapshot that these amounts follow from
+    as_specified: Division  # division with the specified guarantees, which may exceed the cluster
+    unmet: Mapping[str, Resources]  # available part of the guarantee, for queues that do not get all of it
 
     @classmethod
-    def from_snapshot(cls, snapshot: Snapshot, before: "Standing | None") -> "Standing":
-        """Return the standing at the start of a cycle.
+    def from_snapshot(cls, snapshot: Snapshot, before: "ShareState | None") -> "ShareState":
+        """Return the state of the shares at the start of a cycle.
 
         The result does not depend on `before`, which only saves work.
         """
         queues, total, oversell = snapshot.queues, total_of(snapshot), snapshot.limits.oversell
-        pooled = _pooled(snapshot)
+        rows_of_pools = _pooled(snapshot)
         known_queues: Mapping[str, QueueInfo] = {}
         known_demands: Demands = {}
         known_own: Mapping[str, Resources] = {}
         if (
             before is not None
-            and _pooled(before.snapshot) is pooled
+            and _pooled(before.snapshot) is rows_of_pools
             and before.snapshot.limits == snapshot.limits
             and have_same_keys(queues, before.snapshot.queues)
         ):
@@ -62,25 +63,25 @@ class Standing(NamedTuple):
         for name in changed_keys(queues, known_queues):
             queue = queues[name]
             changed[name], changed_own[name] = _demand(queue, oversell), queue.allocated
-            if pooled is not None:
-                changed[name] = _with_flavors(changed[name], queue, pooled)
+            if rows_of_pools is not None:
+                changed[name] = _with_flavors(changed[name], queue, rows_of_pools)
                 changed_own[name] = {**queue.allocated, **snapshot.pools.count(queue.by_pool)}
-        demands, own = with_changes(known_demands, changed), with_changes(known_own, changed_own)
+        demands, amounts = with_changes(known_demands, changed), with_changes(known_own, changed_own)
         division = as_specified = Division.divide(
             total, demands, None if before is None else before.as_specified
         )
         if available := as_specified.available_guarantees():
             reduced = {name: _with_guarantee(demands[name], part) for name, part in available.items()}
             division = Division.divide(total, with_changes(demands, reduced), as_specified)
-        holdings = Holdings(division, own) if before is None else before.holdings.after(division, own)
+        holdings = Holdings(division, amounts) if before is None else before.holdings.after(division, amounts)
         return cls(division, holdings, snapshot, as_specified, available)
 
     @property
     def pool_rows(self) -> PoolRows:
         return self.snapshot.nodes.pool_rows(self.snapshot.pools)
 
-    def queues_changed_since(self, before: "Standing") -> Iterator[str]:
-        """Yield the queues of which the deserved share, ceiling or usage has changed.
+    def queues_changed_since(self, before: "ShareState") -> Iterator[str]:
+        """Yield the queues whose deserved share, ceiling or usage has changed.
 
         Queues below a changed queue may be among them.
         """
@@ -89,8 +90,11 @@ class Standing(NamedTuple):
             if changed is None or not changed.isdisjoint(tree.path(queue)):
                 yield queue
 
-    def nodes_changed_since(self, before: "Standing") -> Set[int] | None:
-        """Return the nodes with a different standing; None if they cannot be compared."""
+    def nodes_changed_since(self, before: "ShareState") -> Set[int] | None:
+        """Return the nodes of the queue tree whose state has changed.
+
+        None means that the trees cannot be compared.
+        """
         if (
             not self.division.is_comparable_with(before.division)
             or self.oversold_resources() != before.oversold_resources()
@@ -101,40 +105,48 @@ class Standing(NamedTuple):
         )
 
     def oversold_resources(self) -> Set[str]:
-        """Return the resources of which queues are guaranteed more than exists."""
+        """Return the resources of which more is guaranteed to queues than exists."""
         return {name for met in self.unmet.values() for name in met}
 
     def deserved_at(self, node: int) -> Portions:
-        """Return the deserved amounts of a node, at least its reserved ones."""
+        """Return the deserved amounts of a node, which include at least its reserved amounts."""
         node_share = self.division.share(node)
         return node_share.deserved if node_share else _NOTHING
 
     def ceiling_at(self, node: int) -> Portions:
-        """Return the ceilings of a node from the division."""
+        """Return the ceilings of a node as the division computed them."""
         node_share = self.division.share(node)
         return node_share.ceiling if node_share else _NOTHING
 
 
 class QueueShares:
+    """Shares of all queues, with the allocations of a cycle."""
+
     def __init__(
-        self, snapshot: Snapshot, before: Standing | None = None, journal: Journal | None = None
+        self, snapshot: Snapshot, before: ShareState | None = None, journal: Journal | None = None
     ) -> None:
-        """Begin a cycle. `before`: the shares of an earlier cycle; changes are recorded in `journal`."""
-        self.at_first = Standing.from_snapshot(snapshot, before)
-        self._division, self._holdings = self.at_first.division, self.at_first.holdings.copy()
+        """Begin a cycle.
+
+        Args:
+            snapshot: The state to decide on.
+            before: The shares of an earlier cycle, which only save work.
+            journal: The journal in which changes are recorded.
+        """
+        self.at_start = ShareState.from_snapshot(snapshot, before)
+        self._division, self._holdings = self.at_start.division, self.at_start.holdings.copy()
         self.tree = self._division.tree
-        self.standing = self.at_first._replace(holdings=self._holdings)
-        self._short = self.at_first.oversold_resources()
+        self.state = self.at_start._replace(holdings=self._holdings)
+        self._short = self.at_start.oversold_resources()
         self._ceilings: dict[int, Portions] = {}
         self._recent_usage: dict[int, float] = {}
-        # Lowest slack of the ceilings up to root by resource, until the next allocation.
+        # For each queue, the least slack of its ceilings up to root by resource, until the next allocation.
         self._slacks: dict[str, dict[str, float]] = {}
         self._reserved: dict[int, dict[str, int]] = {}  # reserved headroom by node
         self._journal = Journal() if journal is None else journal
         self.reads = self._journal.reads
 
     def add(self, queue: str, requests: Resources, times: int = 1) -> None:
-        """Add `requests` to what the queue holds; with `times` -1, subtract them."""
+        """Add `requests` to the allocation of a queue; with `times` -1, subtract them."""
         self._holdings.add(queue, requests, times)
         self._slacks.clear()
         self._journal.record(partial(self._add, queue, requests), times)
@@ -144,7 +156,7 @@ class QueueShares:
         self._slacks.clear()
 
     def reserve(self, headroom: Mapping[int, Resources], times: int = 1) -> None:
-        """Reserve headroom below the ceilings of nodes from all groups; with `times` -1, free it."""
+        """Reserve headroom below the ceilings of nodes, which no group may use; with `times` -1, free it."""
         self._journal.apply(partial(self._reserve, headroom), times)
 
     def _reserve(self, headroom: Mapping[int, Resources], times: int) -> None:
@@ -153,119 +165,129 @@ class QueueShares:
         self._slacks.clear()
 
     def relative_share(self, node: int) -> float:
-        """Return allocated/deserved of a queue, in the dominant resource."""
+        """Return allocated/deserved of a queue in the dominant resource."""
         node_share = self._division.share(node)
         return share(self._holdings.held(node), node_share.deserved) if node_share else 0.0
 
     def recent_usage(self, node: int) -> float:
-        """Return the decayed usage of a queue and those below it, as a part of what its weight is due."""
+        """Return the decayed usage of a queue and the queues below it.
+
+        It is relative to the part of the cluster that is due to the queue by its weight.
+        """
         if node not in self._recent_usage:
-            part = max(float(self._division.parts_of_cluster[node]), _LEAST_PART)
+            part = max(float(self._division.parts_of_cluster[node]), _MIN_PART)
             self._recent_usage[node] = self._part_used(node) / part
         return self._recent_usage[node]
 
     def _part_used(self, node: int) -> float:
-        """Return the recent usage of a node as a part of the cluster."""
+        """Return the recent usage of a node of the queue tree as a part of the cluster."""
         queue = self.tree.queues[node]
         if not self.tree.has_children(node):
-            return self.at_first.snapshot.past.queues.get(queue, 0.0)
+            return self.at_start.snapshot.past.queues.get(queue, 0.0)
         return sum(map(self._part_used, self.tree.children([node])[0].tolist()))
 
     def borrowed(self, node: int) -> Resources:
-        """Return what a queue held above what it deserves when the cycle began."""
-        held, deserved = self.at_first.holdings.held(node), self.standing.deserved_at(node)
+        """Return the amounts that a queue held above its deserved amounts when the cycle began."""
+        held, deserved = self.at_start.holdings.held(node), self.state.deserved_at(node)
         excess = {name: amount - deserved.get(name, 0.0) for name, amount in held.items()}
-        return {name: int(over) for name, over in excess.items() if over >= 1 and name not in _NOT_SHARED}
+        return {name: int(n) for name, n in excess.items() if n >= 1 and name not in _NOT_SHARED}
 
     @read
     def is_above_share(self, queue: str, requests: Resources) -> bool:
+        """Return whether the queue would hold more than its deserved share with `requests`."""
         leaf = self.tree.leaf[queue]
-        held, deserved = self._holdings.held(leaf), self.standing.deserved_at(leaf)
+        held, deserved = self._holdings.held(leaf), self.state.deserved_at(leaf)
         return bool(exceeded_dimensions(self._offered_part(requests), held, deserved, _NOT_SHARED))
 
-    def is_above_due(self, queue: str, requests: Resources) -> bool:
-        """Return whether `requests` is beyond the share of a queue, and not due to it over time, either."""
-        return self.is_above_share(queue, requests) and not self._is_due_over_time(queue, requests)
+    def needs_borrowing(self, queue: str, requests: Resources) -> bool:
+        """Return whether `requests` is beyond the share of a queue and is not deserved over time, either."""
+        return self.is_above_share(queue, requests) and not self._is_deserved_over_time(queue, requests)
 
     @read
-    def _is_due_over_time(self, queue: str, requests: Resources) -> bool:
-        """Return whether a queue below its share may exceed it by one indivisible request.
+    def _is_deserved_over_time(self, queue: str, requests: Resources) -> bool:
+        """Return whether a queue below its share may exceed the share by one indivisible request.
 
-        It may if siblings have used more of their due lately, by more than the request exceeds the share.
-        Later, its own decayed usage lets the siblings catch up. Requests beyond `_MOST_BEYOND` are excluded:
-        they would keep capacity from others until all of it is free, and cannot be told from borrowing.
+        It may if siblings have recently used more of their due than the queue, and this difference exceeds
+        the excess of the request over the share. Later, the queue's own decayed usage lets the siblings catch
+        up.
+
+        An excess beyond `_MAX_EXCESS` is not allowed. Such a request would withhold capacity from other
+        groups until all of it is free, and cannot be told from borrowing.
         """
         leaf = self.tree.leaf[queue]
-        held, deserved = self._holdings.held(leaf), self.standing.deserved_at(leaf)
-        over = exceeded_dimensions(self._offered_part(requests), held, deserved, _NOT_SHARED)
-        if not over or any(held.get(name, 0) >= deserved.get(name, 0.0) - EPSILON for name in over):
+        held, deserved = self._holdings.held(leaf), self.state.deserved_at(leaf)
+        exceeded = exceeded_dimensions(self._offered_part(requests), held, deserved, _NOT_SHARED)
+        if not exceeded or any(held.get(name, 0) >= deserved.get(name, 0.0) - EPSILON for name in exceeded):
             return False
-        excess = max((held.get(name, 0) + requests[name]) / deserved[name] for name in over) - 1.0
-        return excess <= _MOST_BEYOND and any(
+        excess = max((held.get(name, 0) + requests[name]) / deserved[name] for name in exceeded) - 1.0
+        return excess <= _MAX_EXCESS and any(
             ahead >= excess for ahead in self._usage_ahead_of_siblings(queue)
         )
 
-    def is_owed(self, queue: str, claimant: str) -> bool:
+    def may_keep_excess(self, queue: str, claimant: str) -> bool:
         """Return whether a queue may keep its allocation beyond its share when `claimant` wants it.
 
-        It may if its recent usage is ahead of the claimant's by no more than it exceeds its share.
+        It may if its recent usage is ahead of the claimant's usage by no more than the excess over its share.
         """
-        leaf, parted = self.tree.leaf[queue], set(self.tree.path(claimant))
-        held, deserved = self._holdings.held(leaf), self.standing.deserved_at(leaf)
+        leaf, claimant_path = self.tree.leaf[queue], set(self.tree.path(claimant))
+        held, deserved = self._holdings.held(leaf), self.state.deserved_at(leaf)
         excess = share(held, deserved) - 1.0
-        own, others = self.tree.path(queue), self.tree.path(claimant)
-        above = next(node for node in own if node in parted)
-        if above in (own[0], others[0]):  # an ancestor and its descendant do not take turns
+        nodes, other_path = self.tree.path(queue), self.tree.path(claimant)
+        common = next(node for node in nodes if node in claimant_path)
+        if common in (nodes[0], other_path[0]):  # a queue and a queue below it do not alternate
             return False
-        own_branch, other_branch = own[own.index(above) - 1], others[others.index(above) - 1]
+        own_branch, other_branch = nodes[nodes.index(common) - 1], other_path[other_path.index(common) - 1]
         has_used_any = self.recent_usage(own_branch) > 0.0 or self.recent_usage(other_branch) > 0.0
         is_even = self.recent_usage(own_branch) - self.recent_usage(other_branch) <= excess
-        return excess <= _MOST_BEYOND and has_used_any and is_even
+        return excess <= _MAX_EXCESS and has_used_any and is_even
 
     def _usage_ahead_of_siblings(self, queue: str) -> Iterator[float]:
-        """Yield for each level by how much the recent usage of any sibling is ahead of the node's."""
+        """Yield for each level by how much the recent usage of any sibling exceeds the usage of the node."""
         for node in self.tree.path(queue)[:-1]:
             siblings = self.tree.children([self.tree.parents[node]])[0].tolist()
             yield max(map(self.recent_usage, siblings)) - self.recent_usage(node)
 
-    def beyond_share(self, queue: str, requests: Resources) -> str:
-        """Return how `requests` is beyond the share of a queue, as `cpu 32 > 24`; empty if it is not.
+    def share_excess_text(self, queue: str, requests: Resources) -> str:
+        """Return how `requests` exceeds the share of a queue, such as `cpu 32 > 24`; empty if it does not.
 
-        It is added to the amounts that the queue held when the cycle began.
+        `requests` is added to the amounts that the queue held when the cycle began.
         """
         leaf = self.tree.leaf[queue]
-        held, due = self.at_first.holdings.held(leaf), self.standing.deserved_at(leaf)
-        over = exceeded_dimensions(self._offered_part(requests), held, due, _NOT_SHARED)[:_MOST_NAMES]
-        sums = ((name, held.get(name, 0) + requests[name], due.get(name, 0)) for name in over)
-        return ", ".join(f"{name} {show(name, n)} > {show(name, most)}" for name, n, most in sums)
+        held, deserved = self.at_start.holdings.held(leaf), self.state.deserved_at(leaf)
+        exceeded = exceeded_dimensions(self._offered_part(requests), held, deserved, _NOT_SHARED)[:_MAX_NAMES]
+        sums = ((name, held.get(name, 0) + requests[name], deserved.get(name, 0)) for name in exceeded)
+        return ", ".join(f"{name} {show(name, n)} > {show(name, max_amount)}" for name, n, max_amount in sums)
 
     def headroom_within_share(self, queue: str, requests: Resources) -> int:
-        """Return how many more of `requests` keep a queue within what it deserves."""
+        """Return how many more times a queue may hold `requests` within its deserved amounts."""
         compared = {name: amount for name, amount in requests.items() if name not in _NOT_SHARED}
         return self.headroom_at(self.tree.leaf[queue], compared, 1.0)
 
     def _offered_part(self, requests: Resources) -> Resources:
-        """Return a request without resources that no node offers: shares do not concern those."""
+        """Return a request without the resources that no node offers.
+
+        Shares do not concern those resources.
+        """
         return {name: amount for name, amount in requests.items() if name in self._division.total}
 
     def headroom_at(self, node: int, requests: Resources, share: float, slack: float = EPSILON) -> int:
-        """Return how many more of `requests` a node may hold, up to `share` times its deserved amounts.
+        """Return how many more times a node may hold `requests`, up to `share` times its deserved amounts.
 
-        With a negative `slack`, it stays below that amount.
+        With a negative `slack`, the allocation stays below that limit.
         """
-        due, held = self.standing.deserved_at(node), self._holdings.held(node)
+        deserved, held = self.state.deserved_at(node), self._holdings.held(node)
         parts = (
-            ((due[name] * share if name in due else 0.0) - held.get(name, 0) + slack) / amount
+            ((deserved[name] * share if name in deserved else 0.0) - held.get(name, 0) + slack) / amount
             for name, amount in self._offered_part(requests).items()
         )
         return int(min(max(min(parts, default=inf), 0.0), _NO_LIMIT))
 
     @read
     def steps_to_lender(self, queue: str, requests: Resources) -> int:
-        """Return how many steps above a queue's groups the nearest lender of `requests` is.
+        """Return how many steps above a queue's own groups the nearest lender of `requests` is.
 
-        A lender has so much left of the amounts specified for it and the queues below it; without a lender,
-        root counts.
+        A lender still has `requests` unused of the amounts specified for it and the queues below it. Without
+        a lender, root counts as the lender.
         """
         path, names = self.tree.path(queue), self._division.names
         columns = [(names.index(name), name, amount) for name, amount in requests.items() if name in names]
@@ -277,22 +299,29 @@ class QueueShares:
 
     @read
     def headroom_below_ceiling(self, queue: str, requests: Resources) -> int:
-        """Return how many more of `requests` keep the queue and those above it within their ceilings."""
-        most = float(_NO_LIMIT)
+        """Return how many more times the queue may hold `requests`.
+
+        It must stay within its ceilings and the ceilings of the queues above it.
+        """
+        max_times = float(_NO_LIMIT)
         for name, amount in self._offered_part(requests).items():
-            # Unused reserved amounts below the passed nodes, which the next sum already includes.
+            # Unused reserved amounts below the nodes so far. The allocation of the next node includes them.
             unused = 0
             for node in self.tree.path(queue):
                 limit = self._limit(node, name)
                 available = max(limit - self._counted(node).get(name, 0), 0.0) + unused
-                if self._holds_less(node):
+                if self._has_unused_below(node):
                     available = min(available, max(limit - self._holdings.held(node).get(name, 0), 0.0))
-                most = min(most, (available + EPSILON) / amount)
+                max_times = min(max_times, (available + EPSILON) / amount)
                 unused += self._holdings.unused(node, name)
-        return int(most)
+        return int(max_times)
 
     def headroom(self, queue: str, requests: Resources) -> Iterator[tuple[int, Resources, Resources]]:
-        """Yield for each ceiling below root its node, the counted part of `requests`, and the free rest."""
+        """Yield the headroom below each ceiling of a queue, except root.
+
+        Yields:
+            The node of the ceiling, the part of `requests` that counts there, and the free amounts.
+        """
         requests_here = self._offered_part(requests)
         for node in self.tree.path(queue):
             held = self._counted(node)
@@ -304,21 +333,24 @@ class QueueShares:
 
     @read
     def is_never_below_ceiling(self, queue: str, requests: Resources) -> bool:
-        """Return whether `requests` is above the ceiling even if no queue held anything.
+        """Return whether `requests` exceeds the ceiling even if no queue held anything.
 
-        Amounts reserved for guarantees that exceed the cluster count as available: more nodes or lower
-        guarantees may free them.
+        Amounts that are reserved for guarantees beyond the cluster count as available, since more nodes or
+        lower guarantees may free them.
         """
         leaf = self.tree.leaf[queue]
         potential = dict(zip(self._division.names, self._division.potential[leaf].tolist(), strict=True))
         for name in self._short:
-            own = (self._division.own_limits(node).get(name, inf) for node in self.tree.path(queue))
-            potential[name] = min(self._division.total.get(name, 0), *own)
+            limits = (self._division.own_limits(node).get(name, inf) for node in self.tree.path(queue))
+            potential[name] = min(self._division.total.get(name, 0), *limits)
         return bool(exceeded_dimensions(self._offered_part(requests), {}, potential))
 
     @read
     def above_ceiling(self, queue: str, requests: Resources) -> str:
-        """Return how `requests` would exceed the ceiling of the queue or one above it; empty if not."""
+        """Return how `requests` would exceed a ceiling of the queue or of a queue above it, as text.
+
+        The text is empty if no ceiling would be exceeded.
+        """
         slack = self._slacks.get(queue)
         if slack is None:
             slack = self._slacks[queue] = dict.fromkeys(self._division.total, inf)
@@ -328,122 +360,128 @@ class QueueShares:
                     slack[name] = min(slack[name], self._limit(node, name) - held.get(name, 0))
         if all(amount <= slack.get(name, inf) for name, amount in requests.items()):
             return ""
-        more = requests = self._offered_part(requests)
+        added = requests = self._offered_part(requests)
         for node in self.tree.path(queue):
-            if over := self._excess_messages(node, more, requests):
+            if messages := self._excess_messages(node, added, requests):
                 name = self.tree.queues[node]
-                return ("" if name == queue else f"in queue {name} above it, ") + ", ".join(over)
-            more = self._holdings.beyond_reservation(node, more)
+                return ("" if name == queue else f"in queue {name} above it, ") + ", ".join(messages)
+            added = self._holdings.beyond_reservation(node, added)
         return ""
 
-    def _excess_messages(self, node: int, more: Resources, requests: Resources) -> list[str]:
-        """Return the resources that a node lacks for `more`, as messages.
+    def _excess_messages(self, node: int, part: Resources, requests: Resources) -> list[str]:
+        """Return the resources of which a node has too little headroom for `part`, as messages.
 
-        If it lacks none, those for all of `requests`: others may hold what is reserved below it now, if they
-        started before.
+        If there are none, return the messages for all of `requests`. Other groups may start before, and then
+        hold what is now reserved below the node.
         """
         limit = {name: self._limit(node, name) for name in requests}
-        if over := exceeded_dimensions(more, self._counted(node), limit):
+        if exceeded := exceeded_dimensions(part, self._counted(node), limit):
             guaranteed = self._reserved_below
-            return [self._excess_message(node, name, more[name], guaranteed(node, name)) for name in over]
-        if not self._holds_less(node):
+            return [self._excess_message(node, name, part[name], guaranteed(node, name)) for name in exceeded]
+        if not self._has_unused_below(node):
             return []
-        over = exceeded_dimensions(requests, self._holdings.held(node), limit)
-        return [self._excess_message(node, name, requests[name]) for name in over]
+        exceeded = exceeded_dimensions(requests, self._holdings.held(node), limit)
+        return [self._excess_message(node, name, requests[name]) for name in exceeded]
 
-    def _holds_less(self, node: int) -> bool:
-        """Return whether anything is reserved below a node and not held; never at root (free capacity)."""
+    def _has_unused_below(self, node: int) -> bool:
+        """Return whether unused amounts are reserved below a node. Root (the free capacity) never counts."""
         return node != TOP and self._holdings.held_or_reserved(node) is not self._holdings.held(node)
 
     def _counted(self, node: int) -> Resources:
-        """Return the amounts that count towards the ceiling of a node: holdings and reservations."""
+        """Return the amounts that count towards the ceiling of a node: allocations and reservations."""
         filled = self._holdings.held_or_reserved(node)
         return total([filled, self._reserved[node]]) if node in self._reserved else filled
 
     def _limit(self, node: int, name: str) -> float:
-        """Return the ceiling of a node, in a resource. Guarantees of queues limit root, too."""
+        """Return the ceiling of a node for a resource. Guarantees of queues also limit root."""
         if node == TOP and self._reserved_below(TOP, name):
             return self._division.total[name]
-        # The allocatable sum of nodes is no ceiling. A queue's limit of that height still is: pods may hold
-        # more, on nodes that are gone or have become smaller.
+        # The allocatable sum of all nodes is no ceiling, but a queue's own limit of that size is. Pods may
+        # hold more than that sum, on nodes that no longer exist or have become smaller.
         if node not in self._ceilings:
             node_share = self._division.share(node)
-            most, own = node_share.ceiling if node_share else _NOTHING, self._division.own_limits(node)
+            ceilings, limits = node_share.ceiling if node_share else _NOTHING, self._division.own_limits(node)
             self._ceilings[node] = {
-                name: limit if (limit := most.get(name, inf)) < allocatable else own.get(name, inf)
+                name: limit if (limit := ceilings.get(name, inf)) < allocatable else limits.get(name, inf)
                 for name, allocatable in self._division.total.items()
             }
         return self._ceilings[node][name]
 
     def _reserved_below(self, node: int, name: str) -> int:
-        """Return what is reserved for queues below a node, and not held."""
+        """Return the unused amount that is reserved for queues below a node."""
         return self._holdings.held_or_reserved(node).get(name, 0) - self._holdings.held(node).get(name, 0)
 
-    def _excess_message(self, node: int, name: str, more: int, guaranteed: int = 0) -> str:
-        """Return the message for a node of the tree whose ceiling would be exceeded.
+    def _excess_message(self, node: int, name: str, added: int, guaranteed: int = 0) -> str:
+        """Return the message for a node of the queue tree whose ceiling would be exceeded.
 
         Args:
             node: The node.
             name: The resource.
-            more: The amount that is requested.
+            added: The amount that is requested.
             guaranteed: The amount that is reserved for guarantees of other queues.
         """
-        held, most = self._holdings.held(node).get(name, 0), self._limit(node, name)
+        held, limit = self._holdings.held(node).get(name, 0), self._limit(node, name)
         reserved_text = f" + {show(name, guaranteed)} reserved for other queues" if guaranteed > 0 else ""
         if reserved := self._reserved.get(node, {}).get(name, 0):
             reserved_text += f" + {show(name, reserved)} reserved"
-        requested = f"{show(name, more)} asked > {show(name, most)}"
+        requested = f"{show(name, added)} asked > {show(name, limit)}"
         text = f"{resource_of(name)}: {show(name, held)} held{reserved_text} + {requested}"
-        if name in self._short and most < self._division.own_limits(node).get(name, inf):
+        if name in self._short and limit < self._division.own_limits(node).get(name, inf):
             return f"{text} (queues are guaranteed more than nodes offer)"
         demand = self._division.demands.get(self.tree.queues[node])
         if demand is None or self.tree.is_extra_leaf(node) or name not in (demand.borrowing_limit or {}):
             return text
-        # Name both parts of a ceiling that is the deserved amount plus the borrowing limit.
-        own = (demand.deserved or {}).get(name, self.standing.deserved_at(node).get(name, 0.0))
+        # If the ceiling is the deserved amount plus the borrowing limit, name both parts.
+        due = (demand.deserved or {}).get(name, self.state.deserved_at(node).get(name, 0.0))
         borrowed = (demand.borrowing_limit or {})[name]
-        if abs(own + borrowed - most) > 1:
+        if abs(due + borrowed - limit) > 1:
             return text
-        return f"{text} ({show(name, own)} deserved + {show(name, borrowed)} borrowed at most)"
+        return f"{text} ({show(name, due)} deserved + {show(name, borrowed)} borrowed at most)"
 
-    def own_share(self, queue: str) -> float:
-        """Return the share of the queue's own groups, in the dominant resource.
+    def share_of_own_groups(self, queue: str) -> float:
+        """Return allocated/deserved of the queue's own groups in the dominant resource.
 
-        Infinite if they hold a resource of which the queue deserves nothing.
+        It is infinite if these groups hold a resource of which the queue deserves nothing.
         """
         if queue not in self.tree.leaf:
             return 0.0
         leaf = self.tree.leaf[queue]
-        held, due = self._holdings.held(leaf), self.standing.deserved_at(leaf)
-        parts = ((n, due.get(name, 0.0)) for name, n in held.items() if n and name not in _NOT_SHARED)
+        held, deserved = self._holdings.held(leaf), self.state.deserved_at(leaf)
+        parts = ((n, deserved.get(name, 0.0)) for name, n in held.items() if n and name not in _NOT_SHARED)
         return max((n / share if share >= EPSILON else inf for n, share in parts), default=0.0)
 
-    def holds_too_much(self, queue: str) -> bool:
-        """Return whether the queue's own groups hold more than they deserve; the number of pods is free."""
+    def exceeds_share(self, queue: str) -> bool:
+        """Return whether the queue's own groups hold more than they deserve.
+
+        The number of pods does not count.
+        """
         leaf = self.tree.leaf.get(queue)
         if leaf is None:
             return False
         return bool(
-            exceeded_dimensions(self._holdings.held(leaf), {}, self.standing.deserved_at(leaf), _NOT_SHARED)
+            exceeded_dimensions(self._holdings.held(leaf), {}, self.state.deserved_at(leaf), _NOT_SHARED)
         )
 
     def is_below_share_without(self, queue: str, amounts: Resources) -> bool:
-        """Return whether a queue without `amounts` would hold less than it deserves of each resource."""
+        """Return whether a queue without `amounts` would be below its deserved amount of each resource.
+
+        Resources that it does not hold do not count.
+        """
         leaf = self.tree.leaf[queue]
-        held, deserved = self._holdings.held(leaf), self.standing.deserved_at(leaf)
+        held, deserved = self._holdings.held(leaf), self.state.deserved_at(leaf)
         remaining = ((name, n - amounts.get(name, 0)) for name, n in held.items() if name not in _NOT_SHARED)
         return all(n < deserved.get(name, 0.0) - EPSILON for name, n in remaining if n)
 
     def levels(self, queue: str, to: str = "") -> Iterator[tuple[Resources, Portions, Resources]]:
-        """Yield what the queue, and each one above it, holds, deserves, and has reserved.
+        """Yield the allocation, the deserved and the reserved amounts of a queue and of each queue above it.
 
-        Queues that are also above the queue `to` are left out: they lose nothing to it.
+        Queues that are also above the queue `to` are left out, since they lose nothing to it.
         """
-        gains = set(self.tree.path(to)) if to in self.tree.leaf else {TOP}
+        common_path = set(self.tree.path(to)) if to in self.tree.leaf else {TOP}
         for node in self.tree.path(queue):
-            if node in gains:
+            if node in common_path:
                 return
-            yield self._holdings.held(node), self.standing.deserved_at(node), self._holdings.reserved(node)
+            yield self._holdings.held(node), self.state.deserved_at(node), self._holdings.reserved(node)
 
 
 def total_of(snapshot: Snapshot) -> Resources:
@@ -451,17 +489,18 @@ def total_of(snapshot: Snapshot) -> Resources:
     amounts = zip(snapshot.dimensions, column_sums(snapshot.allocatable), strict=True)
     total = {name: amount for name, amount in amounts if counts_in_queues(name)}
     if snapshot.pools.all:
-        pooled = snapshot.nodes.pool_rows(snapshot.pools)
-        total |= pooled.totals_by_pool(snapshot.dimensions, snapshot.allocatable)
+        rows_of_pools = snapshot.nodes.pool_rows(snapshot.pools)
+        total |= rows_of_pools.totals_by_pool(snapshot.dimensions, snapshot.allocatable)
     return total
 
 
 def _pooled(snapshot: Snapshot) -> PoolRows | None:
+    """Return the rows of the flavors' pools; None if there are no pools."""
     return snapshot.nodes.pool_rows(snapshot.pools) if snapshot.pools.all else None
 
 
 def _with_guarantee(demand: QueueDemand, met: Resources) -> QueueDemand:
-    """Return a demand with its guarantee of some resources lowered to what can be met."""
+    """Return a demand whose guarantee of some resources is lowered to the available amounts `met`."""
     lent = {name: most for name, most in (demand.lending_limit or {}).items() if name not in met}
     return replace(demand, guarantee={**demand.guarantee, **met}, lending_limit=lent or None)
 
@@ -469,8 +508,8 @@ def _with_guarantee(demand: QueueDemand, met: Resources) -> QueueDemand:
 def _demand(queue: QueueInfo, oversell: float) -> QueueDemand:
     """Return the demand of a queue.
 
-    A queue that does not exist takes no part. A queue with a fault, whose groups cannot start, only asks for
-    what it holds.
+    A queue that does not exist has no groups in the division. The groups of a queue with a fault cannot
+    start, so the queue requests only what it holds.
     """
     record = queue.record
     return QueueDemand(
@@ -488,29 +527,29 @@ def _demand(queue: QueueInfo, oversell: float) -> QueueDemand:
     )
 
 
-def _with_flavors(demand: QueueDemand, queue: QueueInfo, pooled: PoolRows) -> QueueDemand:
-    """Return the demand with the amounts of flavors that the queue names and requests.
+def _with_flavors(demand: QueueDemand, queue: QueueInfo, pool_rows: PoolRows) -> QueueDemand:
+    """Return the demand with the amounts of flavors that the queue specifies and requests.
 
-    Waiting groups request each flavor that they may use. A queue that names no deserved or guaranteed amount
-    of a resource has the sum of those of its flavors.
+    Waiting groups request each flavor that they may use. If the queue specifies no deserved or guaranteed
+    amount of a resource, the sum over its flavors counts.
     """
-    named: dict[str, dict[str, int]] = {}
+    specified: dict[str, dict[str, int]] = {}
     sums: dict[str, dict[str, int]] = {}
-    for flavor in (named for named in queue.record.flavors if not named.is_missing):
-        pool = pooled.pools.by_nodes.get(flavor.nodes, Pool("", flavor.nodes))
+    for flavor in (specified for specified in queue.record.flavors if not specified.is_missing):
+        pool = pool_rows.pools.by_nodes.get(flavor.nodes, Pool("", flavor.nodes))
         for field, amounts in flavor.amounts.items():
-            named.setdefault(field, {}).update(pool.count(amounts))
+            specified.setdefault(field, {}).update(pool.count(amounts))
             add(sums.setdefault(field, {}), amounts)
-    by_flavor = dict(pooled.pools.count(queue.by_pool))
+    by_flavor = dict(pool_rows.pools.count(queue.by_pool))
     waits = {name: n - queue.allocated.get(name, 0) for name, n in demand.request.items()}
-    add(by_flavor, pooled.most_requested(queue.flavors, waits))
+    add(by_flavor, pool_rows.most_requested(queue.flavors, waits))
     deserved = {**sums.get("deserved", {}), **(demand.deserved or {})}
     return replace(
         demand,
         request={**demand.request, **by_flavor},
-        capability={**(demand.capability or {}), **named.get("capability", {})},
-        deserved={**deserved, **named.get("deserved", {})},
-        guarantee={**sums.get("guarantee", {}), **demand.guarantee, **named.get("guarantee", {})},
-        borrowing_limit={**(demand.borrowing_limit or {}), **named.get("borrowing_limit", {})},
-        lending_limit={**(demand.lending_limit or {}), **named.get("lending_limit", {})},
+        capability={**(demand.capability or {}), **specified.get("capability", {})},
+        deserved={**deserved, **specified.get("deserved", {})},
+        guarantee={**sums.get("guarantee", {}), **demand.guarantee, **specified.get("guarantee", {})},
+        borrowing_limit={**(demand.borrowing_limit or {}), **specified.get("borrowing_limit", {})},
+        lending_limit={**(demand.lending_limit or {}), **specified.get("lending_limit", {})},
     )

@@ -1,10 +1,10 @@
-"""Victims: the running groups that may be evicted for a group, by which rule, and the progress of evictions.
+"""Victims: running groups that may be evicted for a group, the rules for this, and progress of evictions.
 
-All rules are a plain AND: no rule allows what another one forbids.
+All rules must hold: no rule allows an eviction that another rule forbids.
 
-A group that is evicted as a whole gets no replacements and no new members until its last member is gone: a
-group whose queue or LocalQueue is drained (stopPolicy HoldAndDrain), or whose whole capacity is reclaimed.
-The pods that its owner makes in its place start as a gang again.
+A group is evicted as a whole if its queue or LocalQueue is drained (stopPolicy HoldAndDrain), or if all its
+capacity is reclaimed. It gets no replacements and no new members until its last member is gone. Pods that its
+owner creates in the place of its members start as a gang again.
 """
 
 from collections import Counter
@@ -33,32 +33,32 @@ from extender.domain.snapshot.phases import has_run
 from extender.domain.snapshot.snapshot import clock_time_of
 from extender.domain.snapshot.wholeness import ready_since, whole
 
-_MOST_IN_VAIN = 3  # unused reclaims of one queue from another, each within an hour of the last
-_OWED_PERIOD = 10.0  # seconds between two checks of usage that is due over time
-_SLACK = 5.0  # seconds that clocks may differ
+_MAX_IN_VAIN = 3  # number of unused reclaims of one queue from another, each within an hour of the last
+_OWED_PERIOD = 10.0  # seconds between two checks of usage that a queue deserves over time
+_SLACK = 5.0  # seconds by which clocks may differ
 ALL_CAUSES = tuple(EvictionCause)
 
 
 def evicted_whole(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
-    """Return the decision on a group that is evicted as a whole; None for others."""
+    """Return the decision on a group that is evicted as a whole; None for other groups."""
     if not has_run(group):
         return None
     if group.key in cycle.draining:
         why = f"all its members are being evicted: {_drained_by(cycle, group)} is drained"
-        blocking = Reason.QUEUE_STOPPED
+        waiting_reason = Reason.QUEUE_STOPPED
     else:
         pods = group.computed(running_members) if cycle.being_reclaimed and group.placed else ()
         claimants = {cycle.being_reclaimed.get(pod.uid) for pod in pods}
         if not claimants or not claimants.isdisjoint((None, group.key)):
             return None
         why = f"all its members are being evicted, for {', '.join(sorted(map(str, claimants)))}"
-        blocking = Reason.BEHIND_OTHERS
-    reason = blocking if group.waiting else None
+        waiting_reason = Reason.BEHIND_OTHERS
+    reason = waiting_reason if group.waiting else None
     return GroupDecision(group.key, group.queue, Verdict.RUNNING, reason, why, stood_whole=group.stood_whole)
 
 
 def _drained_by(cycle: Cycle, group: GroupInfo) -> str:
-    """Return the queue or LocalQueue that evicts it, for users."""
+    """Return the queue or LocalQueue that evicts a group, as text for users."""
     local = group.local_queue
     if local is None or group.queue in cycle.budget.rules.drained:
         return f"queue {group.queue}"
@@ -66,25 +66,26 @@ def _drained_by(cycle: Cycle, group: GroupInfo) -> str:
 
 
 def drain_queues(cycle: Cycle) -> None:
-    """Evict groups of drained queues and LocalQueues whole, a bounded number of pods of a queue at a time.
+    """Evict the groups of drained queues and LocalQueues, each group as a whole.
 
-    A group that is being evicted already is first; then the lowest priority, then the shortest run.
+    Only a bounded number of pods of a queue is evicted at a time. A group that is already being evicted comes
+    first, then the lowest priority, then the shortest run.
     """
     by_queue: dict[str, list[GroupInfo]] = {}
     for group in cycle.draining.values():
         by_queue.setdefault(group.queue, []).append(group)
     for groups in by_queue.values():
         groups.sort(key=lambda g: (not g.leaving, g.priority, descending_key(g.running_since), g.key))
-        may_go = cycle.limits.drain - sum(group.leaving for group in groups)
+        remaining = cycle.limits.drain - sum(group.leaving for group in groups)
         for group in groups:
             pods: Sequence[PodRecord] = ()
-            with Guard(cycle, group):  # whole groups, once no member is on its way to a node
+            with Guard(cycle, group):  # a group is evicted once no member is on its way to a node
                 pods = group.computed(running_members) if has_run(group) and not group.assumed else ()
             if not pods:
                 continue
-            if may_go <= 0:
+            if remaining <= 0:
                 break
-            may_go -= len(pods)
+            remaining -= len(pods)
             why, common = f"{_drained_by(cycle, group)} is drained", (group.key, group.queue)
             for pod in pods:
                 victim = ReclaimVictim(pod.uid, pod.namespace, pod.name, *common, EvictionCause.DRAIN)
@@ -92,7 +93,7 @@ def drain_queues(cycle: Cycle) -> None:
 
 
 def live_pod(cycle: Cycle, victim: ReclaimVictim) -> PodRecord | None:
-    """Return the pod, if it still exists and does not terminate."""
+    """Return the pod of a victim; None if it no longer exists or is terminating."""
     if not victim.group:
         pod = cycle.snapshot.others.get(victim.uid)
         return pod if pod is not None and not pod.deleting else None
@@ -112,8 +113,8 @@ def departing_pods(cycle: Cycle) -> Iterator[PodRecord]:
     yield from cycle.snapshot.others.leaving.values()
 
 
-def lingering(cycle: Cycle) -> Iterator[ReclaimVictim]:
-    """Yield pods that terminate longer than their queue allows while others wait for the capacity.
+def slow_deletes(cycle: Cycle) -> Iterator[ReclaimVictim]:
+    """Yield pods that terminate for longer than their queue allows. The caller checks that others wait.
 
     The user who deletes a pod chooses its grace period.
     """
@@ -136,36 +137,36 @@ def would_be_split(cycle: Cycle, key: GroupKey) -> bool:
 
 
 def has_broken_gang(cycle: Cycle, reclaim: Reclaim) -> bool:
-    """Return whether a gang is broken: some of its victims are gone, and others still run.
+    """Return whether a gang is broken: some of its victims no longer exist, and others still run.
 
-    The others are evicted, too, even if their evictions are refused.
+    Then the remaining victims are evicted, too, even if their evictions are refused.
     """
     remaining: set[GroupKey] = set()
-    begun: set[GroupKey] = set()
+    evicted: set[GroupKey] = set()
     for victim in reclaim.victims:
-        (begun if live_pod(cycle, victim) is None else remaining).add(victim.group)
-    groups = (cycle.snapshot.groups.get(key) for key in remaining & begun)
+        (evicted if live_pod(cycle, victim) is None else remaining).add(victim.group)
+    groups = (cycle.snapshot.groups.get(key) for key in remaining & evicted)
     return any(group is not None and _is_in_part(group, group.placed) for group in groups)
 
 
 def refused_namespace(cycle: Cycle, group: GroupInfo) -> str:
-    """Return the group's namespace if some queue gives no capacity to it for now; else an empty text.
+    """Return the group's namespace if any queue gives no capacity to it at present; otherwise an empty text.
 
-    It distinguishes groups of one class, for which other victims are found.
+    The namespace distinguishes groups of one class for which other victims are found.
     """
     namespace, reclaimed = group.key.partition("/")[0], cycle.reclaimed_by(group.queue).items()
-    known = (last for losing, last in reclaimed if losing.namespace == namespace)
-    rests = any(not cycle.is_due(rests_until(cycle, group, last)) for last in known)
-    return namespace if rests else ""
+    last_reclaims = (last for losing, last in reclaimed if losing.namespace == namespace)
+    is_refused = any(not cycle.is_due(pause_end(cycle, group, last)) for last in last_reclaims)
+    return namespace if is_refused else ""
 
 
-def rests_until(cycle: Cycle, group: GroupInfo, last: Reclaimed) -> float:
+def pause_end(cycle: Cycle, group: GroupInfo, last: Reclaimed) -> float:
     """Return until when a queue gives no capacity to a group after unused reclaims.
 
-    For a group that was created later, such as a job that was submitted again, this ends after `atMost` of
-    its own wait.
+    For a group that was created later, such as a job that was submitted again, the pause ends after `atMost`
+    of the group's own wait.
     """
-    if last.in_vain < _MOST_IN_VAIN:
+    if last.in_vain < _MAX_IN_VAIN:
         return -inf
     until = cycle.snapshot.instant(last.at) + cycle.limits.reclaim_memory
     if group.created < last.at or group.key == last.group:
@@ -175,7 +176,7 @@ def rests_until(cycle: Cycle, group: GroupInfo, last: Reclaimed) -> float:
 
 
 def _is_in_part(group: GroupInfo, pods: Collection[PodRecord]) -> bool:
-    """Return whether some of `pods` hold capacity, but too few for the group to be whole."""
+    """Return whether some of `pods` hold capacity, but too few pods for the group to be whole."""
     if not any(pod.holds_capacity for pod in pods):
         return False
     roles = Counter(pod.role for pod in pods)
@@ -187,18 +188,18 @@ class Candidates:
 
     def __init__(self, cycle: Cycle) -> None:
         self._cycle = cycle
-        self._known: dict[str, list[GroupInfo]] = {}
-        self._lowest_of: dict[str, float] = {}
+        self._evictable_in: dict[str, list[GroupInfo]] = {}
+        self._lowest_priorities: dict[str, float] = {}
         self._may_exist: dict[tuple[str, int, tuple[EvictionCause, ...]], bool] = {}
         self._units_of_others: dict[Uid, EvictionUnit] = {}
-        self.taken: set[Uid] = set()  # pods that were promised to a group in this cycle
-        # Times from which capacity is reclaimed for a group at any price.
+        self.promised_pods: set[Uid] = set()  # pods whose capacity is promised to a group in this cycle
+        # Returns the time from which capacity is reclaimed for a group at any price.
         self.latest: Callable[[GroupInfo], float] = lambda _: -inf
-        self.spared = ""  # groups that the last answer spared as former victims, for users
+        self.spared = ""  # a text on victims that the last call of units_for spared
 
     @cached_property
     def disruptions(self) -> Disruptions:
-        """Return what disruption budgets allow in addition to current evictions.
+        """Return the evictions that disruption budgets allow in addition to current evictions.
 
         Budgets are checked for each chosen unit, since several units may share a budget.
         """
@@ -208,14 +209,17 @@ class Candidates:
         return Disruptions(budgets, [pod for pod in pods if pod is not None])
 
     def may_exist_for(self, group: GroupInfo, causes: tuple[EvictionCause, ...] = ALL_CAUSES) -> bool:
-        """Return False if nothing runs that any of these rules could find: a cheap test for all groups."""
-        similar = group.queue, group.priority, causes
-        if similar not in self._may_exist:
-            self._may_exist[similar] = any(self._may_find(group, cause) for cause in causes)
-        return self._may_exist[similar]
+        """Return False if no running pod can be a victim for any of these causes. The check is cheap."""
+        key = group.queue, group.priority, causes
+        if key not in self._may_exist:
+            self._may_exist[key] = any(self._may_find(group, cause) for cause in causes)
+        return self._may_exist[key]
 
     def _may_find(self, group: GroupInfo, cause: EvictionCause) -> bool:
-        """Return whether any group may be a victim for `cause`. This is cheap, and may wrongly be true."""
+        """Return whether any group may be a victim for `cause`.
+
+        The check is cheap, and may wrongly return True.
+        """
         rules = self._cycle.snapshot.queues[group.queue].record.preemption
         match cause:
             case EvictionCause.RECLAIM | EvictionCause.BORROW:
@@ -230,18 +234,18 @@ class Candidates:
                 return False
 
     def _lowest_in(self, queue: str) -> float:
-        """Return the lowest priority of the groups of a queue that run and allow to be evicted."""
-        if queue not in self._lowest_of:
-            willing = (group.priority for group in self._running_in(queue) if group.spec.preemptable)
-            self._lowest_of[queue] = min(willing, default=inf)
-        return self._lowest_of[queue]
+        """Return the lowest priority of the running groups of a queue that allow their eviction."""
+        if queue not in self._lowest_priorities:
+            priorities = (group.priority for group in self._running_in(queue) if group.spec.preemptable)
+            self._lowest_priorities[queue] = min(priorities, default=inf)
+        return self._lowest_priorities[queue]
 
     @cached_property
     def _above_share(self) -> frozenset[str]:
         """Return the queues with running groups that are above their share, as of the first call."""
         shares, queues = self._cycle.budget.shares, self._cycle.snapshot.queues
         found = (name for name in self._running_groups if name in queues and queues[name].record.reclaimable)
-        return frozenset(filter(shares.holds_too_much, found))
+        return frozenset(filter(shares.exceeds_share, found))
 
     def units_for(self, group: GroupInfo, causes: Iterable[EvictionCause]) -> list[EvictionUnit]:
         """Return the units that may be evicted for `group`, for any of these causes."""
@@ -252,23 +256,23 @@ class Candidates:
         for cause in causes:
             match cause:
                 case EvictionCause.RECLAIM | EvictionCause.BORROW:
-                    lends = cause is EvictionCause.BORROW
-                    below = min(group.priority - 1, rules.borrows_up_to) if lends else inf
-                    givers = (
-                        queue for queue in queues if queue != group.queue and self._may_give(group, queue)
+                    is_borrowing = cause is EvictionCause.BORROW
+                    max_priority = min(group.priority - 1, rules.borrows_up_to) if is_borrowing else inf
+                    losers = (
+                        queue for queue in queues if queue != group.queue and self._may_lose(group, queue)
                     )
-                    eviction_units += self._units_of(group, self._running_up_to(below, givers), cause)
+                    eviction_units += self._units_of(group, self._running_up_to(max_priority, losers), cause)
                 case EvictionCause.PREEMPT if rules.within_queue:
                     runners = self._running_in(group.queue)
-                    lower = [other for other in runners if other.priority < group.priority]
-                    eviction_units += self._units_of(group, lower, cause)
+                    less_important = [other for other in runners if other.priority < group.priority]
+                    eviction_units += self._units_of(group, less_important, cause)
                 case EvictionCause.CONSOLIDATE if rules.consolidation:
-                    known = self._running_up_to(group.priority, filter(self._consolidates, queues))
-                    eviction_units += self._units_of(group, filter(self._may_move, known), cause)
+                    running = self._running_up_to(group.priority, filter(self._consolidates, queues))
+                    eviction_units += self._units_of(group, filter(self._may_move, running), cause)
                 case EvictionCause.UNMANAGED if rules.unmanaged:
                     for priority, pods in self._others.items():
                         if priority < group.priority:
-                            eviction_units += filter(self._is_free, map(self._eviction_unit_of, pods))
+                            eviction_units += filter(self._is_evictable, map(self._eviction_unit_of, pods))
         return eviction_units
 
     def _units_of(
@@ -280,29 +284,30 @@ class Candidates:
             may_refuse = protection.honours_preemptable or cause is not EvictionCause.RECLAIM
             if (victim.spec.preemptable or not may_refuse) and self._may_lose_to(group, victim, cause):
                 eviction_units: list[EvictionUnit] = []
-                with suppress(Exception):  # an error of one unit affects no other
+                with suppress(Exception):  # an error of one group does not affect others
                     eviction_units = eviction_units_of(victim, cause, protection)
                 is_any_excluded = self._excluded or self._cycle.snapshot.disruption_budgets
-                yield from filter(self._is_free, eviction_units) if is_any_excluded else eviction_units
+                yield from filter(self._is_evictable, eviction_units) if is_any_excluded else eviction_units
 
     def _running_up_to(self, priority: float, queues: Iterable[str]) -> Iterator[GroupInfo]:
+        """Yield the running groups of these queues up to a priority."""
         return (group for queue in queues for group in self._running_in(queue) if group.priority <= priority)
 
-    def _may_give(self, group: GroupInfo, queue: str) -> bool:
-        """Return whether another queue holds more than it deserves, and the group may get some of it."""
-        is_above = self._cycle.budget.shares.holds_too_much(queue)
+    def _may_lose(self, group: GroupInfo, queue: str) -> bool:
+        """Return whether another queue holds more than it deserves, and the group may get a part of this."""
+        is_above = self._cycle.budget.shares.exceeds_share(queue)
         may_give = is_above and self._cycle.snapshot.queues[queue].record.reclaimable
-        is_one_above = may_give and self._is_one_group_above(queue)
-        if is_one_above and self._cycle.budget.shares.is_owed(queue, group.queue):
-            periods = self._cycle.snapshot.now // _OWED_PERIOD + 1  # the same in every cycle of a period
+        needs_whole_group = may_give and self._is_one_group_above(queue)
+        if needs_whole_group and self._cycle.budget.shares.may_keep_excess(queue, group.queue):
+            periods = self._cycle.snapshot.now // _OWED_PERIOD + 1  # equal in all cycles of a period
             self._cycle.request_cycle_at(periods * _OWED_PERIOD)
             return False
-        return may_give and self._may_take_from(group, queue)
+        return may_give and self._may_reclaim_from(group, queue)
 
     def _is_one_group_above(self, queue: str) -> bool:
         """Return whether a queue would hold less than it deserves without one of its groups.
 
-        Only groups without spare members count: these are evicted one by one.
+        Groups with spare members do not count: their spare members are evicted one by one.
         """
         shares = self._cycle.budget.shares
         groups = (each for each in self._running_groups.get(queue, ()) if len(each.placed) <= each.min_member)
@@ -314,7 +319,7 @@ class Candidates:
         return queue in queues and queues[queue].record.preemption.consolidation
 
     def _may_move(self, victim: GroupInfo) -> bool:
-        """Return whether a victim may move: it is replaced, and may start again on any node.
+        """Return whether a victim may move: its pods are replaced, and may start again on any node.
 
         Claims of volumes and devices may be tied to a node. A group that has moved does not move again for a
         while.
@@ -324,34 +329,35 @@ class Candidates:
             return False
         pods = victim.computed(running_members)
         comes_back = victim.job.managed or all(pod.is_replaced for pod in pods)
-        is_free = not any(pod.binds_late or pod.uid in self.taken for pod in pods)
+        is_free = not any(pod.binds_late or pod.uid in self.promised_pods for pod in pods)
         return comes_back and is_free and blocking_decision(self._cycle, victim) is None
 
-    def _may_take_from(self, group: GroupInfo, queue: str) -> bool:
+    def _may_reclaim_from(self, group: GroupInfo, queue: str) -> bool:
         """Return whether a group may reclaim from a queue.
 
-        After too many unused reclaims the groups of a namespace pause, so that two queues do not reclaim from
-        each other in turns.
+        After too many unused reclaims, the groups of a namespace pause, so that two queues do not alternately
+        reclaim from each other.
         """
         cycle, namespace = self._cycle, group.key.partition("/")[0]
         last = cycle.reclaimed_by(group.queue).get(ReclaimKey(queue, namespace))
-        if last is None or cycle.is_due(until := rests_until(cycle, group, last)):
+        if last is None or cycle.is_due(until := pause_end(cycle, group, last)):
             return True
-        takers = f"groups of namespace {namespace} in queue {group.queue}"
-        self.spared = f"queue {queue} lost capacity to {takers} in vain, and gives none until "
+        reclaiming = f"groups of namespace {namespace} in queue {group.queue}"
+        self.spared = f"queue {queue} lost capacity to {reclaiming} in vain, and gives none until "
         self.spared += cycle.snapshot.timestamp(until)
         return False
 
     def _may_lose_to(self, group: GroupInfo, victim: GroupInfo, cause: EvictionCause) -> bool:
         """Return whether a victim may lose its capacity to a group.
 
-        It loses to the same group once only, since that did not help; to other groups of that queue not
-        again while these may wait; and never before the minimum run time of its own queue.
+        - It loses capacity to the same group only once, since that did not help.
+        - It does not lose capacity to another group of that queue while the other group may still wait.
+        - It never loses capacity before the minimum run time of its own queue.
         """
-        least = self._cycle.snapshot.queues[victim.queue].record.preemption.min_runtime
+        period = self._cycle.snapshot.queues[victim.queue].record.preemption.min_runtime
         if victim.key == group.key:
             return False
-        if least and not self._cycle.is_due(self._cycle.snapshot.instant(victim.running_since) + least):
+        if period and not self._cycle.is_due(self._cycle.snapshot.instant(victim.running_since) + period):
             return False
         taken_at = group.history.took_from.get(victim.key)
         if taken_at is not None and not self._cycle.is_due(taken_at + self._cycle.limits.reclaim_memory):
@@ -368,21 +374,30 @@ class Candidates:
             return False
         return True
 
-    def _is_free(self, eviction_unit: EvictionUnit) -> bool:
-        """Return whether a unit is promised to no group, budgets allow its eviction, and none was refused."""
+    def _is_evictable(self, eviction_unit: EvictionUnit) -> bool:
+        """Return whether a unit may be evicted.
+
+        Its pods are promised to no group, budgets allow their eviction, and no eviction of them was refused.
+        """
         is_busy = any(pod.uid in uids for uids in self._excluded for pod in eviction_unit.pods)
         return not is_busy and (eviction_unit.overrules or self.disruptions.may_evict(eviction_unit.pods))
 
     @property
     def _excluded(self) -> list[Container[Uid]]:
-        """Return the sets of pods that are victims already, or whose eviction was refused; no empty ones."""
-        known = self._cycle.being_reclaimed, self._cycle.snapshot.spared, self.taken
-        return [uids for uids in known if uids]
+        """Return the sets of pods that are victims already, or whose eviction was refused.
+
+        No set is empty.
+        """
+        excluded = self._cycle.being_reclaimed, self._cycle.snapshot.spared, self.promised_pods
+        return [uids for uids in excluded if uids]
 
     def _running_in(self, queue: str) -> list[GroupInfo]:
-        """Return running groups of a queue that allow their eviction."""
-        if queue not in self._known:
-            known: list[GroupInfo] = []
+        """Return the running groups of a queue that may be evicted.
+
+        Groups that are being started or drained are left out.
+        """
+        if queue not in self._evictable_in:
+            evictable: list[GroupInfo] = []
             for group in self._running_groups.get(queue, ()):
                 decision = self._cycle.decision_on(group.key)
                 if decision is None or decision.fault or group.is_under_way(decision.plan):
@@ -392,9 +407,9 @@ class Candidates:
                     and group.computed(running_members)
                     and group.key not in self._cycle.draining
                 ):
-                    known.append(group)
-            self._known[queue] = known
-        return self._known[queue]
+                    evictable.append(group)
+            self._evictable_in[queue] = evictable
+        return self._evictable_in[queue]
 
     @cached_property
     def _running_groups(self) -> dict[str, list[GroupInfo]]:
@@ -412,7 +427,7 @@ class Candidates:
 
     @cached_property
     def _others(self) -> dict[int, list[PodRecord]]:
-        """Return the pods of other schedulers, by priority."""
+        """Return the evictable pods of other schedulers, by priority."""
         by_priority: dict[int, list[PodRecord]] = {}
         for pod in self._cycle.snapshot.others:
             if pod.may_be_evicted() and not pod.deleting:

@@ -161,11 +161,11 @@ class KueueWorld:
     def deserve_more_than_nominal(self, victims: Iterable[str]) -> bool:
         """Return whether the queue of a victim deserves more than its quota, which others do not request."""
         budget = self._budget
-        deserved_amounts = budget.shares.standing.division.nominal
-        names = budget.shares.standing.division.names
+        deserved_amounts = budget.shares.state.division.nominal
+        names = budget.shares.state.division.names
         for queue in {self._queue_of(victim) for victim in victims} - {""}:
             node = budget.shares.tree.node[queue]
-            deserved = budget.shares.standing.deserved_at(node)
+            deserved = budget.shares.state.deserved_at(node)
             nominal = dict(zip(names, deserved_amounts[node].tolist(), strict=True))
             if any(n > nominal[name] + EPSILON for name, n in deserved.items() if resource_of(name) != name):
                 return True
