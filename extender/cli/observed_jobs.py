@@ -246,7 +246,7 @@ def _podgroups(groups: Iterable[ObservedGroup], evidence: Evidence) -> _GroupsBy
 def _refusal(evidence: Evidence, job: ObservedJob) -> QueueRefusal | None:
     """Return the refusal by the queue, if a job's pods wait because the queue accepts no groups."""
     record = job.record()
-    if record is None or record.suspended or not record.ours or not record.pods:
+    if record is None or record.suspended or not record.is_for_muster or not record.pods:
         return None
     if record.named_group or record.is_part:
         return None

@@ -206,7 +206,7 @@ def _is_blocker_gone(decisions: Decisions, why: WhyGroup) -> bool:
     if why.change is None or carried is None:
         return False
     names = set(why.change.ends) - carried.snapshot.groups.keys()
-    return bool(names) and not names <= {pod.key for pod in carried.snapshot.others}
+    return bool(names) and not names <= {pod.key for pod in carried.snapshot.other_pods}
 
 
 def _cause_of_event(decision: GroupDecision) -> _Cause:

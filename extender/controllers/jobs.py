@@ -53,7 +53,7 @@ _MAX_CONTROLLERS = 1000  # most children of a job whose Events are read: a tenan
 _TO_THE_SECOND = len("2026-01-01T00:00:00")
 _REFUSAL = re.compile("FailedCreate|FailedToCreate")  # reasons of Kubernetes and Kubeflow, and of KubeRay
 _ONE_REASON = ("Job", "ReplicaSet", "StatefulSet")  # kinds that report refused pods with one reason only
-_NOT_URGENT_STEPS = (JobStep.MAKE_PODGROUP, JobStep.UPDATE_PODGROUP, JobStep.ASK)
+_NOT_URGENT_STEPS = (JobStep.MAKE_PODGROUP, JobStep.UPDATE_PODGROUP, JobStep.LOOK_UP_REFUSALS)
 _LOOKUP_RATE, _LOOKUP_BURST = 2.0, 8  # per second, and at once; each look-up scans all Events
 
 
@@ -192,7 +192,7 @@ class JobsController(RecordingController[GroupKey]):
         new_step, last_step = _WrittenStep(step, managed.job, managed.group, now), self._written.get(key)
         if last_step is not None and last_step[:-1] == new_step[:-1] and now < last_step.at + _WATCH_DELAY:
             return self._queue.add(key, last_step.at + _WATCH_DELAY - now)
-        if step is JobStep.ASK and not self._lookups.take(now):
+        if step is JobStep.LOOK_UP_REFUSALS and not self._lookups.take(now):
             return self._queue.add(key, 1 / _LOOKUP_RATE)
         log.info("changing a job", job=managed.job.display_name, step=step.name, group=key)
         self._written[key] = new_step
@@ -231,13 +231,13 @@ class JobsController(RecordingController[GroupKey]):
                 self._record_timeouts(group, None)
             case JobStep.UNSUSPEND:
                 self._unsuspend(managed)
-            case JobStep.ASK:
+            case JobStep.LOOK_UP_REFUSALS:
                 self._look_up_refusals(managed.job)
             case JobStep.GIVE_UP:
                 self._give_up(managed)
             case JobStep.FORGET_START:
                 self._forget_start(managed.job)
-            case JobStep.GIVE_WAY | JobStep.STOP:
+            case JobStep.SUSPEND_FOR_OTHERS | JobStep.STOP:
                 self._suspend_for_capacity(managed, for_good=step is JobStep.STOP)
 
     def _make_podgroup(self, managed: ManagedJob) -> None:
@@ -320,7 +320,7 @@ class JobsController(RecordingController[GroupKey]):
         self._ledger.give_up_start(managed.job.group, why)
         text = f"returns to queue {managed.queue}: {why}"
         is_suspended = self._suspend(managed, text, EventReason.START_GIVEN_UP)
-        if is_suspended and managed.group is not None and not managed.coming.refusal:
+        if is_suspended and managed.group is not None and not managed.created_pods.refusal:
             self._record_timeouts(managed.group, str(managed.group.start_timeouts + 1))
 
     def _suspend_for_capacity(self, managed: ManagedJob, for_good: bool) -> None:

@@ -84,7 +84,7 @@ def status_changes(queue: Queue, decision: QueueDecision, *, numbers: bool = Tru
         "share": round(decision.share, 3),
         **decision.counts,
         "reclaimed": reclaims(decision) or None,
-        "reservation": reserved and QueueReservation(reserved.node_names, as_quantities(reserved.asks)),
+        "reservation": reserved and QueueReservation(reserved.node_names, as_quantities(reserved.requests)),
     }
     known_types = {condition.type for condition in written.conditions or ()}
     conditions = (
@@ -257,7 +257,7 @@ class QueueStatusController(QueueController[QueueCopy]):
         queue, meta = copy.queue, copy.queue.metadata
         version = {"resourceVersion": meta.resource_version}
         if decision.mark is not AnnotationStep.KEEP:
-            annotations = {CLOSED_BY_PARENT: "true" if decision.mark is AnnotationStep.PUT else None}
+            annotations = {CLOSED_BY_PARENT: "true" if decision.mark is AnnotationStep.ADD else None}
             patch = {"metadata": {**version, "annotations": annotations}}
             return self._cluster.patch_queue(meta.name, meta.uid, patch)
         changes = status_changes(queue, decision, numbers=not self._volcano_writes_numbers)

@@ -124,7 +124,7 @@ class DecidedOverviews:
             nodes=self._nodes.summaries(snapshot, decisions, changed, reserved),
             topologies=snapshot.nodes.topologies.all,
             reservations=[
-                ReservationSummary(key, decisions.groups[key].queue, held.node_names, in_units(held.asks))
+                ReservationSummary(key, decisions.groups[key].queue, held.node_names, in_units(held.requests))
                 for key, held in reserved.items()
             ],
             decisions=log,
@@ -367,7 +367,7 @@ def _group_summary(
     return GroupSummary(
         namespace=namespace,
         name=name,
-        called=info.spec.stands_for or name,
+        called=info.spec.owner_name or name,
         queue=decision.queue,
         user=info.spec.submitter,
         priority=info.priority,

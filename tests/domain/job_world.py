@@ -142,11 +142,11 @@ class JobWorld(World):
             case JobStep.UNSUSPEND:
                 self._put_group(name, job_podgroup(managed.job, managed.queue, managed.members)["spec"], {})
                 self._admit(name, managed.reduced_to)
-            case JobStep.ASK:
+            case JobStep.LOOK_UP_REFUSALS:
                 self.ledger.record_refusal(managed.job.group, REFUSAL if self._is_full() else "")
             case JobStep.GIVE_UP:
                 timeouts = managed.group.start_timeouts if managed.group else 0
-                timeouts += not managed.coming.refusal
+                timeouts += not managed.created_pods.refusal
                 self._put_group(
                     name,
                     job_podgroup(managed.job, managed.queue, managed.members)["spec"],
@@ -154,7 +154,7 @@ class JobWorld(World):
                 )
                 self.ledger.give_up_start(managed.job.group, managed.failure)
                 self._suspend(name)
-            case JobStep.GIVE_WAY | JobStep.FORGET_START:
+            case JobStep.SUSPEND_FOR_OTHERS | JobStep.FORGET_START:
                 self._suspend(name)
             case JobStep.FORGET_TIMEOUTS:
                 spec = job_podgroup(managed.job, managed.queue, managed.members)["spec"]

@@ -55,7 +55,7 @@ class SharedWorld(World):
     def _forget_refused(self, key: GroupKey, reclaim: Reclaim, snapshot: Snapshot) -> None:
         """Forget a reclaim for which no pod was evicted, since an eviction was refused."""
         placed = {pod.uid for group in snapshot.groups.values() for pod in group.placed if not pod.deleting}
-        if any(victim.uid in snapshot.spared for victim in reclaim.victims):
+        if any(victim.uid in snapshot.refused_evictions for victim in reclaim.victims):
             evicted_groups = {victim.group for victim in reclaim.victims if victim.uid not in placed}
             for victim_group in {victim.group for victim in reclaim.victims} - evicted_groups:
                 self.last_reclaims.pop((key, victim_group), None)

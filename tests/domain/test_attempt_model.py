@@ -292,7 +292,7 @@ class Model:
         return (
             number[self.bound.get(name, "")],
             claim and (number[claim.node], claim.stage, self._ago(claim.since)),
-            attempt and (attempt.words, attempt.refusals, attempt.asked_twice),
+            attempt and (attempt.message, attempt.refusals, attempt.was_asked_again),
             attempt and (self._ago(attempt.shown_at), self._ago(attempt.refused_at)),
             looks and (looks.asks, number[looks.node]),
             self._ago(releases._leaving.get(uid)),

@@ -135,7 +135,11 @@ def refused(**options: Any) -> JobWorld:
 def test_a_job_whose_pods_are_refused_frees_its_capacity_within_seconds() -> None:
     world = refused()
     world.advance(2).work()
-    assert world.steps[-3:] == [("cut", JobStep.ASK), ("cut", JobStep.GIVE_UP), ("next", JobStep.UNSUSPEND)]
+    assert world.steps[-3:] == [
+        ("cut", JobStep.LOOK_UP_REFUSALS),
+        ("cut", JobStep.GIVE_UP),
+        ("next", JobStep.UNSUSPEND),
+    ]
     assert [world.suspended(name) for name in ("cut", "next")] == [True, False]
     assert world.pods_of("cut") == []
     decision = world.decision(podgroup_name("cut"))
@@ -162,7 +166,7 @@ def test_pods_that_come_after_a_refusal_make_it_a_start_again() -> None:
     world.advance(1)
     world.quota = 3
     world.work().advance(5).work()
-    assert JobStep.ASK not in {step for _, step in world.steps}
+    assert JobStep.LOOK_UP_REFUSALS not in {step for _, step in world.steps}
     assert world.run_whole("cut").work().verdict(podgroup_name("cut")) is Verdict.RUNNING
 
 
@@ -188,7 +192,7 @@ def test_a_controller_that_makes_no_pods_is_asked_ever_more_rarely() -> None:
     world.submit(job("stuck", queue="q")).work()
     calls: list[int] = []
     for second in range(120):
-        if world.work().steps.count(("stuck", JobStep.ASK)) > len(calls):
+        if world.work().steps.count(("stuck", JobStep.LOOK_UP_REFUSALS)) > len(calls):
             calls.append(second)
         world.advance(1)
     assert calls == [2, 4, 8, 16, 32, 62, 92]
@@ -329,7 +333,7 @@ def full_of_jobs() -> JobWorld:
 
 def test_a_reclaimed_job_is_suspended_as_a_whole_and_queues_again() -> None:
     world = full_of_jobs().work()
-    assert ("young", JobStep.GIVE_WAY) in world.steps
+    assert ("young", JobStep.SUSPEND_FOR_OTHERS) in world.steps
     assert [world.suspended(name) for name in ("old", "young")] == [False, True]
     world.run_whole("due").work()
     assert world.verdict(podgroup_name("due")) is Verdict.RUNNING

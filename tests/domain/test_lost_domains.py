@@ -90,7 +90,7 @@ def test_a_job_is_suspended_and_starts_elsewhere() -> None:
     assert world.reason(podgroup_name("train")) is Reason.NO_DOMAIN
     world.pass_time(GRACE + 1)
     world.work()
-    assert ("train", JobStep.GIVE_WAY) in world.steps
+    assert ("train", JobStep.SUSPEND_FOR_OTHERS) in world.steps
     plan = world.plan(podgroup_name("train"))
     assert (len(plan), set(plan.values())) == (2, {"b0", "b1"})
 

@@ -44,11 +44,11 @@ def test_the_map_of_other_pods_equals_the_applied_changes(changes: list[dict[Uid
 def test_a_change_of_one_pod_among_thousands_costs_a_snapshot_little() -> None:
     """Share all parts of the list of pods between the snapshots except the one with the pod that moved."""
     world = World(node("n0"), [foreign_pod(f"s{n}", on="n0") for n in range(5000)])
-    first = world.ledger.snapshot().others
-    assert world.ledger.snapshot().others is first
-    second = world.add(foreign_pod("more", on="n0")).ledger.snapshot().others
+    first = world.ledger.snapshot().other_pods
+    assert world.ledger.snapshot().other_pods is first
+    second = world.add(foreign_pod("more", on="n0")).ledger.snapshot().other_pods
     assert _shared(first, second) >= len(first._parts) - 1
-    third = world.delete("s0", "more").ledger.snapshot().others
+    third = world.delete("s0", "more").ledger.snapshot().other_pods
     assert (len(first), len(second), len(third)) == (5000, 5001, 4999)
     assert _shared(second, third) >= len(first._parts) - 2
 

@@ -109,7 +109,7 @@ class Tree:
         """Write only the annotation or the state, the annotation first, as if a crash came between them."""
         now = self.records[name]
         if decision.mark is not AnnotationStep.KEEP:
-            marks = {keys.CLOSED_BY_PARENT: "true"} if decision.mark is AnnotationStep.PUT else {}
+            marks = {keys.CLOSED_BY_PARENT: "true"} if decision.mark is AnnotationStep.ADD else {}
             now = replace(now, metadata=replace(now.metadata, annotations=marks))
         else:
             now = replace(now, status=replace(now.status, state=decision.state))
@@ -228,7 +228,7 @@ def _written(name: str, records: dict[str, QueueRecord]) -> QueueRecord:
                 now, status_state=str(state_of(desired_state(now), False, now.closed_by_parent and below))
             )
         case mark:
-            return replace(now, closed_by_parent=mark is AnnotationStep.PUT)
+            return replace(now, closed_by_parent=mark is AnnotationStep.ADD)
 
 
 # ---- groups of a queue that is gone

@@ -85,7 +85,7 @@ def _waiting_jobs(site: Installation) -> Iterator[tuple[str, str]]:
         for obj in site.all_of(resource_of(row), Json, labels=KUEUE_QUEUE):
             job = observed_job(row, obj, None)
             record = job.record(schedulers)
-            if record is None or not record.ours or record.is_part:
+            if record is None or not record.is_for_muster or record.is_part:
                 continue
             label, namespace = record.local_queue, record.namespace
             is_waiting = job.is_suspended and job.state == Verdict.WAITING

@@ -268,7 +268,7 @@ def _why_left_alone(evidence: Evidence, job: ObservedJob) -> tuple[Statement, li
         return Statement("JobIsPart", whole=owner_name), [offer]
     if record and record.named_group:
         return Statement("JobNamesGroup"), _unsuspending(evidence, job)
-    if record and not record.ours:
+    if record and not record.is_for_muster:
         return Statement("JobOfScheduler", ours=" or ".join(SCHEDULERS)), _unsuspending(evidence, job)
     if evidence.is_kueues(job.meta):
         return Statement("JobOfKueue"), [_offer(evidence, job, "NameLocalQueue")]

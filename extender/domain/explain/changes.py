@@ -132,7 +132,7 @@ def smaller_requests(case: WaitingCase) -> StartChange | None:
     shapes = {shape: Shape(amounts or {}, shape.constraints) for shape, amounts in changed.items()}
     waiting = tuple(replace(pod, shape=shapes.get(pod.shape, pod.shape)) for pod in case.group.waiting)
     spec = case.group.spec
-    if spec.stands_for:  # Muster computed minResources from the requests
+    if spec.owner_name:  # Muster computed minResources from the requests
         spec = replace(spec, min_resources={})
     changed_snapshot = with_group(case.snapshot, replace(case.group, waiting=waiting, spec=spec))
     texts = [
@@ -359,7 +359,7 @@ def ends_for_capacity(case: WaitingCase) -> StartChange | None:
         def is_elsewhere(holder: Holder) -> bool:
             if holder.group:
                 return nodes.isdisjoint(node for _, node in placements(snapshot.groups[holder.group]))
-            pod = snapshot.others.get(holder.uid)
+            pod = snapshot.other_pods.get(holder.uid)
             return pod is None or pod.node not in nodes
 
         holders.sort(key=is_elsewhere)
@@ -401,7 +401,7 @@ def victims_gone(case: WaitingCase) -> StartChange | None:
         return None
     victims = {victim.uid for victim in case.decision.reclaim.victims}
     leaving = {pod.uid for group in case.snapshot.groups.values() for pod in group.departing}
-    leaving |= case.snapshot.others.leaving.keys()
+    leaving |= case.snapshot.other_pods.leaving.keys()
     holders = list(case.victims())
     which_pods = f"evicted for it are gone: {_names_of(holders)}" if holders else "that leave are gone"
     return case.start_change(f"once the pods {which_pods}", without_pods(case.snapshot, victims | leaving))

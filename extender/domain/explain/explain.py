@@ -137,7 +137,7 @@ def _why_not_reclaimed(case: WaitingCase, cycle: Cycle) -> str:
 def _protecting_budgets(snapshot: Snapshot, victims: Sequence[ReclaimVictim]) -> str:
     """Return a text about the budgets that protect the victims; empty if there are none."""
     groups = {victim.group: snapshot.groups[victim.group] for victim in victims if victim.group}
-    others = (snapshot.others.get(victim.uid) for victim in victims if not victim.group)
+    others = (snapshot.other_pods.get(victim.uid) for victim in victims if not victim.group)
     pods = [*(pod for group in groups.values() for pod in group.placed), *filter(None, others)]
     protected = {
         victim.uid

@@ -119,8 +119,8 @@ class VirtualCluster:
         """Continue from a snapshot. Terminating pods are removed at the end of their grace period."""
         restore(self.ledger, snapshot)
         departing = [pod for group in snapshot.groups.values() for pod in group.departing]
-        for pod in (*departing, *snapshot.others.leaving.values()):
-            gone_at = max(clock_time_of(pod.gone_by, snapshot.epoch), self.begun + 1.0)
+        for pod in (*departing, *snapshot.other_pods.leaving.values()):
+            gone_at = max(clock_time_of(pod.deletion_deadline, snapshot.epoch), self.begun + 1.0)
             self.plan(gone_at, partial(self.remove, pod.uid))
 
     def plan(self, at: float, act: Callable[[], object]) -> None:

@@ -95,7 +95,7 @@ class WaitingCase:
                 pods = [pod for pod, _ in placements(group) if pod.uid in group_of]
                 yield self._holder_of_pods(pods, key, group)
         for uid in group_of:
-            if (pod := self.snapshot.others.get(uid)) is not None:
+            if (pod := self.snapshot.other_pods.get(uid)) is not None:
                 yield self._holder_of_pods([pod], pod.key)
 
     def groups_ahead(self, limit: int) -> tuple[GroupKey, ...]:
@@ -120,7 +120,7 @@ class WaitingCase:
 
     def other_holders(self) -> Iterator[Holder]:
         """Yield the pods of other schedulers on suitable nodes."""
-        for pod in self.snapshot.others:
+        for pod in self.snapshot.other_pods:
             if self._suits(pod.node):
                 yield self._holder_of_pods([pod], pod.key)
 
@@ -131,7 +131,7 @@ class WaitingCase:
         """
         yield from self.on_suitable_nodes()
         for holder in self.other_holders():
-            pod = self.snapshot.others.get(holder.uid)
+            pod = self.snapshot.other_pods.get(holder.uid)
             if pod is not None and (pod.deleting or not pod.is_vital):
                 yield holder
 
@@ -164,7 +164,7 @@ class WaitingCase:
 
     def _holder_of_pods(self, pods: Sequence[PodRecord], name: str, group: GroupInfo | None = None) -> Holder:
         """Return the holder of pods: their group, or a single pod of another scheduler."""
-        ends = [pod.gone_by for pod in pods if pod.deleting]
+        ends = [pod.deletion_deadline for pod in pods if pod.deleting]
         now, epoch = self.snapshot.now, self.snapshot.epoch
         holder = Holder(
             name,

@@ -37,7 +37,7 @@ def with_infos(
     A group whose value in `changed` is None is removed. The sums of queues and the free capacity are updated.
     """
     groups, queues = dict(snapshot.groups), dict(snapshot.queues)
-    pod_changes = [(pod, pod.node, -1) for uid in gone if (pod := snapshot.others.get(uid)) is not None]
+    pod_changes = [(pod, pod.node, -1) for uid in gone if (pod := snapshot.other_pods.get(uid)) is not None]
     for key, now in changed.items():
         before = groups.pop(key, None)
         if now is not None:
@@ -51,7 +51,7 @@ def with_infos(
     return replace(
         snapshot,
         groups=groups,
-        others=snapshot.others.with_changes(dict.fromkeys(gone)) if gone else snapshot.others,
+        others=snapshot.other_pods.with_changes(dict.fromkeys(gone)) if gone else snapshot.other_pods,
         queues=queues,
         capacity=_capacity_with(snapshot, pod_changes),
         occupancy=snapshot.occupancy.with_pods(pod_changes),
@@ -84,7 +84,7 @@ def without_pods(snapshot: Snapshot, uids: Set[Uid]) -> Snapshot:
         removed = [each for each in pods if each[0].uid in uids]
         if removed:
             changed[key] = None if len(removed) == len(pods) else _without_members(snapshot, group, removed)
-    return with_infos(snapshot, changed, {uid for uid in uids if uid in snapshot.others})
+    return with_infos(snapshot, changed, {uid for uid in uids if uid in snapshot.other_pods})
 
 
 def _without_members(

@@ -199,7 +199,7 @@ def _delete(snapshot: Snapshot, term: Supposition, about: GroupKey | None) -> Sn
     if not (kind and name):
         raise term.error(f"must be {ALLOWED['delete']}")
     full = _full_name(term, name, about)
-    deleted_pods = [pod.uid for pod in snapshot.others if pod.key == full] if kind == "pod" else []
+    deleted_pods = [pod.uid for pod in snapshot.other_pods if pod.key == full] if kind == "pod" else []
     ended = [key for key, group in snapshot.groups.items() if _is_called(group, kind, full)]
     if not (deleted_pods or ended):
         known = f"there is no {kind} {full} that Muster knows a group of"

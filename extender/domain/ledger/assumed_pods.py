@@ -211,7 +211,7 @@ class AssumedPods:
             decision = decisions.groups.get(key)
             if group is None or decision is None or not (decision.lets_members_start and group.exists):
                 return Confirmation()
-            is_barred = any(attempt.barred for attempt in group.attempts.values())
+            is_barred = any(attempt.binding_fault for attempt in group.attempts.values())
             if decisions.version < group.known_since or is_barred or not group.is_quorate():
                 return Confirmation()
             claims = (self._claims.get(uid) for uid in group.pods)

@@ -177,7 +177,7 @@ class Composites:
         for child in (self._records[key] for key in self._children.get(record.key, ())):
             part = ("composite", child.name) if child.origin is Origin.COMPOSITE else (child.name,)
             with_own = (*requests, (part, child.topology))
-            children.append(self._tree(child, with_own, goes_whole or child.goes_whole))
+            children.append(self._tree(child, with_own, goes_whole or child.is_evicted_whole))
         return ChildGroup(record.name, minimum, tuple(children))
 
 
@@ -188,7 +188,7 @@ def _decisive_fields(record: GroupRecord) -> tuple[object, ...]:
 
 def _binds(composite: GroupRecord) -> bool:
     """Return whether a composite binds its child groups to each other."""
-    return composite.min_member > 0 or composite.goes_whole or any(composite.topology)
+    return composite.min_member > 0 or composite.is_evicted_whole or any(composite.topology)
 
 
 def _kind_and_name(key: GroupKey) -> str:

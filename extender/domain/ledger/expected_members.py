@@ -421,7 +421,7 @@ class LostMembers:
             expected=True,
             reserved_for=pod.uid,
             deleting=False,
-            gone_by="",
+            deletion_deadline="",
             started=False,
             running_since="",
             nominated="",

@@ -296,8 +296,8 @@ class GroupInfos:
             accepted_by=self._registry.admitting_queue(group, queue),
             ran_with=ran_with,
             resumes=record is not None and record.admitted and trusts_markers and not group.waited,
-            took_from=dict(group.took_from),
-            gave_to=dict(group.gave_to),
+            reclaimed_from=dict(group.took_from),
+            evicted_for=dict(group.gave_to),
             lost_work=group.lost_work,
             evicted=group.evicted,
             ready_at=group.ready_at,
@@ -314,24 +314,26 @@ class GroupInfos:
             run_time=self._run_time(group),
             submitter=self._registry.submitter_of(group),
             restarts=self._restarts(group),
-            least_sub_groups={policy.name: policy.least for policy in group.sub_groups if policy.least},
+            least_sub_groups={
+                policy.name: policy.min_sub_groups for policy in group.sub_groups if policy.min_sub_groups
+            },
             composite=group.last_record.composite if group.last_record is not None else None,
         )
         if record is None:  # the pods name no PodGroup
             names = [pod.name for pod in group.pods.values()]
             series = series_of(group.namespace, "Pod", min(names)) if names else ""
-            return replace(spec, series=series, stands_for=self._controller(group))
+            return replace(spec, series=series, owner_name=self._controller(group))
         return replace(
             spec,
-            recorded=True,
+            has_podgroup=True,
             fault=fault or record.fault,
             held=record.held,
             min_resources=record.min_resources,
             preemptable=record.preemptable,
             series=record.series,
-            stands_for=record.stands_for,
+            owner_name=record.stands_for,
             reported_phase=record.phase,
-            goes_whole=record.goes_whole,
+            is_evicted_whole=record.is_evicted_whole,
         )
 
     def _controller(self, group: Group) -> str:

@@ -134,7 +134,8 @@ class Group(msgspec.Struct, eq=False):
         A waiting job, and a group that never had a PodGroup, need `size` members; the PodGroup is updated to
         this number. The pods of the least number of sub-groups are needed, even if minMember is lower.
         """
-        needs, least = self._declared_needs(), sum(policy.least * policy.size for policy in self.sub_groups)
+        needs = self._declared_needs()
+        least = sum(policy.min_sub_groups * policy.size for policy in self.sub_groups)
         return needs if needs.min_member >= least else needs._replace(min_member=least)
 
     @property
@@ -225,10 +226,10 @@ class Group(msgspec.Struct, eq=False):
 
     def record_planned(self, uid: Uid, node: str, is_new: bool) -> None:
         """Record the planned node of a member. A new plan restarts the wait for places in the window."""
-        if is_new and self.start.places_since is not None:
-            self.start = replace(self.start, places_since=None)
+        if is_new and self.start.window_full_since is not None:
+            self.start = replace(self.start, window_full_since=None)
         previous = self.attempt(uid)
-        self.attempts[uid] = Attempt(node, words=previous.words, refusals=previous.refusals)
+        self.attempts[uid] = Attempt(node, message=previous.message, refusals=previous.refusals)
 
     def record_shown(self, uid: Uid, node: str, now: float) -> None:
         """Record that the scheduler may use the planned node of a member.
@@ -270,7 +271,7 @@ class Group(msgspec.Struct, eq=False):
 
         An empty text means that the binding may be tried again.
         """
-        self.attempts[uid] = replace(self.attempt(uid), barred=words)
+        self.attempts[uid] = replace(self.attempt(uid), binding_fault=words)
 
     def reset_attempts(self) -> None:
         """Reset the attempts after a start, but keep the numbers of the scheduler's refusals."""

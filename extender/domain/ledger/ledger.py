@@ -178,15 +178,15 @@ class Ledger:
                 expires_at=min(self._expiries(), default=None),
                 orphans=self.registry.orphans(),
                 dirty=frozenset(self._unpublished),
-                others=self.pods.others(),
+                other_pods=self.pods.others(),
                 reclaimed=self._last_reclaims,
                 moves=moves,
-                spared=dict(self._spared),
+                refused_evictions=dict(self._spared),
                 disruption_budgets=self.intake.disruption_budgets(),
                 attention=self._changes.attention,
                 history=self._history,
-                past=self._meter.past,
-                freed=self._changes.freed,
+                past_usage=self._meter.past,
+                last_freed=self._changes.freed,
                 changed_at=self._changes.changed_at,
                 instants=self._instants.known,
             )
@@ -242,8 +242,8 @@ class Ledger:
             now = self._clock()
             self._changes.restore(snapshot)
             self._instants.known = dict(snapshot.instants)
-            self._spared, self._last_reclaims = dict(snapshot.spared), snapshot.reclaimed
-            self._history, self._meter.past = snapshot.history, snapshot.past
+            self._spared, self._last_reclaims = dict(snapshot.refused_evictions), snapshot.reclaimed
+            self._history, self._meter.past = snapshot.history, snapshot.past_usage
             for shape, rows in snapshot.refused.items():
                 for node in filter(None, (snapshot.nodes.nodes[row] for row in rows)):
                     self._refusals.add(shape, node.name, now + self.limits.refusal_memory)
@@ -327,7 +327,7 @@ class Ledger:
         now, changed = self._clock(), False
         for uid, node in decision.moved.items():  # planned nodes that the scheduler refused
             if (pod := group.pods.get(uid)) is not None:
-                expires, words = now + self.limits.refusal_memory, group.attempt(uid).words
+                expires, words = now + self.limits.refusal_memory, group.attempt(uid).message
                 if lacks_only_capacity(words, pod.shape.requests):
                     expires = min(expires, decision.retry_at)  # by then it may know of freed capacity
                 self._refusals.add(self.pods.separate(pod), node, expires)
@@ -380,7 +380,7 @@ class Ledger:
         if before.admitted_at is not None and start.admitted_at is None:
             group.reset_attempts()
         elif start.failures > before.failures:
-            for uid in [uid for uid, attempt in attempts.items() if attempt.barred]:
+            for uid in [uid for uid, attempt in attempts.items() if attempt.binding_fault]:
                 group.record_binding_refused(uid, "")
         without_times = replace(before, admitted_at=None, released_at=None)
         if start != (without_times if verdict is Verdict.RUNNING else before) or group.attempts != attempts:
@@ -508,7 +508,7 @@ class Ledger:
                 has_capacity=is_current and claimed > 0 and claimed >= starts_with,
                 capacity_since=group.start.admitted_at if job.suspended and claimed else None,
                 reduced_to=group.reduced_to,
-                coming=group.coming,
+                created_pods=group.coming,
                 lacks_pods=claimed > 0 or (group.coming.existing < members and not group.became_ready),
                 became_ready=group.became_ready,
                 runs=any(pod.holds_capacity for pod in group.pods.values()),

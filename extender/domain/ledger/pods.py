@@ -76,7 +76,7 @@ class StuckPods:
         """Process a change of a member pod. No new record means that the pod is gone."""
         if new is not None and new.deleting and new.holds_capacity:
             terminating = self._leaving[new.node].get(new.uid)
-            if terminating is None or terminating.pod.gone_by != new.gone_by:
+            if terminating is None or terminating.pod.deletion_deadline != new.deletion_deadline:
                 self._leaving[new.node][new.uid] = _TerminatingPod(new, self._grace_ends_at(new))
             if new.node in self._unreachable:
                 self._expect(self._leaving[new.node][new.uid])
@@ -128,7 +128,7 @@ class StuckPods:
         The end is inf if the timestamp cannot be read.
         """
         try:
-            seconds = as_datetime(pod.gone_by).timestamp() - self._wall_clock()
+            seconds = as_datetime(pod.deletion_deadline).timestamp() - self._wall_clock()
         except (ValueError, OverflowError):  # the timestamp may be any text
             return inf
         return self._clock() + seconds + _CLOCK_SKEW

@@ -462,7 +462,7 @@ class Registry:
         recorded = group.record.queue_uid if group.record else ""
         if not recorded or recorded in self.queues.names or self.routes.queue_of(group) == keys.DEFAULT_QUEUE:
             return False
-        return self.trusts_markers or recorded in self.queues.gone
+        return self.trusts_markers or recorded in self.queues.deleted_uids
 
     def priority_of(self, group: Group) -> int:
         """Return the priority of a group, by its class and its pods."""
@@ -477,7 +477,7 @@ class Registry:
     def orphans(self) -> tuple[Orphan, ...]:
         """Return the groups whose accepting queue was deleted."""
         remaining = self.admitted_groups.of_missing_queues(self.queues.names.keys())
-        self.queues.gone &= {record.queue_uid for record in remaining}
+        self.queues.deleted_uids &= {record.queue_uid for record in remaining}
         return tuple(
             Orphan(record.namespace, record.name, record.uid, record.queue, record.queue_uid)
             for record in remaining

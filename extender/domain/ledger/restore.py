@@ -48,7 +48,7 @@ def restore(ledger: Ledger, snapshot: Snapshot) -> None:
     for number, levels in enumerate(snapshot.nodes.topologies.all):
         intake.put_topology(f"{number:06}", levels, TopologySource.MUSTER)
     _restore_queues(ledger, snapshot)
-    for pod in snapshot.others:
+    for pod in snapshot.other_pods:
         ledger.pods.put(pod)
     for group in snapshot.groups.values():
         _restore_group(ledger, group, snapshot)
@@ -97,16 +97,16 @@ def _restore_group(ledger: Ledger, info: GroupInfo, snapshot: Snapshot) -> None:
     """Bring a group, its pods, its owner and its job to the state of the group's info."""
     namespace, intake = info.key.partition("/")[0], ledger.intake
     owner = _owner_of(info)
-    if info.spec.recorded:
+    if info.spec.has_podgroup:
         intake.put_group(_record_of(info, owner.uid))
         intake.put_owner(group_of_owner(namespace, owner.uid), owner)
     group, history = ledger.registry.group(info.key), info.history
-    if not info.spec.recorded:
+    if not info.spec.has_podgroup:
         intake.put_owner(info.key, owner)
         group.asked_by_pods = str(info.min_member)
     group.entitled_in = info.queue if history.entitled else ""
     group.start, group.ran_with = info.start, history.ran_with
-    group.took_from, group.gave_to = dict(history.took_from), dict(history.gave_to)
+    group.took_from, group.gave_to = dict(history.reclaimed_from), dict(history.evicted_for)
     group.lost_work, group.ready_at, group.evicted = history.lost_work, history.ready_at, history.evicted
     group.waited = not (history.resumes or info.job.is_unsuspended)
     for pod in _pods_of(ledger, info):
@@ -137,7 +137,7 @@ def _pods_of(ledger: Ledger, info: GroupInfo) -> Iterator[PodRecord]:
         yield replace(sample, uid=Uid(f"{info.key}/failed/{n}"), phase="Failed", **fields)
     for pod in pods:
         if not pod.expected:
-            yield pod if info.spec.recorded else replace(pod, **_queue_fields_of(info))
+            yield pod if info.spec.has_podgroup else replace(pod, **_queue_fields_of(info))
 
 
 def _any_pod(ledger: Ledger, info: GroupInfo) -> PodRecord:
@@ -145,7 +145,7 @@ def _any_pod(ledger: Ledger, info: GroupInfo) -> PodRecord:
     namespace = info.key.partition("/")[0]
     shape = ledger.pods.shapes.shape_of(PodSpec(), namespace)
     return PodRecord(
-        Uid(f"{info.key}/any"), namespace, "any", shape, {}, group=info.key, auto=not info.spec.recorded
+        Uid(f"{info.key}/any"), namespace, "any", shape, {}, group=info.key, auto=not info.spec.has_podgroup
     )
 
 
@@ -180,9 +180,9 @@ def _record_of(info: GroupInfo, owner: str) -> GroupRecord:
         start_timeouts=info.job.start_timeouts,
         submitter=spec.submitter,
         series=spec.series,
-        stands_for=spec.stands_for,
+        stands_for=spec.owner_name,
         preemptable=spec.preemptable,
-        goes_whole=spec.goes_whole,
+        is_evicted_whole=spec.is_evicted_whole,
         on_lost_domain=keys.RESTART if spec.restarts else "",
         checkpoint=info.checkpoint,
         may_use=info.queue if info.use_allowed else "",
@@ -196,7 +196,7 @@ def _owner_of(info: GroupInfo) -> OwnerRecord:
     """Return the owner of the pods of a group."""
     limit = None if info.run_limit is None else int(info.run_limit)
     uid, needed = f"owner {info.key}", info.min_member
-    if info.spec.recorded:
+    if info.spec.has_podgroup:
         return OwnerRecord(uid, suspended=info.aborted, run_limit=limit)
     return OwnerRecord(
         uid,
@@ -227,7 +227,7 @@ def _job_of(info: GroupInfo, snapshot: Snapshot) -> JobRecord:
         uid=uid,
         kind=_JOB,
         namespace=namespace,
-        name=info.spec.stands_for.rpartition("/")[2] or name,
+        name=info.spec.owner_name.rpartition("/")[2] or name,
         group=info.key,
         created=info.created,
         priority_class=_priority_class_of(info).metadata.name,
@@ -240,7 +240,7 @@ def _job_of(info: GroupInfo, snapshot: Snapshot) -> JobRecord:
         declared=sum(part.count for part in parts),
         least=info.job.least,
         fault=info.spec.fault,
-        ours=info.job.managed,
+        is_for_muster=info.job.managed,
         checkpoint=info.checkpoint,
         run_time=info.spec.run_time,
         may_use=info.queue if info.use_allowed else "",

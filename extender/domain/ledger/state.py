@@ -54,7 +54,8 @@ class Changes:
     def restore(self, snapshot: Snapshot) -> None:
         """Restore versions and times from a snapshot of another ledger."""
         self.version = max(self.version, snapshot.version) + 1
-        self.changed_at, self.attention, self.freed = snapshot.changed_at, snapshot.attention, snapshot.freed
+        self.changed_at, self.attention = snapshot.changed_at, snapshot.attention
+        self.freed = snapshot.last_freed
 
     def record_scheduler_call(self) -> bool:
         """Record a call or report of the scheduler. Return whether the scheduler had paused before."""

@@ -99,7 +99,7 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     unscheduled: Unscheduled | None = None  # why it has no node, by its condition PodScheduled
     preemptable: bool = True  # whether the pod may be evicted for other groups, by its annotation
     is_vital: bool = False  # whether it is never evicted: a system pod, or bound to its node
-    gone_by: str = ""  # metadata.deletionTimestamp: the end of its grace period
+    deletion_deadline: str = ""  # metadata.deletionTimestamp: the end of its grace period
     never_preempts: bool = False  # whether its preemptionPolicy is Never
     checkpoint: Checkpoint = NEVER_SAVED  # latest checkpoint, by its annotation
     may_use: str = ""  # restricted queue that its author may use, by its annotation
@@ -219,7 +219,7 @@ class GroupRecord(msgspec.Struct, frozen=True, gc=False):
     series: str = ""  # name of the job series, equal for all runs of one job
     stands_for: str = ""  # owner whose pods Muster grouped, `job/train`; empty: users made the group
     preemptable: bool = True  # whether its members may be evicted for others
-    goes_whole: bool = False  # whether all its members are evicted together, even spare members
+    is_evicted_whole: bool = False  # whether all its members are evicted together, even spare members
     checkpoint: Checkpoint = NEVER_SAVED  # latest checkpoint, by its annotation
     lost_work: int = 0  # seconds of work lost by evictions, by its annotation
     may_use: str = ""  # restricted queue that its author may use, by its annotation

@@ -57,7 +57,7 @@ class SubGroupPolicy(NamedTuple):
     selector: LabelSelector | None  # None selects all pods that have the labels
     labels: tuple[str, ...]  # keys of labels with equal values in a sub-group; empty: by index
     size: int  # least number of pods of a sub-group
-    least: int  # least number of sub-groups that start together
+    min_sub_groups: int  # least number of sub-groups that start together
     topology: TopologyRequest
 
     def may_select(self, role: str) -> bool:
@@ -94,9 +94,9 @@ class ChildGroup(NamedTuple):
     """
 
     name: str
-    least: int  # least number of pods, or of children, that start together
+    minimum: int  # least number of pods, or of children, that start together
     children: tuple["ChildGroup", ...] | None = None  # None for a PodGroup
-    goes_whole: bool = False  # whether all pods of this PodGroup are evicted together, even spare pods
+    is_evicted_whole: bool = False  # whether all pods of this PodGroup are evicted together, even spare pods
     requests: tuple[PartRequest, ...] = ()  # requests of the composites above, then of this PodGroup
 
     @property
@@ -115,14 +115,14 @@ class ChildGroup(NamedTuple):
     def fewest(self) -> int:
         """Return the fewest pods with which the group is whole."""
         if self.children is None:
-            return self.least
-        return sum(sorted(child.fewest for child in self.children)[: self.least])
+            return self.minimum
+        return sum(sorted(child.fewest for child in self.children)[: self.minimum])
 
     def is_whole(self, roles: Mapping[str, int]) -> bool:
         """Return whether the group has enough pods, given the number of pods in each role."""
         if self.children is None:
-            return roles.get(self.name, 0) >= self.least
-        return sum(child.is_whole(roles) for child in self.children) >= self.least
+            return roles.get(self.name, 0) >= self.minimum
+        return sum(child.is_whole(roles) for child in self.children) >= self.minimum
 
     def complete_pod_groups(self, roles: Mapping[str, int]) -> Iterator[str]:
         """Yield the PodGroups that are whole, if all composites above them are whole, too."""
@@ -138,9 +138,9 @@ class ChildGroup(NamedTuple):
             return
         name, children = self.name[:_MAX_NAME_LENGTH], self.children or ()
         if self.children is None:
-            yield f"{self.least - roles.get(self.name, 0)} of PodGroup {name}"
-        elif len(children) < self.least:
-            yield f"{self.least - len(children)} child groups of CompositePodGroup {name}"
+            yield f"{self.minimum - roles.get(self.name, 0)} of PodGroup {name}"
+        elif len(children) < self.minimum:
+            yield f"{self.minimum - len(children)} child groups of CompositePodGroup {name}"
         for child in children:
             yield from child.lacks(roles)
 

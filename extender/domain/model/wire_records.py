@@ -73,7 +73,7 @@ def foreign_record(pod: Pod, shapes: Shapes) -> PodRecord:
         scheduler=intern(spec.scheduler_name),
         phase=intern(pod.status.phase),
         deleting=meta.deletion_timestamp is not None,
-        gone_by=meta.deletion_timestamp or "",
+        deletion_deadline=meta.deletion_timestamp or "",
         nominated=intern(pod.status.nominated_node_name),
         priority=spec.priority or 0,
         preemptable=allows_preemption(meta),
@@ -263,7 +263,7 @@ class PodRecords:
             version="" if node else meta.resource_version,
             running_since=status.start_time or "",
             unscheduled=_unscheduled(pod),
-            gone_by=meta.deletion_timestamp or "",
+            deletion_deadline=meta.deletion_timestamp or "",
             **self._claim_fields(pod),
         )
 
@@ -427,7 +427,7 @@ def _native_record(group: NativePodGroup) -> GroupRecord:
         origin=origin,
         ran_with=recorded_members(meta),
         queue_uid="",
-        goes_whole=mode == "PodGroup" or "all" in (mode or ()),
+        is_evicted_whole=mode == "PodGroup" or "all" in (mode or ()),
         topology=first_request(constraint(group.spec.scheduling_constraints), record.topology),
         last_reason=reason,
         parent=composite_key(meta.namespace, parent) if parent else GroupKey(""),

@@ -127,7 +127,7 @@ def _eviction_units(
         by_annotation: Whether only pods whose annotation allows it may be evicted.
         overrules: Whether to ignore disruption budgets.
     """
-    is_whole = group.job.managed or group.spec.goes_whole
+    is_whole = group.job.managed or group.spec.is_evicted_whole
     spare_members = () if is_whole else group.computed(_SPARE_MEMBERS[by_annotation])
     tier = _TIERS[cause]
     rank = f"{_least_important_key(group.priority)} {group.running_since} {group.created}"
@@ -184,7 +184,7 @@ def _spare_members(group: GroupInfo, by_annotation: bool) -> tuple[PodRecord, ..
     spare_members: list[PodRecord] = []
     needed = kept_roles(group.needs)
     composite = group.spec.composite
-    go_whole = {child.name for child in composite.pod_groups if child.goes_whole} if composite else ()
+    go_whole = {child.name for child in composite.pod_groups if child.is_evicted_whole} if composite else ()
     pods = [pod for pod in group.computed(running_members) if pod.role not in go_whole]
     pods.sort(key=attrgetter("sort_key"), reverse=True)
     pods.sort(key=lambda pod: (pod.priority, descending_key(pod.created)))

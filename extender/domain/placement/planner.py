@@ -251,7 +251,7 @@ class Planner:
         """
         nodes = snapshot.nodes
         refused = with_refusing_zones(snapshot.refused, nodes) if keeps_refusals else {}
-        max_pods = None if keeps_refusals else nodes.most
+        max_pods = None if keeps_refusals else nodes.cached_totals
         capacity = Capacity(snapshot.dimensions, nodes, snapshot.allocatable.copy(), refused, max_pods)
         return cls(capacity, Occupancy(terms=snapshot.occupancy.terms), like=like)
 

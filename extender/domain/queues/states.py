@@ -43,8 +43,8 @@ class AnnotationStep(StrEnum):
     """Step for the closed-by-parent annotation of a queue."""
 
     KEEP = "keep"
-    PUT = "put"
-    TAKE = "take"
+    ADD = "put"
+    REMOVE = "take"
 
 
 def read_state(text: str) -> QueueState | None:
@@ -124,10 +124,10 @@ def annotation_step(queue: QueueRecord, below_closed: bool) -> AnnotationStep:
     """
     desired = desired_state(queue)
     if not queue.closed_by_parent:
-        return AnnotationStep.PUT if below_closed and desired is QueueState.OPEN else AnnotationStep.KEEP
+        return AnnotationStep.ADD if below_closed and desired is QueueState.OPEN else AnnotationStep.KEEP
     is_reported_open = bool(queue.spec_state) or queue.status_state == QueueState.OPEN
     if desired is QueueState.CLOSED or (not below_closed and is_reported_open):
-        return AnnotationStep.TAKE
+        return AnnotationStep.REMOVE
     return AnnotationStep.KEEP
 
 

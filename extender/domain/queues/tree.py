@@ -93,7 +93,7 @@ class Queues:
         self.version = 0  # number that grows with each change of a queue
         self._children: defaultdict[str, set[str]] = defaultdict(set)
         self.names: dict[str, str] = {}  # names of queues by UID
-        self.gone: set[str] = set()  # UIDs of deleted queues that were seen here
+        self.deleted_uids: set[str] = set()  # UIDs of deleted queues that were seen here
         self._faults: dict[str, str] = {}  # cached faults by queue
         self._pools: Pools | None = None
         self._flavors: dict[str, tuple[Flavor, ...]] = {}  # cached flavors by queue
@@ -244,11 +244,11 @@ class Queues:
         if old_record is not None:
             self._children[parent_of(old_record.name, old_record)].discard(old_record.name)
             self.names.pop(old_record.uid, None)
-            self.gone.add(old_record.uid)
+            self.deleted_uids.add(old_record.uid)
         if new_record is not None:
             self._children[parent_of(new_record.name, new_record)].add(new_record.name)
             self.names[new_record.uid] = new_record.name
-            self.gone.discard(new_record.uid)
+            self.deleted_uids.discard(new_record.uid)
 
     def _with_descendants(self, name: str) -> set[str]:
         """Return the names of a queue and of all queues below it."""

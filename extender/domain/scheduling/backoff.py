@@ -78,14 +78,14 @@ def retry_of(cycle: Cycle, active: ActivePlan) -> Retry:
 @computed_once
 def binding_refusal(group: GroupInfo) -> str:
     """Return why a member cannot be bound to any node; empty if no member is refused."""
-    return next(filter(None, (attempt.barred for attempt in group.attempts.values())), "")
+    return next(filter(None, (attempt.binding_fault for attempt in group.attempts.values())), "")
 
 
 def refusal_of(active: ActivePlan) -> str:
     """Return the scheduler's message about a member without a node; empty if there is none."""
     attempts = active.group.attempts
     unbound = (*(pod for pod, _ in active.group.assumed), *active.group.waiting)
-    messages = (attempts[pod.uid].words for pod in unbound if pod.uid in attempts)
+    messages = (attempts[pod.uid].message for pod in unbound if pod.uid in attempts)
     return next(filter(None, messages), "") if attempts else ""
 
 

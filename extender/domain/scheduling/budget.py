@@ -201,7 +201,7 @@ class Window:
 
     def _overdue_at(self, group: GroupInfo) -> float:
         """Return the time from which a group reserves any places."""
-        return (group.start.places_since or 0.0) + self._snapshot.limits.start_deadline
+        return (group.start.window_full_since or 0.0) + self._snapshot.limits.start_deadline
 
     def _rank(self, group: GroupInfo) -> tuple[object, ...]:
         """Return the sort key of a waiting group: the longest wait comes first."""
@@ -210,7 +210,7 @@ class Window:
     def describe_wait(self, group: GroupInfo, members: int) -> str:
         """Return a text about the places that members wait for. It says until when others may start first."""
         text = f"{members} members to start, window {self.size}"
-        if group.start.places_since is None:
+        if group.start.window_full_since is None:
             return text
         ends = self._snapshot.timestamp(self._overdue_at(group))
         return f"{text}; from {ends} on, places are reserved in the order of waiting"
@@ -288,7 +288,7 @@ class Window:
 
 def _waits_for_places(group: GroupInfo) -> bool:
     """Return whether a group waits for places in the window."""
-    return getattr(group.start, "places_since", None) is not None
+    return getattr(group.start, "window_full_since", None) is not None
 
 
 class Scope(NamedTuple):

@@ -167,7 +167,7 @@ def _reserve_move(
     reserve(budget, headroom)
     nodes = {pod.uid: node for pod, node in homes}
     requests = total(pod.shape.requests for pod, _ in homes)
-    reservation = Reservation(move.at, nodes, requests, is_promised=True, is_for_moved=True)
+    reservation = Reservation(move.at, nodes, requests, is_promised=True, is_for_replacements=True)
     return ReservedCapacity(group, reservation, rows, needs, needs, Need(headroom, headroom), binds=True)
 
 

@@ -64,7 +64,7 @@ def evaluate(cycle: Cycle, inadmissible: InadmissibleGroups) -> Evaluation:
     starts = members.keep_starts(cycle, groups[State.STARTING]) if groups[State.STARTING] else []
     replacing = sorted(groups[State.REPLACING], key=lambda group: group.order)
     replacements = keep_plans(cycle, replacing) if replacing else []
-    running = sorted(groups[State.STANDING], key=lambda group: group.order)
+    running = sorted(groups[State.GROWING], key=lambda group: group.order)
     standing = keep_plans(cycle, running) if running else []
     one_by_one = (active.group for active in (*replacements, *standing))
     cycle.budget.window.reserve_places(in_line, one_by_one, cycle.is_due)
@@ -166,7 +166,7 @@ def _cannot_be_evaluated(cycle: Cycle, group: GroupInfo) -> GroupDecision | None
     is_running = group.is_on_nodes and state is not State.WAITING
     if not is_running and (fault := blocking_decision(cycle, group)) is not None:
         return undo_decision(cycle, group) or fault
-    if not group.exists and state in (State.STANDING, State.REPLACING):
+    if not group.exists and state in (State.GROWING, State.REPLACING):
         # Without a PodGroup, members on nodes keep running, but no other members join them.
         return GroupDecision(
             group.key, group.queue, Verdict.RUNNING, Reason.GROUP_NOT_FOUND, missing_group_message(group)

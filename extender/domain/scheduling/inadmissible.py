@@ -273,7 +273,7 @@ def usage_changes(inadmissible: InadmissibleGroups, carried: CarriedFacts) -> It
 
     The usage of queues does not matter to pending groups while nothing is allocated.
     """
-    if inadmissible.snapshot.past is carried.snapshot.past:
+    if inadmissible.snapshot.past_usage is carried.snapshot.past_usage:
         return ()
     queues = inadmissible.snapshot.queues.items()
     return inadmissible.in_queues({name for name, queue in queues if orders_by_usage(queue.record)})
@@ -295,7 +295,7 @@ def reservation_changes(before: Basis, now: Basis) -> Iterable[Topic] | None:
     """
     if before.in_force != now.in_force:
         return None
-    are_turns_unchanged = now.shares.snapshot.past is before.shares.snapshot.past
+    are_turns_unchanged = now.shares.snapshot.past_usage is before.shares.snapshot.past_usage
     are_turns_unchanged = are_turns_unchanged and now.shares.nodes_changed_since(before.shares) == set()
     is_unchanged = are_turns_unchanged and now.history is before.history
     is_unchanged = is_unchanged and PLACES not in (now.totals.changed or ())
@@ -307,7 +307,7 @@ def share_changes(before: Basis, now: Basis) -> Iterable[Topic]:
 
     Queues below such a queue are included.
     """
-    is_past_unchanged = now.shares.snapshot.past is before.shares.snapshot.past
+    is_past_unchanged = now.shares.snapshot.past_usage is before.shares.snapshot.past_usage
     changed = (
         now.shares.queues_changed_since(before.shares) if is_past_unchanged else now.shares.division.tree.leaf
     )

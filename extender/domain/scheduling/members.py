@@ -123,7 +123,7 @@ def _complete(cycle: Cycle, group: GroupInfo, active: ActivePlan) -> GroupDecisi
     refused = (uid for uid in active.rejected if group.attempts[uid].refused_at is not None)
     if not group.placed and (uid := next(refused, None)) is not None:
         budget.release(group, active.plan)
-        return fail(cycle, group, group.attempts[uid].words, {uid: active.rejected[uid]})
+        return fail(cycle, group, group.attempts[uid].message, {uid: active.rejected[uid]})
     is_interrupted = group.start.admitted_at is None
     is_beginning = is_interrupted or not (group.placed or group.assumed)
     joining = active.unplanned if is_beginning else _new_members(active)

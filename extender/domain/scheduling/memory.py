@@ -211,7 +211,7 @@ class CarriedFacts(msgspec.Struct, frozen=True, eq=False, dict=True):
             valid = {class_ for class_, topics in topics_of.items() if cover(topics)}
         active |= {key for key, class_ in class_of.items() if class_ not in valid}
         settled = {key: class_ for key, class_ in class_of.items() if class_ in valid and topics_of[class_]}
-        is_usage_changed = before is None or before.snapshot.past is not snapshot.past
+        is_usage_changed = before is None or before.snapshot.past_usage is not snapshot.past_usage
         classes = (_NO_CLASSES if before is None else before.classes).after(
             settled,
             (*decided, *deleted),
@@ -309,7 +309,7 @@ def _may_be_inadmissible(evaluated: Evaluation, group: GroupInfo, decision: Grou
         and evaluated.strategies.traverse_of(group).may_be_inadmissible(group)
         and not (has_capacity or group.start.reservation or group.start.reclaim)
         and not (received or changes)
-        and group.start.places_since is None
+        and group.start.window_full_since is None
         and not group.job.least  # a job with partial starts is evaluated with several sizes
         and not group.computed(may_choose)
         and group.key not in evaluated.cycle.costly  # its evaluation leaves other groups less effort

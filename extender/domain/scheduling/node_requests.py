@@ -119,7 +119,7 @@ def _with_running(lines: Lines, others: Iterable[GroupInfo]) -> Lines:
     """
     front: dict[str, list[GroupInfo]] = {}
     back: dict[str, list[GroupInfo]] = {}
-    for group in sorted(others, key=lambda group: (state_of(group) is State.STANDING, group.order)):
+    for group in sorted(others, key=lambda group: (state_of(group) is State.GROWING, group.order)):
         side = front if state_of(group) is State.REPLACING else back
         side.setdefault(group.queue, []).append(group)
     changed = {

@@ -43,7 +43,7 @@ def state_decision(group: GroupInfo) -> GroupDecision | None:
     Other objects do not change this decision. None means that the group must be evaluated.
     """
     state = state_of(group)
-    if state not in (State.ENDED, State.ENDING, State.RESTING, State.SETTLING):
+    if state not in (State.ENDED, State.ENDING, State.FULLY_RUNNING, State.NEWLY_RUNNING):
         return None
     verdict = Verdict.ENDED if state is State.ENDED else Verdict.RUNNING
     life = life_of(group, Verdict.RUNNING)
@@ -56,7 +56,7 @@ def decision_by_state(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
     The decision also records that the group has fully run for the grace period.
     """
     decision = state_decision(group)
-    if decision is None or state_of(group) is not State.SETTLING:
+    if decision is None or state_of(group) is not State.NEWLY_RUNNING:
         return decision
     instant = whole_at(group, cycle.limits.whole_grace)
     is_whole = instant is not None and cycle.is_due(instant)

@@ -115,7 +115,7 @@ class Traverse:
 class Fair(Traverse):
     def usage_of_user(self, group: GroupInfo) -> float:
         namespace = group.key.partition("/")[0]
-        return self._cycle.snapshot.past.submitter_usage(group.queue, group.spec.submitter, namespace)
+        return self._cycle.snapshot.past_usage.submitter_usage(group.queue, group.spec.submitter, namespace)
 
 
 class Fifo(Traverse):
@@ -129,7 +129,7 @@ class StrictPriority(Traverse):
         if group.is_on_nodes or group.start.failure == OVER_BUDGET or not super().backs_off(group):
             return super().backs_off(group)
         failed_at = group.start.retry_at - self._cycle.limits.retry_after(group.start.failures - 1)
-        return self._cycle.snapshot.freed.for_group(group.key) <= failed_at
+        return self._cycle.snapshot.last_freed.for_group(group.key) <= failed_at
 
     def may_be_inadmissible(self, group: GroupInfo) -> bool:
         return not super().backs_off(group)

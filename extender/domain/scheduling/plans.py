@@ -181,7 +181,7 @@ def _unused_since(group: GroupInfo, pod: PodRecord) -> Unused | None:
         return None
     is_refused = attempt.refused_at is not None
     since = attempt.shown_at if attempt.refused_at is None else attempt.refused_at
-    return Unused(since, is_refused, attempt.asked_twice, refused_before=bool(pod.unschedulable))
+    return Unused(since, is_refused, attempt.was_asked_again, refused_before=bool(pod.unschedulable))
 
 
 def _longest_unused(group: GroupInfo) -> tuple[Unused, ...]:
@@ -207,7 +207,7 @@ def _is_overdue(cycle: Cycle, group: GroupInfo, unused: Unused) -> bool:
         return False
     begins_at = max(unused.since, attention.leading_since)
     if unused.refused:
-        left_at, grace = cycle.snapshot.freed.for_group(group.key), limits.refusal_grace
+        left_at, grace = cycle.snapshot.last_freed.for_group(group.key), limits.refusal_grace
         return (unused.asked_twice and left_at < begins_at - grace) or cycle.is_due(begins_at + grace)
     grace = limits.arrival_grace + limits.arrival_grace_per_pod * cycle.in_flight
     if called_at is not None:

@@ -99,7 +99,7 @@ def _may_continue(cycle: Cycle, group: GroupInfo, wanted: Missing) -> bool:
     - No victim is protected, and no victim gang would be split.
     - The group's queue stays within its share, if other queues lose capacity.
     """
-    reclaim, nodes, spared = cycle.reclaims[group.key], cycle.snapshot.nodes, cycle.snapshot.spared
+    reclaim, nodes, spared = cycle.reclaims[group.key], cycle.snapshot.nodes, cycle.snapshot.refused_evictions
     if reclaim.plan.keys() != {pod.uid for pod in wanted.members} or not group.preempts:
         return False
     for pod in wanted.members:
@@ -273,7 +273,7 @@ def _first_of_kinds(cycle: Cycle, groups: Iterable[GroupInfo]) -> dict[object, G
     for group in groups:
         limits, reason = cycle.budget.running.class_key(group), cycle.decided[group.key].reason
         needs = group.queue, group.priority, group.preempts, missing(group).signature, reason, limits
-        kind = group.key if group.history.took_from else (needs, refused_namespace(cycle, group))
+        kind = group.key if group.history.reclaimed_from else (needs, refused_namespace(cycle, group))
         if kind not in first or group.order < first[kind].order:
             first[kind] = group
     return first
@@ -526,7 +526,7 @@ def _record_refused(cycle: Cycle, group: GroupInfo) -> None:
     Such a reclaim does not count as unused.
     """
     victims, reclaimed = cycle.reclaims[group.key].victims, cycle.reclaimed_by(group.queue)
-    is_refused = any(victim.uid in cycle.snapshot.spared for victim in victims)
+    is_refused = any(victim.uid in cycle.snapshot.refused_evictions for victim in victims)
     if not is_refused or any(live_pod(cycle, victim) is None for victim in victims):
         return
     for losing, last in reclaimed.items():

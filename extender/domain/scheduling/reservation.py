@@ -86,7 +86,7 @@ class Reservations:
         holders.sort(key=lambda holder: (not holder[0].is_promised, holder[0].since, start_of(holder[0])))
         for before, group in holders:
             with Guard(cycle, group):
-                if not self._is_within_limit(before.asks) or (found := self._renewed(group)) is None:
+                if not self._is_within_limit(before.requests) or (found := self._renewed(group)) is None:
                     continue
                 reservation = self._with_guarantee(group, found)
                 # Reserved and lent periods alternate. If there is a guaranteed time, they begin then.
@@ -109,7 +109,7 @@ class Reservations:
         if not self._reserved:
             return True
         for _, reservation in self._reserved.values():
-            add(sums, reservation.asks)
+            add(sums, reservation.requests)
         totals = total_of(self._cycle.snapshot).items()
         fits = all(sums.get(name, 0) <= limit * amount for name, amount in totals)
         return fits and len(self._reserved) < _MAX_RESERVATIONS
@@ -135,7 +135,7 @@ class Reservations:
         """
         shares, held = self._cycle.budget.shares, self._backfill.forecast.held_on(reservation, group.queue)
         shares.add(group.queue, held, times=-1)
-        requests = {**self._cycle.budget.flavors.settled_members(group).requests, **reservation.asks}
+        requests = {**self._cycle.budget.flavors.settled_members(group).requests, **reservation.requests}
         is_above = shares.is_above_share(group.queue, requests)
         shares.add(group.queue, held)
         return is_above

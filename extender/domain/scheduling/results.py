@@ -349,7 +349,8 @@ class _PreviousQueues(NamedTuple):
         changed_at_first = shares.at_start.nodes_changed_since(earlier.at_start)
         changed = shares.state.nodes_changed_since(earlier.state)
         is_comparable = (
-            snapshot.past.shown is carried.snapshot.past.shown and snapshot.pools == carried.snapshot.pools
+            snapshot.past_usage.shown is carried.snapshot.past_usage.shown
+            and snapshot.pools == carried.snapshot.pools
         )
         if (
             changed_at_first is None
@@ -464,7 +465,7 @@ def _queue_decision(
         borrowed=on_all_nodes(shares.borrowed(node)),
         above_nodes=_above_nodes(record, shares.at_start.division.total),
         unmet=shares.at_start.unmet.get(name, {}),
-        usage=cycle.snapshot.past.shown.get(name),
+        usage=cycle.snapshot.past_usage.shown.get(name),
         flavors=flavors.shares_of(queue, node),
         counts=counts,
         uid=record.uid,

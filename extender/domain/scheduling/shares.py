@@ -183,7 +183,7 @@ class QueueShares:
         """Return the recent usage of a node of the queue tree as a part of the cluster."""
         queue = self.tree.queues[node]
         if not self.tree.has_children(node):
-            return self.at_start.snapshot.past.queues.get(queue, 0.0)
+            return self.at_start.snapshot.past_usage.queues.get(queue, 0.0)
         return sum(map(self._part_used, self.tree.children([node])[0].tolist()))
 
     def borrowed(self, node: int) -> Resources:

@@ -95,7 +95,7 @@ def drain_queues(cycle: Cycle) -> None:
 def live_pod(cycle: Cycle, victim: ReclaimVictim) -> PodRecord | None:
     """Return the pod of a victim; None if it no longer exists or is terminating."""
     if not victim.group:
-        pod = cycle.snapshot.others.get(victim.uid)
+        pod = cycle.snapshot.other_pods.get(victim.uid)
         return pod if pod is not None and not pod.deleting else None
     group = cycle.snapshot.groups.get(victim.group)
     return _pods_by_uid(group).get(victim.uid) if group is not None else None
@@ -110,7 +110,7 @@ def departing_pods(cycle: Cycle) -> Iterator[PodRecord]:
     """Yield the pods on nodes that are being deleted."""
     for group in cycle.snapshot.groups.values():
         yield from group.departing
-    yield from cycle.snapshot.others.leaving.values()
+    yield from cycle.snapshot.other_pods.leaving.values()
 
 
 def slow_deletes(cycle: Cycle) -> Iterator[ReclaimVictim]:
@@ -122,7 +122,7 @@ def slow_deletes(cycle: Cycle) -> Iterator[ReclaimVictim]:
     for group in snapshot.groups.values():
         for pod in group.departing:
             latest = snapshot.now + snapshot.queues[group.queue].protection.max_grace + _SLACK
-            if latest < clock_time_of(pod.gone_by, snapshot.epoch) < inf:
+            if latest < clock_time_of(pod.deletion_deadline, snapshot.epoch) < inf:
                 common = group.key, group.queue, EvictionCause.RECLAIM
                 yield ReclaimVictim(pod.uid, pod.namespace, pod.name, *common)
 
@@ -229,7 +229,7 @@ class Candidates:
             case EvictionCause.CONSOLIDATE:
                 return rules.consolidation and any(map(self._consolidates, self._running_groups))
             case EvictionCause.UNMANAGED:
-                return rules.unmanaged and group.priority > self._cycle.snapshot.others.lowest_priority
+                return rules.unmanaged and group.priority > self._cycle.snapshot.other_pods.lowest_priority
             case _:
                 return False
 
@@ -359,11 +359,11 @@ class Candidates:
             return False
         if period and not self._cycle.is_due(self._cycle.snapshot.instant(victim.running_since) + period):
             return False
-        taken_at = group.history.took_from.get(victim.key)
+        taken_at = group.history.reclaimed_from.get(victim.key)
         if taken_at is not None and not self._cycle.is_due(taken_at + self._cycle.limits.reclaim_memory):
             self.spared = f"{victim.display_name} lost its capacity to this group already, and does not again"
             return False
-        given_at = victim.history.gave_to.get(group.queue) if cause in FROM_OTHERS else None
+        given_at = victim.history.evicted_for.get(group.queue) if cause in FROM_OTHERS else None
         if given_at is None:
             return True
         at_most = self._cycle.snapshot.queues[group.queue].record.preemption.at_most
@@ -388,7 +388,7 @@ class Candidates:
 
         No set is empty.
         """
-        excluded = self._cycle.being_reclaimed, self._cycle.snapshot.spared, self.promised_pods
+        excluded = self._cycle.being_reclaimed, self._cycle.snapshot.refused_evictions, self.promised_pods
         return [uids for uids in excluded if uids]
 
     def _running_in(self, queue: str) -> list[GroupInfo]:
@@ -429,7 +429,7 @@ class Candidates:
     def _others(self) -> dict[int, list[PodRecord]]:
         """Return the evictable pods of other schedulers, by priority."""
         by_priority: dict[int, list[PodRecord]] = {}
-        for pod in self._cycle.snapshot.others:
+        for pod in self._cycle.snapshot.other_pods:
             if pod.may_be_evicted() and not pod.deleting:
                 by_priority.setdefault(pod.priority, []).append(pod)
         return by_priority

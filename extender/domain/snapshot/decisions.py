@@ -146,7 +146,7 @@ def start_after(
     rotation = start.rotation if decision.rotation is None else decision.rotation
     places_since = None
     if decision.reason is Reason.WINDOW_FULL:
-        places_since = now if start.places_since is None else start.places_since
+        window_full_since = now if start.window_full_since is None else start.window_full_since
     no_domain_since = None
     if decision.reason is Reason.NO_DOMAIN and decision.verdict is Verdict.RUNNING:
         no_domain_since = now if start.no_domain_since is None else start.no_domain_since
@@ -164,9 +164,11 @@ def start_after(
         )
     match decision.verdict:
         case Verdict.STARTING if start.admitted_at is None:
-            return replace(waiting, admitted_at=now, admitted=True, rotation=rotation, places_since=None)
+            return replace(waiting, admitted_at=now, admitted=True, rotation=rotation, window_full_since=None)
         case Verdict.RUNNING if stood_whole and not decision.retry_at:
-            return Start(places_since=places_since, no_domain_since=no_domain_since, reclaim=decision.reclaim)
+            return Start(
+                window_full_since=window_full_since, no_domain_since=no_domain_since, reclaim=decision.reclaim
+            )
         case Verdict.ENDED:
             return Start()
         case Verdict.RUNNING:

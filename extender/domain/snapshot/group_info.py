@@ -32,14 +32,14 @@ class Reservation(msgspec.Struct, frozen=True):
 
     since: float  # time at which the reservation was made
     nodes: Mapping[Uid, str]  # reserved node of each missing member, by the member's UID
-    asks: Resources = {}  # joint requests of the missing members
+    requests: Resources = {}  # joint requests of the missing members
     starts_at: float | None = None  # when all nodes are expected to be free; None: unknown
     passable_until: float | None = None  # groups that end by then may start first; None: no group may
     stays_until: float = 0.0  # until then, other nodes are searched only if these became impossible
     expected: str = ""  # `starts_at` as a timestamp, for users; empty: unknown
-    below: tuple[str, ...] = ()  # levels that had no headroom when the reservation was made
+    levels_above_share: tuple[str, ...] = ()  # levels that had no headroom when the reservation was made
     is_promised: bool = False  # whether no group of any queue may delay the start beyond `passable_until`
-    is_for_moved: bool = False  # whether the nodes are for the replacements of moved members
+    is_for_replacements: bool = False  # whether the nodes are for the replacements of moved members
     lent_until: str = ""  # until when other groups may use the nodes, for users; empty: not at all
 
     @property
@@ -55,12 +55,13 @@ class Reservation(msgspec.Struct, frozen=True):
     @property
     def text(self) -> str:
         """Return a sentence on where and when the group is expected to start, for users."""
-        if self.is_for_moved:
+        if self.is_for_replacements:
             return f"nodes {listed(self.node_names, _MAX_NAMES)} are reserved for the moved group"
         shows_time = self.is_promised and not self.is_delayed
         instant = f"about {self.expected}" if self.expected and shows_time else "once they are free"
         lent = f"; until {self.lent_until} others may use them" if self.lent_until else ""
-        reserved = [f"headroom in {listed(self.below, _MAX_NAMES)}"] if self.below else []
+        levels = self.levels_above_share
+        reserved = [f"headroom in {listed(levels, _MAX_NAMES)}"] if levels else []
         reserved.append(f"nodes {listed(self.node_names, _MAX_NAMES)}")
         return f"{' and '.join(reserved)} are reserved; it is to start {instant}{lent}"
 
@@ -77,10 +78,10 @@ class Attempt(msgspec.Struct, frozen=True, gc=False):
     node: str = ""  # the planned node
     shown_at: float | None = None  # since when the scheduler may use the node; None: not yet
     refused_at: float | None = None  # when the scheduler reported that no node suits; None: no such report
-    words: str = ""  # last message of the scheduler in this start, about any node
+    message: str = ""  # last message of the scheduler in this start, about any node
     refusals: int = 0  # how often the scheduler found no node for this pod
-    asked_twice: bool = False  # whether the scheduler, with complete information, tried again after a refusal
-    barred: str = ""  # why the member cannot be bound to any node, for users; empty: it can
+    was_asked_again: bool = False  # whether the scheduler tried again after a refusal, fully informed
+    binding_fault: str = ""  # why the member cannot be bound to any node, for users; empty: it can
 
 
 class Start(msgspec.Struct, frozen=True, gc=False):
@@ -95,7 +96,7 @@ class Start(msgspec.Struct, frozen=True, gc=False):
     admitted: bool = False  # whether the group was admitted and has not waited since
     rotation: int | None = None  # rotation of its queue with the group's next turn; None: not set
     claims_since: float | None = None  # since when capacity in its queue's share is reserved; None: it is not
-    places_since: float | None = None  # since when the full window alone delays the group; None: it does not
+    window_full_since: float | None = None  # since when only the full window delays the group, if it does
     no_domain_since: float | None = None  # since when the group's domain lacks capacity for lost members
     reservation: Reservation | None = None  # nodes reserved for the group after a long wait
     reclaim: Reclaim | None = None  # capacity that is being reclaimed for the group, or its restart
@@ -107,14 +108,14 @@ class GroupSpec(msgspec.Struct, frozen=True, gc=False):
     fault: str  # fault of the specification, for users; empty if valid
     run_time: float | None  # run time in seconds that its owner declared; None: not declared
     submitter: str  # user who made the group; empty: unknown
-    recorded: bool = False  # whether the group has a PodGroup
+    has_podgroup: bool = False  # whether the group has a PodGroup
     held: bool = False  # whether its owner holds the group back
     min_resources: Resources = {}  # joint requests of the needed members, by its PodGroup
     preemptable: bool = True  # whether its members may be evicted for others, by its PodGroup
     series: str = ""  # name of the job series, equal for all runs of one job
     reported_phase: str = ""  # current phase in the status of its PodGroup
-    goes_whole: bool = False  # whether its members are only evicted all together
-    stands_for: str = ""  # owner whose pods Muster grouped, `job/train`; empty: users made the group
+    is_evicted_whole: bool = False  # whether its members are only evicted all together
+    owner_name: str = ""  # owner whose pods Muster grouped, `job/train`; empty: users made the group
     restarts: bool = False  # whether it restarts elsewhere if its domain lacks capacity for lost members
     least_sub_groups: Mapping[str, int] = {}  # least number of sub-groups that start together, by policy
     composite: ChildGroup | None = None  # child groups with their minima; None: not a composite group
@@ -139,8 +140,8 @@ class GroupHistory(msgspec.Struct, frozen=True, gc=False):
     accepted_by: str  # UID of the queue that accepted the group; empty: none yet
     ran_with: Needs | None  # needs at the time the group fully ran, to replace lost members; None: never
     resumes: bool  # whether Muster admitted the start of members on nodes before its own last restart
-    took_from: Mapping[GroupKey, float]  # when this group last reclaimed capacity, by victim group
-    gave_to: Mapping[str, float] = {}  # when this group was last evicted, by the queue that got the capacity
+    reclaimed_from: Mapping[GroupKey, float]  # when this group last reclaimed capacity, by victim group
+    evicted_for: Mapping[str, float] = {}  # when this group was last evicted, by the queue that gained
     ready_at: str = ""  # timestamp from which the group may start again; empty: at any time
     lost_work: float = 0.0  # seconds of the whole group's work that evictions have cost
     evicted: PastEviction | None = None  # its last eviction, for users
@@ -195,7 +196,7 @@ class GroupInfo(msgspec.Struct, frozen=True, eq=False, dict=True):
     @property
     def display_name(self) -> str:
         """Return the name that users use: `team/train`, or `team/job/train` if Muster made the group."""
-        owner = self.spec.stands_for
+        owner = self.spec.owner_name
         return f"{self.key.partition('/')[0]}/{owner}" if owner else self.key
 
     @property
@@ -253,7 +254,7 @@ class GroupInfo(msgspec.Struct, frozen=True, eq=False, dict=True):
         has pods on nodes, or was created while the queue was open. Later pods, and pods of a deleted
         PodGroup, do not keep the queue from closing.
         """
-        return self.spec.recorded or (self.exists and (self.history.entitled or self.has_live_members))
+        return self.spec.has_podgroup or (self.exists and (self.history.entitled or self.has_live_members))
 
     @property
     def has_pods(self) -> bool:
@@ -291,7 +292,7 @@ class GroupInfo(msgspec.Struct, frozen=True, eq=False, dict=True):
         used.
         """
         namespace, _, name = self.key.partition("/")
-        owner_name = self.spec.stands_for or ("" if self.spec.recorded else self.spec.series)
+        owner_name = self.spec.owner_name or ("" if self.spec.has_podgroup else self.spec.series)
         return self.created, namespace, owner_name.rpartition("/")[2] or name, self.key
 
     @cached_property

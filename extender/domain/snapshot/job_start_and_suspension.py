@@ -81,9 +81,9 @@ class JobStep(Enum):
     MAKE_PODGROUP = auto()  # create the PodGroup of the job
     UPDATE_PODGROUP = auto()  # update the PodGroup, because the job has changed
     UNSUSPEND = auto()  # unsuspend the job, because its group may start
-    ASK = auto()  # look up whether the API server refuses the missing pods
+    LOOK_UP_REFUSALS = auto()  # look up whether the API server refuses the missing pods
     GIVE_UP = auto()  # suspend the job, because its start took too long; it tries again later
-    GIVE_WAY = auto()  # suspend the job, because others need the capacity
+    SUSPEND_FOR_OTHERS = auto()  # suspend the job, because others need the capacity
     FORGET_TIMEOUTS = auto()  # delete the record of earlier timeouts, because the job runs
     FORGET_START = auto()  # withdraw the admission of a job that a Command has stopped
     STOP = auto()  # suspend the job for good, because its run time limit is reached
@@ -140,7 +140,7 @@ class ManagedJob(msgspec.Struct, frozen=True):
     has_capacity: bool = False  # whether capacity is claimed for all pods of the unchanged job
     capacity_since: float | None = None  # since when capacity is claimed for the waiting job
     reduced_to: int | None = None  # number of pods of a partial start; None: all pods start
-    coming: ComingPods = ComingPods()  # pods that the job's controller has created
+    created_pods: ComingPods = ComingPods()  # pods that the job's controller has created
     lacks_pods: bool = False  # whether more pods are expected
     became_ready: bool = False  # whether all needed pods have run at the same time since the start
     runs: bool = False  # whether its pods are on nodes
@@ -155,7 +155,7 @@ class ManagedJob(msgspec.Struct, frozen=True):
         """Return when passing time alone leads to a step; None: never."""
         if self.finished_at is not None:
             return self.finished_at + RETENTION
-        times = [at for at in (self.start_deadline, self.over_at, self.next_lookup_at) if at is not None]
+        times = [at for at in (self.start_deadline, self.run_limit_at, self.next_lookup_at) if at is not None]
         return min(times, default=None)
 
     @property
@@ -166,13 +166,13 @@ class ManagedJob(msgspec.Struct, frozen=True):
         refusals.
         """
         is_made_by_others = self.job.is_unsuspended and not self.job.commanded
-        return self.coming.next_lookup_at if self.lacks_pods and is_made_by_others else None
+        return self.created_pods.next_lookup_at if self.lacks_pods and is_made_by_others else None
 
     def has_failed(self, now: float) -> bool:
         """Return whether the start has failed: by its timeout, by refused pods, or by the decision."""
         if self.start_deadline is not None and now >= self.start_deadline:
             return True
-        if self.coming.refusal and self.coming.existing < self.members and not self.runs:
+        if self.created_pods.refusal and self.created_pods.existing < self.members and not self.runs:
             return True
         if self.decision is None or self.decision.verdict is not Verdict.WAITING:
             return False
@@ -181,17 +181,17 @@ class ManagedJob(msgspec.Struct, frozen=True):
     @property
     def failure(self) -> str:
         """Return why the start has failed, for messages."""
-        if self.coming.refusal:
-            return f"its pods are refused: {self.coming.refusal}"
+        if self.created_pods.refusal:
+            return f"its pods are refused: {self.created_pods.refusal}"
         if self.decision is not None and self.decision.reason is Reason.BACKING_OFF:
             return self.decision.detail
         if self.job.suspended:
             return f"the job could not be unsuspended within {_ADMIT_WITHIN:g} s"
-        text, existing = f"not all its pods ran within {self.timeout:g} s", max(self.coming.existing, 0)
+        text, existing = f"not all its pods ran within {self.timeout:g} s", max(self.created_pods.existing, 0)
         return f"{text}; {created_text(existing, self.members)}" if existing < self.members else text
 
     @property
-    def over_at(self) -> float | None:
+    def run_limit_at(self) -> float | None:
         """Return when the job reaches the run time limit of its queue; None: no limit, or not running."""
         if self.max_run_time is None or self.runs_since is None or not self.job.is_unsuspended:
             return None
@@ -226,22 +226,22 @@ def next_step(managed: ManagedJob, now: float) -> JobStep:
     if job.suspended:
         return _step_of_waiting(managed, decision, now)
     if not job.started:  # jobs that already run stay as they are
-        return JobStep.NOTHING if managed.runs else JobStep.GIVE_WAY
+        return JobStep.NOTHING if managed.runs else JobStep.SUSPEND_FOR_OTHERS
     return _step_of_admitted(managed, managed.group, now)
 
 
 def _step_of_admitted(managed: ManagedJob, group: GroupRecord, now: float) -> JobStep:
     """Return the step of a job that Muster has unsuspended."""
-    if managed.over_at is not None and now >= managed.over_at:
+    if managed.run_limit_at is not None and now >= managed.run_limit_at:
         return JobStep.STOP
     if managed.is_victim:
-        return JobStep.GIVE_WAY
+        return JobStep.SUSPEND_FOR_OTHERS
     if managed.has_failed(now):
         return JobStep.GIVE_UP
     if managed.became_ready and group.start_timeouts:
         return JobStep.FORGET_TIMEOUTS
     if managed.next_lookup_at is not None and now >= managed.next_lookup_at:
-        return JobStep.ASK
+        return JobStep.LOOK_UP_REFUSALS
     return _update_if_different(managed)
 
 

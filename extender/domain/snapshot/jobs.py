@@ -151,7 +151,7 @@ class JobRecord(msgspec.Struct, frozen=True):
     least: int = 0  # least number of pods for a partial start; 0: no partial start
     fault: str = ""  # why its pods are unknown, for users; empty if they are known
     claims: frozenset[ClaimKey] | None = None  # device claims of its pods; None: no devices requested
-    ours: bool = False  # whether all its pods name one of our schedulers
+    is_for_muster: bool = False  # whether all its pods name one of our schedulers
     adoptable: bool = False  # whether all its pods name our schedulers, or would in an adopted namespace
     named_group: bool = False  # whether its pods name a PodGroup of another owner
     is_part: bool = False  # whether another job has made it, and is managed instead
@@ -223,7 +223,7 @@ class JobRules(msgspec.Struct, frozen=True):
             return False
         if job.outcome is not None:  # the pod templates of an ended job are not read
             return job.started
-        if not (job.ours or (is_adopted and job.adoptable)):
+        if not (job.is_for_muster or (is_adopted and job.adoptable)):
             return False
         return job.suspended or job.started or self.mode == BY_QUEUE
 
@@ -327,7 +327,7 @@ def job_record(
         dependent = row.dependent(obj, {part.role: part.count for part in sets})
         return _with_pods(record, sets, dependent, shapes, frozenset(schedulers), auto_groups)
     except (*MALFORMED, BadQuantity, msgspec.ValidationError) as fault:
-        return replace(record, fault=f"its pods are not known: {fault}", ours=True)
+        return replace(record, fault=f"its pods are not known: {fault}", is_for_muster=True)
 
 
 def owner_of_pods(
@@ -459,7 +459,7 @@ def _with_pods(
         claims=frozenset[ClaimKey]().union(*map(claims_of, pods))
         if any(requests_devices(pod.spec) for pod in pods)
         else None,
-        ours=all(names_our_scheduler),
+        is_for_muster=all(names_our_scheduler),
         adoptable=all(map(or_, names_our_scheduler, map(ownership.is_adoptable, pods))),
         named_group=any(ownership.group_name(pod) not in ("", record.podgroup) for pod in pods),
     )

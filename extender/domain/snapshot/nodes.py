@@ -279,7 +279,7 @@ class NodeTable:
         self._changed: Rows = np.zeros(len(self.nodes), np.int64)  # age of the last change, by row
         self._masks: dict[bytes, tuple[int, Mask]] = {}  # masks with the age of their table
         # How many pods of a shape fit on all nodes if these are empty. Callers add results.
-        self.most: MutableMapping[Shape, int] = WeakKeyDictionary()
+        self.cached_totals: MutableMapping[Shape, int] = WeakKeyDictionary()
         self._fits_when_empty: dict[frozenset[object], bool] = {}
         self._pool_rows: PoolRows | None = None
 

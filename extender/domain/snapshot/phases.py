@@ -174,16 +174,16 @@ class State(Enum):
 
     ENDED = auto()  # no member is left on a node or on the way to a node
     ENDING = auto()  # it was whole, and members are being deleted without replacement
-    RESTING = auto()  # it has fully run, and no member waits to join
-    SETTLING = auto()  # all needed members are on nodes, but not yet for long enough to count as fully run
+    FULLY_RUNNING = auto()  # it has fully run, and no member waits to join
+    NEWLY_RUNNING = auto()  # all needed members are on nodes, but for too short a time to count as fully run
     EMPTY = auto()  # it needs no members, and has no members
-    STANDING = auto()  # its members on nodes suffice, or did before its needs grew; more may join
+    GROWING = auto()  # its members on nodes suffice, or did before its needs grew; more may join
     REPLACING = auto()  # it has fully run, and has lost members
     STARTING = auto()  # Muster admitted its start, but it is not whole yet
     WAITING = auto()  # its missing members still have to be evaluated
 
 
-_RUNNING_STATES = (State.RESTING, State.SETTLING, State.STANDING, State.REPLACING)
+_RUNNING_STATES = (State.FULLY_RUNNING, State.NEWLY_RUNNING, State.GROWING, State.REPLACING)
 
 
 def has_run(group: GroupInfo) -> bool:
@@ -200,13 +200,13 @@ def state_of(group: GroupInfo) -> State:
         return State.ENDING
     if group.is_whole and not (group.waiting or group.assumed):
         if group.stood_whole:
-            return State.RESTING
+            return State.FULLY_RUNNING
         if group.placed and group.exists:
-            return State.SETTLING
+            return State.NEWLY_RUNNING
     if not (group.min_member or group.placed or group.assumed or group.waiting or group.leaving):
         return State.EMPTY
     if group.is_whole or group.is_whole_as_before:
-        return State.STANDING
+        return State.GROWING
     if group.stood_whole:
         return State.REPLACING
     # Only an admission by Muster counts as a start. A pod that was created with a node name does not count:

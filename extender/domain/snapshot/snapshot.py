@@ -72,15 +72,15 @@ class Freed(msgspec.Struct, frozen=True):
 
     at: float = -inf  # when something last became free
     by: GroupKey = OF_OTHERS  # group that freed it
-    before: float = -inf  # when any other group last freed something
+    by_others_at: float = -inf  # when any other group last freed something
 
     def recorded(self, now: float, by: GroupKey) -> "Freed":
         """Return the times after group `by` freed something."""
-        return Freed(now, by, self.before if by == self.by else self.at)
+        return Freed(now, by, self.by_others_at if by == self.by else self.at)
 
     def for_group(self, group: GroupKey) -> float:
         """Return when a group other than `group` last freed something."""
-        return self.before if group == self.by else self.at
+        return self.by_others_at if group == self.by else self.at
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -280,14 +280,14 @@ class Snapshot(msgspec.Struct, frozen=True, eq=False):
     orphans: tuple[Orphan, ...] = ()  # groups whose queue was deleted
     dirty: Set[GroupKey] = frozenset()  # groups that changed since decisions were last published
     history: RunHistory = RunHistory()  # run times of ended groups
-    past: PastUsage = PastUsage()  # recent usage of queues and users
-    others: OtherPods = OtherPods()  # pods of other schedulers on nodes
+    past_usage: PastUsage = PastUsage()  # recent usage of queues and users
+    other_pods: OtherPods = OtherPods()  # pods of other schedulers on nodes
     reclaimed: Mapping[str, Mapping[ReclaimKey, Reclaimed]] = {}  # last reclaims of each queue
     moves: Mapping[GroupKey, Move] = {}  # last move of each group, with the nodes still reserved
-    spared: Mapping[Uid, float] = {}  # by pod whose eviction was refused: until when it is no victim
+    refused_evictions: Mapping[Uid, float] = {}  # pods whose eviction was refused: until when to spare them
     disruption_budgets: BudgetsByNamespace = {}  # the same object until a budget changes
     attention: Attention = Attention()  # whether decisions take effect
-    freed: Freed = Freed()  # when something last became free
+    last_freed: Freed = Freed()  # when something last became free
     changed_at: float = 0.0  # when the version last grew
     instants: Mapping[str, float] = {}  # ledger times by timestamp; steps of the wall clock do not shift them
 

@@ -79,7 +79,7 @@ def kept_roles(needs: Needs) -> Mapping[str, int]:
     """
     if needs.composite is None:
         return binding_roles(needs)
-    return {child.name: child.least for child in needs.composite.pod_groups}
+    return {child.name: child.minimum for child in needs.composite.pod_groups}
 
 
 def whole(needs: Needs, roles: Counter[str], members: int) -> bool:
@@ -260,7 +260,7 @@ def least_members(
         known: The members that have a planned node or are known to fit.
     """
     if child.children is None:
-        lacking, pods = max(child.least - placed.get(child.name, 0), 0), waiting.get(child.name, ())
+        lacking, pods = max(child.minimum - placed.get(child.name, 0), 0), waiting.get(child.name, ())
         return list(pods[:lacking]) if len(pods) >= lacking else None
     options: list[tuple[bool, int, int, list[PodRecord]]] = []
     for sub_group in child.children:
@@ -269,8 +269,8 @@ def least_members(
             unknown = sum(pod.uid not in known for pod in members)
             options.append((is_new, unknown, len(members), members))
     options.sort(key=itemgetter(0, 1, 2))
-    chosen = options[: child.least]
-    return [pod for *_, members in chosen for pod in members] if len(chosen) == child.least else None
+    chosen = options[: child.minimum]
+    return [pod for *_, members in chosen for pod in members] if len(chosen) == child.minimum else None
 
 
 def joining_parts(
@@ -398,7 +398,7 @@ def _depends_on_the_scheduler(group: GroupInfo) -> bool:
     The gates of planned members are removed, but the scheduler has neither assumed nor refused a member. The
     scheduler may not be running.
     """
-    if group.assumed or any(attempt.words for attempt in group.attempts.values()):
+    if group.assumed or any(attempt.message for attempt in group.attempts.values()):
         return False
     attempts = (group.attempts[uid] for uid in group.planned if uid in group.attempts)
     return any(attempt.shown_at is not None for attempt in attempts)

@@ -138,7 +138,7 @@ class Simulation(VirtualCluster):
     def _continue_dump(self, dumped: DumpedState) -> None:
         """Continue from a dump. Running pods end after the rest of their run time."""
         self.restore(dumped.snapshot)
-        for pod in dumped.snapshot.others:
+        for pod in dumped.snapshot.other_pods:
             self._observer.pod_created(pod, 0.0)
         for group in dumped.groups:
             running = [pod for pod in group.placed if pod.holds_capacity]
@@ -259,13 +259,13 @@ class Simulation(VirtualCluster):
         has_changed = False
         for key, refused in self._refused_groups().items():
             step, _ = self._job_step(key)
-            if step is JobStep.ASK:
+            if step is JobStep.LOOK_UP_REFUSALS:
                 self.ledger.record_refusal(key, refused.reason)
             elif step is JobStep.GIVE_UP:
                 self.refused = [entry for entry in self.refused if key_of_group(entry.member.pod) != key]
                 self._suspend(key)
                 self._retry_refused()  # no event is planned, because this has no lasting effect
-            has_changed |= step in (JobStep.ASK, JobStep.GIVE_UP)
+            has_changed |= step in (JobStep.LOOK_UP_REFUSALS, JobStep.GIVE_UP)
         return has_changed
 
     def _refused_groups(self) -> dict[GroupKey, RefusedPod]:

@@ -190,7 +190,7 @@ class VirtualWorkload(msgspec.Struct, frozen=True):
         dumped = self.dumped
         groups = dumped.groups if dumped else ()
         of_dump = sum(len(group.placed) + len(group.assumed) + len(group.waiting) for group in groups)
-        return of_dump + sum(1 for _ in self.all_members) + (len(dumped.snapshot.others) if dumped else 0)
+        return of_dump + sum(1 for _ in self.all_members) + (len(dumped.snapshot.other_pods) if dumped else 0)
 
     def with_strategy(self, strategy: str) -> "VirtualWorkload":
         """Return the same workload with another dequeue strategy for all queues."""
