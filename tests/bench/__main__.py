@@ -1,4 +1,4 @@
-"""`python -m tests.bench [CASE ...]`: the cases one after the other, each row printed when it is known."""
+"""`python -m tests.bench [CASE ...]` runs the cases one by one, and prints each row when it is complete."""
 
 import argparse
 import signal
@@ -25,9 +25,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(name: str, bench: Bench, report: Report) -> bool:
-    """Run one case; return whether it succeeded.
+    """Run one case, and return whether it succeeded.
 
-    A failed case has a row with its error, and the other cases still run.
+    A failed case prints a row with its error, and the other cases still run.
     """
     show(f"case {name}")
     try:
@@ -59,6 +59,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _sizes(arguments: argparse.Namespace) -> Sizes:
+    """Return the sizes of the options. Exit with an error for an unknown case or variant."""
     unknown = [name for name in arguments.cases if name not in CASES]
     if unknown:
         _parser().error(f"CASE: {', '.join(unknown)}: unknown, allowed: {', '.join(CASES)}")
@@ -90,7 +91,7 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that contexts are left
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that all contexts end
     try:
         sys.exit(main())
     except BuildError as error:

@@ -1,8 +1,9 @@
-"""Time for which the scheduler is busy with a gang that can no longer start, while its bind calls are held.
+"""Time for which the scheduler is busy with a gang that can no longer start.
 
-One member names a volume claim that does not exist, so its bind call never comes, and those of all others
-are held. Then the member is deleted, and Muster answers all held calls with an error, for each of which the
-scheduler sends a patch. Then a single pod is created. The case runs with gates and with the proxy.
+One member uses a volume claim that does not exist, so the scheduler never binds this member. The bind calls
+of all other members wait in Muster. Then the member is deleted, and Muster answers all waiting calls with an
+error. For each error, the scheduler sends a patch. Then a single pod is created, and the time until its
+binding is measured. The case runs with scheduling gates, and with the scheduler proxy.
 """
 
 import time
@@ -26,6 +27,7 @@ _CLAIM = [{"name": "lost", "persistentVolumeClaim": {"claimName": "does-not-exis
 
 
 def abort(bench: Bench) -> Iterator[Row]:
+    """Yield a row for the scheduler with gates, and a row for the scheduler with the scheduler proxy."""
     with Fleet(bench.sizes.most_nodes) as fleet:
         for view in (False, True):
             namespace = fleet.namespace()
@@ -40,6 +42,7 @@ def abort(bench: Bench) -> Iterator[Row]:
 
 
 def _with_gates(fleet: Fleet, namespace: str, *, view: bool) -> AbstractContextManager[None]:
+    """Return a context in which new pods get gates. With the scheduler proxy, pods need no gates."""
     if view:
         return nullcontext()
     return in_force(fleet.cluster.admin, namespace, "gates/admission-policy.yaml")
@@ -49,12 +52,12 @@ def _measure_abort(fleet: Fleet, side: Side, namespace: str, bound: BoundWatch, 
     assert side.muster is not None
     _seconds_to_bind_one_pod(fleet, namespace, bound, "warm-up")
     idle_seconds = _seconds_to_bind_one_pod(fleet, namespace, bound, "idle")
-    _hold_all_but_one(fleet, side.muster, namespace, size)
+    _create_blocked_gang(fleet, side.muster, namespace, size)
     show(f"{size - 1} binds are held, their last member goes")
-    deleted = time.monotonic()
+    deleted_at = time.monotonic()
     fleet.cluster.admin.delete(PODS, NEVER_COMES, namespace, grace=0)
     wait_for(lambda: _has_aborted(side.muster), _ABORTED, "the abort")
-    abort_seconds = time.monotonic() - deleted
+    abort_seconds = time.monotonic() - deleted_at
     busy_seconds = _seconds_to_bind_one_pod(fleet, namespace, bound, "next")
     return {
         "gang": size,
@@ -67,11 +70,12 @@ def _measure_abort(fleet: Fleet, side: Side, namespace: str, bound: BoundWatch, 
     }
 
 
-def _hold_all_but_one(fleet: Fleet, muster: Muster, namespace: str, size: int) -> None:
+def _create_blocked_gang(fleet: Fleet, muster: Muster, namespace: str, size: int) -> None:
+    """Create a gang whose last member cannot be bound, and wait until the bind calls of all others wait."""
     group = objects.pod_group("gang", namespace=namespace, min_member=size)
-    never = objects.pod(NEVER_COMES, namespace=namespace, group="gang", volumes=_CLAIM)
+    unschedulable_pod = objects.pod(NEVER_COMES, namespace=namespace, group="gang", volumes=_CLAIM)
     members = pods(namespace, "gang", size - 1, group="gang", cpu="0.1")
-    create(fleet.access, [(POD_GROUPS, group), (PODS, never), *members])
+    create(fleet.access, [(POD_GROUPS, group), (PODS, unschedulable_pod), *members])
     wait_for(lambda: muster.metric("muster_held_binds") == size - 1, _ALL_HELD, f"{size - 1} binds held")
 
 
@@ -80,7 +84,7 @@ def _has_aborted(muster: Muster | None) -> bool:
 
 
 def _seconds_to_bind_one_pod(fleet: Fleet, namespace: str, bound: BoundWatch, name: str) -> float:
-    """Return the seconds from the creation of one pod until it is bound."""
-    started = create(fleet.access, pods(namespace, name, 1, cpu="0.1"))
+    """Create a pod, and return the seconds until the pod is bound."""
+    created_at = create(fleet.access, pods(namespace, name, 1, cpu="0.1"))
     wait_for(lambda: f"{name}-0" in bound.bound_at, 60, f"pod {name}-0 bound")
-    return bound.bound_at[f"{name}-0"] - started
+    return bound.bound_at[f"{name}-0"] - created_at

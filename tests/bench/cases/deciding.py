@@ -43,7 +43,8 @@ def decide_case(bench: Bench) -> Iterator[Row]:
 def _world(nodes: int, groups: int, shapes: int, full: bool) -> World:
     """Return a world with waiting groups.
 
-    On a full cluster every node lacks one CPU for a member.
+    Groups with equal members have the same shape. On a full cluster, every node has one CPU too little for a
+    member.
     """
     world = World(*(builders.node(f"n{n}", cpu="32") for n in range(nodes)))
     if full:
@@ -54,33 +55,34 @@ def _world(nodes: int, groups: int, shapes: int, full: bool) -> World:
 
 
 def _measure_decisions(world: World, nodes: int, groups: int, shapes: int, full: bool) -> Row:
-    first_snapshot, first, _ = decided_once(world, None)
-    settled = world.settle().decisions
-    again_ms = min(decided_once(world, settled)[1] for _ in range(_REPEATS))
-    event_times, decisions = [], settled
+    """Return the times of decisions without cached data, without a change, and after events."""
+    first_snapshot_ms, first_ms, _ = decided_once(world, None)
+    settled_decisions = world.settle().decisions
+    again_ms = min(decided_once(world, settled_decisions)[1] for _ in range(_REPEATS))
+    event_times, decisions = [], settled_decisions
     for number in range(_EVENTS):
         world.add(builders.foreign_pod(f"event-{number}", on=f"n{number}", cpu="0.1"))
         *times, decisions = decided_once(world, decisions)
         event_times.append(times)
-    snapshots, decided = zip(*event_times, strict=True)
-    waiting = sum(group.verdict is Verdict.WAITING for group in settled.groups.values())
+    snapshot_times, decision_times = zip(*event_times, strict=True)
+    waiting_groups = sum(group.verdict is Verdict.WAITING for group in settled_decisions.groups.values())
     return {
         "cluster": "full" if full else "empty",
         "nodes": nodes,
         "groups": groups,
         "shapes": shapes,
-        "waiting": waiting,
-        "first ms": first,
+        "waiting": waiting_groups,
+        "first ms": first_ms,
         "again ms": again_ms,
-        "after an event ms": median(decided),
-        "worst ms": max(decided),
-        "snapshot first ms": first_snapshot,
-        "snapshot after ms": median(snapshots),
+        "after an event ms": median(decision_times),
+        "worst ms": max(decision_times),
+        "snapshot first ms": first_snapshot_ms,
+        "snapshot after ms": median(snapshot_times),
     }
 
 
 def _measure_in_queues(groups: int, queues: int, strategy: str, flavored: bool) -> Row:
-    """Return the costs of decisions on a full cluster after the end of a gang, and after a new one."""
+    """Return the times of decisions on a full cluster, after the end of a gang and after a new gang."""
     world = _full_cluster(groups, queues, strategy, flavored)
     start_times, takeover_times, arrival_times = list[float](), list[float](), list[float]()
     for number in range(_EVENTS):
@@ -106,6 +108,7 @@ def _measure_in_queues(groups: int, queues: int, strategy: str, flavored: bool) 
 
 
 def _full_cluster(groups: int, queues: int, strategy: str, flavored: bool) -> World:
+    """Return a world that is full of running gangs, with further groups that wait in the queues."""
     flavors = (builders.flavor("a"), builders.flavor("b")) if flavored else ()
     world = World()
     for number in range(_CROWDED_NODES):
@@ -130,7 +133,7 @@ def _full_cluster(groups: int, queues: int, strategy: str, flavored: bool) -> Wo
 
 
 def _cpu_of_decision(world: World) -> float:
-    """Decide and publish; return the milliseconds of CPU time of the decision."""
+    """Decide and publish the decisions. Return the milliseconds of CPU time that the decision took."""
     gc.collect()
     snapshot = world.ledger.snapshot()
     started = time.process_time()
@@ -141,7 +144,10 @@ def _cpu_of_decision(world: World) -> float:
 
 
 def decided_once(world: World, previous: Decisions | None) -> tuple[float, float, Decisions]:
-    """Return the milliseconds of the snapshot and of the decision, after a garbage collection."""
+    """Decide after a garbage collection.
+
+    Return the milliseconds of the snapshot, the milliseconds of the decision, and the decisions.
+    """
     gc.collect()
     started_at = time.perf_counter()
     snapshot = world.ledger.snapshot()
