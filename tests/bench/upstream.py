@@ -1,11 +1,12 @@
-"""Simulated API server for reads: empty lists, and a watch of pods with a fixed rate of events.
+"""Simulated API server for reads, with empty lists and a watch of pods at a fixed rate of events.
 
-A real API server would use the CPU time of the machine on which the relay is measured. The server has TLS
-and both watch formats. All events are about one pod of another scheduler, copied from a real API server.
+A real API server would use CPU time of the machine on which the scheduler proxy is measured. This server has
+TLS and both formats of watches. All events are about one pod of another scheduler, which was copied from a
+real API server.
 
     python -m tests.bench.upstream PORT CERTIFICATE KEY POD.json POD.protobuf
 
-`POST /go?rate=1000&seconds=10` sends the events to all watches of pods that are open, and then answers.
+`POST /go?rate=1000&seconds=10` sends the events to all open watches of pods, and then answers.
 """
 
 import asyncio
@@ -27,6 +28,8 @@ _FIRST_VERSION = 1000
 
 
 class Request(NamedTuple):
+    """Request to the simulated API server. `codec` is the encoding that the client accepts."""
+
     method: str
     path: str
     query: dict[str, list[str]]
@@ -35,15 +38,19 @@ class Request(NamedTuple):
 
     @property
     def watches(self) -> bool:
+        """Return whether the request is a watch."""
         return self.query.get("watch", ["false"])[0] in ("1", "true")
 
 
 class Upstream:
+    """Simulated API server. `pods` has the encoded pod for each encoding."""
+
     def __init__(self, pods: Mapping[PodCodec, bytes]) -> None:
         self._pods = pods
         self._watches: dict[asyncio.StreamWriter, PodCodec] = {}
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve the requests of one connection."""
         with suppress(ConnectionError, asyncio.IncompleteReadError, ssl.SSLError):
             while not writer.is_closing():
                 request = await _read(reader)
@@ -54,6 +61,10 @@ class Upstream:
         writer.close()
 
     async def _answer(self, request: Request, writer: asyncio.StreamWriter) -> None:
+        """Answer a request that is not a watch.
+
+        A request to /go is answered after all events have been sent.
+        """
         if request.path == "/go":
             await self._send(int(request.query["rate"][0]), int(request.query["seconds"][0]))
         body, kind = request.body or b"{}", "application/json"
@@ -68,9 +79,9 @@ class Upstream:
     async def _watch(
         self, request: Request, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        """Answer a watch until the client hangs up."""
-        kind = f"Content-Type: {request.codec.stream_type}\r\n"
-        writer.write(f"HTTP/1.1 200 OK\r\n{kind}Transfer-Encoding: chunked\r\n\r\n".encode())
+        """Answer a watch until the client closes the connection."""
+        content_type_line = f"Content-Type: {request.codec.stream_type}\r\n"
+        writer.write(f"HTTP/1.1 200 OK\r\n{content_type_line}Transfer-Encoding: chunked\r\n\r\n".encode())
         if request.path == PODS:
             self._watches[writer] = request.codec
         await reader.read()
@@ -78,7 +89,7 @@ class Upstream:
         writer.close()
 
     async def _send(self, rate: int, seconds: int) -> None:
-        """Send each event to all watches at its time, without waiting for slow ones, which have buffers."""
+        """Send each event to all watches at its time. Slow watches have buffers, and are not waited for."""
         loop = asyncio.get_running_loop()
         started_at = loop.time()
         for number in range(rate * seconds):
@@ -89,11 +100,13 @@ class Upstream:
                 writer.write(chunks[codec])
 
     def _chunk(self, codec: PodCodec, number: int) -> bytes:
+        """Return an event of the pod as a chunk of an HTTP answer."""
         frame = codec.write("MODIFIED", self._pods[codec], _FIRST_VERSION + number, AS_IT_IS)
         return b"%x\r\n%s\r\n" % (len(frame), frame)
 
 
 async def _read(reader: asyncio.StreamReader) -> Request:
+    """Read the next request of a connection."""
     head = (await reader.readuntil(b"\r\n\r\n")).decode()
     first, *lines = head.strip().split("\r\n")
     headers = {key.lower(): value for key, _, value in (line.partition(": ") for line in lines)}

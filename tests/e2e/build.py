@@ -191,7 +191,7 @@ def _one_builder_at_a_time() -> Iterator[None]:
 
 
 def _build(go: str, module: Path, target: Path) -> None:
-    """Build in a temporary folder and rename it, so that an interrupted build leaves no partial folder."""
+    """Build in a temporary folder and rename it at the end. An interrupted build leaves no target folder."""
     show(f"building the control plane {_release(module)} (about 5 minutes on 2 cores the first time)")
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".building-") as name:
         folder = Path(name) / "made"

@@ -102,7 +102,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 @pytest.fixture(scope="session")
 def muster_user() -> User:
-    """Return the service account of the manifests, so that Muster runs with their RBAC."""
+    """Return Muster's service account in the manifests, so that Muster has the RBAC of the manifests."""
     return next(iter(manifests.service_accounts()), ADMIN)
 
 
@@ -231,7 +231,7 @@ def tenant(stage: Stage) -> Iterator[Client]:
 
 @pytest.fixture
 def editor(stage: Stage) -> Iterator[Client]:
-    """Yield a client of a user with the role edit in the namespace of the test, and nothing elsewhere."""
+    """Yield a client of a user who has the role edit in the test's namespace, and no rights elsewhere."""
     stage.grant_edit("eve")
     with _acting_as(stage, "eve") as client:
         yield client

@@ -1,12 +1,16 @@
-"""Cost of decide() in this process: many groups wait on a full cluster, or start on an empty one.
+"""Cost of decide() in this process. Many groups wait on a full cluster, or start on an empty cluster.
 
-`first` has no cached data, and `again` follows without a change. `after an event` is the median after foreign
-pods were bound, and `worst` the slowest of these: its event changes an amount that the statuses of all groups
-report. `snapshot` is the part of each that freezes the ledger.
+`first` is a decision without cached data. `again` is the next decision, without a change. `after an event` is
+the median of decisions after pods of another scheduler were bound. `worst` is the slowest of these decisions:
+its event changes an amount that the statuses of all groups report. `snapshot` is the time to freeze the
+ledger before a decision.
 
-Then, for each strategy of queues, the cluster is full of running gangs in many queues. `start ms`: CPU time
-of the decision after a gang has ended, in which waiting groups start. `started ms`: of the next decision.
-`new ms`: of the decision after a new group, which has to wait.
+Then the cluster is full of running gangs in many queues, for each strategy of queues. These columns are CPU
+times:
+
+- `start ms`: a decision after a gang has ended, in which waiting groups start
+- `started ms`: the next decision
+- `new ms`: a decision after the creation of a group that must wait
 """
 
 import gc
@@ -29,6 +33,7 @@ _STRATEGIES = ("traverse", "fair", "fifo", "priority", "rotation", "mixed")
 
 
 def decide_case(bench: Bench) -> Iterator[Row]:
+    """Yield a row for each number of shapes on a full and an empty cluster, and for each queue strategy."""
     nodes, groups = bench.sizes.most_nodes, bench.sizes.waiting_groups
     for full in (True, False):
         for shapes in sorted({1, min(20, groups), min(1000, groups), groups}):

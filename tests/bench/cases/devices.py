@@ -1,9 +1,14 @@
-"""Cost of devices of DRA, compared with those of a device plugin: 8 on each node, requested by gangs.
+"""Cost of DRA devices, compared with devices of a device plugin. Each node has 8 devices for gangs.
 
-`slices s`: reading the slices of all nodes, with three classes. `slice ms`: a changed slice. `MB`: memory of
-the inventory. `claims ms` and `plugin ms`: a decision on gangs that claim devices, and on gangs that request
-as many of a device plugin; `ratio` compares them. `start s`: reading nodes, a pod for each device,
-and the slices, up to the first decision; `start ratio` compares it with the same cluster without slices.
+- `slices s`: time to read the ResourceSlices of all nodes, with three device classes
+- `slice ms`: time to read a changed ResourceSlice
+- `MB`: memory of the inventory of devices
+- `claims ms`: time of a decision on gangs that claim devices
+- `plugin ms`: time of a decision on gangs that request as many devices of a device plugin
+- `ratio`: `claims ms` divided by `plugin ms`
+- `start s`: time to read the nodes, a pod for each device, and the slices, until the end of the first
+  decision
+- `start ratio`: `start s` divided by the time of the same cluster without slices
 """
 
 import gc
@@ -83,7 +88,10 @@ def devices_case(bench: Bench) -> Iterator[Row]:
 
 
 def _start_row(nodes: int) -> Row:
-    """Return the seconds until the first decision with devices, and their ratio to those without."""
+    """Return the seconds until the end of the first decision with devices, and the ratio to none.
+
+    The ratio compares with a start on the same cluster without devices.
+    """
     encoded_nodes = [msgspec.json.encode(builders.node(f"n{n}", "64")) for n in range(nodes)]
     encoded_pods = [
         msgspec.json.encode(builders.pod(f"p{n}-{index}", on=f"n{n}", phase="Running"))
