@@ -19,9 +19,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     report = Report(options.output)
     report.header({**machine.machine_row(), "sizes": str(sizes)})
     bench = Bench(sizes, Races(sizes))
-    failed = [name for name in options.cases or CASES if not _run(name, bench, report)]
+    failed_cases = [name for name in options.cases or CASES if not _run(name, bench, report)]
     report.close()
-    return 1 if failed else 0
+    return 1 if failed_cases else 0
 
 
 def _run(name: str, bench: Bench, report: Report) -> bool:
@@ -60,10 +60,10 @@ def _parser() -> argparse.ArgumentParser:
 
 def _sizes(arguments: argparse.Namespace) -> Sizes:
     """Return the sizes of the options. Exit with an error for an unknown case or variant."""
-    unknown = [name for name in arguments.cases if name not in CASES]
-    if unknown:
-        _parser().error(f"CASE: {', '.join(unknown)}: unknown, allowed: {', '.join(CASES)}")
-    base = QUICK if arguments.quick else Sizes()
+    unknown_cases = [name for name in arguments.cases if name not in CASES]
+    if unknown_cases:
+        _parser().error(f"CASE: {', '.join(unknown_cases)}: unknown, allowed: {', '.join(CASES)}")
+    base_sizes = QUICK if arguments.quick else Sizes()
     if arguments.own_cores:
         try:
             slices.find_hierarchy()
@@ -79,7 +79,7 @@ def _sizes(arguments: argparse.Namespace) -> Sizes:
         "rounds": arguments.rounds,
     }
     options |= {"variants": arguments.variants, "bound": arguments.bound, "own_cores": arguments.own_cores}
-    return base.with_changes(**{key: value for key, value in options.items() if value is not None})
+    return base_sizes.with_changes(**{key: value for key, value in options.items() if value is not None})
 
 
 def _list(text: str) -> tuple[str, ...]:

@@ -108,7 +108,8 @@ class Fleet:
     def scheduler(self, muster: Muster | None = None, sampled: bool = True) -> KubeScheduler:
         """Return a process of a scheduler. The process is not started yet.
 
-        With `muster`, it is the scheduler next to Muster, which uses the scheduler proxy if Muster has one.
+        Without `muster`, the scheduler is a stock scheduler. With `muster`, it is configured to call this
+        Muster, and to use the scheduler proxy if Muster has one.
         """
         if muster is None:
             return KubeScheduler(self.cluster, stock_config(sampled), user=SCHEDULER)

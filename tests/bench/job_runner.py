@@ -46,15 +46,15 @@ class JobRunner(EventWatch[_JobEvent]):
     def __init__(self, access: Access, namespace: str) -> None:
         super().__init__(access, f"{JOBS.path(namespace)}?", _JobEvent)
         self._namespace = namespace
-        self.sent: dict[str, float] = {}
-        self.admitted: dict[str, float] = {}  # time of the first admission of each job
+        self.sent_at: dict[str, float] = {}
+        self.admitted: dict[str, float] = {}  # time of each job's first admission
         self.finished: dict[str, float] = {}
         self.interrupted = 0  # number of times that a running job was suspended
         self.cpu_seconds = 0.0  # CPU seconds of all runs
         self.failures: list[BaseException] = []
-        self._running: dict[str, float] = {}  # start time of each running job
-        self._ends: list[tuple[float, str]] = []
-        self._changed = threading.Condition()
+        self._run_starts: dict[str, float] = {}  # start time of each running job
+        self._planned_ends: list[tuple[float, str]] = []
+        self._state_changed = threading.Condition()
         self._client_threads = [
             threading.Thread(target=self._finish_all, daemon=True) for _ in range(_CLIENTS)
         ]
@@ -67,35 +67,35 @@ class JobRunner(EventWatch[_JobEvent]):
 
     def __exit__(self, *raised: object) -> None:
         super().__exit__(*raised)
-        with self._changed:
-            self._changed.notify_all()
+        with self._state_changed:
+            self._state_changed.notify_all()
 
     def record_sent(self, name: str) -> None:
-        self.sent[name] = time.monotonic()
+        self.sent_at[name] = time.monotonic()
 
     def record(self, event: _JobEvent) -> str:
         if event.type == "ERROR":
             raise ApiError(event.object.code, "the watch was refused")
         name, now = event.object.metadata.name, time.monotonic()
-        if event.type in ("ADDED", "MODIFIED") and name in self.sent:
-            with self._changed:
+        if event.type in ("ADDED", "MODIFIED") and name in self.sent_at:
+            with self._state_changed:
                 self._record_state(name, event.object.spec.suspend, now)
         return event.object.metadata.resource_version
 
     def _record_state(self, name: str, suspended: bool, now: float) -> None:
         """Record that a job was admitted or suspended."""
-        if suspended and name in self._running:
+        if suspended and name in self._run_starts:
             self._end(name, now)
             self.interrupted += 1
-        elif not (suspended or name in self._running or name in self.finished):
+        elif not (suspended or name in self._run_starts or name in self.finished):
             self.admitted.setdefault(name, now)
-            self._running[name] = now
-            heapq.heappush(self._ends, (now + class_of(name).run_seconds, name))
-            self._changed.notify()
+            self._run_starts[name] = now
+            heapq.heappush(self._planned_ends, (now + class_of(name).run_seconds, name))
+            self._state_changed.notify()
 
     def _end(self, name: str, now: float) -> None:
         """Forget a running job, and add the CPU seconds of its run."""
-        self.cpu_seconds += class_of(name).cpu * (now - self._running.pop(name))
+        self.cpu_seconds += class_of(name).cpu * (now - self._run_starts.pop(name))
 
     def _finish_all(self) -> None:
         """Write the status of finished jobs until the context ends."""
@@ -112,14 +112,16 @@ class JobRunner(EventWatch[_JobEvent]):
 
     def _next_finished(self) -> str | None:
         """Wait for the next job whose run time is over, and return its name. Return None at the end."""
-        with self._changed:
-            while not self._ended.is_set():
+        with self._state_changed:
+            while not self._has_ended.is_set():
                 now = time.monotonic()
-                if not self._ends or self._ends[0][0] > now:
-                    self._changed.wait(min(self._ends[0][0] - now, 1.0) if self._ends else 1.0)
+                if not self._planned_ends or self._planned_ends[0][0] > now:
+                    self._state_changed.wait(
+                        min(self._planned_ends[0][0] - now, 1.0) if self._planned_ends else 1.0
+                    )
                     continue
-                planned_end, name = heapq.heappop(self._ends)
-                actual_end = self._running.get(name, now) + class_of(name).run_seconds
+                planned_end, name = heapq.heappop(self._planned_ends)
+                actual_end = self._run_starts.get(name, now) + class_of(name).run_seconds
                 if actual_end <= planned_end:  # Otherwise, the entry belongs to an interrupted run.
                     self._end(name, now)
                     self.finished[name] = now

@@ -102,7 +102,7 @@ class EventWatch(Generic[E]):
         """Prepare a watch. `path` has the path and the query without the parameters of a watch."""
         self._access, self._path, self._accept = access, path, accept
         self._version = ""
-        self._ended = threading.Event()
+        self._has_ended = threading.Event()
         self._decoder = msgspec.json.Decoder(kind)
         self._thread = threading.Thread(target=self._run, name="bench-watch", daemon=True)
 
@@ -113,7 +113,7 @@ class EventWatch(Generic[E]):
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._ended.set()
+        self._has_ended.set()
 
     def record(self, event: E) -> str:
         """Record an event, and return its resourceVersion.
@@ -124,15 +124,15 @@ class EventWatch(Generic[E]):
 
     def _run(self) -> None:
         """Run watches until the context ends. Each watch continues from the version of the last event."""
-        while not self._ended.is_set():
+        while not self._has_ended.is_set():
             try:
                 for event in self._events():
                     self._version = self.record(event) or self._version
             except (ApiError, OSError, http.client.HTTPException):
-                self._ended.wait(0.1)
+                self._has_ended.wait(0.1)
 
     def _events(self) -> Iterator[E]:
-        """Yield the events of one short watch, so that the thread ends soon after the context."""
+        """Yield the events of one short watch, so that the thread ends soon after the context ends."""
         query = f"&watch=1&allowWatchBookmarks=1&timeoutSeconds=10&resourceVersion={self._version}"
         connection = ApiConnection.to(self._access)
         try:
@@ -152,7 +152,10 @@ class BoundWatch(EventWatch[_Event]):
         self.bound_at: dict[str, float] = {}
 
     def wait(self, count: int, timeout: float) -> bool:
-        """Wait until `count` pods are bound. Return False if this takes longer than `timeout` seconds."""
+        """Wait until `count` pods are bound.
+
+        Return False if this does not happen within `timeout` seconds.
+        """
         try:
             wait_for(lambda: len(self.bound_at) >= count, timeout)
         except TimeoutError:

@@ -13,7 +13,7 @@ from tests.e2e import build
 
 def machine_row() -> Row:
     return {
-        "machine": f"{_cores()} cores ({_model()}), {_memory():.0f} GB, load {os.getloadavg()[0]:.1f}",
+        "machine": f"{_cores()} cores ({_model()}), {_gigabytes():.0f} GB, load {os.getloadavg()[0]:.1f}",
         "kubernetes": f"{build.folder().name} (etcd {_etcd()}), all on this machine",
         "muster": f"{extender.__version__} ({_commit()}), Python {platform.python_version()}",
     }
@@ -28,7 +28,7 @@ def _model() -> str:
     return match.group(1) if match else platform.machine()
 
 
-def _memory() -> float:
+def _gigabytes() -> float:
     """Return the memory of the machine in GB."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
 

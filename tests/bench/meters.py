@@ -10,15 +10,15 @@ from tests.bench.api_connection import ApiConnection
 from tests.e2e.harness import probes
 from tests.e2e.harness.client import Access
 
-_TICKS = os.sysconf("SC_CLK_TCK")
-_REQUESTS = "apiserver_request_total"
+_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+_REQUESTS_METRIC = "apiserver_request_total"
 _ENDLESS_VERBS = ("WATCH", "CONNECT")
 
 
 def family(pid: int) -> list[int]:
     """Return the ids of a process and of all its descendants."""
     children: dict[int, list[int]] = {}
-    for descendant, fields in _stats():
+    for descendant, fields in _process_stats():
         children.setdefault(int(fields[1]), []).append(descendant)
     pids = [pid]
     for descendant in pids:
@@ -26,7 +26,7 @@ def family(pid: int) -> list[int]:
     return pids
 
 
-def _stats() -> Iterator[tuple[int, list[str]]]:
+def _process_stats() -> Iterator[tuple[int, list[str]]]:
     """Yield each process id with the fields of its stat file after the program name.
 
     The program name may contain any characters.
@@ -42,7 +42,8 @@ def cpu_seconds(pid: int) -> float:
     """Return the user and system time of a process and its living descendants."""
     members = set(family(pid))
     return (
-        sum(int(fields[11]) + int(fields[12]) for process, fields in _stats() if process in members) / _TICKS
+        sum(int(fields[11]) + int(fields[12]) for process, fields in _process_stats() if process in members)
+        / _TICKS_PER_SECOND
     )
 
 
@@ -57,15 +58,15 @@ def cpu_microseconds(pid: int) -> float:
 
 def megabytes(pid: int) -> float:
     """Return the current resident memory of the largest process among a process and its descendants."""
-    return max(_memory(process, "VmRSS:") for process in family(pid))
+    return max(_memory_megabytes(process, "VmRSS:") for process in family(pid))
 
 
 def peak_megabytes(pid: int) -> float:
     """Return the largest resident memory that a process or one of its descendants has ever had."""
-    return max(_memory(process, "VmHWM:") for process in family(pid))
+    return max(_memory_megabytes(process, "VmHWM:") for process in family(pid))
 
 
-def _memory(pid: int, name: str) -> float:
+def _memory_megabytes(pid: int, name: str) -> float:
     """Return a memory figure of a process in MB. `name` is a field of its status file."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith(name):
@@ -77,7 +78,7 @@ def api_requests(access: Access) -> Counter[str]:
     """Return the number of requests that the API server has answered, by verb, resource and subresource."""
     counts: Counter[str] = Counter()
     text = ApiConnection.to(access).expect_success("GET", "/metrics").decode()
-    lines = "\n".join(line for line in text.splitlines() if line.startswith(_REQUESTS))
+    lines = "\n".join(line for line in text.splitlines() if line.startswith(_REQUESTS_METRIC))
     for sample, value in probes.samples(lines).items():
         verb, resource, sub = (_label(sample, name) for name in ("verb", "resource", "subresource"))
         if verb not in _ENDLESS_VERBS and resource:
@@ -92,7 +93,7 @@ def _label(sample: str, name: str) -> str:
 
 @dataclass(frozen=True)
 class Reading:
-    """Values of all meters at one time. `after - before` is the cost of a run."""
+    """Values of all meters at one time. The difference of two readings is the cost of a run."""
 
     cpu: Mapping[str, float]
     requests: Counter[str]

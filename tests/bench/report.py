@@ -8,24 +8,24 @@ from collections.abc import Mapping
 Value = str | int | float
 Row = Mapping[str, Value]
 FORMATS = ("table", "json")
-_STARTED = time.monotonic()
+_STARTED_AT = time.monotonic()
 
 
 def show(line: str) -> None:
     """Print a line of progress to stderr."""
-    print(f"[{time.monotonic() - _STARTED:6.1f} s] {line}", file=sys.stderr, flush=True)  # noqa: T201
+    print(f"[{time.monotonic() - _STARTED_AT:6.1f} s] {line}", file=sys.stderr, flush=True)  # noqa: T201
 
 
 class Report:
     """Report that prints rows as a table or as JSON lines."""
 
     def __init__(self, form: str) -> None:
-        self._form = form
+        self._format = form
         self._rows: dict[str, list[Row]] = {}
 
     def header(self, facts: Row) -> None:
         """Print facts about the run, such as the machine."""
-        if self._form == "json":
+        if self._format == "json":
             _print(json.dumps(facts))
         else:
             _print("\n".join(f"{key:12} {value}" for key, value in facts.items()))
@@ -33,14 +33,14 @@ class Report:
     def row(self, case: str, row: Row) -> None:
         """Print a row of a case."""
         self._rows.setdefault(case, []).append(row)
-        if self._form == "json":
+        if self._format == "json":
             _print(json.dumps({"case": case, **row}))
         else:
             _print(f"{case:10} " + "  ".join(f"{key}={shown(value)}" for key, value in row.items()))
 
     def close(self) -> None:
         """For the format `table`, print all rows of each case again as a table."""
-        if self._form == "table":
+        if self._format == "table":
             for case, rows in self._rows.items():
                 _print(f"\n{case}\n{table(rows)}")
 

@@ -52,13 +52,13 @@ def heavy_trace(seed: int) -> ReservationTrace:
     queue_weights = [1.0 / (rank + 1) for rank in range(len(leaves))]
     rng.shuffle(queue_weights)
     jobs = [(rng.choice(_HEAVY_SIZES), _pareto(rng, 60.0, 1.1, 4 * 3600.0)) for _ in range(260)]
-    span = sum(size * 2 * seconds for size, seconds in jobs) / 128 / _LOAD
-    arrivals = sorted(rng.random() * span for _ in jobs)
+    arrival_seconds = sum(size * 2 * seconds for size, seconds in jobs) / 128 / _LOAD
+    arrivals = sorted(rng.random() * arrival_seconds for _ in jobs)
     rows: list[Row] = []
     for number, ((size, seconds), arrival) in enumerate(zip(jobs, arrivals, strict=True)):
         leaf = rng.choices(leaves, queue_weights)[0]
         declared = seconds * rng.choice([1, 1.5, 3]) if rng.random() < 0.6 else None
-        rows.append(_row(number, arrival, size, size, seconds, {"cpu": "2"}, leaf, declared=declared))
+        rows.append(_group_row(number, arrival, size, size, seconds, {"cpu": "2"}, leaf, declared=declared))
     return _trace(made_nodes(4, "32", "128Gi"), queues, rows, "cpu")
 
 
@@ -70,14 +70,14 @@ def gpu_trace(seed: int) -> ReservationTrace:
     for _ in range(220):
         gpus, size = rng.choices(list(_GPU_SIZES), list(_GPU_SIZES.values()))[0]
         jobs.append((gpus, size, min(rng.lognormvariate(math.log(400.0), 1.7), 6 * 3600.0)))
-    span = sum(gpus * size * seconds for gpus, size, seconds in jobs) / 96 / _LOAD
-    arrivals = sorted(rng.random() * span for _ in jobs)
+    arrival_seconds = sum(gpus * size * seconds for gpus, size, seconds in jobs) / 96 / _LOAD
+    arrivals = sorted(rng.random() * arrival_seconds for _ in jobs)
     rows: list[Row] = []
     for number, ((gpus, size, seconds), arrival) in enumerate(zip(jobs, arrivals, strict=True)):
         team, priority = f"t{min(int(rng.expovariate(0.4)), 7)}", rng.choice([0, 0, 0, 10])
         requests = {"cpu": str(4 * gpus), GPU: str(gpus)}
         declared = seconds * 2 if rng.random() < 0.5 else None
-        rows.append(_row(number, arrival, size, size, seconds, requests, team, priority, declared))
+        rows.append(_group_row(number, arrival, size, size, seconds, requests, team, priority, declared))
     return _trace(made_nodes(12, "64", "512Gi", 8), queues, rows, GPU)
 
 
@@ -99,7 +99,9 @@ def _burst_rows(rng: random.Random) -> Iterator[Row]:
                 size = rng.choice([1, 2, 4, 8, 16])
                 minimum = max(size // rng.choice([1, 1, 2]), 1)
                 seconds, cpu = _pareto(rng, 90.0, 1.4, 5400.0), rng.choice(["1", "2", "3"])
-                yield _row(number, arrival, size, minimum, seconds, {"cpu": cpu}, f"p{team % 2}-{team // 2}")
+                yield _group_row(
+                    number, arrival, size, minimum, seconds, {"cpu": cpu}, f"p{team % 2}-{team // 2}"
+                )
                 number += 1
 
 
@@ -112,7 +114,7 @@ def _queue(name: str, weight: int = 1, parent: str = "") -> Queue:
     return Queue(Meta(name, uid=name), QueueSpec(weight, parent=parent))
 
 
-def _row(
+def _group_row(
     number: int,
     arrival: float,
     members: int,
@@ -123,6 +125,7 @@ def _row(
     priority: int = 0,
     declared: float | None = None,
 ) -> Row:
+    """Return a group as a row of a trace. `declared` is the declared run time in seconds, if any."""
     rounded_declared = None if declared is None else round(declared, 1)
     return Row(
         round(arrival, 1),

@@ -24,8 +24,8 @@ from tests.e2e.harness.muster import Muster
 Json = dict[str, Any]
 SPACE = "bench"
 MEMBERS = 20
-_CREATED = "2026-01-01T00:00:00Z"
-_CHILDREN = 20  # number of queues below each parent
+_CREATED_AT = "2026-01-01T00:00:00Z"
+_CHILDREN_PER_PARENT = 20  # number of queues below each parent
 
 
 class SimulatedCluster(EmbeddedControlPlane):
@@ -34,23 +34,23 @@ class SimulatedCluster(EmbeddedControlPlane):
     def __init__(self, folder: Path, nodes: int, bound: int, queues: int) -> None:
         super().__init__(folder)
         self._queues = queues
-        self._put(NAMESPACES, objects.namespace(SPACE))
+        self._store_object(NAMESPACES, objects.namespace(SPACE))
         for name in (f"n{number:05}" for number in range(nodes)):
-            self._put(NODES, objects.node(name, cpu="64", memory="256Gi"))
-        parents = max(queues // _CHILDREN, 1)
+            self._store_object(NODES, objects.node(name, cpu="64", memory="256Gi"))
+        parents = max(queues // _CHILDREN_PER_PARENT, 1)
         for name in (f"p{number}" for number in range(parents)):
-            self._put(QUEUES, objects.queue(name))
+            self._store_object(QUEUES, objects.queue(name))
         for number in range(queues):
-            self._put(QUEUES, objects.queue(f"q{number}", parent=f"p{number % parents}"))
+            self._store_object(QUEUES, objects.queue(f"q{number}", parent=f"p{number % parents}"))
         member = objects.pod("", namespace=SPACE, cpu="100m")
         for number in range(bound // MEMBERS):
             name = f"old-{number:05}"
-            self._put(POD_GROUPS, self._running_group(name, number))
+            self._store_object(POD_GROUPS, self._running_group(name, number))
             for index in range(MEMBERS):
                 annotations = {objects.GROUP_NAME: name}
                 metadata = {"name": f"{name}-{index:02}", "namespace": SPACE, "annotations": annotations}
                 spec = {**member["spec"], "nodeName": f"n{(number * MEMBERS + index) % nodes:05}"}
-                self._put(
+                self._store_object(
                     PODS, {**member, "metadata": metadata, "spec": spec, "status": {"phase": "Running"}}
                 )
 
@@ -92,17 +92,17 @@ class SimulatedCluster(EmbeddedControlPlane):
                 "status": "True",
                 "reason": reason,
                 "message": text,
-                "lastTransitionTime": _CREATED,
+                "lastTransitionTime": _CREATED_AT,
             }
             for type_, reason, text in reported_conditions
         ]
         counts = {"running": MEMBERS, "succeeded": 0, "failed": 0}
         return {**group, "status": {"phase": "Running", **counts, "conditions": conditions}}
 
-    def _put(self, kind: ResourceKind, obj: Json) -> None:
+    def _store_object(self, kind: ResourceKind, obj: Json) -> None:
         """Put an object with a UID and a creation time directly into the store."""
         metadata = obj["metadata"]
-        metadata |= {"uid": _uid(kind, metadata["name"]), "creationTimestamp": _CREATED}
+        metadata |= {"uid": _uid(kind, metadata["name"]), "creationTimestamp": _CREATED_AT}
         self.service.store.put(kind, obj)
 
     def muster(self, *arguments: str) -> Muster:
@@ -147,16 +147,16 @@ class _Event(msgspec.Struct):
 class SimulatedScheduler:
     """Simulated scheduler: `with SimulatedScheduler(muster, version) as scheduler: ...`.
 
-    The scheduler watches pods from a resourceVersion on. It binds each pod that it sees to the pod's
-    nominated node, by a bind call on a separate connection.
+    The scheduler watches pods through the proxy from a resourceVersion on. For each new pod with a nominated
+    node, the scheduler sends a bind call for this node on a separate connection.
     """
 
     def __init__(self, muster: Muster, version: int) -> None:
         assert muster.view_kubeconfig is not None
         cluster = json.loads(muster.view_kubeconfig.read_text())["clusters"][0]["cluster"]
         query = f"watch=1&allowWatchBookmarks=true&resourceVersion={version}"
-        self._url, self._proxy = f"{cluster['server']}/api/v1/pods?{query}", cluster["proxy-url"]
-        self._bind = f"http://{muster.address}/v1/bind"
+        self._watch_url, self._proxy = f"{cluster['server']}/api/v1/pods?{query}", cluster["proxy-url"]
+        self._bind_url = f"http://{muster.address}/v1/bind"
         self.bound: set[str] = set()
         self.refused: list[str] = []
         self._loop = asyncio.new_event_loop()
@@ -178,35 +178,38 @@ class SimulatedScheduler:
 
     async def _schedule(self) -> None:
         """Watch pods, and start a bind call for each pod that has a nominated node."""
-        calls = aiohttp.TCPConnector(limit=0, force_close=True)
+        bind_connector = aiohttp.TCPConnector(limit=0, force_close=True)
         no_timeout = aiohttp.ClientTimeout(total=None)
         async with (
             aiohttp.ClientSession(timeout=no_timeout) as watch_session,
-            aiohttp.ClientSession(timeout=no_timeout, connector=calls) as bind_session,
-            watch_session.get(self._url, proxy=self._proxy) as events,
+            aiohttp.ClientSession(timeout=no_timeout, connector=bind_connector) as bind_session,
+            watch_session.get(self._watch_url, proxy=self._proxy) as events,
         ):
             tasks = set[asyncio.Task[None]]()
             async for line in events.content:
                 if (pod := _pod_to_bind(line)) is not None:
-                    task = asyncio.create_task(self._call(bind_session, pod))
+                    task = asyncio.create_task(self._call_bind(bind_session, pod))
                     tasks.add(task)
                     task.add_done_callback(tasks.discard)
 
-    async def _call(self, session: aiohttp.ClientSession, pod: _Pod) -> None:
+    async def _call_bind(self, session: aiohttp.ClientSession, pod: _Pod) -> None:
         """Send the bind call for a pod, and record whether Muster has refused it."""
-        meta = pod.metadata
-        args = {"PodName": meta.name, "PodNamespace": SPACE, "PodUID": meta.uid}
+        pod_metadata = pod.metadata
+        args = {"PodName": pod_metadata.name, "PodNamespace": SPACE, "PodUID": pod_metadata.uid}
         body = msgspec.json.encode({**args, "Node": pod.status.nominatedNodeName})
-        async with session.post(self._bind, data=body) as answer:
+        async with session.post(self._bind_url, data=body) as answer:
             error = (await answer.json(content_type=None))["Error"]
         if error:
             self.refused.append(error)
         else:
-            self.bound.add(meta.name)
+            self.bound.add(pod_metadata.name)
 
 
 def _pod_to_bind(line: bytes) -> _Pod | None:
-    """Return the pod of an event if it is new, unbound and has a nominated node. Otherwise return None."""
+    """Return the pod of an event if the pod is new, unbound and has a nominated node.
+
+    Otherwise return None.
+    """
     event = msgspec.json.decode(line, type=_Event)
     if event.type != "ADDED":
         return None

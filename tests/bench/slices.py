@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 CORES = {"control plane": 1.1, "scheduler": 0.3, "muster": 0.3, "clients": 0.3}
-_PERIOD = 10_000  # microseconds, which a process that has used up its slice waits at most
+_PERIOD_MICROSECONDS = 10_000  # maximum wait in microseconds of a process that has used up its slice
 _NAME = "muster-bench"
 _MOUNTED = Path("/sys/fs/cgroup")
 
@@ -23,15 +23,15 @@ class Hierarchy(NamedTuple):
     """Hierarchy of cgroups that can limit CPU or memory."""
 
     root: Path
-    home: Path  # cgroup in which this process is
+    home: Path  # cgroup of this process
 
     def limit(self, folder: Path, cores: float) -> None:
         """Limit the CPU of a cgroup to a number of cores."""
-        quota = round(cores * _PERIOD)
+        quota = round(cores * _PERIOD_MICROSECONDS)
         if (folder / "cpu.max").exists():
-            (folder / "cpu.max").write_text(f"{quota} {_PERIOD}")
+            (folder / "cpu.max").write_text(f"{quota} {_PERIOD_MICROSECONDS}")
         else:  # version 1
-            (folder / "cpu.cfs_period_us").write_text(str(_PERIOD))
+            (folder / "cpu.cfs_period_us").write_text(str(_PERIOD_MICROSECONDS))
             (folder / "cpu.cfs_quota_us").write_text(str(quota))
 
 
@@ -102,10 +102,10 @@ def find_hierarchy(mounted: Path | None = None, own_cgroups: str = "", controlle
     `own_cgroups` is the text of /proc/self/cgroup. Tests replace the text and the mount point.
     """
     mounted = mounted or _MOUNTED
-    lines = (
+    cgroup_lines = (
         line.split(":", 2) for line in (own_cgroups or Path("/proc/self/cgroup").read_text()).splitlines()
     )
-    own_groups = {name: path.lstrip("/") for _, names, path in lines for name in names.split(",")}
+    own_groups = {name: path.lstrip("/") for _, names, path in cgroup_lines for name in names.split(",")}
     controllers_file = mounted / "cgroup.controllers"
     try:
         if controllers_file.exists() and controller in controllers_file.read_text().split():

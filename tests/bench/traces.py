@@ -32,14 +32,24 @@ _LOAD = 1.8  # arriving work, as a multiple of the cluster's capacity
 _NODES, _CPUS, _GPUS = 3, 32, 8  # number of nodes, CPUs of a node for jobs, and GPUs of a node for training
 _GPU_NODES, _GPU_NODE_CPUS = 16, "64"
 _SERVICES, _PODS_OF_SERVICE = 5, 8
-_SIZES = {1: 60, 2: 13, 4: 12, 8: 11, 16: 3, 32: 1}  # percentage of jobs, keyed by their number of GPUs
-_MEDIAN, _MEAN, _LONGEST = 206.0, 6652.0, 28_800.0  # seconds
+_GPUS_OF_JOBS = {
+    1: 60,
+    2: 13,
+    4: 12,
+    8: 11,
+    16: 3,
+    32: 1,
+}  # percentage of jobs, keyed by their number of GPUs
+_MEDIAN_SECONDS, _MEAN_SECONDS, _LONGEST_SECONDS = 206.0, 6652.0, 28_800.0  # seconds
 _STEP = 10.0  # seconds; arrivals and run times of jobs are multiples of this step
-_WEIGHTS = (8, 6, 5, 4, 3, 3, 2, 2, 2, 1, 1, 1, 1, 1)  # weights of the virtual clusters
+_QUEUE_WEIGHTS = (8, 6, 5, 4, 3, 3, 2, 2, 2, 1, 1, 1, 1, 1)  # weights of the virtual clusters
 
 
 class Ending(NamedTuple):
-    """How jobs end: percentage of all jobs, percentage of all GPU time, and whether the pods fail."""
+    """One way in which jobs end, with its percentage of all jobs and of all GPU time.
+
+    `fails` tells whether the pods of such jobs fail.
+    """
 
     jobs: float
     gpu_time: float
@@ -61,7 +71,7 @@ class Trace(NamedTuple):
     last_arrival: float
 
 
-def of_jobs(jobs: int, seed: int) -> Trace:
+def jobs_trace(jobs: int, seed: int) -> Trace:
     """Return the trace `jobs`."""
     return _trace(job_rows(jobs, ClusterSize(_NODES, _CPUS), seed), team_queues())
 
@@ -86,22 +96,22 @@ def training_trace(jobs: int, seed: int) -> Trace:
     rng = random.Random(seed)
     queues = [
         Queue(Meta(f"vc-{number}"), QueueSpec(weight, placement="Pack"))
-        for number, weight in enumerate(_WEIGHTS)
+        for number, weight in enumerate(_QUEUE_WEIGHTS)
     ]
-    # numbers of jobs by user, independent of the queues' weights
-    job_weights = [rng.paretovariate(1.2) for _ in queues]
+    # chance of each queue to get a job, independent of the queue's own weight
+    job_chances = [rng.paretovariate(1.2) for _ in queues]
     rows, failing_groups = [], set[str]()
     for number in range(jobs):
-        gpus = rng.choices(tuple(_SIZES), tuple(_SIZES.values()))[0]
+        gpus = rng.choices(tuple(_GPUS_OF_JOBS), tuple(_GPUS_OF_JOBS.values()))[0]
         pods, gpus_per_pod = max(gpus // _GPUS, 1), min(gpus, _GPUS)
         ending = rng.choices(_ENDINGS, [ending.jobs for ending in _ENDINGS])[0]
-        spread = math.sqrt(2 * math.log(_MEAN / _MEDIAN))
-        seconds = rng.lognormvariate(math.log(_MEDIAN), spread) * ending.gpu_time / ending.jobs
-        seconds = min(max(seconds, _STEP), _LONGEST) // _STEP * _STEP
+        deviation = math.sqrt(2 * math.log(_MEAN_SECONDS / _MEDIAN_SECONDS))
+        seconds = rng.lognormvariate(math.log(_MEDIAN_SECONDS), deviation) * ending.gpu_time / ending.jobs
+        seconds = min(max(seconds, _STEP), _LONGEST_SECONDS) // _STEP * _STEP
         cpus = gpus_per_pod * rng.choice((4, 6, 8))
         memory = gpus_per_pod * rng.choice((24, 48, 60))
         requests = {"cpu": str(cpus), "memory": f"{memory}Gi", "nvidia.com/gpu": str(gpus_per_pod)}
-        queue, declared = rng.choices(queues, job_weights)[0].metadata.name, rng.choice((None, seconds))
+        queue, declared = rng.choices(queues, job_chances)[0].metadata.name, rng.choice((None, seconds))
         row = Row(0.0, f"job-{number}", pods, pods, seconds, requests, queue, declared=declared)
         rows.append(row._replace(priority=rng.choice((0, 0, 0, 0, 10))))
         if ending.fails:
@@ -109,8 +119,8 @@ def training_trace(jobs: int, seed: int) -> Trace:
     gpu_seconds = sum(
         row.members * int(row.requests["nvidia.com/gpu"]) * (row.seconds or 0.0) for row in rows
     )
-    span = gpu_seconds / (_GPU_NODES * _GPUS) / _LOAD
-    arrivals = sorted(rng.uniform(0, span) // _STEP * _STEP for _ in rows)
+    arrival_seconds = gpu_seconds / (_GPU_NODES * _GPUS) / _LOAD
+    arrivals = sorted(rng.uniform(0, arrival_seconds) // _STEP * _STEP for _ in rows)
     trace = _trace(
         [row._replace(arrival=arrival_time) for row, arrival_time in zip(rows, arrivals, strict=True)], queues
     )
@@ -121,6 +131,7 @@ def training_trace(jobs: int, seed: int) -> Trace:
 
 
 def _trace(rows: list[Row], queues: list[Queue]) -> Trace:
+    """Return the trace of these rows, on nodes with GPUs if the jobs request GPUs."""
     jobs = [row for row in rows if row.seconds is not None]
     resource = "nvidia.com/gpu" if "nvidia.com/gpu" in jobs[0].requests else "cpu"
     if resource == "cpu":
@@ -133,7 +144,7 @@ def _trace(rows: list[Row], queues: list[Queue]) -> Trace:
 
 
 TRACES: dict[str, Callable[[int, int], Trace]] = {
-    "jobs": of_jobs,
+    "jobs": jobs_trace,
     "services": services_trace,
     "training": training_trace,
 }

@@ -53,7 +53,7 @@ class Upstream:
         """Serve the requests of one connection."""
         with suppress(ConnectionError, asyncio.IncompleteReadError, ssl.SSLError):
             while not writer.is_closing():
-                request = await _read(reader)
+                request = await _read_request(reader)
                 if request.watches:
                     await self._watch(request, reader, writer)
                 else:
@@ -66,14 +66,14 @@ class Upstream:
         A request to /go is answered after all events have been sent.
         """
         if request.path == "/go":
-            await self._send(int(request.query["rate"][0]), int(request.query["seconds"][0]))
-        body, kind = request.body or b"{}", "application/json"
+            await self._send_events(int(request.query["rate"][0]), int(request.query["seconds"][0]))
+        body, media_type = request.body or b"{}", "application/json"
         if request.method == "GET":
             body = b'{"kind":"List","apiVersion":"v1","metadata":{"resourceVersion":"999"},"items":[]}'
             if request.path == PODS:
-                listed = request.codec.list_writer(request.codec.list_metadata(_FIRST_VERSION - 1))
-                body, kind = listed.start() + listed.end(), request.codec.content_type
-        head = f"HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n\r\n"
+                encoder = request.codec.list_writer(request.codec.list_metadata(_FIRST_VERSION - 1))
+                body, media_type = encoder.start() + encoder.end(), request.codec.content_type
+        head = f"HTTP/1.1 200 OK\r\nContent-Type: {media_type}\r\nContent-Length: {len(body)}\r\n\r\n"
         writer.write(head.encode() + body)
 
     async def _watch(
@@ -88,7 +88,7 @@ class Upstream:
         self._watches.pop(writer, None)
         writer.close()
 
-    async def _send(self, rate: int, seconds: int) -> None:
+    async def _send_events(self, rate: int, seconds: int) -> None:
         """Send each event to all watches at its time. Slow watches have buffers, and are not waited for."""
         loop = asyncio.get_running_loop()
         started_at = loop.time()
@@ -105,13 +105,13 @@ class Upstream:
         return b"%x\r\n%s\r\n" % (len(frame), frame)
 
 
-async def _read(reader: asyncio.StreamReader) -> Request:
+async def _read_request(reader: asyncio.StreamReader) -> Request:
     """Read the next request of a connection."""
     head = (await reader.readuntil(b"\r\n\r\n")).decode()
-    first, *lines = head.strip().split("\r\n")
+    request_line, *lines = head.strip().split("\r\n")
     headers = {key.lower(): value for key, _, value in (line.partition(": ") for line in lines)}
     body = await reader.readexactly(int(headers.get("content-length", 0)))
-    method, target, _ = first.split(" ")
+    method, target, _ = request_line.split(" ")
     url = urlsplit(target)
     json_pods, protobuf_pods = CODECS
     accepts_protobuf = "protobuf" in headers.get("accept", "") and url.path == PODS

@@ -34,7 +34,7 @@ from tests.domain.world import World, gang
 from tests.kube.conftest import write_kubeconfig
 
 NODES, QUEUES = 5000, 1000
-_PAUSE = 0.01  # seconds between two filter calls
+_CALL_INTERVAL = 0.01  # seconds between two filter calls
 _SWITCH_INTERVAL = 0.0005  # seconds between thread switches, as in extender/web/server.py
 
 
@@ -74,8 +74,9 @@ class MusterWithDashboard:
         self.address = SideServer("dashboard", listener, pages(app), immediate_answer=open_pages.news).address
 
     def start(self) -> None:
-        for run in (self._answer, self._decide):
-            threading.Thread(target=run, daemon=True).start()
+        """Start the threads that answer filter calls and run scheduling cycles."""
+        for thread_target in (self._answer_filter_calls, self._decide_after_changes):
+            threading.Thread(target=thread_target, daemon=True).start()
 
     def take_reading(self) -> Reading:
         """Return the values since the last reading, and begin a new reading."""
@@ -85,20 +86,20 @@ class MusterWithDashboard:
         reading.cpu = sum(int(file.read_text().split()[0]) for file in files) / 1e9
         return reading
 
-    def _answer(self) -> None:
+    def _answer_filter_calls(self) -> None:
         """Answer a filter call with all nodes again and again."""
         starting_groups = (
             key for key, decision in self._decisions.groups.items() if decision.verdict is Verdict.STARTING
         )
         pod, node_names = f"{next(starting_groups).partition('/')[2]}-0", list(self._world.nodes)
         while True:
-            time.sleep(_PAUSE)
+            time.sleep(_CALL_INTERVAL)
             started_at = time.perf_counter()
             with self._lock:
                 self._world.answer(pod, node_names)
             self._reading.answers.append((time.perf_counter() - started_at) * 1000)
 
-    def _decide(self) -> None:
+    def _decide_after_changes(self) -> None:
         """Create gangs and decide, at the rate of changes. Without changes, do nothing."""
         if self._changes:
             for number in count():

@@ -38,7 +38,7 @@ CONTAINER = {"name": "main", "image": "none"}
 
 
 def pod(name: str = "bad", meta: Json | None = None, **spec: Any) -> Json:
-    """Return a pod. `meta` has further fields of the metadata, and `spec` further fields of the spec."""
+    """Return a pod. `meta` and `spec` have further fields of the metadata and the spec."""
     metadata = {"name": name, **(meta or {})}
     spec = {"containers": [CONTAINER], **spec}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}

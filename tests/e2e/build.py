@@ -1,9 +1,9 @@
 """Builds the control plane of the e2e tests and benchmarks, from Go modules alone.
 
-`controlplane/<minor>/go.mod` pins one Kubernetes release and its etcd. Each supported release has its own
-folder. The binaries are kept outside the source tree, in a folder whose name contains a hash of their
-sources, so a second run starts at once. The same folder has a certificate for 127.0.0.1, which all servers of
-the tests use.
+`controlplane/<minor>/go.mod` pins one Kubernetes release and its etcd. Each supported release has a separate
+folder there. The binaries are kept outside the source tree. The name of their folder contains a hash of their
+sources, so a second run finds the binaries and starts at once. The same folder has a certificate for
+127.0.0.1, which all servers of the tests use.
 """
 
 import argparse

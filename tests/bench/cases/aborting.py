@@ -20,10 +20,10 @@ from tests.e2e.harness.policy import in_force
 from tests.e2e.harness.resources import POD_GROUPS, PODS
 from tests.e2e.harness.waiting import wait_for
 
-NEVER_COMES = "gang-never"
-_ALL_HELD = 90.0
-_ABORTED = 60.0
-_CLAIM = [{"name": "lost", "persistentVolumeClaim": {"claimName": "does-not-exist"}}]
+BLOCKED_MEMBER = "gang-never"
+_HOLD_TIMEOUT = 90.0  # seconds
+_ABORT_TIMEOUT = 60.0  # seconds
+_UNKNOWN_CLAIM = [{"name": "lost", "persistentVolumeClaim": {"claimName": "does-not-exist"}}]
 
 
 def abort(bench: Bench) -> Iterator[Row]:
@@ -55,8 +55,8 @@ def _measure_abort(fleet: Fleet, side: Side, namespace: str, bound: BoundWatch, 
     _create_blocked_gang(fleet, side.muster, namespace, size)
     show(f"{size - 1} binds are held, their last member goes")
     deleted_at = time.monotonic()
-    fleet.cluster.admin.delete(PODS, NEVER_COMES, namespace, grace=0)
-    wait_for(lambda: _has_aborted(side.muster), _ABORTED, "the abort")
+    fleet.cluster.admin.delete(PODS, BLOCKED_MEMBER, namespace, grace=0)
+    wait_for(lambda: _has_aborted(side.muster), _ABORT_TIMEOUT, "the abort")
     abort_seconds = time.monotonic() - deleted_at
     busy_seconds = _seconds_to_bind_one_pod(fleet, namespace, bound, "next")
     return {
@@ -71,12 +71,12 @@ def _measure_abort(fleet: Fleet, side: Side, namespace: str, bound: BoundWatch, 
 
 
 def _create_blocked_gang(fleet: Fleet, muster: Muster, namespace: str, size: int) -> None:
-    """Create a gang whose last member cannot be bound, and wait until the bind calls of all others wait."""
+    """Create a gang with one member that cannot be bound, and wait until Muster holds all other binds."""
     group = objects.pod_group("gang", namespace=namespace, min_member=size)
-    unschedulable_pod = objects.pod(NEVER_COMES, namespace=namespace, group="gang", volumes=_CLAIM)
+    unschedulable_pod = objects.pod(BLOCKED_MEMBER, namespace=namespace, group="gang", volumes=_UNKNOWN_CLAIM)
     members = pods(namespace, "gang", size - 1, group="gang", cpu="0.1")
     create(fleet.access, [(POD_GROUPS, group), (PODS, unschedulable_pod), *members])
-    wait_for(lambda: muster.metric("muster_held_binds") == size - 1, _ALL_HELD, f"{size - 1} binds held")
+    wait_for(lambda: muster.metric("muster_held_binds") == size - 1, _HOLD_TIMEOUT, f"{size - 1} binds held")
 
 
 def _has_aborted(muster: Muster | None) -> bool:

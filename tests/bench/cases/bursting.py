@@ -24,21 +24,21 @@ from tests.e2e.harness.resources import POD_GROUPS, PODS, QUEUES
 _QUEUES = (1, 20, 200)
 _MIXES = {"1": (1,), "4": (4,), "20": (20,), "mix": (1, 4, 20)}
 _PODS_OF_NODE = 400
-_SPARE = 1.3  # factor on the number of nodes, so that no gang waits for capacity
+_SPARE_FACTOR = 1.3  # factor on the number of nodes, so that no gang waits for capacity
 _CPU = "10m"
 
 
 def burst(bench: Bench) -> Iterator[Row]:
     """Yield a row for stock, and a row for each number of queues and each mix of gang sizes."""
     total = bench.sizes.burst_pods
-    with Fleet(int(_SPARE * total / _PODS_OF_NODE) + 2, cpu="64", pods=_PODS_OF_NODE) as fleet:
+    with Fleet(int(_SPARE_FACTOR * total / _PODS_OF_NODE) + 2, cpu="64", pods=_PODS_OF_NODE) as fleet:
         stock = _measured_pace(
             fleet, fleet.stock(), lambda namespace: pods(namespace, "plain", total, scheduler=STOCK, cpu=_CPU)
         )
         yield {"scheduler": "stock", "gang": "", "queues": "", **stock}
         names: list[str] = []
-        # keyed by mix; filled first, since the first number of queues is 1
-        rows_of_one_queue: dict[str, Row] = {}
+        # rows of one queue, keyed by mix
+        one_queue_rows: dict[str, Row] = {}
         for queues in _QUEUES:
             further_queues = [f"q{number}" for number in range(len(names), queues)]
             create(fleet.access, ((QUEUES, objects.queue(name)) for name in further_queues))
@@ -49,10 +49,10 @@ def burst(bench: Bench) -> Iterator[Row]:
                     fleet, fleet.with_muster(view=True), partial(_gangs, sizes, total, names)
                 )
                 if queues == 1:
-                    rows_of_one_queue[mix] = row
+                    one_queue_rows[mix] = row
                 ratios = {
                     "ratio": _ratio(row, stock),
-                    "of one queue": _ratio(row, rows_of_one_queue[mix]),
+                    "of one queue": _ratio(row, one_queue_rows[mix]),
                 }
                 yield {"scheduler": "muster", "gang": mix, "queues": queues, **row, **ratios}
 

@@ -1,12 +1,16 @@
 """Cost of decide() in this process. Many groups wait on a full cluster, or start on an empty cluster.
 
-`first` is a decision without cached data. `again` is the next decision, without a change. `after an event` is
-the median of decisions after pods of another scheduler were bound. `worst` is the slowest of these decisions:
-its event changes an amount that the statuses of all groups report. `snapshot` is the time to freeze the
-ledger before a decision.
+The first rows have these columns:
 
-Then the cluster is full of running gangs in many queues, for each strategy of queues. These columns are CPU
-times:
+- `first ms`: a decision without cached data
+- `again ms`: the next decision, without a change
+- `after an event ms`: median of decisions after pods of another scheduler were bound
+- `worst ms`: the slowest of these decisions; its event changes an amount that the statuses of all groups
+  report
+- `snapshot first ms` and `snapshot after ms`: time to freeze the ledger before a decision
+
+In further rows, one for each strategy of queues, the cluster is full of running gangs in many queues. These
+columns are CPU times:
 
 - `start ms`: a decision after a gang has ended, in which waiting groups start
 - `started ms`: the next decision
@@ -94,8 +98,8 @@ def _measure_in_queues(groups: int, queues: int, strategy: str, flavored: bool) 
         world.finish(*(f"runs-{number}-{member}" for member in range(4)))
         start_times.append(_cpu_of_decision(world))
         world.settle()
-        planned = [uid for decision in world.decisions.groups.values() for uid in decision.plan]
-        world.scheduler_takes(*(name for name in world.pods if f"uid-{name}" in planned))
+        planned_uids = [uid for decision in world.decisions.groups.values() for uid in decision.plan]
+        world.scheduler_takes(*(name for name in world.pods if f"uid-{name}" in planned_uids))
         takeover_times.append(_cpu_of_decision(world))
         world.settle().add(gang(f"new-{number}", 2, queue=f"q{number % queues}", cpu="2.1"))
         arrival_times.append(_cpu_of_decision(world))
@@ -122,18 +126,18 @@ def _full_cluster(groups: int, queues: int, strategy: str, flavored: bool) -> Wo
     for number in range(queues):
         world.add(builders.queue(f"q{number}", strategy=strategy, flavors=flavors))
     for number in range(4 * _CROWDED_NODES):
-        name, created = f"runs-{number}", timestamp(0)
-        world.add(builders.group(name, 4, queue=f"q{number % queues}", created=created))
+        name, created_at = f"runs-{number}", timestamp(0)
+        world.add(builders.group(name, 4, queue=f"q{number % queues}", created=created_at))
         world.add(
             [
-                builders.pod(f"{name}-{member}", name, cpu="2", on=f"n{number // 4}", created=created)
+                builders.pod(f"{name}-{member}", name, cpu="2", on=f"n{number // 4}", created=created_at)
                 for member in range(4)
             ]
         )
     for number in range(groups):
         cpu = f"{2000 + 100 * (number // queues % _SHAPES)}m"
-        created = timestamp(500 + number / 100)
-        world.add(gang(f"g{number}", 2, queue=f"q{number % queues}", cpu=cpu, created=created))
+        created_at = timestamp(500 + number / 100)
+        world.add(gang(f"g{number}", 2, queue=f"q{number % queues}", cpu=cpu, created=created_at))
     return world.settle()
 
 
@@ -141,14 +145,14 @@ def _cpu_of_decision(world: World) -> float:
     """Decide and publish the decisions. Return the milliseconds of CPU time that the decision took."""
     gc.collect()
     snapshot = world.ledger.snapshot()
-    started = time.process_time()
+    started_at = time.process_time()
     decisions = decide(snapshot, world.decisions)
-    seconds = time.process_time() - started
+    seconds = time.process_time() - started_at
     world.publish_decisions(decisions)
     return 1000 * seconds
 
 
-def decided_once(world: World, previous: Decisions | None) -> tuple[float, float, Decisions]:
+def decided_once(world: World, previous_decisions: Decisions | None) -> tuple[float, float, Decisions]:
     """Decide after a garbage collection.
 
     Return the milliseconds of the snapshot, the milliseconds of the decision, and the decisions.
@@ -157,6 +161,6 @@ def decided_once(world: World, previous: Decisions | None) -> tuple[float, float
     started_at = time.perf_counter()
     snapshot = world.ledger.snapshot()
     frozen_at = time.perf_counter()
-    decisions = decide(snapshot, previous)
+    decisions = decide(snapshot, previous_decisions)
     decided_at = time.perf_counter()
     return 1000 * (frozen_at - started_at), 1000 * (decided_at - frozen_at), decisions

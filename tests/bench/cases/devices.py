@@ -59,6 +59,7 @@ SELECTORS = {
 
 
 def devices_case(bench: Bench) -> Iterator[Row]:
+    """Yield one row with all figures."""
     nodes = bench.sizes.most_nodes
     show(f"devices: {nodes * DEVICES_PER_NODE} on {nodes} nodes")
     world = World(*(builders.node(f"n{n}", "64", more={PLUGIN: str(DEVICES_PER_NODE)}) for n in range(nodes)))
@@ -88,9 +89,9 @@ def devices_case(bench: Bench) -> Iterator[Row]:
 
 
 def _start_row(nodes: int) -> Row:
-    """Return the seconds until the end of the first decision with devices, and the ratio to none.
+    """Return the seconds until the end of the first decision with devices.
 
-    The ratio compares with a start on the same cluster without devices.
+    The ratio divides these seconds by those of the same cluster without devices.
     """
     encoded_nodes = [msgspec.json.encode(builders.node(f"n{n}", "64")) for n in range(nodes)]
     encoded_pods = [
@@ -103,12 +104,14 @@ def _start_row(nodes: int) -> Row:
     for _ in range(STARTS):
         for has_devices, times in times_by_devices.items():
             gc.collect()
-            times.append(_start(encoded_nodes, encoded_pods, encoded_slices if has_devices else ()))
+            times.append(
+                _seconds_to_start(encoded_nodes, encoded_pods, encoded_slices if has_devices else ())
+            )
     seconds_without, seconds_with = min(times_by_devices[False]), min(times_by_devices[True])
     return {"start s": seconds_with, "start ratio": seconds_with / seconds_without}
 
 
-def _start(nodes: Iterable[bytes], pods: Iterable[bytes], slices: Iterable[bytes]) -> float:
+def _seconds_to_start(nodes: Iterable[bytes], pods: Iterable[bytes], slices: Iterable[bytes]) -> float:
     """Read a cluster from encoded objects and decide once. Return the seconds."""
     started_at, world = time.perf_counter(), World()
     inventory = DeviceInventory(world.ledger.intake)
@@ -150,8 +153,8 @@ def _update_milliseconds(inventory: DeviceInventory, changed_slice: ResourceSlic
 def _decision_milliseconds(world: World, kind: str) -> float:
     """Return the milliseconds of a decision on a few gangs. The gangs are deleted afterwards.
 
-    With the kind `claims`, the pods claim devices. With another kind, they request devices of a device
-    plugin.
+    With the kind `claims`, the pods claim devices of DRA. With another kind, the pods request devices of a
+    device plugin.
     """
     two_devices = ClaimSpec(DeviceClaim([DeviceRequest("gpu", ExactRequest("gpu", count=2))]))
     world.ledger.intake.set_claim(ClaimKey(builders.NAMESPACE, "two"), two_devices)

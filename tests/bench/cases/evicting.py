@@ -44,7 +44,7 @@ from tests.bench.traces import TRACES, Trace
 
 _HOUR = 3600.0
 _WARM_UP = 0.2  # first part of the arrivals, in which the cluster fills up
-_SMALL, _MEDIUM = 2, 8  # largest number of units of small groups, and of medium groups
+_MAX_UNITS_SMALL, _MAX_UNITS_MEDIUM = 2, 8  # largest number of units of small groups, and of medium groups
 
 
 class Policy(NamedTuple):
@@ -56,14 +56,14 @@ class Policy(NamedTuple):
 
 
 _AT_ONCE = QueuePreemption(after="0s", at_most="0s", within_queue="Never")
-_ALSO_WITHIN = replace(_AT_ONCE, within_queue="LowerPriority")
+_AT_ONCE_ALSO_WITHIN_QUEUE = replace(_AT_ONCE, within_queue="LowerPriority")
 POLICIES = {
     "none": Policy(Limits(reclaims=0)),
     "traverse": Policy(Limits(reclaims=0, reservations=0), strategy="traverse"),
     "shipped": Policy(),
     "prompt": Policy(preemption=QueuePreemption(after="0s")),
     "Kueue": Policy(Limits(reservations=0), _AT_ONCE),
-    "KAI": Policy(Limits(reservations=0), _ALSO_WITHIN),
+    "KAI": Policy(Limits(reservations=0), _AT_ONCE_ALSO_WITHIN_QUEUE),
 }
 
 
@@ -74,7 +74,7 @@ class Cost(Measurements):
         super().__init__(trace.workload)
         self.scarce = GPU if GPU in self.capacity else "cpu"
         self.lost = {"cpu": 0.0, GPU: 0.0}
-        self.below_due = self.held = 0.0
+        self.below_due = self.used = 0.0
         self.window_start, self.window_end = _WARM_UP * trace.last_arrival, trace.last_arrival
 
     def pod_reclaimed(self, pod: PodRecord, now: float) -> None:
@@ -93,12 +93,12 @@ class Cost(Measurements):
             measured_seconds = min(until, self.window_end) - max(until - seconds, self.window_start)
             leaves = [queue for name, queue in decisions.queues.items() if name not in parents]
             for queue in leaves:
-                held = queue.allocated.get(self.scarce, 0)
+                used = queue.allocated.get(self.scarce, 0)
                 deserved_amount = min(
                     queue.deserved.get(self.scarce, 0.0), queue.requested.get(self.scarce, 0)
                 )
-                self.below_due += max(deserved_amount - held, 0.0) * seconds
-                self.held += held * max(measured_seconds, 0.0)
+                self.below_due += max(deserved_amount - used, 0.0) * seconds
+                self.used += used * max(measured_seconds, 0.0)
         super().pass_time(now)
 
 
@@ -112,6 +112,7 @@ class _Run(NamedTuple):
 
 
 def evict_case(bench: Bench) -> Iterator[Row]:
+    """Yield a row for each trace and policy. The seeds are simulated in parallel."""
     jobs, seeds = bench.sizes.jobs, bench.sizes.seeds
     with ProcessPoolExecutor(os.cpu_count()) as processes:
         for trace in TRACES:
@@ -147,8 +148,8 @@ def measures(trace: Trace, measurements: Cost, end: float) -> dict[str, float]:
     for timeline in timelines:
         units = trace.units[timeline.name]
         size = "large"
-        if units <= _MEDIUM:
-            size = "small" if units <= _SMALL else "medium"
+        if units <= _MAX_UNITS_MEDIUM:
+            size = "small" if units <= _MAX_UNITS_SMALL else "medium"
         waits_by_size[size].append(end if timeline.wait is None else timeline.wait)
     run_times = {
         measurements.name_of(key_of_group(member.pod)): member.runs or 0.0
@@ -164,15 +165,15 @@ def measures(trace: Trace, measurements: Cost, end: float) -> dict[str, float]:
     )
     evictions = [len(timeline.reclaimed) for timeline in measurements.timelines.values()]
     row = {
-        "utilisation": measurements.held / capacity,
+        "utilisation": measurements.used / capacity,
         "makespan h": (end - (measurements.first or 0.0)) / _HOUR,
     }
     for size, times in [("all", waits), *waits_by_size.items()]:
         row |= {f"{size} mean": fmean(times or [0.0]), f"{size} p95": _p95(times)}
     row |= {"delay s": fmean(delays), "lost cpu h": measurements.lost["cpu"] / 1000.0 / _HOUR}
     row |= {"lost GPU h": measurements.lost[GPU] / _HOUR, "evictions": sum(evictions), "most": max(evictions)}
-    seconds_below_due, jain = measurements.below_due / unit / _HOUR, measurements.fairness.means()
-    return row | {"below due h": seconds_below_due, "Jain": jain[max(jain)] if jain else 1.0}
+    hours_below_due, jain = measurements.below_due / unit / _HOUR, measurements.fairness.means()
+    return row | {"below due h": hours_below_due, "Jain": jain[max(jain)] if jain else 1.0}
 
 
 def _p95(waits: Sequence[float]) -> float:

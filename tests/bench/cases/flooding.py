@@ -2,7 +2,7 @@
 
 A separate process opens the connections as fast as possible, sends half of a request on each connection, and
 keeps all connections open. Meanwhile, this process sends filter calls one by one over one kept-alive
-connection. It continues until the time limit of the last connection has passed.
+connection. The calls continue until the time limit of the last connection has passed.
 """
 
 import json
@@ -49,6 +49,7 @@ def flood_case(bench: Bench) -> Iterator[Row]:
 
 
 def _start_flood(muster: Muster, port: str) -> subprocess.Popen[bytes]:
+    """Start a process that floods a port of Muster. The process ends by itself."""
     arguments = (port, str(muster.ports[port]), str(CONNECTIONS), str(int(_FLOOD_SECONDS)))
     return subprocess.Popen([sys.executable, "-c", _PROGRAM, *arguments], stdout=subprocess.DEVNULL)
 
@@ -58,16 +59,16 @@ def _call_times(muster: Muster, body: bytes, seconds: float) -> list[float]:
     connection, times = ApiConnection.plain(muster.address), []
     connection.expect_success("POST", "/v1/filter", body)
     end = time.perf_counter() + seconds
-    while (started := time.perf_counter()) < end:
+    while (started_at := time.perf_counter()) < end:
         connection.expect_success("POST", "/v1/filter", body)
-        times.append(1000 * (time.perf_counter() - started))
+        times.append(1000 * (time.perf_counter() - started_at))
     connection.close()
     return sorted(times)
 
 
-def _row(flooded: str, connections: int, nodes: int, times: list[float]) -> Row:
+def _row(flooded_port: str, connections: int, nodes: int, times: list[float]) -> Row:
     return {
-        "flooded": flooded,
+        "flooded": flooded_port,
         "connections": connections,
         "nodes": nodes,
         "calls": len(times),

@@ -2,9 +2,11 @@
 
 The whole process of Muster is measured. The API server and the scheduler are simulated
 (tests/bench/simulated.py), so that one machine can run a cluster of 15,000 nodes. While many pods run, gangs
-of 20 are created at regular intervals, are bound, and are deleted. `start` is the time from the start of the
-process until it has read everything and decided. `idle` is a second in which nothing happens. A ratio
-compares a row with the first row of the same run.
+of 20 are created at regular intervals, are bound, and are deleted.
+
+`start cpu s` is the CPU time from the start of Muster until Muster has read all objects and has decided.
+`idle ms a second` is the CPU time of Muster while nothing happens. A ratio compares a row with the first row
+of the same run.
 """
 
 import time
@@ -20,11 +22,11 @@ from tests.bench.sizes import Bench
 from tests.e2e.harness.muster import Muster
 from tests.e2e.harness.waiting import wait_for
 
-_PACE = 0.2  # seconds between two gangs
+_GANG_INTERVAL = 0.2  # seconds between two gangs
 _GANGS, _WARM_UP = 100, 10  # number of measured gangs, and of gangs before the measurement
 _CONCURRENT_GANGS = 10  # number of concurrent gangs
-_IDLE = 5.0  # seconds of a measurement without changes
-_CALM = 3.0  # seconds without a write, after which Muster counts as calm
+_IDLE_SECONDS = 5.0  # seconds of a measurement without changes
+_CALM_SECONDS = 3.0  # seconds without a write, after which Muster counts as calm
 _PATIENCE = 300.0  # seconds
 
 
@@ -41,12 +43,12 @@ STEPS = (Step(100, 1000, 10), Step(1000, 10_000, 100), Step(5000, 50_000, 300), 
 
 def growth(bench: Bench) -> Iterator[Row]:
     """Yield a row for each size of the cluster."""
-    first: dict[str, float] = {}
+    first_measurements: dict[str, float] = {}
     for step in STEPS if bench.sizes.pods >= 10_000 else STEPS[:2]:
         with TemporaryDirectory(prefix="muster-growth-") as folder:
             measurements = _measurements(step, Path(folder))
-        first = first or measurements
-        ratio = measurements["ms a pod"] / first["ms a pod"]
+        first_measurements = first_measurements or measurements
+        ratio = measurements["ms a pod"] / first_measurements["ms a pod"]
         yield {**step._asdict(), **measurements, "ratio": ratio}
 
 
@@ -76,7 +78,7 @@ def _measurements(step: Step, folder: Path) -> dict[str, float]:
             return {
                 "ms a pod": microseconds / 1000 / (_GANGS * MEMBERS),
                 "cycles a gang": (_cycle_count(muster) - cycles_before) / _GANGS,
-                "idle ms a second": 1000 * _idle_cpu(muster, _IDLE),
+                "idle ms a second": 1000 * _idle_cpu(muster, _IDLE_SECONDS),
                 "MB": megabytes(muster.process.pid),
                 "peak MB": peak_megabytes(muster.process.pid),
                 "ready s": ready_seconds,
@@ -94,13 +96,14 @@ def _run_gangs(cluster: SimulatedCluster, scheduler: SimulatedScheduler, numbers
         if number >= _CONCURRENT_GANGS:
             _wait_bound(scheduler, number - _CONCURRENT_GANGS)
             cluster.drop_gang(number - _CONCURRENT_GANGS)
-        next_creation_at += _PACE
+        next_creation_at += _GANG_INTERVAL
         time.sleep(max(next_creation_at - time.monotonic(), 0.0))
     for number in numbers[-_CONCURRENT_GANGS:]:
         _wait_bound(scheduler, number)
 
 
 def _wait_bound(scheduler: SimulatedScheduler, number: int) -> None:
+    """Wait until all members of a gang are bound. Fail if Muster refuses a bind call."""
     members = set(members_of(number))
     wait_for(lambda: members <= scheduler.bound or scheduler.refused, _PATIENCE, f"gang {number} bound")
     assert not scheduler.refused, scheduler.refused[:3]
@@ -113,12 +116,12 @@ def _cycle_count(muster: Muster) -> float:
 def _is_calm(cluster: SimulatedCluster) -> bool:
     """Return whether Muster has stopped writing to the API server."""
     version = cluster.service.store.version
-    time.sleep(_CALM)
+    time.sleep(_CALM_SECONDS)
     return cluster.service.store.version == version
 
 
 def _idle_cpu(muster: Muster, seconds: float) -> float:
     """Return the CPU time of an idle Muster, as a fraction of a core."""
-    before = cpu_microseconds(muster.process.pid)
+    microseconds_before = cpu_microseconds(muster.process.pid)
     time.sleep(seconds)
-    return (cpu_microseconds(muster.process.pid) - before) / 1e6 / seconds
+    return (cpu_microseconds(muster.process.pid) - microseconds_before) / 1e6 / seconds

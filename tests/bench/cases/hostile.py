@@ -20,28 +20,31 @@ from tests.bench.sizes import Bench
 from tests.domain import builders
 from tests.domain.world import World
 
-_ANTI_AFFINE, _TERMS = 100, 300  # number of pods with anti-affinity, and of terms in each pod
-_SELECTORS = (2500, 7000)  # numbers of pods
-_OTHERS = 120_000  # number of pods of other schedulers
+_ANTI_AFFINE_PODS, _TERMS_PER_POD = 100, 300  # number of pods with anti-affinity, and of terms in each pod
+_PODS_WITH_SELECTOR = (2500, 7000)  # numbers of pods
+_FOREIGN_PODS = 120_000  # number of pods of other schedulers
 # number of pods with large affinities, and of values in each pod, which then has 1.2 MB
-_LARGE, _VALUES = 100, 25_000
-_NAMES, _NAME = 300, 250_000  # number of pods with a long group name, and of characters in each name
+_LARGE_PODS, _VALUES_PER_POD = 100, 25_000
+_LONG_NAMES, _NAME_LENGTH = (
+    300,
+    250_000,
+)  # number of pods with a long group name, and of characters in each name
 _REPEATS = 5
 
 
 def hostile(bench: Bench) -> Iterator[Row]:
     """Yield a row for each kind of hostile objects."""
     scale, nodes = min(1.0, bench.sizes.pods / 10_000), bench.sizes.most_nodes
-    yield anti_affinity(round(_ANTI_AFFINE * scale), nodes, everywhere=False)
-    yield anti_affinity(round(_ANTI_AFFINE * scale), nodes, everywhere=True)
-    for pods in _SELECTORS:
+    yield anti_affinity(round(_ANTI_AFFINE_PODS * scale), nodes, everywhere=False)
+    yield anti_affinity(round(_ANTI_AFFINE_PODS * scale), nodes, everywhere=True)
+    for pods in _PODS_WITH_SELECTOR:
         yield node_selectors(round(pods * scale), nodes)
-    yield pods_of_others(round(_OTHERS * scale), nodes)
-    yield large_affinities(round(_LARGE * scale))
-    yield long_names(round(_NAMES * scale))
+    yield pods_of_others(round(_FOREIGN_PODS * scale), nodes)
+    yield large_affinities(round(_LARGE_PODS * scale))
+    yield long_names(round(_LONG_NAMES * scale))
 
 
-def anti_affinity(pods: int, nodes: int, everywhere: bool, terms: int = _TERMS) -> Row:
+def anti_affinity(pods: int, nodes: int, everywhere: bool, terms: int = _TERMS_PER_POD) -> Row:
     """Measure pods with different anti-affinity terms.
 
     With `everywhere`, each term selects all pods of all namespaces.
@@ -121,7 +124,7 @@ def large_affinities(pods: int) -> Row:
 
 
 def _encoded_large_pod(number: int) -> bytes:
-    values = (f"{number}-{n}-{'x' * 40}" for n in range(_VALUES))
+    values = (f"{number}-{n}-{'x' * 40}" for n in range(_VALUES_PER_POD))
     return msgspec.json.encode(builders.pod(f"p{number}", affinity=builders.on_nodes("own", "In", *values)))
 
 
@@ -131,7 +134,7 @@ def long_names(pods: int) -> Row:
     show(f"hostile: {pods} pods, {title}")
     world = World(builders.node("n0"))
     for number in range(pods):
-        world.ledger.pods.set(builders.pod(f"p{number}", f"{number}-{'x' * _NAME}"))
+        world.ledger.pods.set(builders.pod(f"p{number}", f"{number}-{'x' * _NAME_LENGTH}"))
     decisions = world.settle().decisions.groups.values()
     message_bytes = sum(len(decision.key) + len(decision.detail) for decision in decisions)
     return {"what": title, "pods": pods, "said MB": message_bytes / 1e6}
@@ -150,7 +153,7 @@ class _Measurements:
         self._row: dict[str, Any] = {"what": title, "pods": pods, "events ms": _cpu_milliseconds(add_pods)}
 
     def row(self, world: World, event: Callable[[int], Any]) -> Row:
-        """Measure decisions, the first and those after further events, and return the complete row.
+        """Measure the first decision and the decisions after further events. Return the complete row.
 
         `event` returns the object of the event with a number.
         """
@@ -175,7 +178,8 @@ def _decision_times(world: World) -> dict[str, float]:
     return {"snapshot ms": snapshot_time, "decide ms": decision_time}
 
 
-def _cpu_milliseconds(work: Callable[[], Any]) -> float:
-    started = time.process_time()
-    work()
-    return 1000 * (time.process_time() - started)
+def _cpu_milliseconds(action: Callable[[], Any]) -> float:
+    """Call `action`, and return the milliseconds of CPU time that the call took."""
+    started_at = time.process_time()
+    action()
+    return 1000 * (time.process_time() - started_at)

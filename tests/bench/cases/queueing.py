@@ -1,12 +1,11 @@
 """Kueue's own scheduler benchmark, run with suspended Jobs.
 
 15,000 Jobs of three classes wait in 30 queues below 5 parents. The control plane is real, but there are no
-kubelets and no job controller. A second case has Jobs that only wait. It measures the memory of each Job, and
-the cost of one event when there are many Jobs.
+kubelets and no job controller. A second case has Jobs that only wait. This case measures the memory of each
+Job, and the cost of one event when there are many Jobs.
 
-All sizes, run times, priorities, intervals and amounts of the queues are those of Kueue. But Kueue's
-benchmark has no
-Jobs: it writes Workloads directly, which Kueue otherwise creates from Jobs.
+All sizes, run times, priorities, intervals and queue amounts are Kueue's. But Kueue's benchmark has no Jobs:
+it writes Workloads directly, which Kueue otherwise creates from Jobs.
 """
 
 import json
@@ -33,7 +32,7 @@ _PODS_OF_NODE = 10_000  # maximum number of pods on a node
 _PATIENCE = 1200.0  # seconds
 _CHANGES = 40
 _CALM_SECONDS = 4.0  # seconds of a measurement, with or without changes
-_IDLE_MICROSECONDS = 200_000.0  # microseconds of CPU time per second; below this value, Muster counts as idle
+_IDLE_MICROSECONDS = 200_000.0  # Muster counts as idle below this number of CPU microseconds per second.
 
 
 def queueing(bench: Bench) -> Iterator[Row]:
@@ -43,12 +42,12 @@ def queueing(bench: Bench) -> Iterator[Row]:
     with _fleet(CAPACITY) as fleet, fleet.muster() as muster:
         namespace = fleet.namespace()
         show(f"{count} Jobs; their run times alone take {job_load.work(scale):.0f} s")
-        reading_before = _reading(fleet, muster)
+        reading_before = _take_reading(fleet, muster)
         with JobRunner(fleet.access, namespace) as runner:
             first_arrival = create(fleet.access, arrivals(namespace, scale, runner.record_sent))
             show(f"all have arrived; {len(runner.finished)} have finished")
             _wait_finished(runner, count)
-            cost = _reading(fleet, muster) - reading_before
+            cost = _take_reading(fleet, muster) - reading_before
             yield _total_row(runner, first_arrival, cost, peak_megabytes(muster.process.pid))
             yield from _class_rows(runner)
 
@@ -78,7 +77,7 @@ def _wait_finished(runner: JobRunner, count: int) -> None:
         raise runner.failures[0]
 
 
-def _reading(fleet: Fleet, muster: Muster) -> Reading:
+def _take_reading(fleet: Fleet, muster: Muster) -> Reading:
     """Return a reading of Muster, the API server and etcd."""
     cluster = fleet.cluster
     processes = {"muster": muster.process, "api server": cluster.apiserver, "etcd": cluster.etcd}
@@ -86,20 +85,20 @@ def _reading(fleet: Fleet, muster: Muster) -> Reading:
 
 
 def _total_row(runner: JobRunner, first_arrival: float, cost: Reading, peak: float) -> Row:
-    wall, jobs = max(runner.finished.values()) - first_arrival, len(runner.finished)
+    wall_seconds, jobs = max(runner.finished.values()) - first_arrival, len(runner.finished)
     return {
         "jobs": jobs,
-        "wall s": wall,
-        "capacity used": runner.cpu_seconds / (CAPACITY * wall),
+        "wall s": wall_seconds,
+        "capacity used": runner.cpu_seconds / (CAPACITY * wall_seconds),
         "interrupted": runner.interrupted,
-        **{f"{name} cpu s": used for name, used in cost.cpu.items()},
+        **{f"{name} cpu s": seconds for name, seconds in cost.cpu.items()},
         "muster MB": peak,
         "requests per job": sum(cost.requests.values()) / jobs,
-        **_requests(cost.requests, jobs),
+        **_requests_per_job(cost.requests, jobs),
     }
 
 
-def _requests(counts: Mapping[str, int], jobs: int) -> Row:
+def _requests_per_job(counts: Mapping[str, int], jobs: int) -> Row:
     """Return the number of requests per Job, for each kind of request.
 
     Kinds with less than one request for two Jobs are left out.
@@ -111,7 +110,9 @@ def _class_rows(runner: JobRunner) -> Iterator[Row]:
     """Yield a row for each class of Jobs, with the seconds from creation to admission."""
     for job_class in CLASSES:
         waits = [
-            at - runner.sent[name] for name, at in runner.admitted.items() if class_of(name) is job_class
+            admitted_at - runner.sent_at[name]
+            for name, admitted_at in runner.admitted.items()
+            if class_of(name) is job_class
         ]
         percentiles = quantiles(waits, n=100)
         yield {
@@ -142,7 +143,7 @@ def _measure_waiting(count: int) -> Row:
             "all reported as waiting",
         )
         calm_time = _cpu_time_of_changes(pid, lambda _: None)
-        change_time = _cpu_time_of_changes(pid, lambda number: _change(fleet, namespace, number))
+        change_time = _cpu_time_of_changes(pid, lambda number: _raise_parallelism(fleet, namespace, number))
         return {
             "waiting": count,
             "KB per job": (megabytes(pid) - megabytes_before) * 1024 / count,
@@ -173,7 +174,7 @@ def _job(fleet: Fleet, namespace: str, name: str) -> Json:
     return fleet.cluster.admin.get(JOBS, name, namespace)
 
 
-def _change(fleet: Fleet, namespace: str, number: int) -> None:
+def _raise_parallelism(fleet: Fleet, namespace: str, number: int) -> None:
     """Raise the parallelism of a job."""
     fleet.cluster.admin.patch(JOBS, f"small-{number}", {"spec": {"parallelism": 2}}, namespace)
 

@@ -3,19 +3,18 @@
 Three cases report the races. The variants are:
 
 - stock: plain pods of the default scheduler, without groups, gates and an admission policy
-- all nodes: as stock, but the scheduler scores every node for each pod, as it must next to Muster
+- all nodes: as stock, but the scheduler scores every node for each pod, as a scheduler next to Muster must
 - gated: gangs whose pods get Muster's gate at creation, by the MutatingAdmissionPolicy of the manifests
-- ungated: gangs without a gate; Muster's filter refuses their pods until their group may start
-- view: gangs without a gate; the scheduler reads its pods through Muster, which hides pods that may not start
-  yet
+- ungated: gangs without a gate; Muster's filter refuses the pods of a group until the group may start
+- view: gangs without a gate; the scheduler reads pods through Muster, which hides pods that may not start yet
 - racks: as view, but each gang must be in one rack of 100 nodes
 
-For each size of cluster and gang, all variants run one by one. Stock runs first and last, and a ratio
+All variants run one by one, for each size of cluster and of gang. Stock runs first and last, and a ratio
 compares with the mean of both runs, for two reasons. The API server's store grows with every run, and the
 speed of a shared machine varies. The difference between both runs of stock shows how uncertain a ratio is.
 
 Gangs of 1 are pods without a PodGroup. With `--bound`, the nodes already have running pods. With
-`--own-cores`, each part has its own slice of the CPU.
+`--own-cores`, the control plane, each scheduling process and the clients have separate slices of the CPU.
 """
 
 import os
@@ -45,7 +44,10 @@ _CPU = "0.1"
 
 @dataclass(frozen=True)
 class Race:
-    """Race of one variant: its sizes, the number of its round, and whether each part has its own cores."""
+    """Race of one variant, with its sizes and its round.
+
+    With `own_cores`, each part has its own slice of the CPU.
+    """
 
     nodes: int
     pods: int
@@ -134,18 +136,15 @@ class Races:
                 if self._sizes.bound:
                     fleet.fill(self._sizes.bound)
                 run(fleet, Race(nodes, min(WARM_UP, self._sizes.pods), 1, "stock"), self._sizes.patience)
-                for number in range(self._sizes.rounds):
+                for round_number in range(self._sizes.rounds):
                     for size in self._sizes.gangs:
-                        yield from self._run_variants(fleet, size, number)
+                        yield from self._run_variants(fleet, size, round_number)
 
-    def _run_variants(self, fleet: Fleet, size: int, number: int) -> Iterator[Result]:
-        """Run all variants with gangs of a size, and yield the results.
-
-        `number` is the number of the round.
-        """
+    def _run_variants(self, fleet: Fleet, size: int, round_number: int) -> Iterator[Result]:
+        """Run all variants with gangs of a size in one round, and yield the results."""
         variants = ("stock", *self._sizes.variants, "stock")
         count, own_cores = self._sizes.pods, self._sizes.own_cores
-        races = (Race(fleet.size, count, size, variant, number, own_cores) for variant in variants)
+        races = (Race(fleet.size, count, size, variant, round_number, own_cores) for variant in variants)
         results = [run(fleet, race, self._sizes.patience) for race in races]
         stock = tuple(result for result in results if result.race.variant == "stock")
         yield from (replace(result, stock=stock) for result in results)
@@ -163,10 +162,10 @@ def run(fleet: Fleet, race: Race, patience: float) -> Result:
         sliced(_pids_by_part(fleet, processes)) if race.own_cores else nullcontext(),
         BoundWatch(fleet.access, namespace) as bound,
     ):
-        reading_before = _reading(fleet, processes)
+        reading_before = _take_reading(fleet, processes)
         created_at = create(fleet.access, race.new_objects(namespace))
         bound.wait(race.pods, patience)
-        cost = _reading(fleet, processes) - reading_before
+        cost = _take_reading(fleet, processes) - reading_before
         cost = replace(cost, requests=_requests_when_idle(fleet) - reading_before.requests)
         bound_count = count_bound(fleet.access, namespace)
         peak = peak_megabytes(processes.muster.process.pid) if processes.muster else 0.0
@@ -202,7 +201,7 @@ def _with_gates(fleet: Fleet, namespace: str, race: Race) -> AbstractContextMana
     return in_force(fleet.cluster.admin, namespace, "gates/admission-policy.yaml")
 
 
-def _reading(fleet: Fleet, side: Side) -> Reading:
+def _take_reading(fleet: Fleet, side: Side) -> Reading:
     """Return a reading of the control plane, the scheduler and Muster."""
     cluster = fleet.cluster
     processes = {"etcd": cluster.etcd, "apiserver": cluster.apiserver, **side.processes}
@@ -224,7 +223,7 @@ def makespan(bench: Bench) -> Iterator[Row]:
             **result.ratio(lambda result: result.seconds),
             **{f"{name} ms": result.cpu(name) for name in ("etcd", "apiserver", "scheduler", "muster")},
             "muster MB": result.peak,
-            "requests": _requests(result),
+            "requests": _requests_text(result),
         }
     yield from _median_rows(bench)
 
@@ -247,7 +246,7 @@ def _median_rows(bench: Bench) -> Iterator[Row]:
             }
 
 
-def _requests(result: Result) -> str:
+def _requests_text(result: Result) -> str:
     """Return the number of requests for each pod as text: the total, and the number of each kind."""
     per_pod = {kind: n / result.race.pods for kind, n in result.cost.requests.most_common()}
     kinds = [f"{kind} {n:.2f}" for kind, n in per_pod.items() if n >= _NEGLIGIBLE]
@@ -255,7 +254,7 @@ def _requests(result: Result) -> str:
 
 
 def algorithm(bench: Bench) -> Iterator[Row]:
-    """Yield the scheduler's time to find a node for a pod from its queue, including calls to Muster."""
+    """Yield the time in which the scheduler finds a node for a pod, including calls to Muster."""
     for result in bench.races:
         yield {
             **result.race.labels,

@@ -30,10 +30,10 @@ from tests.e2e.harness.process import Process, free_ports
 from tests.e2e.harness.view_client import ViewClient
 from tests.e2e.harness.waiting import wait_for
 
-RATE, SECONDS = 1000, 10
-_SAMPLES = ("pod.json", "pod.protobuf")
-_WATCH = f"{PODS}?watch=1&resourceVersion=999&timeoutSeconds=600"
-_ACCEPTED = {"json": "application/json", "protobuf": "application/vnd.kubernetes.protobuf"}
+RATE, SECONDS = 1000, 10  # events per second, and seconds of a measurement
+_SAMPLE_FILES = ("pod.json", "pod.protobuf")
+_WATCH_PATH = f"{PODS}?watch=1&resourceVersion=999&timeoutSeconds=600"
+_CONTENT_TYPES = {"json": "application/json", "protobuf": "application/vnd.kubernetes.protobuf"}
 
 
 def view_case(bench: Bench) -> Iterator[Row]:
@@ -43,18 +43,20 @@ def view_case(bench: Bench) -> Iterator[Row]:
         with _simulated_api_server(fleet, samples) as access:
             kubeconfig = fleet.cluster.kubeconfig(ADMIN, access.server)
             with Muster(fleet.cluster, kubeconfig, view=True) as muster:
-                yield from (_measure(muster, access, name) for name in _ACCEPTED)
+                yield from (_measure(muster, access, name) for name in _CONTENT_TYPES)
 
 
 def _measure(muster: Muster, access: Access, encoding: str) -> Row:
     """Measure the cost and the delay of events in one encoding."""
     show(f"{RATE} events a second for {SECONDS} s, twice: {encoding}")
     time_without_proxy = _cpu_seconds_during_events(muster, access)
-    accept = _ACCEPTED[encoding]
+    accept = _CONTENT_TYPES[encoding]
     assert muster.view_kubeconfig is not None
     view = ViewClient(muster.view_kubeconfig)
-    direct_arrivals = Arrivals(ApiConnection.to(access).connection, _WATCH, accept, access.token)
-    proxied_arrivals = Arrivals(http.client.HTTPConnection(view.proxy), f"{view.server}{_WATCH}", accept, "")
+    direct_arrivals = Arrivals(ApiConnection.to(access).connection, _WATCH_PATH, accept, access.token)
+    proxied_arrivals = Arrivals(
+        http.client.HTTPConnection(view.proxy), f"{view.server}{_WATCH_PATH}", accept, ""
+    )
     with direct_arrivals, proxied_arrivals:
         time_with_proxy = _cpu_seconds_during_events(muster, access)
         wait_for(lambda: len(proxied_arrivals.times) >= RATE * SECONDS, what="all events through the proxy")
@@ -126,8 +128,8 @@ def _sample_pods(fleet: Fleet) -> Sequence[Path]:
     """
     namespace = fleet.namespace()
     create(fleet.access, pods(namespace, "foreign", 1, scheduler=STOCK, nodeName="n0"))
-    paths = [fleet.cluster.folder / name for name in _SAMPLES]
-    for path, codec, accept in zip(paths, CODECS, _ACCEPTED.values(), strict=True):
+    paths = [fleet.cluster.folder / name for name in _SAMPLE_FILES]
+    for path, codec, accept in zip(paths, CODECS, _CONTENT_TYPES.values(), strict=True):
         _, encoded_list = fleet.cluster.admin.exchange("GET", PODS, None, "application/json", accept)
         path.write_bytes(codec.page(encoded_list).pods[0].pod)
     return paths
@@ -135,7 +137,7 @@ def _sample_pods(fleet: Fleet) -> Sequence[Path]:
 
 @contextmanager
 def _simulated_api_server(fleet: Fleet, samples: Sequence[Path]) -> Iterator[Access]:
-    """Start the simulated API server, and yield the access to it."""
+    """Start the simulated API server, and yield the address and token to access it."""
     cluster = fleet.cluster
     (port,) = free_ports(1)
     arguments = [str(argument) for argument in (port, cluster.certificate, cluster.key, *samples)]

@@ -27,7 +27,7 @@ from tests.bench.report import Row, show
 from tests.bench.reservation_traces import RESERVATION_TRACES, ReservationTrace
 from tests.bench.sizes import Bench
 
-_LARGE = 8  # members
+_LARGE_GANG = 8  # members
 
 
 class Setting(NamedTuple):
@@ -50,15 +50,17 @@ class Waits(Observer):
     """Observer that measures the waits of groups and the losses by evictions."""
 
     def __init__(self, trace: ReservationTrace) -> None:
-        self._scarce = trace.scarce
+        self._scarce_resource = trace.scarce
         self._queues = {GroupKey(f"default/{row.group}"): row.queue for row in trace.rows}
         self._min_members = {GroupKey(f"default/{row.group}"): row.min_member for row in trace.rows}
         self._created_at: dict[GroupKey, float] = {}
-        self._bound: Counter[GroupKey] = Counter()
+        self._bound_pods: Counter[GroupKey] = Counter()
         self._bound_at: dict[Uid, float] = {}
-        self._just_evicted: set[GroupKey] = set()  # groups of which pods were evicted since the last decision
+        self._newly_evicted: set[GroupKey] = (
+            set()
+        )  # groups of which pods were evicted since the last decision
         # Queues for which a group was evicted, keyed by group.
-        self._evicted_for: defaultdict[GroupKey, set[str]] = defaultdict(set)
+        self._queues_served: defaultdict[GroupKey, set[str]] = defaultdict(set)
         self.waits: dict[GroupKey, float] = {}
         self.finished_work = self.lost_work = 0.0
         self.evictions, self.repeated_evictions = 0, 0
@@ -68,8 +70,8 @@ class Waits(Observer):
 
     def pod_bound(self, pod: PodRecord, now: float) -> None:
         self._bound_at[pod.uid] = now
-        self._bound[pod.group] += 1
-        if self._bound[pod.group] >= self._min_members[pod.group]:
+        self._bound_pods[pod.group] += 1
+        if self._bound_pods[pod.group] >= self._min_members[pod.group]:
             self.waits.setdefault(pod.group, now - self._created_at[pod.group])
 
     def pod_ended(self, pod: PodRecord, now: float) -> None:
@@ -77,12 +79,12 @@ class Waits(Observer):
 
     def pod_reclaimed(self, pod: PodRecord, now: float) -> None:
         self.evictions += 1
-        self._just_evicted.add(pod.group)
+        self._newly_evicted.add(pod.group)
         self.lost_work += self._resource_seconds(pod, now)
 
     def decided(self, decisions: Decisions, now: float) -> None:
-        """Count evictions of groups for queues that had already got capacity of the same group."""
-        evicted_groups, self._just_evicted = self._just_evicted, set()
+        """Count evictions of a group for a queue for which the group was already evicted before."""
+        evicted_groups, self._newly_evicted = self._newly_evicted, set()
         if evicted_groups:
             for name, queue in decisions.queues.items():
                 reclaimed_queues = {
@@ -92,17 +94,17 @@ class Waits(Observer):
                 }
                 for group in evicted_groups:
                     if self._queues[group] in reclaimed_queues:
-                        self.repeated_evictions += name in self._evicted_for[group]
-                        self._evicted_for[group].add(name)
+                        self.repeated_evictions += name in self._queues_served[group]
+                        self._queues_served[group].add(name)
 
     def _resource_seconds(self, pod: PodRecord, now: float) -> float:
         """Return the pod's request of the scarce resource, multiplied by the seconds since its binding."""
         bound_at = self._bound_at.pop(pod.uid, now)
-        return pod.shape.requests.get(self._scarce, 0) * (now - bound_at)
+        return pod.shape.requests.get(self._scarce_resource, 0) * (now - bound_at)
 
     def measures(self) -> dict[str, float]:
         """Return the measured values, keyed by column."""
-        large_waits = [wait for key, wait in self.waits.items() if self._min_members[key] >= _LARGE]
+        large_waits = [wait for key, wait in self.waits.items() if self._min_members[key] >= _LARGE_GANG]
         return {
             "mean": fmean(self.waits.values()),
             "large": fmean(large_waits or [0.0]),
@@ -115,12 +117,15 @@ class Waits(Observer):
 
 
 class _Run(NamedTuple):
+    """Input of one simulation."""
+
     trace: str
     setting: str
     seed: int
 
 
 def reservations_case(bench: Bench) -> Iterator[Row]:
+    """Yield a row for each trace and setting. The seeds are simulated in parallel."""
     seeds = bench.sizes.seeds
     with ProcessPoolExecutor(os.cpu_count()) as processes:
         for trace in RESERVATION_TRACES:

@@ -2,9 +2,9 @@
 
 The cluster has 1,000 queues, 10,000 groups and 5,000 nodes. First, each page is requested while the cluster
 changes all the time, so that the page is rendered again (tests/dashboard/sample.py). Then 100 pages of
-different users at eight addresses poll like browsers. They poll once while nothing changes, and once while
-each second a gang arrives and a scheduling cycle runs. The delay of the same process's answers to the
-scheduler is also measured (tests/bench/watched.py).
+different users at eight addresses poll like browsers: first while nothing changes, then while a gang arrives
+and a scheduling cycle runs each second. The case also measures how late the same process answers the
+scheduler (tests/bench/watched.py).
 """
 
 import asyncio
@@ -34,27 +34,30 @@ _OPEN_PATHS = (
     *("/", "/?page=7", "/?state=Waiting&sort=-waited", "/namespaces/team", "/groups/team/job-00001"),
     *("/queues", "/queues/queue-7", "/nodes"),
 )
-_OPEN_PAGES, _SECONDS = 100, 20.0  # number of open pages, and seconds for which the pages are open
-_PAUSE, _SPREAD = 1.9, 0.2  # seconds between two requests of a page, and their random part, as in live.js
+_OPEN_PAGES, _OPEN_SECONDS = 100, 20.0  # number of open pages, and seconds for which the pages are open
+_PAUSE, _PAUSE_SPREAD = (
+    1.9,
+    0.2,
+)  # seconds between two requests of a page, and their random part, as in live.js
 _WARM_UP = 10.0  # seconds before the measurement, for first requests and for compiling templates
-_STATE = re.compile(r'data-state="([\w-]+)"')
+_STATE_PATTERN = re.compile(r'data-state="([\w-]+)"')
 _REPEATS = 7
 
 
 def show_case(bench: Bench) -> Iterator[Row]:
     """Yield a row for each page, and a row for open pages without and with changes."""
     groups = bench.sizes.pods
-    with _served(groups, changes=4) as address:
+    with _served_dashboard(groups, changes=4) as address:
         for path in _PATHS:
             yield {"groups": groups, "path": path, **asyncio.run(_page_time(address, path))}
     for changes in (0, 1):
-        show(f"{_OPEN_PAGES} pages for {_SECONDS:g} s, {changes} changes a second")
+        show(f"{_OPEN_PAGES} pages for {_OPEN_SECONDS:g} s, {changes} changes a second")
         row = asyncio.run(_load_of_pages(groups, changes))
         yield {"groups": groups, "pages open": _OPEN_PAGES, "changes a second": changes, **row}
 
 
 @contextmanager
-def _served(groups: int, changes: int) -> Iterator[str]:
+def _served_dashboard(groups: int, changes: int) -> Iterator[str]:
     """Start a dashboard with a sample cluster, and yield its address."""
     command = [sys.executable, "-m", "tests.dashboard.sample", str(groups), str(changes)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
@@ -90,7 +93,7 @@ async def _page_time(address: str, path: str) -> Row:
 
 
 @contextmanager
-def _watched(groups: int, changes: int, api_port: int) -> Iterator[tuple[str, Callable[[], Reading]]]:
+def _measured_muster(groups: int, changes: int, api_port: int) -> Iterator[tuple[str, Callable[[], Reading]]]:
     """Start Muster with a dashboard. Yield its address, and a function that returns the next reading.
 
     A reading covers the time since the last call of the function.
@@ -117,21 +120,21 @@ async def _load_of_pages(groups: int, changes: int) -> Row:
 
     The delays are measured without open pages and with open pages.
     """
-    api = await asyncio.start_server(_review, "127.0.0.1", 0)
-    with _watched(groups, changes, api.sockets[0].getsockname()[1]) as (address, take_reading):
+    api = await asyncio.start_server(_answer_reviews, "127.0.0.1", 0)
+    with _measured_muster(groups, changes, api.sockets[0].getsockname()[1]) as (address, take_reading):
         take_reading()
-        await asyncio.sleep(_SECONDS)
+        await asyncio.sleep(_OPEN_SECONDS)
         idle_reading = take_reading()
         statuses: list[int] = []
         async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=_OPEN_PAGES)) as session:
             pages = [
-                asyncio.create_task(_page(session, address, number, statuses))
+                asyncio.create_task(_poll_page(session, address, number, statuses))
                 for number in range(_OPEN_PAGES)
             ]
             await asyncio.sleep(_WARM_UP)
             statuses.clear()
             reading_before = take_reading()
-            await asyncio.sleep(_SECONDS)
+            await asyncio.sleep(_OPEN_SECONDS)
             reading_after = take_reading()
             for page in pages:
                 page.cancel()
@@ -140,7 +143,7 @@ async def _load_of_pages(groups: int, changes: int) -> Row:
     return {
         "answers": len(statuses),
         "of them new": statuses.count(200),
-        "% of a core": (reading_after.cpu - reading_before.cpu) / _SECONDS * 100,
+        "% of a core": (reading_after.cpu - reading_before.cpu) / _OPEN_SECONDS * 100,
         **{
             f"{kind} {name} ms": value
             for kind, times in (("filter alone", idle_reading.answers), ("filter", reading_after.answers))
@@ -156,21 +159,21 @@ def _percentiles(times: list[float]) -> tuple[float, float, float]:
     return median(times), quantiles(times, n=100)[98], max(times)
 
 
-async def _page(session: aiohttp.ClientSession, address: str, number: int, statuses: list[int]) -> None:
+async def _poll_page(session: aiohttp.ClientSession, address: str, number: int, statuses: list[int]) -> None:
     """Poll a page as live.js does, with the token of one user."""
     authorization, state, pause = {"Authorization": f"Bearer viewer-{number}"}, "", _PAUSE
     await asyncio.sleep(number * _PAUSE / _OPEN_PAGES)
     while True:
         headers = {**authorization, "If-None-Match": f'W/"{state}"'} if state else authorization
         async with session.get(address + _OPEN_PATHS[number % len(_OPEN_PATHS)], headers=headers) as answer:
-            if match := _STATE.search(await answer.text()):
+            if match := _STATE_PATTERN.search(await answer.text()):
                 state = match[1]
             statuses.append(answer.status)
             pause = float(answer.headers.get(AGAIN, _PAUSE))
-        await asyncio.sleep(pause + random.uniform(0, _SPREAD))
+        await asyncio.sleep(pause + random.uniform(0, _PAUSE_SPREAD))
 
 
-async def _review(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _answer_reviews(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Answer access reviews like an API server that knows all tokens and grants all rights."""
     with suppress(asyncio.IncompleteReadError, asyncio.CancelledError, ConnectionError):
         while True:

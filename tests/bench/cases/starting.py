@@ -1,8 +1,8 @@
 """Time from the start of the process to the first binding, on a cluster that is full of running pods.
 
 The pending pods exist before the process starts: a gang of three for Muster, and one pod for the stock
-scheduler. Muster is measured when it starts together with its scheduler, and when it starts next to a running
-scheduler. Both are measured with gates, and with the scheduler proxy.
+scheduler. Muster starts together with its scheduler, or next to a running scheduler. Both starts are measured
+with gates, and with the scheduler proxy.
 """
 
 import json
@@ -24,7 +24,7 @@ from tests.e2e.harness.scheduler import KubeScheduler
 from tests.e2e.harness.waiting import wait_for
 
 MEMBERS = 20
-_PATIENCE = 120.0
+_PATIENCE = 120.0  # seconds
 _RUNNING_CONDITIONS = [{"type": "StoodWhole", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}]
 
 

@@ -33,10 +33,7 @@ class User:
 
 
 def service_account(namespace: str, name: str) -> User:
-    """Return a user with the name and groups of a service account.
-
-    RBAC bindings of the account apply to it.
-    """
+    """Return a user with the name and groups of a service account, to which RBAC bindings apply."""
     groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}")
     return User(f"system:serviceaccount:{namespace}:{name}", groups)
 
@@ -69,7 +66,8 @@ def issued(client: Client, namespace: str, name: str, until_gone: str = "") -> I
 def signed(client: Client, key: Path, account: User, seconds: int) -> IssuedUser:
     """Return a user whose token is valid for a shorter time than the API server would issue.
 
-    The test signs the token with the server's own key. The server accepts a token for a minute after its end.
+    The test signs the token with the server's own key. The server accepts a token for a minute after the
+    token has expired. The token therefore expires a minute before `seconds` have passed.
     """
     namespace, name = account.name.split(":")[2:]
     uid = client.request("GET", f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}")["metadata"]["uid"]

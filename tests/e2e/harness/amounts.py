@@ -49,15 +49,15 @@ def requests(pod: Json) -> Amounts:
     Requests at pod level replace the requests of the containers.
     """
     spec = pod["spec"]
-    running = _sum(map(_container_requests, spec.get("containers", [])))
-    sidecars, peak = Amounts(), Amounts()
+    container_total = _sum(map(_container_requests, spec.get("containers", [])))
+    sidecar_total, init_peak = Amounts(), Amounts()
     for container in spec.get("initContainers", []):
         if container.get("restartPolicy") == "Always":
-            sidecars += _container_requests(container)
-            peak |= sidecars
+            sidecar_total += _container_requests(container)
+            init_peak |= sidecar_total
         else:
-            peak |= sidecars + _container_requests(container)
-    total = (running + sidecars) | peak
+            init_peak |= sidecar_total + _container_requests(container)
+    total = (container_total + sidecar_total) | init_peak
     total.update(_pod_level_surplus(spec, total))
     return total + amounts(spec.get("overhead")) + Amounts({"pods": MILLI})
 

@@ -12,9 +12,9 @@ from tests.e2e.harness.watch import ApiError
 
 Json = dict[str, Any]
 TIMES = int(os.environ.get("MUSTER_HOSTILE", "1"))
-LARGEST = 2**63 - 1
-MANY_NAMES = 4_000  # number of resource names in one pod; a pod may have 1.5 MB
-LONGEST = 250_000  # bytes, close to the limit of an object's annotations
+LARGEST_INTEGER = 2**63 - 1
+NAMES_PER_POD = 4_000  # number of resource names in one pod; a pod may have 1.5 MB
+ANNOTATION_BYTES = 250_000  # bytes, close to the limit of an object's annotations
 MALLORY = "mallory"
 
 
@@ -54,19 +54,21 @@ class Tenant(NamedTuple):
 
 def amounts_at_limits(tenant: Tenant) -> int:
     """Create pods and groups whose requests are the largest possible amounts."""
-    requests = [{"cpu": "10m", "memory": "9E"}, {"cpu": str(LARGEST), "memory": "9E"}]
+    requests_of_containers = [{"cpu": "10m", "memory": "9E"}, {"cpu": str(LARGEST_INTEGER), "memory": "9E"}]
     containers = [
-        {"name": f"c{n}", "image": objects.PAUSE, "resources": {"requests": requested}}
-        for n, requested in enumerate(requests)
+        {"name": f"c{n}", "image": objects.PAUSE, "resources": {"requests": container_requests}}
+        for n, container_requests in enumerate(requests_of_containers)
     ]
     accepted = tenant.pods("huge", 40 * TIMES, containers=containers)
-    accepted += tenant.groups("most", 20 * TIMES, min_member=2**31 - 1, minResources={"cpu": str(LARGEST)})
-    return accepted + tenant.pods("of-most", 20 * TIMES, group="most-0", cpu=f"{LARGEST}m")
+    accepted += tenant.groups(
+        "most", 20 * TIMES, min_member=2**31 - 1, minResources={"cpu": str(LARGEST_INTEGER)}
+    )
+    return accepted + tenant.pods("of-most", 20 * TIMES, group="most-0", cpu=f"{LARGEST_INTEGER}m")
 
 
 def long_names(tenant: Tenant) -> int:
     """Create pods and groups whose queue, group or role has a very long name."""
-    long_name = "q" * LONGEST
+    long_name = "q" * ANNOTATION_BYTES
     accepted = tenant.pods("queue", 10 * TIMES, annotations={QUEUE: long_name})
     accepted += tenant.pods("group", 10 * TIMES, group=long_name)
     return accepted + tenant.groups("role", 10 * TIMES, min_member=1, minTaskMember={long_name: 1})
@@ -75,7 +77,7 @@ def long_names(tenant: Tenant) -> int:
 def resource_names(tenant: Tenant) -> int:
     """Create pods that request many different resources."""
     pods = range(10 * TIMES)
-    limits = ({f"x{pod}.example.com/r{n}": "1" for n in range(MANY_NAMES)} for pod in pods)
+    limits = ({f"x{pod}.example.com/r{n}": "1" for n in range(NAMES_PER_POD)} for pod in pods)
     return sum(tenant.pods(f"wide{pod}", 1, limits=names) for pod, names in enumerate(limits))
 
 
@@ -95,10 +97,10 @@ def owners_in_a_loop(tenant: Tenant) -> int:
     """Create pairs of ReplicaSets that own each other, with a pod of each pair."""
     accepted = 0
     for number in range(20 * TIMES):
-        pair = [tenant.client.create(REPLICA_SETS, _replica_set(f"loop{number}-{end}")) for end in "ab"]
-        for first, second in (pair, pair[::-1]):
-            body = {"metadata": {"ownerReferences": _owner_references(second)}}
-            tenant.client.patch(REPLICA_SETS, first["metadata"]["name"], body, MALLORY)
+        pair = [tenant.client.create(REPLICA_SETS, _replica_set(f"loop{number}-{suffix}")) for suffix in "ab"]
+        for owned_set, owner_set in (pair, pair[::-1]):
+            body = {"metadata": {"ownerReferences": _owner_references(owner_set)}}
+            tenant.client.patch(REPLICA_SETS, owned_set["metadata"]["name"], body, MALLORY)
         accepted += 2 + tenant.create(PODS, [_with_owner(f"loop{number}", pair[0])])
     return accepted
 

@@ -1,4 +1,4 @@
-"""Writes to the API server with the users that sent them, read from the audit log."""
+"""Write requests to the API server with their users, read from the audit log."""
 
 import json
 import time
@@ -58,9 +58,9 @@ class Audit:
         return self._log.stat().st_size if self._log.exists() else 0
 
     def is_silent(self, kinds: Collection[str], seconds: float) -> bool:
-        """Return whether for some seconds nobody writes these resources, such as `queues/status`."""
-        mark, until = self.mark(), time.monotonic() + seconds
-        while time.monotonic() < until:
+        """Return whether for some seconds no user writes these resources, such as `queues/status`."""
+        mark, deadline = self.mark(), time.monotonic() + seconds
+        while time.monotonic() < deadline:
             if any(write.resource in kinds for write in self.since(mark)):
                 return False
             time.sleep(PAUSE)
@@ -72,7 +72,7 @@ class Audit:
             log.seek(max(mark - 1, 0))
             if mark and log.read(1) != b"\n":  # The position is in the middle of a line.
                 log.readline()
-            return [_read(json.loads(line)) for line in log if line.endswith(b"\n")]
+            return [_write_of_entry(json.loads(line)) for line in log if line.endswith(b"\n")]
 
 
 def counted(writes: Iterable[Write]) -> Counter[str]:
@@ -80,7 +80,7 @@ def counted(writes: Iterable[Write]) -> Counter[str]:
     return Counter(f"{write.user} {write.verb} {write.resource} {write.name}" for write in writes)
 
 
-def _read(entry: Json) -> Write:
+def _write_of_entry(entry: Json) -> Write:
     reference = entry.get("objectRef", {})
     path = "/".join(filter(None, (reference.get("resource"), reference.get("subresource"))))
     return Write(

@@ -18,9 +18,9 @@ SECRETS_SELECTOR = "controller.cert-manager.io/fao=true"
 
 
 def crds(*kinds: str) -> list[Json]:
-    """Return the CRDs of these kinds from the pinned release. Without `kinds`, return all CRDs.
+    """Return the CRDs of these kinds in the API group cert-manager.io, from the pinned release.
 
-    The files have no conversion, since its webhook does not run.
+    Without `kinds`, return all CRDs of the group. The webhook that converts between versions does not run.
     """
     folder = build.sources(RELEASE, MODULE) / "deploy" / "crds"
     documents = read(sorted(folder.glob("cert-manager.io_*.yaml")))

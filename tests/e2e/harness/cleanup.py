@@ -72,7 +72,7 @@ def empty(client: Client, resource: Resource, namespace: str, timeout: float = G
 
 
 def _delete_remaining(client: Client, resource: Resource, namespace: str) -> bool:
-    """Remove finalizers, delete the remaining objects again, and return whether there were none."""
+    """Delete the remaining objects again, without their finalizers. Return True if no objects remained."""
     items = client.items(resource, namespace)
     for item in items:
         metadata = item["metadata"]

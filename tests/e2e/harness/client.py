@@ -19,7 +19,7 @@ from tests.e2e.harness.watch import ApiError, Json, Watch, error_message
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
-CONNECTIONS = 16
+CONNECTIONS = 16  # maximum number of kept-alive connections
 
 
 @dataclass(frozen=True)
@@ -41,9 +41,9 @@ class Client:
 
     def acting_as(self, user: str) -> "Client":
         """Return a client that impersonates another user."""
-        other = Client(self._access)
-        other._headers |= {"Impersonate-User": user}
-        return other
+        impersonating_client = Client(self._access)
+        impersonating_client._headers |= {"Impersonate-User": user}
+        return impersonating_client
 
     def __enter__(self) -> "Client":
         return self
@@ -80,11 +80,11 @@ class Client:
         return answer.status, answer.data
 
     def create(self, resource: Resource, body: Json) -> Json:
-        return self._json("POST", resource.path(_namespace(body)), body)
+        return self._request_json("POST", resource.path(_namespace(body)), body)
 
     def dry_run(self, resource: Resource, body: Json) -> Json:
         """Return the object that the API server would create, without creating it."""
-        return self._json("POST", f"{resource.path(_namespace(body))}?dryRun=All", body)
+        return self._request_json("POST", f"{resource.path(_namespace(body))}?dryRun=All", body)
 
     def create_many(self, resource: Resource, bodies: Iterable[Json]) -> list[Json]:
         """Create objects in parallel, over kept-alive connections.
@@ -95,10 +95,10 @@ class Client:
             return list(pool.map(lambda body: self.create(resource, body), bodies))
 
     def get(self, resource: Resource, name: str, namespace: str = "") -> Json:
-        return self._json("GET", resource.path(namespace, name))
+        return self._request_json("GET", resource.path(namespace, name))
 
     def find(self, resource: Resource, name: str, namespace: str = "") -> Json | None:
-        """Return the object, or None if it does not exist."""
+        """Return the object, or None if the object does not exist."""
         try:
             return self.get(resource, name, namespace)
         except ApiError as error:
@@ -108,14 +108,14 @@ class Client:
 
     def listing(self, resource: Resource, namespace: str = "", **query: str) -> Json:
         """Return the list object with its resourceVersion. `items` returns only the items of the list."""
-        return self._json("GET", _with_query(resource.path(namespace), query))
+        return self._request_json("GET", _with_query(resource.path(namespace), query))
 
     def items(self, resource: Resource, namespace: str = "", **query: str) -> Sequence[Json]:
         items_: Sequence[Json] = self.listing(resource, namespace, **query)["items"]
         return items_
 
     def replace(self, resource: Resource, body: Json, sub: str = "") -> Json:
-        return self._json("PUT", resource.path(_namespace(body), body["metadata"]["name"], sub), body)
+        return self._request_json("PUT", resource.path(_namespace(body), body["metadata"]["name"], sub), body)
 
     def patch(
         self,
@@ -126,7 +126,7 @@ class Client:
         sub: str = "",
         content: str = MERGE,
     ) -> Json:
-        return self._json("PATCH", resource.path(namespace, name, sub), body, content)
+        return self._request_json("PATCH", resource.path(namespace, name, sub), body, content)
 
     def delete(self, resource: Resource, name: str, namespace: str = "", grace: int | None = None) -> None:
         """Delete an object.
@@ -165,7 +165,9 @@ class Client:
         """Return a watch of a path. `accept` names the media type of the answer."""
         return Watch(self._connections(1), path, {**self._headers, "Accept": accept})
 
-    def _json(self, method: str, path: str, body: Any = None, content: str = "application/json") -> Json:
+    def _request_json(
+        self, method: str, path: str, body: Any = None, content: str = "application/json"
+    ) -> Json:
         answer: Json = self.request(method, path, body, content)
         return answer
 

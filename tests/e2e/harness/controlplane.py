@@ -147,7 +147,7 @@ class ControlPlane:
     def restart_apiserver(self) -> None:
         """Restart the API server on the same port and with the same data.
 
-        The API server is killed by SIGKILL, since after SIGTERM it would wait for open watches.
+        SIGKILL ends the API server, because after SIGTERM the API server would wait for open watches.
         """
         self.apiserver.restart(hard=True)
         self.wait_ready()

@@ -22,8 +22,8 @@ class Devices:
         self._classes = [self.name]
         self.driver = f"{stage.namespace}.example.com"
         selector = {"cel": {"expression": f"device.driver == '{self.driver}'"}}
-        backing = {"extendedResourceName": extended} if extended else {}
-        self._create(DEVICE_CLASSES, "DeviceClass", self.name, {"selectors": [selector], **backing})
+        extended_field = {"extendedResourceName": extended} if extended else {}
+        self._create(DEVICE_CLASSES, "DeviceClass", self.name, {"selectors": [selector], **extended_field})
 
     def on(self, node: str, count: int, *fields: Json) -> None:
         """Publish devices on a node, as a driver does.
@@ -95,11 +95,11 @@ class Devices:
             first: Lowest index of the devices that the request selects. With 0, the request has no selector.
             more: Further fields of the template, such as constraints, or other requests.
         """
-        exactly: Json = {"deviceClassName": device_class or self.name, "count": count}
+        exact_request: Json = {"deviceClassName": device_class or self.name, "count": count}
         if first:
             expression = f"device.attributes['{self.driver}'].index >= {first}"
-            exactly["selectors"] = [{"cel": {"expression": expression}}]
-        request = {"name": "gpu", "exactly": exactly}
+            exact_request["selectors"] = [{"cel": {"expression": expression}}]
+        request = {"name": "gpu", "exactly": exact_request}
         spec = {"spec": {"devices": {"requests": [request], **more}}}
         self._create(CLAIM_TEMPLATES, "ResourceClaimTemplate", name, spec, self._stage.namespace)
         return {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": name}]}

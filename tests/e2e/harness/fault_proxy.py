@@ -28,8 +28,8 @@ HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding", "content-length",
 class Call:
     """Request that went through the proxy.
 
-    The status 0 means that the caller got no answer. If a second record of the request has the status 0, the
-    answer was cut.
+    The status 0 means that the caller got no answer. A second call with the status 0 for the same request
+    means that the answer was cut.
     """
 
     method: str
@@ -205,12 +205,12 @@ class _Handler(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: Any) -> None:
         """Ignore the message, since `FaultProxy.calls` records all calls."""
 
-    def _serve(self) -> None:
+    def _serve_request(self) -> None:
         """Answer one request. A matching fault changes what happens to the request."""
         body = self._body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        fault = self.server.proxy.use_fault(self.command, self.path, body, self._agent)
+        fault = self.server.proxy.use_fault(self.command, self.path, body, self._user_agent)
         try:
-            status = self._pass_on(body) if fault is None else self._apply(fault, body)
+            status = self._pass_on(body) if fault is None else self._apply_fault(fault, body)
         except (OSError, http.client.HTTPException):
             status = 0
         if status == 0:
@@ -218,12 +218,12 @@ class _Handler(BaseHTTPRequestHandler):
             self._record(status)
 
     @property
-    def _agent(self) -> str:
+    def _user_agent(self) -> str:
         return self.headers.get("User-Agent") or ""
 
     def matches(self, fault: Fault) -> bool:
         """Return whether a fault matches the current request."""
-        return fault.matches(self.command, self.path, self._body, self._agent)
+        return fault.matches(self.command, self.path, self._body, self._user_agent)
 
     def hang_up(self) -> None:
         """Close the connections on both sides, since the thread may wait for data from either side."""
@@ -231,23 +231,23 @@ class _Handler(BaseHTTPRequestHandler):
             with suppress(OSError):
                 sock.shutdown(2)
 
-    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _serve
+    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _serve_request
 
-    def _apply(self, fault: Fault, body: bytes) -> int:
+    def _apply_fault(self, fault: Fault, body: bytes) -> int:
         """Apply a fault to a request. Return the status of the answer, or 0 if the caller gets no answer."""
         fault.before()
         if fault.while_awaited and self._has_caller_hung_up():
             return 0
         if fault.status is not None:
-            return self._answer(fault.status, [("Content-Type", "application/json")], fault.body())
+            return self._send_answer(fault.status, [("Content-Type", "application/json")], fault.body())
         if fault.twice:
             self._forward(body, self.path).read()
         answer = self._forward(body, fault.instead(self.path))
         if _is_streamed(answer) and fault.answered:
-            return self._stream(answer, fault.pieces)
+            return self._send_stream(answer, fault.pieces)
         content = answer.read()
         fault.after()
-        return self._answer(answer.status, answer.getheaders(), content) if fault.answered else 0
+        return self._send_answer(answer.status, answer.getheaders(), content) if fault.answered else 0
 
     def _has_caller_hung_up(self) -> bool:
         """Return whether the caller has closed the connection.
@@ -261,8 +261,8 @@ class _Handler(BaseHTTPRequestHandler):
         """Pass a request on to the API server and its answer back, and return the status."""
         answer = self._forward(body, self.path)
         if _is_streamed(answer):
-            return self._stream(answer)
-        return self._answer(answer.status, answer.getheaders(), answer.read())
+            return self._send_stream(answer)
+        return self._send_answer(answer.status, answer.getheaders(), answer.read())
 
     def _forward(self, body: bytes, target: str) -> http.client.HTTPResponse:
         """Send a request to the API server, and return the answer. `target` is the path with the query."""
@@ -270,14 +270,16 @@ class _Handler(BaseHTTPRequestHandler):
         self._upstream.request(self.command, target, body or None, headers)
         return self._upstream.getresponse()
 
-    def _answer(self, status: int, headers: Iterable[tuple[str, str]], content: bytes) -> int:
-        self._head(status, headers, ("Content-Length", str(len(content))))
+    def _send_answer(self, status: int, headers: Iterable[tuple[str, str]], content: bytes) -> int:
+        self._send_head(status, headers, ("Content-Length", str(len(content))))
         self.wfile.write(content)
         return status
 
-    def _stream(self, answer: http.client.HTTPResponse, change: Callable[[Pieces], Pieces] = iter) -> int:
+    def _send_stream(
+        self, answer: http.client.HTTPResponse, change: Callable[[Pieces], Pieces] = iter
+    ) -> int:
         """Send a chunked answer to the caller piece by piece, after `change` has changed the pieces."""
-        self._head(answer.status, answer.getheaders(), ("Transfer-Encoding", "chunked"))
+        self._send_head(answer.status, answer.getheaders(), ("Transfer-Encoding", "chunked"))
         self.server.streams.add(self)
         try:
             for data in change(iter(lambda: answer.read1(CHUNK), b"")):
@@ -290,15 +292,15 @@ class _Handler(BaseHTTPRequestHandler):
     def _record(self, status: int) -> None:
         self.server.proxy.record(Call(self.command, self.path, status, self._body))
 
-    def _head(self, status: int, headers: Iterable[tuple[str, str]], length: tuple[str, str]) -> None:
+    def _send_head(self, status: int, headers: Iterable[tuple[str, str]], length: tuple[str, str]) -> None:
         """Record the call, and then send the status line and the headers.
 
         A caller that has the answer therefore finds the call in `calls`.
         """
         self._record(status)
         self.send_response_only(status)
-        passed_headers = [(name, value) for name, value in headers if name.lower() not in HOP_BY_HOP]
-        for name, value in (*passed_headers, length):
+        kept_headers = [(name, value) for name, value in headers if name.lower() not in HOP_BY_HOP]
+        for name, value in (*kept_headers, length):
             self.send_header(name, value)
         self.end_headers()
 

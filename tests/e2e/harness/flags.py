@@ -29,7 +29,7 @@ def apiserver(
 ) -> list[str]:
     """Return the flags of the API server.
 
-    They turn off throttling, and the admission plugins that need controllers.
+    The flags turn off throttling, and the admission plugins that need controllers.
     """
     return [
         f"--etcd-servers=http://{loopback.at(etcd_port)}",

@@ -21,11 +21,11 @@ SHORTEST_WATCH = 1  # second
 
 
 class Follower(threading.Thread):
-    """Follower of one kind. It passes each event with its resourceVersion to a listener.
+    """Follower of one kind. It passes each event with the resourceVersion of the event to a listener.
 
     When the API server has forgotten the versions since the last event (410), the follower lists the objects
-    again. It then passes the differences to the listener, and adds a record to `gaps`, since it may have
-    missed events.
+    again. Then the listener gets the differences. `gaps` gets a record, since events may be missing. `known`
+    has the current objects, keyed by UID.
     """
 
     def __init__(self, client: Client, resource: Resource, listener: Listener) -> None:
@@ -83,19 +83,19 @@ class Follower(threading.Thread):
     def _step(self) -> None:
         """Take the next step: the first list, a requested check, or a watch."""
         if not self._version:
-            self._list()
+            self._list_objects()
         elif self._is_check_requested.is_set():
-            self._settle()
+            self._run_short_watch()
         else:
-            self._follow()
+            self._run_watch()
 
-    def _settle(self) -> None:
-        """Run a short watch. If it ends without an error, it has delivered all events before its start."""
+    def _run_short_watch(self) -> None:
+        """Run a short watch. A watch that ends without an error has delivered all events before its start."""
         for kind, item in self._client.watch(self._resource, self._version, seconds=SHORTEST_WATCH):
             self._handle_event(kind, item)
         self._is_check_requested.clear()
 
-    def _list(self) -> None:
+    def _list_objects(self) -> None:
         """List the objects, pass the changes to the listener, and report missing objects as deleted.
 
         A deletion gets the earliest possible version, so that no scheduler is blamed without reason.
@@ -113,7 +113,7 @@ class Follower(threading.Thread):
     def _has_changed(self, uid: str, item: Json) -> bool:
         return uid not in self.known or _version(self.known[uid]) != _version(item)
 
-    def _follow(self) -> None:
+    def _run_watch(self) -> None:
         """Run a watch from the last version on, until the watch ends."""
         self._watch = self._client.watch(self._resource, self._version)
         try:

@@ -1,4 +1,7 @@
-"""Scheduling gates on new pods: an admission policy sets them, or Muster's webhook before Kubernetes 1.36."""
+"""Scheduling gates on new pods.
+
+An admission policy sets the gates. Before Kubernetes 1.36, Muster's webhook sets the gates.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,6 +1,6 @@
 """Container image of Muster, and the command that starts the image as in a pod.
 
-buildah is not used, because its containers do not start like those of pods.
+buildah is not used, because a container that buildah starts differs from a container of a pod.
 """
 
 import subprocess

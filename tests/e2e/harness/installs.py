@@ -1,4 +1,4 @@
-"""Objects of an install: kustomize builds them from an overlay, or Helm renders them from the chart."""
+"""Objects of an install, which kustomize builds from an overlay or Helm renders from the chart."""
 
 import subprocess
 from collections.abc import Iterable, Mapping

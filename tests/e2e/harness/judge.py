@@ -65,7 +65,7 @@ class Violation:
 
 @dataclass
 class Gang:
-    """State of one gang, and the time since which the gang has been incomplete."""
+    """State of one gang. `incomplete_since` is the time since which the gang has been incomplete."""
 
     name: str
     min_member: int | None = None
@@ -78,8 +78,8 @@ class Gang:
     def review(self, now: float, deadline: float) -> str | None:
         """Update the gang after a change of its members.
 
-        Return a message if the gang was incomplete for longer than `deadline` seconds. Return None after the
-        gang has once run fully.
+        Return a message if the gang was incomplete for longer than `deadline` seconds. After a gang has run
+        fully once, later changes are not checked, and the result is None.
         """
         if self.min_member is None or self.ran_fully:
             return None
@@ -88,9 +88,9 @@ class Gang:
         self.ran_fully = member_count >= self.min_member
         if 0 < member_count < self.min_member:
             self.incomplete_since = now if since is None else since
-        return self._violation_if_late(since, now, deadline)
+        return self._message_if_late(since, now, deadline)
 
-    def _violation_if_late(self, since: float | None, now: float, deadline: float) -> str | None:
+    def _message_if_late(self, since: float | None, now: float, deadline: float) -> str | None:
         """Return a message if the gang has been incomplete since `since` for longer than the deadline."""
         if since is None or now - since <= deadline:
             return None
@@ -103,23 +103,23 @@ class Capacity:
     """Current capacity of a node, and its earlier capacities with the times until which they applied."""
 
     allocatable: Amounts
-    earlier: list[tuple[float, Amounts]] = field(default_factory=list)
+    earlier_amounts: list[tuple[float, Amounts]] = field(default_factory=list)
 
     def change(self, allocatable: Amounts, now: float) -> None:
-        self.earlier.append((now, self.allocatable))
+        self.earlier_amounts.append((now, self.allocatable))
         self.allocatable = allocatable
 
     def largest(self, since: float) -> Amounts:
         """Return, for each resource, the largest capacity of the node since a time."""
         largest_amounts = Amounts(self.allocatable)
-        for until, allocatable in self.earlier:
+        for until, allocatable in self.earlier_amounts:
             if until > since:
                 largest_amounts |= allocatable
         return largest_amounts
 
 
 class Review:
-    """Check of a history. It collects violations."""
+    """Check of a history, which collects violations."""
 
     def __init__(
         self,
@@ -191,7 +191,7 @@ class Review:
 
     def _record_gang(self, event: GangSeen) -> None:
         """Record a gang. While members exist, the gang keeps its minMember after its PodGroup is deleted."""
-        gang = self._gang(event.key)
+        gang = self._gang_of_key(event.key)
         if event.min_member is None:
             gang.has_pod_group, gang.deleted_at = False, event.at
             self._forget(gang)
@@ -213,7 +213,7 @@ class Review:
         else:
             self._pods_by_node[event.node].discard(event.uid)
         if event.gang is not None:
-            self._update_members(self._gang(event.gang), event)
+            self._update_members(self._gang_of_key(event.gang), event)
 
     def _update_members(self, gang: Gang, event: PodSeen) -> None:
         if event.holds_capacity or event.succeeded:
@@ -237,7 +237,7 @@ class Review:
         since = self._undisturbed_time(event.at) - self._sight
         if capacity is None or self._is_unseen(event, since):
             return
-        requested, largest_amounts = self._requested(event.node, since), capacity.largest(since)
+        requested, largest_amounts = self._requested_amounts(event.node, since), capacity.largest(since)
         names = [name for name, value in event.requests.items() if value]
         excess = {name: requested[name] for name in names if requested[name] > largest_amounts[name]}
         if excess:
@@ -248,7 +248,7 @@ class Review:
             message = f"node {event.node} over its allocatable when {event.key} came: {excess_text}"
             self.violations.append(Violation(event.at, event.node, message))
 
-    def _requested(self, node: str, since: float) -> Amounts:
+    def _requested_amounts(self, node: str, since: float) -> Amounts:
         """Return the sum of the requests of a node's pods, except pods that schedulers may not know yet."""
         requested = Amounts()
         for uid in self._pods_by_node[node]:
@@ -278,5 +278,5 @@ class Review:
             for restart in self._restarts
         )
 
-    def _gang(self, key: str) -> Gang:
+    def _gang_of_key(self, key: str) -> Gang:
         return self._gangs.setdefault(key, Gang(key))

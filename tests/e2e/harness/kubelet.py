@@ -1,7 +1,7 @@
 """Simulated kubelets of all nodes. They set bound pods to Running, and confirm deletions.
 
-A test can make the kubelets refuse pods at admission, can finish pods, and can turn the kubelets off. When
-they are turned on again, the kubelets handle all changes that they missed.
+A test can make the kubelets refuse pods at admission, can finish pods, and can turn the kubelets off. After
+they are turned on again, the kubelets handle all changes that happened meanwhile.
 """
 
 import queue
@@ -30,9 +30,9 @@ class Kubelet:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._pods = Follower(client, PODS, self._enqueue)
-        self._work: queue.Queue[str | None] = queue.Queue()
-        self._turned_on = threading.Event()
-        self._turned_on.set()
+        self._queued_uids: queue.Queue[str | None] = queue.Queue()
+        self._is_on = threading.Event()
+        self._is_on.set()
         self._refused_pods: list[PodPredicate] = []
         self._pods_without_image: set[str] = set()
         self._threads = [
@@ -47,21 +47,21 @@ class Kubelet:
 
     def __exit__(self, *_: object) -> None:
         self._pods.stop()
-        self._turned_on.set()
+        self._is_on.set()
         for _thread in self._threads:
-            self._work.put(None)
+            self._queued_uids.put(None)
         for thread in self._threads:
             thread.join()
 
     def off(self) -> None:
         """Turn the kubelets off. Bound pods then stay Pending, and deleted pods stay terminating."""
-        self._turned_on.clear()
+        self._is_on.clear()
 
     def on(self) -> None:
-        self._turned_on.set()
+        self._is_on.set()
 
     def refuse(self, pods: str | PodPredicate) -> None:
-        """Reject pods at admission when they are bound.
+        """Reject these pods at admission, after a scheduler has bound the pods.
 
         `pods` is the name of one pod, or a function that returns whether a given pod is rejected.
         """
@@ -85,18 +85,18 @@ class Kubelet:
 
         `code` is the exit code. By default, the code is 0 for the phase Succeeded, and 1 for Failed.
         """
-        terminated = _container_status(_terminated_state(phase, code))
+        container_status = _container_status(_terminated_state(phase, code))
         for name in names:
-            self._patch(namespace, name, {"phase": phase, "containerStatuses": [terminated]})
+            self._patch(namespace, name, {"phase": phase, "containerStatuses": [container_status]})
 
     def _enqueue(self, kind: str, pod: Json, _version: int) -> None:
         """Queue a pod for the workers, if the pod is bound to a node and was not deleted."""
         if kind != "DELETED" and pod["spec"].get("nodeName"):
-            self._work.put(pod["metadata"]["uid"])
+            self._queued_uids.put(pod["metadata"]["uid"])
 
     def _run(self) -> None:
-        while (uid := self._work.get()) is not None:
-            self._turned_on.wait()
+        while (uid := self._queued_uids.get()) is not None:
+            self._is_on.wait()
             if (pod := self._pods.known.get(uid)) is not None:
                 self._advance_or_retry(pod)
 
@@ -122,15 +122,15 @@ class Kubelet:
                 self.finish(metadata["namespace"], [metadata["name"]], "Failed")
             self._client.delete(PODS, metadata["name"], metadata["namespace"], grace=0)
         elif phase == "Pending" and metadata["name"] not in self._pods_without_image:
-            refused = any(matches(pod) for matches in list(self._refused_pods))
+            is_refused = any(matches(pod) for matches in list(self._refused_pods))
             self._patch(
                 metadata["namespace"],
                 metadata["name"],
-                _refusal_status(pod) if refused else _running_status(),
+                _refusal_status(pod) if is_refused else _running_status(),
             )
 
     def _try_again_later(self, pod: Json) -> None:
-        timer = threading.Timer(0.2, self._work.put, [pod["metadata"]["uid"]])
+        timer = threading.Timer(0.2, self._queued_uids.put, [pod["metadata"]["uid"]])
         timer.daemon = True
         timer.start()
 

@@ -140,7 +140,10 @@ def ensure_namespace(client: Client, name: str | None) -> None:
 
 
 def _objects(document: Json | None) -> Iterator[Json]:
-    """Yield the objects of a YAML document: of a List, its items; of an empty document, nothing."""
+    """Yield the objects of a YAML document.
+
+    A List has several objects, and an empty document has no objects.
+    """
     if document and document.get("kind") == "List":
         yield from document["items"]
     elif document and "kind" in document and "apiVersion" in document:
@@ -159,12 +162,12 @@ def _wait_established(client: Client, name: str) -> None:
         served_versions = [
             served_version["name"] for served_version in crd["spec"]["versions"] if served_version["served"]
         ]
-        return is_established and all(_is_listed(client, crd, version) for version in served_versions)
+        return is_established and all(_can_list(client, crd, version) for version in served_versions)
 
     wait_for(is_ready, what=f"{name} established")
 
 
-def _is_listed(client: Client, crd: Json, version: str) -> bool:
+def _can_list(client: Client, crd: Json, version: str) -> bool:
     group, plural = crd["spec"]["group"], crd["spec"]["names"]["plural"]
     try:
         client.request("GET", f"/apis/{group}/{version}/{plural}?limit=1")

@@ -61,7 +61,7 @@ class Muster:
         ]
         kubeconfig_flags = ["--kubeconfig", str(kubeconfig)] if kubeconfig else []
         options = [*kubeconfig_flags, *listen_flags, "--leader-elect", leader_elect, *name_flags]
-        command = [*program, "serve", *options, *self._view_options(), *arguments]
+        command = [*program, "serve", *options, *self._proxy_flags(), *arguments]
         self.process = Process(
             f"muster-{verbs_port}", command, cluster.folder / f"muster-{verbs_port}.log", host=host
         )
@@ -86,7 +86,7 @@ class Muster:
         assert self.view_kubeconfig is not None, "started without a proxy"
         return proxied(self.view_kubeconfig, port)
 
-    def _view_options(self) -> list[str]:
+    def _proxy_flags(self) -> list[str]:
         """Return the flags of the scheduler proxy, and create its folder.
 
         Return [] without a scheduler proxy.
@@ -163,9 +163,9 @@ class Muster:
         return {entry["pod"].rpartition("/")[2]: entry["node"] for entry in page}
 
     def wait_held(self, names: Iterable[str]) -> dict[str, str]:
-        """Wait until exactly these pods wait at the barrier, and return their nodes.
+        """Wait until exactly these pods wait at the barrier, and return the nodes of the pods.
 
-        Without names, no pod may wait.
+        Without names, wait until no pod waits at the barrier.
         """
         expected = set(names)
         wait_for(lambda: self.held().keys() == expected, what=f"{sorted(expected)} held")

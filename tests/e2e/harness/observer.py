@@ -62,15 +62,15 @@ class Observer(Following):
 
     def found(self) -> list[Violation]:
         """Wait until the observer has received all events, and return the violations."""
-        self._settle()
+        self._wait_settled()
         return self._reviewed_history().violations
 
     def incomplete_gangs(self) -> list[str]:
         """Return the gangs that are incomplete now."""
-        self._settle()
+        self._wait_settled()
         return self._reviewed_history().incomplete_gangs()
 
-    def _settle(self) -> None:
+    def _wait_settled(self) -> None:
         """Wait until each watch has received all events until now."""
         for follower in self._followers:
             follower.ask()
@@ -85,7 +85,7 @@ class Observer(Following):
         try:
             created_objects = [self._client.create(kind, body) for kind, body in _last_objects(namespace)]
         except ApiError:  # A test's admission policy may refuse the object.
-            return self._settle()
+            return self._wait_settled()
         versions = [int(obj["metadata"]["resourceVersion"]) for obj in created_objects]
         last_versions = list(zip(self._followers, versions, strict=True))
         wait_for(lambda: all(follower.has_reached(version) for follower, version in last_versions))
@@ -108,14 +108,14 @@ class Observer(Following):
         """Fail if there are violations, or gaps in the watches.
 
         Args:
-            gaps_allowed: Whether gaps are ignored. Tests set it when they restart the API server, which then
-                forgets earlier events.
+            gaps_allowed: Whether gaps are ignored, for tests that restart the API server. A restarted API
+                server forgets earlier events.
             namespace: Namespace in which the observer may create objects to find the end of the watches.
         """
         if namespace:
             self._catch_up(namespace)
         else:
-            self._settle()
+            self._wait_settled()
         faults = _distinct_messages(self._reviewed_history().violations)
         if not gaps_allowed:
             faults += [f"events lost: {gap}" for gap in self.gaps()]
@@ -163,7 +163,7 @@ def read_pod(kind: str, item: Json, version: int, at: float) -> PodSeen:
     metadata, spec = item["metadata"], item["spec"]
     group = metadata.get("annotations", {}).get(GROUP_NAME)
     node = spec.get("nodeName", "")
-    deleted, phase = kind == "DELETED", item.get("status", {}).get("phase")
+    is_deleted, phase = kind == "DELETED", item.get("status", {}).get("phase")
     return PodSeen(
         version,
         at,
@@ -171,9 +171,9 @@ def read_pod(kind: str, item: Json, version: int, at: float) -> PodSeen:
         uid=metadata["uid"],
         node=node,
         gang=f"{metadata['namespace']}/{group}" if group else None,
-        holds_capacity=bool(node) and not deleted and phase not in ENDED,
+        holds_capacity=bool(node) and not is_deleted and phase not in ENDED,
         requests=_counted_by_node(item, requests(item)),
-        succeeded=not deleted and phase == "Succeeded",
+        succeeded=not is_deleted and phase == "Succeeded",
         foreign=spec["schedulerName"] not in OUR_SCHEDULERS,
     )
 

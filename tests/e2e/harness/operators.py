@@ -29,7 +29,7 @@ OWN_KINDS = {
 }
 APPLY = "application/apply-patch+yaml"
 CONFLICT = 409
-APPROVED = {
+APPROVAL_ANNOTATION = {
     "api-approved.kubernetes.io": "unapproved, a stand-in for tests"
 }  # annotation that CRDs of API groups under k8s.io need
 
@@ -95,10 +95,10 @@ class Operator:
         """Return an object of the fixture, with the namespace and the UIDs of its owners filled in."""
         (template,) = [obj for obj in self._objects if (obj["kind"], obj["metadata"]["name"]) == (kind, name)]
         metadata = {**template["metadata"], "namespace": self._stage.namespace}
-        owners = [{**owner, "uid": self._uid(owner)} for owner in metadata.get("ownerReferences", ())]
+        owners = [{**owner, "uid": self._owner_uid(owner)} for owner in metadata.get("ownerReferences", ())]
         return {**template, "metadata": {**metadata, "ownerReferences": owners}}
 
-    def _uid(self, owner: Json) -> str:
+    def _owner_uid(self, owner: Json) -> str:
         uid: str = self._created[f"{owner['kind']}/{owner['name']}"]["metadata"]["uid"]
         return uid
 
@@ -123,7 +123,7 @@ def _crd_without_schema(group: str, version: str, kind: str, plural: str) -> Jso
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{plural}.{group}", "annotations": APPROVED},
+        "metadata": {"name": f"{plural}.{group}", "annotations": APPROVAL_ANNOTATION},
         "spec": {
             "group": group,
             "scope": "Namespaced",

@@ -46,7 +46,7 @@ class Pair:
     def forget_webhooks(self) -> None:
         """Delete the webhook configurations, which call loopback.
 
-        Helm can create the configurations again, but it cannot change them back.
+        Helm can create deleted configurations again, but Helm cannot replace the loopback addresses.
         """
         for resource in (VALIDATING_WEBHOOKS, MUTATING_WEBHOOKS):
             self._stage.api.delete_all(resource)

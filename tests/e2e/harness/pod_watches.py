@@ -19,7 +19,7 @@ _VERSION = re.compile(r"resourceVersion=\d+")
 
 
 def pod_watch(agent: str, **fields: Any) -> Fault:
-    """Return a fault for the next watch of pods by a program. `agent` is the beginning of its User-Agent."""
+    """Return a fault for the next watch of pods by the program whose User-Agent begins with `agent`."""
     return Fault("GET", r"/pods$", query="watch=", agent=agent, **fields)
 
 

@@ -131,7 +131,10 @@ class Process:
             os.killpg(self.pid, number)
 
     def _wait(self, timeout: float) -> int:
-        """Wait for the end of the program, and return its exit code. Return 0 if it was never started."""
+        """Wait for the end of the program, and return its exit code.
+
+        A program that never started has the code 0.
+        """
         code = 0 if self._child is None else self._child.wait(timeout)
         if self in STARTED:
             STARTED.remove(self)

@@ -2,7 +2,7 @@
 
 HEAD = ["Name", "Weight", "State", "Parent", "Inqueue", "Pending", "Running", "Unknown", "Completed"]
 Row = dict[str, str]
-_NAME, _CELL = 25, 8  # widths of the first and of each further column, in characters
+_NAME_WIDTH, _CELL_WIDTH = 25, 8  # widths of the first and of each further column, in characters
 
 
 def rows(printed: str) -> list[Row]:
@@ -14,5 +14,7 @@ def rows(printed: str) -> list[Row]:
 
 def _row(line: str) -> Row:
     """Return one row, keyed by column. The cells of state and parent may be empty."""
-    cells = [line[start : start + _CELL].strip() for start in range(_NAME, len(line), _CELL)]
-    return dict(zip(HEAD, [line[:_NAME].strip(), *cells], strict=False))
+    cells = [
+        line[start : start + _CELL_WIDTH].strip() for start in range(_NAME_WIDTH, len(line), _CELL_WIDTH)
+    ]
+    return dict(zip(HEAD, [line[:_NAME_WIDTH].strip(), *cells], strict=False))

@@ -1,4 +1,7 @@
-"""One of several replicas: Muster and a scheduler with one host name and one proxy to the API server."""
+"""One of several replicas. A replica is Muster and a scheduler with one host name and one proxy.
+
+Muster and the scheduler reach the API server through this proxy.
+"""
 
 from tests.e2e.harness.access import User
 from tests.e2e.harness.fault_proxy import Call

@@ -88,7 +88,7 @@ def is_served(client: Client, right: Right) -> bool:
 
 
 def used(calls: Iterable[Call], rights: Iterable[Right]) -> set[Right]:
-    """Return those of the rights that at least one call needed."""
+    """Return the given rights that at least one call needed."""
     # The tuple is a copy, since further calls may arrive.
     needs = {need for call in tuple(calls) for need in needed(call)}
     return {right for right in rights if any(right.covers(need) for need in needs)}
@@ -135,16 +135,16 @@ def without_right(client: Client, right: Right) -> Iterator[None]:
     """Remove a right from the roles while the context lasts, and restore the roles afterwards."""
     all_roles = roles(OWN, WEBHOOKS)
     for role in all_roles:
-        rules = [part for rule in role["rules"] for part in _without(rule, right)]
-        _write(client, {**role, "rules": rules})
+        rules = [part for rule in role["rules"] for part in _rules_without(rule, right)]
+        _write_rules(client, {**role, "rules": rules})
     try:
         yield
     finally:
         for role in all_roles:
-            _write(client, role)
+            _write_rules(client, role)
 
 
-def _without(rule: Json, right: Right) -> Iterator[Json]:
+def _rules_without(rule: Json, right: Right) -> Iterator[Json]:
     """Yield a rule for each right that a rule grants, except the given right."""
     for remaining_right in _rights(rule):
         if remaining_right != right:
@@ -164,7 +164,7 @@ def _rights(rule: Json) -> Iterator[Right]:
                 yield from (Right(verb, resource, group, name) for verb in rule["verbs"])
 
 
-def _write(client: Client, role: Json) -> None:
+def _write_rules(client: Client, role: Json) -> None:
     metadata = role["metadata"]
     resource = manifests.resource_of(client, role)
     client.patch(resource, metadata["name"], {"rules": role["rules"]}, metadata.get("namespace", ""))

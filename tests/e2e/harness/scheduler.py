@@ -78,8 +78,8 @@ class KubeScheduler:
             leader_elect: Whether the scheduler uses a Lease.
             lease: Durations of the Lease that replace those of the configuration.
             host: Host name of the process.
-            kubeconfig: Kubeconfig of the scheduler proxy. The scheduler does not use it to authenticate
-                callers of its own port.
+            kubeconfig: Kubeconfig of the scheduler proxy. The scheduler does not use this kubeconfig to
+                authenticate clients of the scheduler's port.
             arguments: Further flags.
         """
         (self.port,) = free_ports(1)
@@ -160,7 +160,7 @@ class KubeScheduler:
 def sidecar_options(muster: Muster) -> Json:
     """Return the arguments of KubeScheduler for the scheduler next to Muster.
 
-    With a scheduler proxy, the arguments include its kubeconfig.
+    If Muster has a scheduler proxy, the arguments include the kubeconfig of the proxy.
     """
     config = "sidecar-gates.yaml" if muster.view_kubeconfig is None else "sidecar.yaml"
     return {"config": config, "muster": muster.address, "kubeconfig": muster.view_kubeconfig}

@@ -1,8 +1,8 @@
 """Cache and queue of kube-scheduler, which the scheduler logs after SIGUSR2.
 
 The scheduler also logs differences between its cache and its informer's store. Tests do not rely on these
-differences, because pods of other schedulers and pods of the current attempt are among them. Instead, tests
-compare the cache with the API.
+differences. They include pods of other schedulers and pods of the current attempt, although these pods are no
+fault. Instead, tests compare the cache with the API.
 """
 
 import re

@@ -56,8 +56,8 @@ class SigsOperator:
 class SigsController:
     """Running controller of an operator: `with SigsController(cluster, JOB_SET):`.
 
-    The controller needs kube-controller-manager. It has all rights, because its rights are not under test.
-    The operator's CRD is deleted when the context ends.
+    The controller needs kube-controller-manager. It has all rights, because rights are not under test. The
+    operator's CRD is deleted when the context ends.
     """
 
     def __init__(self, cluster: ControlPlane, operator: SigsOperator) -> None:
@@ -72,11 +72,11 @@ class SigsController:
         self.process = Process(operator.name, command, cluster.folder / f"{operator.name}.log")
 
     def __enter__(self) -> "SigsController":
-        self._delete_stand_in()
+        self._delete_existing_crd()
         self._installed_objects = manifests.install(self._client, [self._crd])
         self.process.start()
-        hooks = [self._on_loopback(webhook) for webhook in self._webhooks()]
-        self._installed_objects += manifests.install(self._client, hooks)
+        configurations = [self._redirect_to_loopback(webhook) for webhook in self._webhooks()]
+        self._installed_objects += manifests.install(self._client, configurations)
         wait_for(self._are_in_force, what=f"the webhooks of {self._operator.name} in force")
         return self
 
@@ -85,7 +85,7 @@ class SigsController:
         self._wait_gone()
         self.process.kill()
 
-    def _delete_stand_in(self) -> None:
+    def _delete_existing_crd(self) -> None:
         """Delete a simplified CRD of the same kind that another test may have left."""
         if self._client.find(CRDS, self._crd["metadata"]["name"]):
             self._client.delete(CRDS, self._crd["metadata"]["name"])
@@ -95,7 +95,7 @@ class SigsController:
         name = self._crd["metadata"]["name"]
         wait_for(lambda: self._client.find(CRDS, name) is None, what=f"{name} gone")
 
-    def _on_loopback(self, configuration: Json) -> Json:
+    def _redirect_to_loopback(self, configuration: Json) -> Json:
         """Return a webhook configuration that calls the controller on its loopback port."""
         for webhook in configuration["webhooks"]:
             path = webhook["clientConfig"]["service"]["path"]
@@ -109,10 +109,10 @@ class SigsController:
         self.process.require_alive()
         path = self._operator.kind.path("default")
         try:
-            created = self._client.request("POST", f"{path}?dryRun=All", self._operator.sample())
+            created_object = self._client.request("POST", f"{path}?dryRun=All", self._operator.sample())
         except ApiError:
             return False
-        return self._operator.is_defaulted(created)
+        return self._operator.is_defaulted(created_object)
 
     def _configuration(self, certificates: Path) -> Json:
         """Return the program's configuration, with servers on loopback only."""

@@ -1,4 +1,4 @@
-"""Stage of one test: its namespace, kubelets and observer, and methods that scenarios need."""
+"""Stage of one test: cluster, namespace, simulated kubelets and observer, and methods that scenarios need."""
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -128,7 +128,8 @@ class Stage:
     def start_operator(self, operator: SigsOperator) -> SigsController:
         """Start a real controller of kubernetes-sigs, which needs kube-controller-manager.
 
-        A test that calls this method needs the pytest marker with the operator's name: `jobset` or `lws`.
+        A test that calls this method has the pytest marker `jobset` or `lws`, so that the program is built
+        before the tests.
         """
         return self.started.enter_context(SigsController(self.cluster, operator))
 
@@ -283,7 +284,7 @@ class Stage:
             raise TimeoutError(f"{description}: {self.pod_group(group).get('status')}") from None
 
     def first_with_reason(self, groups: Iterable[str], reason: str) -> str:
-        """Wait until the condition Scheduled of one of these PodGroups has a reason, and return its name."""
+        """Return the first PodGroup whose condition Scheduled gets this reason."""
         names = list(groups)
 
         def groups_with_reason() -> list[str]:
@@ -306,9 +307,11 @@ class Stage:
         return [name for name, pods in gangs.items() if self.phases(pods) == {"Running"}]
 
     def bound(self, names: Iterable[str]) -> dict[str, str]:
-        """Return the nodes of those pods that are bound, keyed by pod."""
-        requested = set(names)
-        pods = [pod for pod in self.api.items(PODS, self.namespace) if pod["metadata"]["name"] in requested]
+        """Return the nodes of the bound pods among these pods, keyed by pod."""
+        requested_names = set(names)
+        pods = [
+            pod for pod in self.api.items(PODS, self.namespace) if pod["metadata"]["name"] in requested_names
+        ]
         return {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in pods if "nodeName" in pod["spec"]}
 
     def wait_bound(self, names: Sequence[str], timeout: float = GENEROUS) -> dict[str, str]:

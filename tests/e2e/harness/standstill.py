@@ -1,6 +1,6 @@
 """Gangs that stay at the barrier, or stay incomplete, while a test changes something.
 
-At the barrier, a gang waits with chosen nodes until all its members have nodes.
+At the barrier, Muster holds the bind calls of a gang's pods until all members have nodes.
 """
 
 import threading

@@ -157,7 +157,7 @@ class _Pair:
         self._finish(self._caller)
 
     def _finish(self, sink: socket.socket) -> None:
-        """End one direction of the connection. The last direction to end closes both sockets."""
+        """End one direction of the connection. Close both sockets when both directions have ended."""
         with suppress(OSError):
             sink.shutdown(socket.SHUT_WR)
         with self._lock:

@@ -32,9 +32,9 @@ KINDS = (
     "CustomResourceDefinition",
     "Deployment",
 )
-CONFIG = "volcano-scheduler-configmap"
-MOUNTED = re.compile(r"/volcano\.scheduler/")
-LISTENING = {
+CONFIG_MAP = "volcano-scheduler-configmap"
+MOUNT_PATH = re.compile(r"/volcano\.scheduler/")
+LISTEN_FLAGS = {
     "--enable-healthz=true",
     "--enable-metrics=true",
 }  # flags that would make a program listen on all addresses of the machine
@@ -72,7 +72,9 @@ class Volcano:
         client.create(NODES, objects.node(NODE, cpu="0", taints=[taint]))
         self._pods.start()
         documents = self._objects()
-        self._mount(next(document for document in documents if document["metadata"]["name"] == CONFIG))
+        self._write_config(
+            next(document for document in documents if document["metadata"]["name"] == CONFIG_MAP)
+        )
         manifests.install(client, documents)
         wait_for(lambda: len(self._programs) == len(PROGRAMS), what="Volcano's pods run")
         wait_for(lambda: client.find(QUEUES, "default"), what="Volcano has made its queues")
@@ -95,14 +97,14 @@ class Volcano:
     def _objects(self) -> list[Json]:
         """Return the objects of the release without admission webhooks. Deployments run on the node NODE."""
         documents = [
-            obj for obj in volcano.release(MODULE) if obj["kind"] in KINDS and not _is_admission(obj)
+            obj for obj in volcano.release(MODULE) if obj["kind"] in KINDS and not _belongs_to_admission(obj)
         ]
         for document in documents:
             if document["kind"] == "Deployment":
                 document["spec"]["template"]["spec"]["nodeName"] = NODE
         return sorted(documents, key=lambda document: KINDS.index(document["kind"]))
 
-    def _mount(self, config: Json) -> None:
+    def _write_config(self, config: Json) -> None:
         """Write the scheduler's ConfigMap into a folder that replaces the mounted volume."""
         self._config_folder.mkdir(exist_ok=True)
         for name, text in config["data"].items():
@@ -124,11 +126,11 @@ class Volcano:
         (container,) = pod["spec"]["containers"]
         image = container["image"].rpartition("/")[2].partition(":")[0]
         user = service_account(SYSTEM, pod["spec"]["serviceAccountName"])
-        arguments = [MOUNTED.sub(f"{self._config_folder}/", arg) for arg in container["args"]]
+        arguments = [MOUNT_PATH.sub(f"{self._config_folder}/", arg) for arg in container["args"]]
         command = [str(self._binaries[image]), f"--kubeconfig={self._cluster.kubeconfig(user)}", *arguments]
         process = Process(
             f"{image}@{pod['metadata']['name']}",
-            [argument for argument in command if argument not in LISTENING],
+            [argument for argument in command if argument not in LISTEN_FLAGS],
             self._cluster.folder / f"{pod['metadata']['name']}.log",
             env={"DEBUG_SOCKET_DIR": str(self._cluster.folder / "socks")},
         )
@@ -136,5 +138,5 @@ class Volcano:
         return process
 
 
-def _is_admission(document: Json) -> bool:
+def _belongs_to_admission(document: Json) -> bool:
     return "admission" in document["metadata"]["name"]

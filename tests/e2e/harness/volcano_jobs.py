@@ -143,7 +143,8 @@ class VolcanoJobs:
     def leave_running(self, name: str, node: str, version: int) -> None:
         """Create the objects of a job that Volcano's controller has started.
 
-        All pods of the job are on one node. `version` is the job's version, which counts its restarts.
+        All pods of the job are on one node. `version` is the job's version in its status and in the labels of
+        its pods.
         """
         job, count = self.get(name), 0
         owners = [{**_reference(job), "controller": True, "blockOwnerDeletion": True}]

@@ -1,7 +1,7 @@
 """Volumes of a simulated provisioner.
 
-A volume exists in one zone from the beginning, or is provided after the scheduler has chosen a node. The
-names of cluster-scoped objects contain the test's namespace. They are deleted when the test ends.
+A volume exists in one zone from the beginning, or is provided after the scheduler has chosen a node.
+Cluster-scoped objects have the test's namespace in their names, and are deleted when the test ends.
 """
 
 from typing import Any
@@ -27,11 +27,11 @@ class Provisioner:
             name, {"storageClassName": "", "volumeName": self._volume_name(name)}, BOUND
         )
         term = {"matchExpressions": [{"key": ZONE, "operator": "In", "values": [zone]}]}
-        self._make_volume(claim, "", nodeAffinity={"required": {"nodeSelectorTerms": [term]}})
+        self._create_volume(claim, "", nodeAffinity={"required": {"nodeSelectorTerms": [term]}})
         return _spec_with_claim(name)
 
     def late(self, name: str) -> Json:
-        """Create a claim that waits for its first consumer, and return the fields of a pod's spec for it.
+        """Create a claim that waits for its first consumer. Return the fields of a pod's spec for the claim.
 
         The test provides the volume after the scheduler has chosen a node.
         """
@@ -54,9 +54,9 @@ class Provisioner:
     def provide(self, name: str) -> None:
         """Create the volume of a claim, and bind the claim to the volume."""
         api, namespace = self._stage.api, self._stage.namespace
-        self._make_volume(api.get(VOLUME_CLAIMS, name, namespace), self._storage_class)
-        bound = {"metadata": {"annotations": BOUND}, "spec": {"volumeName": self._volume_name(name)}}
-        api.patch(VOLUME_CLAIMS, name, bound, namespace)
+        self._create_volume(api.get(VOLUME_CLAIMS, name, namespace), self._storage_class)
+        bound_fields = {"metadata": {"annotations": BOUND}, "spec": {"volumeName": self._volume_name(name)}}
+        api.patch(VOLUME_CLAIMS, name, bound_fields, namespace)
 
     def _volume_name(self, claim: str) -> str:
         return f"{self._stage.namespace}-{claim}"
@@ -70,7 +70,7 @@ class Provisioner:
         )
         return created
 
-    def _make_volume(self, claim: Json, storage_class: str, **spec: Any) -> None:
+    def _create_volume(self, claim: Json, storage_class: str, **spec: Any) -> None:
         owner = {key: claim["metadata"][key] for key in ("namespace", "name", "uid")}
         volume = {
             "capacity": {"storage": "1Gi"},

@@ -19,7 +19,7 @@ class ApiError(Exception):
 
 
 class Watch:
-    """Watch that ends when the server ends its answer, or by `close`."""
+    """Watch that ends when the server ends its answer, or when the test calls `close`."""
 
     def __init__(self, pool: urllib3.HTTPConnectionPool, path: str, headers: dict[str, str]) -> None:
         self._pool = pool

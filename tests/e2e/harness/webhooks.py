@@ -46,11 +46,11 @@ class Port:
 def configured(client: Client, port: Port, *files: str, bundle: bytes = b"") -> Iterator[None]:
     """Install the webhook configurations of the manifests and of `files` while the context is active.
 
-    `bundle` is the CA of the webhooks in PEM. Without it, Muster must write its own CA into the
+    `bundle` is the CA of the webhooks in PEM. Without a bundle, Muster must write its own CA into the
     configurations.
     """
     documents = [
-        _moved_to_loopback(document, port, bundle) for document in manifests.documents(*FILES, *files)
+        _loopback_configuration(document, port, bundle) for document in manifests.documents(*FILES, *files)
     ]
     try:
         for configuration in documents:
@@ -118,13 +118,13 @@ def load(client: Client) -> Iterator[list[str]]:
             thread.join()
 
 
-def _moved_to_loopback(configuration: Json, port: Port, bundle: bytes) -> Json:
+def _loopback_configuration(configuration: Json, port: Port, bundle: bytes) -> Json:
     """Return a webhook configuration whose webhooks call Muster on loopback."""
 
-    def on_loopback(webhook: Json) -> Json:
+    def loopback_webhook(webhook: Json) -> Json:
         config: Json = {"url": port.url(webhook["clientConfig"]["service"]["path"])}
         if bundle:
             config["caBundle"] = base64.b64encode(bundle).decode()
         return {**webhook, "clientConfig": config}
 
-    return {**configuration, "webhooks": [on_loopback(webhook) for webhook in configuration["webhooks"]]}
+    return {**configuration, "webhooks": [loopback_webhook(webhook) for webhook in configuration["webhooks"]]}
