@@ -63,7 +63,7 @@ def _create_as_client(access: Access, new_objects: "_SharedIterator", failures: 
 
 
 class _SharedIterator:
-    """Iterator that several threads share."""
+    """Iterator over objects that several threads share."""
 
     def __init__(self, new_objects: Iterable[NewObject]) -> None:
         self._new_objects = iter(new_objects)

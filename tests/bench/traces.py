@@ -40,7 +40,8 @@ _GPUS_OF_JOBS = {
     16: 3,
     32: 1,
 }  # percentage of jobs, keyed by their number of GPUs
-_MEDIAN_SECONDS, _MEAN_SECONDS, _LONGEST_SECONDS = 206.0, 6652.0, 28_800.0  # seconds
+# median, mean and maximum of run times
+_MEDIAN_SECONDS, _MEAN_SECONDS, _LONGEST_SECONDS = 206.0, 6652.0, 28_800.0
 _STEP = 10.0  # seconds; arrivals and run times of jobs are multiples of this step
 _QUEUE_WEIGHTS = (8, 6, 5, 4, 3, 3, 2, 2, 2, 1, 1, 1, 1, 1)  # weights of the virtual clusters
 

@@ -49,6 +49,7 @@ def _with_gates(fleet: Fleet, namespace: str, *, view: bool) -> AbstractContextM
 
 
 def _measure_abort(fleet: Fleet, side: Side, namespace: str, bound: BoundWatch, size: int) -> Row:
+    """Create a gang that waits for its last member, delete this member, and measure the abort."""
     assert side.muster is not None
     _seconds_to_bind_one_pod(fleet, namespace, bound, "warm-up")
     idle_seconds = _seconds_to_bind_one_pod(fleet, namespace, bound, "idle")

@@ -15,11 +15,12 @@ still have Muster's gangs, shares and order, so only the time of evictions is co
 Each row is the mean over the seeds:
 
 - `wait`: seconds until all members of a group ran for the first time, as mean/p95. Small groups have up to 2
-  CPUs, large groups more than 8. In the trace `training`, GPUs count instead.
-- `delay`: time of jobs in addition to their run time, including lost work
-- Hours: CPU hours, or GPU hours in `training`
-- `below due`: the amount by which queues were below their requests and their deserved shares
-- `most`: largest number of evictions of one group
+  CPUs, large groups more than 8 CPUs. In the trace `training`, GPUs count instead.
+- `delay s`: time of jobs in addition to their run time, including lost work
+- `lost cpu h`, `lost GPU h`: work that evictions lose
+- `below due h`: amount by which queues were below their requests and their deserved shares, in CPU hours, or
+  in GPU hours in `training`
+- `most`: largest number of evictions of a single group
 - `utilisation`: usage of the scarce resource until the last arrival, without the first fifth of the time
 """
 
@@ -78,6 +79,10 @@ class Cost(Measurements):
         self.window_start, self.window_end = _WARM_UP * trace.last_arrival, trace.last_arrival
 
     def pod_reclaimed(self, pod: PodRecord, now: float) -> None:
+        """Add the work that the eviction of a pod loses.
+
+        The lost work is the requests of the pod, multiplied by the seconds for which the pod ran.
+        """
         for name in self.lost:
             self.lost[name] += (now - self._run_begins[pod.uid]) * pod.shape.requests.get(name, 0)
         super().pod_reclaimed(pod, now)
@@ -85,7 +90,7 @@ class Cost(Measurements):
     def pass_time(self, now: float) -> None:
         """Add up usage and shortfall of the queues until now.
 
-        `below_due` is summed over the whole run, and `held` only from `window_start` to `window_end`.
+        `below_due` is summed over the whole run, and `used` only from `window_start` to `window_end`.
         """
         self._extend(now)  # Earlier periods without an event count, too.
         for until, seconds, decisions in self._quiet_periods:

@@ -21,7 +21,7 @@ from tests.domain import builders
 from tests.domain.world import World
 
 _ANTI_AFFINE_PODS, _TERMS_PER_POD = 100, 300  # number of pods with anti-affinity, and of terms in each pod
-_PODS_WITH_SELECTOR = (2500, 7000)  # numbers of pods
+_PODS_WITH_SELECTOR = (2500, 7000)  # numbers of pods, for two rows
 _FOREIGN_PODS = 120_000  # number of pods of other schedulers
 # number of pods with large affinities, and of values in each pod, which then has 1.2 MB
 _LARGE_PODS, _VALUES_PER_POD = 100, 25_000

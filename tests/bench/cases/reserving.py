@@ -2,11 +2,11 @@
 
 Each row is the mean over the seeds:
 
-- waits: seconds until minMember members of a group ran for the first time
-- `large`: waits of groups with at least 8 members
-- `lost`: percentage of work that evictions lose
-- `again`: number of evictions for a queue that had already got capacity of the same group before
-- `mean %`, `large %` and `worst %`: difference from `none`, which reserves nothing
+- `mean`, `worst`: wait of a group in seconds, until minMember members ran for the first time
+- `large`: mean wait of groups with at least 8 members
+- `lost %`: percentage of work that evictions lose
+- `again`: number of evictions of a group for a queue that had already got capacity of this group
+- `mean %`, `large %`, `worst %`: difference from `none`, which reserves nothing
 """
 
 import os

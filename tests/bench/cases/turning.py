@@ -63,7 +63,7 @@ CLUSTERS = (
 class NodeTime(Observer):
     """Observer that records the run times and the waits of the jobs of each queue.
 
-    `ran` has the begin and the end of each job that has ended.
+    `runs` has the begin and the end of each job that has ended.
     """
 
     def __init__(self, queues: Mapping[GroupKey, str]) -> None:

@@ -66,8 +66,9 @@ def issued(client: Client, namespace: str, name: str, until_gone: str = "") -> I
 def signed(client: Client, key: Path, account: User, seconds: int) -> IssuedUser:
     """Return a user whose token is valid for a shorter time than the API server would issue.
 
-    The test signs the token with the server's own key. The server accepts a token for a minute after the
-    token has expired. The token therefore expires a minute before `seconds` have passed.
+    The test signs the token with the server's own key. The API server accepts a token for a minute after the
+    token has expired. The expiry is therefore a minute early, so that the server accepts the token for
+    `seconds`.
     """
     namespace, name = account.name.split(":")[2:]
     uid = client.request("GET", f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}")["metadata"]["uid"]

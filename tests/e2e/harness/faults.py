@@ -27,15 +27,17 @@ class Fault:
     agent: str = ""
     status: int | None = None
     message: str = "injected by the test"
-    before: Callable[[], object] = lambda: None
+    before: Callable[[], object] = lambda: None  # called before the proxy forwards the request
     instead: Callable[[str], str] = lambda target: target  # returns the changed path and query of the request
     pieces: Callable[[Pieces], Pieces] = iter  # returns the changed pieces of a streamed answer
-    after: Callable[[], object] = lambda: None
-    answered: bool = True
-    twice: bool = False  # The proxy sends the request twice, and the caller gets the second answer.
-    while_awaited: bool = False  # The proxy drops the request if the caller hangs up, as an API server does.
-    times: int = 1
-    hit: threading.Event = field(default_factory=threading.Event)
+    after: Callable[[], object] = lambda: None  # called before the caller gets the answer
+    answered: bool = True  # whether the caller gets the answer
+    # whether the proxy sends the request twice, so that the caller gets the second answer
+    twice: bool = False
+    # whether the proxy drops the request if the caller hangs up, as an API server does
+    while_awaited: bool = False
+    times: int = 1  # number of further requests that get this fault
+    hit: threading.Event = field(default_factory=threading.Event)  # set when a request gets this fault
 
     def matches(self, method: str, target: str, body: bytes = b"", agent: str = "") -> bool:
         """Return whether this fault applies to a request."""

@@ -103,7 +103,7 @@ class StagedJobs:
     def wait_pods(self, name: str, count: int, phase: str = "") -> list[str]:
         """Wait until a Job has exactly `count` pods, and return their names.
 
-        With `phase`, count only pods in it.
+        With `phase`, count only pods in that phase.
         """
         wait_for(lambda: len(self.pods(name, phase)) == count, what=f"Job {name}: {count} pods {phase}")
         return self.pods(name, phase)

@@ -208,7 +208,8 @@ class Review:
             self._pods_by_node[event.node].add(event.uid)
             if previous_state is None or not previous_state.holds_capacity:
                 self._arrived_at[event.uid] = self._undisturbed_time(event.at)
-                if not (event.foreign and previous_state is None):  # not created with a node
+                # A foreign pod that is created with a node has no scheduler.
+                if not (event.foreign and previous_state is None):
                     self._check_node(event)
         else:
             self._pods_by_node[event.node].discard(event.uid)

@@ -72,6 +72,7 @@ class Muster:
 
     @property
     def ports(self) -> dict[str, int]:
+        """Return the ports, keyed by `verbs`, `health`, `debug` and, with a scheduler proxy, `view`."""
         addresses = {"verbs": self.address, "health": self._health_address, "debug": self._debug_address}
         ports = {name: int(address.rpartition(":")[2]) for name, address in addresses.items()}
         return ports if self.view_port is None else {**ports, "view": self.view_port}

@@ -1,5 +1,6 @@
-"""Child process with a log file. All signals go to the process id of the child.
+"""Child process with a log file.
 
+`send` and `stop` signal only the child. `kill`, `freeze` and `thaw` signal the process group of the child.
 Wrapper programs keep the process id, since each program replaces itself by the next program.
 """
 

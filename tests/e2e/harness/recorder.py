@@ -17,7 +17,7 @@ _UNANSWERED = "(no answer yet)"
 
 @dataclass
 class RecordedCall:
-    """Recorded call: the verb, the pod, the nodes in the call, and the kind of the answer."""
+    """Recorded call, with the nodes that the call names and with the kind of the answer."""
 
     verb: str
     pod: str
@@ -29,7 +29,10 @@ class RecordedCall:
 
 
 class Recorder:
-    """Recorder: `with Recorder(muster.address) as recorder:`. The scheduler calls `recorder.address`."""
+    """Recorder of the calls to Muster: `with Recorder(muster.address) as recorder:`.
+
+    The scheduler calls `recorder.address`.
+    """
 
     def __init__(self, target: str) -> None:
         self.target = target
@@ -138,6 +141,6 @@ def _handler(recorder: Recorder) -> type[BaseHTTPRequestHandler]:
             self.wfile.write(content)
 
         def log_message(self, format: str, *args: Any) -> None:
-            """Ignore the message: calls are kept in `Recorder.calls`."""
+            """Ignore the message, since `Recorder.calls` has all calls."""
 
     return Handler

@@ -122,7 +122,7 @@ class KubeScheduler:
         self.wait_ready()
 
     def wait_ready(self) -> None:
-        """Wait until the scheduler's informers have synced. A standby never becomes ready."""
+        """Wait until the scheduler's informers have synced. A standby is not ready."""
         wait_for(self._is_ready, what="kube-scheduler ready")
 
     def metrics(self) -> dict[str, float]:

@@ -86,7 +86,7 @@ class SigsController:
         self.process.kill()
 
     def _delete_existing_crd(self) -> None:
-        """Delete a simplified CRD of the same kind that another test may have left."""
+        """Delete a CRD of the operator's kind that another test may have left."""
         if self._client.find(CRDS, self._crd["metadata"]["name"]):
             self._client.delete(CRDS, self._crd["metadata"]["name"])
             self._wait_gone()

@@ -76,7 +76,7 @@ class VolcanoJobs:
         return self.client.create(VOLCANO_JOBS, job)
 
     def create_cron(self, name: str, *tasks: Json, **spec: Any) -> str:
-        """Create a CronJob that must create one job now. `spec` has fields of the job's spec.
+        """Create a CronJob whose next job is due now. `spec` has fields of the job's spec.
 
         Return the last schedule time, which is five minutes ago and also in the status of the CronJob.
         """
@@ -187,7 +187,7 @@ class VolcanoJobs:
     def wait_pods(self, name: str, count: int, phase: str = "") -> dict[str, str]:
         """Wait until a job has exactly `count` pods, and return their UIDs.
 
-        With `phase`, count only pods in it.
+        With `phase`, count only pods in that phase.
         """
         wait_for(lambda: len(self.pods(name, phase)) == count, what=f"Job {name}: {count} pods {phase}")
         return self.pods(name, phase)
