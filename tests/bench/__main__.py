@@ -1,4 +1,4 @@
-"""`python -m tests.bench [CASE ...]`: the cases one after the other, each row printed when it is known."""
+"""`python -m tests.bench [CASE ...]` runs the cases one by one, and prints each row when it is complete."""
 
 import argparse
 import signal
@@ -19,15 +19,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     report = Report(options.output)
     report.header({**machine.machine_row(), "sizes": str(sizes)})
     bench = Bench(sizes, Races(sizes))
-    failed = [name for name in options.cases or CASES if not _run(name, bench, report)]
+    failed_cases = [name for name in options.cases or CASES if not _run(name, bench, report)]
     report.close()
-    return 1 if failed else 0
+    return 1 if failed_cases else 0
 
 
 def _run(name: str, bench: Bench, report: Report) -> bool:
-    """Run one case; return whether it succeeded.
+    """Run one case, and return whether it succeeded.
 
-    A failed case has a row with its error, and the other cases still run.
+    A failed case prints a row with its error, and the other cases still run.
     """
     show(f"case {name}")
     try:
@@ -59,10 +59,11 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _sizes(arguments: argparse.Namespace) -> Sizes:
-    unknown = [name for name in arguments.cases if name not in CASES]
-    if unknown:
-        _parser().error(f"CASE: {', '.join(unknown)}: unknown, allowed: {', '.join(CASES)}")
-    base = QUICK if arguments.quick else Sizes()
+    """Return the sizes of the options. Exit with an error for an unknown case or variant."""
+    unknown_cases = [name for name in arguments.cases if name not in CASES]
+    if unknown_cases:
+        _parser().error(f"CASE: {', '.join(unknown_cases)}: unknown, allowed: {', '.join(CASES)}")
+    base_sizes = QUICK if arguments.quick else Sizes()
     if arguments.own_cores:
         try:
             slices.find_hierarchy()
@@ -78,7 +79,7 @@ def _sizes(arguments: argparse.Namespace) -> Sizes:
         "rounds": arguments.rounds,
     }
     options |= {"variants": arguments.variants, "bound": arguments.bound, "own_cores": arguments.own_cores}
-    return base.with_changes(**{key: value for key, value in options.items() if value is not None})
+    return base_sizes.with_changes(**{key: value for key, value in options.items() if value is not None})
 
 
 def _list(text: str) -> tuple[str, ...]:
@@ -90,7 +91,7 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that contexts are left
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that all contexts end
     try:
         sys.exit(main())
     except BuildError as error:

@@ -1,4 +1,4 @@
-"""Control plane with nodes and without kubelets, and the schedulers that are compared on it."""
+"""Control plane with nodes but without kubelets, and the schedulers that the benchmarks compare on it."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -29,10 +29,10 @@ _NODES_OF_RACK = 100
 
 
 def stock_config(sampled: bool = True) -> Json:
-    """Return the stock scheduler's configuration with the same client limits as ours.
+    """Return the configuration of the stock scheduler, with the same client limits as with Muster.
 
-    The default limits allow 50 bindings/s. Without `sampled` it scores all nodes for each pod, as it has to
-    next to Muster.
+    The default client limits allow only 50 bindings/s. Without `sampled`, the scheduler scores all nodes for
+    each pod, as it must next to Muster.
     """
     config = load("sidecar-gates.yaml")
     del config["extenders"]
@@ -43,7 +43,7 @@ def stock_config(sampled: bool = True) -> Json:
 
 @dataclass(frozen=True)
 class Side:
-    """Scheduling side: a stock scheduler, alone or with Muster next to it."""
+    """Side of a comparison: a stock scheduler, alone or next to Muster."""
 
     scheduler: KubeScheduler
     muster: Muster | None = None
@@ -83,31 +83,33 @@ class Fleet:
         self._stack.close()
 
     def namespace(self) -> str:
-        """Create a namespace and return its name.
+        """Create a namespace, and return its name.
 
-        Runs in different namespaces may use the same names of pods.
+        With separate namespaces, several runs may use the same names for their pods.
         """
         name = f"bench-{next(self._numbers)}"
         self.cluster.admin.create(NAMESPACES, objects.namespace(name))
         return name
 
     def clear(self, namespace: str) -> None:
-        """Delete the pods and groups while no scheduler runs."""
+        """Delete the pods and groups of a namespace. No scheduler may run meanwhile."""
         for resource in (POD_GROUPS, PODS):
             wait_for(partial(self._delete_and_check_empty, resource, namespace), 300, "the namespace empty")
 
     def _delete_and_check_empty(self, resource: Resource, namespace: str) -> bool:
+        """Delete all objects of a kind, and return whether no objects are left."""
         self.cluster.admin.delete_all(resource, namespace)
         return not self.cluster.admin.items(resource, namespace, limit="1")
 
     def muster(self, *arguments: str, view: bool = False) -> Muster:
-        """Return a Muster that is not started yet."""
+        """Return a process of Muster. The process is not started yet."""
         return Muster(self.cluster, self.cluster.kubeconfig(self._user), arguments=arguments, view=view)
 
     def scheduler(self, muster: Muster | None = None, sampled: bool = True) -> KubeScheduler:
-        """Return a scheduler that is not started yet.
+        """Return a process of a scheduler. The process is not started yet.
 
-        With `muster`, it is the sidecar's scheduler, which uses the scheduler proxy if Muster has one.
+        Without `muster`, the scheduler is a stock scheduler. With `muster`, it is configured to call this
+        Muster, and to use the scheduler proxy if Muster has one.
         """
         if muster is None:
             return KubeScheduler(self.cluster, stock_config(sampled), user=SCHEDULER)
@@ -115,11 +117,15 @@ class Fleet:
 
     @contextmanager
     def with_muster(self, *arguments: str, view: bool = False) -> Iterator[Side]:
+        """Run Muster and its scheduler until the context ends."""
         with self.muster(*arguments, view=view) as muster, self.scheduler(muster) as scheduler:
             yield Side(scheduler, muster)
 
     def fill(self, count: int) -> str:
-        """Create small pods of the stock scheduler, bound to all nodes in turn; return their namespace."""
+        """Create small pods of the stock scheduler that are bound to all nodes in turn.
+
+        Return their namespace.
+        """
         namespace = self.namespace()
         show(f"{count} bound pods")
         pods = (
@@ -133,17 +139,22 @@ class Fleet:
 
     @contextmanager
     def stock(self, sampled: bool = True) -> Iterator[Side]:
+        """Run a stock scheduler without Muster until the context ends."""
         with self.scheduler(sampled=sampled) as scheduler:
             yield Side(scheduler)
 
 
 def gang(namespace: str, name: str, size: int, in_rack: bool = False, **pod: Any) -> Iterator[NewObject]:
-    """Yield a group and its pods `name-0`, `name-1`, ... `in_rack`: all pods need the same rack."""
+    """Yield a group and its pods `name-0`, `name-1`, ...
+
+    With `in_rack`, all pods must be in the same rack.
+    """
     annotations = {keys.REQUIRED_TOPOLOGY: RACK} if in_rack else {}
     yield POD_GROUPS, objects.pod_group(name, namespace=namespace, min_member=size, annotations=annotations)
     yield from pods(namespace, name, size, group=name, **pod)
 
 
 def pods(namespace: str, name: str, size: int, **pod: Any) -> Iterator[NewObject]:
+    """Return pods `name-0`, `name-1`, ..., for `create`. `pod` has arguments for `objects.pod`."""
     names = (f"{name}-{number}" for number in range(size))
     return ((PODS, objects.pod(name, namespace=namespace, **pod)) for name in names)

@@ -1,7 +1,7 @@
 """Load of Kueue's own scheduler benchmark: classes of jobs, queues, and arrivals of jobs.
 
-5 parents have 6 queues each. Each queue deserves 20 cpus and may borrow 100, so the queues deserve 600 cpus.
-One node has all of them, since Kueue counts quotas only.
+5 parents have 6 queues each. Each queue deserves 20 CPUs and may borrow 100 CPUs, so all queues together
+deserve 600 CPUs. One node has all these CPUs, since Kueue's benchmark counts only quotas.
 """
 
 import heapq
@@ -15,13 +15,13 @@ from tests.e2e.harness import jobs, objects
 from tests.e2e.harness.resources import JOBS, PRIORITY_CLASSES, QUEUES
 
 PARENTS, CHILDREN = 5, 6
-DESERVED, BORROWED = 20, 100  # cpus of each queue
+DESERVED, BORROWED = 20, 100  # CPUs that each queue deserves, and CPUs that it may borrow
 CAPACITY = PARENTS * CHILDREN * DESERVED
 
 
 @dataclass(frozen=True)
 class JobClass:
-    """Class of jobs with one pod each. `count`: number of jobs for each queue."""
+    """Class of jobs with one pod each. `count` is the number of jobs for each queue."""
 
     name: str
     count: int
@@ -31,6 +31,7 @@ class JobClass:
     priority: int
 
     def scaled(self, scale: float) -> int:
+        """Return the number of jobs for each queue in a smaller benchmark."""
         return max(1, round(self.count * scale))
 
 
@@ -43,23 +44,29 @@ BY_NAME = {job_class.name: job_class for job_class in CLASSES}
 
 
 def class_of(job: str) -> JobClass:
-    """Return the class of a job from its name, such as `large-3-4-17`."""
+    """Return the class of a job. The job's name, such as `large-3-4-17`, begins with the class."""
     return BY_NAME[job.partition("-")[0]]
 
 
 def total(scale: float) -> int:
+    """Return the number of jobs of all queues."""
     return PARENTS * CHILDREN * sum(job_class.scaled(scale) for job_class in CLASSES)
 
 
 def work(scale: float) -> float:
-    """Return the least seconds that all jobs take, if every cpu is always in use."""
-    return PARENTS * CHILDREN * sum(c.scaled(scale) * c.cpu * c.run_seconds for c in CLASSES) / CAPACITY
+    """Return the seconds that all jobs need at least, if every CPU is always in use."""
+    return (
+        PARENTS
+        * CHILDREN
+        * sum(job_class.scaled(scale) * job_class.cpu * job_class.run_seconds for job_class in CLASSES)
+        / CAPACITY
+    )
 
 
 def queues_and_classes() -> Iterator[NewObject]:
     """Yield the queues and priority classes of Kueue's benchmark.
 
-    Queues below their deserved share reclaim capacity, and jobs preempt those of lower priority.
+    Queues below their deserved share reclaim capacity, and jobs preempt jobs of lower priority.
     """
     for job_class in CLASSES:
         yield PRIORITY_CLASSES, priority_class(job_class)
@@ -80,25 +87,26 @@ def queues_and_classes() -> Iterator[NewObject]:
 
 
 def priority_class(job_class: JobClass) -> dict[str, Any]:
-    head = {
+    fields = {
         "apiVersion": "scheduling.k8s.io/v1",
         "kind": "PriorityClass",
         "metadata": {"name": job_class.name},
     }
-    return head | {"value": job_class.priority}
+    return fields | {"value": job_class.priority}
 
 
 def arrivals(namespace: str, scale: float, report_sent: Callable[[str], None]) -> Iterator[NewObject]:
-    """Yield each job at its time of arrival, and call `report_sent` with its name."""
-    started = time.monotonic()
-    for due, name, queue in heapq.merge(*map(sorted, _arrival_times(scale))):
-        time.sleep(max(0.0, started + due - time.monotonic()))
+    """Yield each job at its arrival time, and call `report_sent` with the name of the job."""
+    started_at = time.monotonic()
+    for arrival_time, name, queue in heapq.merge(*map(sorted, _arrival_times(scale))):
+        time.sleep(max(0.0, started_at + arrival_time - time.monotonic()))
         new_object = JOBS, suspended_job(name, namespace, queue, class_of(name))
         report_sent(name)
         yield new_object
 
 
 def _arrival_times(scale: float) -> Iterator[Iterable[tuple[float, str, str]]]:
+    """Yield the jobs of each queue and class, with arrival time, name and queue."""
     for parent, child in _queue_numbers():
         for job_class in CLASSES:
             names = (
@@ -108,6 +116,7 @@ def _arrival_times(scale: float) -> Iterator[Iterable[tuple[float, str, str]]]:
 
 
 def _queue_numbers() -> Iterator[tuple[int, int]]:
+    """Return the numbers of parent and child of each queue."""
     return ((parent, child) for parent in range(PARENTS) for child in range(CHILDREN))
 
 

@@ -1,6 +1,6 @@
-"""Simulated job controller without pods: an admitted job is finished after its run time.
+"""Simulated job controller without pods. It finishes an admitted job after the job's run time.
 
-A job that is suspended before its end starts from the beginning when it is admitted again.
+If a job is suspended before its end, the job starts from the beginning at its next admission.
 """
 
 import heapq
@@ -38,92 +38,106 @@ class _JobEvent(msgspec.Struct):
 
 
 class JobRunner(EventWatch[_JobEvent]):
-    """Runner that completes jobs: `with JobRunner(access, namespace) as runner: ...`.
+    """Runner that finishes jobs: `with JobRunner(access, namespace) as runner: ...`.
 
-    All times are monotonic, in seconds, by the name of the job.
+    All times are in seconds of the monotonic clock, keyed by the name of the job.
     """
 
     def __init__(self, access: Access, namespace: str) -> None:
         super().__init__(access, f"{JOBS.path(namespace)}?", _JobEvent)
         self._namespace = namespace
-        self.sent: dict[str, float] = {}
-        self.admitted: dict[str, float] = {}  # when each job was admitted first
+        self.sent_at: dict[str, float] = {}
+        self.admitted: dict[str, float] = {}  # time of each job's first admission
         self.finished: dict[str, float] = {}
-        self.interrupted = 0  # number of suspensions of running jobs
-        self.cpu_seconds = 0.0  # of all runs
+        self.interrupted = 0  # number of times that a running job was suspended
+        self.cpu_seconds = 0.0  # CPU seconds of all runs
         self.failures: list[BaseException] = []
-        self._running: dict[str, float] = {}  # start times of running jobs
-        self._due: list[tuple[float, str]] = []
-        self._changed = threading.Condition()
-        self._clients = [threading.Thread(target=self._finish_all, daemon=True) for _ in range(_CLIENTS)]
+        self._run_starts: dict[str, float] = {}  # start time of each running job
+        self._planned_ends: list[tuple[float, str]] = []
+        self._state_changed = threading.Condition()
+        self._client_threads = [
+            threading.Thread(target=self._finish_all, daemon=True) for _ in range(_CLIENTS)
+        ]
 
     def __enter__(self) -> "JobRunner":
         super().__enter__()
-        for client in self._clients:
+        for client in self._client_threads:
             client.start()
         return self
 
     def __exit__(self, *raised: object) -> None:
         super().__exit__(*raised)
-        with self._changed:
-            self._changed.notify_all()
+        with self._state_changed:
+            self._state_changed.notify_all()
 
     def record_sent(self, name: str) -> None:
-        self.sent[name] = time.monotonic()
+        self.sent_at[name] = time.monotonic()
 
     def record(self, event: _JobEvent) -> str:
         if event.type == "ERROR":
             raise ApiError(event.object.code, "the watch was refused")
         name, now = event.object.metadata.name, time.monotonic()
-        if event.type in ("ADDED", "MODIFIED") and name in self.sent:
-            with self._changed:
+        if event.type in ("ADDED", "MODIFIED") and name in self.sent_at:
+            with self._state_changed:
                 self._record_state(name, event.object.spec.suspend, now)
         return event.object.metadata.resource_version
 
     def _record_state(self, name: str, suspended: bool, now: float) -> None:
-        if suspended and name in self._running:
+        """Record that a job was admitted or suspended."""
+        if suspended and name in self._run_starts:
             self._end(name, now)
             self.interrupted += 1
-        elif not (suspended or name in self._running or name in self.finished):
+        elif not (suspended or name in self._run_starts or name in self.finished):
             self.admitted.setdefault(name, now)
-            self._running[name] = now
-            heapq.heappush(self._due, (now + class_of(name).run_seconds, name))
-            self._changed.notify()
+            self._run_starts[name] = now
+            heapq.heappush(self._planned_ends, (now + class_of(name).run_seconds, name))
+            self._state_changed.notify()
 
     def _end(self, name: str, now: float) -> None:
-        self.cpu_seconds += class_of(name).cpu * (now - self._running.pop(name))
+        """Forget a running job, and add the CPU seconds of its run."""
+        self.cpu_seconds += class_of(name).cpu * (now - self._run_starts.pop(name))
 
     def _finish_all(self) -> None:
+        """Write the status of finished jobs until the context ends."""
         connection = ApiConnection.to(self._access, content=MERGE)
         try:
             while (name := self._next_finished()) is not None:
-                connection.expect_success("PATCH", JOBS.path(self._namespace, name, "status"), _completed())
+                connection.expect_success(
+                    "PATCH", JOBS.path(self._namespace, name, "status"), _completed_status()
+                )
         except (ApiError, OSError, http.client.HTTPException) as fault:
             self.failures.append(fault)
         finally:
             connection.close()
 
     def _next_finished(self) -> str | None:
-        """Wait for the next job whose run time is over, and return it; None at the end."""
-        with self._changed:
-            while not self._ended.is_set():
+        """Wait for the next job whose run time is over, and return its name. Return None at the end."""
+        with self._state_changed:
+            while not self._has_ended.is_set():
                 now = time.monotonic()
-                if not self._due or self._due[0][0] > now:
-                    self._changed.wait(min(self._due[0][0] - now, 1.0) if self._due else 1.0)
+                if not self._planned_ends or self._planned_ends[0][0] > now:
+                    self._state_changed.wait(
+                        min(self._planned_ends[0][0] - now, 1.0) if self._planned_ends else 1.0
+                    )
                     continue
-                due, name = heapq.heappop(self._due)
-                ends_at = self._running.get(name, now) + class_of(name).run_seconds
-                if ends_at <= due:  # else the entry is of an interrupted run
+                planned_end, name = heapq.heappop(self._planned_ends)
+                actual_end = self._run_starts.get(name, now) + class_of(name).run_seconds
+                if actual_end <= planned_end:  # Otherwise, the entry belongs to an interrupted run.
                     self._end(name, now)
                     self.finished[name] = now
                     return name
         return None
 
 
-def _completed() -> bytes:
+def _completed_status() -> bytes:
     """Return the status of a completed job as the job controller writes it."""
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    head = {"status": "True", "lastProbeTime": now, "lastTransitionTime": now, "reason": "CompletionsReached"}
-    conditions = [{"type": kind, **head} for kind in ("SuccessCriteriaMet", "Complete")]
+    common_fields = {
+        "status": "True",
+        "lastProbeTime": now,
+        "lastTransitionTime": now,
+        "reason": "CompletionsReached",
+    }
+    conditions = [{"type": kind, **common_fields} for kind in ("SuccessCriteriaMet", "Complete")]
     status = {"startTime": now, "completionTime": now, "succeeded": 1, "conditions": conditions}
     return json.dumps({"status": status}).encode()

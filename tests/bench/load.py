@@ -1,7 +1,7 @@
 """Creation of objects by eight clients, and a watch of bound pods.
 
-The watch selects bound pods and requests only their metadata, so that it costs the API server the same for
-every scheduler. A dropped watch continues from its last version, so that no binding is missed.
+The watch selects only bound pods and requests only their metadata. Its cost for the API server is therefore
+the same with every scheduler. A dropped watch continues from its last version, so that no binding is missed.
 """
 
 import http.client
@@ -29,22 +29,27 @@ _GONE = 410
 
 
 def create(access: Access, new_objects: Iterable[NewObject]) -> float:
-    """Create the objects by eight clients, about in this order. Return the time of the first request."""
-    shared, failures = _Shared(new_objects), list[BaseException]()
+    """Create objects by eight clients, approximately in this order. Return the time of the first request.
+
+    Raise the first failure of a client.
+    """
+    shared_objects, failures = _SharedIterator(new_objects), list[BaseException]()
     clients = [
-        threading.Thread(target=_create_as_client, args=(access, shared, failures)) for _ in range(CLIENTS)
+        threading.Thread(target=_create_as_client, args=(access, shared_objects, failures))
+        for _ in range(CLIENTS)
     ]
-    started = time.monotonic()
+    started_at = time.monotonic()
     for client in clients:
         client.start()
     for client in clients:
         client.join()
     if failures:
         raise failures[0]
-    return started
+    return started_at
 
 
-def _create_as_client(access: Access, new_objects: "_Shared", failures: list[BaseException]) -> None:
+def _create_as_client(access: Access, new_objects: "_SharedIterator", failures: list[BaseException]) -> None:
+    """Create objects over one connection until no objects are left, or until a client has failed."""
     connection = ApiConnection.to(access)
     try:
         while not failures and (new_object := new_objects.take()) is not None:
@@ -57,8 +62,8 @@ def _create_as_client(access: Access, new_objects: "_Shared", failures: list[Bas
         connection.close()
 
 
-class _Shared:
-    """Iterator that several threads share."""
+class _SharedIterator:
+    """Iterator over objects that several threads share."""
 
     def __init__(self, new_objects: Iterable[NewObject]) -> None:
         self._new_objects = iter(new_objects)
@@ -88,16 +93,16 @@ E = TypeVar("E")
 
 
 class EventWatch(Generic[E]):
-    """Watch of one resource, whose events are given to `record` while the context is entered.
+    """Watch of one resource that passes each event to `record` while the context is active.
 
-    `kind`: the class of decoded events, with the fields `type` and `object`.
+    `kind` is the class of decoded events, which has the fields `type` and `object`.
     """
 
     def __init__(self, access: Access, path: str, kind: type[E], accept: str = JSON) -> None:
-        """Prepare a watch. `path`: path and query without the parameters of a watch."""
+        """Prepare a watch. `path` has the path and the query without the parameters of a watch."""
         self._access, self._path, self._accept = access, path, accept
         self._version = ""
-        self._ended = threading.Event()
+        self._has_ended = threading.Event()
         self._decoder = msgspec.json.Decoder(kind)
         self._thread = threading.Thread(target=self._run, name="bench-watch", daemon=True)
 
@@ -108,25 +113,26 @@ class EventWatch(Generic[E]):
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._ended.set()
+        self._has_ended.set()
 
     def record(self, event: E) -> str:
-        """Record an event and return its resourceVersion.
+        """Record an event, and return its resourceVersion.
 
-        Raises ApiError for an event that ends the watch.
+        Raise ApiError for an event that ends the watch.
         """
         raise NotImplementedError
 
     def _run(self) -> None:
-        while not self._ended.is_set():
+        """Run watches until the context ends. Each watch continues from the version of the last event."""
+        while not self._has_ended.is_set():
             try:
                 for event in self._events():
                     self._version = self.record(event) or self._version
             except (ApiError, OSError, http.client.HTTPException):
-                self._ended.wait(0.1)
+                self._has_ended.wait(0.1)
 
     def _events(self) -> Iterator[E]:
-        """Yield the events of one short watch, so that the thread ends soon after the context is left."""
+        """Yield the events of one short watch, so that the thread ends soon after the context ends."""
         query = f"&watch=1&allowWatchBookmarks=1&timeoutSeconds=10&resourceVersion={self._version}"
         connection = ApiConnection.to(self._access)
         try:
@@ -136,9 +142,9 @@ class EventWatch(Generic[E]):
 
 
 class BoundWatch(EventWatch[_Event]):
-    """Watch of bound pods, with the time at which each was seen.
+    """Watch of bound pods that records when each binding was seen.
 
-    `with BoundWatch(access, namespace) as bound: ...; bound.wait(100, 60)`.
+    Example: `with BoundWatch(access, namespace) as bound: ...; bound.wait(100, 60)`.
     """
 
     def __init__(self, access: Access, namespace: str) -> None:
@@ -146,7 +152,10 @@ class BoundWatch(EventWatch[_Event]):
         self.bound_at: dict[str, float] = {}
 
     def wait(self, count: int, timeout: float) -> bool:
-        """Return whether that many pods were bound in time."""
+        """Wait until `count` pods are bound.
+
+        Return False if this does not happen within `timeout` seconds.
+        """
         try:
             wait_for(lambda: len(self.bound_at) >= count, timeout)
         except TimeoutError:
@@ -155,6 +164,7 @@ class BoundWatch(EventWatch[_Event]):
 
     @property
     def last(self) -> float:
+        """Return the time of the last binding, or 0 without bindings."""
         return max(self.bound_at.values(), default=0.0)
 
     def record(self, event: _Event) -> str:
@@ -166,7 +176,7 @@ class BoundWatch(EventWatch[_Event]):
 
 
 def count_bound(access: Access, namespace: str) -> int:
-    """Return the number of bound pods by a list, to check the count of the watch."""
+    """Return the number of bound pods according to a list, to check the count of the watch."""
     return len(
         json.loads(ApiConnection.to(access).expect_success("GET", f"{PODS.path(namespace)}?{BOUND}"))["items"]
     )

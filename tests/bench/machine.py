@@ -1,4 +1,4 @@
-"""Description of the machine and of the measured version, which the figures depend on."""
+"""Description of the machine and of the measured version, on which the figures depend."""
 
 import os
 import platform
@@ -13,7 +13,7 @@ from tests.e2e import build
 
 def machine_row() -> Row:
     return {
-        "machine": f"{_cores()} cores ({_model()}), {_memory():.0f} GB, load {os.getloadavg()[0]:.1f}",
+        "machine": f"{_cores()} cores ({_model()}), {_gigabytes():.0f} GB, load {os.getloadavg()[0]:.1f}",
         "kubernetes": f"{build.folder().name} (etcd {_etcd()}), all on this machine",
         "muster": f"{extender.__version__} ({_commit()}), Python {platform.python_version()}",
     }
@@ -28,7 +28,8 @@ def _model() -> str:
     return match.group(1) if match else platform.machine()
 
 
-def _memory() -> float:
+def _gigabytes() -> float:
+    """Return the memory of the machine in GB."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
 
 
@@ -38,12 +39,13 @@ def _etcd() -> str:
 
 
 def _commit() -> str:
-    """Return the commit, with a + if the working tree differs."""
+    """Return the commit, with a + if the working tree has changes."""
     root = str(Path(extender.__file__).parents[1])
     return _output(["git", "-C", root, "describe", "--always", "--dirty=+"]) or "no commit"
 
 
 def _output(command: list[str]) -> str:
+    """Return the output of a command, or "" if the command is missing or fails."""
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):

@@ -1,4 +1,4 @@
-"""Meters of a run: CPU and memory from /proc, requests and scheduling times from /metrics."""
+"""Meters of a run: CPU time and memory from /proc, and requests and scheduling times from /metrics."""
 
 import os
 from collections import Counter
@@ -10,15 +10,15 @@ from tests.bench.api_connection import ApiConnection
 from tests.e2e.harness import probes
 from tests.e2e.harness.client import Access
 
-_TICKS = os.sysconf("SC_CLK_TCK")
-_REQUESTS = "apiserver_request_total"
-_ENDLESS = ("WATCH", "CONNECT")
+_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+_REQUESTS_METRIC = "apiserver_request_total"
+_ENDLESS_VERBS = ("WATCH", "CONNECT")
 
 
 def family(pid: int) -> list[int]:
-    """Return a process and all its descendants."""
+    """Return the ids of a process and of all its descendants."""
     children: dict[int, list[int]] = {}
-    for descendant, fields in _stats():
+    for descendant, fields in _process_stats():
         children.setdefault(int(fields[1]), []).append(descendant)
     pids = [pid]
     for descendant in pids:
@@ -26,12 +26,15 @@ def family(pid: int) -> list[int]:
     return pids
 
 
-def _stats() -> Iterator[tuple[int, list[str]]]:
-    """Yield process ids with the fields after the program's name, which may contain anything."""
+def _process_stats() -> Iterator[tuple[int, list[str]]]:
+    """Yield each process id with the fields of its stat file after the program name.
+
+    The program name may contain any characters.
+    """
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
             yield int(path.parent.name), path.read_text().rpartition(")")[2].split()
-        except OSError:  # the process has just ended
+        except OSError:  # The process has just ended.
             continue
 
 
@@ -39,27 +42,32 @@ def cpu_seconds(pid: int) -> float:
     """Return the user and system time of a process and its living descendants."""
     members = set(family(pid))
     return (
-        sum(int(fields[11]) + int(fields[12]) for process, fields in _stats() if process in members) / _TICKS
+        sum(int(fields[11]) + int(fields[12]) for process, fields in _process_stats() if process in members)
+        / _TICKS_PER_SECOND
     )
 
 
 def cpu_microseconds(pid: int) -> float:
-    """Return the CPU time of all living threads with the kernel's precision, for short measurements."""
+    """Return the CPU time of all living threads of a process and its descendants.
+
+    The time has the precision of the kernel, for short measurements.
+    """
     threads = (path for process in family(pid) for path in Path(f"/proc/{process}/task").glob("*/schedstat"))
     return sum(int(path.read_text().split()[0]) for path in threads) / 1000
 
 
 def megabytes(pid: int) -> float:
-    """Return the current resident set of the largest process of the family."""
-    return max(_memory(process, "VmRSS:") for process in family(pid))
+    """Return the current resident memory of the largest process among a process and its descendants."""
+    return max(_memory_megabytes(process, "VmRSS:") for process in family(pid))
 
 
 def peak_megabytes(pid: int) -> float:
-    """Return the largest resident set that any one process of the family ever had."""
-    return max(_memory(process, "VmHWM:") for process in family(pid))
+    """Return the largest resident memory that a process or one of its descendants has ever had."""
+    return max(_memory_megabytes(process, "VmHWM:") for process in family(pid))
 
 
-def _memory(pid: int, name: str) -> float:
+def _memory_megabytes(pid: int, name: str) -> float:
+    """Return a memory figure of a process in MB. `name` is a field of its status file."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith(name):
             return int(line.split()[1]) / 1024
@@ -67,24 +75,25 @@ def _memory(pid: int, name: str) -> float:
 
 
 def api_requests(access: Access) -> Counter[str]:
-    """Return the requests that the API server has answered, by verb, resource and subresource."""
+    """Return the number of requests that the API server has answered, by verb, resource and subresource."""
     counts: Counter[str] = Counter()
     text = ApiConnection.to(access).expect_success("GET", "/metrics").decode()
-    lines = "\n".join(line for line in text.splitlines() if line.startswith(_REQUESTS))
+    lines = "\n".join(line for line in text.splitlines() if line.startswith(_REQUESTS_METRIC))
     for sample, value in probes.samples(lines).items():
         verb, resource, sub = (_label(sample, name) for name in ("verb", "resource", "subresource"))
-        if verb not in _ENDLESS and resource:
+        if verb not in _ENDLESS_VERBS and resource:
             counts[f"{verb} {resource}{'/' if sub else ''}{sub}"] += int(value)
     return counts
 
 
 def _label(sample: str, name: str) -> str:
+    """Return the value of a label of a sample, or "" without the label."""
     return sample.partition(f'{name}="')[2].partition('"')[0]
 
 
 @dataclass(frozen=True)
 class Reading:
-    """All meters at one time; `after - before` is the cost of a run."""
+    """Values of all meters at one time. The difference of two readings is the cost of a run."""
 
     cpu: Mapping[str, float]
     requests: Counter[str]
@@ -101,7 +110,10 @@ class Reading:
 
 
 def read(access: Access, processes: Mapping[str, int], scheduler: Mapping[str, float]) -> Reading:
-    """Read all meters. `processes`: ids by name; `scheduler`: samples of its /metrics."""
+    """Read all meters.
+
+    `processes` has the process ids by name. `scheduler` has the samples of the scheduler's /metrics.
+    """
     name = "scheduler_scheduling_algorithm_duration_seconds"
     return Reading(
         {process: cpu_seconds(pid) for process, pid in processes.items()},

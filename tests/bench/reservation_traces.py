@@ -1,4 +1,4 @@
-"""Traces to compare reservations: each has large gangs that small groups may overtake.
+"""Traces for the comparison of reservations. Each trace has large gangs that small groups may overtake.
 
 | trace    | nodes        | groups                                                     | queues            |
 |----------|--------------|------------------------------------------------------------|-------------------|
@@ -6,7 +6,7 @@
 | `gpu`    | 12 of 8 GPUs | log-normal run times up to 6 h, 1 GPU to 8 whole nodes     | 8, weights 1 to 3 |
 | `bursts` | 6 of 16 cpus | Pareto's law up to 90 min, a third of the gangs is elastic | 12, 2 levels      |
 
-In the first two, 1.25 times as much work arrives as the cluster can do. A trace follows from its seed.
+In the first two traces, 1.25 times as much work arrives as the cluster can do. The seed determines a trace.
 """
 
 import math
@@ -23,7 +23,7 @@ from extender.sim.virtual.workload import VirtualWorkload
 
 _LOAD = 1.25
 _HEAVY_SIZES = (1, 1, 1, 2, 2, 4, 4, 8, 16, 32)
-_GPU_SIZES = {  # weights of groups by the GPUs of a member and the number of members
+_GPU_SIZES = {  # weights of groups, keyed by the GPUs of a member and the number of members
     (1, 1): 40,
     (2, 1): 12,
     (4, 1): 10,
@@ -36,48 +36,53 @@ _GPU_SIZES = {  # weights of groups by the GPUs of a member and the number of me
 
 
 class ReservationTrace(NamedTuple):
+    """Trace with its groups, and with the name of the scarce resource."""
+
     workload: VirtualWorkload
     rows: Sequence[Row]
-    scarce: str  # the resource that is scarce
+    scarce: str  # name of the scarce resource
 
 
 def heavy_trace(seed: int) -> ReservationTrace:
+    """Return the trace `heavy` for a seed."""
     rng = random.Random(f"heavy{seed}")
     queues = [_queue(f"p{p}", p + 1) for p in range(3)]
     leaves = [f"p{p}-{child}" for p in range(3) for child in range(4)]
     queues += [_queue(leaf, 1 + number % 2, leaf[:2]) for number, leaf in enumerate(leaves)]
-    zipf = [1.0 / (rank + 1) for rank in range(len(leaves))]
-    rng.shuffle(zipf)
+    queue_weights = [1.0 / (rank + 1) for rank in range(len(leaves))]
+    rng.shuffle(queue_weights)
     jobs = [(rng.choice(_HEAVY_SIZES), _pareto(rng, 60.0, 1.1, 4 * 3600.0)) for _ in range(260)]
-    span = sum(size * 2 * seconds for size, seconds in jobs) / 128 / _LOAD
-    arrivals = sorted(rng.random() * span for _ in jobs)
+    arrival_seconds = sum(size * 2 * seconds for size, seconds in jobs) / 128 / _LOAD
+    arrivals = sorted(rng.random() * arrival_seconds for _ in jobs)
     rows: list[Row] = []
-    for number, ((size, seconds), at) in enumerate(zip(jobs, arrivals, strict=True)):
-        leaf = rng.choices(leaves, zipf)[0]
+    for number, ((size, seconds), arrival) in enumerate(zip(jobs, arrivals, strict=True)):
+        leaf = rng.choices(leaves, queue_weights)[0]
         declared = seconds * rng.choice([1, 1.5, 3]) if rng.random() < 0.6 else None
-        rows.append(_row(number, at, size, size, seconds, {"cpu": "2"}, leaf, declared=declared))
+        rows.append(_group_row(number, arrival, size, size, seconds, {"cpu": "2"}, leaf, declared=declared))
     return _trace(made_nodes(4, "32", "128Gi"), queues, rows, "cpu")
 
 
 def gpu_trace(seed: int) -> ReservationTrace:
+    """Return the trace `gpu` for a seed."""
     rng = random.Random(f"gpu{seed}")
     queues = [_queue(f"t{team}", 1 + team % 3) for team in range(8)]
     jobs: list[tuple[int, int, float]] = []
     for _ in range(220):
         gpus, size = rng.choices(list(_GPU_SIZES), list(_GPU_SIZES.values()))[0]
         jobs.append((gpus, size, min(rng.lognormvariate(math.log(400.0), 1.7), 6 * 3600.0)))
-    span = sum(gpus * size * seconds for gpus, size, seconds in jobs) / 96 / _LOAD
-    arrivals = sorted(rng.random() * span for _ in jobs)
+    arrival_seconds = sum(gpus * size * seconds for gpus, size, seconds in jobs) / 96 / _LOAD
+    arrivals = sorted(rng.random() * arrival_seconds for _ in jobs)
     rows: list[Row] = []
-    for number, ((gpus, size, seconds), at) in enumerate(zip(jobs, arrivals, strict=True)):
+    for number, ((gpus, size, seconds), arrival) in enumerate(zip(jobs, arrivals, strict=True)):
         team, priority = f"t{min(int(rng.expovariate(0.4)), 7)}", rng.choice([0, 0, 0, 10])
         requests = {"cpu": str(4 * gpus), GPU: str(gpus)}
         declared = seconds * 2 if rng.random() < 0.5 else None
-        rows.append(_row(number, at, size, size, seconds, requests, team, priority, declared))
+        rows.append(_group_row(number, arrival, size, size, seconds, requests, team, priority, declared))
     return _trace(made_nodes(12, "64", "512Gi", 8), queues, rows, GPU)
 
 
 def burst_trace(seed: int) -> ReservationTrace:
+    """Return the trace `bursts` for a seed."""
     rng = random.Random(f"bursts{seed}")
     queues = [_queue(f"p{p}") for p in range(2)]
     queues += [_queue(f"p{p}-{child}", 1, f"p{p}") for p in range(2) for child in range(6)]
@@ -85,19 +90,23 @@ def burst_trace(seed: int) -> ReservationTrace:
 
 
 def _burst_rows(rng: random.Random) -> Iterator[Row]:
+    """Yield the groups of twelve teams that each create three bursts of groups."""
     number = 0
     for team in range(12):
         for _ in range(3):
-            at = rng.random() * 9000.0
+            arrival = rng.random() * 9000.0
             for _ in range(rng.randrange(4, 12)):
                 size = rng.choice([1, 2, 4, 8, 16])
                 minimum = max(size // rng.choice([1, 1, 2]), 1)
                 seconds, cpu = _pareto(rng, 90.0, 1.4, 5400.0), rng.choice(["1", "2", "3"])
-                yield _row(number, at, size, minimum, seconds, {"cpu": cpu}, f"p{team % 2}-{team // 2}")
+                yield _group_row(
+                    number, arrival, size, minimum, seconds, {"cpu": cpu}, f"p{team % 2}-{team // 2}"
+                )
                 number += 1
 
 
 def _pareto(rng: random.Random, minimum: float, alpha: float, maximum: float) -> float:
+    """Return a random value of a Pareto distribution that is cut off at the maximum."""
     return float(min(minimum * rng.random() ** (-1 / alpha), maximum))
 
 
@@ -105,9 +114,9 @@ def _queue(name: str, weight: int = 1, parent: str = "") -> Queue:
     return Queue(Meta(name, uid=name), QueueSpec(weight, parent=parent))
 
 
-def _row(
+def _group_row(
     number: int,
-    at: float,
+    arrival: float,
     members: int,
     minimum: int,
     seconds: float,
@@ -116,9 +125,10 @@ def _row(
     priority: int = 0,
     declared: float | None = None,
 ) -> Row:
-    reported = None if declared is None else round(declared, 1)
+    """Return a group as a row of a trace. `declared` is the declared run time in seconds, if any."""
+    rounded_declared = None if declared is None else round(declared, 1)
     return Row(
-        round(at, 1),
+        round(arrival, 1),
         f"g{number}",
         members,
         minimum,
@@ -126,7 +136,7 @@ def _row(
         requests,
         queue,
         priority=priority,
-        declared=reported,
+        declared=rounded_declared,
     )
 
 

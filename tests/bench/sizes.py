@@ -1,4 +1,4 @@
-"""Sizes of the loads. The number of pods of a race also decides the sizes of the other cases."""
+"""Sizes of the loads. The number of pods of a race also determines the sizes of the other cases."""
 
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -7,18 +7,20 @@ if TYPE_CHECKING:
     from tests.bench.cases.racing import Races
 
 
-VARIANTS = ("all nodes", "gated", "ungated", "view", "racks")  # the competitors of the stock scheduler
+VARIANTS = ("all nodes", "gated", "ungated", "view", "racks")  # variants that race with the stock scheduler
 
 
 @dataclass(frozen=True)
 class Sizes:
+    """Sizes of all cases of a run."""
+
     nodes: tuple[int, ...] = (1000, 5000)
     pods: int = 10_000
     gangs: tuple[int, ...] = (20, 500)
     rounds: int = 1
     variants: tuple[str, ...] = VARIANTS
-    own_cores: bool = False  # each part has a slice of the CPU
-    bound: int | None = None  # pods that run before; None: the default of the case
+    own_cores: bool = False  # whether each part has its own slice of the CPU
+    bound: int | None = None  # number of pods that run before; None means the default of the case
 
     def with_changes(self, **changes: Any) -> "Sizes":
         return replace(self, **changes)
@@ -31,12 +33,12 @@ class Sizes:
 
     @property
     def most_nodes(self) -> int:
-        """Return the number of nodes for cases that use only one size."""
+        """Return the number of nodes for cases that use only one size of cluster."""
         return max(self.nodes)
 
     @property
     def burst_pods(self) -> int:
-        """Return the number of pods that all wait when the scheduler starts."""
+        """Return the number of pods that exist before the schedulers start."""
         return min(3200, self.pods)
 
     @property
@@ -51,7 +53,7 @@ class Sizes:
 
     @property
     def pending_jobs(self) -> tuple[int, ...]:
-        """Return the numbers of pending Jobs, at most the pods of the largest case."""
+        """Return the numbers of pending Jobs to measure, without numbers above the pods of a race."""
         return tuple(number for number in (200, 1000, 10_000) if number <= self.pods)
 
     @property
@@ -61,22 +63,25 @@ class Sizes:
 
     @property
     def seeds(self) -> int:
-        """Return the number of traces of each kind, one for each seed."""
+        """Return the number of seeds. Each seed has its own trace of each kind."""
         return 5 if self.pods >= 10_000 else 2
 
     @property
     def kueue_scale(self) -> float:
-        """Return the factor on the numbers of jobs of Kueue's benchmark."""
+        """Return the factor on the numbers of jobs in Kueue's benchmark."""
         return min(1.0, self.pods / 10_000)
 
     @property
     def bound_before(self) -> int:
-        """Return the number of pods that are bound already when a process starts."""
+        """Return the number of pods that are already bound when a process starts."""
         return 5 * self.pods if self.bound is None else self.bound
 
     @property
     def patience(self) -> float:
-        """Return the seconds after which an unfinished load counts as stuck: less than 20 pods/s."""
+        """Return the time limit of a load in seconds.
+
+        A load that binds less than 20 pods/s exceeds the limit.
+        """
         return 60 + self.pods / 20
 
 
@@ -85,7 +90,7 @@ QUICK = Sizes(nodes=(100,), pods=400, gangs=(20, 100))
 
 @dataclass(frozen=True)
 class Bench:
-    """Input of a case. The races are shared: three cases look at the same runs."""
+    """Input of a case. Three cases share the same races."""
 
     sizes: Sizes
     races: "Races"

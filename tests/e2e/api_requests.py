@@ -1,4 +1,4 @@
-"""Valid and invalid requests, which the embedded API server and a real one answer in the same way."""
+"""Valid and invalid requests that the embedded API server must answer like a real API server."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -25,7 +25,7 @@ STRICT = "?fieldValidation=Strict"
 
 
 class ApiRequest(NamedTuple):
-    """Request, with a title. `body`: JSON, or bytes."""
+    """Request with a title. `body` is a JSON document, or bytes."""
 
     name: str
     method: str
@@ -38,6 +38,7 @@ CONTAINER = {"name": "main", "image": "none"}
 
 
 def pod(name: str = "bad", meta: Json | None = None, **spec: Any) -> Json:
+    """Return a pod. `meta` and `spec` have further fields of the metadata and the spec."""
     metadata = {"name": name, **(meta or {})}
     spec = {"containers": [CONTAINER], **spec}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
@@ -49,11 +50,12 @@ def pod_requesting(requests: Json | None = None, limits: Json | None = None, nam
 
 
 def queue(name: str = "bad", **spec: Any) -> Json:
-    head = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue"}
-    return {**head, "metadata": {"name": name}, "spec": spec}
+    fields = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue"}
+    return {**fields, "metadata": {"name": name}, "spec": spec}
 
 
 def with_metadata(obj: Json, **metadata: Any) -> Json:
+    """Return a copy of an object with these fields of the metadata."""
     return {**obj, "metadata": {**obj["metadata"], **metadata}}
 
 
@@ -63,20 +65,23 @@ def group(name: str = "bad", **spec: Any) -> Json:
 
 def job(name: str, **spec: Any) -> Json:
     template = {"metadata": {"labels": {"a": "1"}}, "spec": {**pod()["spec"], "restartPolicy": "Never"}}
-    head = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}}
-    return {**head, "spec": {"template": template, **spec}}
+    fields = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}}
+    return {**fields, "spec": {"template": template, **spec}}
 
 
 def priority(name: str, **fields: Any) -> Json:
-    head = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass"}
-    return {**head, "metadata": {"name": name}, **fields}
+    type_fields = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass"}
+    return {**type_fields, "metadata": {"name": name}, **fields}
 
 
 def named(kind: str, name: str, **fields: Any) -> Json:
+    """Return an object of the core API with a name."""
     return {"apiVersion": "v1", "kind": kind, "metadata": {"name": name}, **fields}
 
 
 def _pods() -> Iterator[ApiRequest]:
+    """Yield requests that create invalid pods."""
+
     def bad(title: str, body: Any, query: str = "") -> ApiRequest:
         return ApiRequest(f"pod {title}", "POST", PODS + query, body)
 
@@ -156,6 +161,8 @@ def _pods() -> Iterator[ApiRequest]:
 
 
 def _other_kinds() -> Iterator[ApiRequest]:
+    """Yield requests that create invalid nodes, namespaces, priority classes, queues and groups."""
+
     def bad(title: str, path: str, body: Json, query: str = "") -> ApiRequest:
         return ApiRequest(title, "POST", path + query, body)
 
@@ -220,7 +227,7 @@ def _other_kinds() -> Iterator[ApiRequest]:
 
 
 def _changes() -> Iterator[ApiRequest]:
-    """Yield changes of existing objects: the pod, the queue and the group named `there`."""
+    """Yield invalid changes of existing objects: the pod, the queue and the group with the name `there`."""
 
     def patch(title: str, path: str, body: Any, content_type: str = MERGE) -> ApiRequest:
         return ApiRequest(title, "PATCH", path, body, content_type)
@@ -281,16 +288,16 @@ def _changes() -> Iterator[ApiRequest]:
 
 
 def _changes_of_jobs() -> Iterator[ApiRequest]:
-    """Yield changes of the Jobs `going` and `held`, which is suspended and has never started.
+    """Yield changes of two Jobs: `going` runs, and `held` is suspended and has never started.
 
-    Writes to `held` are dry runs, so that both Jobs keep their state.
+    Writes to `held` are dry runs. Both Jobs therefore keep their state.
     """
 
     def patch(title: str, name: str, *operations: Json) -> ApiRequest:
         path = f"{JOBS}/{name}" + ("?dryRun=All" if name == "held" else "")
         return ApiRequest(f"Job {name}: {title}", "PATCH", path, list(operations), JSON_PATCH)
 
-    def put(path: str, value: Any) -> Json:
+    def add_operation(path: str, value: Any) -> Json:
         return {"op": "add", "path": path, "value": value}
 
     template_metadata = "/spec/template/metadata"
@@ -305,21 +312,29 @@ def _changes_of_jobs() -> Iterator[ApiRequest]:
             resume,
         )
         yield patch("not suspended", name, {"op": "test", "path": "/spec/suspend", "value": True}, resume)
-        yield patch("a label where none are", name, put("/metadata/labels/a", "1"))
-        yield patch("an annotation where none are", name, put("/metadata/annotations/a", "1"))
+        yield patch("a label where none are", name, add_operation("/metadata/labels/a", "1"))
+        yield patch("an annotation where none are", name, add_operation("/metadata/annotations/a", "1"))
         yield patch(
-            "an annotation of pods where none are", name, put(f"{template_metadata}/annotations/a", "1")
+            "an annotation of pods where none are",
+            name,
+            add_operation(f"{template_metadata}/annotations/a", "1"),
         )
-        yield patch("a label of its pods", name, put(f"{template_metadata}/labels/a", "2"))
-        yield patch("a selector of nodes", name, put("/spec/template/spec/nodeSelector", {"a": "b"}))
-        yield patch("what its pods ask for", name, put(f"{container}/resources", {"requests": {"cpu": "1"}}))
-        yield patch("another image", name, put(f"{container}/image", "else"))
-        yield patch("another number of completions", name, put("/spec/completions", 5))
-        yield patch("another mode", name, put("/spec/completionMode", "Indexed"))
-        yield patch("resumed with a label", name, resume, put(f"{template_metadata}/labels/a", "2"))
+        yield patch("a label of its pods", name, add_operation(f"{template_metadata}/labels/a", "2"))
+        yield patch(
+            "a selector of nodes", name, add_operation("/spec/template/spec/nodeSelector", {"a": "b"})
+        )
+        yield patch(
+            "what its pods ask for", name, add_operation(f"{container}/resources", {"requests": {"cpu": "1"}})
+        )
+        yield patch("another image", name, add_operation(f"{container}/image", "else"))
+        yield patch("another number of completions", name, add_operation("/spec/completions", 5))
+        yield patch("another mode", name, add_operation("/spec/completionMode", "Indexed"))
+        yield patch("resumed with a label", name, resume, add_operation(f"{template_metadata}/labels/a", "2"))
 
 
 def _server_side_applies() -> Iterator[ApiRequest]:
+    """Yield server-side applies, most of them invalid or in conflict with another field manager."""
+
     def apply(title: str, path: str, body: Any, query: str = "?fieldManager=me") -> ApiRequest:
         return ApiRequest(f"applied: {title}", "PATCH", path + query, body, APPLY)
 
@@ -365,7 +380,8 @@ def _server_side_applies() -> Iterator[ApiRequest]:
     )
 
 
-# Requests whose messages differ: they name Go types, positions in a text, or fields that we do not store.
+# Titles of requests for which the messages of both servers differ. The messages of the real server name Go
+# types, positions in a text, or fields that the embedded server does not store.
 WITH_OTHER_MESSAGES = frozenset(
     (
         *("pod that is no JSON", "pod that is a list", "pod of another version"),
@@ -406,7 +422,7 @@ def _writes_of_managers() -> Iterator[ApiRequest]:
     def with_conditions(*conditions: Json, **status: Any) -> Json:
         return {**queue("course"), "status": {"conditions": conditions, **status}}
 
-    a, b = ({"type": name, "status": "True", "reason": "R"} for name in "AB")
+    condition_a, condition_b = ({"type": name, "status": "True", "reason": "R"} for name in "AB")
     yield apply("one", with_metadata(queue("course", weight=2, capability={"cpu": "4"}), labels={"a": "1"}))
     yield apply("one", with_metadata(queue("course", weight=2, capability={"cpu": "4"}), labels={"a": "1"}))
     yield apply("two", with_metadata(queue("course", weight=2, parent="root"), labels={"b": "2"}))
@@ -418,9 +434,9 @@ def _writes_of_managers() -> Iterator[ApiRequest]:
     yield apply("one", queue("course", capability={"memory": "2Gi"}))
     yield patch([{"op": "remove", "path": "/spec/parent"}], JSON_PATCH)
     yield patch({"metadata": {"labels": None}})
-    yield apply("one", with_conditions(a, state="Open"), subresource="/status")
-    yield apply("two", with_conditions(b), subresource="/status")
-    yield apply("two", with_conditions({**a, "reason": "S"}), subresource="/status")
+    yield apply("one", with_conditions(condition_a, state="Open"), subresource="/status")
+    yield apply("two", with_conditions(condition_b), subresource="/status")
+    yield apply("two", with_conditions({**condition_a, "reason": "S"}), subresource="/status")
     yield apply("one", with_conditions({"type": "A", "status": "True"}), subresource="/status")
     yield patch({"status": {"state": "Closing", "pending": 1}}, subresource="/status")
     yield apply("one", with_conditions(state="Open"), "&force=true", subresource="/status")

@@ -1,8 +1,9 @@
-"""Builds the control plane that the e2e tests and benchmarks run, from Go modules alone.
+"""Builds the control plane of the e2e tests and benchmarks, from Go modules alone.
 
-`controlplane/<minor>/go.mod` pins one Kubernetes release and its etcd; a further release is a
-further folder. The binaries are kept outside the tree, under a name with a hash of their sources, so a
-second run starts at once. Next to them lies a certificate for 127.0.0.1, which all servers of the tests use.
+`controlplane/<minor>/go.mod` pins one Kubernetes release and its etcd. Each supported release has a separate
+folder there. The binaries are kept outside the source tree. The name of their folder contains a hash of their
+sources, so a second run finds the binaries and starts at once. The same folder has a certificate for
+127.0.0.1, which all servers of the tests use.
 """
 
 import argparse
@@ -28,7 +29,7 @@ PROGRAMS = (
     "k8s.io/kubernetes/cmd/kube-scheduler",
     "k8s.io/kubernetes/cmd/kubectl",
 )
-TOOLS = {  # further programs that tests use, by the folder whose go.mod pins them
+TOOLS = {  # further programs of the tests, keyed by the folder whose go.mod pins them
     "cert-manager": ("kube-muster.io/cert-manager",),
     "client-go": ("kube-muster.io/client-go",),
     "etcd": ("kube-muster.io/etcd",),
@@ -45,16 +46,16 @@ CERTIFICATE = ("--host=127.0.0.1,localhost", "--ca", "--rsa-bits=2048", "--durat
 
 
 class BuildError(Exception):
-    """Error: a build is impossible. The message is for the user."""
+    """Error that makes a build impossible. The message is for the user."""
 
 
 def supported() -> list[str]:
-    """Return the minor versions that have a module here."""
+    """Return the minor versions of Kubernetes that have a Go module here."""
     return sorted(path.parent.name for path in MODULES.glob("*/go.mod"))
 
 
 def folder(kubernetes: str = DEFAULT) -> Path:
-    """Return the folder with the binaries of a minor version, which are built if necessary."""
+    """Return the folder with the binaries of a minor version. The binaries are built if necessary."""
     module = _module_folder(kubernetes)
     target = _cache_folder() / f"{_release(module)}-{_checksum(module)}"
     if not target.is_dir():
@@ -66,12 +67,16 @@ def folder(kubernetes: str = DEFAULT) -> Path:
 
 
 def release(kubernetes: str = DEFAULT) -> str:
-    """Return the exact release of one minor version, such as v1.36.3."""
+    """Return the exact release of a minor version, such as v1.36.3."""
     return _release(_module_folder(kubernetes))
 
 
 def tool(module: Path, package: str) -> Path:
-    """Return a further program for tests, such as Helm, built if necessary from the module in its folder."""
+    """Return the path of a further program, such as Helm.
+
+    The program is built if necessary from `package`, in the version that the go.mod in the folder `module`
+    pins.
+    """
     name = package.rpartition("/")[2]
     target = _cache_folder().parent / "tools" / f"{name}-{_fingerprint(module)}"
     if not (target / name).is_file():
@@ -85,20 +90,21 @@ def tool(module: Path, package: str) -> Path:
 
 
 def older_etcd() -> Path:
-    """Return etcd two minor releases behind that of the control plane."""
+    """Return the path of an etcd that is two minor releases older than the etcd of the control plane."""
     return tool(MODULES.parent / "etcd", *TOOLS["etcd"])
 
 
 def sources(release: str, module: Path = MODULES) -> Path:
-    """Return the folder of a release's sources in Go's cache, downloaded if necessary.
+    """Return the folder of a release's sources in Go's cache. The sources are downloaded if necessary.
 
-    `release`: PATH@VERSION, or PATH for the version that `module` pins.
+    `release` is PATH@VERSION, or only PATH for the version that `module` pins.
     """
-    downloaded = _output(["go", "mod", "download", "-json", release], module)
-    return Path(json.loads(downloaded)["Dir"])
+    download_result = _output(["go", "mod", "download", "-json", release], module)
+    return Path(json.loads(download_result)["Dir"])
 
 
 def _fingerprint(module: Path) -> str:
+    """Return a hash of the Go module's files, which changes when the program must be built again."""
     parts = [
         path.read_bytes() for path in (module / "go.mod", module / "go.sum", *sorted(module.glob("*.go")))
     ]
@@ -106,17 +112,19 @@ def _fingerprint(module: Path) -> str:
 
 
 def _module_folder(kubernetes: str) -> Path:
+    """Return the folder of a supported minor version. Raise BuildError for another version."""
     if kubernetes not in supported():
         raise BuildError(f"--kubernetes {kubernetes}: not supported, allowed: {', '.join(supported())}")
     return MODULES / kubernetes
 
 
 def _release(module: Path) -> str:
-    """Return the exact release that the module pins, such as v1.36.3."""
+    """Return the exact release of Kubernetes that a module pins, such as v1.36.3."""
     return _pinned_version(module, r"^\s*k8s\.io/kubernetes (v\S+)")
 
 
 def _pinned_version(module: Path, pattern: str) -> str:
+    """Return the version that a pattern finds in go.mod. Raise BuildError if nothing matches."""
     match = re.search(pattern, (module / "go.mod").read_text(), re.MULTILINE)
     if match is None:
         raise BuildError(f"{module / 'go.mod'}: nothing matches {pattern}")
@@ -129,28 +137,30 @@ def _cache_folder() -> Path:
 
 
 def _checksum(module: Path) -> str:
+    """Return a hash of everything that determines the binaries, for the name of their folder."""
     parts = [(module / name).read_bytes() for name in ("go.mod", "go.sum")]
     parts.append(repr((_flags(module), PROGRAMS, CERTIFICATE)).encode())
     return hashlib.sha256(b"\0".join(parts)).hexdigest()[:12]
 
 
 def _flags(module: Path) -> list[str]:
-    """Return the build flags.
+    """Return the flags of `go build`.
 
-    Without the version flags, the API server's version would be v0.0.0, which confuses some clients.
+    Without the version flags, the API server would report v0.0.0, which confuses some clients.
     """
     release = _release(module)
     major, minor = release.removeprefix("v").split(".")[:2]
-    stamp = {"gitVersion": release, "gitMajor": major, "gitMinor": minor}
-    linker = [
+    version_fields = {"gitVersion": release, "gitMajor": major, "gitMinor": minor}
+    linker_flags = [
         "-s",
         "-w",
-        *(f"-X k8s.io/component-base/version.{key}={value}" for key, value in stamp.items()),
+        *(f"-X k8s.io/component-base/version.{key}={value}" for key, value in version_fields.items()),
     ]
-    return ["-trimpath", "-mod=readonly", "-ldflags", " ".join(linker)]
+    return ["-trimpath", "-mod=readonly", "-ldflags", " ".join(linker_flags)]
 
 
 def _go_program(module: Path) -> str:
+    """Return the path of Go. Raise BuildError if Go is missing or too old for the module."""
     required = _pinned_version(module, r"^go (\S+)")
     go = shutil.which("go")
     if go is None:
@@ -173,7 +183,7 @@ def _output(command: list[str], folder: Path | None = None) -> str:
 
 @contextmanager
 def _one_builder_at_a_time() -> Iterator[None]:
-    """Lock the build, so that concurrent test runs wait for each other."""
+    """Lock the build until the context ends, so that concurrent test runs wait for each other."""
     _cache_folder().mkdir(parents=True, exist_ok=True)
     with (_cache_folder() / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -181,7 +191,7 @@ def _one_builder_at_a_time() -> Iterator[None]:
 
 
 def _build(go: str, module: Path, target: Path) -> None:
-    """Build in a temporary folder and rename it, so that an interrupted build leaves no partial folder."""
+    """Build in a temporary folder and rename it at the end. An interrupted build leaves no target folder."""
     show(f"building the control plane {_release(module)} (about 5 minutes on 2 cores the first time)")
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".building-") as name:
         folder = Path(name) / "made"
@@ -195,18 +205,19 @@ def _build(go: str, module: Path, target: Path) -> None:
 
 
 def _compile(go: str, module: Path, folder: Path) -> None:
-    """Compile one program after the other, to show progress. Shared packages are compiled once."""
+    """Compile the programs one by one, to show progress. Go compiles shared packages only once."""
     for number, program in enumerate(PROGRAMS, start=1):
         show(f"  {number}/{len(PROGRAMS)} {program}")
         _run([go, "build", *_flags(module), "-o", f"{folder}/", program], module)
 
 
 def _certificate_program(go: str) -> str:
-    """Return Go's program for self-signed certificates, which writes cert.pem and key.pem."""
+    """Return the path of Go's program for self-signed certificates, which writes cert.pem and key.pem."""
     return str(Path(_output([go, "env", "GOROOT"])) / "src" / "crypto" / "tls" / "generate_cert.go")
 
 
 def _run(command: list[str], folder: Path) -> None:
+    """Run a command with low priority, and show its output. Raise BuildError if the command fails."""
     low_priority = ["nice", "-n", "10"] if shutil.which("nice") else []
     completed = subprocess.run([*low_priority, *command], cwd=folder, stdout=sys.stderr, check=False)
     if completed.returncode:
@@ -214,7 +225,7 @@ def _run(command: list[str], folder: Path) -> None:
 
 
 def show(line: str) -> None:
-    """Print progress to stderr, since stdout is for the name of the folder."""
+    """Print progress to stderr. stdout is reserved for the name of the folder."""
     print(line, file=sys.stderr, flush=True)  # noqa: T201
 
 

@@ -1,7 +1,8 @@
-"""Fixtures of the e2e tests: one control plane for each worker, an empty cluster for each test.
+"""Fixtures of the e2e tests: one control plane for each worker of pytest, and an empty cluster for each test.
 
-`stage` gives a test its namespace, kubelets and observer; `muster` and `scheduler` start the sidecar pair on
-it. The observer checks every test that passed, also those that do not use it.
+`stage` provides a namespace, kubelets and an observer. `muster` and `scheduler` start Muster and its
+scheduler on the stage. The observer checks every test that has passed, even if the test does not use the
+observer.
 """
 
 import itertools
@@ -66,7 +67,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
-    """Set a longer timeout than for unit tests, and skip tests of other setups."""
+    """Set a longer timeout than for unit tests, and skip tests that do not apply with MUSTER_E2E_VIEW."""
     for item in items:
         if VIEW and item.get_closest_marker("gates") is not None:
             item.add_marker(pytest.mark.skip(reason="about a scheduler that does not read through Muster"))
@@ -75,7 +76,7 @@ def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
 
 
 def pytest_runtestloop(session: pytest.Session) -> None:
-    """Build the binaries before the first test, whose timeout is shorter than a build."""
+    """Build the binaries before the first test, because a build takes longer than the timeout of a test."""
     if session.items and not session.config.option.collectonly:
         try:
             build.folder(KUBERNETES)
@@ -90,7 +91,7 @@ def pytest_runtestloop(session: pytest.Session) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Add the logs of running programs to the report of a failure."""
+    """Add the logs of running programs to the report of a failed test."""
     report = yield
     if report.when == "call":
         item.stash[PASSED] = report.passed
@@ -101,26 +102,29 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 @pytest.fixture(scope="session")
 def muster_user() -> User:
-    """Return the service account of the manifests, so that Muster runs with their RBAC."""
+    """Return Muster's service account in the manifests, so that Muster has the RBAC of the manifests."""
     return next(iter(manifests.service_accounts()), ADMIN)
 
 
 @pytest.fixture(scope="session")
 def cluster(request: pytest.FixtureRequest) -> Iterator[ControlPlane]:
-    """Yield a control plane with the manifests' CRDs and RBAC. Policies are applied by `stage.policy`."""
-    with ControlPlane(kubernetes=KUBERNETES, users=manifests.service_accounts()) as started:
-        manifests.apply(started.admin, *manifests.INSTALLED)
-        yield started
-        started.keep_logs = request.session.testsfailed > 0
-    if started.keep_logs:
-        print(f"\nlogs kept in {started.folder}")  # noqa: T201
+    """Yield a control plane with the CRDs and the RBAC of the manifests.
+
+    Policies are not applied; a test applies them by `stage.policy`.
+    """
+    with ControlPlane(kubernetes=KUBERNETES, users=manifests.service_accounts()) as control_plane:
+        manifests.apply(control_plane.admin, *manifests.INSTALLED)
+        yield control_plane
+        control_plane.keep_logs = request.session.testsfailed > 0
+    if control_plane.keep_logs:
+        print(f"\nlogs kept in {control_plane.folder}")  # noqa: T201
 
 
 @pytest.fixture
 def stage(cluster: ControlPlane, request: pytest.FixtureRequest) -> Iterator[Stage]:
     """Yield an empty cluster with simulated kubelets and the observer.
 
-    The observer checks the test once it has passed.
+    After the test has passed, the observer checks all events.
     """
     name = f"test-{next(NUMBERS)}"
     cluster.admin.create(NAMESPACES, namespace(name))
@@ -140,7 +144,7 @@ def stage(cluster: ControlPlane, request: pytest.FixtureRequest) -> Iterator[Sta
 
 @pytest.fixture
 def tls(tmp_path: Path) -> Path:
-    """Return a folder with the folders `muster` and `scheduler` of `muster certificates`."""
+    """Return a folder with the folders `muster` and `scheduler` that `muster certificates` writes."""
     out = tmp_path / "tls"
     subprocess.run([PROGRAM, "certificates", "--out", out], check=True, capture_output=True, timeout=60)
     return out
@@ -148,25 +152,26 @@ def tls(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def muster_flags(request: pytest.FixtureRequest) -> tuple[str, ...]:
+    """Return the flags of `muster serve` that the test's marker adds."""
     marker = request.node.get_closest_marker("muster_flags")
     return marker.args if marker else ()
 
 
 @pytest.fixture
 def view(request: pytest.FixtureRequest) -> bool:
-    """Return whether Muster has a scheduler proxy, which the scheduler uses."""
+    """Return whether Muster has a scheduler proxy that the scheduler uses."""
     return VIEW or request.node.get_closest_marker("view") is not None
 
 
 @pytest.fixture
 def muster(stage: Stage, muster_user: User, muster_flags: tuple[str, ...], view: bool) -> Muster:
-    """Return a started `muster serve` in the sidecar's settings."""
+    """Return a running `muster serve` with the settings of the sidecar install."""
     return stage.start_muster(*muster_flags, user=muster_user, view=view)
 
 
 @pytest.fixture
 def proxy(stage: Stage) -> FaultProxy:
-    """Return a proxy to the API server that applies the faults of a test."""
+    """Return a proxy in front of the API server that applies the faults of a test."""
     return stage.start_fault_proxy()
 
 
@@ -174,42 +179,42 @@ def proxy(stage: Stage) -> FaultProxy:
 def muster_behind_proxy(
     stage: Stage, proxy: FaultProxy, muster_user: User, muster_flags: tuple[str, ...], view: bool
 ) -> Muster:
-    """Return a started `muster serve` that reaches the API server through the proxy."""
+    """Return a running `muster serve` that reaches the API server through the proxy."""
     return stage.start_muster(*muster_flags, user=muster_user, server=proxy.server, view=view)
 
 
 @pytest.fixture
 def scheduler(stage: Stage, muster: Muster, muster_user: User) -> KubeScheduler:
-    """Return the scheduler of the sidecar, with Muster as its extender and the same account."""
+    """Return the scheduler of the sidecar install. Muster is its extender; both use the same account."""
     return stage.start_sidecar(muster, user=muster_user)
 
 
 @pytest.fixture(scope="module")
 def job_rights(cluster: ControlPlane) -> Iterator[None]:
-    """Grant Muster's rights on Jobs, before Muster starts."""
+    """Grant Muster its rights on Jobs. The rights must exist before Muster starts."""
     with manifests.applied(cluster.admin, "jobs/batch/rbac.yaml"):
         yield
 
 
 @pytest.fixture(scope="module")
 def volcano_kinds(cluster: ControlPlane) -> Iterator[None]:
-    """Install Volcano Jobs and Muster's rights on them, before Muster starts."""
+    """Install the CRDs of Volcano Jobs and Muster's rights on them. Both must exist before Muster starts."""
     with volcano_jobs.installed(cluster.admin):
         yield
 
 
 @pytest.fixture(scope="module")
 def no_scheduler_rights(cluster: ControlPlane) -> Iterator[None]:
-    """Remove the scheduler's rights from the service account that it shares with Muster."""
-    schedulers = list(manifests.documents("sidecar/rbac-*.yaml"))
-    manifests.remove(cluster.admin, schedulers)
+    """Remove the scheduler's rights from the service account that the scheduler shares with Muster."""
+    scheduler_roles = list(manifests.documents("sidecar/rbac-*.yaml"))
+    manifests.remove(cluster.admin, scheduler_roles)
     yield
-    manifests.install(cluster.admin, schedulers)
+    manifests.install(cluster.admin, scheduler_roles)
 
 
 @pytest.fixture
 def tenant(stage: Stage) -> Iterator[Client]:
-    """Yield a client of a user who may do everything in the namespace of the test, and nothing elsewhere."""
+    """Yield a client of a user who has all rights in the namespace of the test, and no rights elsewhere."""
     all_rights = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}
     role = {
         "apiVersion": "rbac.authorization.k8s.io/v1",
@@ -226,7 +231,7 @@ def tenant(stage: Stage) -> Iterator[Client]:
 
 @pytest.fixture
 def editor(stage: Stage) -> Iterator[Client]:
-    """Yield a client of a user with the role edit in the namespace of the test, and nothing elsewhere."""
+    """Yield a client of a user who has the role edit in the test's namespace, and no rights elsewhere."""
     stage.grant_edit("eve")
     with _acting_as(stage, "eve") as client:
         yield client
@@ -234,6 +239,7 @@ def editor(stage: Stage) -> Iterator[Client]:
 
 @contextmanager
 def _acting_as(stage: Stage, user: str) -> Iterator[Client]:
+    """Yield a client that impersonates a user, once the user may create PodGroups."""
     sample = objects.pod_group("sample", namespace=stage.namespace, min_member=1)
     with stage.api.acting_as(user) as client:
         wait_for(lambda: not refusal(lambda: client.dry_run(POD_GROUPS, sample)), what="RBAC in force")

@@ -1,4 +1,7 @@
-"""Table of the cases by name, in the order in which they run. Each yields its rows as they come."""
+"""Benchmark cases by name, in the order in which they run.
+
+Each case yields a row as soon as it is measured.
+"""
 
 from collections.abc import Callable, Iterator
 

@@ -1,8 +1,9 @@
-"""Time for which the scheduler is busy with a gang that can no longer start, while its bind calls are held.
+"""Time for which the scheduler is busy with a gang that can no longer start.
 
-One member names a volume claim that does not exist, so its bind call never comes, and those of all others
-are held. Then the member is deleted, and Muster answers all held calls with an error, for each of which the
-scheduler sends a patch. Then a single pod is created. The case runs with gates and with the proxy.
+One member uses a volume claim that does not exist, so the scheduler never binds this member. The bind calls
+of all other members wait in Muster. Then the member is deleted, and Muster answers all waiting calls with an
+error. For each error, the scheduler sends a patch. Then a single pod is created, and the time until its
+binding is measured. The case runs with scheduling gates, and with the scheduler proxy.
 """
 
 import time
@@ -19,13 +20,14 @@ from tests.e2e.harness.policy import in_force
 from tests.e2e.harness.resources import POD_GROUPS, PODS
 from tests.e2e.harness.waiting import wait_for
 
-NEVER_COMES = "gang-never"
-_ALL_HELD = 90.0
-_ABORTED = 60.0
-_CLAIM = [{"name": "lost", "persistentVolumeClaim": {"claimName": "does-not-exist"}}]
+BLOCKED_MEMBER = "gang-never"
+_HOLD_TIMEOUT = 90.0  # seconds
+_ABORT_TIMEOUT = 60.0  # seconds
+_UNKNOWN_CLAIM = [{"name": "lost", "persistentVolumeClaim": {"claimName": "does-not-exist"}}]
 
 
 def abort(bench: Bench) -> Iterator[Row]:
+    """Yield a row for the scheduler with gates, and a row for the scheduler with the scheduler proxy."""
     with Fleet(bench.sizes.most_nodes) as fleet:
         for view in (False, True):
             namespace = fleet.namespace()
@@ -40,21 +42,23 @@ def abort(bench: Bench) -> Iterator[Row]:
 
 
 def _with_gates(fleet: Fleet, namespace: str, *, view: bool) -> AbstractContextManager[None]:
+    """Return a context in which new pods get gates. With the scheduler proxy, pods need no gates."""
     if view:
         return nullcontext()
     return in_force(fleet.cluster.admin, namespace, "gates/admission-policy.yaml")
 
 
 def _measure_abort(fleet: Fleet, side: Side, namespace: str, bound: BoundWatch, size: int) -> Row:
+    """Create a gang that waits for its last member, delete this member, and measure the abort."""
     assert side.muster is not None
     _seconds_to_bind_one_pod(fleet, namespace, bound, "warm-up")
     idle_seconds = _seconds_to_bind_one_pod(fleet, namespace, bound, "idle")
-    _hold_all_but_one(fleet, side.muster, namespace, size)
+    _create_blocked_gang(fleet, side.muster, namespace, size)
     show(f"{size - 1} binds are held, their last member goes")
-    deleted = time.monotonic()
-    fleet.cluster.admin.delete(PODS, NEVER_COMES, namespace, grace=0)
-    wait_for(lambda: _has_aborted(side.muster), _ABORTED, "the abort")
-    abort_seconds = time.monotonic() - deleted
+    deleted_at = time.monotonic()
+    fleet.cluster.admin.delete(PODS, BLOCKED_MEMBER, namespace, grace=0)
+    wait_for(lambda: _has_aborted(side.muster), _ABORT_TIMEOUT, "the abort")
+    abort_seconds = time.monotonic() - deleted_at
     busy_seconds = _seconds_to_bind_one_pod(fleet, namespace, bound, "next")
     return {
         "gang": size,
@@ -67,12 +71,13 @@ def _measure_abort(fleet: Fleet, side: Side, namespace: str, bound: BoundWatch, 
     }
 
 
-def _hold_all_but_one(fleet: Fleet, muster: Muster, namespace: str, size: int) -> None:
+def _create_blocked_gang(fleet: Fleet, muster: Muster, namespace: str, size: int) -> None:
+    """Create a gang with one member that cannot be bound, and wait until Muster holds all other binds."""
     group = objects.pod_group("gang", namespace=namespace, min_member=size)
-    never = objects.pod(NEVER_COMES, namespace=namespace, group="gang", volumes=_CLAIM)
+    unschedulable_pod = objects.pod(BLOCKED_MEMBER, namespace=namespace, group="gang", volumes=_UNKNOWN_CLAIM)
     members = pods(namespace, "gang", size - 1, group="gang", cpu="0.1")
-    create(fleet.access, [(POD_GROUPS, group), (PODS, never), *members])
-    wait_for(lambda: muster.metric("muster_held_binds") == size - 1, _ALL_HELD, f"{size - 1} binds held")
+    create(fleet.access, [(POD_GROUPS, group), (PODS, unschedulable_pod), *members])
+    wait_for(lambda: muster.metric("muster_held_binds") == size - 1, _HOLD_TIMEOUT, f"{size - 1} binds held")
 
 
 def _has_aborted(muster: Muster | None) -> bool:
@@ -80,7 +85,7 @@ def _has_aborted(muster: Muster | None) -> bool:
 
 
 def _seconds_to_bind_one_pod(fleet: Fleet, namespace: str, bound: BoundWatch, name: str) -> float:
-    """Return the seconds from the creation of one pod until it is bound."""
-    started = create(fleet.access, pods(namespace, name, 1, cpu="0.1"))
+    """Create a pod, and return the seconds until the pod is bound."""
+    created_at = create(fleet.access, pods(namespace, name, 1, cpu="0.1"))
     wait_for(lambda: f"{name}-0" in bound.bound_at, 60, f"pod {name}-0 bound")
-    return bound.bound_at[f"{name}-0"] - started
+    return bound.bound_at[f"{name}-0"] - created_at

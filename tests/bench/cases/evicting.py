@@ -1,17 +1,27 @@
 """Benefit and cost of evictions: decide() in virtual time on three traces, under several policies.
 
-`none` never evicts; `traverse` neither evicts nor reserves nodes. `shipped` has the defaults of queues;
-`prompt` evicts as soon as the benefit outweighs the lost work. Kueue (reclaimWithinCohort Any,
-withinClusterQueue Never) and KAI (reclaim, and preemption by priority inside a queue) are expressed in
-Muster's settings: both evict at once and reserve nothing. They have Muster's gangs, shares and order: only
-the time of evictions is compared.
+The policies are:
 
-Each row is the mean over the seeds. Waits are in seconds, until all members of a group ran for the first
-time, as mean/p95: small are groups of up to 2 cpus (of the trace `training`, GPUs), large those of more than
-8. `delay` is the time of jobs beyond their run time, lost work included. Hours are of cpus, and of GPUs in
-`training`; `below due` is the amount by which queues were below their requests and deserved shares. `most` is
-the largest number of evictions of one group. Utilisation is that of the scarce resource, until the last
-arrival, without the first fifth.
+- `none`: never evicts
+- `traverse`: neither evicts pods nor reserves nodes
+- `shipped`: the default settings of queues
+- `prompt`: evicts as soon as the benefit is larger than the lost work
+- `Kueue`: reclaimWithinCohort Any, withinClusterQueue Never
+- `KAI`: reclaim, and preemption by priority inside a queue
+
+Muster's settings express the policies of Kueue and KAI: both evict at once and reserve nothing. These runs
+still have Muster's gangs, shares and order, so only the time of evictions is compared.
+
+Each row is the mean over the seeds:
+
+- `wait`: seconds until all members of a group ran for the first time, as mean/p95. Small groups have up to 2
+  CPUs, large groups more than 8 CPUs. In the trace `training`, GPUs count instead.
+- `delay s`: time of jobs in addition to their run time, including lost work
+- `lost cpu h`, `lost GPU h`: work that evictions lose
+- `below due h`: amount by which queues were below their requests and their deserved shares, in CPU hours, or
+  in GPU hours in `training`
+- `most`: largest number of evictions of a single group
+- `utilisation`: usage of the scarce resource until the last arrival, without the first fifth of the time
 """
 
 import os
@@ -34,12 +44,12 @@ from tests.bench.sizes import Bench
 from tests.bench.traces import TRACES, Trace
 
 _HOUR = 3600.0
-_WARM_UP = 0.2  # first part of the arrivals, in which the cluster fills
-_SMALL, _MEDIUM = 2, 8  # largest numbers of units of small and medium groups
+_WARM_UP = 0.2  # first part of the arrivals, in which the cluster fills up
+_MAX_UNITS_SMALL, _MAX_UNITS_MEDIUM = 2, 8  # largest number of units of small groups, and of medium groups
 
 
 class Policy(NamedTuple):
-    """Settings of all queues. `preemption`: None for the default."""
+    """Settings of all queues. If `preemption` is None, queues have the default preemption."""
 
     limits: Limits = Limits()
     preemption: QueuePreemption | None = None
@@ -47,43 +57,53 @@ class Policy(NamedTuple):
 
 
 _AT_ONCE = QueuePreemption(after="0s", at_most="0s", within_queue="Never")
-_ALSO_WITHIN = replace(_AT_ONCE, within_queue="LowerPriority")
+_AT_ONCE_ALSO_WITHIN_QUEUE = replace(_AT_ONCE, within_queue="LowerPriority")
 POLICIES = {
     "none": Policy(Limits(reclaims=0)),
     "traverse": Policy(Limits(reclaims=0, reservations=0), strategy="traverse"),
     "shipped": Policy(),
     "prompt": Policy(preemption=QueuePreemption(after="0s")),
     "Kueue": Policy(Limits(reservations=0), _AT_ONCE),
-    "KAI": Policy(Limits(reservations=0), _ALSO_WITHIN),
+    "KAI": Policy(Limits(reservations=0), _AT_ONCE_ALSO_WITHIN_QUEUE),
 }
 
 
 class Cost(Measurements):
-    """Measurements with the losses by evictions and the shortfall of queues."""
+    """Measurements that include the work lost by evictions, and the shortfall of queues."""
 
     def __init__(self, trace: Trace) -> None:
         super().__init__(trace.workload)
         self.scarce = GPU if GPU in self.capacity else "cpu"
         self.lost = {"cpu": 0.0, GPU: 0.0}
-        self.below_due = self.held = 0.0
+        self.below_due = self.used = 0.0
         self.window_start, self.window_end = _WARM_UP * trace.last_arrival, trace.last_arrival
 
     def pod_reclaimed(self, pod: PodRecord, now: float) -> None:
+        """Add the work that the eviction of a pod loses.
+
+        The lost work is the requests of the pod, multiplied by the seconds for which the pod ran.
+        """
         for name in self.lost:
             self.lost[name] += (now - self._run_begins[pod.uid]) * pod.shape.requests.get(name, 0)
         super().pod_reclaimed(pod, now)
 
     def pass_time(self, now: float) -> None:
-        self._extend(now)  # earlier periods without an event count, too
+        """Add up usage and shortfall of the queues until now.
+
+        `below_due` is summed over the whole run, and `used` only from `window_start` to `window_end`.
+        """
+        self._extend(now)  # Earlier periods without an event count, too.
         for until, seconds, decisions in self._quiet_periods:
             parents = {queue.parent for queue in decisions.queues.values()}
             measured_seconds = min(until, self.window_end) - max(until - seconds, self.window_start)
             leaves = [queue for name, queue in decisions.queues.items() if name not in parents]
             for queue in leaves:
-                held = queue.allocated.get(self.scarce, 0)
-                due = min(queue.deserved.get(self.scarce, 0.0), queue.requested.get(self.scarce, 0))
-                self.below_due += max(due - held, 0.0) * seconds
-                self.held += held * max(measured_seconds, 0.0)
+                used = queue.allocated.get(self.scarce, 0)
+                deserved_amount = min(
+                    queue.deserved.get(self.scarce, 0.0), queue.requested.get(self.scarce, 0)
+                )
+                self.below_due += max(deserved_amount - used, 0.0) * seconds
+                self.used += used * max(measured_seconds, 0.0)
         super().pass_time(now)
 
 
@@ -97,6 +117,7 @@ class _Run(NamedTuple):
 
 
 def evict_case(bench: Bench) -> Iterator[Row]:
+    """Yield a row for each trace and policy. The seeds are simulated in parallel."""
     jobs, seeds = bench.sizes.jobs, bench.sizes.seeds
     with ProcessPoolExecutor(os.cpu_count()) as processes:
         for trace in TRACES:
@@ -108,6 +129,7 @@ def evict_case(bench: Bench) -> Iterator[Row]:
 
 
 def _simulated_row(run: _Run) -> dict[str, float]:
+    """Simulate a trace under a policy, and return the measured values."""
     trace, policy = TRACES[run.trace](run.jobs, run.seed), POLICIES[run.policy]
     queues = (
         replace(
@@ -124,21 +146,22 @@ def _simulated_row(run: _Run) -> dict[str, float]:
 
 
 def measures(trace: Trace, measurements: Cost, end: float) -> dict[str, float]:
+    """Return the measured values of a run that ended at the time `end`."""
     unit = 1000.0 if measurements.scarce == "cpu" else 1.0
     timelines = [timeline for timeline in measurements.timelines.values() if timeline.name in trace.units]
     waits_by_size: dict[str, list[float]] = {"small": [], "medium": [], "large": []}
     for timeline in timelines:
         units = trace.units[timeline.name]
         size = "large"
-        if units <= _MEDIUM:
-            size = "small" if units <= _SMALL else "medium"
+        if units <= _MAX_UNITS_MEDIUM:
+            size = "small" if units <= _MAX_UNITS_SMALL else "medium"
         waits_by_size[size].append(end if timeline.wait is None else timeline.wait)
-    runs = {
+    run_times = {
         measurements.name_of(key_of_group(member.pod)): member.runs or 0.0
         for member in trace.workload.members
     }
     delays = [
-        (timeline.ended_at or end) - (timeline.complete_at or 0.0) - runs[timeline.name]
+        (timeline.ended_at or end) - (timeline.complete_at or 0.0) - run_times[timeline.name]
         for timeline in timelines
     ]
     waits = [wait for waits_of_size in waits_by_size.values() for wait in waits_of_size]
@@ -147,18 +170,19 @@ def measures(trace: Trace, measurements: Cost, end: float) -> dict[str, float]:
     )
     evictions = [len(timeline.reclaimed) for timeline in measurements.timelines.values()]
     row = {
-        "utilisation": measurements.held / capacity,
+        "utilisation": measurements.used / capacity,
         "makespan h": (end - (measurements.first or 0.0)) / _HOUR,
     }
     for size, times in [("all", waits), *waits_by_size.items()]:
         row |= {f"{size} mean": fmean(times or [0.0]), f"{size} p95": _p95(times)}
     row |= {"delay s": fmean(delays), "lost cpu h": measurements.lost["cpu"] / 1000.0 / _HOUR}
     row |= {"lost GPU h": measurements.lost[GPU] / _HOUR, "evictions": sum(evictions), "most": max(evictions)}
-    seconds_below_due, jain = measurements.below_due / unit / _HOUR, measurements.fairness.means()
-    return row | {"below due h": seconds_below_due, "Jain": jain[max(jain)] if jain else 1.0}
+    hours_below_due, jain = measurements.below_due / unit / _HOUR, measurements.fairness.means()
+    return row | {"below due h": hours_below_due, "Jain": jain[max(jain)] if jain else 1.0}
 
 
 def _p95(waits: Sequence[float]) -> float:
+    """Return the 95th percentile, or 0 without waits."""
     return sorted(waits)[min(int(0.95 * len(waits)), len(waits) - 1)] if waits else 0.0
 
 

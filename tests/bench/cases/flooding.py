@@ -1,8 +1,8 @@
-"""Cost of a flood of connections for the filter calls that the scheduler makes meanwhile.
+"""Cost of a flood of connections for the scheduler's filter calls during the flood.
 
-The flood comes from its own process: as many connections as fast as they can be made, each with half of
-a request, all kept open. Filter calls go one after the other over one kept-alive connection, while
-the flood lasts and until the time of its last connection is over.
+A separate process opens the connections as fast as possible, sends half of a request on each connection, and
+keeps all connections open. Meanwhile, this process sends filter calls one by one over one kept-alive
+connection. The calls continue until the time limit of the last connection has passed.
 """
 
 import json
@@ -20,8 +20,8 @@ from tests.e2e.harness.muster import Muster
 from tests.e2e.harness.resources import PODS
 
 CONNECTIONS = 5000
-_LASTS = 12.0  # seconds: longer than a head or a body may take to arrive
-_CALM = 5.0  # seconds without a flood
+_FLOOD_SECONDS = 12.0  # seconds of a flood, longer than Muster waits for the rest of a request
+_CALM_SECONDS = 5.0  # seconds of the measurement without a flood
 _PROGRAM = """
 import sys, time
 from tests.flood import PARTIAL_REQUESTS, flood, many_files
@@ -33,6 +33,7 @@ with many_files(), flood(port, PARTIAL_REQUESTS[name], count):
 
 
 def flood_case(bench: Bench) -> Iterator[Row]:
+    """Yield a row without a flood, and a row for a flood of each port of Muster."""
     nodes = bench.sizes.most_nodes
     with Fleet(nodes) as fleet, fleet.muster() as muster:
         namespace = fleet.namespace()
@@ -40,33 +41,34 @@ def flood_case(bench: Bench) -> Iterator[Row]:
         pod = fleet.cluster.admin.get(PODS, "foreign-0", namespace)
         names = [f"n{number}" for number in range(nodes)]
         body = json.dumps({"Pod": pod, "Nodes": None, "NodeNames": names}).encode()
-        yield _row("none", 0, nodes, _call_times(muster, body, _CALM))
+        yield _row("none", 0, nodes, _call_times(muster, body, _CALM_SECONDS))
         for port in ("verbs", "health", "debug"):
             show(f"{CONNECTIONS} connections to the port of {port}")
             with _start_flood(muster, port):
-                yield _row(port, CONNECTIONS, nodes, _call_times(muster, body, _LASTS))
+                yield _row(port, CONNECTIONS, nodes, _call_times(muster, body, _FLOOD_SECONDS))
 
 
 def _start_flood(muster: Muster, port: str) -> subprocess.Popen[bytes]:
-    arguments = (port, str(muster.ports[port]), str(CONNECTIONS), str(int(_LASTS)))
+    """Start a process that floods a port of Muster. The process ends by itself."""
+    arguments = (port, str(muster.ports[port]), str(CONNECTIONS), str(int(_FLOOD_SECONDS)))
     return subprocess.Popen([sys.executable, "-c", _PROGRAM, *arguments], stdout=subprocess.DEVNULL)
 
 
 def _call_times(muster: Muster, body: bytes, seconds: float) -> list[float]:
-    """Return the milliseconds of each call."""
+    """Send filter calls for some seconds, and return the sorted milliseconds of the calls."""
     connection, times = ApiConnection.plain(muster.address), []
     connection.expect_success("POST", "/v1/filter", body)
     end = time.perf_counter() + seconds
-    while (started := time.perf_counter()) < end:
+    while (started_at := time.perf_counter()) < end:
         connection.expect_success("POST", "/v1/filter", body)
-        times.append(1000 * (time.perf_counter() - started))
+        times.append(1000 * (time.perf_counter() - started_at))
     connection.close()
     return sorted(times)
 
 
-def _row(flooded: str, connections: int, nodes: int, times: list[float]) -> Row:
+def _row(flooded_port: str, connections: int, nodes: int, times: list[float]) -> Row:
     return {
-        "flooded": flooded,
+        "flooded": flooded_port,
         "connections": connections,
         "nodes": nodes,
         "calls": len(times),

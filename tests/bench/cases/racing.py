@@ -1,18 +1,20 @@
-"""Races of the same number of pods, from the first create to the last binding, with stock and with Muster.
+"""Races with stock and with Muster: equally many pods, from the first creation to the last binding.
 
-Three cases report on them:
+Three cases report the races. The variants are:
 
-- stock: plain pods of the default scheduler: no groups, no gates, no admission policy
-- all nodes: the same, but every node is scored for result pod, as it has to be next to Muster
-- gated: gangs whose pods get our gate at creation, by the MutatingAdmissionPolicy of the manifests
-- ungated: gangs without a gate, which filter refuses until their group may start
-- view: gangs without a gate; the scheduler reads its pods through Muster, which shows those that may start
-- racks: the same, each gang in one rack of 100 nodes
+- stock: plain pods of the default scheduler, without groups, gates and an admission policy
+- all nodes: as stock, but the scheduler scores every node for each pod, as a scheduler next to Muster must
+- gated: gangs whose pods get Muster's gate at creation, by the MutatingAdmissionPolicy of the manifests
+- ungated: gangs without a gate; Muster's filter refuses the pods of a group until the group may start
+- view: gangs without a gate; the scheduler reads pods through Muster, which hides pods that may not start yet
+- racks: as view, but each gang must be in one rack of 100 nodes
 
-For each size of cluster and gang, all variants run one after the other. Stock runs first and last, and ratios
-are to the mean of both: the API server's store grows with every run, and the speed of a shared machine
-varies. The difference between both shows the uncertainty of a ratio. Gangs of 1 are pods without a PodGroup.
-With `--bound`, the nodes have running pods before. With `--own-cores`, result part has a slice of the CPU.
+All variants run one by one, for each size of cluster and of gang. Stock runs first and last, and a ratio
+compares with the mean of both runs, for two reasons. The API server's store grows with every run, and the
+speed of a shared machine varies. The difference between both runs of stock shows how uncertain a ratio is.
+
+Gangs of 1 are pods without a PodGroup. With `--bound`, the nodes already have running pods. With
+`--own-cores`, the control plane, each scheduling process and the clients have separate slices of the CPU.
 """
 
 import os
@@ -36,12 +38,17 @@ from tests.e2e.harness.policy import in_force
 ALONE = ("stock", "all nodes")
 WARM_UP = 500
 _NEGLIGIBLE = 0.005
-_SETTLE_SECONDS = 15  # most seconds to wait until the API server gets no more requests
+_SETTLE_SECONDS = 15  # maximum seconds of waiting until the API server gets no more requests
 _CPU = "0.1"
 
 
 @dataclass(frozen=True)
 class Race:
+    """Race of one variant, with its sizes and its round.
+
+    With `own_cores`, each part has its own slice of the CPU.
+    """
+
     nodes: int
     pods: int
     gang: int
@@ -50,6 +57,7 @@ class Race:
     own_cores: bool = False
 
     def new_objects(self, namespace: str) -> Iterable[NewObject]:
+        """Return the objects that the race creates in a namespace."""
         if self.alone:
             return pods(namespace, "plain", self.pods, scheduler=STOCK, cpu=_CPU)
         if self.gang == 1:
@@ -66,6 +74,7 @@ class Race:
 
     @property
     def labels(self) -> Row:
+        """Return the fields that identify the race in a row."""
         fields: Row = {"nodes": self.nodes, "gang": self.gang, "round": self.round + 1}
         return {**fields, **({"cores": "own"} if self.own_cores else {}), "scheduler": self.variant}
 
@@ -74,31 +83,33 @@ class Race:
 class Result:
     """Result of a race.
 
-    `bound` is counted by a list; `stock`: results of the stock scheduler, first and last.
+    `bound` is the number of bound pods in a list at the end. `stock` has the results of the first and the
+    last race with the stock scheduler.
     """
 
     race: Race
     seconds: float
     bound: int
     cost: Reading
-    peak: float = 0.0  # MB of Muster
+    peak: float = 0.0  # peak memory of Muster in MB
     stock: tuple["Result", ...] = ()
 
     @property
     def complete(self) -> bool:
+        """Return whether all pods were bound."""
         return self.bound == self.race.pods
 
     @property
     def algorithm(self) -> float:
-        """Return the milliseconds of the scheduler's algorithm for each attempt."""
+        """Return the milliseconds that the scheduler's algorithm takes for each attempt."""
         return 1000 * self.cost.algorithm_seconds / max(self.cost.attempts, 1)
 
     def cpu(self, process: str) -> float:
-        """Return the milliseconds of a process for each pod."""
+        """Return the CPU milliseconds of a process for each pod."""
         return 1000 * self.cost.cpu.get(process, 0.0) / self.race.pods
 
     def ratio(self, value_of: Callable[["Result"], float]) -> Row:
-        """Return the ratio to the mean of the stock results; empty if not all pods were bound."""
+        """Return the ratio to the mean of the stock results, or {} if any of these races is incomplete."""
         stock = [value_of(result) for result in self.stock]
         if not stock or not all(stock) or not all(result.complete for result in (self, *self.stock)):
             return {}
@@ -106,7 +117,7 @@ class Result:
 
 
 class Races:
-    """All races, which are run when the first result is needed."""
+    """All races. A race is run when its result is needed for the first time."""
 
     def __init__(self, sizes: Sizes) -> None:
         self._sizes = sizes
@@ -125,20 +136,22 @@ class Races:
                 if self._sizes.bound:
                     fleet.fill(self._sizes.bound)
                 run(fleet, Race(nodes, min(WARM_UP, self._sizes.pods), 1, "stock"), self._sizes.patience)
-                for number in range(self._sizes.rounds):
+                for round_number in range(self._sizes.rounds):
                     for size in self._sizes.gangs:
-                        yield from self._run_variants(fleet, size, number)
+                        yield from self._run_variants(fleet, size, round_number)
 
-    def _run_variants(self, fleet: Fleet, size: int, number: int) -> Iterator[Result]:
+    def _run_variants(self, fleet: Fleet, size: int, round_number: int) -> Iterator[Result]:
+        """Run all variants with gangs of a size in one round, and yield the results."""
         variants = ("stock", *self._sizes.variants, "stock")
         count, own_cores = self._sizes.pods, self._sizes.own_cores
-        races = (Race(fleet.size, count, size, variant, number, own_cores) for variant in variants)
+        races = (Race(fleet.size, count, size, variant, round_number, own_cores) for variant in variants)
         results = [run(fleet, race, self._sizes.patience) for race in races]
         stock = tuple(result for result in results if result.race.variant == "stock")
         yield from (replace(result, stock=stock) for result in results)
 
 
 def run(fleet: Fleet, race: Race, patience: float) -> Result:
+    """Run one race, and return its result. `patience` is the time limit in seconds."""
     show(f"{race.pods} pods: {race.labels}")
     namespace = fleet.namespace()
     view = race.variant in ("view", "racks")
@@ -149,52 +162,58 @@ def run(fleet: Fleet, race: Race, patience: float) -> Result:
         sliced(_pids_by_part(fleet, processes)) if race.own_cores else nullcontext(),
         BoundWatch(fleet.access, namespace) as bound,
     ):
-        before = _reading(fleet, processes)
-        started = create(fleet.access, race.new_objects(namespace))
+        reading_before = _take_reading(fleet, processes)
+        created_at = create(fleet.access, race.new_objects(namespace))
         bound.wait(race.pods, patience)
-        cost = _reading(fleet, processes) - before
-        cost = replace(cost, requests=_requests_when_idle(fleet) - before.requests)
-        listed = count_bound(fleet.access, namespace)
+        cost = _take_reading(fleet, processes) - reading_before
+        cost = replace(cost, requests=_requests_when_idle(fleet) - reading_before.requests)
+        bound_count = count_bound(fleet.access, namespace)
         peak = peak_megabytes(processes.muster.process.pid) if processes.muster else 0.0
     fleet.clear(namespace)
-    return Result(race, bound.last - started, listed, cost, peak)
+    return Result(race, bound.last - created_at, bound_count, cost, peak)
 
 
 def _pids_by_part(fleet: Fleet, side: Side) -> dict[str, list[int]]:
+    """Return the process ids of each part that gets its own slice of the CPU."""
     control_plane = [fleet.cluster.etcd.pid, fleet.cluster.apiserver.pid]
     parts = {name: family(process.pid) for name, process in side.processes.items()}
     return {"control plane": control_plane, **parts, "clients": [os.getpid()]}
 
 
 def _requests_when_idle(fleet: Fleet) -> Counter[str]:
-    """Return the counts of requests, once no more come: the scheduler posts Events after bindings."""
+    """Return the counts of requests once no more requests arrive.
+
+    The scheduler still posts Events after bindings.
+    """
     counts = api_requests(fleet.access)
     for _ in range(_SETTLE_SECONDS):
         time.sleep(1)
-        before, counts = counts, api_requests(fleet.access)
-        if counts == before:
+        earlier_counts, counts = counts, api_requests(fleet.access)
+        if counts == earlier_counts:
             break
     return counts
 
 
 def _with_gates(fleet: Fleet, namespace: str, race: Race) -> AbstractContextManager[None]:
+    """Return a context in which new pods get gates, if the variant of the race has gates."""
     if race.variant != "gated":
         return nullcontext()
     return in_force(fleet.cluster.admin, namespace, "gates/admission-policy.yaml")
 
 
-def _reading(fleet: Fleet, side: Side) -> Reading:
+def _take_reading(fleet: Fleet, side: Side) -> Reading:
+    """Return a reading of the control plane, the scheduler and Muster."""
     cluster = fleet.cluster
     processes = {"etcd": cluster.etcd, "apiserver": cluster.apiserver, **side.processes}
     pids = {name: process.pid for name, process in processes.items()}
     return read(fleet.access, pids, side.scheduler.metrics())
 
 
-# ---- reports
+# ---- Reports
 
 
 def makespan(bench: Bench) -> Iterator[Row]:
-    """Yield the pods/s, the ratio, and the cost of every pod for the API server and each process."""
+    """Yield the pods/s, the ratio, and the cost of each pod for the API server and each process."""
     for result in bench.races:
         yield {
             **result.race.labels,
@@ -204,12 +223,13 @@ def makespan(bench: Bench) -> Iterator[Row]:
             **result.ratio(lambda result: result.seconds),
             **{f"{name} ms": result.cpu(name) for name in ("etcd", "apiserver", "scheduler", "muster")},
             "muster MB": result.peak,
-            "requests": _requests(result),
+            "requests": _requests_text(result),
         }
     yield from _median_rows(bench)
 
 
 def _median_rows(bench: Bench) -> Iterator[Row]:
+    """Yield the median ratio of each race over all rounds, if there are several rounds."""
     ratios_by_race: dict[tuple[int, int, str], list[float]] = {}
     for result in bench.races:
         if ratio := result.ratio(lambda result: result.seconds):
@@ -226,15 +246,15 @@ def _median_rows(bench: Bench) -> Iterator[Row]:
             }
 
 
-def _requests(result: Result) -> str:
-    """Return the requests for each pod: the total, and by kind."""
+def _requests_text(result: Result) -> str:
+    """Return the number of requests for each pod as text: the total, and the number of each kind."""
     per_pod = {kind: n / result.race.pods for kind, n in result.cost.requests.most_common()}
     kinds = [f"{kind} {n:.2f}" for kind, n in per_pod.items() if n >= _NEGLIGIBLE]
     return f"{sum(per_pod.values()):.2f} ({', '.join(kinds)})"
 
 
 def algorithm(bench: Bench) -> Iterator[Row]:
-    """Yield the scheduler's time from the queue to a node, including calls to Muster."""
+    """Yield the time in which the scheduler finds a node for a pod, including calls to Muster."""
     for result in bench.races:
         yield {
             **result.race.labels,
@@ -246,7 +266,7 @@ def algorithm(bench: Bench) -> Iterator[Row]:
 
 
 def cpu(bench: Bench) -> Iterator[Row]:
-    """Yield the CPU time of Muster's processes."""
+    """Yield the CPU time of Muster for each pod."""
     for result in bench.races:
         if not result.race.alone:
             yield {**result.race.labels, "muster ms/pod": result.cpu("muster"), "bound": result.bound}

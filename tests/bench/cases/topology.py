@@ -1,7 +1,7 @@
-"""Cost of decide() in this process, for gangs that need one domain of a topology and for other gangs.
+"""Cost of decide() in this process, for gangs that need one domain of a topology, and for other gangs.
 
-The nodes are in blocks of 500 and racks of 100. The gangs start in the decision of `first ms`; `next ms` is
-the decision after a further event. Ratios are to gangs without a topology. All numbers are medians.
+The nodes are in blocks of 500 and racks of 100. All gangs start in the decision of `first ms`. `next ms` is
+the decision after a further event. Ratios compare with gangs without a topology. All numbers are medians.
 """
 
 from collections.abc import Iterator
@@ -30,29 +30,33 @@ _REQUESTS = {
 
 
 def topology_case(bench: Bench) -> Iterator[Row]:
+    """Yield a row for each kind of topology request."""
     nodes = bench.sizes.most_nodes
     times: dict[str, list[tuple[float, float]]] = {request: [] for request in _REQUESTS}
     for number in range(1, _ROUNDS + 1):
         show(f"topology: {_GANGS} gangs of {_MEMBERS} on {nodes} nodes, round {number} of {_ROUNDS}")
         for request, annotations in _REQUESTS.items():
             times[request].append(_decision_milliseconds(nodes, annotations))
-    base = np.array(times["none"])
+    times_without_topology = np.array(times["none"])
     for request, request_times in times.items():
-        (first, later), ratios = np.median(request_times, axis=0), np.median(request_times / base, axis=0)
+        (first_ms, next_ms), ratios = (
+            np.median(request_times, axis=0),
+            np.median(request_times / times_without_topology, axis=0),
+        )
         yield {
             "topology": request,
             "nodes": nodes,
             "gangs": _GANGS,
             "members": _MEMBERS,
-            "first ms": round(float(first), 1),
+            "first ms": round(float(first_ms), 1),
             "ratio": round(float(ratios[0]), 2),
-            "next ms": round(float(later), 1),
+            "next ms": round(float(next_ms), 1),
             "next ratio": round(float(ratios[1]), 2),
         }
 
 
 def _decision_milliseconds(nodes: int, annotations: dict[str, str]) -> tuple[float, float]:
-    """Return the milliseconds of the first decision, which starts all gangs, and of the next one."""
+    """Return the milliseconds of the first decision, which starts all gangs, and of the next decision."""
     world = World(limits=replace(LIMITS, window=_GANGS * _MEMBERS))
     world.ledger.claims.capacity.set_topologies(Topologies([(BLOCK, RACK, HOSTNAME)]))
     for number in range(nodes):
@@ -60,9 +64,9 @@ def _decision_milliseconds(nodes: int, annotations: dict[str, str]) -> tuple[flo
         world.add(builders.node(f"n{number}", cpu="8", labels=labels))
     for number in range(_GANGS):
         world.add(gang(f"g{number}", _MEMBERS, cpu="1", annotations=annotations))
-    _, first, decisions = decided_once(world, None)
+    _, first_ms, decisions = decided_once(world, None)
     assert {group.verdict for group in decisions.groups.values()} == {Verdict.STARTING}
     world.publish_decisions(decisions)
     world.add(builders.foreign_pod("event", on="n0", cpu="0.1"))
-    _, later, _ = decided_once(world, decisions)
-    return first, later
+    _, next_ms, _ = decided_once(world, decisions)
+    return first_ms, next_ms

@@ -1,1 +1,1 @@
-"""Base of the scenarios: real components, simulated kubelets, faults of connections, and an observer."""
+"""Base of the scenarios: real components, simulated kubelets, connection faults, and an observer."""

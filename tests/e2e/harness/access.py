@@ -1,4 +1,4 @@
-"""Users of the API server: the token file, and a kubeconfig for each user."""
+"""Users of the API server, with the token file and a kubeconfig for each user."""
 
 import base64
 import json
@@ -18,7 +18,7 @@ from tests.e2e.harness.client import Access, Client
 
 @dataclass(frozen=True)
 class User:
-    """User with a line in the token file, whose rights come from RBAC."""
+    """User with a line in the token file. The user's rights come from RBAC."""
 
     name: str
     groups: tuple[str, ...] = ()
@@ -28,18 +28,19 @@ class User:
         return f"token-of-{self.name}"
 
     def line(self, number: int) -> str:
+        """Return the user's line in the token file. `number` is the user's uid."""
         return f'{self.token},{self.name},{number},"{",".join(self.groups)}"'
 
 
 def service_account(namespace: str, name: str) -> User:
-    """Return a user with the name and groups of a service account, so that RBAC bindings apply."""
+    """Return a user with the name and groups of a service account, to which RBAC bindings apply."""
     groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}")
     return User(f"system:serviceaccount:{namespace}:{name}", groups)
 
 
 @dataclass(frozen=True)
 class IssuedUser(User):
-    """Service account with a token that the API server issued, as in pods."""
+    """Service account whose token was issued by the API server, as in pods."""
 
     issued: str = ""
 
@@ -49,9 +50,10 @@ class IssuedUser(User):
 
 
 def issued(client: Client, namespace: str, name: str, until_gone: str = "") -> IssuedUser:
-    """Return a user with an issued token.
+    """Return a user whose token the API server issues now.
 
-    `until_gone`: a Secret of the namespace; ten seconds after its deletion, the token is invalid.
+    `until_gone` names a Secret of the namespace that the token is bound to. Ten seconds after the deletion of
+    the Secret, the token is invalid.
     """
     path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
     spec = (
@@ -62,9 +64,11 @@ def issued(client: Client, namespace: str, name: str, until_gone: str = "") -> I
 
 
 def signed(client: Client, key: Path, account: User, seconds: int) -> IssuedUser:
-    """Return a user with a token that is valid for less time than the API server would issue.
+    """Return a user whose token is valid for a shorter time than the API server would issue.
 
-    The token is signed with the server's own key. The server accepts tokens for a minute after they expire.
+    The test signs the token with the server's own key. The API server accepts a token for a minute after the
+    token has expired. The expiry is therefore a minute early, so that the server accepts the token for
+    `seconds`.
     """
     namespace, name = account.name.split(":")[2:]
     uid = client.request("GET", f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}")["metadata"]["uid"]
@@ -85,6 +89,7 @@ def signed(client: Client, key: Path, account: User, seconds: int) -> IssuedUser
 
 
 def _base64(data: bytes) -> str:
+    """Return URL-safe Base64 without padding, as in JSON Web Tokens."""
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
@@ -101,18 +106,21 @@ def write_tokens(path: Path, users: list[User]) -> None:
 
 
 def write_certificate(folder: Path) -> Path:
-    """Write a certificate for the address of all servers: `cert.pem`, with its authority, and `key.pem`."""
+    """Write a certificate for the address of all servers, and return the folder.
+
+    The files are `cert.pem`, which includes the authority, and `key.pem`.
+    """
     pair = make_pair([loopback.host(), "localhost"], 24 * 3600.0, time.time())
     (folder / "cert.pem").write_bytes(pair.certificate + pair.authority)
     (folder / "key.pem").write_bytes(pair.key)
     return folder
 
 
-CALLERS_CA = "callers-ca.crt"  # CA of the API server's client certificate for webhooks
+CALLERS_CA = "callers-ca.crt"  # CA of the client certificate with which the API server calls webhooks
 
 
 def write_webhook_client(folder: Path) -> None:
-    """Write the API server's client certificate for webhooks, and the configuration that names it."""
+    """Write the client certificate with which the API server calls webhooks, and the configuration for it."""
     _, client = make_mutual([], 24 * 3600.0, time.time())
     files = {"caller.crt": client.certificate, "caller.key": client.key, CALLERS_CA: client.authority}
     for name, content in files.items():
@@ -130,7 +138,7 @@ def write_webhook_client(folder: Path) -> None:
 
 
 def write_kubeconfig(path: Path, user: User, access: Access) -> Path:
-    """Write a kubeconfig as JSON, which is valid YAML."""
+    """Write a kubeconfig, and return its path. The file is JSON, which is valid YAML."""
     cluster = {"server": access.server}
     if access.server.startswith("https"):
         cluster["certificate-authority"] = str(access.authority)
@@ -148,7 +156,10 @@ def write_kubeconfig(path: Path, user: User, access: Access) -> Path:
 
 
 def proxied(kubeconfig: Path, port: int) -> Path:
-    """Return a copy of a kubeconfig whose requests go to a proxy on this port of loopback."""
+    """Write a copy of a kubeconfig whose requests go through the proxy on this loopback port.
+
+    Return its path.
+    """
     config = yaml.safe_load(kubeconfig.read_text())
     for cluster in config["clusters"]:
         cluster["cluster"]["proxy-url"] = f"http://{loopback.at(port)}"

@@ -1,4 +1,7 @@
-"""Requests of a pod and capacity of a node, computed without Muster's code."""
+"""Requests of pods and capacity of nodes, computed without Muster's code.
+
+All amounts are integers in thousandths of the resource's unit.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -27,26 +30,34 @@ def quantity(text: str | int | float) -> int:
 
 
 def amounts(quantities: Mapping[str, Any] | None) -> Amounts:
-    """Return amounts without the marker resources of the default-scheduler variant, which no node has."""
+    """Return quantities as amounts, without marker resources.
+
+    The default-scheduler variant adds marker resources to pods, but no node has them.
+    """
     items = (quantities or {}).items()
     return Counter({name: quantity(value) for name, value in items if not name.startswith(MARKER_PREFIX)})
 
 
 def requests(pod: Json) -> Amounts:
-    """Return the requests of a pod: of its containers and sidecars or, if larger, of an init container.
+    """Return the requests of a pod, with its overhead and with one pod of the node's pod limit.
 
-    An init container runs together with the sidecars that were started before it.
+    For each resource, the request of the containers counts, which is the larger of two amounts:
+
+    - the sum of all containers and sidecars
+    - the peak during init. An init container runs together with the sidecars that started before it.
+
+    Requests at pod level replace the requests of the containers.
     """
     spec = pod["spec"]
-    running = _sum(map(_container_requests, spec.get("containers", [])))
-    sidecars, peak = Amounts(), Amounts()
+    container_total = _sum(map(_container_requests, spec.get("containers", [])))
+    sidecar_total, init_peak = Amounts(), Amounts()
     for container in spec.get("initContainers", []):
         if container.get("restartPolicy") == "Always":
-            sidecars += _container_requests(container)
-            peak |= sidecars
+            sidecar_total += _container_requests(container)
+            init_peak |= sidecar_total
         else:
-            peak |= sidecars + _container_requests(container)
-    total = (running + sidecars) | peak
+            init_peak |= sidecar_total + _container_requests(container)
+    total = (container_total + sidecar_total) | init_peak
     total.update(_pod_level_surplus(spec, total))
     return total + amounts(spec.get("overhead")) + Amounts({"pods": MILLI})
 
@@ -56,7 +67,7 @@ def _container_requests(container: Json) -> Amounts:
 
 
 def _pod_level_surplus(spec: Json, total: Amounts) -> dict[str, int]:
-    """Return the difference between pod-level requests and the requests of the containers."""
+    """Return, for each resource with a pod-level request, the request minus the total of the containers."""
     pod_requests = amounts(spec.get("resources", {}).get("requests"))
     return {name: value - total[name] for name, value in pod_requests.items()}
 

@@ -1,4 +1,4 @@
-"""Writes to the API server with their users, from the audit log."""
+"""Write requests to the API server with their users, read from the audit log."""
 
 import json
 import time
@@ -27,18 +27,21 @@ POLICY: Json = {
 
 
 class Write(NamedTuple):
-    """Write. `user`: the last part of the user's name, such as `muster` or `volcano-scheduler`."""
+    """Write request. `user` is the last part of the user's name, such as `muster` or `volcano-scheduler`."""
 
     user: str
     verb: str
-    resource: str  # plural and subresource
+    resource: str  # plural name and subresource
     name: str
     status: int
     body: Json
 
 
 class Audit:
-    """Audit log; needed before the API server starts: `ControlPlane(apiserver_flags=audit.flags)`."""
+    """Audit log of an API server.
+
+    The object must exist before the API server starts: `ControlPlane(apiserver_flags=audit.flags)`.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._log = folder / "audit.log"
@@ -51,32 +54,33 @@ class Audit:
         )
 
     def mark(self) -> int:
-        """Return a position in the log, for `since`."""
+        """Return the current end of the log, as an argument for `since`."""
         return self._log.stat().st_size if self._log.exists() else 0
 
     def is_silent(self, kinds: Collection[str], seconds: float) -> bool:
-        """Return whether nothing of these resources, such as `queues/status`, is written for some seconds."""
-        mark, until = self.mark(), time.monotonic() + seconds
-        while time.monotonic() < until:
+        """Return whether for some seconds no user writes these resources, such as `queues/status`."""
+        mark, deadline = self.mark(), time.monotonic() + seconds
+        while time.monotonic() < deadline:
             if any(write.resource in kinds for write in self.since(mark)):
                 return False
             time.sleep(PAUSE)
         return True
 
     def since(self, mark: int) -> list[Write]:
+        """Return the writes after a position of the log."""
         with self._log.open("rb") as log:
             log.seek(max(mark - 1, 0))
-            if mark and log.read(1) != b"\n":  # the position was in the middle of a line
+            if mark and log.read(1) != b"\n":  # The position is in the middle of a line.
                 log.readline()
-            return [_read(json.loads(line)) for line in log if line.endswith(b"\n")]
+            return [_write_of_entry(json.loads(line)) for line in log if line.endswith(b"\n")]
 
 
 def counted(writes: Iterable[Write]) -> Counter[str]:
-    """Return the numbers of equal writes, by text: `muster patch queues/status a`."""
+    """Count equal writes. The keys are texts such as `muster patch queues/status a`."""
     return Counter(f"{write.user} {write.verb} {write.resource} {write.name}" for write in writes)
 
 
-def _read(entry: Json) -> Write:
+def _write_of_entry(entry: Json) -> Write:
     reference = entry.get("objectRef", {})
     path = "/".join(filter(None, (reference.get("resource"), reference.get("subresource"))))
     return Write(

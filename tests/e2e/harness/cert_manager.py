@@ -1,4 +1,4 @@
-"""The real cert-manager: its CRDs and controllers, and its injector of CAs into webhook configurations."""
+"""The real cert-manager: CRDs, controllers, and the injector that writes CAs into webhook configurations."""
 
 from pathlib import Path
 from typing import Any
@@ -18,9 +18,9 @@ SECRETS_SELECTOR = "controller.cert-manager.io/fao=true"
 
 
 def crds(*kinds: str) -> list[Json]:
-    """Return the CRDs of these kinds in the pinned release; without `kinds`, all CRDs.
+    """Return the CRDs of these kinds in the API group cert-manager.io, from the pinned release.
 
-    Their conversion is removed, since its webhook does not run.
+    Without `kinds`, return all CRDs of the group. The webhook that converts between versions does not run.
     """
     folder = build.sources(RELEASE, MODULE) / "deploy" / "crds"
     documents = read(sorted(folder.glob("cert-manager.io_*.yaml")))
@@ -28,9 +28,10 @@ def crds(*kinds: str) -> list[Json]:
 
 
 def process(cluster: ControlPlane, gates: str = "") -> Process:
-    """Return a process that is not started yet. It has all rights, which are not under test.
+    """Return a process of cert-manager. The process is not started yet.
 
-    `gates`: as for --feature-gates.
+    cert-manager has all rights, because its rights are not under test. `gates` is the value of
+    --feature-gates.
     """
     program = build.tool(MODULE, "kube-muster.io/cert-manager")
     environment = {"KUBECONFIG": str(cluster.kubeconfig(ADMIN)), "FEATURE_GATES": gates}

@@ -1,4 +1,4 @@
-"""Removal of the objects that a test leaves behind, so that the next test begins with an empty cluster."""
+"""Removal of the objects that a test has left, so that the next test begins with an empty cluster."""
 
 from collections.abc import Callable
 
@@ -24,16 +24,20 @@ from tests.e2e.harness.waiting import GENEROUS, wait_for
 from tests.e2e.harness.watch import ApiError
 
 NOT_FOUND = 404
-NOT_READY = 429  # answer of a restarted API server for kinds whose storage it is still reading
+NOT_READY = 429  # answer of a restarted API server for kinds whose storage the server is still reading
 REFUSED_BY_POLICY = (403, 422)
 OWNERS = (CRON_JOBS, DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS, JOBS, VOLCANO_JOBS)
 IN_NAMESPACE = (COMMANDS, *OWNERS, POD_GROUPS, PODS, LOCAL_QUEUES)
 IN_CLUSTER = (QUEUES, RESOURCE_FLAVORS, NODES)
-SCHEDULER_LEASES = ("kube-scheduler", "muster-scheduler")  # else the next scheduler waits for a dead leader
+# A remaining Lease would make the next scheduler wait for a dead leader.
+SCHEDULER_LEASES = ("kube-scheduler", "muster-scheduler")
 
 
 def clean(client: Client, namespace: str) -> None:
-    """Delete owners before their dependents. The namespace stays, since only a controller could delete it."""
+    """Delete the objects of a namespace and the test objects of the cluster, owners before their dependents.
+
+    The namespace stays, since only a controller could delete a namespace.
+    """
     for resource in IN_NAMESPACE:
         empty(client, resource, namespace)
     for resource in IN_CLUSTER:
@@ -43,9 +47,9 @@ def clean(client: Client, namespace: str) -> None:
 
 
 def empty(client: Client, resource: Resource, namespace: str, timeout: float = GENEROUS) -> None:
-    """Delete all objects of a kind, if that is installed.
+    """Delete all objects of a kind. Succeed at once if the kind is not installed.
 
-    Refusals by policies are tried again: the API server applies a deleted policy for some time.
+    A refusal by a policy is tried again, because the API server applies a deleted policy for some time.
     """
     refusals: list[ApiError] = []
 
@@ -68,7 +72,7 @@ def empty(client: Client, resource: Resource, namespace: str, timeout: float = G
 
 
 def _delete_remaining(client: Client, resource: Resource, namespace: str) -> bool:
-    """Remove finalizers and delete again; return whether no objects are left."""
+    """Delete the remaining objects again, without their finalizers. Return True if no objects remained."""
     items = client.items(resource, namespace)
     for item in items:
         metadata = item["metadata"]
@@ -80,15 +84,15 @@ def _delete_remaining(client: Client, resource: Resource, namespace: str) -> boo
 
 
 def _remove_finalizers(client: Client, resource: Resource, name: str, namespace: str) -> None:
-    _ignoring_missing(lambda: client.patch(resource, name, {"metadata": {"finalizers": None}}, namespace))
+    _ignore_missing(lambda: client.patch(resource, name, {"metadata": {"finalizers": None}}, namespace))
 
 
 def _delete(client: Client, resource: Resource, name: str, namespace: str) -> None:
-    _ignoring_missing(lambda: client.delete(resource, name, namespace, grace=0))
+    _ignore_missing(lambda: client.delete(resource, name, namespace, grace=0))
 
 
-def _ignoring_missing(action: Callable[[], object]) -> None:
-    """Call, and ignore errors about missing objects."""
+def _ignore_missing(action: Callable[[], object]) -> None:
+    """Call `action`, and ignore the error of the API server that the object is missing."""
     try:
         action()
     except ApiError as error:

@@ -1,6 +1,6 @@
 """Thin client of the API server, with JSON, kept-alive connections and watches.
 
-It shares no code with Muster's own client, so that they cannot have the same faults.
+The client shares no code with Muster's own client, so that both clients cannot have the same faults.
 """
 
 import json
@@ -19,12 +19,12 @@ from tests.e2e.harness.watch import ApiError, Json, Watch, error_message
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
-CONNECTIONS = 16
+CONNECTIONS = 16  # maximum number of kept-alive connections
 
 
 @dataclass(frozen=True)
 class Access:
-    """Client settings to reach the API server as a user."""
+    """Address of the API server, token of a user, and certificate authority of the server."""
 
     server: str
     token: str
@@ -32,7 +32,7 @@ class Access:
 
 
 class Client:
-    """Client for one user, with all verbs of the API."""
+    """Client of one user, with a method for each verb of the API."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
@@ -40,10 +40,10 @@ class Client:
         self._pool = self._connections(CONNECTIONS)
 
     def acting_as(self, user: str) -> "Client":
-        """Return a client for another user, by impersonation."""
-        other = Client(self._access)
-        other._headers |= {"Impersonate-User": user}
-        return other
+        """Return a client that impersonates another user."""
+        impersonating_client = Client(self._access)
+        impersonating_client._headers |= {"Impersonate-User": user}
+        return impersonating_client
 
     def __enter__(self) -> "Client":
         return self
@@ -62,6 +62,10 @@ class Client:
         content: str = "application/json",
         accept: str = "application/json",
     ) -> Any:
+        """Send a request with a JSON body, and return the decoded answer.
+
+        An answer that is not a JSON object is returned as text. Raises ApiError for a status of 300 or above.
+        """
         status, data = self.exchange(method, path, _encoded(body), content, accept)
         if status >= 300:
             raise ApiError(status, error_message(data))
@@ -70,17 +74,17 @@ class Client:
     def exchange(
         self, method: str, path: str, body: bytes | None, content: str, accept: str = "application/json"
     ) -> tuple[int, bytes]:
-        """Send a request and return the unchanged answer, even if it reports an error."""
+        """Send a request, and return the status and the unchanged body of the answer, even of an error."""
         headers = {**self._headers_with(content), "Accept": accept}
         answer = self._pool.request(method, path, body=body, headers=headers)
         return answer.status, answer.data
 
     def create(self, resource: Resource, body: Json) -> Json:
-        return self._json("POST", resource.path(_namespace(body)), body)
+        return self._request_json("POST", resource.path(_namespace(body)), body)
 
     def dry_run(self, resource: Resource, body: Json) -> Json:
-        """Create an object without keeping it."""
-        return self._json("POST", f"{resource.path(_namespace(body))}?dryRun=All", body)
+        """Return the object that the API server would create, without creating it."""
+        return self._request_json("POST", f"{resource.path(_namespace(body))}?dryRun=All", body)
 
     def create_many(self, resource: Resource, bodies: Iterable[Json]) -> list[Json]:
         """Create objects in parallel, over kept-alive connections.
@@ -91,10 +95,10 @@ class Client:
             return list(pool.map(lambda body: self.create(resource, body), bodies))
 
     def get(self, resource: Resource, name: str, namespace: str = "") -> Json:
-        return self._json("GET", resource.path(namespace, name))
+        return self._request_json("GET", resource.path(namespace, name))
 
     def find(self, resource: Resource, name: str, namespace: str = "") -> Json | None:
-        """Return the object, or None when there is none."""
+        """Return the object, or None if the object does not exist."""
         try:
             return self.get(resource, name, namespace)
         except ApiError as error:
@@ -103,15 +107,15 @@ class Client:
             raise
 
     def listing(self, resource: Resource, namespace: str = "", **query: str) -> Json:
-        """Return the list object, which has a resourceVersion; `items` returns only the items."""
-        return self._json("GET", _with_query(resource.path(namespace), query))
+        """Return the list object with its resourceVersion. `items` returns only the items of the list."""
+        return self._request_json("GET", _with_query(resource.path(namespace), query))
 
     def items(self, resource: Resource, namespace: str = "", **query: str) -> Sequence[Json]:
         items_: Sequence[Json] = self.listing(resource, namespace, **query)["items"]
         return items_
 
     def replace(self, resource: Resource, body: Json, sub: str = "") -> Json:
-        return self._json("PUT", resource.path(_namespace(body), body["metadata"]["name"], sub), body)
+        return self._request_json("PUT", resource.path(_namespace(body), body["metadata"]["name"], sub), body)
 
     def patch(
         self,
@@ -122,9 +126,13 @@ class Client:
         sub: str = "",
         content: str = MERGE,
     ) -> Json:
-        return self._json("PATCH", resource.path(namespace, name, sub), body, content)
+        return self._request_json("PATCH", resource.path(namespace, name, sub), body, content)
 
     def delete(self, resource: Resource, name: str, namespace: str = "", grace: int | None = None) -> None:
+        """Delete an object.
+
+        `grace` is the grace period in seconds. None means the default of the API server.
+        """
         options = {} if grace is None else {"gracePeriodSeconds": grace}
         self.request("DELETE", resource.path(namespace, name), options)
 
@@ -132,11 +140,15 @@ class Client:
         self.request("DELETE", resource.path(namespace), {"gracePeriodSeconds": 0})
 
     def bind(self, namespace: str, name: str, node: str) -> None:
-        """Bind a pod without a scheduler."""
+        """Bind a pod to a node, without a scheduler."""
         body = {"metadata": {"name": name, "namespace": namespace}, "target": {"kind": "Node", "name": node}}
         self.request("POST", PODS.path(namespace, name, "binding"), body)
 
     def watch(self, resource: Resource, version: str, namespace: str = "", seconds: int = 300) -> Watch:
+        """Return a watch with bookmarks from a resourceVersion on.
+
+        The API server ends the watch after `seconds`.
+        """
         query = {
             "watch": "1",
             "resourceVersion": version,
@@ -150,10 +162,12 @@ class Client:
         )
 
     def stream(self, path: str, accept: str) -> Watch:
-        """Return a watch of a path, in the form that `accept` names."""
+        """Return a watch of a path. `accept` names the media type of the answer."""
         return Watch(self._connections(1), path, {**self._headers, "Accept": accept})
 
-    def _json(self, method: str, path: str, body: Any = None, content: str = "application/json") -> Json:
+    def _request_json(
+        self, method: str, path: str, body: Any = None, content: str = "application/json"
+    ) -> Json:
         answer: Json = self.request(method, path, body, content)
         return answer
 
@@ -161,7 +175,7 @@ class Client:
         return {**self._headers, "Content-Type": content}
 
     def _connections(self, count: int) -> urllib3.HTTPConnectionPool:
-        """Return connections without retries, so that tests see failures."""
+        """Return a pool of connections that never retries a request, so that tests see failures."""
         options: Json = (
             {"ca_certs": str(self._access.authority)} if self._access.server.startswith("https") else {}
         )
@@ -176,7 +190,7 @@ class Client:
 
 
 def refusal(action: Callable[[], object]) -> str:
-    """Return the message of a refusal; empty if the action succeeds."""
+    """Call `action`, and return the message of the API server's refusal. Return "" if the action succeeds."""
     try:
         action()
     except ApiError as error:

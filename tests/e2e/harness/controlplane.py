@@ -1,4 +1,4 @@
-"""etcd, kube-apiserver and, on request, kube-controller-manager as processes on loopback."""
+"""etcd, kube-apiserver and, on request, kube-controller-manager, as processes on loopback."""
 
 import shutil
 import tempfile
@@ -40,7 +40,10 @@ CONTROLLERS = (
 
 
 class ControlPlane:
-    """Cluster without nodes: `with ControlPlane() as cluster: cluster.admin.create(...)`."""
+    """Control plane of a cluster without nodes.
+
+    Example: `with ControlPlane() as cluster: cluster.admin.create(...)`.
+    """
 
     def __init__(
         self,
@@ -65,7 +68,7 @@ class ControlPlane:
             "kube-apiserver", [*self._apiserver_flags(client_port), *apiserver_flags]
         )
         self.admin = Client(self.access(ADMIN))
-        self._others: list[Process] = []
+        self._controller_managers: list[Process] = []
 
     def __enter__(self) -> "ControlPlane":
         try:
@@ -86,9 +89,12 @@ class ControlPlane:
         self.wait_ready()
 
     def close(self) -> None:
-        """Stop all components, the API server before etcd, for which it would wait."""
+        """Stop all components.
+
+        The API server ends before etcd. Otherwise the API server would wait for etcd.
+        """
         self.admin.close()
-        for process in (*self._others, self.apiserver, self.etcd):
+        for process in (*self._controller_managers, self.apiserver, self.etcd):
             if process.alive():
                 process.kill()
         if not self.keep_logs:
@@ -100,7 +106,7 @@ class ControlPlane:
 
     @property
     def certificate(self) -> Path:
-        """Return the self-signed certificate of all servers of the tests."""
+        """Return the self-signed certificate that all servers of the tests use."""
         return self._certificate_folder / "cert.pem"
 
     @property
@@ -109,14 +115,17 @@ class ControlPlane:
 
     @property
     def signing_key(self) -> Path:
-        """Return the key that signs tokens of service accounts."""
+        """Return the key that signs the tokens of service accounts."""
         return self.binaries / "key.pem"
 
     def access(self, user: User, server: str | None = None) -> Access:
         return Access(server or self.server, user.token, self.certificate)
 
     def kubeconfig(self, user: User, server: str | None = None) -> Path:
-        """Write a kubeconfig for a user. `server`: that of a proxy in front of the API server."""
+        """Write a kubeconfig for a user, and return its path.
+
+        `server` is the address of a proxy in front of the API server. By default, the requests have no proxy.
+        """
         port = (server or self.server).rpartition(":")[2]
         path = self.folder / f"{user.name.replace(':', '-')}-{port}.kubeconfig"
         return write_kubeconfig(path, user, self.access(user, server))
@@ -128,7 +137,7 @@ class ControlPlane:
         program: str | Path | None = None,
         host: str | None = None,
     ) -> Process:
-        """Return a process of a built program, which is not started yet."""
+        """Return a process of a built program. The process is not started yet."""
         command = [str(self.binaries / (program or name)), *arguments]
         return Process(name, command, self.folder / f"{name}.log", host=host)
 
@@ -136,24 +145,31 @@ class ControlPlane:
         wait_for(self._is_ready, what="kube-apiserver ready")
 
     def restart_apiserver(self) -> None:
-        """Restart on the same port, with the same data; by SIGKILL, since SIGTERM waits for open watches."""
+        """Restart the API server on the same port and with the same data.
+
+        SIGKILL ends the API server, because after SIGTERM the API server would wait for open watches.
+        """
         self.apiserver.restart(hard=True)
         self.wait_ready()
 
     def start_controller_manager(
         self, controllers: Sequence[str] = CONTROLLERS, further_flags: Sequence[str] = ()
     ) -> Process:
-        """Start the controllers for Jobs, garbage collection and namespaces, by default."""
+        """Start kube-controller-manager.
+
+        By default, kube-controller-manager runs the controllers that CONTROLLERS lists.
+        """
         (port,) = free_ports(1)
         command = flags.controller_manager(
             self.folder, self.kubeconfig(CONTROLLER_MANAGER), self.signing_key, port, controllers
         )
         process = self.process("kube-controller-manager", [*command, *further_flags])
         process.start()
-        self._others.append(process)
+        self._controller_managers.append(process)
         return process
 
     def _is_ready(self) -> bool:
+        """Return whether the API server is ready. Raise an error if etcd or the API server has ended."""
         self.etcd.require_alive()
         self.apiserver.require_alive()
         try:

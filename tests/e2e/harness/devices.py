@@ -1,6 +1,6 @@
-"""Devices of a simulated driver, as objects of resource.k8s.io, and claims for them.
+"""Devices of a simulated driver, and claims for them, as objects of resource.k8s.io.
 
-Cluster-scoped objects are named after the test's namespace, and are deleted by `end`.
+The names of cluster-scoped objects contain the test's namespace. `end` deletes these objects.
 """
 
 from typing import Any
@@ -13,7 +13,7 @@ API = "resource.k8s.io/v1"
 
 
 class Devices:
-    """Devices of one class. `extended`: the extended resource that the class backs."""
+    """Devices of one device class. `extended` is the extended resource that the class provides, if any."""
 
     def __init__(self, stage: Stage, extended: str = "") -> None:
         self._stage = stage
@@ -22,14 +22,14 @@ class Devices:
         self._classes = [self.name]
         self.driver = f"{stage.namespace}.example.com"
         selector = {"cel": {"expression": f"device.driver == '{self.driver}'"}}
-        backing = {"extendedResourceName": extended} if extended else {}
-        self._create(DEVICE_CLASSES, "DeviceClass", self.name, {"selectors": [selector], **backing})
+        extended_field = {"extendedResourceName": extended} if extended else {}
+        self._create(DEVICE_CLASSES, "DeviceClass", self.name, {"selectors": [selector], **extended_field})
 
     def on(self, node: str, count: int, *fields: Json) -> None:
         """Publish devices on a node, as a driver does.
 
-        `fields`: those of each device, the last ones for all further devices. By default, a device has
-        the attribute `index`.
+        `fields` has the fields of each device. The last entry is used for all further devices. Without
+        `fields`, each device has the attribute `index`.
         """
         name = f"{self._stage.namespace}-{node}"
         pool = {"name": node, "generation": 1, "resourceSliceCount": 1}
@@ -42,7 +42,7 @@ class Devices:
         self._slices.append(name)
 
     def partitioned_on(self, node: str) -> None:
-        """Publish a GPU of two slices: as a whole, or as two halves."""
+        """Publish a GPU on a node that can be allocated as a whole or as two halves."""
         pool = {"name": node, "generation": 1, "resourceSliceCount": 2}
         spec = {"driver": self.driver, "nodeName": node, "pool": pool}
         counters = [{"name": "gpu", "counters": {"slices": {"value": "2"}}}]
@@ -60,13 +60,16 @@ class Devices:
             self._slices.append(name)
 
     def device_class(self, name: str, attribute: str) -> str:
-        """Create a class of the devices with an attribute, or, for `!NAME`, of those without it."""
+        """Create a class of the devices that have an attribute, and return the name of the class.
+
+        With `!NAME`, the class has the devices without the attribute NAME.
+        """
         negation = "!" if attribute.startswith("!") else ""
         attribute = attribute.removeprefix("!")
         return self.selected(name, f"{negation}device.attributes['{self.driver}'].{attribute}")
 
     def selected(self, name: str, condition: str) -> str:
-        """Create a class of the devices that meet a condition."""
+        """Create a class of the devices that meet a CEL condition, and return the name of the class."""
         expression = f"device.driver == '{self.driver}' && {condition}"
         class_name = f"{self._stage.namespace}-{name}"
         self._create(
@@ -76,27 +79,27 @@ class Devices:
         return class_name
 
     def claimed(self, name: str, count: int = 1) -> Json:
-        """Create a claim for devices, and return the fields of a pod's spec that use it."""
+        """Create a claim for devices, and return the fields of a pod's spec that refer to the claim."""
         request = {"name": "gpu", "exactly": {"deviceClassName": self.name, "count": count}}
         spec = {"devices": {"requests": [request]}}
         self._create(RESOURCE_CLAIMS, "ResourceClaim", name, spec, self._stage.namespace)
         return {"resourceClaims": [{"name": "gpu", "resourceClaimName": name}]}
 
     def template(self, name: str, count: int, device_class: str = "", first: int = 0, **more: Any) -> Json:
-        """Create a template of claims for devices, and return the fields of a pod's spec that use it.
+        """Create a template of claims, and return the fields of a pod's spec that refer to the template.
 
         Args:
             name: Name of the template.
-            count: The number of devices.
-            device_class: The class, if not the main one.
-            first: The lowest index of devices that the request selects; 0: it has no selector.
-            more: Further fields, such as constraints, or other requests.
+            count: Number of devices.
+            device_class: Name of the class, if it is not the main class.
+            first: Lowest index of the devices that the request selects. With 0, the request has no selector.
+            more: Further fields of the template, such as constraints, or other requests.
         """
-        exactly: Json = {"deviceClassName": device_class or self.name, "count": count}
+        exact_request: Json = {"deviceClassName": device_class or self.name, "count": count}
         if first:
             expression = f"device.attributes['{self.driver}'].index >= {first}"
-            exactly["selectors"] = [{"cel": {"expression": expression}}]
-        request = {"name": "gpu", "exactly": exactly}
+            exact_request["selectors"] = [{"cel": {"expression": expression}}]
+        request = {"name": "gpu", "exactly": exact_request}
         spec = {"spec": {"devices": {"requests": [request], **more}}}
         self._create(CLAIM_TEMPLATES, "ResourceClaimTemplate", name, spec, self._stage.namespace)
         return {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": name}]}
@@ -115,4 +118,5 @@ class Devices:
 
 
 def _index(number: int) -> Json:
+    """Return the fields of a device whose attribute `index` has this number."""
     return {"attributes": {"index": {"int": number}}}

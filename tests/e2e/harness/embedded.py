@@ -1,7 +1,7 @@
 """Stage of the end-to-end tests on the embedded cluster, with the same methods, kubelets and observer.
 
-Only the API server and the scheduler differ. A scenario that passes on a real control plane and fails here
-shows a difference between both.
+Only the API server and the scheduler differ from those of the other tests. If a scenario passes on a real
+control plane and fails here, the embedded cluster differs from Kubernetes.
 """
 
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ STOCK = {"schedulerName": "default-scheduler"}
 
 
 class EmbeddedControlPlane:
-    """Embedded control plane with the part of ControlPlane that the stage needs."""
+    """Embedded control plane, with the methods of ControlPlane that the stage needs."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -51,16 +51,16 @@ class EmbeddedControlPlane:
         self._server.stop()
 
     def kubeconfig(self, user: User, server: str | None = None) -> Path:
-        """Write a kubeconfig.
+        """Write a kubeconfig for a user, and return its path. Every user has all rights.
 
-        Every user has all rights. `server`: that of a proxy in front of the API server.
+        `server` is the address of a proxy in front of the API server. By default, the requests have no proxy.
         """
         access = Access(server or self.server, "", self.folder)
         return write_kubeconfig(self.folder / f"kubeconfig-{access.server.rpartition(':')[2]}", user, access)
 
 
 class EmbeddedScheduler(Scheduler):
-    """Embedded scheduler with the part of KubeScheduler that scenarios need."""
+    """Embedded scheduler, with the methods of KubeScheduler that scenarios need."""
 
     def kill(self) -> None:
         self.stop()
@@ -75,11 +75,14 @@ class EmbeddedStage(Stage):
         self._service = control_plane.service
 
     def start_scheduler(self, config: str | Json = PLAIN, **options: Any) -> Any:
-        loaded = load(config) if isinstance(config, str) else config
-        profiles = frozenset(profile["schedulerName"] for profile in loaded.get("profiles", [STOCK]))
-        extender = Extender(options.get("muster", UNREACHABLE), bind_resource=_bind_mark(loaded))
-        extended, plain = (profiles, frozenset()) if loaded.get("extenders") else (frozenset(), profiles)
-        scheduler = EmbeddedScheduler(self._service, extender, Random(0), extended, plain)
+        """Start an embedded scheduler. With extenders in its configuration, the scheduler calls Muster."""
+        loaded_config = load(config) if isinstance(config, str) else config
+        profiles = frozenset(profile["schedulerName"] for profile in loaded_config.get("profiles", [STOCK]))
+        extender = Extender(options.get("muster", UNREACHABLE), bind_resource=_bind_resource(loaded_config))
+        extended_profiles, plain_profiles = (
+            (profiles, frozenset()) if loaded_config.get("extenders") else (frozenset(), profiles)
+        )
+        scheduler = EmbeddedScheduler(self._service, extender, Random(0), extended_profiles, plain_profiles)
         self.started.callback(scheduler.stop)
         scheduler.start()
         return scheduler
@@ -93,15 +96,15 @@ class EmbeddedStage(Stage):
         return self.started.enter_context(FaultProxy(self.cluster.server, remember=remember))
 
 
-def _bind_mark(config: Json) -> str:
-    """Return the managed resource of the extender that binds; empty if it has none."""
+def _bind_resource(config: Json) -> str:
+    """Return the managed resource of the extender that binds pods, or "" if the extender has none."""
     binders = [entry for entry in config.get("extenders", []) if "bindVerb" in entry]
     return next((resource["name"] for entry in binders for resource in entry.get("managedResources", [])), "")
 
 
 @contextmanager
 def embedded_stage(folder: Path) -> Iterator[EmbeddedStage]:
-    """Yield an empty embedded cluster; the observer checks at the end."""
+    """Yield the stage of an empty embedded cluster. When the context ends, the observer checks all events."""
     with EmbeddedControlPlane(folder) as cluster:
         client = cluster.admin
         client.create(NAMESPACES, namespace(NAMESPACE))

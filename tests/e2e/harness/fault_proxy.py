@@ -1,6 +1,6 @@
-"""Reverse proxy in front of the API server, which applies faults to the requests that a test chooses.
+"""Reverse proxy in front of the API server that applies faults to requests.
 
-Bodies are streamed. Each connection has a thread, and a separate connection to the API server.
+Bodies of answers are streamed. Each connection has a thread, and a separate connection to the API server.
 """
 
 import http.client
@@ -26,7 +26,11 @@ HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding", "content-length",
 
 @dataclass(frozen=True)
 class Call:
-    """Request through the proxy. Status 0: no answer; a second record with 0: the answer was cut."""
+    """Request that went through the proxy.
+
+    The status 0 means that the caller got no answer. A second call with the status 0 for the same request
+    means that the answer was cut.
+    """
 
     method: str
     path: str
@@ -35,7 +39,10 @@ class Call:
 
 
 class FaultProxy:
-    """`with stage.start_fault_proxy() as proxy: proxy.inject(answer(409), answer(500), lose_answer())`."""
+    """Proxy that applies faults to requests, and records the requests.
+
+    Example: `with stage.start_fault_proxy() as proxy: proxy.inject(answer(409), answer(500), lose_answer())`.
+    """
 
     def __init__(
         self,
@@ -44,9 +51,10 @@ class FaultProxy:
         key: Path | None = None,
         remember: int | None = None,
     ) -> None:
-        """Start a proxy that records the last `remember` calls, by default all.
+        """Prepare a proxy in front of `server`.
 
-        Without a certificate it uses plain HTTP.
+        Without a certificate, the proxy uses plain HTTP. `remember` is the number of latest calls that the
+        proxy records; None means all calls.
         """
         self.target = server.rpartition("/")[2]
         self.trust = ssl.create_default_context(cafile=str(certificate)) if certificate else None
@@ -68,7 +76,7 @@ class FaultProxy:
 
     @property
     def server(self) -> str:
-        """Return the API server's address as seen through this proxy."""
+        """Return the address of the API server as a client of this proxy sees it."""
         scheme = "https" if self.trust else "http"
         return f"{scheme}://{self.address}"
 
@@ -79,21 +87,25 @@ class FaultProxy:
     def inject(self, *faults: Fault) -> None:
         """Add faults.
 
-        A request meets the first fault that it matches; a fault ends after `times` requests.
+        A request gets the first fault that matches it. A fault ends after `times` requests.
         """
         with self._lock:
             self._faults = [fault for fault in (*self._faults, *faults) if fault.times > 0]
 
     def pending_faults(self) -> list[Fault]:
-        """Return the faults that further requests may meet."""
+        """Return the faults that may still apply to further requests."""
         with self._lock:
             return [fault for fault in self._faults if fault.times > 0]
 
     def cut(self, watches: Fault) -> int:
-        """End the streams whose requests match this fault, and return their number."""
+        """End the streams whose requests match `watches`, and return the number of streams."""
         return self._server.cut(watches)
 
     def use_fault(self, method: str, path: str, body: bytes = b"", agent: str = "") -> Fault | None:
+        """Return the fault for a request, or None without a matching fault.
+
+        The fault's `times` goes down by one.
+        """
         with self._lock:
             fault = next((fault for fault in self._faults if fault.matches(method, path, body, agent)), None)
             if fault is not None:
@@ -111,7 +123,10 @@ class FaultProxy:
             return [call for call in self.calls if call.method != "GET" and ACCESS_REVIEWS not in call.path]
 
     def bindings(self) -> dict[str, list[str]]:
-        """Return, for every pod, the nodes of its binding requests, one for each request."""
+        """Return the nodes of all binding requests, keyed by pod.
+
+        Each request adds a node, also a repeated request.
+        """
         nodes: dict[str, list[str]] = defaultdict(list)
         for call in self.writes():
             if re.search(BINDING, call.path):
@@ -120,7 +135,10 @@ class FaultProxy:
 
 
 class _Server(ThreadingHTTPServer):
-    """Server that makes TLS handshakes in the thread of the connection, so that no caller delays others."""
+    """HTTP server that makes the TLS handshake in the thread of the connection.
+
+    A caller that is slow in its handshake then does not delay other callers.
+    """
 
     daemon_threads = True
     request_queue_size = 512
@@ -132,37 +150,39 @@ class _Server(ThreadingHTTPServer):
         self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER) if certificate else None
         if self._context and certificate:
             self._context.load_cert_chain(certificate, key)
-        self._open: set[Any] = set()
+        self._open_connections: set[Any] = set()
         self.streams: set[_Handler] = set()
 
     def get_request(self) -> tuple[Any, Any]:
         caller, address = super().get_request()
         if self._context:
             caller = self._context.wrap_socket(caller, server_side=True, do_handshake_on_connect=False)
-        self._open.add(caller)
+        self._open_connections.add(caller)
         return caller, address
 
     def shutdown_request(self, request: Any) -> None:
-        self._open.discard(request)
+        self._open_connections.discard(request)
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignore errors: many callers hang up in these tests."""
+        """Ignore errors, since many callers hang up in these tests."""
 
     def hang_up(self) -> None:
-        for request in list(self._open):
+        """Close all connections of callers."""
+        for request in list(self._open_connections):
             with suppress(OSError):
                 request.shutdown(2)
 
     def cut(self, watches: Fault) -> int:
-        matching = [stream for stream in list(self.streams) if stream.matches(watches)]
-        for stream in matching:
+        """End the streams whose requests match `watches`, and return the number of streams."""
+        matching_streams = [stream for stream in list(self.streams) if stream.matches(watches)]
+        for stream in matching_streams:
             stream.hang_up()
-        return len(matching)
+        return len(matching_streams)
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Connection of one caller."""
+    """Connection of one caller, with a connection to the API server."""
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
@@ -183,13 +203,14 @@ class _Handler(BaseHTTPRequestHandler):
             super().finish()
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Ignore the message: calls are kept in `FaultProxy.calls`."""
+        """Ignore the message, since `FaultProxy.calls` records all calls."""
 
-    def _serve(self) -> None:
+    def _serve_request(self) -> None:
+        """Answer one request. A matching fault changes what happens to the request."""
         body = self._body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        fault = self.server.proxy.use_fault(self.command, self.path, body, self._agent)
+        fault = self.server.proxy.use_fault(self.command, self.path, body, self._user_agent)
         try:
-            status = self._pass_on(body) if fault is None else self._apply(fault, body)
+            status = self._pass_on(body) if fault is None else self._apply_fault(fault, body)
         except (OSError, http.client.HTTPException):
             status = 0
         if status == 0:
@@ -197,61 +218,68 @@ class _Handler(BaseHTTPRequestHandler):
             self._record(status)
 
     @property
-    def _agent(self) -> str:
+    def _user_agent(self) -> str:
         return self.headers.get("User-Agent") or ""
 
     def matches(self, fault: Fault) -> bool:
-        return fault.matches(self.command, self.path, self._body, self._agent)
+        """Return whether a fault matches the current request."""
+        return fault.matches(self.command, self.path, self._body, self._user_agent)
 
     def hang_up(self) -> None:
-        """Close both sides: the thread may wait for either."""
+        """Close the connections on both sides, since the thread may wait for data from either side."""
         for sock in (self.connection, self._upstream.sock):
             with suppress(OSError):
                 sock.shutdown(2)
 
-    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _serve
+    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _serve_request
 
-    def _apply(self, fault: Fault, body: bytes) -> int:
-        """Refuse or forward a request as the fault says, and return the status."""
+    def _apply_fault(self, fault: Fault, body: bytes) -> int:
+        """Apply a fault to a request. Return the status of the answer, or 0 if the caller gets no answer."""
         fault.before()
-        if fault.while_awaited and self._hung_up():
+        if fault.while_awaited and self._has_caller_hung_up():
             return 0
         if fault.status is not None:
-            return self._answer(fault.status, [("Content-Type", "application/json")], fault.body())
+            return self._send_answer(fault.status, [("Content-Type", "application/json")], fault.body())
         if fault.twice:
             self._forward(body, self.path).read()
         answer = self._forward(body, fault.instead(self.path))
         if _is_streamed(answer) and fault.answered:
-            return self._stream(answer, fault.pieces)
+            return self._send_stream(answer, fault.pieces)
         content = answer.read()
         fault.after()
-        return self._answer(answer.status, answer.getheaders(), content) if fault.answered else 0
+        return self._send_answer(answer.status, answer.getheaders(), content) if fault.answered else 0
 
-    def _hung_up(self) -> bool:
-        """Return whether the caller has closed.
+    def _has_caller_hung_up(self) -> bool:
+        """Return whether the caller has closed the connection.
 
-        It sends nothing while it waits, so only an end is readable.
+        A caller sends nothing while it waits for an answer. If the connection is readable, the caller has
+        closed it.
         """
         return bool(select.select([self.connection], [], [], 0)[0])
 
     def _pass_on(self, body: bytes) -> int:
+        """Pass a request on to the API server and its answer back, and return the status."""
         answer = self._forward(body, self.path)
         if _is_streamed(answer):
-            return self._stream(answer)
-        return self._answer(answer.status, answer.getheaders(), answer.read())
+            return self._send_stream(answer)
+        return self._send_answer(answer.status, answer.getheaders(), answer.read())
 
     def _forward(self, body: bytes, target: str) -> http.client.HTTPResponse:
+        """Send a request to the API server, and return the answer. `target` is the path with the query."""
         headers = {name: value for name, value in self.headers.items() if name.lower() not in HOP_BY_HOP}
         self._upstream.request(self.command, target, body or None, headers)
         return self._upstream.getresponse()
 
-    def _answer(self, status: int, headers: Iterable[tuple[str, str]], content: bytes) -> int:
-        self._head(status, headers, ("Content-Length", str(len(content))))
+    def _send_answer(self, status: int, headers: Iterable[tuple[str, str]], content: bytes) -> int:
+        self._send_head(status, headers, ("Content-Length", str(len(content))))
         self.wfile.write(content)
         return status
 
-    def _stream(self, answer: http.client.HTTPResponse, change: Callable[[Pieces], Pieces] = iter) -> int:
-        self._head(answer.status, answer.getheaders(), ("Transfer-Encoding", "chunked"))
+    def _send_stream(
+        self, answer: http.client.HTTPResponse, change: Callable[[Pieces], Pieces] = iter
+    ) -> int:
+        """Send a chunked answer to the caller piece by piece, after `change` has changed the pieces."""
+        self._send_head(answer.status, answer.getheaders(), ("Transfer-Encoding", "chunked"))
         self.server.streams.add(self)
         try:
             for data in change(iter(lambda: answer.read1(CHUNK), b"")):
@@ -264,12 +292,15 @@ class _Handler(BaseHTTPRequestHandler):
     def _record(self, status: int) -> None:
         self.server.proxy.record(Call(self.command, self.path, status, self._body))
 
-    def _head(self, status: int, headers: Iterable[tuple[str, str]], length: tuple[str, str]) -> None:
-        """Record the status and send the head. A caller that has the answer finds it in `calls`."""
+    def _send_head(self, status: int, headers: Iterable[tuple[str, str]], length: tuple[str, str]) -> None:
+        """Record the call, and then send the status line and the headers.
+
+        A caller that has the answer therefore finds the call in `calls`.
+        """
         self._record(status)
         self.send_response_only(status)
-        passed_headers = [(name, value) for name, value in headers if name.lower() not in HOP_BY_HOP]
-        for name, value in (*passed_headers, length):
+        kept_headers = [(name, value) for name, value in headers if name.lower() not in HOP_BY_HOP]
+        for name, value in (*kept_headers, length):
             self.send_header(name, value)
         self.end_headers()
 

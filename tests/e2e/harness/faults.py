@@ -1,4 +1,4 @@
-"""Faults between a client and the API server, declared in advance and executed once."""
+"""Faults between a client and the API server. A test declares a fault in advance; a proxy executes it."""
 
 import json
 import re
@@ -14,9 +14,10 @@ Pieces = Iterator[bytes]
 
 @dataclass
 class Fault:
-    """Fault for the next `times` matching requests.
+    """Fault for the next `times` requests that match.
 
-    A request matches by method, path, texts in body and query, and the beginning of its User-Agent.
+    A request matches by its method, its path, texts in its body and query, and the beginning of its
+    User-Agent.
     """
 
     method: str
@@ -26,24 +27,27 @@ class Fault:
     agent: str = ""
     status: int | None = None
     message: str = "injected by the test"
-    before: Callable[[], object] = lambda: None
-    instead: Callable[[str], str] = lambda target: target  # changes path and query
-    pieces: Callable[[Pieces], Pieces] = iter  # changes a streamed answer
-    after: Callable[[], object] = lambda: None
-    answered: bool = True
-    twice: bool = False  # the request is sent twice, and the caller gets the second answer
-    while_awaited: bool = False  # the request is dropped if its caller hangs up, as by an API server
-    times: int = 1
-    hit: threading.Event = field(default_factory=threading.Event)
+    before: Callable[[], object] = lambda: None  # called before the proxy forwards the request
+    instead: Callable[[str], str] = lambda target: target  # returns the changed path and query of the request
+    pieces: Callable[[Pieces], Pieces] = iter  # returns the changed pieces of a streamed answer
+    after: Callable[[], object] = lambda: None  # called before the caller gets the answer
+    answered: bool = True  # whether the caller gets the answer
+    # whether the proxy sends the request twice, so that the caller gets the second answer
+    twice: bool = False
+    # whether the proxy drops the request if the caller hangs up, as an API server does
+    while_awaited: bool = False
+    times: int = 1  # number of further requests that get this fault
+    hit: threading.Event = field(default_factory=threading.Event)  # set when a request gets this fault
 
     def matches(self, method: str, target: str, body: bytes = b"", agent: str = "") -> bool:
+        """Return whether this fault applies to a request."""
         if self.times <= 0 or self.method != method or self.in_body not in body:
             return False
         path, _, query = target.partition("?")
         return bool(re.search(self.path, path)) and self.query in query and agent.startswith(self.agent)
 
     def body(self) -> bytes:
-        """Return the answer as a Status of the API server."""
+        """Return the body of the answer: a Status object, as the API server sends it."""
         reason = {404: "NotFound", 409: "Conflict", 410: "Expired", 429: "TooManyRequests"}.get(
             self.status or 0, "InternalError"
         )
@@ -52,7 +56,7 @@ class Fault:
 
 
 def answer(status: int, method: str = "POST", path: str = BINDING, times: int = 1) -> Fault:
-    """Return a fault that answers with a status; the request does not reach the API server."""
+    """Return a fault that answers with a status. The request does not reach the API server."""
     return Fault(method, path, status=status, times=times)
 
 
@@ -62,7 +66,10 @@ def lose_answer(method: str = "POST", path: str = BINDING, times: int = 1) -> Fa
 
 
 def hold_answer(released: threading.Event) -> Fault:
-    """Return a fault that delays the answer until the test releases it: a timeout after a success."""
+    """Return a fault that delays the answer to a binding until the test releases it.
+
+    The caller sees a timeout, although its request has succeeded.
+    """
     return Fault("POST", BINDING, after=released.wait)
 
 
@@ -71,30 +78,33 @@ def hold_request(
 ) -> Fault:
     """Return a fault that delays a request until the test releases it.
 
-    `fault.hit` is set when the request arrives.
+    `fault.hit` is set when the request arrives at the proxy.
     """
     return Fault(method, path, before=released.wait, times=times)
 
 
 def keep_gate_shut(released: threading.Event, pod: str) -> Fault:
-    """Return a fault that delays the removal of a pod's gate, so that its gang waits at the barrier."""
+    """Return a fault that delays the removal of a pod's scheduling gate until the test releases it.
+
+    The pod's gang meanwhile waits at the barrier.
+    """
     return hold_request(released, "PATCH", rf"/pods/{pod}$", times=OFTEN)
 
 
 def lose_request(
     released: threading.Event, method: str = "POST", path: str = BINDING, times: int = 1
 ) -> Fault:
-    """Return a fault that lets a request hang until the test releases it, and then drops it."""
+    """Return a fault that lets a request hang until the test releases it, and then drops the request."""
     return Fault(method, path, status=500, before=released.wait, times=times)
 
 
 def pass_on(times: int = 1) -> Fault:
-    """Return a fault that passes requests on, so that further faults meet only later requests."""
+    """Return a fault that changes nothing, so that faults injected later apply to later bindings."""
     return Fault("POST", BINDING, times=times)
 
 
 def before_request(
     action: Callable[[], object], method: str = "POST", path: str = BINDING, times: int = 1
 ) -> Fault:
-    """Return a fault that calls `action` just before a request, for example to delete a pod."""
+    """Return a fault that calls `action` just before a request is forwarded, for example to delete a pod."""
     return Fault(method, path, before=action, times=times)

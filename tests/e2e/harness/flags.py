@@ -1,4 +1,4 @@
-"""Flags of the control plane's programs."""
+"""Command-line flags of the programs of the control plane."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,7 +9,7 @@ SERVICE_RANGE_V4, SERVICE_RANGE_V6 = "10.0.0.0/24", "fd00:10::/112"
 
 
 def etcd(folder: Path, port: int, peer_port: int) -> list[str]:
-    """Return the flags of etcd. Its data need not survive a crash, so it does not call fsync."""
+    """Return the flags of etcd. etcd does not call fsync, since the data need not survive a crash."""
     clients, peers = (f"http://{loopback.at(number)}" for number in (port, peer_port))
     return [
         "--name=e2e",
@@ -27,7 +27,10 @@ def etcd(folder: Path, port: int, peer_port: int) -> list[str]:
 def apiserver(
     folder: Path, port: int, etcd_port: int, certificate: Path, key: Path, signing_key: Path
 ) -> list[str]:
-    """Return the flags of the API server, without throttling, and without plugins that need controllers."""
+    """Return the flags of the API server.
+
+    The flags turn off throttling, and the admission plugins that need controllers.
+    """
     return [
         f"--etcd-servers=http://{loopback.at(etcd_port)}",
         f"--bind-address={loopback.host()}",
@@ -49,7 +52,7 @@ def apiserver(
 
 
 def scheduler(config: Path, kubeconfig: Path, port: int, certificate: Path, key: Path) -> list[str]:
-    """Return the flags of kube-scheduler. Probes and metrics need no token."""
+    """Return the flags of kube-scheduler. Probes and metrics are served without a token."""
     return [
         f"--config={config}",
         f"--authentication-kubeconfig={kubeconfig}",

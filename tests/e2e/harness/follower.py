@@ -1,4 +1,7 @@
-"""Thread that follows one kind by a list and watches, and resumes where a dropped watch ended."""
+"""Thread that follows one kind of objects by a list and watches.
+
+After a dropped watch, the next watch continues where the dropped watch ended.
+"""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -18,10 +21,11 @@ SHORTEST_WATCH = 1  # second
 
 
 class Follower(threading.Thread):
-    """Follower that gives each event to a listener, with the resourceVersion of the event.
+    """Follower of one kind. It passes each event with the resourceVersion of the event to a listener.
 
-    When the API server no longer has the versions since the last event (410), the objects are listed again,
-    the differences are handed over, and `gaps` gets a record, since events may have been missed.
+    When the API server has forgotten the versions since the last event (410), the follower lists the objects
+    again. Then the listener gets the differences. `gaps` gets a record, since events may be missing. `known`
+    has the current objects, keyed by UID.
     """
 
     def __init__(self, client: Client, resource: Resource, listener: Listener) -> None:
@@ -32,82 +36,85 @@ class Follower(threading.Thread):
         self._resource = resource
         self._listener = listener
         self._version = ""
-        self._reached = 0  # version of the last event, even if the API server has forgotten it
+        self._last_version = 0  # version of the last event, even if the API server has forgotten the version
         self._watch: Watch | None = None
-        self._asked = threading.Event()
-        self._ended = threading.Event()
+        self._is_check_requested = threading.Event()
+        self._has_ended = threading.Event()
 
     def start(self) -> None:
-        """Start and return when the first list has been handed over."""
+        """Start the thread, and return when the listener has received the first list."""
         super().start()
         wait_for(lambda: self._version, what=f"first list of {self._resource.plural}")
 
     def stop(self) -> None:
-        self._ended.set()
+        """Stop the thread. The current watch is closed, so that the thread does not wait for events."""
+        self._has_ended.set()
         while self.is_alive():
             if (watch := self._watch) is not None:
                 watch.close()
             self.join(0.1)
 
     def run(self) -> None:
-        while not self._ended.is_set():
+        while not self._has_ended.is_set():
             try:
                 self._step()
             except WATCH_ERRORS as error:
                 self._handle_error(error)
-                self._ended.wait(0.1)
+                self._has_ended.wait(0.1)
 
     def has_reached(self, version: int) -> bool:
-        """Return whether all events up to the version of an object of this kind have been handed over."""
-        return self._reached >= version
+        """Return whether the listener has received all events up to the resourceVersion of an object."""
+        return self._last_version >= version
 
     def ask(self) -> None:
-        """Request a check that all events until now have arrived; `is_settled` returns its result."""
-        self._asked.set()
+        """Request a check that all events until now have arrived. `is_settled` returns the result."""
+        self._is_check_requested.set()
 
     def is_settled(self) -> bool:
-        """Return whether all events until `ask` have been received.
+        """Return whether all events that happened before `ask` have been received.
 
-        A list is not enough: it lacks objects that were created and deleted while a watch was down.
+        A list cannot show this: objects may be created and deleted again while a watch is down.
         """
         watch = self._watch
-        if self._asked.is_set() and watch is not None:
+        if self._is_check_requested.is_set() and watch is not None:
             watch.close()
-        return not self._asked.is_set()
+        return not self._is_check_requested.is_set()
 
     def _step(self) -> None:
+        """Take the next step: the first list, a requested check, or a watch."""
         if not self._version:
-            self._list()
-        elif self._asked.is_set():
-            self._settle()
+            self._list_objects()
+        elif self._is_check_requested.is_set():
+            self._run_short_watch()
         else:
-            self._follow()
+            self._run_watch()
 
-    def _settle(self) -> None:
-        """Run a short watch: if it ends without an error, it has reported all events before its start."""
+    def _run_short_watch(self) -> None:
+        """Run a short watch. A watch that ends without an error has delivered all events before its start."""
         for kind, item in self._client.watch(self._resource, self._version, seconds=SHORTEST_WATCH):
             self._handle_event(kind, item)
-        self._asked.clear()
+        self._is_check_requested.clear()
 
-    def _list(self) -> None:
-        """List the objects and report the absent ones as deleted.
+    def _list_objects(self) -> None:
+        """List the objects, pass the changes to the listener, and report missing objects as deleted.
 
-        Their deletion gets the earliest possible version, so that no scheduler is accused without reason.
+        A deletion gets the earliest possible version, so that no scheduler is blamed without reason.
         """
         listing = self._client.listing(self._resource)
         version = listing["metadata"]["resourceVersion"]
-        present = {item["metadata"]["uid"]: item for item in listing["items"]}
-        for uid in self.known.keys() - present.keys():
-            self._hand_over("DELETED", self.known[uid], self._reached)
-        for uid, item in present.items():
+        listed_items = {item["metadata"]["uid"]: item for item in listing["items"]}
+        for uid in self.known.keys() - listed_items.keys():
+            self._hand_over("DELETED", self.known[uid], self._last_version)
+        for uid, item in listed_items.items():
             if self._has_changed(uid, item):
                 self._hand_over("MODIFIED" if uid in self.known else "ADDED", item, _version(item))
-        self._version, self._reached = version, int(version)
+        self._version, self._last_version = version, int(version)
 
     def _has_changed(self, uid: str, item: Json) -> bool:
         return uid not in self.known or _version(self.known[uid]) != _version(item)
 
-    def _follow(self) -> None:
+    def _run_watch(self) -> None:
+        """Run a watch from the last version on, until the watch ends."""
         self._watch = self._client.watch(self._resource, self._version)
         try:
             for kind, item in self._watch:
@@ -118,9 +125,10 @@ class Follower(threading.Thread):
     def _handle_event(self, kind: str, item: Json) -> None:
         if kind != "BOOKMARK":
             self._hand_over(kind, item, _version(item))
-        self._version, self._reached = item["metadata"]["resourceVersion"], _version(item)
+        self._version, self._last_version = item["metadata"]["resourceVersion"], _version(item)
 
     def _hand_over(self, kind: str, item: Json, version: int) -> None:
+        """Pass an event to the listener, and update `known`."""
         self._listener(kind, item, version)
         if kind == "DELETED":
             self.known.pop(item["metadata"]["uid"], None)
@@ -128,14 +136,14 @@ class Follower(threading.Thread):
             self.known[item["metadata"]["uid"]] = item
 
     def _handle_error(self, error: Exception) -> None:
-        """Handle an error. Requests are repeated; only an expired version may mean lost events."""
+        """Handle an error of a request, which is sent again. Only an expired version can mean lost events."""
         status = getattr(error, "status", 0)
         if status == GONE:
             self.gaps.append(f"{self._resource.plural} after version {self._version}: {error}")
             self._version = ""
-        elif status == NOT_FOUND:  # the kind is not installed
+        elif status == NOT_FOUND:  # The kind is not installed.
             self._version = "0"
-            self._asked.clear()
+            self._is_check_requested.clear()
 
 
 def _version(item: Json) -> int:
@@ -143,7 +151,7 @@ def _version(item: Json) -> int:
 
 
 class Following:
-    """Base of classes with followers, which run while the context is entered."""
+    """Base of classes with followers, which run while the context is active."""
 
     _followers: Sequence[Follower]
 

@@ -1,4 +1,7 @@
-"""Gates of new pods: set by a policy, or by Muster's webhook in Kubernetes before 1.36."""
+"""Scheduling gates on new pods.
+
+An admission policy sets the gates. Before Kubernetes 1.36, Muster's webhook sets the gates.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +16,7 @@ from tests.e2e.harness.webhooks import POD_WEBHOOK, Port, configured
 
 @contextmanager
 def gating_muster(stage: Stage, user: User) -> Iterator[Muster]:
-    """Yield Muster as in the sidecar install, once new pods get gates."""
+    """Start Muster as in the sidecar install, wait until new pods get gates, and yield Muster."""
     if needed(stage.cluster.kubernetes):
         port = Port()
         with configured(stage.api, port, POD_WEBHOOK):

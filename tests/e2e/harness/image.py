@@ -1,6 +1,6 @@
-"""Muster's image, and the command that starts it as in a pod.
+"""Container image of Muster, and the command that starts the image as in a pod.
 
-buildah is not used: it does not start containers like those of pods.
+buildah is not used, because a container that buildah starts differs from a container of a pod.
 """
 
 import subprocess
@@ -16,7 +16,8 @@ RUNNERS = ("docker", "podman")
 TAG = "localhost/kube-muster:e2e"
 FOLDER = Path("/access")
 LONGEST_RUN = 60.0  # seconds
-# As in the manifests: the user `nobody` of the image, and a small /tmp as the only writable folder.
+# Restrictions as in the manifests. The image sets the user `nobody`; a small /tmp is the only writable
+# folder.
 AS_IN_A_POD = (
     "--read-only",
     "--tmpfs=/tmp:size=64m",
@@ -27,33 +28,42 @@ AS_IN_A_POD = (
 
 
 class Image:
-    """Image that one engine has built from this tree."""
+    """Image that a container engine has built from this source tree."""
 
     def __init__(self, engine: str) -> None:
         self._engine = engine
 
     def command(self, name: str, folder: Path) -> list[str]:
-        """Return the command that starts a container. `folder` is mounted as FOLDER."""
+        """Return the command that starts a container named `name`.
+
+        The container sees `folder` read-only at the path FOLDER.
+        """
         mount = f"--volume={folder}:{FOLDER}:ro"
         return [self._engine, "run", "--rm", f"--name={name}", *AS_IN_A_POD, mount, TAG]
 
     def output(self, *arguments: str, program: str = "muster") -> str:
-        """Return the output of a command in the image."""
+        """Run a program of the image with these arguments, and return its output.
+
+        Fail if the program fails.
+        """
         command = [self._engine, "run", "--rm", *AS_IN_A_POD, f"--entrypoint={program}", TAG, *arguments]
         completed = subprocess.run(command, capture_output=True, text=True, timeout=LONGEST_RUN, check=False)
         assert completed.returncode == 0, completed.stderr
         return completed.stdout
 
     def remove(self, name: str) -> None:
-        """Remove a container, which continues if the engine's command is killed."""
+        """Remove a container.
+
+        A container continues to run when only the engine's command is killed.
+        """
         _run_silently([self._engine, "rm", "--force", name])
 
 
 @contextmanager
 def built() -> Iterator[Image]:
-    """Yield the built image.
+    """Build the image and yield it. Remove the image afterwards.
 
-    Skips the test if no engine answers or the base image is not available.
+    The test is skipped if no container engine answers, or if the base image is not available.
     """
     engine = _engine()
     if fault := image.why_missing(engine, image.base()):
@@ -66,6 +76,7 @@ def built() -> Iterator[Image]:
 
 
 def _engine() -> str:
+    """Return the name of the installed container engine. Skip the test if there is no engine."""
     try:
         return image.builder(RUNNERS)
     except image.NoBuilder as error:
@@ -73,4 +84,5 @@ def _engine() -> str:
 
 
 def _run_silently(command: list[str]) -> None:
+    """Run a command, and ignore its output and its exit code."""
     subprocess.run(command, capture_output=True, timeout=LONGEST_RUN, check=False)

@@ -1,6 +1,6 @@
 """Jobs of batch/v1.
 
-Their pods need the real job controller: `stage.start_controller_manager()`.
+The pods of these Jobs need the real job controller: call `stage.start_controller_manager()`.
 """
 
 from typing import Any
@@ -28,17 +28,20 @@ def job(
     more: Json | None = None,
     **pod: Any,
 ) -> Json:
-    """Return a Job with the queue on the Job and on its pods.
+    """Return a Job. The queue's annotation is on the Job and on its pods.
 
-    `more` goes into the spec as it is: `{"backoffLimit": 0}`; other keywords are those of `objects.pod`.
+    `more` has further fields of the spec, such as `{"backoffLimit": 0}`. `pod` has arguments for
+    `objects.pod`.
     """
     queue_annotation = {} if queue is None else {objects.QUEUE_NAME: queue}
     template_pod = objects.pod("", namespace=namespace, queue=queue, **{"restartPolicy": "Never", **pod})
-    meta = {key: value for key, value in template_pod["metadata"].items() if key in ("labels", "annotations")}
+    template_metadata = {
+        key: value for key, value in template_pod["metadata"].items() if key in ("labels", "annotations")
+    }
     spec = {
         "parallelism": parallelism,
         "suspend": suspend,
-        "template": {"metadata": meta, "spec": template_pod["spec"]},
+        "template": {"metadata": template_metadata, "spec": template_pod["spec"]},
         **({} if completions is None else {"completions": completions}),
         **(more or {}),
     }
@@ -56,7 +59,7 @@ def job(
 
 
 class StagedJobs:
-    """Jobs of one namespace, as `stage.jobs`."""
+    """Jobs of one namespace. Tests use them as `stage.jobs`."""
 
     def __init__(self, client: Client, namespace: str, kubelet: Kubelet) -> None:
         self._client = client
@@ -64,7 +67,7 @@ class StagedJobs:
         self._kubelet = kubelet
 
     def create(self, name: str, **options: Any) -> Json:
-        """Create a Job. `options`: as for `job`."""
+        """Create a Job. `options` are the arguments of `job`."""
         return self._client.create(JOBS, job(name, namespace=self._namespace, **options))
 
     def get(self, name: str) -> Json:
@@ -81,12 +84,15 @@ class StagedJobs:
         self.change(name, suspend=False)
 
     def delete(self, name: str) -> None:
-        """Delete a Job with its pods."""
+        """Delete a Job together with its pods."""
         path = JOBS.path(self._namespace, name)
         self._client.request("DELETE", path, {"propagationPolicy": "Background"})
 
     def pods(self, name: str, phase: str = "") -> list[str]:
-        """Return the names of a Job's pods, or only of those in one phase."""
+        """Return the names of a Job's pods that are not terminating.
+
+        With `phase`, return only pods in that phase.
+        """
         items = self._client.items(PODS, self._namespace, labelSelector=f"{OF_JOB}={name}")
         return sorted(
             item["metadata"]["name"]
@@ -95,30 +101,37 @@ class StagedJobs:
         )
 
     def wait_pods(self, name: str, count: int, phase: str = "") -> list[str]:
-        """Wait until a Job has `count` pods, or `count` pods in one phase; return their names."""
+        """Wait until a Job has exactly `count` pods, and return their names.
+
+        With `phase`, count only pods in that phase.
+        """
         wait_for(lambda: len(self.pods(name, phase)) == count, what=f"Job {name}: {count} pods {phase}")
         return self.pods(name, phase)
 
     def finish(self, name: str, phase: str = "Succeeded") -> None:
-        """End the running pods of a Job."""
+        """End the running pods of a Job with a phase."""
         self._kubelet.finish(self._namespace, self.pods(name, "Running"), phase)
 
     def condition(self, name: str, type_: str) -> Json:
-        """Return a condition of a Job; empty if there is none, or no such Job."""
+        """Return a condition of a Job. Return {} if the Job or the condition does not exist."""
         job_ = self._client.find(JOBS, name, self._namespace) or {}
         conditions = job_.get("status", {}).get("conditions", [])
         return next((condition for condition in conditions if condition["type"] == type_), {})
 
     def wait_condition(self, name: str, type_: str, status: str = "True", timeout: float = GENEROUS) -> Json:
-        """Wait for a condition: `wait_condition("work", "Complete")`; also Failed and Suspended."""
+        """Wait until a condition of a Job has a status, and return the condition.
+
+        Example: `wait_condition("work", "Complete")`. Other types are Failed and Suspended.
+        """
         description = f"Job {name}: {type_}={status}"
         wait_for(lambda: self.condition(name, type_).get("status") == status, timeout, description)
         return self.condition(name, type_)
 
     def wait_status(self, name: str, **status: Any) -> Json:
-        """Wait until the status of a Job has these values.
+        """Wait until the status of a Job has these values, and return the status.
 
-        `wait_status("work", active=2, succeeded=1)`; an absent count is 0.
+        Example: `wait_status("work", active=2, succeeded=1)`. A count that is absent from the status counts
+        as 0.
         """
 
         def has_status() -> bool:

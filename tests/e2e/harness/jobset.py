@@ -22,19 +22,20 @@ def job_set(
 ) -> Json:
     """Return a JobSet with `replicas` Jobs named `<name>-workers-<n>`.
 
-    Each Job has `parallelism` pods. `pod`: as for `objects.pod`.
+    Each Job has `parallelism` pods. `pod` has arguments for `objects.pod`.
     """
     template = job("", namespace=namespace, parallelism=parallelism, completions=parallelism, **pod)
-    replicated = {"name": "workers", "replicas": replicas, "template": {"spec": template["spec"]}}
+    replicated_job = {"name": "workers", "replicas": replicas, "template": {"spec": template["spec"]}}
     return {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
         "kind": "JobSet",
         "metadata": {"name": name, "namespace": namespace, "annotations": annotations or {}},
-        "spec": {"suspend": suspend, "replicatedJobs": [replicated]},
+        "spec": {"suspend": suspend, "replicatedJobs": [replicated_job]},
     }
 
 
 def _is_defaulted(obj: Json) -> bool:
+    """Return whether the webhook has set the default completion mode of the Jobs."""
     return bool(obj["spec"]["replicatedJobs"][0]["template"]["spec"].get("completionMode") == "Indexed")
 
 

@@ -1,4 +1,4 @@
-"""Loopback address of all servers of a test: 127.0.0.1, or ::1 with MUSTER_E2E_LOOPBACK=::1."""
+"""Loopback address of all servers of a test: 127.0.0.1, or ::1 if MUSTER_E2E_LOOPBACK is ::1."""
 
 import os
 import socket
@@ -15,7 +15,7 @@ def is_v6() -> bool:
 
 
 def at(port: int) -> str:
-    """Return address and port as in URLs and flags: `127.0.0.1:8281`, `[::1]:8281`."""
+    """Return address and port as URLs and flags spell them: `127.0.0.1:8281`, `[::1]:8281`."""
     return f"[{host()}]:{port}" if is_v6() else f"{host()}:{port}"
 
 
@@ -24,4 +24,5 @@ def family() -> socket.AddressFamily:
 
 
 def listener(port: int = 0) -> socket.socket:
+    """Return a listening socket on loopback. With port 0, the kernel chooses the port."""
     return socket.create_server((host(), port), family=family(), backlog=512)

@@ -11,10 +11,13 @@ LEADER_WORKER_SETS = Resource("/apis/leaderworkerset.x-k8s.io/v1", "leaderworker
 
 
 def leader_worker_set(name: str, *, namespace: str, replicas: int, size: int, **pod: Any) -> Json:
-    """Return a LeaderWorkerSet with `replicas` groups of `size` pods. `pod`: as for `objects.pod`."""
+    """Return a LeaderWorkerSet with `replicas` groups of `size` pods.
+
+    `pod` has arguments for `objects.pod`.
+    """
     template_pod = objects.pod("", namespace=namespace, **pod)
-    meta = {key: template_pod["metadata"][key] for key in ("labels", "annotations")}
-    template = {"metadata": meta, "spec": template_pod["spec"]}
+    template_metadata = {key: template_pod["metadata"][key] for key in ("labels", "annotations")}
+    template = {"metadata": template_metadata, "spec": template_pod["spec"]}
     return {
         "apiVersion": "leaderworkerset.x-k8s.io/v1",
         "kind": "LeaderWorkerSet",
@@ -24,6 +27,7 @@ def leader_worker_set(name: str, *, namespace: str, replicas: int, size: int, **
 
 
 def _is_defaulted(obj: Json) -> bool:
+    """Return whether the webhook has set the default network configuration."""
     return bool(obj["spec"].get("networkConfig"))
 
 

@@ -1,4 +1,4 @@
-"""The repository's manifests, applied as users install them."""
+"""The repository's manifests, applied as users apply them."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -28,14 +28,17 @@ CONFLICT = 409
 
 
 def documents(*patterns: str) -> Iterator[Json]:
-    """Yield every object of the matching files under manifests/: `documents("crds/*.yaml", "rbac.yaml")`."""
+    """Yield every object of the files under manifests/ that match a pattern.
+
+    Example: `documents("crds/*.yaml", "rbac.yaml")`.
+    """
     for pattern in patterns:
         for document in read(sorted(MANIFESTS.glob(pattern))):
             yield from _objects(document)
 
 
 def service_accounts() -> list[User]:
-    """Return the users of the manifests' service accounts, for the token file."""
+    """Return a user for each service account of the manifests. The users go into the token file."""
     accounts = [
         document["metadata"]
         for document in documents("**/*.yaml")
@@ -49,21 +52,28 @@ def service_accounts() -> list[User]:
 
 
 def apply(client: Client, *patterns: str) -> list[Json]:
-    """Create or replace the objects of files, and wait for new kinds. Return the objects as in the files."""
+    """Create or replace the objects of files, and wait until the API server serves new kinds.
+
+    Return the objects as they are in the files.
+    """
     return install(client, list(documents(*patterns)))
 
 
-def install(client: Client, documents_: list[Json]) -> list[Json]:
-    """Create or replace objects, as `apply` does for files."""
-    for document in documents_:
+def install(client: Client, objects_to_install: list[Json]) -> list[Json]:
+    """Create or replace the given objects, and wait until the API server serves new kinds.
+
+    Return the objects.
+    """
+    for document in objects_to_install:
         apply_one(client, document)
-    for document in documents_:
+    for document in objects_to_install:
         if document["kind"] == "CustomResourceDefinition":
             _wait_established(client, document["metadata"]["name"])
-    return documents_
+    return objects_to_install
 
 
 def apply_one(client: Client, document: Json) -> Json:
+    """Create an object and its namespace. Patch the object if it exists already."""
     resource = resource_of(client, document)
     ensure_namespace(client, document["metadata"].get("namespace"))
     try:
@@ -76,27 +86,32 @@ def apply_one(client: Client, document: Json) -> Json:
 
 
 def remove(client: Client, documents_to_remove: Iterable[Json]) -> None:
-    """Delete objects in reverse order. Wait until kinds are gone, else new ones would be deleted, too."""
-    documents = list(documents_to_remove)
-    for document in reversed(documents):
+    """Delete objects in reverse order, and wait until all kinds among the objects are gone.
+
+    Without the wait, the API server would delete new objects of the kinds, too.
+    """
+    objects_to_remove = list(documents_to_remove)
+    for document in reversed(objects_to_remove):
         metadata = document["metadata"]
         client.delete(resource_of(client, document), metadata["name"], metadata.get("namespace", ""))
-    kinds = [item["metadata"]["name"] for item in documents if item["kind"] == "CustomResourceDefinition"]
+    kinds = [
+        item["metadata"]["name"] for item in objects_to_remove if item["kind"] == "CustomResourceDefinition"
+    ]
     wait_for(lambda: not any(client.find(CRDS, kind) for kind in kinds), what=f"{kinds} gone")
 
 
 @contextmanager
 def applied(client: Client, *patterns: str) -> Iterator[None]:
     """Apply files, and delete their objects when the context ends."""
-    documents_ = apply(client, *patterns)
+    applied_objects = apply(client, *patterns)
     try:
         yield
     finally:
-        remove(client, documents_)
+        remove(client, applied_objects)
 
 
 def find(client: Client, document: Json) -> Json | None:
-    """Return an object from the API server; None if it or its kind does not exist."""
+    """Return an object from the API server. Return None if the object or its kind does not exist."""
     try:
         resource = resource_of(client, document)
     except (LookupError, ApiError):
@@ -106,7 +121,10 @@ def find(client: Client, document: Json) -> Json | None:
 
 
 def resource_of(client: Client, document: Json) -> Resource:
-    """Return the resource of an object, looked up in the API server."""
+    """Ask the API server for the resource of an object.
+
+    Raise LookupError if the object's kind is not served.
+    """
     version, kind = document["apiVersion"], document["kind"]
     prefix = f"/apis/{version}" if "/" in version else f"/api/{version}"
     for resource in client.request("GET", prefix)["resources"]:
@@ -116,12 +134,16 @@ def resource_of(client: Client, document: Json) -> Resource:
 
 
 def ensure_namespace(client: Client, name: str | None) -> None:
+    """Create a namespace if it is missing. Do nothing if `name` is empty or None."""
     if name and client.find(NAMESPACES, name) is None:
         client.create(NAMESPACES, namespace(name))
 
 
 def _objects(document: Json | None) -> Iterator[Json]:
-    """Yield the objects of a document, which may be empty or a list."""
+    """Yield the objects of a YAML document.
+
+    A List has several objects, and an empty document has no objects.
+    """
     if document and document.get("kind") == "List":
         yield from document["items"]
     elif document and "kind" in document and "apiVersion" in document:
@@ -129,23 +151,23 @@ def _objects(document: Json | None) -> Iterator[Json]:
 
 
 def _wait_established(client: Client, name: str) -> None:
-    """Wait until a CRD is established and its objects can be listed."""
+    """Wait until a CRD is established, and until the objects of each served version can be listed."""
 
     def is_ready() -> bool:
         crd = client.get(CRDS, name)
         conditions = crd.get("status", {}).get("conditions") or []
-        established = any(
+        is_established = any(
             condition["type"] == "Established" and condition["status"] == "True" for condition in conditions
         )
-        served = [
+        served_versions = [
             served_version["name"] for served_version in crd["spec"]["versions"] if served_version["served"]
         ]
-        return established and all(_is_listed(client, crd, version) for version in served)
+        return is_established and all(_can_list(client, crd, version) for version in served_versions)
 
     wait_for(is_ready, what=f"{name} established")
 
 
-def _is_listed(client: Client, crd: Json, version: str) -> bool:
+def _can_list(client: Client, crd: Json, version: str) -> bool:
     group, plural = crd["spec"]["group"], crd["spec"]["names"]["plural"]
     try:
         client.request("GET", f"/apis/{group}/{version}/{plural}?limit=1")

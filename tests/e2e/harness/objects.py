@@ -1,4 +1,4 @@
-"""Builders of the objects that tests create, with defaults that suit most tests."""
+"""Functions that build the objects of the tests, with defaults that suit most tests."""
 
 from typing import Any
 
@@ -19,15 +19,20 @@ def node(
     taints: list[Json] | None = None,
     **extended: str,
 ) -> Json:
-    """Return a ready node. Extended resources: `**{"example.com/gpu": "2"}`."""
+    """Return a ready node. Extended resources are keywords, such as `**{"example.com/gpu": "2"}`."""
     capacity = {"cpu": cpu, "memory": memory, "pods": str(pods), "ephemeral-storage": "100Gi", **extended}
-    ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "simulated by the tests"}
+    ready_condition = {
+        "type": "Ready",
+        "status": "True",
+        "reason": "KubeletReady",
+        "message": "simulated by the tests",
+    }
     return {
         "apiVersion": "v1",
         "kind": "Node",
         "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, **(labels or {})}},
         "spec": {"taints": taints or []},
-        "status": {"capacity": capacity, "allocatable": capacity, "conditions": [ready]},
+        "status": {"capacity": capacity, "allocatable": capacity, "conditions": [ready_condition]},
     }
 
 
@@ -48,7 +53,7 @@ def pod(
     ports: list[int] | None = None,
     **spec: Any,
 ) -> Json:
-    """Return a pod with one pause container. `spec`: further fields of its spec."""
+    """Return a pod with one pause container. `spec` has further fields of the pod's spec."""
     names = {GROUP_NAME: group, QUEUE_NAME: queue, "volcano.sh/task-spec": task}
     annotations_of_names = {key: value for key, value in names.items() if value is not None}
     return {
@@ -91,7 +96,7 @@ def pod_group(
     labels: dict[str, str] | None = None,
     **spec: Any,
 ) -> Json:
-    """Return a PodGroup. `spec`: further fields of its spec, such as `minTaskMember`."""
+    """Return a PodGroup. `spec` has further fields of its spec, such as `minTaskMember`."""
     return {
         "apiVersion": "scheduling.volcano.sh/v1beta1",
         "kind": "PodGroup",
@@ -109,7 +114,7 @@ AT_ONCE = {"withinQueue": "LowerPriority", "after": "0s", "atMost": "0s"}
 
 
 def queue(name: str, *, weight: int = 1, **spec: Any) -> Json:
-    """Return a queue. By default it reclaims capacity at once, also inside the queue."""
+    """Return a queue. By default, the queue reclaims capacity at once, also from groups in the same queue."""
     spec["preemption"] = {**AT_ONCE, **spec.get("preemption", {})}
     return {
         "apiVersion": "scheduling.volcano.sh/v1beta1",
@@ -134,7 +139,10 @@ def namespace(name: str, annotations: dict[str, str] | None = None) -> Json:
 
 
 def binding(role: str, user: str, *, namespace: str = "", role_kind: str = "ClusterRole") -> Json:
-    """Return a ClusterRoleBinding or, with a namespace, a RoleBinding, named after the user."""
+    """Return a ClusterRoleBinding or, with a namespace, a RoleBinding.
+
+    The binding has the name of the user.
+    """
     group = "rbac.authorization.k8s.io"
     return {
         "apiVersion": f"{group}/v1",

@@ -1,7 +1,7 @@
-"""Observer of all events of a test, with separate watches and arithmetic.
+"""Observer that checks all events of a test by separate watches and separate arithmetic.
 
-It does not ask Muster or the scheduler. `assert_clean` first waits until all events have been received, so
-that a slow watch cannot hide a violation.
+The observer does not ask Muster or the scheduler. `assert_clean` first waits until the observer has received
+all events, so that a slow watch cannot hide a violation.
 """
 
 import threading
@@ -27,7 +27,10 @@ OUR_SCHEDULERS = ("muster", "volcano", "default-scheduler")
 
 
 class Observer(Following):
-    """`with Observer(client, deadline=...) as observer: ...; observer.assert_clean()`."""
+    """Observer of the events in a cluster.
+
+    Example: `with Observer(client, deadline=...) as observer: ...; observer.assert_clean()`.
+    """
 
     def __init__(
         self,
@@ -38,14 +41,14 @@ class Observer(Following):
         undisturbed_time: Callable[[float], float] = lambda at: at,
         restarts: Sequence[float] = (),
     ) -> None:
-        """Observe a cluster. `sight`, `undisturbed_time` and `restarts`: as for `judge.Review`."""
+        """Observe a cluster. `judge.Review` explains `sight`, `undisturbed_time` and `restarts`."""
         self.deadline = deadline
         self._client = client
         self._sight = sight
         self._undisturbed_time = undisturbed_time
         self._restarts = restarts
         self._history: list[Seen] = []
-        self._last: dict[str, Any] = {}
+        self._last_states: dict[str, Any] = {}
         self._lock = threading.Lock()
         self._followers = [
             Follower(client, NODES, self._recorder(read_node)),
@@ -54,35 +57,41 @@ class Observer(Following):
         ]
 
     def violations(self) -> list[str]:
-        """Return the messages of violations until now, each once."""
+        """Return the messages of all violations until now, without duplicates."""
         return _distinct_messages(self.found())
 
     def found(self) -> list[Violation]:
-        """Return the violations, once all events until now have been received."""
-        self._settle()
+        """Wait until the observer has received all events, and return the violations."""
+        self._wait_settled()
         return self._reviewed_history().violations
 
     def incomplete_gangs(self) -> list[str]:
         """Return the gangs that are incomplete now."""
-        self._settle()
+        self._wait_settled()
         return self._reviewed_history().incomplete_gangs()
 
-    def _settle(self) -> None:
+    def _wait_settled(self) -> None:
+        """Wait until each watch has received all events until now."""
         for follower in self._followers:
             follower.ask()
         wait_for(self._is_settled, what="observer settled")
 
     def _catch_up(self, namespace: str) -> None:
-        """Wait for all events by creating an object of each kind, whose events come last."""
+        """Wait until all earlier events have been received.
+
+        The observer creates an object of each kind, and waits for the events of these objects, which come
+        last.
+        """
         try:
-            last = [self._client.create(kind, body) for kind, body in _last_objects(namespace)]
-        except ApiError:  # an admission policy of a test refuses the object
-            return self._settle()
-        versions = [int(obj["metadata"]["resourceVersion"]) for obj in last]
+            created_objects = [self._client.create(kind, body) for kind, body in _last_objects(namespace)]
+        except ApiError:  # A test's admission policy may refuse the object.
+            return self._wait_settled()
+        versions = [int(obj["metadata"]["resourceVersion"]) for obj in created_objects]
         last_versions = list(zip(self._followers, versions, strict=True))
         wait_for(lambda: all(follower.has_reached(version) for follower, version in last_versions))
 
     def _reviewed_history(self) -> Review:
+        """Return a review that has replayed all recorded states."""
         with self._lock:
             history = list(self._history)
         review = Review(
@@ -92,41 +101,48 @@ class Observer(Following):
         return review
 
     def gaps(self) -> list[str]:
-        """Return the gaps in the watches, for which the API server had forgotten events."""
+        """Return the gaps in the watches. In a gap, the API server had forgotten events."""
         return [gap for follower in self._followers for gap in follower.gaps]
 
     def assert_clean(self, *, gaps_allowed: bool = False, namespace: str = "") -> None:
-        """Fail if there are violations or gaps.
+        """Fail if there are violations, or gaps in the watches.
 
-        `gaps_allowed`: for tests that restart the API server, which forgets earlier events. `namespace`: a
-        namespace in which objects may be created.
+        Args:
+            gaps_allowed: Whether gaps are ignored, for tests that restart the API server. A restarted API
+                server forgets earlier events.
+            namespace: Namespace in which the observer may create objects to find the end of the watches.
         """
         if namespace:
             self._catch_up(namespace)
         else:
-            self._settle()
+            self._wait_settled()
         faults = _distinct_messages(self._reviewed_history().violations)
         if not gaps_allowed:
             faults += [f"events lost: {gap}" for gap in self.gaps()]
         assert not faults, "the observer saw:\n  " + "\n  ".join(faults)
 
     def _is_settled(self) -> bool:
-        """Return whether all followers have settled. Each is asked, since they settle in parallel."""
+        """Return whether all followers have settled.
+
+        All followers are asked, so that they settle in parallel.
+        """
         return False not in [follower.is_settled() for follower in self._followers]
 
     def _recorder(self, read: Reading) -> Callable[[str, Json, int], None]:
+        """Return a function that records each event of one kind, after `read` has converted the object."""
+
         def record(kind: str, item: Json, version: int) -> None:
             self._record(item["metadata"]["uid"], read(kind, item, version, time.monotonic()))
 
         return record
 
-    def _record(self, uid: str, fact: Seen) -> None:
-        """Keep a state unless it is the same as before, as after heartbeats."""
-        facts = [getattr(fact, name) for name in type(fact).__slots__]
+    def _record(self, uid: str, state: Seen) -> None:
+        """Record a state, unless it equals the previous state of the object, as after a heartbeat."""
+        values = [getattr(state, name) for name in type(state).__slots__]
         with self._lock:
-            if self._last.get(uid) != facts:
-                self._last[uid] = facts
-                self._history.append(fact)
+            if self._last_states.get(uid) != values:
+                self._last_states[uid] = values
+                self._history.append(state)
 
 
 def _distinct_messages(violations: Sequence[Violation]) -> list[str]:
@@ -134,7 +150,7 @@ def _distinct_messages(violations: Sequence[Violation]) -> list[str]:
 
 
 def _last_objects(namespace: str) -> list[tuple[Resource, Json]]:
-    """Return an object of each kind, in the order of the followers."""
+    """Return an object of each kind for `_catch_up`, in the order of the followers."""
     return [
         (NODES, objects.node("seen-last")),
         (POD_GROUPS, objects.pod_group("seen-last", namespace=namespace, min_member=1)),
@@ -143,10 +159,11 @@ def _last_objects(namespace: str) -> list[tuple[Resource, Json]]:
 
 
 def read_pod(kind: str, item: Json, version: int, at: float) -> PodSeen:
+    """Return the state of a pod at the time `at`. `kind` is the type of the watch event."""
     metadata, spec = item["metadata"], item["spec"]
     group = metadata.get("annotations", {}).get(GROUP_NAME)
     node = spec.get("nodeName", "")
-    deleted, phase = kind == "DELETED", item.get("status", {}).get("phase")
+    is_deleted, phase = kind == "DELETED", item.get("status", {}).get("phase")
     return PodSeen(
         version,
         at,
@@ -154,27 +171,31 @@ def read_pod(kind: str, item: Json, version: int, at: float) -> PodSeen:
         uid=metadata["uid"],
         node=node,
         gang=f"{metadata['namespace']}/{group}" if group else None,
-        holds_capacity=bool(node) and not deleted and phase not in ENDED,
+        holds_capacity=bool(node) and not is_deleted and phase not in ENDED,
         requests=_counted_by_node(item, requests(item)),
-        succeeded=not deleted and phase == "Succeeded",
+        succeeded=not is_deleted and phase == "Succeeded",
         foreign=spec["schedulerName"] not in OUR_SCHEDULERS,
     )
 
 
 def _counted_by_node(pod: Json, requests: Amounts) -> Amounts:
-    """Return the requests without extended resources that are backed by allocated devices."""
-    claimed = pod.get("status", {}).get("extendedResourceClaimStatus", {}).get("requestMappings", ())
-    devices = {mapping["resourceName"] for mapping in claimed}
-    return Amounts({name: amount for name, amount in requests.items() if name not in devices})
+    """Return a pod's requests that count against the node's capacity.
+
+    Left out are extended resources for which the scheduler has allocated devices through a claim.
+    """
+    mappings = pod.get("status", {}).get("extendedResourceClaimStatus", {}).get("requestMappings", ())
+    claimed_resources = {mapping["resourceName"] for mapping in mappings}
+    return Amounts({name: amount for name, amount in requests.items() if name not in claimed_resources})
 
 
 def read_node(kind: str, item: Json, version: int, at: float) -> NodeSeen:
+    """Return the state of a node. A deleted node has the capacity None."""
     capacity: Amounts | None = amounts(item.get("status", {}).get("allocatable"))
     return NodeSeen(version, at, _key(item["metadata"]), None if kind == "DELETED" else capacity)
 
 
 def read_gang(kind: str, item: Json, version: int, at: float) -> GangSeen:
-    """Return the state of a gang; minMember is 1 by default."""
+    """Return the state of a gang. minMember is 1 by default, and None for a deleted gang."""
     minimum = int(item.get("spec", {}).get("minMember", 1))
     return GangSeen(version, at, _key(item["metadata"]), None if kind == "DELETED" else minimum)
 

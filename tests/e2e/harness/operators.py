@@ -1,7 +1,7 @@
-"""Simulated controllers of an operator, which create the objects of a fixture in its order.
+"""Simulated controllers of an operator. They create the objects of a fixture in the order of the fixture.
 
 The fixture names the source of its objects. Only the namespace and the UIDs of owners are filled in. The
-operator's own kinds are CRDs without a schema, whose objects are owners.
+operator's own kinds are installed as CRDs without a schema, so that their objects can be owners.
 """
 
 from pathlib import Path
@@ -29,13 +29,16 @@ OWN_KINDS = {
 }
 APPLY = "application/apply-patch+yaml"
 CONFLICT = 409
-APPROVED = {
+APPROVAL_ANNOTATION = {
     "api-approved.kubernetes.io": "unapproved, a stand-in for tests"
-}  # required for groups under k8s.io
+}  # annotation that CRDs of API groups under k8s.io need
 
 
 class Operator:
-    """Operator of a fixture: `Operator(stage, "kuberay-cluster")`. Objects are named as `Kind/name`."""
+    """Simulated operator with the objects of a fixture: `Operator(stage, "kuberay-cluster")`.
+
+    Created objects are keyed by `Kind/name`.
+    """
 
     def __init__(self, stage: Stage, fixture: str) -> None:
         self._stage = stage
@@ -50,14 +53,14 @@ class Operator:
         return [obj["metadata"]["name"] for obj in self._objects if obj["kind"] == kind]
 
     def create(self, kind: str, *names: str) -> list[str]:
-        """Create all objects of a kind, or only those with these names; return the names."""
+        """Create all objects of a kind, or only the objects with these names. Return the names."""
         bodies = [self._object_of_fixture(kind, name) for name in names or self.names(kind)]
         for body in bodies:
             self._record(self._stage.api.create(self._resource(body), body))
         return list(names or self.names(kind))
 
     def apply(self, kind: str, manager: str) -> None:
-        """Apply all objects of a kind server-side, with force."""
+        """Apply all objects of a kind server-side, with force, as this field manager."""
         for name in self.names(kind):
             body = self._object_of_fixture(kind, name)
             path = self._resource(body).path(self._stage.namespace, name)
@@ -65,12 +68,14 @@ class Operator:
             self._record(self._stage.api.request("PATCH", f"{path}?{query}", body, APPLY))
 
     def update_pod_group(self, name: str, **spec: Any) -> None:
-        """Update the spec of a PodGroup by a PUT, repeated after conflicts, as operators do."""
+        """Update the spec of a PodGroup by PUT. After a conflict, read and update again, as operators do."""
 
         def is_updated() -> bool:
-            read = self._stage.api.get(POD_GROUPS, name, self._stage.namespace)
+            current_group = self._stage.api.get(POD_GROUPS, name, self._stage.namespace)
             try:
-                self._stage.api.replace(POD_GROUPS, {**read, "spec": {**read["spec"], **spec}})
+                self._stage.api.replace(
+                    POD_GROUPS, {**current_group, "spec": {**current_group["spec"], **spec}}
+                )
             except ApiError as error:
                 if error.status != CONFLICT:
                     raise
@@ -87,12 +92,13 @@ class Operator:
             )
 
     def _object_of_fixture(self, kind: str, name: str) -> Json:
+        """Return an object of the fixture, with the namespace and the UIDs of its owners filled in."""
         (template,) = [obj for obj in self._objects if (obj["kind"], obj["metadata"]["name"]) == (kind, name)]
         metadata = {**template["metadata"], "namespace": self._stage.namespace}
-        owners = [{**owner, "uid": self._uid(owner)} for owner in metadata.get("ownerReferences", ())]
+        owners = [{**owner, "uid": self._owner_uid(owner)} for owner in metadata.get("ownerReferences", ())]
         return {**template, "metadata": {**metadata, "ownerReferences": owners}}
 
-    def _uid(self, owner: Json) -> str:
+    def _owner_uid(self, owner: Json) -> str:
         uid: str = self._created[f"{owner['kind']}/{owner['name']}"]["metadata"]["uid"]
         return uid
 
@@ -103,12 +109,12 @@ class Operator:
         return manifests.resource_of(self._stage.api, body)
 
 
-def install_kind(client: Client, owner: Json) -> None:
-    """Install the CRD of an owner's kind, without a schema."""
-    group, version = owner["apiVersion"].split("/")
-    plural = OWN_KINDS[owner["kind"]]
+def install_kind(client: Client, obj: Json) -> None:
+    """Install a CRD without a schema for the kind of this object, if the CRD does not exist."""
+    group, version = obj["apiVersion"].split("/")
+    plural = OWN_KINDS[obj["kind"]]
     if client.find(CRDS, f"{plural}.{group}") is None:
-        manifests.install(client, [_crd_without_schema(group, version, owner["kind"], plural)])
+        manifests.install(client, [_crd_without_schema(group, version, obj["kind"], plural)])
 
 
 def _crd_without_schema(group: str, version: str, kind: str, plural: str) -> Json:
@@ -117,7 +123,7 @@ def _crd_without_schema(group: str, version: str, kind: str, plural: str) -> Jso
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{plural}.{group}", "annotations": APPROVED},
+        "metadata": {"name": f"{plural}.{group}", "annotations": APPROVAL_ANNOTATION},
         "spec": {
             "group": group,
             "scope": "Namespaced",

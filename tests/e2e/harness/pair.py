@@ -1,4 +1,4 @@
-"""A stock scheduler and Muster, configured by the installed objects."""
+"""Muster and a stock scheduler, both configured by objects that an install has created."""
 
 from typing import Any
 
@@ -21,6 +21,7 @@ class Pair:
         self._stage, self._user, self._port = stage, user, Port()
 
     def start(self) -> None:
+        """Start Muster and its scheduler, and wait until Muster leads and its webhooks are in force."""
         webhooks.move_to_loopback(self._stage.api, self._port)
         config = self._config()
         names = [profile["schedulerName"] for profile in config["profiles"]]
@@ -43,21 +44,26 @@ class Pair:
         self.muster.stop()
 
     def forget_webhooks(self) -> None:
-        """Delete the webhook configurations: Helm can recreate them, but not change those for loopback."""
+        """Delete the webhook configurations, which call loopback.
+
+        Helm can create deleted configurations again, but Helm cannot replace the loopback addresses.
+        """
         for resource in (VALIDATING_WEBHOOKS, MUTATING_WEBHOOKS):
             self._stage.api.delete_all(resource)
 
     def wait_reported(self, message: str) -> None:
+        """Wait until /readyz has a message."""
         wait_for(lambda: message in self.muster.readyz(), what=f"/readyz reports: {message}")
 
     def _config(self) -> Json:
+        """Return the installed configuration of the scheduler."""
         maps, name = self._stage.api.items(CONFIG_MAPS, "kube-muster"), self._config_name()
         (text,) = [config_map["data"][name] for config_map in maps if name in config_map["data"]]
         config: Json = yaml.safe_load(text)
         return config
 
     def _config_name(self) -> str:
-        """Return the name of the configuration file of the scheduler's container."""
+        """Return the name of the configuration file that the scheduler's container uses."""
         spec = self._stage.api.get(DEPLOYMENTS, "muster", "kube-muster")["spec"]["template"]["spec"]
         (flag,) = [word for word in spec["containers"][0]["command"] if word.startswith("--config=")]
         return str(flag.rpartition("/")[2])

@@ -1,7 +1,7 @@
-"""Network of pods and services for the API server, as a proxy like konnectivity.
+"""Network of pods and Services for the API server, as a proxy like konnectivity.
 
-No process has an address of a pod. The proxy connects an address that has a route to a port on loopback, and
-refuses all others.
+No process has the address of a pod. The proxy connects an address that has a route to a port on loopback, and
+refuses all other addresses.
 """
 
 import json
@@ -14,11 +14,11 @@ from tests.e2e.harness.tunnels import TunnelProxy
 
 
 class PodNetwork(TunnelProxy):
-    """`with PodNetwork() as pods: pods.route("10.1.0.7", 8282, muster_port)`."""
+    """Network of pods: `with PodNetwork() as pods: pods.route("10.1.0.7", 8282, muster_port)`."""
 
     def __init__(self) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="muster-pods-"))
-        # Over TCP an API server would want TLS.
+        # A Unix socket is used, because the API server requires TLS for a proxy over TCP.
         self._socket = self._folder / "socket"
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(str(self._socket))
@@ -30,7 +30,7 @@ class PodNetwork(TunnelProxy):
         shutil.rmtree(self._folder)
 
     def flags(self) -> list[str]:
-        """Return the flags for an API server."""
+        """Write the configuration of this proxy for an API server, and return the API server's flags."""
         transport = {"uds": {"udsName": str(self._socket)}}
         config = {
             "apiVersion": "apiserver.k8s.io/v1beta1",

@@ -1,6 +1,6 @@
-"""Faults of watches of pods: Muster's own watch, and the scheduler's through the scheduler proxy.
+"""Faults of two watches of pods: Muster's own watch, and the scheduler's watch through the scheduler proxy.
 
-The fault proxy distinguishes the two by the User-Agent.
+The fault proxy distinguishes these watches by the User-Agent.
 """
 
 import re
@@ -19,24 +19,27 @@ _VERSION = re.compile(r"resourceVersion=\d+")
 
 
 def pod_watch(agent: str, **fields: Any) -> Fault:
-    """Return a fault for the next watch of pods by a program."""
+    """Return a fault for the next watch of pods by the program whose User-Agent begins with `agent`."""
     return Fault("GET", r"/pods$", query="watch=", agent=agent, **fields)
 
 
 def begins_too_early(agent: str, before: Callable[[], object]) -> Fault:
-    """Return a fault that replaces the version by an expired one: the answer is an event with code 410."""
+    """Return a fault that replaces the resourceVersion of a watch by an expired version.
+
+    The API server answers the watch with an event with code 410.
+    """
     return pod_watch(
         agent, before=before, instead=lambda target: _VERSION.sub("resourceVersion=1", target, count=1)
     )
 
 
 def is_refused_as_too_old(agent: str, before: Callable[[], object]) -> Fault:
-    """Return a fault for an expired version whose answer has the status 410."""
+    """Return a fault that refuses a watch with the status 410, as for an expired resourceVersion."""
     return pod_watch(agent, before=before, status=410)
 
 
 def stands_still(agent: str, passing: threading.Event) -> Fault:
-    """Return a fault that passes no events until `passing` is set."""
+    """Return a fault that delays all events of a watch until `passing` is set."""
 
     def delayed(pieces: Pieces) -> Pieces:
         for piece in pieces:
@@ -47,23 +50,24 @@ def stands_still(agent: str, passing: threading.Event) -> Fault:
 
 
 def is_late(agent: str, seconds: float) -> Fault:
-    """Return a fault that delays all events by some seconds."""
+    """Return a fault that delays each event of a watch by some seconds."""
 
     def delayed(pieces: Pieces) -> Pieces:
-        on_the_way: SimpleQueue[tuple[float, bytes]] = SimpleQueue()
+        delayed_pieces: SimpleQueue[tuple[float, bytes]] = SimpleQueue()
 
         def read() -> None:
-            with suppress(OSError, HTTPException, AttributeError):  # AttributeError: the caller has hung up
+            # AttributeError means that the caller has hung up.
+            with suppress(OSError, HTTPException, AttributeError):
                 for piece in pieces:
-                    on_the_way.put((time.monotonic() + seconds, piece))
-            on_the_way.put((0.0, b""))
+                    delayed_pieces.put((time.monotonic() + seconds, piece))
+            delayed_pieces.put((0.0, b""))
 
         threading.Thread(target=read, name="late-watch", daemon=True).start()
         while True:
-            due, piece = on_the_way.get()
+            passed_on_at, piece = delayed_pieces.get()
             if not piece:
                 return
-            time.sleep(max(due - time.monotonic(), 0.0))
+            time.sleep(max(passed_on_at - time.monotonic(), 0.0))
             yield piece
 
     return pod_watch(agent, pieces=delayed, times=OFTEN)

@@ -1,4 +1,4 @@
-"""The repository's validation policies, while a test needs them."""
+"""Validation policies of the repository, applied while a test needs them."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,9 +16,13 @@ REFUSED = 422
 
 @contextmanager
 def in_force(client: Client, namespace: str) -> Iterator[None]:
-    """Apply all policies and wait until each is in force: the API server loads new ones once a second."""
+    """Apply all policies, and wait until each policy refuses an invalid object.
+
+    The wait is needed because the API server loads new policies only once a second. When the context ends,
+    the policies are deleted, and the function waits until the API server accepts the objects again.
+    """
     tiers = {"highestTierAllowed": 1, "highestTierName": "rack"}
-    invalid = (
+    invalid_objects = (
         (QUEUES, objects.queue("q", parent="q")),
         (POD_GROUPS, objects.pod_group("g", namespace=namespace, min_member=1, networkTopology=tiers)),
         (PODS, objects.pod("p", namespace=namespace, group="g", nodeName="n")),
@@ -26,18 +30,19 @@ def in_force(client: Client, namespace: str) -> Iterator[None]:
     try:
         with manifests.applied(client, "validation-policy.yaml"):
             wait_for(
-                lambda: all(_is_refused(client, resource, body) for resource, body in invalid),
+                lambda: all(_is_refused(client, resource, body) for resource, body in invalid_objects),
                 what="the policies in force",
             )
             yield
     finally:
         wait_for(
-            lambda: not any(_is_refused(client, resource, body) for resource, body in invalid),
+            lambda: not any(_is_refused(client, resource, body) for resource, body in invalid_objects),
             what="the policies out of force",
         )
 
 
 def _is_refused(client: Client, resource: Resource, body: Json) -> bool:
+    """Return whether a dry run of creating an object is refused as invalid."""
     try:
         client.request("POST", f"{resource.path(body['metadata'].get('namespace', ''))}?dryRun=All", body)
     except ApiError as fault:

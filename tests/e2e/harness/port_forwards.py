@@ -1,4 +1,4 @@
-"""Node whose kubelet forwards ports of all its pods to loopback of this machine."""
+"""Node whose kubelet forwards the ports of all its pods to loopback of this machine."""
 
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ Json = dict[str, Any]
 
 
 def start_node(stage: Stage) -> None:
-    """Start the node, which runs until the end of the test."""
+    """Start the node and its kubelet. Both exist until the end of the test."""
     (port,) = free_ports(1)
     program = build.tool(MODULE, "kube-muster.io/kubelet")
     flags = [loopback.at(port), str(stage.cluster.certificate), str(stage.cluster.key)]
@@ -30,7 +30,7 @@ def start_node(stage: Stage) -> None:
 
 
 def pod_of_muster(name: str, namespace: str, muster: Muster) -> Json:
-    """Return a pod on that node with the labels of the manifests, which stands for a process of Muster."""
+    """Return a pod on that node that represents a process of Muster, with the labels of the manifests."""
     labels = {"app.kubernetes.io/part-of": "kube-muster", "app.kubernetes.io/name": "muster"}
     pod = objects.pod(name, namespace=namespace, scheduler="none", labels=labels, nodeName=NODE)
     address = f"--debug-listen={loopback.at(muster.ports['debug'])}"

@@ -1,6 +1,6 @@
-"""Recorder of a scheduler's calls to its extender: a proxy that changes nothing.
+"""Recorder of a scheduler's calls to its extender, as a proxy that changes nothing.
 
-Calls are recorded in order, each with the kind of its answer, and without UIDs, times and addresses.
+The recorder keeps the calls in order. Each call has the kind of its answer, but no UIDs, times or addresses.
 """
 
 import http.client
@@ -17,7 +17,7 @@ _UNANSWERED = "(no answer yet)"
 
 @dataclass
 class RecordedCall:
-    """Recorded call: the verb, the pod, the named nodes, and the kind of the answer."""
+    """Recorded call, with the nodes that the call names and with the kind of the answer."""
 
     verb: str
     pod: str
@@ -29,7 +29,10 @@ class RecordedCall:
 
 
 class Recorder:
-    """Recorder: `with Recorder(muster.address) as recorder:`. The scheduler calls `recorder.address`."""
+    """Recorder of the calls to Muster: `with Recorder(muster.address) as recorder:`.
+
+    The scheduler calls `recorder.address`.
+    """
 
     def __init__(self, target: str) -> None:
         self.target = target
@@ -53,6 +56,7 @@ class Recorder:
         self._server.server_close()
 
     def record(self, verb: str, args: Json) -> RecordedCall:
+        """Record a call, and return the record. The answer is set later."""
         call = RecordedCall(verb, _pod_name(args), frozenset(_node_names(verb, args)))
         with self._lock:
             self._calls.append(call)
@@ -82,11 +86,13 @@ def _node_names(verb: str, args: Json) -> Iterable[str]:
 
 
 def answer_kind(verb: str, answer: Any) -> str:
-    """Return the kind of an answer: the part on which the scheduler's next step depends."""
+    """Return the kind of an answer, which is the part that determines the scheduler's next step."""
     match verb:
         case "filter":
-            refused = (answer.get("FailedNodes") or {}) | (answer.get("FailedAndUnresolvableNodes") or {})
-            return _filter_answer_kind(answer, sorted(set(refused.values())))
+            refused_nodes = (answer.get("FailedNodes") or {}) | (
+                answer.get("FailedAndUnresolvableNodes") or {}
+            )
+            return _filter_answer_kind(answer, sorted(set(refused_nodes.values())))
         case "bind":
             return answer["Error"] or "bound"
         case "preempt":
@@ -135,6 +141,6 @@ def _handler(recorder: Recorder) -> type[BaseHTTPRequestHandler]:
             self.wfile.write(content)
 
         def log_message(self, format: str, *args: Any) -> None:
-            """Ignore the message: calls are kept in `Recorder.calls`."""
+            """Ignore the message, since `Recorder.calls` has all calls."""
 
     return Handler

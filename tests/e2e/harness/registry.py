@@ -1,4 +1,4 @@
-"""Registry of images and charts on loopback, and a stand-in for the engine that pushes the image."""
+"""Registry of images and charts on loopback, and a fake container engine that pushes images."""
 
 import subprocess
 import sys
@@ -12,7 +12,7 @@ from tests.e2e.harness.process import Process, free_ports
 from tests.e2e.harness.waiting import wait_for
 
 MODULE = Path(__file__).parents[1] / "registry"
-# An index with an image of one small layer for each platform, as an engine pushes it.
+# Fake engine. It pushes an index with one image for each platform; each image has one small layer.
 ENGINE = """\
 #!/bin/sh
 # docker info | docker buildx build --platform LIST --tag NAME ... --push FOLDER
@@ -32,7 +32,10 @@ done
 
 @contextmanager
 def registry(folder: Path) -> Iterator[str]:
-    """Yield the address of an empty registry in memory. `folder`: for its log."""
+    """Start an empty registry in memory, and yield its address.
+
+    The registry's log is written into `folder`.
+    """
     (port,) = free_ports(1)
     command = [str(_crane()), "registry", "serve", f"--address=127.0.0.1:{port}"]
     with _running_server(Process("registry", command, folder / "registry.log"), f"127.0.0.1:{port}", "/v2/"):
@@ -41,7 +44,7 @@ def registry(folder: Path) -> Iterator[str]:
 
 @contextmanager
 def files(folder: Path, log: Path) -> Iterator[str]:
-    """Yield the URL of a server of the files in a folder."""
+    """Start a server of the files in a folder, and yield its URL."""
     (port,) = free_ports(1)
     command = [sys.executable, "-m", "http.server", "--bind=127.0.0.1", f"--directory={folder}", str(port)]
     with _running_server(Process("files", command, log), f"127.0.0.1:{port}", "/"):
@@ -49,23 +52,26 @@ def files(folder: Path, log: Path) -> Iterator[str]:
 
 
 def write_engine(folder: Path, layer: Path) -> None:
-    """Write the stand-in as `docker`. `layer`: a tar, the only layer of all images."""
+    """Write the fake engine as the program `docker`. `layer` is a tar file, the only layer of each image."""
     program = folder / "docker"
     program.write_text(ENGINE.format(crane=_crane(), layer=layer))
     program.chmod(0o755)
 
 
 def tag(image: str, name: str) -> None:
-    """Give an image of the registry one more tag, or move the tag."""
+    """Add a tag to an image of the registry. An existing tag then refers to this image."""
     subprocess.run([_crane(), "tag", image, name], check=True, capture_output=True, timeout=60)
 
 
 def _crane() -> Path:
+    """Return the path of crane, built if necessary."""
     return build.tool(MODULE, *build.TOOLS["registry"])
 
 
 @contextmanager
 def _running_server(process: Process, address: str, path: str) -> Iterator[None]:
+    """Start a server, wait until it answers, and kill it when the context ends."""
+
     def answers() -> bool:
         process.require_alive()
         try:

@@ -1,4 +1,4 @@
-"""The CRDs of operators, from their releases."""
+"""CRDs of operators, read from their releases."""
 
 from typing import Any, NamedTuple
 
@@ -11,13 +11,16 @@ MODULE = build.MODULES / build.DEFAULT
 
 
 class Release(NamedTuple):
-    """A Go module, and the folder in it that has the CRDs."""
+    """Go module of an operator, and the folder of the module with the CRDs."""
 
     module: str
     crds: str
 
     def crd(self, group: str, kind: str) -> Json:
-        """Return a CRD. The files are large, so only those that name the kind are parsed."""
+        """Return the CRD of a kind.
+
+        The files are large, so only files with the name of the kind are parsed.
+        """
         loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
         folder = build.sources(self.module, MODULE) / self.crds
         texts = [path.read_text() for path in folder.glob("*.yaml")]

@@ -1,16 +1,17 @@
-"""Resources that the tests use, with their paths in the API."""
+"""API resources that the tests use, with their paths."""
 
 from typing import NamedTuple
 
 
 class Resource(NamedTuple):
-    """Path of the objects of one kind."""
+    """API path of one kind of objects."""
 
     prefix: str
     plural: str
     namespaced: bool = True
 
     def path(self, namespace: str = "", name: str = "", sub: str = "") -> str:
+        """Return the path of a list, of an object, or of the subresource `sub` of an object."""
         namespace_path = f"/namespaces/{namespace}" if self.namespaced and namespace else ""
         return "/".join(filter(None, (f"{self.prefix}{namespace_path}/{self.plural}", name, sub)))
 

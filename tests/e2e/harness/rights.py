@@ -1,4 +1,4 @@
-"""Rights of Muster's account: those that its roles grant, and those that its requests needed."""
+"""Rights of Muster's account: the rights that its roles grant, and the rights that its requests need."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -17,7 +17,7 @@ FORBIDDEN = 403
 
 
 class Need(NamedTuple):
-    """Right that a request needs."""
+    """Right that a request needs. An empty name means a request without an object, such as a list."""
 
     verb: str
     resource: str
@@ -26,7 +26,10 @@ class Need(NamedTuple):
 
 
 class Right(NamedTuple):
-    """Right to one verb on one resource, such as patch pods/status; of one object or of all."""
+    """Right to one verb on one resource, such as patch pods/status.
+
+    An empty name means all objects of the resource.
+    """
 
     verb: str
     resource: str
@@ -34,11 +37,14 @@ class Right(NamedTuple):
     name: str = ""
 
     def __str__(self) -> str:
-        return " ".join(filter(None, (self.verb, self._qualified, self.name)))
+        return " ".join(filter(None, (self.verb, self._qualified_resource, self.name)))
 
     @property
-    def _qualified(self) -> str:
-        """Return the resource, with its group if it is ambiguous: three groups have podgroups."""
+    def _qualified_resource(self) -> str:
+        """Return the resource, followed by its API group if the name is ambiguous.
+
+        Three API groups have the resource podgroups.
+        """
         is_ambiguous = self.resource == "podgroups" and self.group != "scheduling.volcano.sh"
         return f"{self.resource}.{self.group}" if is_ambiguous else self.resource
 
@@ -47,17 +53,20 @@ class Right(NamedTuple):
 
 
 def roles(*files: str) -> list[Json]:
-    """Return the roles that these files bind to Muster's account."""
+    """Return the roles of these files that the files also bind to Muster's account."""
     documents = list(manifests.documents(*files))
-    bound = {
+    bound_roles = {
         (document["roleRef"]["kind"], document["roleRef"]["name"])
         for document in documents
         if document["kind"].endswith("Binding")
     }
-    return [document for document in documents if (document["kind"], document["metadata"]["name"]) in bound]
+    return [
+        document for document in documents if (document["kind"], document["metadata"]["name"]) in bound_roles
+    ]
 
 
 def granted(file: str) -> list[Right]:
+    """Return the rights that the roles of a file grant, sorted and without duplicates."""
     return sorted({right for role in roles(file) for rule in role["rules"] for right in _rights(rule)})
 
 
@@ -72,42 +81,47 @@ def is_served(client: Client, right: Right) -> bool:
         if group["name"] == right.group
         for version in group["versions"]
     ]
-    lists = [client.request("GET", f"/apis/{version}") for version in versions]
-    return right.resource in {resource["name"] for served in lists for resource in served["resources"]}
+    resource_lists = [client.request("GET", f"/apis/{version}") for version in versions]
+    return right.resource in {
+        resource["name"] for listed in resource_lists for resource in listed["resources"]
+    }
 
 
 def used(calls: Iterable[Call], rights: Iterable[Right]) -> set[Right]:
-    """Return the rights that at least one call needed."""
-    needs = {need for call in tuple(calls) for need in needed(call)}  # a copy, since calls continue
+    """Return the given rights that at least one call needed."""
+    # The tuple is a copy, since further calls may arrive.
+    needs = {need for call in tuple(calls) for need in needed(call)}
     return {right for right in rights if any(right.covers(need) for need in needs)}
 
 
 def refused(calls: Iterable[Call]) -> set[Need]:
+    """Return the rights of all calls that the API server answered with 403 Forbidden."""
     return {need for call in tuple(calls) if call.status == FORBIDDEN for need in needed(call)}
 
 
 def needed(call: Call) -> Iterator[Need]:
-    """Yield the rights that a request needs: none for discovery, which all users may read.
+    """Yield the rights that a request needs.
 
-    For an access review, these are the right to create it and the reviewed right.
+    - A discovery request needs no right, since all users may read discovery.
+    - An access review needs the right to create the review. The reviewed right is yielded, too.
     """
     url = urlsplit(call.path)
     match url.path.strip("/").split("/"):
-        case ["api", _, *rest]:
+        case ["api", _, *segments]:
             group = ""
-        case ["apis", group, _, *rest]:
+        case ["apis", group, _, *segments]:
             pass
         case _:
             return
-    if rest[:1] == ["namespaces"] and len(rest) > 2:
-        rest = rest[2:]
-    if not rest:
+    if segments[:1] == ["namespaces"] and len(segments) > 2:
+        segments = segments[2:]
+    if not segments:
         return
-    resource, name, sub = [*rest, "", ""][:3]
-    watching = parse_qs(url.query).get("watch", ["0"])[0] not in ("0", "false")
-    collection_verb = "watch" if watching else "list"
-    reading = "get" if name else collection_verb
-    yield Need(VERBS.get(call.method, reading), f"{resource}/{sub}" if sub else resource, group, name)
+    resource, name, sub = [*segments, "", ""][:3]
+    is_watch = parse_qs(url.query).get("watch", ["0"])[0] not in ("0", "false")
+    collection_verb = "watch" if is_watch else "list"
+    read_verb = "get" if name else collection_verb
+    yield Need(VERBS.get(call.method, read_verb), f"{resource}/{sub}" if sub else resource, group, name)
     if resource == "subjectaccessreviews":
         yield _reviewed_right(json.loads(call.body)["spec"]["resourceAttributes"])
 
@@ -118,34 +132,39 @@ def _reviewed_right(attributes: Json) -> Need:
 
 @contextmanager
 def without_right(client: Client, right: Right) -> Iterator[None]:
-    """Remove a right from the roles, and restore it when the context ends."""
+    """Remove a right from the roles while the context lasts, and restore the roles afterwards."""
     all_roles = roles(OWN, WEBHOOKS)
     for role in all_roles:
-        rules = [part for rule in role["rules"] for part in _without(rule, right)]
-        _write(client, {**role, "rules": rules})
+        rules = [part for rule in role["rules"] for part in _rules_without(rule, right)]
+        _write_rules(client, {**role, "rules": rules})
     try:
         yield
     finally:
         for role in all_roles:
-            _write(client, role)
+            _write_rules(client, role)
 
 
-def _without(rule: Json, right: Right) -> Iterator[Json]:
-    """Yield the parts of a rule without a right, each with one of the remaining rights."""
-    for other in _rights(rule):
-        if other != right:
-            part: Json = {"apiGroups": [other.group], "resources": [other.resource], "verbs": [other.verb]}
-            yield part | ({"resourceNames": [other.name]} if other.name else {})
+def _rules_without(rule: Json, right: Right) -> Iterator[Json]:
+    """Yield a rule for each right that a rule grants, except the given right."""
+    for remaining_right in _rights(rule):
+        if remaining_right != right:
+            single_rule: Json = {
+                "apiGroups": [remaining_right.group],
+                "resources": [remaining_right.resource],
+                "verbs": [remaining_right.verb],
+            }
+            yield single_rule | ({"resourceNames": [remaining_right.name]} if remaining_right.name else {})
 
 
 def _rights(rule: Json) -> Iterator[Right]:
+    """Yield each right that a rule grants, one for each combination of group, resource, name and verb."""
     for group in rule["apiGroups"]:
         for resource in rule["resources"]:
             for name in rule.get("resourceNames", [""]):
                 yield from (Right(verb, resource, group, name) for verb in rule["verbs"])
 
 
-def _write(client: Client, role: Json) -> None:
+def _write_rules(client: Client, role: Json) -> None:
     metadata = role["metadata"]
     resource = manifests.resource_of(client, role)
     client.patch(resource, metadata["name"], {"rules": role["rules"]}, metadata.get("namespace", ""))

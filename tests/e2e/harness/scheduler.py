@@ -22,15 +22,16 @@ from tests.e2e.harness.waiting import wait_for
 Json = dict[str, Any]
 CONFIGS = Path(__file__).parents[3] / "scheduler-config"
 BIND_MARK = "kube-muster.io/bind"
-# Resources of pods that the extender of `for_all_pods` binds.
+# The extender of `for_all_pods` binds only pods with this marker resource.
 MARKED: Json = {"limits": {BIND_MARK: "1"}}
-# Shorter than the default, so that a standby takes over soon; a busy machine still renews in time.
+# The durations are shorter than the default, so that a standby takes over soon. A busy machine still renews
+# in time.
 QUICK_LEASE: Json = {"leaseDuration": "10s", "renewDeadline": "8s", "retryPeriod": "1s"}
 PLAIN: Json = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
 
 
 def load(name: str) -> Json:
-    """Return a configuration of the repository, such as `sidecar-gates.yaml`."""
+    """Return a configuration file of the repository, such as `sidecar-gates.yaml`, as a document."""
     configuration: Json = yaml.safe_load((CONFIGS / name).read_text())
     return configuration
 
@@ -38,7 +39,7 @@ def load(name: str) -> Json:
 def for_all_pods(profile: str) -> Json:
     """Return the sidecar's configuration with one more profile.
 
-    The scheduler calls Muster for all pods, but lets it bind only pods with the marker resource.
+    The scheduler calls Muster for all pods, but lets Muster bind only pods with the marker resource.
     """
     config = load("sidecar-gates.yaml")
     config["profiles"].append({"schedulerName": profile, "percentageOfNodesToScore": 100})
@@ -48,7 +49,7 @@ def for_all_pods(profile: str) -> Json:
 
 
 class KubeScheduler:
-    """Stock scheduler; several may run at the same time."""
+    """Process of the stock kube-scheduler. Several schedulers may run at the same time."""
 
     def __init__(
         self,
@@ -65,22 +66,33 @@ class KubeScheduler:
         kubeconfig: Path | None = None,
         arguments: Sequence[str] = (),
     ) -> None:
-        """Prepare a scheduler.
+        """Prepare a scheduler, without starting it.
 
-        `lease`: durations that replace those of the configuration. `kubeconfig`: that of the scheduler
-        proxy; the scheduler does not use it to authenticate callers of its port.
+        Args:
+            cluster: Control plane that the scheduler connects to.
+            config: Configuration, or the name of a configuration file of the repository.
+            muster: Address of Muster, which replaces the addresses in the configuration's extenders.
+            tls: Folder of certificates with which the scheduler calls Muster. None means plain HTTP.
+            user: User of the scheduler.
+            server: Address of a proxy in front of the API server.
+            leader_elect: Whether the scheduler uses a Lease.
+            lease: Durations of the Lease that replace those of the configuration.
+            host: Host name of the process.
+            kubeconfig: Kubeconfig of the scheduler proxy. The scheduler does not use this kubeconfig to
+                authenticate clients of the scheduler's port.
+            arguments: Further flags.
         """
         (self.port,) = free_ports(1)
         self._url, self._authority = f"https://{loopback.at(self.port)}", cluster.certificate
         self._admin = cluster.admin
-        direct = cluster.kubeconfig(user, server)
-        self._kubeconfig = kubeconfig or direct
+        direct_kubeconfig = cluster.kubeconfig(user, server)
+        self._kubeconfig = kubeconfig or direct_kubeconfig
         configuration = copy.deepcopy(load(config) if isinstance(config, str) else config)
         path = cluster.folder / f"scheduler-{self.port}.yaml"
         adapted_config = adapted(configuration, self._kubeconfig, muster, leader_elect, tls)
         adapted_config["leaderElection"].update(lease or {})
         path.write_text(json.dumps(adapted_config, indent=1))
-        command = flags.scheduler(path, direct, self.port, cluster.certificate, cluster.key)
+        command = flags.scheduler(path, direct_kubeconfig, self.port, cluster.certificate, cluster.key)
         command += arguments
         self.process = cluster.process(f"kube-scheduler-{self.port}", command, "kube-scheduler", host)
 
@@ -93,7 +105,7 @@ class KubeScheduler:
             self.process.kill()
 
     def start(self, *, wait: bool = True) -> None:
-        """Start the process. `wait`: until it is ready; False for a standby."""
+        """Start the process, and wait until the scheduler is ready. `wait` is False for a standby."""
         wait_for(self._kubeconfig.exists, what=f"{self._kubeconfig} is there")
         self.process.start()
         if wait:
@@ -110,14 +122,14 @@ class KubeScheduler:
         self.wait_ready()
 
     def wait_ready(self) -> None:
-        """Wait until its informers have synced; a standby is not ready."""
+        """Wait until the scheduler's informers have synced. A standby is not ready."""
         wait_for(self._is_ready, what="kube-scheduler ready")
 
     def metrics(self) -> dict[str, float]:
         return probes.samples(probes.fetch(f"{self._url}/metrics", self._authority).data.decode())
 
     def dump(self) -> Dump:
-        """Return the scheduler's cache and queue, which SIGUSR2 makes it log."""
+        """Let the scheduler log its cache and its queue by SIGUSR2, and return both."""
         log_size = self.process.log.stat().st_size
         self.process.send(signal.SIGUSR2)
         dump = wait_for(lambda: Dump.read(self._log_since(log_size)), what="kube-scheduler dumped its cache")
@@ -134,9 +146,10 @@ class KubeScheduler:
     def _differences(self) -> list[str]:
         return self.dump().differences(self._admin.items(PODS))
 
-    def _log_since(self, since: int) -> str:
+    def _log_since(self, position: int) -> str:
+        """Return the log from a position in bytes on."""
         with self.process.log.open("rb") as log:
-            log.seek(since)
+            log.seek(position)
             return log.read().decode(errors="replace")
 
     def _is_ready(self) -> bool:
@@ -145,7 +158,10 @@ class KubeScheduler:
 
 
 def sidecar_options(muster: Muster) -> Json:
-    """Return the arguments of KubeScheduler for the sidecar, with the scheduler proxy if there is one."""
+    """Return the arguments of KubeScheduler for the scheduler next to Muster.
+
+    If Muster has a scheduler proxy, the arguments include the kubeconfig of the proxy.
+    """
     config = "sidecar-gates.yaml" if muster.view_kubeconfig is None else "sidecar.yaml"
     return {"config": config, "muster": muster.address, "kubeconfig": muster.view_kubeconfig}
 
@@ -153,9 +169,10 @@ def sidecar_options(muster: Muster) -> Json:
 def adapted(
     config: Json, kubeconfig: Path, muster: str | None, leader_elect: bool, tls: Path | None = None
 ) -> Json:
-    """Return a configuration with the kubeconfig, addresses, leader election and certificates of a test.
+    """Change a configuration for a test, and return the configuration.
 
-    Without a folder of certificates, Muster is called over plain HTTP.
+    The changes are the kubeconfig, Muster's address, leader election and certificates. Without `tls`, the
+    folder of certificates, the scheduler calls Muster over plain HTTP.
     """
     config.setdefault("clientConnection", {})["kubeconfig"] = str(kubeconfig)
     config.setdefault("leaderElection", {})["leaderElect"] = leader_elect

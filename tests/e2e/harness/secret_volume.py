@@ -1,4 +1,4 @@
-"""Folder of a Secret volume, as a kubelet writes it: one symbolic link changes all files at once."""
+"""Folder of a Secret volume, as a kubelet writes it. Renaming one symbolic link changes all files at once."""
 
 import base64
 import tempfile
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def update(secret: dict[str, Any], folder: Path) -> None:
-    """Update the folder to the content of the Secret."""
+    """Write the content of the Secret into the folder."""
     new_folder = Path(tempfile.mkdtemp(prefix="..", dir=folder))
     for name, value in secret["data"].items():
         (new_folder / name).write_bytes(base64.b64decode(value))

@@ -1,4 +1,4 @@
-"""Real controllers of kubernetes-sigs with their CRD and their webhooks, on loopback."""
+"""Real controllers of kubernetes-sigs with their CRDs and webhooks, on loopback."""
 
 import base64
 import json
@@ -25,24 +25,28 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class SigsOperator:
-    """Operator of one kind. Paths are relative to the sources of its release."""
+    """Operator of one kind of objects. Its paths are relative to the sources of its release."""
 
-    name: str  # of the folder with its go.mod, and of the API group of its configuration
+    # name of the folder with the operator's go.mod, also part of the API group of its configuration
+    name: str
     release: str  # path of the Go module
     package: str  # path of the program
     kind: Resource
     crd: str
     webhooks: str
-    patches: str  # folder of the patches that restrict the webhooks to the operator's pods
-    sample: Callable[[], Json]  # returns an object for dry runs
-    is_defaulted: Callable[[Json], bool]  # whether an object has the defaults of the webhooks
+    patches: str  # folder of the patches that restrict the pod webhooks to the operator's pods
+    sample: Callable[[], Json]  # returns an object for dry-run requests
+    is_defaulted: Callable[[Json], bool]  # returns whether the webhooks have set their defaults on an object
 
     @property
     def module(self) -> Path:
         return Path(__file__).parents[1] / self.name
 
     def program(self) -> Path:
-        """Return the program, built if necessary: that takes minutes, so it is done before the tests."""
+        """Return the path of the program, and build it if necessary.
+
+        The build takes minutes, so it is done before the tests.
+        """
         return build.tool(self.module, self.package)
 
     def source(self, path: str) -> Path:
@@ -50,16 +54,17 @@ class SigsOperator:
 
 
 class SigsController:
-    """Controller of an operator: `with SigsController(cluster, JOB_SET):`; needs kube-controller-manager.
+    """Running controller of an operator: `with SigsController(cluster, JOB_SET):`.
 
-    Its kind is deleted at the end. It has all rights, which are not under test.
+    The controller needs kube-controller-manager. It has all rights, because rights are not under test. The
+    operator's CRD is deleted when the context ends.
     """
 
     def __init__(self, cluster: ControlPlane, operator: SigsOperator) -> None:
         self._client, self._operator = cluster.admin, operator
-        self._port, self._health = free_ports(2)
-        self._bundle = base64.b64encode(cluster.certificate.read_bytes()).decode()
-        self._written: list[Json] = []
+        self._port, self._health_port = free_ports(2)
+        self._ca_bundle = base64.b64encode(cluster.certificate.read_bytes()).decode()
+        self._installed_objects: list[Json] = []
         (self._crd,) = read([operator.source(operator.crd)])
         config = cluster.folder / f"{operator.name}.json"
         config.write_text(json.dumps(self._configuration(_write_certificates(cluster, operator.name))))
@@ -67,21 +72,21 @@ class SigsController:
         self.process = Process(operator.name, command, cluster.folder / f"{operator.name}.log")
 
     def __enter__(self) -> "SigsController":
-        self._delete_stand_in()
-        self._written = manifests.install(self._client, [self._crd])
+        self._delete_existing_crd()
+        self._installed_objects = manifests.install(self._client, [self._crd])
         self.process.start()
-        hooks = [self._on_loopback(webhook) for webhook in self._webhooks()]
-        self._written += manifests.install(self._client, hooks)
+        configurations = [self._redirect_to_loopback(webhook) for webhook in self._webhooks()]
+        self._installed_objects += manifests.install(self._client, configurations)
         wait_for(self._are_in_force, what=f"the webhooks of {self._operator.name} in force")
         return self
 
     def __exit__(self, *_: object) -> None:
-        manifests.remove(self._client, self._written)
+        manifests.remove(self._client, self._installed_objects)
         self._wait_gone()
         self.process.kill()
 
-    def _delete_stand_in(self) -> None:
-        """Delete a CRD of this kind that other tests may have left."""
+    def _delete_existing_crd(self) -> None:
+        """Delete a CRD of the operator's kind that another test may have left."""
         if self._client.find(CRDS, self._crd["metadata"]["name"]):
             self._client.delete(CRDS, self._crd["metadata"]["name"])
             self._wait_gone()
@@ -90,38 +95,39 @@ class SigsController:
         name = self._crd["metadata"]["name"]
         wait_for(lambda: self._client.find(CRDS, name) is None, what=f"{name} gone")
 
-    def _on_loopback(self, configuration: Json) -> Json:
+    def _redirect_to_loopback(self, configuration: Json) -> Json:
+        """Return a webhook configuration that calls the controller on its loopback port."""
         for webhook in configuration["webhooks"]:
             path = webhook["clientConfig"]["service"]["path"]
             url = f"https://127.0.0.1:{self._port}{path}"
-            webhook["clientConfig"] = {"url": url, "caBundle": self._bundle}
+            webhook["clientConfig"] = {"url": url, "caBundle": self._ca_bundle}
         configuration["metadata"]["name"] = f"{self._operator.name}-{configuration['metadata']['name']}"
         return configuration
 
     def _are_in_force(self) -> bool:
-        """Return whether the webhooks fill in the defaults of an object."""
+        """Return whether the webhooks set defaults on an object in a dry run."""
         self.process.require_alive()
         path = self._operator.kind.path("default")
         try:
-            created = self._client.request("POST", f"{path}?dryRun=All", self._operator.sample())
+            created_object = self._client.request("POST", f"{path}?dryRun=All", self._operator.sample())
         except ApiError:
             return False
-        return self._operator.is_defaulted(created)
+        return self._operator.is_defaulted(created_object)
 
     def _configuration(self, certificates: Path) -> Json:
-        """Return a configuration that makes the program listen on loopback only."""
+        """Return the program's configuration, with servers on loopback only."""
         return {
             "apiVersion": f"config.{self._operator.name}.x-k8s.io/v1alpha1",
             "kind": "Configuration",
             "webhook": {"host": "127.0.0.1", "port": self._port, "certDir": str(certificates)},
             "metrics": {"bindAddress": "0"},
-            "health": {"healthProbeBindAddress": f"127.0.0.1:{self._health}"},
+            "health": {"healthProbeBindAddress": f"127.0.0.1:{self._health_port}"},
             "leaderElection": {"leaderElect": False},
             "internalCertManagement": {"enable": False},
         }
 
     def _webhooks(self) -> list[Json]:
-        """Return the webhooks of its kustomization; those of pods select the operator's pods."""
+        """Return the webhook configurations of the operator. Pod webhooks select only the operator's pods."""
         folder = self._operator.source(self._operator.patches)
         patches = {
             f"{kind}WebhookConfiguration": yaml.safe_load((folder / f"{kind.lower()}-patch.yaml").read_text())
@@ -133,6 +139,7 @@ class SigsController:
 
 
 def _write_certificates(cluster: ControlPlane, name: str) -> Path:
+    """Copy the certificate and the key of the cluster into a folder, with the file names of a TLS Secret."""
     folder = cluster.folder / f"{name}-certificates"
     folder.mkdir(exist_ok=True)
     for file, path in (("tls.crt", cluster.certificate), ("tls.key", cluster.key)):

@@ -1,4 +1,4 @@
-"""Stage of one test: its namespace, kubelets and observer, and helpers of scenarios."""
+"""Stage of one test: cluster, namespace, simulated kubelets and observer, and methods that scenarios need."""
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -34,12 +34,12 @@ from tests.e2e.harness.waiting import GENEROUS, wait_for
 from tests.e2e.harness.watch import ApiError
 
 Json = dict[str, Any]
-AGGREGATED = "rbac.authorization.k8s.io/aggregate-to-edit"  # label of ClusterRoles
-VIEW = bool(os.environ.get("MUSTER_E2E_VIEW"))  # whether every scenario uses the scheduler proxy
+AGGREGATED = "rbac.authorization.k8s.io/aggregate-to-edit"  # label of ClusterRoles that extend the role edit
+VIEW = bool(os.environ.get("MUSTER_E2E_VIEW"))  # True if every scenario uses the scheduler proxy
 
 
 class Stage:
-    """Stage of a test. Started programs end with the test."""
+    """Stage of a test. All programs that the test starts on the stage end with the test."""
 
     def __init__(self, cluster: ControlPlane, namespace: str, kubelet: Kubelet, observer: Observer) -> None:
         self.cluster = cluster
@@ -53,17 +53,18 @@ class Stage:
     def start_scheduler(
         self, config: str | Json = PLAIN, *, wait: bool = True, **options: Any
     ) -> KubeScheduler:
-        """Start a scheduler: `start_scheduler("sidecar-gates.yaml", muster=muster.address)`.
+        """Start a scheduler, such as `start_scheduler("sidecar-gates.yaml", muster=muster.address)`.
 
-        By default, it has the stock configuration, without Muster.
+        By default, the scheduler has the stock configuration, without Muster.
         """
         scheduler = KubeScheduler(self.cluster, config, **options)
-        self.started.push(scheduler)  # before its start, so that it is stopped even if it never becomes ready
+        # pushed before the start, so that a scheduler that never becomes ready is stopped, too
+        self.started.push(scheduler)
         scheduler.start(wait=wait)
         return scheduler
 
     def start_sidecar(self, muster: Muster, /, **options: Any) -> KubeScheduler:
-        """Start the scheduler next to a Muster, with its scheduler proxy if it has one."""
+        """Start the scheduler next to Muster. If Muster has a scheduler proxy, the scheduler uses it."""
         return self.start_scheduler(**{**sidecar_options(muster), **options})
 
     def start_muster(
@@ -75,9 +76,15 @@ class Stage:
         view: bool = VIEW,
         **options: Any,
     ) -> Muster:
-        """Start Muster. `arguments`: of `muster serve`. `server`: the URL of a proxy, if any.
+        """Start Muster.
 
-        Without a user, Muster finds the cluster as in a pod.
+        Args:
+            arguments: Arguments of `muster serve`.
+            user: User of Muster. With None, Muster finds the cluster as in a pod.
+            server: URL of a proxy in front of the API server.
+            wait: Whether to wait until Muster is ready.
+            view: Whether Muster has a scheduler proxy.
+            options: Arguments of `Muster`.
         """
         kubeconfig = self.cluster.kubeconfig(user, server) if user else None
         muster = Muster(self.cluster, kubeconfig, arguments=arguments, view=view, **options)
@@ -86,7 +93,10 @@ class Stage:
         return muster
 
     def policy(self, file: str) -> AbstractContextManager[None]:
-        """Apply a policy: `with stage.policy("gates/admission-policy.yaml"): ...`."""
+        """Apply a policy, as in `with stage.policy("gates/admission-policy.yaml"): ...`.
+
+        The test is skipped on releases of Kubernetes without this kind of policy.
+        """
         if self.cluster.kubernetes in WITHOUT_POLICIES:
             pytest.skip(
                 f"Kubernetes {self.cluster.kubernetes} has no MutatingAdmissionPolicy unless asked to"
@@ -94,45 +104,57 @@ class Stage:
         return in_force(self.api, self.namespace, file)
 
     def start_controller_manager(self, *flags: str) -> None:
-        """Start the controllers of Jobs, garbage collection and namespaces."""
+        """Start the controllers of Deployments, Jobs, garbage collection, namespaces, and others."""
         process = self.cluster.start_controller_manager(further_flags=flags)
         self.started.callback(process.kill)
 
     def grant_edit(self, user: str) -> None:
-        """Give a user the role edit in the test's namespace, with the rights that the manifests add to it."""
-        aggregating = self.cluster.start_controller_manager(("clusterrole-aggregation-controller",))
-        wait_for(self._is_edit_whole, what="the role edit has the rules of all aggregated roles")
-        aggregating.stop()
+        """Bind a user to the role edit in the test's namespace.
+
+        First wait until the role has the rights that the manifests add to it.
+        """
+        controller_manager = self.cluster.start_controller_manager(("clusterrole-aggregation-controller",))
+        wait_for(self._has_edit_all_rules, what="the role edit has the rules of all aggregated roles")
+        controller_manager.stop()
         manifests.apply_one(self.api, objects.binding("edit", user, namespace=self.namespace))
 
-    def _is_edit_whole(self) -> bool:
-        added = self.api.items(CLUSTER_ROLES, labelSelector=f"{AGGREGATED}=true")
+    def _has_edit_all_rules(self) -> bool:
+        """Return whether the role edit has the rules of all roles that extend it."""
+        extending_roles = self.api.items(CLUSTER_ROLES, labelSelector=f"{AGGREGATED}=true")
         edit_rules = self.api.get(CLUSTER_ROLES, "edit").get("rules") or []
-        rules = [role.get("rules") or [] for role in added]
-        return all(rules) and all(rule in edit_rules for rule in chain.from_iterable(rules))
+        rules_of_roles = [role.get("rules") or [] for role in extending_roles]
+        return all(rules_of_roles) and all(rule in edit_rules for rule in chain.from_iterable(rules_of_roles))
 
     def start_operator(self, operator: SigsOperator) -> SigsController:
-        """Start a real controller of kubernetes-sigs and kube-controller-manager.
+        """Start a real controller of kubernetes-sigs, which needs kube-controller-manager.
 
-        Such tests have the marker of its name: `jobset`, `lws`.
+        A test that calls this method has the pytest marker `jobset` or `lws`, so that the program is built
+        before the tests.
         """
         return self.started.enter_context(SigsController(self.cluster, operator))
 
     def start_wire(self, server: str | None = None) -> TcpProxy:
-        """Start a TCP proxy to `server`, by default the API server, whose connections can be cut."""
+        """Start a TCP proxy whose connections can be cut.
+
+        Its target is `server`, by default the API server.
+        """
         return self.started.enter_context(TcpProxy(int((server or self.cluster.server).rpartition(":")[2])))
 
     def start_verbs_proxy(self, muster: Muster) -> FaultProxy:
-        """Start a fault proxy between a scheduler and a Muster's verbs."""
+        """Start a fault proxy between a scheduler and the port that Muster serves as an extender."""
         return self.started.enter_context(FaultProxy(f"http://{muster.address}"))
 
     def start_fault_proxy(self, remember: int | None = None) -> FaultProxy:
+        """Start a fault proxy in front of the API server.
+
+        `remember` is the number of calls that it records.
+        """
         cluster = self.cluster
         proxy = FaultProxy(cluster.server, cluster.certificate, cluster.key, remember)
         return self.started.enter_context(proxy)
 
     def nodes(self, count: int, *, prefix: str = "n", **options: Any) -> list[str]:
-        """Create nodes: `nodes(3, cpu="4")` creates n0, n1 and n2."""
+        """Create nodes, and return their names. `nodes(3, cpu="4")` creates n0, n1 and n2."""
         bodies = [objects.node(f"{prefix}{number}", **options) for number in range(count)]
         return _names(self.api.create_many(NODES, bodies))
 
@@ -140,9 +162,10 @@ class Stage:
         return self.api.create(QUEUES, objects.queue(name, **spec))
 
     def set_queue_state(self, name: str, state: str) -> None:
-        """Open or close a queue, and wait until Muster has changed its state.
+        """Open or close a queue, and wait until Muster has changed the queue's status.
 
-        Otherwise Muster might see a new group before the queue's state, since these have separate watches.
+        Without the wait, Muster might see a new group before the queue's state, since each kind has its own
+        watch.
         """
         self.api.patch(QUEUES, name, {"spec": {"state": state}})
         states = {"Open"} if state == "Open" else {"Closing", "Closed"}
@@ -153,8 +176,8 @@ class Stage:
 
     def priority(self, name: str, value: int) -> str:
         """Create a PriorityClass for this test, wait until pods can use it, and return its name."""
-        head = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "value": value}
-        self.api.create(PRIORITY_CLASSES, {**head, "metadata": {"name": name}})
+        fields = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "value": value}
+        self.api.create(PRIORITY_CLASSES, {**fields, "metadata": {"name": name}})
         self.started.callback(self.api.delete, PRIORITY_CLASSES, name)
         sample = objects.pod("sample", namespace=self.namespace, priorityClassName=name)
         wait_for(lambda: self.admits(PODS, sample), what=f"pods of priority {name} admitted")
@@ -171,33 +194,42 @@ class Stage:
     def gang(
         self, name: str, size: int, *, min_member: int | None = None, queue: str = "default", **pod: Any
     ) -> list[str]:
-        """Create a PodGroup and its pods `name-0`, `name-1`, ... By default, minMember is `size`."""
+        """Create a PodGroup and its pods `name-0`, `name-1`, ..., and return the names of the pods.
+
+        By default, minMember is `size`.
+        """
         self.group(name, size if min_member is None else min_member, queue=queue)
         return self.pods(name, size, group=name, **pod)
 
     def job(self, name: str, **options: Any) -> Json:
-        """Create a Job. `options`: as for `harness.jobs.job`."""
+        """Create a Job. `options` has arguments for `harness.jobs.job`."""
         return self.jobs.create(name, **options)
 
     def group(self, name: str, min_member: int, **spec: Any) -> Json:
-        """Create a PodGroup without pods. `spec`: as for `objects.pod_group`."""
+        """Create a PodGroup without pods. `spec` has arguments for `objects.pod_group`."""
         body = objects.pod_group(name, namespace=self.namespace, min_member=min_member, **spec)
         return self.api.create(POD_GROUPS, body)
 
     def limit_pods(self, pods: str, *scopes: str) -> None:
-        """Create or change a ResourceQuota with its status, since its controller does not run."""
+        """Create or change a ResourceQuota for pods, together with its status.
+
+        The test writes the status, because the controller of quotas does not run.
+        """
         spec, status = {"hard": {"pods": pods}}, {"hard": {"pods": pods}, "used": {"pods": "0"}}
         if self.api.find(RESOURCE_QUOTAS, "limit", self.namespace):
             self.api.patch(RESOURCE_QUOTAS, "limit", {"spec": spec}, self.namespace)
         else:
-            meta = {"name": "limit", "namespace": self.namespace}
-            quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": meta}
+            metadata = {"name": "limit", "namespace": self.namespace}
+            quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata}
             self.api.create(RESOURCE_QUOTAS, {**quota, "spec": {**spec, "scopes": list(scopes)}})
             self.started.callback(self.api.delete_all, RESOURCE_QUOTAS, self.namespace)
         self.api.patch(RESOURCE_QUOTAS, "limit", {"status": status}, self.namespace, "status")
 
     def pods(self, name: str, count: int, *, first: int = 0, **options: Any) -> list[str]:
-        """Create pods `name-0`, `name-1`, ... `options`: as for `objects.pod`."""
+        """Create pods `name-0`, `name-1`, ..., and return their names.
+
+        `first` is the first number. `options` has arguments for `objects.pod`.
+        """
         numbers = range(first, first + count)
         bodies = [objects.pod(f"{name}-{number}", namespace=self.namespace, **options) for number in numbers]
         return _names(self.api.create_many(PODS, bodies))
@@ -209,77 +241,87 @@ class Stage:
         return self.api.get(POD_GROUPS, name, self.namespace)
 
     def own_group(self, pod: str) -> str:
-        """Return the name of the group that Muster makes for a pod without group and owner."""
+        """Return the name of the group that Muster creates for a pod without a group and an owner."""
         return f"podgroup-{self.pod(pod)['metadata']['uid']}"
 
     def wait_group(self, name: str, **status: Any) -> Json:
-        """Wait until the PodGroup exists with these values: `wait_group("a", phase="Running", running=3)`."""
+        """Wait until a PodGroup exists and its status has these values. Return the PodGroup.
 
-        def with_status() -> Json | None:
+        Example: `wait_group("a", phase="Running", running=3)`.
+        """
+
+        def group_with_status() -> Json | None:
             podgroup = self.api.find(POD_GROUPS, name, self.namespace)
             return podgroup if podgroup and status.items() <= podgroup.get("status", {}).items() else None
 
-        podgroup = wait_for(with_status, what=f"PodGroup {name} {status}")
+        podgroup = wait_for(group_with_status, what=f"PodGroup {name} {status}")
         assert podgroup is not None
         return podgroup
 
     def reason(self, group: str) -> str:
-        """Return the reason of a PodGroup's condition Scheduled; empty if there is none."""
+        """Return the reason of a PodGroup's condition Scheduled, or "" without this condition."""
         conditions = self.pod_group(group).get("status", {}).get("conditions", [])
         return next((condition["reason"] for condition in conditions if condition["type"] == "Scheduled"), "")
 
     def message(self, group: str) -> str:
-        """Return the message of a PodGroup's condition Scheduled; empty if there is none."""
+        """Return the message of a PodGroup's condition Scheduled, or "" without this condition."""
         conditions = self.pod_group(group).get("status", {}).get("conditions") or []
         return next(
             (condition.get("message", "") for condition in conditions if condition["type"] == "Scheduled"), ""
         )
 
     def wait_reason(self, group: str, *reasons: str, timeout: float = GENEROUS) -> str:
-        """Wait until the PodGroup has one of these reasons, and return it."""
+        """Wait until a PodGroup's condition Scheduled has one of these reasons, and return the reason."""
 
-        def one_of_them() -> str | None:
+        def expected_reason() -> str | None:
             reason = self.reason(group)
             return reason if reason in reasons else None
 
         try:
-            return str(wait_for(one_of_them, timeout))
+            return str(wait_for(expected_reason, timeout))
         except TimeoutError:
             description = f"{group} has {self.reason(group)!r}, never one of {reasons}"
             raise TimeoutError(f"{description}: {self.pod_group(group).get('status')}") from None
 
     def first_with_reason(self, groups: Iterable[str], reason: str) -> str:
-        """Wait until one of these PodGroups has a reason, and return its name."""
+        """Return the first PodGroup whose condition Scheduled gets this reason."""
         names = list(groups)
 
-        def with_reason() -> list[str]:
+        def groups_with_reason() -> list[str]:
             return [name for name in names if self.reason(name) == reason]
 
-        return wait_for(with_reason, what=f"one of {names} says {reason}")[0]
+        return wait_for(groups_with_reason, what=f"one of {names} says {reason}")[0]
 
     def phases(self, names: Iterable[str]) -> set[str]:
-        """Return the phases of pods; Gone for deleted ones."""
-        present = {
+        """Return the set of the phases of these pods. The phase of a deleted pod is "Gone"."""
+        phase_by_name = {
             pod["metadata"]["name"]: pod["status"]["phase"] for pod in self.api.items(PODS, self.namespace)
         }
-        return {present.get(name, "Gone") for name in names}
+        return {phase_by_name.get(name, "Gone") for name in names}
 
     def running(self, gangs: Mapping[str, Iterable[str]]) -> list[str]:
-        """Return the gangs of which all pods run. `gangs`: the names of pods, by gang."""
+        """Return the names of the gangs whose pods all run.
+
+        `gangs` has the names of the pods of each gang.
+        """
         return [name for name, pods in gangs.items() if self.phases(pods) == {"Running"}]
 
     def bound(self, names: Iterable[str]) -> dict[str, str]:
-        """Return the nodes of the bound pods among these, by name."""
-        requested = set(names)
-        pods = [pod for pod in self.api.items(PODS, self.namespace) if pod["metadata"]["name"] in requested]
+        """Return the nodes of the bound pods among these pods, keyed by pod."""
+        requested_names = set(names)
+        pods = [
+            pod for pod in self.api.items(PODS, self.namespace) if pod["metadata"]["name"] in requested_names
+        ]
         return {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in pods if "nodeName" in pod["spec"]}
 
     def wait_bound(self, names: Sequence[str], timeout: float = GENEROUS) -> dict[str, str]:
-        def all_bound() -> dict[str, str] | None:
+        """Wait until all these pods are bound, and return their nodes, keyed by pod."""
+
+        def nodes_if_all_bound() -> dict[str, str] | None:
             nodes_by_pod = self.bound(names)
             return nodes_by_pod if len(nodes_by_pod) == len(names) else None
 
-        nodes = wait_for(all_bound, timeout, f"{len(names)} pods {names[0]}.. bound")
+        nodes = wait_for(nodes_if_all_bound, timeout, f"{len(names)} pods {names[0]}.. bound")
         assert nodes is not None
         return nodes
 
@@ -291,7 +333,7 @@ class Stage:
             self.api.delete(PODS, name, self.namespace)
 
     def finish(self, names: Sequence[str]) -> None:
-        """End these pods as succeeded."""
+        """End these pods in the phase Succeeded."""
         self.kubelet.finish(self.namespace, names)
 
 

@@ -1,4 +1,7 @@
-"""Gangs that stay at the barrier, or incomplete, while a test changes something."""
+"""Gangs that stay at the barrier, or stay incomplete, while a test changes something.
+
+At the barrier, Muster holds the bind calls of a gang's pods until all members have nodes.
+"""
 
 import threading
 from collections.abc import Callable
@@ -12,14 +15,16 @@ from tests.e2e.harness.waiting import wait_for
 
 
 class Standstill:
-    """Gang at the barrier: the gate of its last member is not removed before `release`.
+    """Gang at the barrier: the gate of the last member is not removed before `release`.
 
-    Muster must reach the API server through the proxy. All other members are held after the constructor.
+    Muster must reach the API server through the proxy. After the constructor, Muster holds all other members
+    at the barrier.
     """
 
     def __init__(
         self, stage: Stage, muster: Muster, proxy: FaultProxy, name: str = "a", size: int = 3, **gang: Any
     ) -> None:
+        """Create the gang. `gang` has further arguments for `Stage.gang`."""
         self._released = threading.Event()
         proxy.inject(keep_gate_shut(self._released, f"{name}-{size - 1}"))
         self.pods = stage.gang(name, size, gated=True, **gang)
@@ -31,9 +36,10 @@ class Standstill:
 
 
 class LastCall:
-    """Gang at the barrier, without gates: the last bind call does not arrive before `release`.
+    """Gang at the barrier, without gates: the bind call for the last member does not arrive before `release`.
 
-    The scheduler must call Muster through `verbs`. The call is dropped if the scheduler has ended by then.
+    The scheduler must call Muster through `verbs`. If the scheduler ends before `release`, the call is
+    dropped.
     """
 
     def __init__(
@@ -55,19 +61,20 @@ class LastCall:
 class HangingBinding:
     """Incomplete gang: two of three pods are bound, and the third binding hangs until `release`.
 
-    Afterwards the binding arrives by default; `fault` can change that. Muster must reach the API server
-    through the proxy.
+    By default, the binding arrives at the API server after `release`; `fault` can change this. Muster must
+    reach the API server through the proxy.
     """
 
     def __init__(
         self, stage: Stage, proxy: FaultProxy, fault: Callable[[threading.Event], Fault] = hold_request
     ) -> None:
         self._released = threading.Event()
-        injected = fault(self._released)
-        proxy.inject(injected)
+        injected_fault = fault(self._released)
+        proxy.inject(injected_fault)
         self.pods = stage.gang("a", 3, cpu="2", gated=True)
         wait_for(
-            lambda: injected.hit.is_set() and len(stage.bound(self.pods)) == 2, what="two of three bound"
+            lambda: injected_fault.hit.is_set() and len(stage.bound(self.pods)) == 2,
+            what="two of three bound",
         )
         (self.hanging,) = {*self.pods} - stage.bound(self.pods).keys()
 

@@ -1,4 +1,4 @@
-"""TCP proxy that can cut connections at any byte, and refuse new ones."""
+"""TCP proxy that can cut connections after any byte, and can refuse new connections."""
 
 import socket
 import threading
@@ -12,15 +12,15 @@ CHUNK = 1 << 16
 
 
 class TcpProxy:
-    """Proxy: `with TcpProxy(port) as wire: ...; wire.cut()`. TLS passes unchanged."""
+    """TCP proxy: `with TcpProxy(port) as wire: ...; wire.cut()`. TLS passes through unchanged."""
 
     def __init__(self, target_port: int, listener: socket.socket | None = None) -> None:
         self._target_port = target_port
         self._listener = listener or loopback.listener()
-        self._open: set[_Pair] = set()
+        self._open_pairs: set[_Pair] = set()
         self._lock = threading.Lock()
-        self._refusing = threading.Event()
-        self._ended = threading.Event()
+        self._is_refusing = threading.Event()
+        self._has_ended = threading.Event()
         self._thread = threading.Thread(target=self._accept, name="tcp-proxy", daemon=True)
 
     def __enter__(self) -> Self:
@@ -28,7 +28,7 @@ class TcpProxy:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._ended.set()
+        self._has_ended.set()
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
@@ -41,34 +41,41 @@ class TcpProxy:
 
     @property
     def server(self) -> str:
-        """Return the API server's address as seen through this proxy."""
+        """Return the address of the API server as a client of this proxy sees it."""
         return f"https://{loopback.at(self.port)}"
 
     def cut(self) -> int:
-        """Cut all connections, also of watches, and return their number. New connections are served."""
+        """Cut all connections, also those of watches, and return their number.
+
+        New connections are accepted.
+        """
         with self._lock:
-            cut, self._open = self._open, set()
-        for pair in cut:
+            cut_pairs, self._open_pairs = self._open_pairs, set()
+        for pair in cut_pairs:
             pair.hang_up()
-        return len(cut)
+        return len(cut_pairs)
 
     def cut_after(self, count: int) -> int:
-        """Cut each open connection after `count` more bytes to its caller; return their number."""
+        """Cut each open connection after `count` more bytes to the caller.
+
+        Return the number of connections.
+        """
         with self._lock:
-            for pair in self._open:
+            for pair in self._open_pairs:
                 pair.cut_after(count)
-            return len(self._open)
+            return len(self._open_pairs)
 
     def refuse(self) -> None:
-        """Cut all connections, and close new ones at once from now on."""
-        self._refusing.set()
+        """Cut all connections, and from now on close new connections at once."""
+        self._is_refusing.set()
         self.cut()
 
     def restore(self) -> None:
-        self._refusing.clear()
+        """Accept new connections again."""
+        self._is_refusing.clear()
 
     def _accept(self) -> None:
-        while not self._ended.is_set():
+        while not self._has_ended.is_set():
             try:
                 caller, _ = self._listener.accept()
             except OSError:
@@ -76,8 +83,11 @@ class TcpProxy:
             self._connect(caller)
 
     def _connect(self, caller: socket.socket) -> None:
-        """Connect a caller to the target; close the caller's connection if the target is down."""
-        if self._refusing.is_set():
+        """Connect a caller to the target.
+
+        Close the caller's connection if the target is down or the proxy refuses.
+        """
+        if self._is_refusing.is_set():
             caller.close()
             return
         try:
@@ -87,27 +97,29 @@ class TcpProxy:
             return
         pair = _Pair(caller, target, self._forget)
         with self._lock:
-            self._open.add(pair)
+            self._open_pairs.add(pair)
         pair.start()
 
     def _dial(self, _caller: socket.socket) -> socket.socket:
+        """Return a new connection to the target."""
         return socket.create_connection((loopback.host(), self._target_port))
 
     def _forget(self, pair: "_Pair") -> None:
         with self._lock:
-            self._open.discard(pair)
+            self._open_pairs.discard(pair)
 
 
 class _Pair:
-    """Connection: a caller's and the target's socket, closed when both directions have ended."""
+    """Connection of a caller to the target: two sockets, which are closed when both directions have ended."""
 
     def __init__(
         self, caller: socket.socket, target: socket.socket, on_end: Callable[["_Pair"], None]
     ) -> None:
         self._caller, self._target = caller, target
         self._on_end = on_end
-        self._bytes_before_cut: int | None = None  # bytes to the caller before the cut; None: no cut
-        self._running = 2  # directions that still pass bytes on
+        # bytes that the caller still gets before the cut, or None without a cut
+        self._bytes_before_cut: int | None = None
+        self._open_directions = 2  # number of directions that still pass bytes on
         self._lock = threading.Lock()
 
     def start(self) -> None:
@@ -119,7 +131,7 @@ class _Pair:
         self._bytes_before_cut = count
 
     def hang_up(self) -> None:
-        """Unblock the threads that read; they close the sockets."""
+        """Shut both sockets down, so that the reading threads wake up and close the sockets."""
         for sock in (self._caller, self._target):
             with suppress(OSError):
                 sock.shutdown(socket.SHUT_RDWR)
@@ -145,12 +157,13 @@ class _Pair:
         self._finish(self._caller)
 
     def _finish(self, sink: socket.socket) -> None:
+        """End one direction of the connection. Close both sockets when both directions have ended."""
         with suppress(OSError):
             sink.shutdown(socket.SHUT_WR)
         with self._lock:
-            self._running -= 1
-            last = self._running == 0
-        if last:
+            self._open_directions -= 1
+            is_last = self._open_directions == 0
+        if is_last:
             self._on_end(self)
             for sock in (self._caller, self._target):
                 sock.close()

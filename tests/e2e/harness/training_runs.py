@@ -1,4 +1,4 @@
-"""Kind of jobs that only the tests have: its CRD, its entry in a configuration, rights, and objects."""
+"""Kind of jobs that exists only in the tests: CRD, entry in Muster's configuration, rights, and objects."""
 
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ _CONFIGURATION: Json = {
 
 
 def configuration(folder: Path) -> Path:
-    """Write the file for `muster serve --config` and return its path."""
+    """Write the file for `muster serve --config`, and return the path of the file."""
     path = folder / "muster.yaml"
     path.write_text(yaml.safe_dump(_CONFIGURATION))
     return path
@@ -51,13 +51,16 @@ def crd() -> Json:
 
 
 def rights() -> list[Json]:
-    """Return the roles and bindings of docs/reference/jobs.md."""
+    """Return the role and the binding that docs/reference/jobs.md describes."""
     api, metadata = "rbac.authorization.k8s.io", {"name": f"muster-{PLURAL}"}
     rule = {"apiGroups": [GROUP], "resources": [PLURAL], "verbs": ["get", "list", "watch", "patch"]}
     account = {"kind": "ServiceAccount", "name": "muster", "namespace": "kube-muster"}
     role = {"apiVersion": f"{api}/v1", "kind": "ClusterRole", "metadata": metadata, "rules": [rule]}
-    bound = {"roleRef": {"apiGroup": api, "kind": "ClusterRole", **metadata}, "subjects": [account]}
-    return [role, {"apiVersion": f"{api}/v1", "kind": "ClusterRoleBinding", "metadata": metadata, **bound}]
+    binding_fields = {"roleRef": {"apiGroup": api, "kind": "ClusterRole", **metadata}, "subjects": [account]}
+    return [
+        role,
+        {"apiVersion": f"{api}/v1", "kind": "ClusterRoleBinding", "metadata": metadata, **binding_fields},
+    ]
 
 
 def install(client: Client) -> None:
@@ -65,19 +68,19 @@ def install(client: Client) -> None:
 
 
 def remove(client: Client) -> None:
-    """Delete the kind with all its objects, if it exists."""
+    """Delete the CRD with all its objects, if the CRD exists."""
     remove_kind(client, _CRD_NAME)
 
 
 def remove_kind(client: Client, name: str) -> None:
-    """Delete a CRD and wait until it is gone."""
+    """Delete a CRD, if it exists, and wait until it is gone."""
     if client.find(CRDS, name):
         client.delete(CRDS, name)
     wait_for(lambda: client.find(CRDS, name) is None, what=f"{name} gone")
 
 
 def training_run(name: str, *, namespace: str, replicas: int, **pod: Any) -> Json:
-    """Return a suspended run. `pod`: as for `objects.pod`."""
+    """Return a suspended TrainingRun. `pod` has arguments for `objects.pod`."""
     template_pod = objects.pod("", namespace=namespace, **pod)
     return {
         "apiVersion": f"{GROUP}/{VERSION}",

@@ -1,4 +1,4 @@
-"""Client of the scheduler proxy, which sends requests as the scheduler next to Muster does."""
+"""Client of the scheduler proxy. Its requests are like those of the scheduler next to Muster."""
 
 import http.client
 import json
@@ -13,17 +13,20 @@ PATIENCE = 20.0  # seconds
 
 
 class ViewClient:
-    """`ViewClient(muster.view_kubeconfig).json("GET", "/api/v1/pods")`."""
+    """Client of the scheduler proxy: `ViewClient(muster.view_kubeconfig).json("GET", "/api/v1/pods")`."""
 
     def __init__(self, kubeconfig: Path) -> None:
         (cluster,) = yaml.safe_load(kubeconfig.read_text())["clusters"]
-        self.server: str = cluster["cluster"]["server"]  # with the secret path
+        self.server: str = cluster["cluster"]["server"]  # URL with the secret path
         self.proxy: str = urlsplit(cluster["cluster"]["proxy-url"]).netloc
 
     def ask(
         self, method: str, path: str, body: Json | None = None, *, server: str = "", **headers: str
     ) -> tuple[int, bytes]:
-        """Return the status and body of an answer. `server`: another URL, for callers without the secret."""
+        """Send a request, and return the status and the body of the answer.
+
+        `server` is another URL, for callers that do not know the secret path.
+        """
         connection = http.client.HTTPConnection(self.proxy, timeout=PATIENCE)
         content = None if body is None else json.dumps(body).encode()
         try:
@@ -35,6 +38,7 @@ class ViewClient:
             connection.close()
 
     def json(self, method: str, path: str) -> Json:
+        """Send a request, and return the decoded answer. Fail if the status is not 200."""
         status, body = self.ask(method, path)
         assert status == 200, f"{method} {path}: {status} {body[:500]!r}"
         document: Json = json.loads(body)

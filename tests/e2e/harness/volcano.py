@@ -1,4 +1,4 @@
-"""Parts of Volcano for the tests: its command line `vcctl`, and the CRDs of its release."""
+"""Parts of Volcano for the tests: the command line `vcctl`, and the manifests of a release."""
 
 import subprocess
 from pathlib import Path
@@ -15,14 +15,15 @@ TIMEOUT = 30  # seconds
 
 
 class Vcctl:
-    """Command vcctl of one user: `vcctl("queue", "get", "--name=a")` returns the output."""
+    """Command vcctl as one user: `vcctl("queue", "get", "--name=a")` returns the output."""
 
     def __init__(self, cluster: ControlPlane, user: User) -> None:
         self._program = str(build.tool(MODULE, "volcano.sh/volcano/cmd/cli"))
-        self._access = f"--kubeconfig={cluster.kubeconfig(user)}"
+        self._kubeconfig_flag = f"--kubeconfig={cluster.kubeconfig(user)}"
 
     def __call__(self, *arguments: str) -> str:
-        command = [self._program, *arguments, self._access]
+        """Run vcctl, and return its output. Raise CalledProcessError if vcctl fails."""
+        command = [self._program, *arguments, self._kubeconfig_flag]
         completed = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, check=False)
         if completed.returncode:
             raise subprocess.CalledProcessError(
@@ -32,7 +33,7 @@ class Vcctl:
 
 
 def crds(*plurals: str) -> list[Json]:
-    """Return the CustomResourceDefinitions of Volcano with these plurals: `crds("queues", "podgroups")`."""
+    """Return the CRDs of Volcano that have these plurals, such as `crds("queues", "podgroups")`."""
     folder = build.sources("volcano.sh/volcano", MODULE)
     documents = read(sorted(folder.glob("config/crd/*/bases/*.yaml")))
     return [document for document in documents if document["spec"]["names"]["plural"] in plurals]

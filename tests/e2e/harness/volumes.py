@@ -1,6 +1,7 @@
-"""Volumes of a simulated provisioner: in one zone from the beginning, or provisioned on a chosen node.
+"""Volumes of a simulated provisioner.
 
-Cluster-scoped objects are named after the test's namespace, and are deleted with it.
+A volume exists in one zone from the beginning, or is provided after the scheduler has chosen a node.
+Cluster-scoped objects have the test's namespace in their names, and are deleted when the test ends.
 """
 
 from typing import Any
@@ -14,41 +15,48 @@ BOUND = {"pv.kubernetes.io/bind-completed": "yes"}
 
 
 class Provisioner:
+    """Simulated provisioner of volumes for the pods of one test."""
+
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
-        self._class = f"{stage.namespace}-late"
+        self._storage_class = f"{stage.namespace}-late"
 
     def in_zone(self, name: str, zone: str) -> Json:
-        """Create a claim with a volume in a zone, and return the fields of a pod's spec that use it."""
+        """Create a claim with a volume in a zone, and return the fields of a pod's spec for the claim."""
         claim = self._create_claim(
             name, {"storageClassName": "", "volumeName": self._volume_name(name)}, BOUND
         )
         term = {"matchExpressions": [{"key": ZONE, "operator": "In", "values": [zone]}]}
-        self._make_volume(claim, "", nodeAffinity={"required": {"nodeSelectorTerms": [term]}})
+        self._create_volume(claim, "", nodeAffinity={"required": {"nodeSelectorTerms": [term]}})
         return _spec_with_claim(name)
 
     def late(self, name: str) -> Json:
-        """Create a claim that waits for its first consumer, and return the fields of a pod's spec for it.
+        """Create a claim that waits for its first consumer. Return the fields of a pod's spec for the claim.
 
         The test provides the volume after the scheduler has chosen a node.
         """
-        kind = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": self._class}}
-        if self._stage.api.find(STORAGE_CLASSES, self._class) is None:
+        kind = {
+            "apiVersion": "storage.k8s.io/v1",
+            "kind": "StorageClass",
+            "metadata": {"name": self._storage_class},
+        }
+        if self._stage.api.find(STORAGE_CLASSES, self._storage_class) is None:
             mode = {"provisioner": "example.com/simulated", "volumeBindingMode": "WaitForFirstConsumer"}
             self._create(STORAGE_CLASSES, {**kind, **mode})
-        self._create_claim(name, {"storageClassName": self._class}, {})
+        self._create_claim(name, {"storageClassName": self._storage_class}, {})
         return _spec_with_claim(name)
 
     def is_awaited(self, name: str) -> bool:
-        """Return whether the scheduler has chosen a node for a claim, and waits for the volume."""
+        """Return whether the scheduler has chosen a node for a claim, and waits for the claim's volume."""
         claim = self._stage.api.get(VOLUME_CLAIMS, name, self._stage.namespace)
         return "volume.kubernetes.io/selected-node" in claim["metadata"].get("annotations", {})
 
     def provide(self, name: str) -> None:
+        """Create the volume of a claim, and bind the claim to the volume."""
         api, namespace = self._stage.api, self._stage.namespace
-        self._make_volume(api.get(VOLUME_CLAIMS, name, namespace), self._class)
-        bound = {"metadata": {"annotations": BOUND}, "spec": {"volumeName": self._volume_name(name)}}
-        api.patch(VOLUME_CLAIMS, name, bound, namespace)
+        self._create_volume(api.get(VOLUME_CLAIMS, name, namespace), self._storage_class)
+        bound_fields = {"metadata": {"annotations": BOUND}, "spec": {"volumeName": self._volume_name(name)}}
+        api.patch(VOLUME_CLAIMS, name, bound_fields, namespace)
 
     def _volume_name(self, claim: str) -> str:
         return f"{self._stage.namespace}-{claim}"
@@ -62,7 +70,7 @@ class Provisioner:
         )
         return created
 
-    def _make_volume(self, claim: Json, storage_class: str, **spec: Any) -> None:
+    def _create_volume(self, claim: Json, storage_class: str, **spec: Any) -> None:
         owner = {key: claim["metadata"][key] for key in ("namespace", "name", "uid")}
         volume = {
             "capacity": {"storage": "1Gi"},
@@ -77,11 +85,15 @@ class Provisioner:
         self._create(VOLUMES, {**kind, "metadata": name, "spec": volume})
 
     def _create(self, resource: Resource, body: Json) -> None:
+        """Create an object, which is deleted when the test ends."""
         self._stage.api.create(resource, body)
         self._stage.started.callback(self._remove, resource, body["metadata"]["name"])
 
     def _remove(self, resource: Resource, name: str) -> None:
-        """Remove the finalizer, since its controller does not run, and delete the object."""
+        """Remove the finalizer of an object, and delete the object.
+
+        No controller runs that would remove the finalizer.
+        """
         self._stage.api.patch(resource, name, {"metadata": {"finalizers": None}})
         self._stage.api.delete(resource, name)
 

@@ -1,4 +1,4 @@
-"""Waiting for conditions: tests never wait for time to pass."""
+"""Waiting for conditions, so that tests never wait for a fixed time."""
 
 import time
 from collections.abc import Callable
@@ -10,9 +10,9 @@ FIRST_PAUSE, PAUSE = 0.002, 0.05  # seconds
 
 
 def wait_for(condition: Callable[[], Value], timeout: float = GENEROUS, what: str = "") -> Value:
-    """Return the condition's first true value.
+    """Call `condition` until its value is true, and return the value.
 
-    After the timeout raise an error with `what` and its last value.
+    After `timeout` seconds, raise TimeoutError with `what` and the last value.
     """
     end, pause = time.monotonic() + timeout, FIRST_PAUSE
     while not (value := condition()):

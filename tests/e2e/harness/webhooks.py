@@ -24,12 +24,13 @@ SAMPLE_GROUP = objects.pod_group("sample", namespace="default", min_member=1, qu
 
 
 class Port:
-    """Webhook port of a Muster, with its flags."""
+    """Webhook port of a process of Muster, with the flags for the port."""
 
     def __init__(self) -> None:
         (self.number,) = free_ports(1)
 
     def flags(self, certificates: str, *further_flags: str) -> tuple[str, ...]:
+        """Return Muster's flags for this port. `certificates` is the value of --webhook-certificates."""
         return (
             f"--webhook-certificates={certificates}",
             f"--webhook-listen={loopback.at(self.number)}",
@@ -43,12 +44,13 @@ class Port:
 
 @contextmanager
 def configured(client: Client, port: Port, *files: str, bundle: bytes = b"") -> Iterator[None]:
-    """Install the webhook configurations of the manifests and of `files`, while the context is entered.
+    """Install the webhook configurations of the manifests and of `files` while the context is active.
 
-    Without a bundle, Muster has to write its own CA into them.
+    `bundle` is the CA of the webhooks in PEM. Without a bundle, Muster must write its own CA into the
+    configurations.
     """
     documents = [
-        _moved_to_loopback(document, port, bundle) for document in manifests.documents(*FILES, *files)
+        _loopback_configuration(document, port, bundle) for document in manifests.documents(*FILES, *files)
     ]
     try:
         for configuration in documents:
@@ -62,7 +64,10 @@ def configured(client: Client, port: Port, *files: str, bundle: bytes = b"") -> 
 
 
 def move_to_loopback(client: Client, port: Port) -> None:
-    """Let the installed configurations call a Muster on loopback, since their Service has no address here."""
+    """Change the installed webhook configurations so that they call Muster on loopback.
+
+    The Service that the manifests name has no address in the tests.
+    """
     for resource in (VALIDATING_WEBHOOKS, MUTATING_WEBHOOKS):
         for configuration in client.items(resource):
             for webhook in configuration["webhooks"]:
@@ -81,7 +86,7 @@ def in_force(client: Client) -> bool:
 
 
 def refusal(client: Client, group: Json) -> str:
-    """Return the message with which a group would be refused; empty if it would be accepted."""
+    """Return the message with which the API server would refuse a group, or "" for a valid group."""
     try:
         client.request("POST", f"{POD_GROUPS.path(group['metadata']['namespace'])}?dryRun=All", group)
     except ApiError as error:
@@ -91,15 +96,15 @@ def refusal(client: Client, group: Json) -> str:
 
 @contextmanager
 def load(client: Client) -> Iterator[list[str]]:
-    """Create groups all the time, also over new connections, and yield the list of refusals."""
+    """Create groups in two threads until the context ends, and yield the growing list of refusals."""
     refusals: list[str] = []
-    stopping, numbers = Event(), count()
+    has_ended, numbers = Event(), count()
 
     def create() -> None:
-        while not stopping.is_set():
+        while not has_ended.is_set():
             group = objects.pod_group(f"load-{next(numbers)}", namespace="default", min_member=1)
-            if refused := refusal(client, group):
-                refusals.append(refused)
+            if message := refusal(client, group):
+                refusals.append(message)
             time.sleep(0.01)
 
     threads = [Thread(target=create) for _ in range(2)]
@@ -108,16 +113,18 @@ def load(client: Client) -> Iterator[list[str]]:
     try:
         yield refusals
     finally:
-        stopping.set()
+        has_ended.set()
         for thread in threads:
             thread.join()
 
 
-def _moved_to_loopback(configuration: Json, port: Port, bundle: bytes) -> Json:
-    def on_loopback(webhook: Json) -> Json:
+def _loopback_configuration(configuration: Json, port: Port, bundle: bytes) -> Json:
+    """Return a webhook configuration whose webhooks call Muster on loopback."""
+
+    def loopback_webhook(webhook: Json) -> Json:
         config: Json = {"url": port.url(webhook["clientConfig"]["service"]["path"])}
         if bundle:
             config["caBundle"] = base64.b64encode(bundle).decode()
         return {**webhook, "clientConfig": config}
 
-    return {**configuration, "webhooks": [on_loopback(webhook) for webhook in configuration["webhooks"]]}
+    return {**configuration, "webhooks": [loopback_webhook(webhook) for webhook in configuration["webhooks"]]}
