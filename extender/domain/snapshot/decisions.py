@@ -144,7 +144,7 @@ def start_after(
             undone starts of the group's job are counted elsewhere.
     """
     rotation = start.rotation if decision.rotation is None else decision.rotation
-    places_since = None
+    window_full_since = None
     if decision.reason is Reason.WINDOW_FULL:
         window_full_since = now if start.window_full_since is None else start.window_full_since
     no_domain_since = None
@@ -172,7 +172,7 @@ def start_after(
         case Verdict.ENDED:
             return Start()
         case Verdict.RUNNING:
-            return replace(waiting, admitted=start.admitted or resumes, places_since=places_since)
+            return replace(waiting, admitted=start.admitted or resumes, window_full_since=window_full_since)
         case Verdict.WAITING if not decision.undo:
             claimed_since = start.claims_since
             return replace(
@@ -180,7 +180,7 @@ def start_after(
                 admitted=False,
                 rotation=rotation,
                 claims_since=now if claimed_since is None and decision.claims_capacity else claimed_since,
-                places_since=places_since,
+                window_full_since=window_full_since,
                 reservation=decision.reservation,
                 reclaim=decision.reclaim,
             )
