@@ -214,7 +214,7 @@ def test_the_effort_of_one_evaluation_is_bounded(monkeypatch: pytest.MonkeyPatch
     snapshot = here.add(gang("h", 2, affinity=others), gang("plain", 3)).ledger.snapshot()
     with patch.object(Term, "matches", autospec=True, side_effect=Term.matches) as matches:
         decisions = decide(snapshot, here.decisions).groups
-    assert matches.call_count * placed._MATCHING <= plans._MAX_AT_ONCE + cycles._MAX_OF_NAMESPACE
+    assert matches.call_count * placed._MATCH_COST <= plans._MAX_AT_ONCE + cycles._MAX_OF_NAMESPACE
     assert decisions[key("plain")].verdict is Verdict.STARTING
 
 
@@ -228,7 +228,7 @@ def test_terms_are_compared_once_for_all_decisions_and_counted_in_each(
         later = here.add(foreign_pod("event", on="n0", cpu="10m")).ledger.snapshot()
         spent.append(decide(later).memory.evaluated.cycle.effort_spent)  # type: ignore[attr-defined]
     assert matches.call_count == 0
-    assert spent[0] == spent[1] > 64 * placed._MATCHING
+    assert spent[0] == spent[1] > 64 * placed._MATCH_COST
 
 
 @pytest.mark.parametrize(("mentioned", "comparisons"), [("app", 10), ("index", 701)])

@@ -35,18 +35,18 @@ from extender.domain.scheduling.obstacles import amounts_text
 from extender.domain.snapshot.snapshot import Snapshot
 from extender.domain.snapshot.wholeness import missing
 
-_MAX_NODES = 64
-_MAX_NAMES = 4  # number of names in one sentence
+_MAX_NODE_COUNT = 64
+_MAX_LISTED_NAMES = 4  # number of names in one sentence
 
 
 def window_clears(case: WaitingCase) -> StartChange | None:
     """Return the change that starting members are bound to nodes, which frees places in the window."""
 
-    def after(n: int) -> Snapshot:
+    def widen_window(n: int) -> Snapshot:
         return replace(case.snapshot, limits=replace(case.snapshot.limits, window=window + n))
 
     window, size = case.snapshot.limits.window, len(missing(case.group).members)
-    count = case.trial.smallest_number(window + size, after)
+    count = case.trial.smallest_number(window + size, widen_window)
     if count is None:
         return None
     return StartChange(f"with {count} more place{'s' * (count > 1)} in the window")
@@ -55,8 +55,8 @@ def window_clears(case: WaitingCase) -> StartChange | None:
 def window_grows(case: WaitingCase) -> StartChange | None:
     """Return the change that the window is large enough for the group."""
     size = max(len(missing(case.group).members), 1)
-    wider = replace(case.snapshot, limits=replace(case.snapshot.limits, window=size))
-    return case.start_change(f"with a window of {size} members (--window)", wider)
+    wider_snapshot = replace(case.snapshot, limits=replace(case.snapshot.limits, window=size))
+    return case.start_change(f"with a window of {size} members (--window)", wider_snapshot)
 
 
 def backoff_ends(case: WaitingCase) -> StartChange:
@@ -69,7 +69,7 @@ def more_nodes(case: WaitingCase) -> StartChange | None:
     """Return the change that nodes like the most suitable node are added."""
     if (row := best_node(case.snapshot, case.group)) is None:
         return None
-    max_nodes = min(len(missing(case.group).members), _MAX_NODES)
+    max_nodes = min(len(missing(case.group).members), _MAX_NODE_COUNT)
     count = case.trial.smallest_number(max_nodes, lambda n: with_nodes(case.snapshot, row, n))
     return StartChange(_more_nodes(case, row, count)) if count is not None else None
 
@@ -82,16 +82,16 @@ def more_empty_nodes(case: WaitingCase) -> StartChange | None:
     row, wanted = best_node(case.snapshot, case.group), missing(case.group)
 
     def fits(n: int) -> bool:
-        larger = with_nodes(case.snapshot, row or 0, n)
-        empty = Planner.empty(larger, Planner.from_snapshot(larger).affinity)
-        return empty.could_place(wanted)
+        larger_snapshot = with_nodes(case.snapshot, row or 0, n)
+        empty_planner = Planner.empty(larger_snapshot, Planner.from_snapshot(larger_snapshot).affinity)
+        return empty_planner.could_place(wanted)
 
-    max_nodes = min(len(wanted.members), _MAX_NODES)
+    max_nodes = min(len(wanted.members), _MAX_NODE_COUNT)
     if row is None or not fits(max_nodes):
         return None
     count = 1 + bisect_left(range(1, max_nodes), True, key=fits)
-    found = case.start_change(_more_nodes(case, row, count), with_nodes(case.snapshot, row, count))
-    return None if found.then == Reason.NEVER_FITS else found  # the group is too large for a ceiling, too
+    change = case.start_change(_more_nodes(case, row, count), with_nodes(case.snapshot, row, count))
+    return None if change.then == Reason.NEVER_FITS else change  # the group is too large for a ceiling, too
 
 
 def _more_nodes(case: WaitingCase, row: int, count: int) -> str:
@@ -113,20 +113,20 @@ def more_members(case: WaitingCase) -> StartChange | None:
         may_fit = missing_count <= case.snapshot.limits.window
         return StartChange(f"{text}, if they fit") if may_fit else None
     if missing_count > case.snapshot.limits.window:  # a tenant may write any number
-        fewer = replace(case.group, min_member=len(members))
+        smaller_group = replace(case.group, min_member=len(members))
         text = f"if it needs no more than the {len(members)} member{'s' * (len(members) > 1)} that it has"
-        return case.start_change(text, with_group(case.snapshot, fewer))
+        return case.start_change(text, with_group(case.snapshot, smaller_group))
     template = replace(members[0], node="", phase="Pending")
-    numbered = ((f"{template.uid}:{n}", f"{template.name}:{n}") for n in range(missing_count))
-    copies = (replace(template, uid=Uid(uid), name=name) for uid, name in numbered)
-    completed = replace(case.group, waiting=(*case.group.waiting, *copies))
-    return case.start_change(text, with_group(case.snapshot, completed))
+    numbered_ids = ((f"{template.uid}:{n}", f"{template.name}:{n}") for n in range(missing_count))
+    copies = (replace(template, uid=Uid(uid), name=name) for uid, name in numbered_ids)
+    complete_group = replace(case.group, waiting=(*case.group.waiting, *copies))
+    return case.start_change(text, with_group(case.snapshot, complete_group))
 
 
 def smaller_requests(case: WaitingCase) -> StartChange | None:
     """Return the change that members request less, for members that no node can hold."""
-    smaller = {shape: _largest_request(case, shape) for shape in missing(case.group).shapes}
-    changed = {shape: amounts for shape, amounts in smaller.items() if amounts != shape.requests}
+    largest_requests = {shape: _largest_request(case, shape) for shape in missing(case.group).shapes}
+    changed = {shape: amounts for shape, amounts in largest_requests.items() if amounts != shape.requests}
     if not changed or any(amounts is None for amounts in changed.values()):
         return None
     shapes = {shape: Shape(amounts or {}, shape.constraints) for shape, amounts in changed.items()}
@@ -141,8 +141,8 @@ def smaller_requests(case: WaitingCase) -> StartChange | None:
         for name, n in (amounts or {}).items()
         if n != shape.requests[name]
     ]
-    found = case.start_change(f"with requests of at most {', '.join(texts)}", changed_snapshot)
-    return None if found.then == Reason.NEVER_FITS else found
+    change = case.start_change(f"with requests of at most {', '.join(texts)}", changed_snapshot)
+    return None if change.then == Reason.NEVER_FITS else change
 
 
 def _largest_request(case: WaitingCase, shape: Shape) -> Resources | None:
@@ -164,13 +164,13 @@ def _largest_request(case: WaitingCase, shape: Shape) -> Resources | None:
 def declared_run_time(case: WaitingCase) -> StartChange | None:
     """Return the change that the group declares a run time that is short enough to pass reservations."""
     reservations = (decision.reservation for decision in case.decisions.groups.values())
-    instants = (reserved.passable_until for reserved in reservations if reserved)
+    instants = (reservation.passable_until for reservation in reservations if reservation)
     durations = [instant - case.snapshot.now for instant in instants if instant is not None]
     seconds = int(max(durations, default=0.0))
     if seconds < 1:
         return None
-    shortened = replace(case.group, spec=replace(case.group.spec, run_time=float(seconds)))
-    if not case.trial.starts(with_group(case.snapshot, shortened)):
+    shorter_group = replace(case.group, spec=replace(case.group.spec, run_time=float(seconds)))
+    if not case.trial.starts(with_group(case.snapshot, shorter_group)):
         return None
     return StartChange(f"with a declared run time of at most {seconds} s ({keys.RUN_TIME})")
 
@@ -193,10 +193,10 @@ def local_queue_resumed(case: WaitingCase) -> StartChange | None:
     if local_queue_ is None or not local_queue_.stop_policy:
         return None
     groups = [group for group in case.snapshot.groups.values() if group.local_queue == local_queue_]
-    resumed = with_groups(
+    resumed_snapshot = with_groups(
         case.snapshot, (replace(group, local_queue=replace(local_queue_, stop_policy="")) for group in groups)
     )
-    return case.start_change(f"with spec.stopPolicy None in LocalQueue {local_queue_.key}", resumed)
+    return case.start_change(f"with spec.stopPolicy None in LocalQueue {local_queue_.key}", resumed_snapshot)
 
 
 def more_capability(case: WaitingCase) -> StartChange | None:
@@ -207,67 +207,67 @@ def more_capability(case: WaitingCase) -> StartChange | None:
     requests = missing(case.group).requests
     for name in queues_above(case.decisions, case.group.queue):
         record, (held_or_needed, steps) = case.snapshot.queues[name].record, _in_subtree(case, name)
-        before = record.capability or {}
+        old_capability = record.capability or {}
 
-        raised = {
+        new_capability = {
             resource: held_or_needed.get(resource, 0) + requests[resource]
-            for resource, amount in before.items()
+            for resource, amount in old_capability.items()
             if resource in requests and held_or_needed.get(resource, 0) + requests[resource] > amount
         }
-        raised = _least_capability(case, record, raised, steps)
-        if raised:
-            parts = (
-                f"{amounts_text({resource: n})} instead of {show(resource, before[resource])}"
-                for resource, n in raised.items()
+        new_capability = _least_capability(case, record, new_capability, steps)
+        if new_capability:
+            amount_texts = (
+                f"{amounts_text({resource: n})} instead of {show(resource, old_capability[resource])}"
+                for resource, n in new_capability.items()
             )
-            text = f"with spec.capability {', '.join(parts)} in queue {name}"
-            return StartChange(text, queue=name, capability=raised)
+            text = f"with spec.capability {', '.join(amount_texts)} in queue {name}"
+            return StartChange(text, queue=name, capability=new_capability)
     return None
 
 
 def _least_capability(
-    case: WaitingCase, record: QueueRecord, enough: Resources, steps: Resources
+    case: WaitingCase, record: QueueRecord, sufficient_capability: Resources, steps: Resources
 ) -> dict[str, int]:
     """Return the smallest capability with which the group still starts, one resource after the other.
 
-    The search goes below `enough`, usually in steps of whole members. The result is empty if the group does
-    not even start with `enough`.
+    The search goes below `sufficient_capability`, usually in steps of whole members. The result is empty if
+    the group does not even start with `sufficient_capability`.
     """
-    before, raised = record.capability or {}, dict(enough)
+    old_capability, new_capability = record.capability or {}, dict(sufficient_capability)
 
     def starts(resource: str, amount: int) -> bool:
-        amounts = {**before, **raised, resource: max(amount, before[resource])}
+        amounts = {**old_capability, **new_capability, resource: max(amount, old_capability[resource])}
         return case.trial.starts(with_queue(case.snapshot, replace(record, capability=amounts)))
 
-    if not any(starts(*each) for each in islice(raised.items(), 1)):
+    if not any(starts(*each) for each in islice(new_capability.items(), 1)):
         return {}
-    for resource in sorted(raised.keys() & steps.keys()):
+    for resource in sorted(new_capability.keys() & steps.keys()):
         for step in (steps[resource], 1):  # with a smaller raise, its turn may come first
-            amounts = range(raised[resource], before[resource] - step, -step)[::-1]
-            raised[resource] = amounts[bisect_left(amounts[:-1], True, key=partial(starts, resource))]
-            if not starts(resource, raised[resource] - 1):
+            amounts = range(new_capability[resource], old_capability[resource] - step, -step)[::-1]
+            new_capability[resource] = amounts[bisect_left(amounts[:-1], True, key=partial(starts, resource))]
+            if not starts(resource, new_capability[resource] - 1):
                 break
-    return {resource: n for resource, n in raised.items() if n > before[resource]}
+    return {resource: n for resource, n in new_capability.items() if n > old_capability[resource]}
 
 
 def flavor_capability(case: WaitingCase) -> StartChange | None:
     """Return the change that the capability of one flavor is raised."""
     requests = missing(case.group).requests
     for name in queues_above(case.decisions, case.group.queue):
-        record, reported = case.snapshot.queues[name].record, case.decisions.queues[name].flavors
+        record, flavor_shares = case.snapshot.queues[name].record, case.decisions.queues[name].flavors
         for number, flavor in enumerate(record.flavors):
             before = flavor.amounts.get("capability", {})
-            held = reported[flavor.name].allocated if flavor.name in reported else {}
-            wanted = {each: held.get(each, 0) + requests[each] for each in before if each in requests}
-            more = {each: n for each, n in wanted.items() if n > before[each]}
-            raised = replace(flavor, amounts={**flavor.amounts, "capability": {**before, **more}})
-            flavors = tuple(raised if each is flavor else each for each in record.flavors)
+            held_amounts = flavor_shares[flavor.name].allocated if flavor.name in flavor_shares else {}
+            wanted = {item: held_amounts.get(item, 0) + requests[item] for item in before if item in requests}
+            more = {item: n for item, n in wanted.items() if n > before[item]}
+            raised_flavor = replace(flavor, amounts={**flavor.amounts, "capability": {**before, **more}})
+            flavors = tuple(raised_flavor if item is flavor else item for item in record.flavors)
             if more and case.trial.starts(with_queue(case.snapshot, replace(record, flavors=flavors))):
-                parts = [
+                amount_texts = [
                     f"{amounts_text({key: n})} instead of {show(key, before[key])}" for key, n in more.items()
                 ]
                 field = f"spec.flavors[{number}].capability ({flavor.name}) in queue {name}"
-                return StartChange(f"with {', '.join(parts)} in {field}")
+                return StartChange(f"with {', '.join(amount_texts)} in {field}")
     return None
 
 
@@ -276,14 +276,14 @@ def _in_subtree(case: WaitingCase, queue: str) -> tuple[Resources, Resources]:
 
     A step is the greatest common divisor of the requests of all pods that are to start.
     """
-    sums, steps = dict(case.decisions.queues[queue].allocated), dict[str, int]()
+    held_or_needed, steps = dict(case.decisions.queues[queue].allocated), dict[str, int]()
     for decision in case.decisions.groups.values():
         if decision.plan and queue in queues_above(case.decisions, decision.queue):
             for pod in case.snapshot.groups[decision.key].waiting:
                 for name, amount in pod.shape.requests.items() if pod.uid in decision.plan else ():
-                    sums[name] = sums.get(name, 0) + amount
+                    held_or_needed[name] = held_or_needed.get(name, 0) + amount
                     steps[name] = gcd(steps.get(name, 0), amount)
-    return sums, steps
+    return held_or_needed, steps
 
 
 def higher_limit(case: WaitingCase) -> StartChange | None:
@@ -311,25 +311,25 @@ def _raise_needed(
     None means that such a raise does not help.
     """
 
-    def after(n: int) -> Snapshot:
+    def raise_limit(n: int) -> Snapshot:
         limit = replace(getattr(record.limits, field), **{kind: limit_now + n})
         return with_queue(case.snapshot, replace(record, limits=replace(record.limits, **{field: limit})))
 
-    return case.trial.smallest_number(max_raise, after)
+    return case.trial.smallest_number(max_raise, raise_limit)
 
 
 def queue_resumed(case: WaitingCase) -> StartChange | None:
     """Return the change that the group's queue is resumed."""
     if case.queue is None or not case.queue.stop_policy:
         return None
-    resumed = with_queue(case.snapshot, replace(case.queue, stop_policy=""))
-    return case.start_change(f"with spec.stopPolicy None in queue {case.queue.name}", resumed)
+    resumed_snapshot = with_queue(case.snapshot, replace(case.queue, stop_policy=""))
+    return case.start_change(f"with spec.stopPolicy None in queue {case.queue.name}", resumed_snapshot)
 
 
 def namespace_allowed(case: WaitingCase) -> StartChange:
     """Return the change that the queue admits the namespace, which also admits its groups ahead."""
     queue, namespace = case.group.queue, case.group.key.partition("/")[0]
-    allowed = with_groups(
+    allowed_snapshot = with_groups(
         case.snapshot,
         (
             replace(group, namespace_allowed=True)
@@ -338,7 +338,7 @@ def namespace_allowed(case: WaitingCase) -> StartChange:
         ),
     )
     text = f"with spec.namespaceSelector of queue {queue} selecting namespace {namespace}"
-    return case.start_change(text, allowed)
+    return case.start_change(text, allowed_snapshot)
 
 
 def use_allowed(case: WaitingCase) -> StartChange:
@@ -375,24 +375,24 @@ def ends_in_queue(case: WaitingCase) -> StartChange | None:
 
 def groups_ahead_end(case: WaitingCase) -> StartChange | None:
     """Return the change that groups ahead have started and ended, or are deleted."""
-    ahead = case.holders(Reason.BEHIND_OTHERS)
+    holders = case.holders(Reason.BEHIND_OTHERS)
     return _end_of(
-        case, ahead, "has started and ended, or is deleted", "have started and ended, or are deleted"
+        case, holders, "has started and ended, or is deleted", "have started and ended, or are deleted"
     )
 
 
 def reservations_end(case: WaitingCase) -> StartChange | None:
     """Return the change that groups with a reservation no longer wait and leave their nodes."""
-    reserved = case.holders(Reason.RESERVED)
+    holders = case.holders(Reason.RESERVED)
     return _end_of(
-        case, reserved, "no longer waits and leaves its nodes", "no longer wait and leave their nodes"
+        case, holders, "no longer waits and leaves its nodes", "no longer wait and leave their nodes"
     )
 
 
 def claims_end(case: WaitingCase) -> StartChange | None:
     """Return the change that groups that claim capacity no longer wait."""
-    claimants = case.holders_by_decision(lambda decision: decision.claims_capacity)
-    return _end_of(case, claimants, "no longer waits", "no longer wait")
+    holders = case.holders_by_decision(lambda decision: decision.claims_capacity)
+    return _end_of(case, holders, "no longer waits", "no longer wait")
 
 
 def victims_gone(case: WaitingCase) -> StartChange | None:
@@ -410,35 +410,35 @@ def victims_gone(case: WaitingCase) -> StartChange | None:
 def _end_of(
     case: WaitingCase,
     candidates: Sequence[Holder],
-    one_does: str,
-    several_do: str,
+    singular_verb: str,
+    plural_verb: str,
     needs_capacity: bool = False,
 ) -> StartChange | None:
     """Return the change that one candidate ends, or otherwise the fewest candidates that suffice."""
 
-    def ended(holders: Sequence[Holder]) -> Snapshot:
+    def remove_holders(holders: Sequence[Holder]) -> Snapshot:
         groups = frozenset(holder.group for holder in holders if holder.group)
         pods = frozenset(holder.uid for holder in holders if holder.uid)
         return snapshot_without(case.snapshot, groups, pods)
 
-    chosen = case.trial.fewest(candidates, ended, needs_capacity)
-    if not chosen:
+    chosen_holders = case.trial.fewest(candidates, remove_holders, needs_capacity)
+    if not chosen_holders:
         return None
-    text = f"once {_names_of(chosen)} {one_does if len(chosen) == 1 else several_do}"
-    return StartChange(text, ends=tuple(holder.name for holder in chosen))
+    text = f"once {_names_of(chosen_holders)} {singular_verb if len(chosen_holders) == 1 else plural_verb}"
+    return StartChange(text, ends=tuple(holder.name for holder in chosen_holders))
 
 
 def _names_of(holders: Sequence[Holder]) -> str:
     """Return the holders as a part of a sentence, with their numbers of pods."""
     texts: list[str] = []
     for holder in holders:
-        pods = ["1 pod" if holder.pods == 1 else f"{holder.pods} pods"] if holder.group else []
+        remarks = ["1 pod" if holder.pods == 1 else f"{holder.pods} pods"] if holder.group else []
         if holder.deleting:
             text = f"{holder.deleting} being deleted" if holder.group else "being deleted"
-            pods.append(f"{text} and should have gone at {holder.overdue}" if holder.overdue else text)
-        remark = f" ({', '.join(pods)})" if pods else ""
-        texts.append(f"{holder.called}{remark}" if holder.group else f"pod {holder.name}{remark}")
-    return listed(texts, _MAX_NAMES)
+            remarks.append(f"{text} and should have gone at {holder.overdue}" if holder.overdue else text)
+        remark_text = f" ({', '.join(remarks)})" if remarks else ""
+        texts.append(f"{holder.called}{remark_text}" if holder.group else f"pod {holder.name}{remark_text}")
+    return listed(texts, _MAX_LISTED_NAMES)
 
 
 def _smallest_first(holder: Holder) -> tuple[bool, bool, int, str]:
@@ -447,12 +447,12 @@ def _smallest_first(holder: Holder) -> tuple[bool, bool, int, str]:
     return holder.deleting < holder.pods, not holder.group, holder.pods, name
 
 
-_CAPACITY = (ends_for_capacity, more_nodes)
+_CAPACITY_FINDERS = (ends_for_capacity, more_nodes)
 _FINDERS: Mapping[Reason, Sequence[Callable[[WaitingCase], StartChange | None]]] = {
-    Reason.NO_ROOM: _CAPACITY,
-    Reason.FRAGMENTED: _CAPACITY,
-    Reason.NO_DOMAIN: _CAPACITY,
-    Reason.REFUSED_BY_SCHEDULER: _CAPACITY,
+    Reason.NO_ROOM: _CAPACITY_FINDERS,
+    Reason.FRAGMENTED: _CAPACITY_FINDERS,
+    Reason.NO_DOMAIN: _CAPACITY_FINDERS,
+    Reason.REFUSED_BY_SCHEDULER: _CAPACITY_FINDERS,
     Reason.QUEUE_CEILING: (higher_limit, ends_in_queue, more_capability, flavor_capability),
     Reason.QUEUE_SHARE: (claims_end, more_nodes),
     Reason.BEHIND_OTHERS: (groups_ahead_end,),

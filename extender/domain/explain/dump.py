@@ -33,12 +33,12 @@ from extender.domain.snapshot.group_info import GroupInfo
 from extender.domain.snapshot.nodes import AmountRows, Levels, NodeRecord, NodeTable, Topologies
 from extender.domain.snapshot.snapshot import OtherPods, Snapshot
 
-_INFINITE = {"inf": inf, "-inf": -inf}
-_SHAPE_PARTS = tuple[tuple[Resources, Constraints], ...]  # types of the written shapes
+_INFINITE_NUMBERS = {"inf": inf, "-inf": -inf}
+_WRITTEN_SHAPES = tuple[tuple[Resources, Constraints], ...]  # types of the written shapes
 # Types with up to 100,000 objects. Each object is encoded at once: millions of parts would take as many bytes
 # as the ledger, and all threads would wait a second for the encoder or the garbage collector.
 _FREQUENT_TYPES = (GroupInfo, PodRecord)
-_Convert = Callable[[Any], Any]
+_Conversion = Callable[[Any], Any]
 
 
 class Misread(ValueError):
@@ -48,8 +48,8 @@ class Misread(ValueError):
 class Form(NamedTuple):
     """Form of the values of one type. If `read` raises any error, the value cannot be read."""
 
-    write: _Convert
-    read: _Convert
+    write: _Conversion
+    read: _Conversion
 
 
 class Forms:
@@ -60,28 +60,28 @@ class Forms:
         renamed: Returns the text to write for each text.
     """
 
-    def __init__(self, sorts: bool = False, renamed: Callable[[str], str] = str) -> None:
-        self._sorts = sorts
+    def __init__(self, sorts_mappings: bool = False, rename: Callable[[str], str] = str) -> None:
+        self._sorts_mappings = sorts_mappings
         self._shapes: list[Shape] = []
         self._numbers: dict[Shape, int] = {}
         self._forms: dict[Any, Form] = {kind: _plain_form(kind) for kind in (bool, NoneType)}
-        self._forms[str] = Form(renamed, _plain_form(str).read)
+        self._forms[str] = Form(rename, _plain_form(str).read)
         self._forms[int] = Form(int, _plain_form(int).read)  # also for integers of numpy
         self._forms[float] = Form(_write_number, _read_number)
         self._forms[object] = self._forms[NoneType]  # values of the process are left out
         self._forms[AmountRows] = Form(lambda rows: [rows.shape[1], rows.tolist()], _read_rows)
-        self._forms[Shape] = Form(self._number, lambda number: self._shapes[_read_exactly(int, number)])
+        self._forms[Shape] = Form(self._number_of, lambda number: self._shapes[_read_exactly(int, number)])
         self._forms[bytes] = self._as_other_type(str, bytes.decode, str.encode)
-        pairs = tuple[LabelPairs, tuple[LabelPairs, ...]]
+        part_type = tuple[LabelPairs, tuple[LabelPairs, ...]]
         self._forms[NodePart] = self._as_other_type(
-            pairs, lambda part: (part.labels, part.before), lambda pair: NodePart(*pair)
+            part_type, lambda part: (part.labels, part.before), lambda pair: NodePart(*pair)
         )
         table = tuple[tuple[NodeRecord | None, ...], tuple[Levels, ...]]
         self._forms[NodeTable] = self._as_other_type(
             table, lambda t: (t.nodes, t.topologies.all), lambda pair: NodeTable(pair[0], Topologies(pair[1]))
         )
         self._forms[OtherPods] = self._as_other_type(tuple[PodRecord, ...], tuple, _as_other_pods)
-        self._forms[TermIndex] = self._as_other_type(tuple[Term, ...], tuple, _index)
+        self._forms[TermIndex] = self._as_other_type(tuple[Term, ...], tuple, _as_term_index)
 
     def write(self, kind: Any, value: object) -> Any:
         """Return a value that msgspec can encode. Some parts of it are already encoded."""
@@ -96,17 +96,17 @@ class Forms:
         try:
             return self._form_of(kind).read(written)
         except Exception as fault:  # a field of a dump may hold any value
-            raise _misread(fault) from fault
+            raise _as_misread(fault) from fault
 
     def write_shapes(self) -> Any:
         """Return all written shapes. No shape of a snapshot is bound to a part of the nodes."""
-        return self.write(_SHAPE_PARTS, [(shape.requests, shape.constraints) for shape in self._shapes])
+        return self.write(_WRITTEN_SHAPES, [(shape.requests, shape.constraints) for shape in self._shapes])
 
     def read_shapes(self, written: Any) -> None:
         """Read all shapes, before the records that refer to them are read. Raises Misread."""
-        self._shapes = [Shape(*parts) for parts in self.read(_SHAPE_PARTS, written)]
+        self._shapes = [Shape(*parts) for parts in self.read(_WRITTEN_SHAPES, written)]
 
-    def _number(self, shape: Shape) -> int:
+    def _number_of(self, shape: Shape) -> int:
         """Return the number by which a shape is written."""
         if shape not in self._numbers:
             self._numbers[shape] = len(self._shapes)
@@ -122,9 +122,9 @@ class Forms:
             self._forms[kind] = Form(_packed(form.write), form.read) if kind in _FREQUENT_TYPES else form
         return self._forms[kind]
 
-    def _as_other_type(self, other: Any, write: _Convert, read: _Convert) -> Form:
+    def _as_other_type(self, other_type: Any, write: _Conversion, read: _Conversion) -> Form:
         """Return the form of a type whose values are written as values of another type."""
-        form = self._form_of(other)
+        form = self._form_of(other_type)
         return Form(lambda value: form.write(write(value)), lambda written: read(form.read(written)))
 
     def _make_form(self, kind: Any) -> Form:
@@ -133,7 +133,7 @@ class Forms:
             return self._form_of(kind.__supertype__)
         origin, args = get_origin(kind) or kind, get_args(kind)
         if NoneType in args:
-            write, read = self._form_of(next(each for each in args if each is not NoneType))
+            write, read = self._form_of(next(arg for arg in args if arg is not NoneType))
             return Form(
                 lambda value: None if value is None else write(value),
                 lambda written: None if written is None else read(written),
@@ -141,10 +141,10 @@ class Forms:
         if issubclass(origin, Enum):
             return Form(lambda value: value.value, kind)
         if issubclass(origin, Mapping):
-            return self._mapping(
+            return self._mapping_form(
                 self._form_of(args[0]),
                 self._form_of(args[1]),
-                by_text=getattr(args[0], "__supertype__", args[0]) is str,
+                has_text_keys=getattr(args[0], "__supertype__", args[0]) is str,
             )
         if origin is tuple and args[-1] is not ...:
             return _tuple_form([*map(self._form_of, args)])
@@ -160,25 +160,25 @@ class Forms:
                 lambda values: [*map(form.write, values)],
                 lambda written: container(map(form.read, _read_exactly(list, written))),
             )
-        return self._record(kind)
+        return self._record_form(kind)
 
-    def _mapping(self, keys: Form, values: Form, by_text: bool) -> Form:
+    def _mapping_form(self, keys: Form, values: Form, has_text_keys: bool) -> Form:
         """Return the form of a mapping: a JSON object if the keys are texts, otherwise a list of pairs."""
-        if by_text:
+        if has_text_keys:
             return Form(
-                lambda value: {keys.write(key): values.write(each) for key, each in value.items()},
+                lambda value: {keys.write(key): values.write(item) for key, item in value.items()},
                 lambda written: {
-                    keys.read(key): values.read(each) for key, each in _read_exactly(dict, written).items()
+                    keys.read(key): values.read(item) for key, item in _read_exactly(dict, written).items()
                 },
             )
 
         def write(value: Mapping[Any, Any]) -> list[Any]:
-            pairs = [[keys.write(key), values.write(each)] for key, each in value.items()]
-            return sorted(pairs, key=repr) if self._sorts else pairs
+            pairs = [[keys.write(key), values.write(item)] for key, item in value.items()]
+            return sorted(pairs, key=repr) if self._sorts_mappings else pairs
 
-        return Form(write, lambda written: {keys.read(key): values.read(each) for key, each in written})
+        return Form(write, lambda written: {keys.read(key): values.read(item) for key, item in written})
 
-    def _record(self, kind: Any) -> Form:
+    def _record_form(self, kind: Any) -> Form:
         """Return the form of a Struct or a NamedTuple."""
         forms = [(name, self._form_of(type_), default) for name, type_, default in _fields_of(kind)]
         readers = {name: form.read for name, form, _ in forms}
@@ -196,7 +196,7 @@ class Forms:
                 path = ""
                 return kind(**values)
             except Exception as fault:
-                raise Misread(f"{kind.__name__}{path}: {_misread(fault)}") from fault
+                raise Misread(f"{kind.__name__}{path}: {_as_misread(fault)}") from fault
 
         return Form(write, read)
 
@@ -210,15 +210,15 @@ def _fields_of(kind: Any) -> Sequence[tuple[str, Any, object]]:
     types = get_type_hints(kind)
     if not issubclass(kind, msgspec.Struct):
         return [(name, types[name], kind._field_defaults.get(name, _NONE)) for name in kind._fields]
-    found = []
+    result = []
     for field in fields(kind):
         factory = field.default_factory
         default = field.default if factory is msgspec.NODEFAULT else factory()
-        found.append((field.name, types[field.name], _NONE if default is msgspec.NODEFAULT else default))
-    return found
+        result.append((field.name, types[field.name], _NONE if default is msgspec.NODEFAULT else default))
+    return result
 
 
-def _packed(write: _Convert) -> _Convert:
+def _packed(write: _Conversion) -> _Conversion:
     """Return the function with its result encoded as JSON."""
     return lambda value: msgspec.Raw(msgspec.json.encode(write(value)))
 
@@ -239,7 +239,7 @@ def _read_exactly(kind: type, written: Any) -> Any:
     return written
 
 
-def _misread(fault: Exception) -> Misread:
+def _as_misread(fault: Exception) -> Misread:
     return fault if isinstance(fault, Misread) else Misread(f"{type(fault).__name__}: {fault}")
 
 
@@ -248,7 +248,7 @@ def _write_number(number: float) -> float | str:
 
 
 def _read_number(written: Any) -> float:
-    return written if type(written) in (float, int) else _INFINITE[written]
+    return written if type(written) in (float, int) else _INFINITE_NUMBERS[written]
 
 
 def _read_rows(written: Any) -> AmountRows:
@@ -267,7 +267,7 @@ def _as_other_pods(pods: Sequence[PodRecord]) -> OtherPods:
     return OtherPods().with_changes({pod.uid: pod for pod in pods})
 
 
-def _index(terms: Sequence[Term]) -> TermIndex:
+def _as_term_index(terms: Sequence[Term]) -> TermIndex:
     index = TermIndex()
     for term in terms:
         index.add(term)
@@ -309,39 +309,39 @@ def dump(decisions: Decisions, versions: Mapping[str, str], configuration: Mappi
     A dump of 40,000 pods takes two seconds. It needs no lock, since decisions never change. `versions` has
     the versions of `muster` and `python`.
     """
-    if (carried := carried_facts_of(decisions)) is None:
+    if (carried_facts := carried_facts_of(decisions)) is None:
         return None
-    forms, snapshot = Forms(), carried.snapshot
-    written = DumpFile(
+    forms, snapshot = Forms(), carried_facts.snapshot
+    dump_file = DumpFile(
         muster=versions["muster"],
         python=versions["python"],
         taken=timestamp_at(snapshot.epoch + snapshot.now),
-        slept=len(snapshot.groups) - len(carried.evaluated.cycle.decided),
+        slept=len(snapshot.groups) - len(carried_facts.evaluated.cycle.decided),
         configuration=configuration,
         decisions=forms.write(Decisions, _without_history(decisions)),
         snapshot=forms.write(Snapshot, snapshot),
         shapes=forms.write_shapes(),
     )
-    return msgspec.json.encode(written)
+    return msgspec.json.encode(dump_file)
 
 
-def read_dump(raw: bytes, version: str) -> Dump:
+def read_dump(encoded_dump: bytes, version: str) -> Dump:
     """Return the dump in a file.
 
     Raises:
         InvalidDump: The file cannot be read, or is of another version.
     """
     try:
-        written = msgspec.json.decode(raw)
+        document = msgspec.json.decode(encoded_dump)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as fault:
         raise InvalidDump(f"it is no JSON, or was cut off: {fault}") from fault
-    if not isinstance(written, dict) or written.get("kind") != KIND:
+    if not isinstance(document, dict) or document.get("kind") != KIND:
         raise InvalidDump(f"its kind is not {KIND}")
-    if written.get("muster") != version:
-        raise InvalidDump(f"muster {written.get('muster')} wrote it, and this is muster {version}")
+    if document.get("muster") != version:
+        raise InvalidDump(f"muster {document.get('muster')} wrote it, and this is muster {version}")
     forms = Forms()
     try:
-        file = msgspec.convert(written, DumpFile)
+        file = msgspec.convert(document, DumpFile)
         forms.read_shapes(file.shapes)
         return Dump(file, forms.read(Snapshot, file.snapshot), forms.read(Decisions, file.decisions))
     except (msgspec.ValidationError, Misread) as fault:
@@ -366,22 +366,22 @@ class Replay(msgspec.Struct, frozen=True):
 
 def replay(snapshot: Snapshot, before: Decisions) -> Replay:
     """Decide without a previous cycle, and then once more with it. Compare both results with `before`."""
-    now = decide(snapshot)
-    again = decide(replace(snapshot, version=snapshot.version + 1), now)
-    same = as_bytes(before) == as_bytes(now) == as_bytes(replace(again, version=now.version))
-    return Replay(same, differences(before, now), now)
+    decisions = decide(snapshot)
+    again = decide(replace(snapshot, version=snapshot.version + 1), decisions)
+    is_same = as_bytes(before) == as_bytes(decisions) == as_bytes(replace(again, version=decisions.version))
+    return Replay(is_same, differences(before, decisions), decisions)
 
 
-def differences(before: Decisions, now: Decisions) -> tuple[ChangedDecision, ...]:
-    keys = sorted(before.groups.keys() | now.groups.keys())
-    pairs = (ChangedDecision(key, before.groups.get(key), now.groups.get(key)) for key in keys)
+def differences(old_decisions: Decisions, now: Decisions) -> tuple[ChangedDecision, ...]:
+    keys = sorted(old_decisions.groups.keys() | now.groups.keys())
+    pairs = (ChangedDecision(key, old_decisions.groups.get(key), now.groups.get(key)) for key in keys)
     return tuple(pair for pair in pairs if pair.before != pair.now)
 
 
 def as_bytes(decisions: Decisions) -> bytes:
     """Return decisions as bytes, which are equal for equal decisions."""
     return msgspec.json.encode(
-        Forms(sorts=True).write(Decisions, _without_history(decisions)), order="sorted"
+        Forms(sorts_mappings=True).write(Decisions, _without_history(decisions)), order="sorted"
     )
 
 
@@ -391,7 +391,7 @@ def _without_history(decisions: Decisions) -> Decisions:
 
 
 # Words that decisions depend on, or that selectors contain.
-_WORDS = """
+_KEPT_WORDS = """
     default root pod cpu memory pods ephemeral-storage of 0.0.0.0 muster
     Pending Inqueue Running Completed Unknown Aborted Succeeded Failed Unschedulable SchedulingGated
     capability deserved guarantee borrowing_limit lending_limit
@@ -400,7 +400,7 @@ _WORDS = """
     In NotIn Exists DoesNotExist Gt Lt Equal metadata.name null true false
     key operator values matchLabels matchExpressions matchFields
 """
-_PARTS = re.compile(
+_TEXT_PART = re.compile(
     r"(?P<kept>\d{4}-\d\d-\d\dT[\d:.+-]+Z?|(?:[a-z0-9-]+\.)*(?:kubernetes|k8s)\.io/[\w.-]+)"
     r"|[^\x00-,/:-@\[-^`{-\x7f]+"
 )  # matches times, keys of Kubernetes, and words
@@ -409,22 +409,22 @@ _PARTS = re.compile(
 class Pseudonyms:
     """Pseudonyms of texts: each part is hashed, except for known words. Equal parts stay equal everywhere."""
 
-    def __init__(self, hashed: Callable[[str], str], resources: Sequence[str]) -> None:
-        self._hashed = hashed
-        words = _PARTS.finditer(" ".join([_WORDS, *resources]))
-        self._known: dict[str, str] = {found[0]: found[0] for found in words}
+    def __init__(self, hash_part: Callable[[str], str], resources: Sequence[str]) -> None:
+        self._hash_part = hash_part
+        words = _TEXT_PART.finditer(" ".join([_KEPT_WORDS, *resources]))
+        self._pseudonym_by_part: dict[str, str] = {word[0]: word[0] for word in words}
 
     def __call__(self, text: str) -> str:
-        return _PARTS.sub(self._part, text)
+        return _TEXT_PART.sub(self._part, text)
 
-    def _part(self, found: re.Match[str]) -> str:
+    def _part(self, match: re.Match[str]) -> str:
         """Return a part of a text unchanged if it reveals nothing, and otherwise its pseudonym."""
-        part = found[0]
-        if found["kept"] or part.lstrip("-").isdecimal():
+        part = match[0]
+        if match["kept"] or part.lstrip("-").isdecimal():
             return part
-        if part not in self._known:
-            self._known[part] = self._hashed(part)
-        return self._known[part]
+        if part not in self._pseudonym_by_part:
+            self._pseudonym_by_part[part] = self._hash_part(part)
+        return self._pseudonym_by_part[part]
 
 
 def keyed_hash(key: bytes) -> Callable[[str], str]:
@@ -435,16 +435,16 @@ def keyed_hash(key: bytes) -> Callable[[str], str]:
     return lambda part: f"x{blake2b(part.encode(), digest_size=6, key=key).hexdigest()}"
 
 
-def rename_dump(found: Dump, hashed: Callable[[str], str]) -> bytes:
+def rename_dump(found: Dump, hash_part: Callable[[str], str]) -> bytes:
     """Return the dump with other names and new decisions, but without the configuration.
 
     Decisions may differ where the order depends on names.
     """
-    names = Pseudonyms(hashed, found.snapshot.dimensions)
-    forms, again = Forms(renamed=names), Forms()
+    names = Pseudonyms(hash_part, found.snapshot.dimensions)
+    forms, new_forms = Forms(rename=names), Forms()
     snapshot = msgspec.json.encode(forms.write(Snapshot, found.snapshot))
-    again.read_shapes(shapes := forms.write_shapes())
-    decisions = decide(again.read(Snapshot, msgspec.json.decode(snapshot)))
+    new_forms.read_shapes(shapes := forms.write_shapes())
+    decisions = decide(new_forms.read(Snapshot, msgspec.json.decode(snapshot)))
     pairs = ((old, decisions.groups.get(GroupKey(names(key)))) for key, old in found.decisions.groups.items())
     return msgspec.json.encode(
         replace(
@@ -452,7 +452,7 @@ def rename_dump(found: Dump, hashed: Callable[[str], str]) -> bytes:
             renamed=True,
             otherwise=sum(now is None or verdict_of(old) != verdict_of(now) for old, now in pairs),
             configuration={},
-            decisions=again.write(Decisions, _without_history(decisions)),
+            decisions=new_forms.write(Decisions, _without_history(decisions)),
             snapshot=msgspec.Raw(snapshot),
             shapes=shapes,
         )

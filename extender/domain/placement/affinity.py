@@ -22,31 +22,31 @@ from extender.domain.snapshot.nodes import Mask, NodeTable, Rows
 from extender.domain.snapshot.snapshot import Occupancy
 from extender.domain.snapshot.wholeness import Missing
 
-_NOWHERE: Mapping[str, int] = {}
+_NO_NODES: Mapping[str, int] = {}
 _FEW = 32  # number of rows that cost as much to read together as one node by name
 # Costs in looks of comparing a term with the labels of a pod, and of comparing two sets of terms.
-_MATCHING, _RELATING = 5, 3
-_READING = 24  # cost of comparing a term whose parsed selector is not cached
+_MATCH_COST, _RELATE_COST = 5, 3
+_PARSE_COST = 24  # cost of comparing a term whose parsed selector is not cached
 
 
 Spend = Callable[[float], None]  # spends looks at a node for a term; raises OverBudget at the limit
 
 
-def spend_beyond_few(spend: Spend, number: int, looks: float = 1) -> None:
-    """Spend effort for `number` things. Up to `_FEW` things, as most pods have, are free.
+def spend_beyond_few(spend: Spend, count: int, looks: float = 1) -> None:
+    """Spend effort for `count` things. Up to `_FEW` things, as most pods have, are free.
 
     Args:
         spend: Spends the effort.
-        number: The number of things.
+        count: The number of things.
         looks: The cost of each of them.
     """
-    if number > _FEW:
-        spend(number * looks)
+    if count > _FEW:
+        spend(count * looks)
 
 
-def cost_on_rows(nodes: NodeTable, by_name: int = 1) -> float:
-    """Return the cost of reading all nodes together, and `by_name` nodes by name."""
-    return by_name + len(nodes.nodes) / _FEW
+def cost_on_rows(nodes: NodeTable, named_count: int = 1) -> float:
+    """Return the cost of reading all nodes together, and `named_count` nodes by name."""
+    return named_count + len(nodes.nodes) / _FEW
 
 
 class TermSet:
@@ -88,7 +88,7 @@ class TermSets:
         self._carried, self._selecting = _TermSetIndex(), _TermSetIndex()
         self._anti_affinity: dict[Shape, TermSet] = {}
         self._by_labels: dict[tuple[str, int], tuple[Labels, TermSet]] = {}  # by namespace and id(labels)
-        self._similar: dict[tuple[str, Labelled], TermSet] = {}  # by namespace and mentioned labels
+        self._set_by_mentioned: dict[tuple[str, Labelled], TermSet] = {}  # by namespace and mentioned labels
 
     def set_of(self, terms: tuple[Term, ...]) -> TermSet:
         """Return the set of these terms, which a pod carries.
@@ -117,13 +117,13 @@ class TermSets:
         key = pod.namespace, id(pod.labels)
         if key not in self._by_labels:  # the cache refers to the labels, so that their id stays unique
             similar_key = pod.namespace, self._index.mentioned(pod.labels)
-            if similar_key not in self._similar:
+            if similar_key not in self._set_by_mentioned:
                 candidates = self._index.candidates(pod.namespace, pod.labels)
-                looks = _MATCHING if len(self._index) <= CACHED_SELECTORS else _READING
+                looks = _MATCH_COST if len(self._index) <= CACHED_SELECTORS else _PARSE_COST
                 spend_beyond_few(self._spend, sum(map(len, candidates)), looks)
                 terms = tuple(self._index.terms_selecting(pod.namespace, pod.labels))
-                self._similar[similar_key] = self._unique_set(self._selecting, self._carried, terms)
-            self._by_labels[key] = pod.labels, self._similar[similar_key]
+                self._set_by_mentioned[similar_key] = self._unique_set(self._selecting, self._carried, terms)
+            self._by_labels[key] = pod.labels, self._set_by_mentioned[similar_key]
         return self._by_labels[key][1]
 
     def _unique_set(self, existing: _TermSetIndex, others: _TermSetIndex, terms: tuple[Term, ...]) -> TermSet:
@@ -139,21 +139,21 @@ class TermSets:
         if not terms:
             return NO_TERMS
         if terms not in existing.sets:
-            new = TermSet(terms)
-            related = [(term, sets) for term in new.terms if (sets := others.by_term.get(term))]
-            pairs = sum(len(sets) for _, sets in related)
-            spend_beyond_few(self._spend, len(new.terms) + pairs, _RELATING)
-            for term, sets in related:
-                for other in sets:
-                    new.common.setdefault(other, set()).add(term.topology_key)
-                    other.common.setdefault(new, set()).add(term.topology_key)
-            for term in new.terms:
-                existing.by_term[term].append(new)
-            existing.sets[terms] = new
+            new_set = TermSet(terms)
+            related_sets = [(term, sets) for term in new_set.terms if (sets := others.by_term.get(term))]
+            pair_count = sum(len(sets) for _, sets in related_sets)
+            spend_beyond_few(self._spend, len(new_set.terms) + pair_count, _RELATE_COST)
+            for term, sets in related_sets:
+                for other_set in sets:
+                    new_set.common.setdefault(other_set, set()).add(term.topology_key)
+                    other_set.common.setdefault(new_set, set()).add(term.topology_key)
+            for term in new_set.terms:
+                existing.by_term[term].append(new_set)
+            existing.sets[terms] = new_set
         return existing.sets[terms]
 
 
-class _Counted:
+class _PodChanges:
     """Number of pods by node that were counted or removed since the snapshot.
 
     Attributes:
@@ -174,19 +174,19 @@ class _Counted:
 
         Return the change in the number of nodes where pods of the snapshot are removed.
         """
-        before = self.by_node.pop(node, 0)
-        if after := before + times:
-            self.by_node[node] = after
+        old_count = self.by_node.pop(node, 0)
+        if new_count := old_count + times:
+            self.by_node[node] = new_count
         if times > 0:
             self.added.append(node)
         else:
             self.added, self.removals = [], self.removals + 1
-        return (after < 0) - (before < 0)
+        return (new_count < 0) - (old_count < 0)
 
-    def copy(self) -> "_Counted":
-        copied = _Counted()
-        copied.by_node = dict(self.by_node)
-        return copied
+    def copy(self) -> "_PodChanges":
+        copy_of_changes = _PodChanges()
+        copy_of_changes.by_node = dict(self.by_node)
+        return copy_of_changes
 
 
 class _CachedAnswers:
@@ -215,15 +215,15 @@ class PodsByTerms:
 
     def __init__(self, base_counts: Mapping[Term, Mapping[str, int]], nodes: NodeTable, spend: Spend) -> None:
         self._snapshot_counts, self._nodes, self._spend = base_counts, nodes, spend
-        self._since: dict[TermSet, _Counted] = {}
+        self._since: dict[TermSet, _PodChanges] = {}
         self._version = self._removals = 0
-        self._cached: dict[TermSet, _CachedAnswers] = {}
+        self._answers_by_set: dict[TermSet, _CachedAnswers] = {}
         self._in_snapshot: dict[TermSet, bool] = {}  # whether a pod of the snapshot has a term of the set
         self._at_start: dict[TermSet, Mask] = {}  # domains with a matching pod of the snapshot
 
     def clone(self) -> "PodsByTerms":
         clone = PodsByTerms(self._snapshot_counts, self._nodes, self._spend)
-        clone._since = {terms: counted.copy() for terms, counted in self._since.items() if counted.by_node}
+        clone._since = {terms: changes.copy() for terms, changes in self._since.items() if changes.by_node}
         clone._removals = self._removals
         clone._in_snapshot, clone._at_start = self._in_snapshot, self._at_start
         return clone
@@ -231,7 +231,7 @@ class PodsByTerms:
     def count(self, terms: TermSet, node: str, times: int) -> None:
         """Count pods that carry, or are selected by, these terms on a node; with `times` -1, remove one."""
         if terms.terms:
-            self._removals += self._since.setdefault(terms, _Counted()).count(node, times)
+            self._removals += self._since.setdefault(terms, _PodChanges()).count(node, times)
             self._version += 1
 
     def any(self, terms: TermSet) -> bool:
@@ -240,19 +240,19 @@ class PodsByTerms:
         Raises:
             OverBudget: The evaluation is over budget.
         """
-        memo = self._cached.get(terms) or self._cached.setdefault(terms, _CachedAnswers())
-        if memo.any_at != self._version:
+        answers = self._answers_by_set.get(terms) or self._answers_by_set.setdefault(terms, _CachedAnswers())
+        if answers.any_at != self._version:
             if terms not in self._in_snapshot:
                 spend_beyond_few(self._spend, len(terms.terms))
                 self._in_snapshot[terms] = any(map(self._snapshot_counts.get, terms.terms))
             spend_beyond_few(self._spend, len(terms.common))
             if self._is_any_removed(terms):
-                memo.any = any(any(self._by_node(term, terms).values()) for term in terms.terms)
+                answers.any = any(any(self._by_node(term, terms).values()) for term in terms.terms)
             else:
-                counts = (counted.by_node for _, counted in self._counted(terms))
-                memo.any = self._in_snapshot[terms] or any(counts)
-            memo.any_at = self._version
-        return memo.any
+                node_counts = (changes.by_node for _, changes in self._counted(terms))
+                answers.any = self._in_snapshot[terms] or any(node_counts)
+            answers.any_at = self._version
+        return answers.any
 
     def domains(self, terms: TermSet) -> Mask:
         """Return the rows that share a domain with a pod that has one of these terms.
@@ -262,33 +262,33 @@ class PodsByTerms:
         Raises:
             OverBudget: The evaluation is over budget.
         """
-        memo = self._cached.get(terms) or self._cached.setdefault(terms, _CachedAnswers())
+        memo = self._answers_by_set.get(terms) or self._answers_by_set.setdefault(terms, _CachedAnswers())
         if memo.mask is None or memo.mask_at != self._version:
             spend_beyond_few(self._spend, len(terms.common))
             is_extensible = memo.mask is not None and all(
-                counted.removals == memo.done.get(other, (0, 0))[0] for other, counted in self._counted(terms)
+                changes.removals == memo.done.get(other, (0, 0))[0] for other, changes in self._counted(terms)
             )
             memo.mask = self._added_since(terms, memo) if is_extensible else self._recompute(terms)
             memo.done = {
-                other: (counted.removals, len(counted.added)) for other, counted in self._counted(terms)
+                other: (changes.removals, len(changes.added)) for other, changes in self._counted(terms)
             }
             memo.mask_at = self._version
         return memo.mask
 
-    def _counted(self, terms: TermSet) -> Iterator[tuple[TermSet, _Counted]]:
+    def _counted(self, terms: TermSet) -> Iterator[tuple[TermSet, _PodChanges]]:
         """Yield the sets with common terms that have pods counted since the snapshot, with these counts."""
-        since = self._since
-        return ((other, since[other]) for other in terms.common if other in since)
+        changes_by_set = self._since
+        return ((other, changes_by_set[other]) for other in terms.common if other in changes_by_set)
 
-    def _added_since(self, terms: TermSet, memo: _CachedAnswers) -> Mask:
+    def _added_since(self, terms: TermSet, answers: _CachedAnswers) -> Mask:
         """Return the cached mask extended by the domains of pods that were added after it was computed."""
         new_nodes: defaultdict[str, list[str]] = defaultdict(list)
-        for other, counted in self._counted(terms):
-            if added := counted.added[memo.done.get(other, (0, 0))[1] :]:
-                for key in terms.common[other]:
-                    new_nodes[key] += added
-        assert memo.mask is not None
-        return self._with_domains(new_nodes, memo.mask) if new_nodes else memo.mask
+        for other_set, changes in self._counted(terms):
+            if added_nodes := changes.added[answers.done.get(other_set, (0, 0))[1] :]:
+                for key in terms.common[other_set]:
+                    new_nodes[key] += added_nodes
+        assert answers.mask is not None
+        return self._with_domains(new_nodes, answers.mask) if new_nodes else answers.mask
 
     def _recompute(self, terms: TermSet) -> Mask:
         """Return the domains of matching pods of the snapshot, and of matching pods counted since.
@@ -296,10 +296,10 @@ class PodsByTerms:
         If a matching pod of the snapshot was removed, all pods are counted again.
         """
         if self._is_any_removed(terms):
-            by_key: defaultdict[str, set[str]] = defaultdict(set)
+            nodes_by_key: defaultdict[str, set[str]] = defaultdict(set)
             for term in terms.terms:
-                by_key[term.topology_key].update(+Counter(self._by_node(term, terms)))
-            return self._with_domains(by_key, np.zeros(len(self._nodes.nodes), np.bool_))
+                nodes_by_key[term.topology_key].update(+Counter(self._by_node(term, terms)))
+            return self._with_domains(nodes_by_key, np.zeros(len(self._nodes.nodes), np.bool_))
         if terms not in self._at_start:
             at_start: defaultdict[str, set[str]] = defaultdict(set)
             for term in terms.terms:
@@ -309,25 +309,25 @@ class PodsByTerms:
             self._spend(len(terms.terms))
             self._at_start[terms] = self._with_domains(at_start, np.zeros(len(self._nodes.nodes), np.bool_))
         added_nodes: defaultdict[str, set[str]] = defaultdict(set)
-        for other, counted in self._counted(terms):
-            for key in terms.common[other]:
-                added_nodes[key].update(counted.by_node)
+        for other_set, changes in self._counted(terms):
+            for key in terms.common[other_set]:
+                added_nodes[key].update(changes.by_node)
         return self._with_domains(added_nodes, self._at_start[terms])
 
     def _is_any_removed(self, terms: TermSet) -> bool:
         """Return whether a pod of the snapshot that matches one of these terms was removed."""
         return self._removals > 0 and any(
-            min(counted.by_node.values(), default=0) < 0 for _, counted in self._counted(terms)
+            min(changes.by_node.values(), default=0) < 0 for _, changes in self._counted(terms)
         )
 
     def _by_node(self, term: Term, terms: TermSet) -> Mapping[str, int]:
         """Return the present number of pods by node that match `term`, which is one of `terms`."""
-        by_node = Counter(self._snapshot_counts.get(term, _NOWHERE))
+        by_node = Counter(self._snapshot_counts.get(term, _NO_NODES))
         self._spend(len(by_node) + len(terms.common))
-        for other, counted in self._counted(terms):
-            if term in other.terms:
-                for node, number in counted.by_node.items():
-                    by_node[node] += number
+        for other_set, changes in self._counted(terms):
+            if term in other_set.terms:
+                for node, count in changes.by_node.items():
+                    by_node[node] += count
         return by_node
 
     def _with_domains(self, nodes_by_key: Mapping[str, Iterable[str]], mask: Mask) -> Mask:
@@ -340,15 +340,15 @@ class PodsByTerms:
             rows = [row for row in map(self._nodes.row.get, names) if row is not None]
             self._spend(cost_on_rows(self._nodes, len(rows)))
             codes = self._nodes.domains(key)
-            inside = np.zeros(len(codes) + 1, dtype=np.bool_)  # by domain code; the last entry is for -1
-            inside[codes[rows]] = True
-            inside[-1] = False
-            mask |= inside[codes]
+            is_inside = np.zeros(len(codes) + 1, dtype=np.bool_)  # by domain code; the last entry is for -1
+            is_inside[codes[rows]] = True
+            is_inside[-1] = False
+            mask |= is_inside[codes]
         return mask
 
 
 # Costs in looks of finding nodes for pods of one kind, and of finding nodes near other pods.
-_PLACING, _NEAR = 500, 80
+_PLACE_COST, _NEAR_COST = 500, 80
 T = TypeVar("T")
 
 
@@ -364,24 +364,24 @@ class Effort:
     """
 
     def __init__(self) -> None:
-        self._remaining = inf
+        self._remaining_looks = inf
 
     def allow(self, looks: float) -> float:
         """Set the remaining effort. Return the effort that remained before."""
-        before, self._remaining = self._remaining, looks
-        return before
+        outer_looks, self._remaining_looks = self._remaining_looks, looks
+        return outer_looks
 
     def within(self, looks: float, work: Callable[[], T]) -> T | None:
         """Return the result of the work. None means that the work takes more than `looks`."""
-        before = self.allow(0.0)
-        allowed = min(before, looks)
-        self.allow(allowed)
+        outer_looks = self.allow(0.0)
+        allowed_looks = min(outer_looks, looks)
+        self.allow(allowed_looks)
         try:
             return work()
         except OverBudget:
             return None
         finally:
-            self.allow(before - (allowed - self._remaining))
+            self.allow(outer_looks - (allowed_looks - self._remaining_looks))
 
     def spend(self, looks: float) -> None:
         """Spend effort before the work is done.
@@ -390,10 +390,10 @@ class Effort:
             OverBudget: More would be spent than allowed. The caller must not do the work, and no effort
                 remains.
         """
-        if looks > self._remaining:
-            self._remaining = 0.0
+        if looks > self._remaining_looks:
+            self._remaining_looks = 0.0
             raise OverBudget
-        self._remaining -= looks
+        self._remaining_looks -= looks
 
 
 InSets = tuple[tuple[TopologySet, ...], str, int]  # pod sets, a node, and the number of members there
@@ -402,13 +402,13 @@ Sharing = Mapping[Shape, list[PodRecord]]  # pods that must share a domain, keye
 
 def _nodes_of_sets(group: GroupInfo) -> Mapping[TopologySet, Counter[str]]:
     """Return for each pod set of a group the number of its members with capacity by node."""
-    found: defaultdict[TopologySet, Counter[str]] = defaultdict(Counter)
-    placed = [(pod, pod.node) for pod in group.placed if pod.holds_capacity]
-    numbers = Counter((pod.pod_sets, node) for pod, node in (*placed, *group.assumed))
-    for (pod_sets, node), number in numbers.items():
+    counts_by_set: defaultdict[TopologySet, Counter[str]] = defaultdict(Counter)
+    placed_pods = [(pod, pod.node) for pod in group.placed if pod.holds_capacity]
+    member_counts = Counter((pod.pod_sets, node) for pod, node in (*placed_pods, *group.assumed))
+    for (pod_sets, node), count in member_counts.items():
         for pod_set in pod_sets:
-            found[pod_set][node] += number
-    return found
+            counts_by_set[pod_set][node] += count
+    return counts_by_set
 
 
 class AffinityCounts:
@@ -436,7 +436,7 @@ class AffinityCounts:
         self._capacity_for = counts
         self._ports = {node: Counter(ports) for node, ports in occupancy.ports.items()}
         self._has_terms = len(occupancy.terms) > 0
-        self._to_gather: dict[Term, dict[Shape, list[PodRecord]]] = {}
+        self._sharing_pods: dict[Term, dict[Shape, list[PodRecord]]] = {}
         self._groups = groups or {}
         self._nodes_of_sets: dict[TopologySet, Counter[str]] = {}  # numbers of members by node
 
@@ -469,11 +469,11 @@ class AffinityCounts:
         """Prefer, during the block, domains with capacity for all of `pods` if they must share a domain."""
         for pod in pods:
             for term in pod.shape.constraints.affinity:
-                self._to_gather.setdefault(term, {}).setdefault(pod.shape, []).append(pod)
+                self._sharing_pods.setdefault(term, {}).setdefault(pod.shape, []).append(pod)
         try:
             yield
         finally:
-            self._to_gather = {}
+            self._sharing_pods = {}
 
     def is_interdependent(self, pod: PodRecord) -> bool:
         """Return whether each placed pod of this kind restricts the nodes of the next pod.
@@ -489,14 +489,14 @@ class AffinityCounts:
         Raises:
             OverBudget: The evaluation is over budget.
         """
-        shapes, found = {pod.shape for pod in pods}, set[Uid]()
+        shapes, found_uids = {pod.shape for pod in pods}, set[Uid]()
         excluding = {self.sets.anti_affinity_of(shape) for shape in shapes if shape.constraints.anti_affinity}
         if not (excluding or self._any_related(pods, shapes)):
-            return found
+            return found_uids
         for pod in pods:
             if self.is_interdependent(pod) or not excluding.isdisjoint(self.sets.selecting(pod).common):
-                found.add(pod.uid)
-        return found
+                found_uids.add(pod.uid)
+        return found_uids
 
     def any_interdependent(self, wanted: Missing) -> bool:
         """Return whether the node of a member depends on other pods, or on placed members of its pod sets."""
@@ -530,10 +530,10 @@ class AffinityCounts:
         Raises:
             OverBudget: The evaluation is over budget.
         """
-        admitted = self._admitting_rows(pod)
+        allowed_rows = self._admitting_rows(pod)
         for term in pod.shape.constraints.affinity:
-            admitted &= self._near_selected(term, pod)
-        return admitted
+            allowed_rows &= self._near_selected(term, pod)
+        return allowed_rows
 
     def positions(self, pod: PodRecord, rows: Rows, counts: Rows) -> Rows:
         """Return the positions in `rows` on which equal pods may be placed at the same time.
@@ -550,14 +550,14 @@ class AffinityCounts:
         self.effort.spend(len(rows) * len(keys_apart))
         columns = [rows] if has_ports else []
         columns += [self._nodes.domains(key)[rows] for key in sorted(keys_apart)]
-        found: list[int] = []
+        found_positions: list[int] = []
         used_domains: set[tuple[int, int]] = set()
         for position, codes in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
             domains = [(number, code) for number, code in enumerate(codes) if code >= 0]
             if used_domains.isdisjoint(domains):
                 used_domains.update(domains)
-                found += [position] * (1 if domains else int(counts[position]))
-        return np.array(found, dtype=np.int64)
+                found_positions += [position] * (1 if domains else int(counts[position]))
+        return np.array(found_positions, dtype=np.int64)
 
     def count(self, pod: PodRecord, node: str, times: int) -> None:
         """Add `pod` to a node; with `times` -1, remove it. Only adding a pod raises OverBudget."""
@@ -586,9 +586,9 @@ class AffinityCounts:
 
     def count_in_sets(self, pods: Iterable[InSets], times: int = 1) -> None:
         """Add members to their pod sets; with `times` -1, remove them."""
-        for pod_sets, node, number in pods:
+        for pod_sets, node, count in pods:
             for pod_set in pod_sets:
-                self._nodes_of_set(pod_set)[node] += number * times
+                self._nodes_of_set(pod_set)[node] += count * times
 
     def has_members(self, pod_set: TopologySet) -> bool:
         """Return whether any member of a pod set has a node."""
@@ -605,36 +605,36 @@ class AffinityCounts:
 
     def rows_of_sets(self, pod: PodRecord) -> Mask | None:
         """Return the rows to which placed members bind the pod sets of a pod. None means all rows."""
-        required = (self.rows_of_set(pod_set) for pod_set in pod.pod_sets if pod_set.is_required)
-        masks = [mask for mask in required if mask is not None]
+        required_rows = (self.rows_of_set(pod_set) for pod_set in pod.pod_sets if pod_set.is_required)
+        masks = [mask for mask in required_rows if mask is not None]
         return np.logical_and.reduce(masks) if masks else None
 
     def _admitting_rows(self, pod: PodRecord) -> Mask:
         """Return the rows where no pod excludes `pod` by a host port or by anti-affinity."""
-        self.effort.spend(_PLACING + len(self._nodes.nodes) / 3)
-        free = np.ones(len(self._nodes.nodes), dtype=np.bool_)
+        self.effort.spend(_PLACE_COST + len(self._nodes.nodes) / 3)
+        free_rows = np.ones(len(self._nodes.nodes), dtype=np.bool_)
         ports = pod.shape.constraints.ports
         for node, used_ports in self._ports.items() if ports else ():
             row = self._nodes.row.get(node)
             if row is not None and conflicting_ports(ports, +used_ports):
-                free[row] = False
+                free_rows[row] = False
         for pods, terms in (
             (self._selected, self.sets.anti_affinity_of(pod.shape)),
             (self._carried, self.sets.selecting(pod)),
         ):
             if pods.any(terms):
-                free &= ~pods.domains(terms)
-        return free
+                free_rows &= ~pods.domains(terms)
+        return free_rows
 
     def _near_selected(self, term: Term, pod: PodRecord) -> Mask:
         """Return the rows of the domains that hold a pod that `term` selects.
 
         If there is none yet and the term selects the pod itself, the pod may go to any domain.
         """
-        self.effort.spend(cost_on_rows(self._nodes, _NEAR))
+        self.effort.spend(cost_on_rows(self._nodes, _NEAR_COST))
         terms = self.sets.set_of((term,))
         if not self._selected.any(terms) and term.matches(pod.namespace, pod.labels):
-            return self._domains_with_capacity(term.topology_key, self._to_gather.get(term, {}))
+            return self._domains_with_capacity(term.topology_key, self._sharing_pods.get(term, {}))
         return self._selected.domains(terms)
 
     def _nodes_of_set(self, pod_set: TopologySet) -> Counter[str]:
@@ -651,12 +651,12 @@ class AffinityCounts:
         If no domain has that capacity, return the rows of all domains.
         """
         codes = self._nodes.domains(key)
-        labelled = codes >= 0
-        suitable = labelled.copy()
+        labelled_rows = codes >= 0
+        suitable_rows = labelled_rows.copy()
         for shape, pods in sharing_pods.items():
             counts = np.minimum(self._capacity_for(shape), len(pods))
-            rows = np.flatnonzero(labelled & (counts > 0) & self._admitting_rows(pods[0]))
+            rows = np.flatnonzero(labelled_rows & (counts > 0) & self._admitting_rows(pods[0]))
             row_positions = self.positions(pods[0], rows, counts[rows])
             sums = np.bincount(codes[rows[row_positions]], minlength=len(codes))
-            suitable[labelled] &= sums[codes[labelled]] >= len(pods)
-        return suitable if suitable.any() else labelled
+            suitable_rows[labelled_rows] &= sums[codes[labelled_rows]] >= len(pods)
+        return suitable_rows if suitable_rows.any() else labelled_rows

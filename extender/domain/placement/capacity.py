@@ -17,7 +17,7 @@ from extender.domain.model.shapes import Shape
 from extender.domain.placement.totals import FEW, PLACES, FreeAmount, Totals, nodes_key
 from extender.domain.snapshot.nodes import AmountRows, Mask, NodeTable, Rows
 
-_UNBOUNDED = np.iinfo(np.int64).max
+_MAX_COUNT = np.iinfo(np.int64).max
 _NO_ROWS: Rows = np.zeros(0, dtype=np.int64)
 _COST_OF_ONE = 8  # cost of counting one row alone, relative to its cost in a count of all rows
 
@@ -51,7 +51,7 @@ class Capacity:
         dimensions: tuple[str, ...],
         nodes: NodeTable,
         free: AmountRows,
-        refused: Mapping[Shape, Iterable[int]],
+        refusing_rows: Mapping[Shape, Iterable[int]],
         totals: MutableMapping[Shape, int] | None = None,
         record: Callable[[Hashable], None] = lambda _: None,
     ) -> None:
@@ -63,7 +63,7 @@ class Capacity:
         self._columns = {name: column for column, name in enumerate(dimensions)}
         sums = np.array([column.sum(dtype=np.float64) for column in free.T])  # may exceed 64-bit integers
         self._scale = 1.0 / np.maximum(sums, 1.0)
-        self._refused = {shape: set(rows) for shape, rows in refused.items()}
+        self._refused = {shape: set(rows) for shape, rows in refusing_rows.items()}
         self._requests: dict[Shape, tuple[Rows, AmountRows]] = {}
         self._counts: dict[Shape, Rows] = {}
         self._outdated_counts: Mapping[Shape, Rows] = {}  # counts before the last changes of rows
@@ -78,14 +78,14 @@ class Capacity:
         clone.base, clone._dirty = self.base, set(self._dirty)
         return clone
 
-    def count_assumed(self, before: Totals) -> None:
+    def count_assumed(self, previous_totals: Totals) -> None:
         """Take the present amounts, which count all assumed pods, as the new base of totals.
 
-        `before` are the totals by which the pending groups were evaluated last. Without valid totals, nothing
-        changes.
+        `previous_totals` are the totals by which the pending groups were evaluated last. Without valid
+        totals, nothing changes.
         """
-        is_usable = before.belongs_to(self.dimensions, self.nodes) and not self.is_refused_anywhere
-        if base := before.after(self.free.copy()) if is_usable else None:
+        is_usable = previous_totals.belongs_to(self.dimensions, self.nodes) and not self.is_refused_anywhere
+        if base := previous_totals.after(self.free.copy()) if is_usable else None:
             self.base, self._totals, self._sums = base, {}, {}
             self._dirty.clear()
 
@@ -94,9 +94,9 @@ class Capacity:
         if self.is_refused_anywhere:
             return None
         if self.base is not None:  # derive them from it, so that reads of inadmissible groups stay valid
-            later = self.base.after(self.free.copy()) if self._dirty else self.base
-            if later is not None:
-                return later
+            later_totals = self.base.after(self.free.copy()) if self._dirty else self.base
+            if later_totals is not None:
+                return later_totals
         totals = Totals(self.free.copy(), self.dimensions, self.nodes)
         totals.pods.update(self._totals)
         totals.free_sums.update((nodes_key(shapes), (shapes, sums)) for shapes, sums in self._sums.values())
@@ -120,9 +120,9 @@ class Capacity:
         """Return how many pods of `shape` fit on each row, by amounts, labels, taints and refusals."""
         self._record(PLACES)
         if shape not in self._counts and not self._correct_counts(shape):
-            rows, fits = self._fits(shape, self.suitable(shape))
+            rows, fitting_counts = self._fits(shape, self.suitable(shape))
             self._counts[shape] = np.zeros(len(self.free), dtype=np.int64)
-            self._counts[shape][rows] = fits
+            self._counts[shape][rows] = fitting_counts
         return self._counts[shape]
 
     def _correct_counts(self, shape: Shape) -> bool:
@@ -130,38 +130,38 @@ class Capacity:
 
         Return whether that was possible.
         """
-        if (before := self._outdated_counts.get(shape)) is None:
+        if (old_counts := self._outdated_counts.get(shape)) is None:
             return False
-        rows, corrected = np.fromiter(self._changed_rows, dtype=np.int64), before.copy()
-        corrected[rows] = self._counts_on(shape, self.free, rows)
-        self._counts[shape] = corrected
+        rows, new_counts = np.fromiter(self._changed_rows, dtype=np.int64), old_counts.copy()
+        new_counts[rows] = self._counts_on(shape, self.free, rows)
+        self._counts[shape] = new_counts
         return True
 
     def capacity_for_both(
-        self, shape: Shape, pods: int, other: Shape, within: Mask | None = None
+        self, shape: Shape, max_pods: int, other: Shape, allowed_rows: Mask | None = None
     ) -> tuple[Rows, AmountRows]:
         """Return the rows with capacity for a pod of either shape, and how many of both fit together.
 
         The second array has a row for each of these rows. Its column n is the number of `other` pods that fit
-        next to n pods of `shape`, for n from 0 to `pods`. It is -1 if n pods of `shape` do not fit. `within`
-        has the rows that count, if not all.
+        next to n pods of `shape`, for n from 0 to `max_pods`. It is -1 if n pods of `shape` do not fit.
+        `allowed_rows` has the rows that count, if not all.
         """
         counts, others, (columns, amounts) = self.counts(shape), self.counts(other), self._request(other)
-        rows = np.flatnonzero((counts + others) if within is None else (counts + others) * within)
-        fits = np.full((len(rows), pods + 1), -1, dtype=np.int64)
-        for n in range(pods + 1):
+        rows = np.flatnonzero((counts + others) if allowed_rows is None else (counts + others) * allowed_rows)
+        counts_together = np.full((len(rows), max_pods + 1), -1, dtype=np.int64)
+        for n in range(max_pods + 1):
             capacity = self.free[rows]
             capacity[:, self._request(shape)[0]] -= n * self._request(shape)[1]
-            others_fit = np.maximum(np.min(capacity[:, columns] // amounts, axis=1, initial=_UNBOUNDED), 0)
-            fits[:, n] = np.where(counts[rows] >= n, np.where(others[rows] > 0, others_fit, 0), -1)
-        return rows, fits
+            others_fit = np.maximum(np.min(capacity[:, columns] // amounts, axis=1, initial=_MAX_COUNT), 0)
+            counts_together[:, n] = np.where(counts[rows] >= n, np.where(others[rows] > 0, others_fit, 0), -1)
+        return rows, counts_together
 
     def total(self, shape: Shape) -> int:
         """Return how many pods of `shape` fit on all rows together."""
         self._record(shape)
         if shape not in self._totals:
-            base, most_changes = self.base, min(FEW, len(self.free) // _COST_OF_ONE)
-            count = base.pods.get(shape) if base is not None and len(self._dirty) <= most_changes else None
+            base, max_changes = self.base, min(FEW, len(self.free) // _COST_OF_ONE)
+            count = base.pods.get(shape) if base is not None and len(self._dirty) <= max_changes else None
             if shape in self._counts or self._correct_counts(shape):
                 count = None
             elif count is not None and base is not None and self._dirty:  # correct the changed rows
@@ -170,8 +170,8 @@ class Capacity:
                 count += int(now.sum() - at_base.sum())
             if count is None:  # the array of counts is not cached, since it has an entry for each node
                 counts = self._counts.get(shape)
-                fits = self._fits(shape, self.suitable(shape))[1] if counts is None else counts
-                count = int(fits.sum()) if len(fits) else 0
+                fitting_counts = self._fits(shape, self.suitable(shape))[1] if counts is None else counts
+                count = int(fitting_counts.sum()) if len(fitting_counts) else 0
             self._totals[shape] = count
             if self.base is not None and not self._dirty:
                 self.base.pods[shape] = count
@@ -182,8 +182,8 @@ class Capacity:
         columns, amounts = self._request(shape)
         if not len(rows) or not len(columns) or not self._offers(shape):
             return np.zeros(len(rows), dtype=np.int64)
-        fits = np.min(matrix[rows[:, None], columns] // amounts, axis=1)
-        return np.where(self.suitable(shape)[rows], np.maximum(fits, 0), 0)
+        fitting_counts = np.min(matrix[rows[:, None], columns] // amounts, axis=1)
+        return np.where(self.suitable(shape)[rows], np.maximum(fitting_counts, 0), 0)
 
     def is_short_for(self, shapes: Mapping[Shape, int]) -> bool:
         """Return whether some shape's pods do not fit on the nodes, even without the pods of other shapes."""
@@ -234,11 +234,11 @@ class Capacity:
         """Return whether the scheduler refuses any shape on any node."""
         return any(self._refused.values())
 
-    def fits_without_refusals(self, shape: Shape, pods: int) -> bool:
-        """Return whether `pods` pods of `shape` would fit if the scheduler refused no nodes."""
+    def fits_without_refusals(self, shape: Shape, pod_count: int) -> bool:
+        """Return whether `pod_count` pods of `shape` would fit if the scheduler refused no nodes."""
         self._record(PLACES)
-        _, fits = self._fits(shape, self.nodes.suitable(shape))
-        return int(np.minimum(fits, pods).sum()) >= pods
+        _, fitting_counts = self._fits(shape, self.nodes.suitable(shape))
+        return int(np.minimum(fitting_counts, pod_count).sum()) >= pod_count
 
     def admits(self, shape: Shape, row: int) -> bool:
         """Return whether one more pod of `shape` fits on a row.
@@ -249,13 +249,13 @@ class Capacity:
         if not self._offers(shape):
             return False
         columns, amounts = self._request(shape)
-        admits = self.nodes.suitable(shape)[row] and row not in self._refused.get(shape.on_all_nodes, ())
-        return bool(admits and (self.free[row, columns] >= amounts).all())
+        is_suitable = self.nodes.suitable(shape)[row] and row not in self._refused.get(shape.on_all_nodes, ())
+        return bool(is_suitable and (self.free[row, columns] >= amounts).all())
 
     def largest_part(self, requests: Resources) -> float:
         """Return the largest part of the initial free capacity that a request takes, over all resources."""
-        column = self._columns
-        parts = (n * self._scale[column[name]] for name, n in requests.items() if name in column)
+        columns = self._columns
+        parts = (n * self._scale[columns[name]] for name, n in requests.items() if name in columns)
         return float(max(parts, default=0.0))
 
     def tightest_first(self, rows: Rows, pods: int | None = None) -> Rows:
@@ -264,12 +264,12 @@ class Capacity:
         `pods` is the number of pods to place, where each row has capacity for at least one pod. Only so many
         rows are returned. None returns all rows.
         """
-        free = self.free.take(rows, axis=0) @ self._scale  # take() is five times as fast as indexing
+        free_parts = self.free.take(rows, axis=0) @ self._scale  # take() is five times as fast as indexing
         if pods == 1 and len(rows):
-            return rows[[np.argmin(free)]]
-        return rows[np.argsort(free, kind="stable")[:pods]]
+            return rows[[np.argmin(free_parts)]]
+        return rows[np.argsort(free_parts, kind="stable")[:pods]]
 
-    def emptiest_first(self, shape: Shape, counts: Rows, pods: int) -> Rows:
+    def emptiest_first(self, shape: Shape, counts: Rows, pod_count: int) -> Rows:
         """Return a row for each pod, up to the free capacity, the emptiest row first.
 
         Each pod gets the row that then has the most free capacity; ties are in the order of rows.
@@ -277,24 +277,24 @@ class Capacity:
         Args:
             shape: The shape of the pods.
             counts: How many of these pods fit on each row.
-            pods: The number of pods.
+            pod_count: The number of pods.
         """
         part_of_pod = float(self._request(shape)[1] @ self._scale[self._request(shape)[0]])
         rows = np.flatnonzero(counts)
-        free = zip(
+        parts_by_row = zip(
             (self.free[rows] @ self._scale).tolist(), rows.tolist(), counts[rows].tolist(), strict=True
         )
-        heap = [(-capacity, row, capacity, count) for capacity, row, count in free]
+        heap = [(-capacity, row, capacity, count) for capacity, row, count in parts_by_row]
         heapify(heap)
-        found: list[int] = []
-        while heap and len(found) < pods:
+        rows_of_pods: list[int] = []
+        while heap and len(rows_of_pods) < pod_count:
             _, row, capacity, count = heap[0]
-            found.append(row)
+            rows_of_pods.append(row)
             if count == 1:
                 heappop(heap)
             else:
                 heapreplace(heap, (part_of_pod - capacity, row, capacity - part_of_pod, count - 1))
-        return np.array(found, dtype=np.int64)
+        return np.array(rows_of_pods, dtype=np.int64)
 
     def allocate(self, shape: Shape, row: int, times: int = 1) -> None:
         """Allocate the request of one pod on a row; with `times` -1, free it."""
@@ -305,14 +305,14 @@ class Capacity:
 
     def allocate_rows(self, rows: Mapping[Shape, Rows], times: int = 1) -> None:
         """Allocate capacity for many pods. `rows` has one row number per pod, keyed by shape."""
-        changed: list[int] = []
+        changed_rows: list[int] = []
         for shape, shape_rows in rows.items():
             columns, amounts = self._request(shape)
             np.subtract.at(self.free, (shape_rows[:, None], columns), amounts * times)
-            changed += shape_rows.tolist()
+            changed_rows += shape_rows.tolist()
             if len(self._dirty) <= FEW:
                 self._dirty.update(shape_rows.tolist())
-        self._invalidate(changed)
+        self._invalidate(changed_rows)
 
     def allocate_amounts(self, rows: Rows, amounts: AmountRows, times: int = 1) -> None:
         """Allocate amounts without pods. `amounts` has one row for each of the `rows`, which differ."""
@@ -334,8 +334,8 @@ class Capacity:
         sums = np.zeros((len(distinct_rows), self.free.shape[1]), dtype=np.int64)
         for shape, shape_rows in rows.items():
             columns, requests = self._request(shape)
-            pods = np.bincount(shape_rows, minlength=len(self.free))[distinct_rows]
-            sums[:, columns] += pods[:, None] * requests
+            pod_counts = np.bincount(shape_rows, minlength=len(self.free))[distinct_rows]
+            sums[:, columns] += pod_counts[:, None] * requests
         return sums
 
     def allocate_at_once(self, rows: Mapping[Shape, Rows]) -> bool:
@@ -360,9 +360,9 @@ class Capacity:
         """Return whether some node offers each resource that `shape` requests."""
         return shape.requests.keys() <= self._columns.keys()
 
-    def _fits(self, shape: Shape, suitable: Mask) -> tuple[Rows, Rows]:
+    def _fits(self, shape: Shape, suitable_rows: Mask) -> tuple[Rows, Rows]:
         """Return the suitable rows where a pod of `shape` fits, and the number of such pods on each row."""
-        rows = suitable.nonzero()[0] if self._offers(shape) else _NO_ROWS
+        rows = suitable_rows.nonzero()[0] if self._offers(shape) else _NO_ROWS
         request = list(zip(*self._request(shape), strict=True)) if len(rows) else []
         for column, amount in request:  # several times as fast as all columns at once
             rows = rows[self.free[rows, column] >= amount]
@@ -374,11 +374,11 @@ class Capacity:
     def suitable(self, shape: Shape) -> Mask:
         """Return the rows that labels, taints and refusals allow for `shape`. Free amounts do not matter."""
         mask = self.nodes.suitable(shape)
-        refused = self._refused.get(shape.on_all_nodes)
-        if not refused:
+        refusing_rows = self._refused.get(shape.on_all_nodes)
+        if not refusing_rows:
             return mask
         mask = mask.copy()
-        mask[list(refused)] = False
+        mask[list(refusing_rows)] = False
         return mask
 
     def are_suitable(self, shape: Shape, rows: Rows) -> bool:
@@ -394,8 +394,8 @@ class Capacity:
         A resource that no node offers has no column.
         """
         if shape not in self._requests:
-            column, requests = self._columns, shape.requests.items()
-            amount = {column[name]: n for name, n in requests if n > 0 and name in column}
+            columns, requests = self._columns, shape.requests.items()
+            amount = {columns[name]: n for name, n in requests if n > 0 and name in columns}
             self._requests[shape] = np.fromiter(amount, np.int64), np.fromiter(amount.values(), np.int64)
         return self._requests[shape]
 

@@ -24,7 +24,7 @@ from extender.domain.snapshot.nodes import AmountRows, NodeTable, Rows
 from extender.domain.snapshot.snapshot import Snapshot
 from extender.domain.snapshot.wholeness import Missing, running_since
 
-_SHORTEST = 1.0  # seconds; shorter run times count as this long
+_MIN_RUN_SECONDS = 1.0  # seconds; shorter run times count as this long
 _YOUNG = 60.0  # seconds that a new group without a known run time is expected to run
 
 
@@ -48,7 +48,7 @@ class RunTimes:
         """
         if group.key not in self._run_times:
             is_declared = group.spec.run_time is not None
-            stretch = self._stretches.get(group.spec.series, 1.0) if is_declared else 1.0
+            stretch = self._stretch_by_series.get(group.spec.series, 1.0) if is_declared else 1.0
             self._run_times[group.key] = self._run_time_of(group, stretch)
         return self._run_times[group.key]
 
@@ -57,11 +57,11 @@ class RunTimes:
 
         `stretch` is the ratio of real to declared run time of its series.
         """
-        history, limit, spec = self._snapshot.history, group.run_limit, group.spec
+        history, limit_seconds, spec = self._snapshot.history, group.run_limit, group.spec
         if spec.run_time is None:
-            return history.usual_run_time(kind_of(group)) if limit is None else limit
-        declared = max(spec.run_time, _SHORTEST) * max(history.stretch(spec.series), stretch)
-        return declared if limit is None else min(declared, limit)
+            return history.usual_run_time(kind_of(group)) if limit_seconds is None else limit_seconds
+        declared_seconds = max(spec.run_time, _MIN_RUN_SECONDS) * max(history.stretch(spec.series), stretch)
+        return declared_seconds if limit_seconds is None else min(declared_seconds, limit_seconds)
 
     def end_if_running(self, group: GroupInfo, when: float) -> float:
         """Return the expected end of a group that runs at the time `when`.
@@ -69,10 +69,10 @@ class RunTimes:
         The end follows from the declared run time and from ended groups, and does not depend on the present
         time. It is infinite if it is unknown, or if the group does not run at that time.
         """
-        since, seconds = running_since(group, self._snapshot.instant), self._run_time_of(group)
-        if since is None or seconds is None or not since < when < since + seconds:
+        started_at, seconds = running_since(group, self._snapshot.instant), self._run_time_of(group)
+        if started_at is None or seconds is None or not started_at < when < started_at + seconds:
             return inf
-        return since + seconds
+        return started_at + seconds
 
     def end_of(self, group: GroupInfo) -> RunEnd:
         """Return the expected end of a group that runs or starts.
@@ -85,20 +85,20 @@ class RunTimes:
             self._ends[group.key] = end if end.is_known else end._replace(at=now + max(now - since, _YOUNG))
         return self._ends[group.key]
 
-    def expected_end(self, group: GroupInfo, since: float, now: float) -> RunEnd:
-        """Return the expected end, as of `now`, of a group that started at `since`."""
-        return expected_end(self.run_time_of(group), since, now)
+    def expected_end(self, group: GroupInfo, started_at: float, now: float) -> RunEnd:
+        """Return the expected end, as of `now`, of a group that started at `started_at`."""
+        return expected_end(self.run_time_of(group), started_at, now)
 
     def _started_at(self, group: GroupInfo) -> float:
         """Return when a group started, but no later than now.
 
         A group that does not run counts as starting now.
         """
-        since = running_since(group, self._snapshot.instant)
-        return self._snapshot.now if since is None else min(since, self._snapshot.now)
+        started_at = running_since(group, self._snapshot.instant)
+        return self._snapshot.now if started_at is None else min(started_at, self._snapshot.now)
 
     @cached_property
-    def _stretches(self) -> dict[str, float]:
+    def _stretch_by_series(self) -> dict[str, float]:
         """Return the ratio of real to declared run time by series, for running groups.
 
         The largest ratio of a series counts; it is at least 1.
@@ -106,7 +106,7 @@ class RunTimes:
         stretches: dict[str, float] = {}
         for group in self._snapshot.groups.values():
             if group.spec.run_time is not None and group.is_on_nodes:
-                declared = max(group.spec.run_time, _SHORTEST)
+                declared = max(group.spec.run_time, _MIN_RUN_SECONDS)
                 stretch = _total_run_time(self._snapshot.now - self._started_at(group), declared) / declared
                 stretches[group.spec.series] = max(stretch, stretches.get(group.spec.series, 1.0))
         return stretches
@@ -116,15 +116,15 @@ def expected_end(seconds: float | None, since: float, now: float) -> RunEnd:
     """Return the expected end of a run from its start and its run time. None means an unknown run time."""
     if seconds is None:
         return RunEnd(inf, is_known=False)
-    return RunEnd(since + _total_run_time(now - since, max(seconds, _SHORTEST)), is_known=True)
+    return RunEnd(since + _total_run_time(now - since, max(seconds, _MIN_RUN_SECONDS)), is_known=True)
 
 
-def _total_run_time(ran: float, expected: float) -> float:
-    """Return the expected total run time of a group that has run for `ran` seconds.
+def _total_run_time(run_seconds: float, expected: float) -> float:
+    """Return the expected total run time of a group that has run for `run_seconds` seconds.
 
     A group that has run for the expected time is expected to run twice as long, then four times, and so on.
     """
-    return expected if ran < expected else expected * 2.0 ** (floor(log2(ran / expected)) + 1)
+    return expected if run_seconds < expected else expected * 2.0 ** (floor(log2(run_seconds / expected)) + 1)
 
 
 class _LeavingPods(NamedTuple):
@@ -141,9 +141,9 @@ class _LeavingPods(NamedTuple):
 @computed_once
 def holding_of(group: GroupInfo) -> Holding:
     """Return the members on nodes, and the members that are planned for nodes."""
-    placed = [(pod, pod.node) for pod in group.placed if pod.holds_capacity]
-    planned = [(pod, group.planned[pod.uid]) for pod in group.waiting if pod.uid in group.planned]
-    return Holding((*placed, *group.assumed, *planned), ())
+    placed_pods = [(pod, pod.node) for pod in group.placed if pod.holds_capacity]
+    planned_pods = [(pod, group.planned[pod.uid]) for pod in group.waiting if pod.uid in group.planned]
+    return Holding((*placed_pods, *group.assumed, *planned_pods), ())
 
 
 @computed_once
@@ -155,34 +155,34 @@ def nodes_of(group: GroupInfo) -> frozenset[str]:
 class Departures:
     """Capacity that becomes free as `groups` end. Pods of other schedulers are expected to stay."""
 
-    def __init__(self, groups: Iterable[GroupInfo], times: RunTimes, nodes: NodeTable) -> None:
-        ends_of_groups = [(group, times.end_of(group)) for group in groups if nodes_of(group)]
+    def __init__(self, groups: Iterable[GroupInfo], run_times: RunTimes, nodes: NodeTable) -> None:
+        ends_of_groups = [(group, run_times.end_of(group)) for group in groups if nodes_of(group)]
         self._guessed_ends = [(nodes_of(group), end.at) for group, end in ends_of_groups if not end.is_known]
         self.instants = sorted({end.at for _, end in ends_of_groups})  # times at which groups end, in order
-        ends: dict[Shape, list[tuple[float, Rows]]] = {}
+        ends_by_shape: dict[Shape, list[tuple[float, Rows]]] = {}
         for group, end in ends_of_groups:
             for shape, rows in holding_of(group).rows(nodes).items():
-                ends.setdefault(shape, []).append((end.at, rows[rows >= 0]))
+                ends_by_shape.setdefault(shape, []).append((end.at, rows[rows >= 0]))
         self._leaving: dict[Shape, _LeavingPods] = {}
-        for shape, ends_and_rows in ends.items():
+        for shape, ends_and_rows in ends_by_shape.items():
             ends_and_rows.sort(key=itemgetter(0))
-            instants, parts = zip(*ends_and_rows, strict=True)
-            times_of_pods = np.repeat(np.array(instants), [len(part) for part in parts])
-            self._leaving[shape] = _LeavingPods(times_of_pods, np.concatenate(parts))
+            instants, row_arrays = zip(*ends_and_rows, strict=True)
+            end_by_pod = np.repeat(np.array(instants), [len(shape_rows) for shape_rows in row_arrays])
+            self._leaving[shape] = _LeavingPods(end_by_pod, np.concatenate(row_arrays))
 
-    def free_capacity(self, capacity: Capacity, until: float) -> None:
+    def free_capacity(self, capacity: Capacity, instant: float) -> None:
         """Add to `capacity` the amounts that become free until a time."""
-        for shape, leaving in self._leaving.items():
-            if len(departed := leaving.until(until)):
-                capacity.allocate_rows({shape: departed}, times=-1)
+        for shape, leaving_pods in self._leaving.items():
+            if len(freed_rows := leaving_pods.until(instant)):
+                capacity.allocate_rows({shape: freed_rows}, times=-1)
 
     def freed_on(self, rows: Rows, capacity: Capacity, until: float) -> AmountRows:
         """Return the amounts that become free until a time on some rows of `capacity`."""
         return capacity.amounts_on(rows, {shape: pods.until(until) for shape, pods in self._leaving.items()})
 
-    def is_guess(self, nodes: frozenset[str], until: float) -> bool:
+    def is_guess(self, nodes: frozenset[str], instant: float) -> bool:
         """Return whether a group that leaves one of these nodes until a time has no known run time."""
-        return any(end <= until and not used.isdisjoint(nodes) for used, end in self._guessed_ends)
+        return any(end <= instant and not used.isdisjoint(nodes) for used, end in self._guessed_ends)
 
 
 def earliest_start(

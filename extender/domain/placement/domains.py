@@ -22,13 +22,13 @@ from extender.domain.snapshot.nodes import Mask, NodeTable, Rows
 
 Plan = dict[Uid, str]
 Part = tuple[TopologySet | None, list[PodRecord]]  # a set with its pods; None for pods outside further sets
-_MAX_SEARCHED = 12  # the domains of up to this number of sets are searched together
+_MAX_SEARCHED_SETS = 12  # the domains of up to this number of sets are searched together
 _MAX_TRIES = 200  # number of domains that are tried in vain for one gang
-_TRYING = 500  # cost in looks of each try after the first `_MAX_SEARCHED`
-_MAX_TOGETHER, _MAX_PODS_TOGETHER = 8, 64  # limits for placing all sets of a gang together
+_TRY_COST = 500  # cost in looks of each try after the first `_MAX_SEARCHED_SETS`
+_MAX_JOINT_SETS, _MAX_JOINT_PODS = 8, 64  # limits for placing all sets of a gang together
 _MAX_GATHERED = 32  # number of combinations of domains that are tried
-_MAX_CLEARED = 16  # number of domains in which victims are searched
-_INDEX, _SHAPE, _SETS = attrgetter("index"), attrgetter("shape"), attrgetter("pod_sets")
+_MAX_CLEARED_DOMAINS = 16  # number of domains in which victims are searched
+_index_of, _shape_of, _sets_of = attrgetter("index"), attrgetter("shape"), attrgetter("pod_sets")
 
 
 class DomainCapacity(NamedTuple):
@@ -71,7 +71,7 @@ class DomainSearch:
     ) -> None:
         self._nodes, self._affinity, self._tools, self._apart = nodes, affinity, tools, apart
         self._together = together  # all members, including members that may join later
-        self._tries_left, self._tried = _MAX_TRIES, 0
+        self._tries_left, self._try_count = _MAX_TRIES, 0
         self._full_codes: dict[object, set[int]] | None = None  # domains found full, by level and pods
 
     def place(self, pods: Sequence[PodRecord], rows: Mask | None) -> Plan | None:
@@ -96,8 +96,8 @@ class DomainSearch:
             set_rows = self._affinity.rows_of_set(pod_set)
             if set_rows is None and pod_set.is_required:
                 capacity = self._capacity(pods, depth + 1, rows, pod_set.level)
-                best = int(np.argmax(capacity.free)) if capacity.free.any() else -2  # -2 matches no row
-                set_rows = capacity.codes == best
+                best_code = int(np.argmax(capacity.free)) if capacity.free.any() else -2  # -2 matches no row
+                set_rows = capacity.codes == best_code
             rows = rows & set_rows if set_rows is not None and pod_set.is_required else rows
         return rows
 
@@ -107,26 +107,26 @@ class DomainSearch:
         The domain with the most free capacity comes first. An empty list means that the pods need not share a
         domain.
         """
-        shared = set.intersection(*({each for each in pod.pod_sets if each.is_required} for pod in pods))
-        pod_set = next((each for each in reversed(pods[0].pod_sets) if each in shared), None)
+        shared_sets = set.intersection(*({each for each in pod.pod_sets if each.is_required} for pod in pods))
+        pod_set = next((each for each in reversed(pods[0].pod_sets) if each in shared_sets), None)
         if pod_set is None:
             return []
-        bound_rows = (self._affinity.rows_of_set(each) for each in shared)
+        bound_rows = (self._affinity.rows_of_set(each) for each in shared_sets)
         rows = np.logical_and.reduce([self._all_rows, *(mask for mask in bound_rows if mask is not None)])
         if self._affinity.has_members(pod_set):
             return [rows]
         capacity = self._capacity(pods, len(pods[0].pod_sets), rows, pod_set.level)
-        codes = np.argsort(-capacity.capped, kind="stable")[:_MAX_CLEARED]
+        codes = np.argsort(-capacity.capped, kind="stable")[:_MAX_CLEARED_DOMAINS]
         return [rows & (capacity.codes == code) for code in codes.tolist()]
 
     @cached_property
     def _members_of_sets(self) -> Mapping[TopologySet, Sequence[PodRecord]]:
         """Return the members of each set, including members that may join later."""
-        found = defaultdict[TopologySet, list[PodRecord]](list)
-        for equal in _by_sets(self._together):
-            for pod_set in equal[0].pod_sets:
-                found[pod_set] += equal
-        return found
+        members_by_set = defaultdict[TopologySet, list[PodRecord]](list)
+        for equal_pods in _grouped_by_sets(self._together):
+            for pod_set in equal_pods[0].pod_sets:
+                members_by_set[pod_set] += equal_pods
+        return members_by_set
 
     @property
     def _all_rows(self) -> Mask:
@@ -143,10 +143,10 @@ class DomainSearch:
         mask = self._affinity.rows_of_set(pod_set)
         rows = self._all_rows if mask is None else mask
         domains = self._capacity(pods, pods[0].pod_sets.index(pod_set) + 1, rows, pod_set.level)
-        labelled = np.flatnonzero(rows & (domains.codes >= 0))
-        if not len(labelled):
+        labelled_rows = np.flatnonzero(rows & (domains.codes >= 0))
+        if not len(labelled_rows):
             return None
-        best = domains.codes[labelled][np.argmax(domains.capped[domains.codes[labelled]])]
+        best = domains.codes[labelled_rows][np.argmax(domains.capped[domains.codes[labelled_rows]])]
         node = self._nodes.nodes[int(np.argmax(domains.codes == best))]
         return node.labels.get(pod_set.level, "") if node else "", int(domains.capped[best]), mask is not None
 
@@ -156,34 +156,34 @@ class DomainSearch:
         The pods of each further set become a part of their own.
         """
         parts: dict[TopologySet | None, list[PodRecord]] = {}
-        for equal in _by_sets(pods):
-            pod_set = equal[0].pod_sets[depth] if len(equal[0].pod_sets) > depth else None
-            parts.setdefault(pod_set, []).extend(equal)
+        for equal_pods in _grouped_by_sets(pods):
+            pod_set = equal_pods[0].pod_sets[depth] if len(equal_pods[0].pod_sets) > depth else None
+            parts.setdefault(pod_set, []).extend(equal_pods)
         if parts.keys() == {None}:
             return self._tools.place(pods, rows)
         plan: Plan = {}
         if slices := self._equal_slices(parts):
-            found = self._place_slices(slices, rows)
-            if found is None:
+            inner_plan = self._place_slices(slices, rows)
+            if inner_plan is None:
                 return None
-            plan = found
-            parts = {pod_set: of_set for pod_set, of_set in parts.items() if pod_set not in slices}
-        found = self._place_all_parts(sorted(parts.items(), key=self._rank), depth, rows)
-        return None if found is None else plan | found
+            plan = inner_plan
+            parts = {pod_set: set_pods for pod_set, set_pods in parts.items() if pod_set not in slices}
+        inner_plan = self._place_parts(sorted(parts.items(), key=self._rank), depth, rows)
+        return None if inner_plan is None else plan | inner_plan
 
-    def _place_all_parts(self, parts: Sequence[Part], depth: int, rows: Mask) -> Plan | None:
+    def _place_parts(self, parts: Sequence[Part], depth: int, rows: Mask) -> Plan | None:
         """Place all parts: few parts by searching their domains together, many parts one after the other."""
-        at_once = _MAX_SEARCHED if len(parts) <= _MAX_SEARCHED else 1
-        outer, self._full_codes = self._full_codes, {} if at_once == 1 else None
+        batch_size = _MAX_SEARCHED_SETS if len(parts) <= _MAX_SEARCHED_SETS else 1
+        outer_codes, self._full_codes = self._full_codes, {} if batch_size == 1 else None
         plan: Plan = {}
-        found: Plan | None = plan
-        for start in range(0, len(parts), at_once):
-            found = self._place_parts(parts[start : start + at_once], depth, rows)
-            if found is None:
+        batch_plan: Plan | None = plan
+        for start in range(0, len(parts), batch_size):
+            batch_plan = self._place_by_search(parts[start : start + batch_size], depth, rows)
+            if batch_plan is None:
                 break
-            plan |= found
-        self._full_codes = outer
-        return None if found is None else plan
+            plan |= batch_plan
+        self._full_codes = outer_codes
+        return None if batch_plan is None else plan
 
     def _place_together(self, pods: Sequence[PodRecord], rows: Mask) -> Plan | None:
         """Place a small gang with several sets: choose a domain for each set, then nodes for all pods."""
@@ -192,10 +192,10 @@ class DomainSearch:
             for pod_set in pod.pod_sets:
                 if pod_set.is_required:
                     pods_of_set.setdefault(pod_set, []).append(pod)
-        if not 1 < len(pods_of_set) <= _MAX_TOGETHER or len(pods) > _MAX_PODS_TOGETHER:
+        if not 1 < len(pods_of_set) <= _MAX_JOINT_SETS or len(pods) > _MAX_JOINT_PODS:
             return None
         self._tries_left = _MAX_TRIES
-        pods_by_sets = {id(members[0].pod_sets): members for members in _by_sets(pods)}
+        pods_by_sets = {id(members[0].pod_sets): members for members in _grouped_by_sets(pods)}
         return self._choose(list(pods_of_set.items()), pods, dict.fromkeys(pods_by_sets, rows))
 
     def _choose(
@@ -212,14 +212,14 @@ class DomainSearch:
             self._tries_left -= 1
             self._affinity.effort.spend(cost_on_rows(self._nodes, len(pods)))
             return self._tools.place_together(pods, rows)
-        (pod_set, of_set), *others = sets
+        (pod_set, of_set), *other_sets = sets
         common = np.logical_and.reduce([rows[key] for key in {id(pod.pod_sets) for pod in of_set}])
         used = self._affinity.rows_of_set(pod_set)
         depth = len(of_set[0].pod_sets)
         choices = [used] if used is not None else self._domains(of_set, depth, common, pod_set, pod_set.level)
         for domain in choices:
-            narrowed = {key: rows[key] & domain for key in {id(pod.pod_sets) for pod in of_set}}
-            if (plan := self._choose(others, pods, {**rows, **narrowed})) is not None:
+            narrowed_rows = {key: rows[key] & domain for key in {id(pod.pod_sets) for pod in of_set}}
+            if (plan := self._choose(other_sets, pods, {**rows, **narrowed_rows})) is not None:
                 return plan
             if self._tries_left <= 0:
                 return None
@@ -234,18 +234,18 @@ class DomainSearch:
         is_bound = pod_set is not None and self._affinity.has_members(pod_set)
         return pod_set is None, not is_bound, -len(pods)
 
-    def _place_parts(self, parts: Sequence[Part], depth: int, rows: Mask) -> Plan | None:
+    def _place_by_search(self, parts: Sequence[Part], depth: int, rows: Mask) -> Plan | None:
         """Place parts by depth-first search over the domains of each part."""
         if not parts:
             return {}
-        (pod_set, pods), *others = parts
+        (pod_set, pods), *other_parts = parts
         checkpoint = self._tools.checkpoint()
         for place in self._choices(pod_set, pods, depth, rows):
-            self._tried += 1
-            if self._tried > _MAX_SEARCHED:
-                self._affinity.effort.spend(cost_on_rows(self._nodes, _TRYING))
+            self._try_count += 1
+            if self._try_count > _MAX_SEARCHED_SETS:
+                self._affinity.effort.spend(cost_on_rows(self._nodes, _TRY_COST))
             plan = place()
-            others_plan = None if plan is None else self._place_parts(others, depth, rows)
+            others_plan = None if plan is None else self._place_by_search(other_parts, depth, rows)
             if plan is not None and others_plan is not None:
                 return plan | others_plan
             self._tools.roll_back(checkpoint)
@@ -287,13 +287,13 @@ class DomainSearch:
         """
         capacity = self._capacity(pods, depth, rows, level)
         codes = np.flatnonzero(capacity.are_enough)
-        free = -capacity.free[codes] if self._apart else capacity.free[codes]
+        free_counts = -capacity.free[codes] if self._apart else capacity.free[codes]
         is_too_small = np.zeros(len(codes), np.bool_)
         all_members = self._members_of_sets.get(pod_set, ())
         if len(all_members) > len(pods):
             is_too_small = ~self._capacity(all_members, depth, rows, level).are_enough[codes]
         full = self._full_domains(pods, level)
-        for code in codes[np.lexsort((free, is_too_small))].tolist():
+        for code in codes[np.lexsort((free_counts, is_too_small))].tolist():
             if code not in full:
                 yield rows & (capacity.codes == code)
                 full.add(code)  # the caller asks for the next domain if the pods do not fit into this one
@@ -303,9 +303,9 @@ class DomainSearch:
 
         The caller may add domains.
         """
-        if self._full_codes is None or len(_by_sets(pods)) > 1 or self._affinity.interdependent(pods):
+        if self._full_codes is None or len(_grouped_by_sets(pods)) > 1 or self._affinity.interdependent(pods):
             return set()
-        return self._full_codes.setdefault((level, frozenset(Counter(map(_SHAPE, pods)).items())), set())
+        return self._full_codes.setdefault((level, frozenset(Counter(map(_shape_of, pods)).items())), set())
 
     def _capacity(self, pods: Sequence[PodRecord], depth: int, rows: Mask, level: str) -> DomainCapacity:
         """Return the capacity of the domains of a level on some rows.
@@ -315,21 +315,21 @@ class DomainSearch:
         """
         codes = self._nodes.domains_of_level(level)
         inner_rows = np.flatnonzero(rows & (codes >= 0))
-        number = int(codes.max(initial=-1)) + 1
-        free, capped = np.zeros(number, np.int64), np.zeros(number, np.int64)
-        are_enough = np.ones(number, np.bool_)
-        shapes = Counter(map(_SHAPE, pods))
+        domain_count = int(codes.max(initial=-1)) + 1
+        free_counts, capped_counts = np.zeros(domain_count, np.int64), np.zeros(domain_count, np.int64)
+        are_enough = np.ones(domain_count, np.bool_)
+        shapes = Counter(map(_shape_of, pods))
         slices = _slice_of(pods, depth) if len(shapes) == 1 else None
         for shape, members in shapes.items():
             counts = self._tools.counts(shape)[inner_rows]
-            sums = self._sums(slices, level, inner_rows, counts, number)
-            free += sums
-            capped += np.minimum(sums, members)
+            sums = self._count_by_domain(slices, level, inner_rows, counts, domain_count)
+            free_counts += sums
+            capped_counts += np.minimum(sums, members)
             are_enough &= sums >= members
-        return DomainCapacity(codes, free, capped, are_enough)
+        return DomainCapacity(codes, free_counts, capped_counts, are_enough)
 
-    def _sums(
-        self, slices: tuple[str, int] | None, level: str, inner_rows: Rows, counts: Rows, number: int
+    def _count_by_domain(
+        self, slices: tuple[str, int] | None, level: str, inner_rows: Rows, counts: Rows, domain_count: int
     ) -> Rows:
         """Return how many pods of a shape fit in each domain.
 
@@ -337,14 +337,14 @@ class DomainSearch:
         """
         codes = self._nodes.domains_of_level(level)
         if slices is None:
-            return np.bincount(codes[inner_rows], weights=counts, minlength=number).astype(np.int64)
+            return np.bincount(codes[inner_rows], weights=counts, minlength=domain_count).astype(np.int64)
         slice_level, size = slices
-        domain_of, slice_domains = self._nodes.nested_domains(level, slice_level)
-        labelled = slice_domains[inner_rows] >= 0
-        labelled_domains = slice_domains[inner_rows[labelled]]
-        sums = np.bincount(labelled_domains, weights=counts[labelled], minlength=len(domain_of))
+        outer_domains, slice_domains = self._nodes.nested_domains(level, slice_level)
+        is_labelled = slice_domains[inner_rows] >= 0
+        labelled_domains = slice_domains[inner_rows[is_labelled]]
+        sums = np.bincount(labelled_domains, weights=counts[is_labelled], minlength=len(outer_domains))
         in_whole_slices = sums.astype(np.int64) // size * size
-        return np.bincount(domain_of, weights=in_whole_slices, minlength=number).astype(np.int64)
+        return np.bincount(outer_domains, weights=in_whole_slices, minlength=domain_count).astype(np.int64)
 
     def _place_in_fewest(self, pods: list[PodRecord], depth: int, rows: Mask, level: str) -> Plan | None:
         """Place pods in as few domains of a level as possible.
@@ -355,18 +355,18 @@ class DomainSearch:
         capacity = self._capacity(pods, depth, rows, level)
         codes = np.argsort(-capacity.capped, kind="stable")
         capacity_so_far = np.cumsum(capacity.capped[codes])
-        fewest = int(np.searchsorted(capacity_so_far, len(pods))) + 1
-        if fewest > len(codes):
+        min_count = int(np.searchsorted(capacity_so_far, len(pods))) + 1
+        if min_count > len(codes):
             return None
-        remaining = len(pods) - (int(capacity_so_far[fewest - 2]) if fewest > 1 else 0)
-        last = [code for code in codes[fewest - 1 :].tolist() if capacity.capped[code] >= remaining][-1]
-        chosen = [*codes[: fewest - 1].tolist(), last]
+        remaining = len(pods) - (int(capacity_so_far[min_count - 2]) if min_count > 1 else 0)
+        last = [code for code in codes[min_count - 1 :].tolist() if capacity.capped[code] >= remaining][-1]
+        chosen_codes = [*codes[: min_count - 1].tolist(), last]
         checkpoint = self._tools.checkpoint()
-        if (plan := self._place_evenly(pods, depth, rows, capacity, chosen)) is not None:
+        if (plan := self._place_evenly(pods, depth, rows, capacity, chosen_codes)) is not None:
             return plan
         self._tools.roll_back(checkpoint)
-        for number in range(fewest, len(codes) + 1):
-            choices = (chosen,) if number == fewest else ()
+        for number in range(min_count, len(codes) + 1):
+            choices = (chosen_codes,) if number == min_count else ()
             for combination in islice(chain(choices, combinations(codes.tolist(), number)), _MAX_GATHERED):
                 if capacity.capped[list(combination)].sum() < len(pods):
                     continue
@@ -381,24 +381,24 @@ class DomainSearch:
         self, pods: list[PodRecord], depth: int, rows: Mask, capacity: DomainCapacity, chosen: Sequence[int]
     ) -> Plan | None:
         """Place equal pods in these domains, with numbers of whole slices as equal as capacity allows."""
-        if len(chosen) > _MAX_SEARCHED:
+        if len(chosen) > _MAX_SEARCHED_SETS:
             return None
-        sizes = [len(of_set) for of_set in _by_sets(pods)]
+        sizes = [len(set_pods) for set_pods in _grouped_by_sets(pods)]
         size = max(sizes) if all(len(pod.pod_sets) > depth for pod in pods) else 1
-        if len({*map(_SHAPE, pods)}) > 1 or (len(sizes) > 1 and len({*sizes}) > 1):
+        if len({*map(_shape_of, pods)}) > 1 or (len(sizes) > 1 and len({*sizes}) > 1):
             return None
         todo, plan = by_index(pods), Plan()
-        for number, code in enumerate(sorted(chosen, key=lambda code: int(capacity.capped[code]))):
-            share = min(-(-len(todo) // size // (len(chosen) - number)) * size, int(capacity.capped[code]))
+        for position, code in enumerate(sorted(chosen, key=lambda code: int(capacity.capped[code]))):
+            share = min(-(-len(todo) // size // (len(chosen) - position)) * size, int(capacity.capped[code]))
             batch, todo = todo[:share], todo[share:]
-            found = self._place_inside(batch, depth, rows & (capacity.codes == code)) if batch else {}
-            if found is None:
+            domain_plan = self._place_inside(batch, depth, rows & (capacity.codes == code)) if batch else {}
+            if domain_plan is None:
                 return None
-            plan |= found
+            plan |= domain_plan
         return None if todo else plan
 
     def _equal_slices(
-        self, parts: Mapping[TopologySet | None, list[PodRecord]]
+        self, pods_by_set: Mapping[TopologySet | None, list[PodRecord]]
     ) -> dict[TopologySet, list[PodRecord]]:
         """Return slices of the same size and shape that can be placed all at once.
 
@@ -406,7 +406,7 @@ class DomainSearch:
         """
         slices = {
             pod_set: pods
-            for pod_set, pods in parts.items()
+            for pod_set, pods in pods_by_set.items()
             if pod_set and pod_set.is_slice and not self._affinity.has_members(pod_set)
         }
         sizes = Counter(map(len, slices.values())).most_common(1)
@@ -437,17 +437,17 @@ class DomainSearch:
         first_places = np.flatnonzero(np.diff(place_codes, prepend=-1))  # the rows of a domain are adjacent
         number = np.arange(len(row_of)) - np.repeat(first_places, np.diff(first_places, append=len(row_of)))
         row_of = row_of[number < chosen_slices[place_codes] * size]
-        in_order = list(map(by_index, slices.values()))
-        if all(pods[0].index is not None for pods in in_order):
-            in_order.sort(key=lambda pods: _INDEX(pods[0]))
-        members = [pod for pods in in_order for pod in pods]
+        ordered_slices = list(map(by_index, slices.values()))
+        if all(pods[0].index is not None for pods in ordered_slices):
+            ordered_slices.sort(key=lambda pods: _index_of(pods[0]))
+        members = [pod for pods in ordered_slices for pod in pods]
         return self._tools.allocate(list(zip(members, row_of.tolist(), strict=True)))
 
 
-def _by_sets(pods: Sequence[PodRecord]) -> Collection[Sequence[PodRecord]]:
+def _grouped_by_sets(pods: Sequence[PodRecord]) -> Collection[Sequence[PodRecord]]:
     """Return the pods grouped by their pod sets."""
     groups: dict[int, list[PodRecord]] = {}
-    for pod_sets, pods_of_sets in groupby(pods, _SETS):
+    for pod_sets, pods_of_sets in groupby(pods, _sets_of):
         groups.setdefault(id(pod_sets), []).extend(pods_of_sets)
     return groups.values()
 
@@ -460,7 +460,7 @@ def _slice_of(pods: Sequence[PodRecord], depth: int) -> tuple[str, int] | None:
     """
     if len(pods[0].pod_sets) <= depth:
         return None
-    slices = [(of_set[0].pod_sets, len(of_set)) for of_set in _by_sets(pods)]
+    slices = [(set_pods[0].pod_sets, len(set_pods)) for set_pods in _grouped_by_sets(pods)]
     if any(len(sets) <= depth or not sets[-1].is_slice for sets, _ in slices):
         return None
     return (pods[0].pod_sets[-1].level, slices[0][1]) if len({size for _, size in slices}) == 1 else None
@@ -468,4 +468,4 @@ def _slice_of(pods: Sequence[PodRecord], depth: int) -> tuple[str, int] | None:
 
 def by_index(pods: list[PodRecord]) -> list[PodRecord]:
     """Return pods in the order of their indices. If any pod has no index, the order stays the same."""
-    return pods if None in map(_INDEX, pods) else sorted(pods, key=_INDEX)
+    return pods if None in map(_index_of, pods) else sorted(pods, key=_index_of)

@@ -71,22 +71,22 @@ class EvictionUnit(msgspec.Struct, frozen=True, eq=False, dict=True):
     @cached_property
     def by_node(self) -> dict[str, list[PodRecord]]:
         """Return the unit's pods by node."""
-        nodes: dict[str, list[PodRecord]] = {}
+        pods_by_node: dict[str, list[PodRecord]] = {}
         for pod in self.pods:
-            nodes.setdefault(pod.node, []).append(pod)
-        return nodes
+            pods_by_node.setdefault(pod.node, []).append(pod)
+        return pods_by_node
 
     def freed_on(self, node: str, pods: Sequence[PodRecord]) -> Resources:
         """Return the amounts that become free on a node if the unit's remaining pods, `pods`, are evicted."""
         if not pods or len(self.pods) == 1:
             return self.requests if pods else {}
-        on_node = self.by_node[node]
-        return requests_together(pod for pod in on_node if len(pods) == len(self.pods) or pod in pods)
+        pods_on_node = self.by_node[node]
+        return requests_together(pod for pod in pods_on_node if len(pods) == len(self.pods) or pod in pods)
 
-    def victims(self, pods: Iterable[PodRecord], seconds: float) -> Iterator[ReclaimVictim]:
-        """Yield the given pods as victims. `seconds` is the work that all pods of the run lose together."""
-        common, lost_seconds = (self.group, self.queue, self.cause), seconds / self.run.members
-        return (ReclaimVictim(pod.uid, pod.namespace, pod.name, *common, lost_seconds) for pod in pods)
+    def victims(self, pods: Iterable[PodRecord], run_seconds: float) -> Iterator[ReclaimVictim]:
+        """Yield the given pods as victims. `run_seconds` is the work that all pods of the run lose together."""
+        origin, lost_seconds = (self.group, self.queue, self.cause), run_seconds / self.run.members
+        return (ReclaimVictim(pod.uid, pod.namespace, pod.name, *origin, lost_seconds) for pod in pods)
 
 
 _TIERS = {
@@ -127,21 +127,21 @@ def _eviction_units(
         by_annotation: Whether only pods whose annotation allows it may be evicted.
         overrules: Whether to ignore disruption budgets.
     """
-    is_whole = group.job.managed or group.spec.is_evicted_whole
-    spare_members = () if is_whole else group.computed(_SPARE_MEMBERS[by_annotation])
+    is_only_whole = group.job.managed or group.spec.is_evicted_whole
+    spare_members = () if is_only_whole else group.computed(_spare_members_by_rule[by_annotation])
     tier = _TIERS[cause]
     rank = f"{_least_important_key(group.priority)} {group.running_since} {group.created}"
     run = Run(group.running_since, group.checkpoint, group.history.lost_work, max(len(group.placed), 1))
-    of_group = (rank, group.key)
+    rank_and_key = (rank, group.key)
     eviction_units = [
         EvictionUnit(
-            (pod,), cause, group.queue, tier, *of_group, run._replace(since=pod.running_since), overrules
+            (pod,), cause, group.queue, tier, *rank_and_key, run._replace(since=pod.running_since), overrules
         )
         for pod in spare_members
     ]
-    pods, on_the_way = group.computed(running_members), group.assumed or group.is_under_way(group.planned)
-    if pods and not on_the_way and all(pod.may_be_evicted(by_annotation) for pod in pods):
-        eviction_units.append(EvictionUnit(pods, cause, group.queue, tier + 1, *of_group, run, overrules))
+    pods, is_starting = group.computed(running_members), group.assumed or group.is_under_way(group.planned)
+    if pods and not is_starting and all(pod.may_be_evicted(by_annotation) for pod in pods):
+        eviction_units.append(EvictionUnit(pods, cause, group.queue, tier + 1, *rank_and_key, run, overrules))
     return eviction_units
 
 
@@ -176,20 +176,20 @@ def _spare_members(group: GroupInfo, by_annotation: bool) -> tuple[PodRecord, ..
     The lowest priority comes first, then the newest pod, then the last name. The group keeps minMember
     members, the needed members of each role and the needed complete sub-groups.
     """
-    max_spare = len(group.placed) - group.min_member
-    if max_spare <= 0:
+    max_spare_count = len(group.placed) - group.min_member
+    if max_spare_count <= 0:
         return ()
     roles, sizes = Counter(pod.role for pod in group.placed), sub_group_sizes(group.placed)
     by_policy = Counter(sub_group.policy for sub_group, number in sizes.items() if number >= sub_group.size)
     spare_members: list[PodRecord] = []
-    needed = kept_roles(group.needs)
+    needed_by_role = kept_roles(group.needs)
     composite = group.spec.composite
     go_whole = {child.name for child in composite.pod_groups if child.is_evicted_whole} if composite else ()
     pods = [pod for pod in group.computed(running_members) if pod.role not in go_whole]
     pods.sort(key=attrgetter("sort_key"), reverse=True)
     pods.sort(key=lambda pod: (pod.priority, descending_key(pod.created)))
     for pod in pods:
-        is_spare = len(spare_members) < max_spare and roles[pod.role] > needed.get(pod.role, 0)
+        is_spare = len(spare_members) < max_spare_count and roles[pod.role] > needed_by_role.get(pod.role, 0)
         if is_spare and pod.may_be_evicted(by_annotation):
             if (part := pod.sub_group) is not None:
                 breaks = sizes[part] == part.size
@@ -202,7 +202,7 @@ def _spare_members(group: GroupInfo, by_annotation: bool) -> tuple[PodRecord, ..
     return tuple(spare_members)
 
 
-_SPARE_MEMBERS = {each: partial(_spare_members, by_annotation=each) for each in (True, False)}
+_spare_members_by_rule = {each: partial(_spare_members, by_annotation=each) for each in (True, False)}
 
 
 def descending_key(text: str) -> tuple[int, ...]:
@@ -245,8 +245,8 @@ class EvictionUnitsOfRow:
         """Return the units with a smaller loss, in the order of their losses."""
         if self.least_loss >= loss:
             return []
-        by_loss = sorted(self._losses, key=itemgetter(0))
-        return [eviction_unit for other, eviction_unit in by_loss if other < loss]
+        sorted_losses = sorted(self._losses, key=itemgetter(0))
+        return [eviction_unit for unit_loss, eviction_unit in sorted_losses if unit_loss < loss]
 
     def in_eviction_order(self, share: Callable[[str], float]) -> Iterator[EvictionUnit]:
         """Yield the units of the lowest tier first.
@@ -275,12 +275,12 @@ class Disruptions:
         evicted: Pods that are being evicted but that no budget counts yet.
     """
 
-    def __init__(self, budgets: BudgetsByNamespace, evicted: Iterable[PodRecord] = ()) -> None:
+    def __init__(self, budgets: BudgetsByNamespace, evicted_pods: Iterable[PodRecord] = ()) -> None:
         self._budgets = budgets
         self._taken: Counter[DisruptionBudget] = Counter()
         self._cache: dict[tuple[str, int], tuple[DisruptionBudget, ...]] = {}
         self._by_namespace: dict[str, BudgetsOfNamespace] = {}
-        self.count(evicted)
+        self.count(evicted_pods)
 
     def clone(self) -> "Disruptions":
         """Return a copy with its own counts. Both share the cached budgets of pods."""
@@ -295,23 +295,23 @@ class Disruptions:
         """
         if not self._budgets:
             return True
-        wanted: dict[DisruptionBudget, int] = {}
+        count_by_budget: dict[DisruptionBudget, int] = {}
         for pod in pods:
             budgets = self._budgets_of(pod)
             if len(budgets) > 1:
                 return False
             for budget in budgets:
-                wanted[budget] = wanted.get(budget, self._taken[budget]) + 1
-                if wanted[budget] > budget.allowed:
+                count_by_budget[budget] = count_by_budget.get(budget, self._taken[budget]) + 1
+                if count_by_budget[budget] > budget.allowed:
                     return False
         return True
 
     def refusing(self, pods: Sequence[PodRecord]) -> list[str]:
         """Return the budgets that do not allow the eviction of all these pods, as `namespace/name`."""
-        by_pod = list(map(self._budgets_of, pods))
-        evicted = Counter(chain.from_iterable(by_pod))
-        refuse = {budget for budget, n in evicted.items() if self._taken[budget] + n > budget.allowed}
-        refuse.update(*(budgets for budgets in by_pod if len(budgets) > 1))  # as in the API server
+        budgets_by_pod = list(map(self._budgets_of, pods))
+        count_by_budget = Counter(chain.from_iterable(budgets_by_pod))
+        refuse = {budget for budget, n in count_by_budget.items() if self._taken[budget] + n > budget.allowed}
+        refuse.update(*(budgets for budgets in budgets_by_pod if len(budgets) > 1))  # as in the API server
         return sorted(f"{budget.namespace}/{budget.name}" for budget in refuse)
 
     def count(self, pods: Iterable[PodRecord], times: int = 1) -> None:

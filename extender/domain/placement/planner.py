@@ -27,10 +27,10 @@ from extender.domain.snapshot.snapshot import Occupancy, Snapshot
 from extender.domain.snapshot.wholeness import Missing
 
 ZONE = "topology.kubernetes.io/zone"
-_REFUSING_NODES = 3  # number of refusing nodes from which the whole zone counts as refusing the shape
+_MIN_REFUSING_NODES = 3  # number of refusing nodes from which the whole zone counts as refusing the shape
 _MAX_EXHAUSTIVE = 16  # all choices are tried for up to this number of rows, or of pods of the rarer shape
 _IMPOSSIBLE = 2**40  # cost of a placement that does not fit; greater than the number of pods of any cluster
-_MAX_ONE_BY_ONE = 6  # the nodes of up to this number of pods are searched one by one
+_MAX_SINGLE_PODS = 6  # the nodes of up to this number of pods are searched one by one
 _MAX_TRIES, _MAX_EFFORT = 100, 5e4  # limits of one search for a gang: tries, and affinity look-ups
 PlannedPod = tuple[PodRecord, str]
 
@@ -72,10 +72,10 @@ class Reads:
 
     def set_class(self, group: GroupKey, class_: EquivalenceClass) -> None:
         """Record the equivalence class of the group under evaluation, and move its reads there."""
-        own_reads, self.class_of[group] = self.now or {}, class_
+        earlier_reads, self.class_of[group] = self.now or {}, class_
         self.now = self.by_class.setdefault(class_, {})
-        if own_reads is not self.now:
-            for topic, questions in own_reads.items():
+        if earlier_reads is not self.now:
+            for topic, questions in earlier_reads.items():
                 self.now.setdefault(topic, []).extend(questions)
 
     def record(self, topic: Topic, question: Question | None = None) -> None:
@@ -85,9 +85,9 @@ class Reads:
             if question is not None:
                 questions.append(question)
 
-    def share_reads(self, read: Read) -> None:
+    def share_reads(self, questions_by_topic: Read) -> None:
         """Record the reads of another group whose result is reused: only the topics without questions."""
-        for topic, questions in read.items():
+        for topic, questions in questions_by_topic.items():
             if not questions:
                 self.record(topic)
 
@@ -99,7 +99,7 @@ class Journal:
     """
 
     def __init__(self) -> None:
-        self._undo: list[Callable[[], None]] = []
+        self._undo_steps: list[Callable[[], None]] = []
         self.reads = Reads()
 
     def apply(self, allocation: Callable[[int], None], times: int = 1) -> None:
@@ -112,16 +112,16 @@ class Journal:
 
     def record(self, allocation: Callable[[int], None], times: int = 1) -> None:
         """Record an allocation that was already applied."""
-        self._undo.append(partial(allocation, -times))
+        self._undo_steps.append(partial(allocation, -times))
 
     def checkpoint(self) -> int:
         """Return a checkpoint for `roll_back`."""
-        return len(self._undo)
+        return len(self._undo_steps)
 
     def roll_back(self, checkpoint: int) -> None:
         """Undo all allocations and releases since a checkpoint."""
-        while len(self._undo) > checkpoint:
-            self._undo.pop()()
+        while len(self._undo_steps) > checkpoint:
+            self._undo_steps.pop()()
 
 
 P = ParamSpec("P")
@@ -168,31 +168,31 @@ class Holding:
 
     def rows(self, nodes: NodeTable) -> dict[Shape, Rows]:
         """Return for each shape the row of each planned pod; the row is -1 if the node no longer exists."""
-        table, rows = self._rows
+        table, rows_by_shape = self._rows
         if table is not nodes:
-            rows = rows_of(self.pods, nodes)
-            self._rows = (nodes, rows)
-        return rows
+            rows_by_shape = rows_of(self.pods, nodes)
+            self._rows = (nodes, rows_by_shape)
+        return rows_by_shape
 
     def without_pods(self, refused_pods: Container[Uid]) -> "Holding":
         """Return the holding without the nodes of `refused_pods`, which become unplanned.
 
         The scheduler would not use the planned nodes of these pods.
         """
-        remaining = [(pod, node) for pod, node in self.pods if pod.uid not in refused_pods]
-        newly_unplanned = [pod for pod, _ in self.pods if pod.uid in refused_pods]
-        return Holding(remaining, [*newly_unplanned, *self.unplanned])
+        remaining_pods = [(pod, node) for pod, node in self.pods if pod.uid not in refused_pods]
+        newly_unplanned_pods = [pod for pod, _ in self.pods if pod.uid in refused_pods]
+        return Holding(remaining_pods, [*newly_unplanned_pods, *self.unplanned])
 
 
 def numbers_in_sets(pods: Iterable[tuple[PodRecord, N]]) -> list[tuple[tuple[TopologySet, ...], N, int]]:
     """Return the number of pods by pod sets and node. Pods without pod sets do not count."""
-    found: list[tuple[tuple[TopologySet, ...], N, int]] = []
+    pod_counts: list[tuple[tuple[TopologySet, ...], N, int]] = []
     for _, planned_pods in groupby(pods, lambda planned: id(planned[0].pod_sets)):
         (pod, node), *others = planned_pods
         if pod.pod_sets:
-            numbers = Counter([node, *(other_node for _, other_node in others)])
-            found += [(pod.pod_sets, other_node, number) for other_node, number in numbers.items()]
-    return found
+            count_by_node = Counter([node, *(other_node for _, other_node in others)])
+            pod_counts += [(pod.pod_sets, other_node, count) for other_node, count in count_by_node.items()]
+    return pod_counts
 
 
 def rows_of(pods: Iterable[PlannedPod], nodes: NodeTable) -> dict[Shape, Rows]:
@@ -225,7 +225,7 @@ class Planner:
         self.capacity = capacity
         self.nodes = capacity.nodes
         self.affinity = AffinityCounts(occupancy, capacity.nodes, capacity.counts, like, groups)
-        self._within: Mask | None = None  # rows on which pods may be placed; None means all rows
+        self._block_rows: Mask | None = None  # rows on which pods may be placed; None means all rows
         self._rows_by_sets: Mapping[int, Mask] = {}  # rows on which pods may be placed, by id(pod_sets)
         self._journal = Journal() if journal is None else journal
 
@@ -250,9 +250,9 @@ class Planner:
             keeps_refusals: Whether to leave out the nodes that the scheduler refuses.
         """
         nodes = snapshot.nodes
-        refused = with_refusing_zones(snapshot.refused, nodes) if keeps_refusals else {}
+        refusing_rows = with_refusing_zones(snapshot.refused, nodes) if keeps_refusals else {}
         max_pods = None if keeps_refusals else nodes.cached_totals
-        capacity = Capacity(snapshot.dimensions, nodes, snapshot.allocatable.copy(), refused, max_pods)
+        capacity = Capacity(snapshot.dimensions, nodes, snapshot.allocatable.copy(), refusing_rows, max_pods)
         return cls(capacity, Occupancy(terms=snapshot.occupancy.terms), like=like)
 
     def clone(self) -> "Planner":
@@ -292,7 +292,7 @@ class Planner:
         """
         pods = list(pods)
         if in_sets and not partly and any(pod.pod_sets for pod in pods):
-            return self._domain_search(apart, together).place(pods, self._within)
+            return self._domain_search(apart, together).place(pods, self._block_rows)
         with self.affinity.gathering(pods):
             batches = self.batches(pods)
             if apart and (plan := self._place(batches, partly, apart)) is not None:
@@ -304,8 +304,8 @@ class Planner:
 
     def _retries(self, batches: list[list[PodRecord]], partly: bool) -> Iterator[dict[Uid, str] | None]:
         """Yield the result of each further try. The caller stops at the first plan."""
-        counts = self._counts
-        fewest_nodes_first = sorted(batches, key=lambda batch: np.count_nonzero(counts(batch[0])))
+        count_fitting = self._counts
+        fewest_nodes_first = sorted(batches, key=lambda batch: np.count_nonzero(count_fitting(batch[0])))
         if fewest_nodes_first != batches:
             yield self._place(fewest_nodes_first, partly)
         yield self._place(batches[::-1], partly)
@@ -333,9 +333,9 @@ class Planner:
             finally:
                 self._rows_by_sets = {}
 
-        def allocate(placed: Sequence[tuple[PodRecord, int]]) -> dict[Uid, str]:
-            self._count_all(placed, times=1)
-            return {pod.uid: self.name_of(row) for pod, row in placed}
+        def allocate(placements: Sequence[tuple[PodRecord, int]]) -> dict[Uid, str]:
+            self._count_all(placements, times=1)
+            return {pod.uid: self.name_of(row) for pod, row in placements}
 
         journal = self._journal
         tools = Tools(
@@ -346,20 +346,20 @@ class Planner:
     @contextmanager
     def inside(self, rows: Mask | None) -> Iterator[None]:
         """Place pods on these rows only, during the block. None allows all rows."""
-        outer_rows, self._within = self._within, rows
+        outer_rows, self._block_rows = self._block_rows, rows
         try:
             yield
         finally:
-            self._within = outer_rows
+            self._block_rows = outer_rows
 
     def _allowed_rows(self, pod: PodRecord) -> Mask | None:
         """Return the rows on which a pod may be placed at present. None means all rows."""
-        return self._rows_by_sets.get(id(pod.pod_sets), self._within)
+        return self._rows_by_sets.get(id(pod.pod_sets), self._block_rows)
 
     def _counts(self, pod: PodRecord) -> Rows:
         """Return how many pods like this one fit on each allowed row."""
-        counts, within = self.capacity.counts(pod.shape), self._allowed_rows(pod)
-        return counts if within is None else counts * within
+        counts, allowed_rows = self.capacity.counts(pod.shape), self._allowed_rows(pod)
+        return counts if allowed_rows is None else counts * allowed_rows
 
     def could_place(self, wanted: Missing) -> bool:
         """Return whether all missing members would fit, without allocating any capacity."""
@@ -442,19 +442,19 @@ class Planner:
         plan: dict[Uid, str] = {}
         for batch in self.batches([pod for pod, _ in planned]):
             shares_domain = batch[0].shape.constraints.affinity or batch[0].pod_sets
-            part_size = 1 if shares_domain else len(batch)
+            sub_batch_size = 1 if shares_domain else len(batch)
             while batch:
-                part, batch = batch[:part_size], batch[part_size:]
-                found = self._allocate_part(part, node_of)
+                sub_batch, batch = batch[:sub_batch_size], batch[sub_batch_size:]
+                found = self._allocate_sub_batch(sub_batch, node_of)
                 plan.update(found)
-                part_size = len(batch) if found else part_size  # the others follow the first pod
+                sub_batch_size = len(batch) if found else sub_batch_size  # the others follow the first pod
         return plan
 
     def allocate_on_node(self, pod: PodRecord, node: str) -> bool:
         """Allocate capacity for `pod` on a given node. Return whether the pod fits there."""
-        return bool(self._allocate_part([pod], {pod.uid: node}))
+        return bool(self._allocate_sub_batch([pod], {pod.uid: node}))
 
-    def _allocate_part(self, pods: Sequence[PodRecord], node_of: Mapping[Uid, str]) -> dict[Uid, str]:
+    def _allocate_sub_batch(self, pods: Sequence[PodRecord], node_of: Mapping[Uid, str]) -> dict[Uid, str]:
         """Allocate capacity for pods of one batch on the nodes `node_of`.
 
         Return the node of each pod that fits.
@@ -462,10 +462,10 @@ class Planner:
         placed = ((pod, self.nodes.row.get(node_of[pod.uid])) for pod in pods)
         rows = [(pod, row) for pod, row in placed if row is not None and self.capacity.admits(pod.shape, row)]
         if rows and self.affinity.is_interdependent(pods[0]):
-            admitted = self.affinity.admit(pods[0])
-            rows = [(pod, row) for pod, row in rows if admitted[row]]
-            numbers = np.array([row for _, row in rows], dtype=np.int64)
-            rows = [rows[i] for i in self.affinity.positions(pods[0], numbers, np.ones_like(numbers))]
+            admitting_rows = self.affinity.admit(pods[0])
+            rows = [(pod, row) for pod, row in rows if admitting_rows[row]]
+            row_numbers = np.array([row for _, row in rows], dtype=np.int64)
+            rows = [rows[i] for i in self.affinity.positions(pods[0], row_numbers, np.ones_like(row_numbers))]
         if (set_rows := self.affinity.rows_of_sets(pods[0])) is not None:
             rows = [(pod, row) for pod, row in rows if set_rows[row]]
         plan = {}
@@ -508,11 +508,11 @@ class Planner:
         same terms and have the same pod sets.
         """
         batches: dict[Any, list[PodRecord]] = {}
-        interdependent = self.affinity.interdependent(pods)
-        by_sets = (self._within is None or self._rows_by_sets) and any(pod.pod_sets for pod in pods)
+        interdependent_uids = self.affinity.interdependent(pods)
+        has_sets = (self._block_rows is None or self._rows_by_sets) and any(pod.pod_sets for pod in pods)
         for pod in pods:
-            terms = self.affinity.sets.selecting(pod) if pod.uid in interdependent else None
-            batch_key = (pod.shape, terms, id(pod.pod_sets)) if terms or by_sets else pod.shape
+            terms = self.affinity.sets.selecting(pod) if pod.uid in interdependent_uids else None
+            batch_key = (pod.shape, terms, id(pod.pod_sets)) if terms or has_sets else pod.shape
             batches.setdefault(batch_key, []).append(pod)
         largest_part = self.capacity.largest_part
         return sorted(batches.values(), key=lambda batch: -largest_part(batch[0].shape.requests))
@@ -527,33 +527,33 @@ class Planner:
             partly: Whether some pods may remain without a node. If not, the result is None in this case.
             apart: Whether to spread the pods over nodes.
         """
-        placed: list[tuple[PodRecord, int]] = []
-        with self.inside(self._within):
+        placements: list[tuple[PodRecord, int]] = []
+        with self.inside(self._block_rows):
             for batch in batches:
                 if partly and batch[0].pod_sets:
-                    self._within = self._domain_search().rows_for_most(batch)
+                    self._block_rows = self._domain_search().rows_for_most(batch)
                 pod = batch[0]
                 # The first member chooses the domain if members must share one.
                 follow_first = len(batch) > 1 and pod.shape.constraints.affinity
-                for part in (batch[:1], batch[1:]) if follow_first else (batch,):
-                    counts, within = self.capacity.counts(pod.shape), self._allowed_rows(pod)
-                    counts = counts if within is None else counts * within
+                for sub_batch in (batch[:1], batch[1:]) if follow_first else (batch,):
+                    counts, allowed_rows = self.capacity.counts(pod.shape), self._allowed_rows(pod)
+                    counts = counts if allowed_rows is None else counts * allowed_rows
                     if apart and not self.affinity.is_interdependent(pod):
-                        found = self.capacity.emptiest_first(pod.shape, counts, len(part))
+                        found = self.capacity.emptiest_first(pod.shape, counts, len(sub_batch))
                     else:
-                        found = self._rows_for(part, counts, apart)
-                    found = found[: len(part)]
+                        found = self._rows_for(sub_batch, counts, apart)
+                    found = found[: len(sub_batch)]
                     if pod.pod_sets and not self.affinity.is_interdependent(pod):
                         # Pods with neighboring indices get neighboring nodes in the topology.
                         found = found[np.argsort(self.nodes.path_order(pod.pod_sets[-1].level)[1][found])]
-                        part = by_index(part)
-                    chosen = list(zip(part, found.tolist(), strict=False))
-                    self._count_all(chosen, times=1)
-                    placed += chosen
-                    if len(chosen) < len(part) and not partly:
-                        self._count_all(placed, times=-1)
+                        sub_batch = by_index(sub_batch)
+                    new_placements = list(zip(sub_batch, found.tolist(), strict=False))
+                    self._count_all(new_placements, times=1)
+                    placements += new_placements
+                    if len(new_placements) < len(sub_batch) and not partly:
+                        self._count_all(placements, times=-1)
                         return None
-        return {pod.uid: self.name_of(row) for pod, row in placed}
+        return {pod.uid: self.name_of(row) for pod, row in placements}
 
     def _rows_for(
         self, pods: Sequence[PodRecord], counts: Rows, apart: bool = False, first_rows: Mask | None = None
@@ -606,15 +606,15 @@ class Planner:
             self._journal.roll_back(checkpoint)
             if not fits_alone:
                 return None
-        parts = [[pod] for pod in pods] if len(pods) <= _MAX_ONE_BY_ONE else batches
-        keys = {term.topology_key for shape in shapes for term in shape.terms}
-        domains = [self.nodes.domains(key) for key in sorted(keys)]
-        search = partial(self._place_parts, parts, domains, tries_left=[_MAX_TRIES])
+        small_batches = [[pod] for pod in pods] if len(pods) <= _MAX_SINGLE_PODS else batches
+        topology_keys = {term.topology_key for shape in shapes for term in shape.terms}
+        domains = [self.nodes.domains(key) for key in sorted(topology_keys)]
+        search = partial(self._place_by_search, small_batches, domains, tries_left=[_MAX_TRIES])
         if (plan := self.affinity.effort.within(_MAX_EFFORT, search)) is None:
             self._journal.roll_back(checkpoint)
         return plan
 
-    def _place_parts(
+    def _place_by_search(
         self, parts: Sequence[Sequence[PodRecord]], domains: Sequence[Rows], tries_left: list[int]
     ) -> dict[Uid, str] | None:
         """Place parts of the pods by depth-first search.
@@ -638,12 +638,12 @@ class Planner:
             found = [row]
             self._count_all([(pod, row)], times=1)
             if others:
-                in_all = np.ones(len(self.nodes.nodes), dtype=np.bool_)
-                shared_rows = np.all([in_all, *(codes == codes[row] for codes in shared_domains)], axis=0)
+                all_rows = np.ones(len(self.nodes.nodes), dtype=np.bool_)
+                shared_rows = np.all([all_rows, *(codes == codes[row] for codes in shared_domains)], axis=0)
                 found += self._rows_for(others, counts(pod), first_rows=shared_rows)[: len(others)].tolist()
                 self._count_all(zip(others, found[1:], strict=False), times=1)
             if len(found) > len(others):
-                others_plan = self._place_parts(parts[1:], domains, tries_left)
+                others_plan = self._place_by_search(parts[1:], domains, tries_left)
                 if others_plan is not None:
                     names = map(self.name_of, found)
                     return others_plan | {each.uid: name for each, name in zip(parts[0], names, strict=True)}
@@ -657,63 +657,63 @@ class Planner:
         solution, there is also a solution with only the cheapest rows for 1, 2, … rare pods. `best` has, for
         each number of placed rare pods, the lowest cost and the rows of these pods.
         """
-        rare, common = sorted(batches, key=len)
-        rare_count = len(rare)
-        rare_pod, common_pod = rare[0], common[0]
+        rare_pods, common_pods = sorted(batches, key=len)
+        rare_count = len(rare_pods)
+        rare_pod, common_pod = rare_pods[0], common_pods[0]
         if self._allowed_rows(rare_pod) is not self._allowed_rows(common_pod):
             return None
         if rare_count > _MAX_EXHAUSTIVE or any(map(self.affinity.is_interdependent, (rare_pod, common_pod))):
             return None
-        rows, fits = self.capacity.capacity_for_both(
-            rare[0].shape, rare_count, common[0].shape, self._allowed_rows(rare_pod)
+        rows, common_counts = self.capacity.capacity_for_both(
+            rare_pods[0].shape, rare_count, common_pods[0].shape, self._allowed_rows(rare_pod)
         )
-        costs = np.where(fits < 0, _IMPOSSIBLE, fits[:, :1] - fits)
-        cheapest = np.argsort(costs, axis=0, kind="stable")[:rare_count, 1:]
+        costs = np.where(common_counts < 0, _IMPOSSIBLE, common_counts[:, :1] - common_counts)
+        cheapest_positions = np.argsort(costs, axis=0, kind="stable")[:rare_count, 1:]
         best: list[tuple[int, tuple[int, ...]]] = [(0, ()), *[(_IMPOSSIBLE, ())] * rare_count]
-        for position in np.unique(cheapest).tolist():
+        for position in np.unique(cheapest_positions).tolist():
             cost, row = costs[position].tolist(), int(rows[position])
             for n in range(rare_count, 0, -1):
                 with_row = ((best[n - k][0] + cost[k], best[n - k][1] + (row,) * k) for k in range(1, n + 1))
                 best[n] = min(best[n], *with_row)
         cost_of_all, rows_of_all = best[rare_count]
-        if cost_of_all >= _IMPOSSIBLE or fits[:, 0].sum() - cost_of_all < len(common):
+        if cost_of_all >= _IMPOSSIBLE or common_counts[:, 0].sum() - cost_of_all < len(common_pods):
             return None
-        placed = list(zip(rare, rows_of_all, strict=True))
-        self._count_all(placed, times=1)
-        plan = self._place([common], partly=False)
+        placements = list(zip(rare_pods, rows_of_all, strict=True))
+        self._count_all(placements, times=1)
+        plan = self._place([common_pods], partly=False)
         assert plan is not None, "half a gang is not placed"
-        return plan | {pod.uid: self.name_of(row) for pod, row in placed}
+        return plan | {pod.uid: self.name_of(row) for pod, row in placements}
 
-    def _allocate_at_once(self, rows: Mapping[Shape, Rows], in_sets: Sequence[InSets]) -> bool:
+    def _allocate_at_once(self, rows: Mapping[Shape, Rows], counts_in_sets: Sequence[InSets]) -> bool:
         """Allocate capacity on rows if all of it fits and pod sets stay together. Return whether it did."""
-        is_allocated = self.affinity.are_together(in_sets) and self.capacity.allocate_at_once(rows)
+        is_allocated = self.affinity.are_together(counts_in_sets) and self.capacity.allocate_at_once(rows)
         if is_allocated:
             self._journal.record(partial(self.capacity.allocate_rows, rows))
-            self._journal.apply(partial(self.affinity.count_in_sets, in_sets))
+            self._journal.apply(partial(self.affinity.count_in_sets, counts_in_sets))
         return is_allocated
 
-    def _count_all(self, placed: Iterable[tuple[PodRecord, int]], times: int) -> None:
+    def _count_all(self, placements: Iterable[tuple[PodRecord, int]], times: int) -> None:
         """Allocate capacity for pods on rows.
 
         The pods of a shape are allocated together. Pods that (anti-)affinity or host ports concern are
         allocated one by one.
         """
-        rows: dict[Shape, list[int]] = {}
-        in_sets: list[tuple[PodRecord, int]] = []
-        for pod, row in placed:
+        rows_by_shape: dict[Shape, list[int]] = {}
+        set_placements: list[tuple[PodRecord, int]] = []
+        for pod, row in placements:
             if self.affinity.is_related(pod):
                 self._count(pod, row, times)
                 continue
             if pod.pod_sets:
-                in_sets.append((pod, row))
-            rows.setdefault(pod.shape, []).append(row)
-        if in_sets:
-            numbers = [(sets, self.name_of(row), n) for sets, row, n in numbers_in_sets(in_sets)]
+                set_placements.append((pod, row))
+            rows_by_shape.setdefault(pod.shape, []).append(row)
+        if set_placements:
+            numbers = [(sets, self.name_of(row), n) for sets, row, n in numbers_in_sets(set_placements)]
             self._journal.apply(partial(self.affinity.count_in_sets, numbers), times)
-        by_shape = {shape: np.array(of_shape) for shape, of_shape in rows.items()}
-        if by_shape:
-            self.capacity.allocate_rows(by_shape, times)
-            self._journal.record(partial(self.capacity.allocate_rows, by_shape), times)
+        row_arrays = {shape: np.array(shape_rows) for shape, shape_rows in rows_by_shape.items()}
+        if row_arrays:
+            self.capacity.allocate_rows(row_arrays, times)
+            self._journal.record(partial(self.capacity.allocate_rows, row_arrays), times)
 
     def _count(self, pod: PodRecord, row: int, times: int) -> None:
         """Allocate capacity for one pod on a row, and count the pod there if constraints concern it."""
@@ -739,8 +739,8 @@ def with_refusing_zones(refused: Mapping[Shape, Iterable[int]], nodes: NodeTable
     for shape, shape_rows in refused.items():
         rows = refusing_rows[shape] = set(shape_rows)
         zones = nodes.domains(ZONE)
-        if len(rows) >= _REFUSING_NODES and zones.max(initial=-1) >= 1:
-            numbers, counts = np.unique(zones[list(rows)], return_counts=True)
-            refusing_zones = numbers[(counts >= _REFUSING_NODES) & (numbers >= 0)]
+        if len(rows) >= _MIN_REFUSING_NODES and zones.max(initial=-1) >= 1:
+            zone_numbers, node_counts = np.unique(zones[list(rows)], return_counts=True)
+            refusing_zones = zone_numbers[(node_counts >= _MIN_REFUSING_NODES) & (zone_numbers >= 0)]
             rows |= set(np.flatnonzero(np.isin(zones, refusing_zones)).tolist())
     return refusing_rows

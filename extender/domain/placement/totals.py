@@ -14,7 +14,7 @@ from extender.domain.model.shapes import Shape
 from extender.domain.snapshot.nodes import AmountRows, NodeTable, Rows
 
 FEW = 64  # up to this number of rows are corrected one by one; otherwise all rows are counted again
-_UNBOUNDED = np.iinfo(np.int64).max
+_MAX_COUNT = np.iinfo(np.int64).max
 PLACES = "places"  # topic of all reads of single nodes
 NodesKey = frozenset[object]  # keys of NodeTests; equal for shapes that suit the same nodes
 
@@ -70,18 +70,18 @@ class Totals:
         later.pods.update((each, self.pods[each] + int(changes[table.number[each]])) for each in recounted)
         later.free_sums = dict(self.free_sums)
         for key, (shapes, amounts) in self.free_sums.items() if len(rows) else ():
-            difference = np.maximum(after, 0) - np.maximum(before, 0)
-            later.free_sums[key] = shapes, table.add(amounts, shapes, rows, difference)
+            differences = np.maximum(after, 0) - np.maximum(before, 0)
+            later.free_sums[key] = shapes, table.add(amounts, shapes, rows, differences)
         place_topics = (PLACES,) if len(rows) else ()
         later.changed = (*recounted, *later._changed_amounts(self), *place_topics)
         return later
 
-    def _changed_amounts(self, before: "Totals") -> Iterator[Hashable]:
-        """Yield the free amounts that differ from `before` in the three digits that messages show."""
+    def _changed_amounts(self, previous_totals: "Totals") -> Iterator[Hashable]:
+        """Yield the free amounts that differ from `previous_totals` in the three digits that messages show."""
         for key, (_, amounts) in self.free_sums.items():
-            if amounts is not (amounts_before := before.free_sums[key][1]):
+            if amounts is not (old_amounts := previous_totals.free_sums[key][1]):
                 for name, amount in amounts.items():
-                    if three_digits(name, amount) != three_digits(name, amounts_before[name]):
+                    if three_digits(name, amount) != three_digits(name, old_amounts[name]):
                         yield FreeAmount(key, name)
 
     def with_topics(self, topics: Set[Hashable]) -> "Totals":
@@ -132,36 +132,36 @@ class _ShapeTable:
         new_shapes = shapes.keys() - self.number.keys()
         if not new_shapes:
             return self
-        added = _ShapeTable(tuple(new_shapes), self.dimensions, self.nodes)
-        joined = _ShapeTable((), self.dimensions, self.nodes)
-        joined.shapes = self.shapes + added.shapes
-        joined.number = {shape: number for number, shape in enumerate(joined.shapes)}
-        joined._requests = np.concatenate([self._requests, added._requests])
-        joined._is_offered = np.concatenate([self._is_offered, added._is_offered])
-        joined._kinds = np.concatenate([self._kinds, added._kinds + len(self._examples)])
-        joined._examples = self._examples + added._examples
-        return joined
+        new_table = _ShapeTable(tuple(new_shapes), self.dimensions, self.nodes)
+        joint_table = _ShapeTable((), self.dimensions, self.nodes)
+        joint_table.shapes = self.shapes + new_table.shapes
+        joint_table.number = {shape: number for number, shape in enumerate(joint_table.shapes)}
+        joint_table._requests = np.concatenate([self._requests, new_table._requests])
+        joint_table._is_offered = np.concatenate([self._is_offered, new_table._is_offered])
+        joint_table._kinds = np.concatenate([self._kinds, new_table._kinds + len(self._examples)])
+        joint_table._examples = self._examples + new_table._examples
+        return joint_table
 
-    def count(self, rows: Rows, free: AmountRows) -> Rows:
-        """Return how many pods of each shape fit on `rows`, which have the free amounts `free`."""
+    def count(self, rows: Rows, free_amounts: AmountRows) -> Rows:
+        """Return how many pods of each shape fit on `rows`, which have the free amounts `free_amounts`."""
         requests, sums = self._requests, np.zeros(len(self.shapes), dtype=np.int64)
         masks = [self.nodes.suitable(shape) for shape in self._examples]
-        for number, row in enumerate(rows.tolist()):
-            quotients = np.where(requests > 0, free[number] // np.maximum(requests, 1), _UNBOUNDED)
-            fits = quotients.min(axis=1, initial=_UNBOUNDED)
-            suits = np.array([mask[row] for mask in masks], np.bool_)[self._kinds]
-            sums += np.where(self._is_offered & suits, np.maximum(fits, 0), 0)
+        for position, row in enumerate(rows.tolist()):
+            quotients = np.where(requests > 0, free_amounts[position] // np.maximum(requests, 1), _MAX_COUNT)
+            fitting_counts = quotients.min(axis=1, initial=_MAX_COUNT)
+            is_suitable = np.array([mask[row] for mask in masks], np.bool_)[self._kinds]
+            sums += np.where(self._is_offered & is_suitable, np.maximum(fitting_counts, 0), 0)
         return sums
 
     def add(
-        self, sums: Mapping[str, int], shapes: Sequence[Shape], rows: Rows, difference: AmountRows
+        self, sums: Mapping[str, int], shapes: Sequence[Shape], rows: Rows, differences: AmountRows
     ) -> Mapping[str, int]:
         """Return `sums`, the free amounts on the nodes that suit any of `shapes`, after `rows` have changed.
 
-        `difference` has the change of the amounts on each of the rows.
+        `differences` has the change of the amounts on each of the rows.
         """
-        suitable = np.logical_or.reduce([self.nodes.suitable(shape)[rows] for shape in shapes])
-        change = difference[suitable].sum(axis=0)
+        is_suitable = np.logical_or.reduce([self.nodes.suitable(shape)[rows] for shape in shapes])
+        change = differences[is_suitable].sum(axis=0)
         if not change.any():
             return sums
         return {name: n + int(change[self._columns[name]]) for name, n in sums.items()}

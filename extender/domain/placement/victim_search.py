@@ -33,8 +33,8 @@ from extender.domain.placement.planner import Planner
 from extender.domain.snapshot.nodes import Mask
 from extender.domain.snapshot.wholeness import Missing
 
-_TRIALS, _EXCHANGES = 64, 16  # number of placements that are tried to spare units, and to replace units
-_MAX_COMPARED = 1024  # number of units that are compared with a unit to replace it
+_TRIALS, _MAX_EXCHANGES = 64, 16  # number of placements that are tried to spare units, and to replace units
+_MAX_COMPARED_UNITS = 1024  # number of units that are compared with a unit to replace it
 _NO_LOSS = Loss(0.0, 0.0, 0)
 
 
@@ -79,18 +79,18 @@ class Search:
         self._planner = planner
         self._shares = shares
         self._disruptions = disruptions
-        losses = {each: shares.loss_of([Pick(each, each.pods)]) for each in eviction_units}
-        self._eviction_units = sorted(losses, key=lambda each: (each.tier, losses[each].work, *each.order))
+        losses = {unit: shares.loss_of([Pick(unit, unit.pods)]) for unit in eviction_units}
+        self._eviction_units = sorted(losses, key=lambda unit: (unit.tier, losses[unit].work, *unit.order))
         self._columns = {name: column for column, name in enumerate(planner.capacity.dimensions)}
-        self._on_row: dict[int, EvictionUnitsOfRow] = {}
+        self._units_by_row: dict[int, EvictionUnitsOfRow] = {}
         self._picks = Picks(planner, shares, disruptions)
         self._rows: Mask | None = None  # rows on which to search victims; None means all rows
         self._must_free_share = False  # whether its own queue lacks the share to hold the group
         row = planner.nodes.row
-        for each in self._eviction_units:
-            for node in each.by_node:
+        for unit in self._eviction_units:
+            for node in unit.by_node:
                 if node in row:
-                    self._on_row.setdefault(row[node], EvictionUnitsOfRow()).add(each, losses[each])
+                    self._units_by_row.setdefault(row[node], EvictionUnitsOfRow()).add(unit, losses[unit])
 
     def find(self, wanted: Missing) -> Found | None:
         """Return the victims and the nodes. None means that no set of units suffices.
@@ -100,50 +100,50 @@ class Search:
         domains = self._planner.domains_to_clear(wanted.members) if wanted.pod_sets else []
         if not domains:
             return self._find(wanted)
-        found: list[tuple[int, Loss, int, Found]] = []
-        for number, self._rows in enumerate(domains):
+        results: list[tuple[int, Loss, int, Found]] = []
+        for position, self._rows in enumerate(domains):
             checkpoint = self._planner.checkpoint()
             with self._planner.inside(self._rows):
-                found_here = self._find(wanted)
+                result = self._find(wanted)
             self._planner.roll_back(checkpoint)
             self._picks = Picks(self._planner, self._shares, self._disruptions)
-            if found_here is not None:
-                for pick in found_here.picks:
+            if result is not None:
+                for pick in result.picks:
                     self._picks.count(pick, times=-1)
-                tier = max((pick.eviction_unit.tier for pick in found_here.picks), default=-1)
-                found.append((tier, self._shares.loss_of(found_here.picks), number, found_here))
-        if not found:
+                tier = max((pick.eviction_unit.tier for pick in result.picks), default=-1)
+                results.append((tier, self._shares.loss_of(result.picks), position, result))
+        if not results:
             return None
-        cheapest = min(found)[-1]
-        for pick in cheapest.picks:
+        cheapest_result = min(results)[-1]
+        for pick in cheapest_result.picks:
             self._picks.count(pick)
-        return cheapest
+        return cheapest_result
 
     def _find(self, wanted: Missing) -> Found | None:
         """Search node by node. If that fails and pods depend on each other, search by trial."""
         is_interdependent = bool(wanted.pod_sets) or self._planner.affinity.any_interdependent(wanted)
-        other = self._planner.clone() if is_interdependent else None
+        trial_planner = self._planner.clone() if is_interdependent else None
         self._must_free_share = not self._shares.suffices()
         plan: dict[Uid, str] = {}
         batches = self._planner.batches(wanted.members)
         has_parts = sum(pod_set.is_required for pod_set in wanted.pod_sets) > 1
         if not has_parts and all(self._place(batch, plan) for batch in batches) and self._free_share():
             self._put_back_unused(wanted)
-            fewest = _spare_unneeded(self._planner, self._shares, self._picks, wanted, plan)
-            cheapest = self._exchange(fewest, wanted)
-            return Found(tuple(self._picks.all), cheapest)
-        if other is None:
+            spared_plan = _spare_unneeded(self._planner, self._shares, self._picks, wanted, plan)
+            cheapest_plan = self._exchange(spared_plan, wanted)
+            return Found(tuple(self._picks.all), cheapest_plan)
+        if trial_planner is None:
             return None
         for pick in self._picks.all:
             self._picks.count(pick, times=-1)
-        picks = Picks(other, self._shares, self._disruptions)
-        with other.inside(self._rows):
-            units = filter(self._is_on_searched_rows, self._eviction_units)
-            trial = _find_by_trial(other, self._shares, units, picks, wanted)
-        if trial is None:
+        picks = Picks(trial_planner, self._shares, self._disruptions)
+        with trial_planner.inside(self._rows):
+            searched_units = filter(self._is_on_searched_rows, self._eviction_units)
+            trial_plan = _plan_by_trial(trial_planner, self._shares, searched_units, picks, wanted)
+        if trial_plan is None:
             for pick in picks.all:
                 picks.count(pick, times=-1)
-        return None if trial is None else Found(tuple(picks.all), trial)
+        return None if trial_plan is None else Found(tuple(picks.all), trial_plan)
 
     def _is_on_searched_rows(self, eviction_unit: EvictionUnit) -> bool:
         """Return whether a unit has pods on the rows where victims are searched."""
@@ -160,41 +160,41 @@ class Search:
             return all(self._place([member], plan) for member in members)
         if not shape.requests.keys() <= self._columns.keys():
             return False
-        suitable = self._suitable(members[0])
-        rows = CheapestFirst(self._bounds(shape, suitable), self._shares.share)
+        suitable_rows = self._suitable_rows(members[0])
+        rows = CheapestFirst(self._bounds(shape, suitable_rows), self._shares.share)
         while waiting and (lower_bound := rows.pop()) is not None:
-            found = self._cost(shape, lower_bound.row)
-            if found is None:
+            cost_and_picks = self._cost(shape, lower_bound.row)
+            if cost_and_picks is None:
                 continue
-            cost, picks = found
+            cost, picks = cost_and_picks
             if cost != lower_bound:
                 rows.push(cost)
                 continue
-            changed = self._picks.evict(picks) | {lower_bound.row}
+            changed_rows = self._picks.evict(picks) | {lower_bound.row}
             node = self._planner.name_of(lower_bound.row)
             while waiting and self._planner.allocate_on_node(waiting[-1], node):  # until the node is full
                 plan[waiting.pop().uid] = node
-            for row in sorted(changed):  # the costs of these rows may be lower now
-                if suitable[row]:
+            for row in sorted(changed_rows):  # the costs of these rows may be lower now
+                if suitable_rows[row]:
                     rows.push(no_cost(row))
         return not waiting
 
-    def _suitable(self, pod: PodRecord) -> Mask:
+    def _suitable_rows(self, pod: PodRecord) -> Mask:
         """Return the rows where a pod may be placed once other pods are evicted."""
-        suitable, affinity = self._planner.capacity.suitable(pod.shape), self._planner.affinity
+        suitable_rows, affinity = self._planner.capacity.suitable(pod.shape), self._planner.affinity
         if self._rows is not None:
-            suitable = suitable & self._rows
-        return suitable & affinity.admit(pod) if affinity.is_interdependent(pod) else suitable
+            suitable_rows = suitable_rows & self._rows
+        return suitable_rows & affinity.admit(pod) if affinity.is_interdependent(pod) else suitable_rows
 
-    def _bounds(self, shape: Shape, suitable: Mask) -> Iterator[Cost]:
+    def _bounds(self, shape: Shape, suitable_rows: Mask) -> Iterator[Cost]:
         """Yield for each suitable row a lower bound of its cost.
 
         The bound is no cost where capacity is free. Otherwise it is the row's first unit with the smallest
         loss.
         """
-        have_capacity = (suitable & (self._planner.capacity.counts(shape) > 0)).tolist()
-        for row in np.flatnonzero(suitable).tolist():
-            units = self._on_row.get(row)
+        have_capacity = (suitable_rows & (self._planner.capacity.counts(shape) > 0)).tolist()
+        for row in np.flatnonzero(suitable_rows).tolist():
+            units = self._units_by_row.get(row)
             if have_capacity[row]:
                 yield no_cost(row)
             elif units is not None:
@@ -213,18 +213,18 @@ class Search:
         lacking_amounts = {name: n for name, n in missing if n > 0}
         if not lacking_amounts:
             return no_cost(row), []
-        if (units := self._on_row.get(row)) is None:
+        if (units := self._units_by_row.get(row)) is None:
             return None
         found = self._units_that_free(units.in_eviction_order(self._shares.share), lacking_amounts, row)
         if found is None:
             return None
         node = self._planner.name_of(row)
         for eviction_unit in units.cheaper_than(found[0].loss):  # one unit alone may lose less
-            freed = eviction_unit.freed_on(node, eviction_unit.pods)
-            if all(n <= freed.get(name, 0) for name, n in lacking_amounts.items()):
-                alone = self._units_that_free([eviction_unit], lacking_amounts, row)
-                if alone is not None and alone[0][:2] < found[0][:2]:
-                    return alone
+            freed_amounts = eviction_unit.freed_on(node, eviction_unit.pods)
+            if all(n <= freed_amounts.get(name, 0) for name, n in lacking_amounts.items()):
+                single_choice = self._units_that_free([eviction_unit], lacking_amounts, row)
+                if single_choice is not None and single_choice[0][:2] < found[0][:2]:
+                    return single_choice
         return found
 
     def _units_that_free(
@@ -232,7 +232,7 @@ class Search:
     ) -> tuple[Cost, list[Pick]] | None:
         """Return the first of `eviction_units` that free the lacking amounts on a row, and their cost."""
         picks: list[Pick] = []
-        counted: list[Pick] = []
+        counted_picks: list[Pick] = []
         node = self._planner.name_of(row)
         for eviction_unit in eviction_units:
             pods = self._picks.remaining_pods(eviction_unit, picks)
@@ -246,11 +246,11 @@ class Search:
             to_free = {name: n - freed.get(name, 0) for name, n in to_free.items() if n > freed.get(name, 0)}
             if to_free or self._must_free_share:  # the queue may need more share
                 self._picks.count(pick)
-                counted.append(pick)
+                counted_picks.append(pick)
             if not to_free:
                 break
         extra_pods = int(self._must_free_share and not self._shares.suffices())  # further units on any node
-        for pick in counted:
+        for pick in counted_picks:
             self._picks.count(pick, times=-1)
         if to_free:
             return None
@@ -281,20 +281,20 @@ class Search:
 
         All members must still fit. The most expensive unit is replaced first.
         """
-        tries, planner, picks = _EXCHANGES, self._planner, self._picks
+        tries, planner, picks = _MAX_EXCHANGES, self._planner, self._picks
         for pick in sorted(picks.all, key=lambda each: self._shares.loss_of([each]), reverse=True)[:tries]:
-            for other in self._replacements(pick, wanted):
+            for replacement in self._replacements(pick, wanted):
                 if not tries:
                     return plan
                 tries -= 1
                 planner.unplace(wanted.members, plan)
                 picks.put_back(pick)
-                if picks.may_evict(other):
-                    picks.evict([other])
-                    if self._shares.suffices() and (found := planner.place(wanted.members)) is not None:
-                        plan = found
+                if picks.may_evict(replacement):
+                    picks.evict([replacement])
+                    if self._shares.suffices() and (new_plan := planner.place(wanted.members)) is not None:
+                        plan = new_plan
                         break
-                    picks.put_back(other)
+                    picks.put_back(replacement)
                 picks.evict([pick])
                 planner.allocate((pod, plan[pod.uid]) for pod in wanted.members)
         return plan
@@ -302,18 +302,18 @@ class Search:
     def _replacements(self, pick: Pick, wanted: Missing) -> Iterator[Pick]:
         """Yield units that could replace a chosen unit, with a smaller loss."""
         group, picks, loss = pick.eviction_unit.group, self._picks, self._shares.loss_of([pick])
-        if group and sum(each.eviction_unit.group == group for each in picks.all) > 1:
+        if group and sum(other_pick.eviction_unit.group == group for other_pick in picks.all) > 1:
             return
         free_amounts = self._planner.capacity.sum_for(wanted.shapes)
         names = {name for shape in wanted.shapes for name, n in shape.requests.items() if n > 0}
         freed = _freed_for(self._planner, pick, wanted)
         needed_amounts = {name: n - free_amounts.get(name, 0) for name, n in freed.items() if name in names}
-        for eviction_unit in self._eviction_units[:_MAX_COMPARED]:
-            other = Pick(eviction_unit, picks.remaining_pods(eviction_unit))
-            if other.pods and eviction_unit.tier <= pick.eviction_unit.tier:
-                suffices = all(other.requests.get(name, 0) >= n for name, n in needed_amounts.items())
-                if suffices and self._shares.loss_of([other]) < loss:
-                    yield other
+        for eviction_unit in self._eviction_units[:_MAX_COMPARED_UNITS]:
+            replacement = Pick(eviction_unit, picks.remaining_pods(eviction_unit))
+            if replacement.pods and eviction_unit.tier <= pick.eviction_unit.tier:
+                suffices = all(replacement.requests.get(name, 0) >= n for name, n in needed_amounts.items())
+                if suffices and self._shares.loss_of([replacement]) < loss:
+                    yield replacement
 
     def _put_back_unused(self, wanted: Missing) -> None:
         """Put back units whose capacity no member uses, the last chosen unit first."""
@@ -324,12 +324,12 @@ class Search:
                 continue
             self._picks.put_back(pick)
             rows = [row for pod in pick.pods if (row := self._planner.nodes.row.get(pod.node)) is not None]
-            fits = (self._planner.capacity.free[np.ix_(rows, columns)] >= 0).all()
-            if not (fits and self._shares.suffices()):
+            has_capacity = (self._planner.capacity.free[np.ix_(rows, columns)] >= 0).all()
+            if not (has_capacity and self._shares.suffices()):
                 self._picks.evict([pick])
 
 
-def _find_by_trial(
+def _plan_by_trial(
     planner: Planner, shares: Shares, eviction_units: Iterable[EvictionUnit], picks: Picks, wanted: Missing
 ) -> Mapping[Uid, str] | None:
     """Return a node for each member whose constraints concern other pods.
@@ -345,16 +345,16 @@ def _find_by_trial(
         picks: The units chosen so far, which is extended.
         wanted: The members without a node.
     """
-    plan, step, remaining = None, 1, iter(eviction_units)
+    plan, min_evicted_count, remaining_units = None, 1, iter(eviction_units)
     while plan is None:
-        evicted = 0
-        for eviction_unit in remaining:
-            evicted += picks.evict_rest(eviction_unit)
-            if evicted >= step:
+        evicted_count = 0
+        for eviction_unit in remaining_units:
+            evicted_count += picks.evict_rest(eviction_unit)
+            if evicted_count >= min_evicted_count:
                 break
-        if not evicted:
+        if not evicted_count:
             return None
-        step *= 2
+        min_evicted_count *= 2
         plan = planner.place(wanted.members) if shares.suffices() else None
     return _spare_unneeded(planner, shares, picks, wanted, plan)
 
@@ -369,28 +369,28 @@ def _spare_unneeded(
     """
     tries, names = _TRIALS, {name for shape in wanted.shapes for name, n in shape.requests.items() if n > 0}
     for pick in sorted(picks.all, key=lambda pick: shares.loss_of([pick]), reverse=True):
-        free = planner.capacity.sum_for(wanted.shapes)
-        freed = _freed_for(planner, pick, wanted).items()
-        is_spare = all(n <= free.get(name, 0) for name, n in freed if name in names)
+        free_amounts = planner.capacity.sum_for(wanted.shapes)
+        freed_amounts = _freed_for(planner, pick, wanted).items()
+        is_spare = all(n <= free_amounts.get(name, 0) for name, n in freed_amounts if name in names)
         if not (is_spare and tries) or picks.is_evicted_whole(pick):
             continue
         tries -= 1
         planner.unplace(wanted.members, plan)
         picks.put_back(pick)
-        other = planner.place(wanted.members) if shares.suffices() else None
-        if other is None:
+        new_plan = planner.place(wanted.members) if shares.suffices() else None
+        if new_plan is None:
             picks.evict([pick])
             planner.allocate((pod, plan[pod.uid]) for pod in wanted.members)
         else:
-            plan = other
+            plan = new_plan
     return plan
 
 
 def _freed_for(planner: Planner, pick: Pick, wanted: Missing) -> Resources:
     """Return the amounts that a pick frees on nodes that suit any of the members."""
-    suitable = np.logical_or.reduce([planner.capacity.suitable(shape) for shape in wanted.shapes])
+    suitable_rows = np.logical_or.reduce([planner.capacity.suitable(shape) for shape in wanted.shapes])
     rows = ((pod, planner.nodes.row.get(pod.node)) for pod in pick.pods)
-    return requests_together(pod for pod, row in rows if row is not None and suitable[row])
+    return requests_together(pod for pod, row in rows if row is not None and suitable_rows[row])
 
 
 class _QueueKey(NamedTuple):

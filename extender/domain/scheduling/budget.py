@@ -26,9 +26,9 @@ from extender.domain.snapshot.group_info import GroupInfo
 from extender.domain.snapshot.snapshot import Snapshot
 from extender.domain.snapshot.wholeness import missing
 
-_NO_LIMIT = 10**9
-_UNLIMITED = RunningLimits()
-_NOTHING: Mapping[str, int] = Counter()
+_MAX_COUNT = 10**9
+_NO_LIMITS = RunningLimits()
+_NO_COUNTS: Mapping[str, int] = Counter()
 
 
 class QueueRules(NamedTuple):
@@ -46,16 +46,16 @@ class QueueRules(NamedTuple):
         changed = {name: now for name, now in records.items() if now is not _existing_record(before, name)}
         if not changed:
             return self._replace(queues=queues)
-        present = {name: record for name, record in changed.items() if record is not None}
+        existing_records = {name: record for name, record in changed.items() if record is not None}
         limits: dict[str, RunningLimits | None] = dict.fromkeys(changed)
-        limits |= {name: now.limits for name, now in present.items() if now.limits != _UNLIMITED}
-        spread = {name for name, now in present.items() if now.placement == keys.SPREAD}
-        drained = {name for name, now in present.items() if now.stop_policy == keys.STOP_DRAIN}
+        limits |= {name: now.limits for name, now in existing_records.items() if now.limits != _NO_LIMITS}
+        spreading = {name for name, now in existing_records.items() if now.placement == keys.SPREAD}
+        draining = {name for name, now in existing_records.items() if now.stop_policy == keys.STOP_DRAIN}
         return QueueRules(
             queues,
             with_changes(self.limits, limits),
-            (self.spread - changed.keys()) | spread,
-            (self.drained - changed.keys()) | drained,
+            (self.spread - changed.keys()) | spreading,
+            (self.drained - changed.keys()) | draining,
         )
 
 
@@ -178,26 +178,26 @@ class Window:
         self.size = self.free_places = snapshot.limits.window
         self.in_flight = Counter[str]()  # members in flight by queue
         self._snapshot, self._tree = snapshot, tree
-        self._reserves_common: GroupKey | None = None  # gang that reserves common places
+        self._common_reserver: GroupKey | None = None  # gang that reserves common places
         self._reserves_any: GroupKey | None = None  # group that reserves any places
-        self._needed: dict[GroupKey, int] = {}  # places that these two groups still need
+        self._needed_places: dict[GroupKey, int] = {}  # places that these two groups still need
         self.waiting_queues: set[str] = set()  # queues with a gang that waits for places
         self._journal = journal
 
     def reserve_places(
-        self, gangs: Iterable[GroupInfo], others: Iterable[GroupInfo], is_due: Callable[[float], bool]
+        self, gangs: Iterable[GroupInfo], other_groups: Iterable[GroupInfo], is_due: Callable[[float], bool]
     ) -> None:
         """Choose the groups that reserve places.
 
-        Candidates are the gangs in line, and `others`, which start members one by one.
+        Candidates are the gangs in line, and `other_groups`, which start members one by one.
         """
-        waiting = sorted(filter(_waits_for_places, gangs), key=self._rank)
-        candidates = sorted((*waiting, *filter(_waits_for_places, others)), key=self._rank)
-        overdue = [group for group in candidates if is_due(self._overdue_at(group))]
-        self._reserves_common = waiting[0].key if waiting else None
-        self._reserves_any = overdue[0].key if overdue else None
-        for group in (*waiting[:1], *overdue[:1]):
-            self._needed[group.key] = max(len(missing(group).members), 1)
+        waiting_gangs = sorted(filter(_waits_for_places, gangs), key=self._rank)
+        candidates = sorted((*waiting_gangs, *filter(_waits_for_places, other_groups)), key=self._rank)
+        overdue_groups = [group for group in candidates if is_due(self._overdue_at(group))]
+        self._common_reserver = waiting_gangs[0].key if waiting_gangs else None
+        self._reserves_any = overdue_groups[0].key if overdue_groups else None
+        for group in (*waiting_gangs[:1], *overdue_groups[:1]):
+            self._needed_places[group.key] = max(len(missing(group).members), 1)
 
     def _overdue_at(self, group: GroupInfo) -> float:
         """Return the time from which a group reserves any places."""
@@ -212,8 +212,8 @@ class Window:
         text = f"{members} members to start, window {self.size}"
         if group.start.window_full_since is None:
             return text
-        ends = self._snapshot.timestamp(self._overdue_at(group))
-        return f"{text}; from {ends} on, places are reserved in the order of waiting"
+        overdue_timestamp = self._snapshot.timestamp(self._overdue_at(group))
+        return f"{text}; from {overdue_timestamp} on, places are reserved in the order of waiting"
 
     def add(self, group: GroupInfo, members: int) -> None:
         """Add members of a group to the window. A negative number removes members."""
@@ -222,24 +222,24 @@ class Window:
     def _count(self, group: GroupInfo, members: int) -> None:
         self.free_places -= members
         self.in_flight[group.queue] += members
-        if group.key in self._needed:
-            self._needed[group.key] -= members
+        if group.key in self._needed_places:
+            self._needed_places[group.key] -= members
         self.__dict__.pop("_common_left", None)
 
     def reserves_for(self, group: GroupInfo) -> bool:
         """Return whether places are reserved for a group, unlike for other groups with the same needs."""
-        return group.key in self._needed
+        return group.key in self._needed_places
 
     @property
     def is_waited_for(self) -> bool:
         """Return whether any group waits for places."""
-        return bool(self.waiting_queues or self._needed)
+        return bool(self.waiting_queues or self._needed_places)
 
     def has_places_for(self, group: GroupInfo, members: int) -> bool:
         """Return whether there are places for a whole gang."""
         if self.in_flight[group.queue] or group.queue in self.waiting_queues:
             return members <= self.places(group)
-        reserved = max(self._reserved(key, group) for key in (self._reserves_any, self._reserves_common))
+        reserved = max(self._reserved(key, group) for key in (self._reserves_any, self._common_reserver))
         return members <= max(self.free_places - reserved, self.places(group))
 
     def places(self, group: GroupInfo) -> int:
@@ -250,15 +250,15 @@ class Window:
         if queue in self.waiting_queues:
             return 0
         own_places = max(self._places_by_queue.get(queue, 0) - self.in_flight[queue], 0)
-        common = max(self._common_left - self._reserved(self._reserves_common, group), 0)
+        common = max(self._free_common_places - self._reserved(self._common_reserver, group), 0)
         return max(min(own_places + common, self.free_places - self._reserved(self._reserves_any, group)), 0)
 
     def _reserved(self, holder: GroupKey | None, group: GroupInfo) -> int:
         """Return the number of places reserved for `holder`; 0 if the holder is the group itself."""
-        return 0 if holder is None or holder == group.key else max(self._needed[holder], 0)
+        return 0 if holder is None or holder == group.key else max(self._needed_places[holder], 0)
 
     @cached_property
-    def _common_left(self) -> int:
+    def _free_common_places(self) -> int:
         """Return the number of common places that are free at present."""
         beyond = sum(max(n - self._places_by_queue.get(queue, 0), 0) for queue, n in self.in_flight.items())
         return self.size - sum(self._places_by_queue.values()) - beyond
@@ -299,9 +299,9 @@ class Scope(NamedTuple):
     namespace: str = ""
 
     def __str__(self) -> str:
-        parts = {"user": self.user, "namespace": self.namespace}
-        parts_of_scope = [f"{part} {name} in " for part, name in parts.items() if name]
-        return f"{''.join(parts_of_scope)}queue {self.queue}"
+        names_by_kind = {"user": self.user, "namespace": self.namespace}
+        scope_texts = [f"{kind} {name} in " for kind, name in names_by_kind.items() if name]
+        return f"{''.join(scope_texts)}queue {self.queue}"
 
 
 def _scopes(group: GroupInfo) -> tuple[Scope, Scope, Scope]:
@@ -318,7 +318,7 @@ class Excess(NamedTuple):
     always: bool  # whether the limit would be too low even if nothing ran
 
 
-Sums = Mapping[Scope, Counter[str]]  # running groups and pods by scope
+CountsByScope = Mapping[Scope, Counter[str]]  # running groups and pods by scope
 
 
 class RunningCounts:
@@ -337,8 +337,8 @@ class RunningCounts:
         self.reads = journal.reads
         for group in snapshot.groups.values() if self._limits else ():
             if group.queue in self._limits:
-                on_nodes = len(group.placed) - group.succeeded + group.leaving
-                if pods := on_nodes + len(group.assumed):
+                pods_on_nodes = len(group.placed) - group.succeeded + group.leaving
+                if pods := pods_on_nodes + len(group.assumed):
                     self._add(group, pods)
         self.scoped_at_start = self.scoped
 
@@ -360,7 +360,7 @@ class RunningCounts:
             add(self._reserved.setdefault(scope, Counter()), counts, times)
 
     @property
-    def sums(self) -> Sums:
+    def sums(self) -> CountsByScope:
         """Return the sums without zeros, in a mapping that does not change later."""
         return {scope: sums for scope, sums in self._sums.items() if any(sums.values())}
 
@@ -372,44 +372,44 @@ class RunningCounts:
         for scope, counts, remaining_counts in self.remaining(group, pods):
             for kind, added in counts.items():
                 if added > remaining_counts[kind]:
-                    reserved = self._reserved.get(scope, Counter())[kind]
+                    reserved_count = self._reserved.get(scope, Counter())[kind]
                     running = self._sums.get(scope, Counter())[kind]
-                    limit = remaining_counts[kind] + running + reserved
-                    reserved_text = f" + {reserved} reserved" if reserved else ""
+                    limit = remaining_counts[kind] + running + reserved_count
+                    reserved_text = f" + {reserved_count} reserved" if reserved_count else ""
                     text = f"{scope}: {kind}: {running} run or start{reserved_text} + {added} asked > {limit}"
                     return Excess(scope, text, added > limit)
         return None
 
     def remaining(self, group: GroupInfo, pods: int) -> Iterator[tuple[Scope, Resources, Resources]]:
         """Yield for each limit: its scope, the counts of `pods` more members, and the remaining counts."""
-        added = {"groups": int(self._pods.get(group.key, 0) <= 0), "pods": pods}
+        added_counts = {"groups": int(self._pods.get(group.key, 0) <= 0), "pods": pods}
         for scope, limit in self.scopes(group) if group.queue in self._limits else ():
-            used, reserved = self._sums.get(scope, _NOTHING), self._reserved.get(scope, _NOTHING)
+            used, reserved = self._sums.get(scope, _NO_COUNTS), self._reserved.get(scope, _NO_COUNTS)
             limits = {"groups": limit.groups, "pods": limit.pods}
-            free = {
+            free_counts = {
                 kind: top - used[kind] - reserved[kind] for kind, top in limits.items() if top is not None
             }
-            yield scope, {kind: added[kind] for kind in free if added[kind]}, free
+            yield scope, {kind: added_counts[kind] for kind in free_counts if added_counts[kind]}, free_counts
 
     @read
     def headroom(self, group: GroupInfo) -> int:
         """Return how many more members of a group may start."""
         if self.excess(group, 0) is not None:
             return 0
-        capacities = (free["pods"] for _, _, free in self.remaining(group, 0) if "pods" in free)
-        return max(min(capacities, default=_NO_LIMIT), 0)
+        free_pods = (free["pods"] for _, _, free in self.remaining(group, 0) if "pods" in free)
+        return max(min(free_pods, default=_MAX_COUNT), 0)
 
     @property
     def scoped(self) -> Mapping[Scope, tuple[int, ...]]:
         """Return the running and reserved counts of each user and each namespace with a limit."""
-        found: dict[Scope, tuple[int, ...]] = {}
+        counts_by_scope: dict[Scope, tuple[int, ...]] = {}
         for scope in {**self._sums, **self._reserved}:
             if scope.user or scope.namespace:
-                parts = self._sums.get(scope, _NOTHING), self._reserved.get(scope, _NOTHING)
-                numbers = tuple(part[kind] for part in parts for kind in ("groups", "pods"))
-                if any(numbers):
-                    found[scope] = numbers
-        return found
+                counters = self._sums.get(scope, _NO_COUNTS), self._reserved.get(scope, _NO_COUNTS)
+                counts = tuple(counter[kind] for counter in counters for kind in ("groups", "pods"))
+                if any(counts):
+                    counts_by_scope[scope] = counts
+        return counts_by_scope
 
     def class_key(self, group: GroupInfo) -> tuple[Hashable, ...]:
         """Return a key that is equal for groups with the same needs that limits treat equally.
@@ -428,12 +428,12 @@ class RunningCounts:
 
     def scopes(self, group: GroupInfo) -> Iterator[tuple[Scope, Limit]]:
         """Yield the limits that apply to a group: limits of its queue, of its user and of its namespace."""
-        limits = self._limits.get(group.queue, _UNLIMITED)
+        limits = self._limits.get(group.queue, _NO_LIMITS)
         queue, user, namespace = group.computed(_scopes)
         yield queue, limits.queue
-        if group.spec.submitter and limits.user != _UNLIMITED.user:
+        if group.spec.submitter and limits.user != _NO_LIMITS.user:
             yield user, limits.user
-        if limits.namespace != _UNLIMITED.namespace:
+        if limits.namespace != _NO_LIMITS.namespace:
             yield namespace, limits.namespace
 
     def _add(self, group: GroupInfo, pods: int) -> None:

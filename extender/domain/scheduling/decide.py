@@ -43,7 +43,7 @@ def decide(snapshot: Snapshot, previous: Decisions | None = None) -> Decisions:
     while True:
         cycle = Cycle(snapshot, inadmissible.active, inadmissible.decisions, inadmissible.budget)
         evaluated = evaluate(cycle, inadmissible)
-        if not inadmissible.requeues_after(evaluated):
+        if not inadmissible.is_requeued_after(evaluated):
             return decisions_of(evaluated, inadmissible)
 
 

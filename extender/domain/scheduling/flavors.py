@@ -59,7 +59,7 @@ class Flavors:
         self._nodes = snapshot.nodes
         self._shares = shares
         self._flavor_of_node: dict[tuple[str, str], Flavor | None] = {}
-        self._requests: dict[tuple[str, NeedKey], tuple[Resources, ...]] = {}
+        self._requests_by_need: dict[tuple[str, NeedKey], tuple[Resources, ...]] = {}
 
     def flavors_of(self, queue: str) -> tuple[Flavor, ...]:
         """Return the flavors of a queue in order; empty if the queue has none."""
@@ -97,10 +97,10 @@ class Flavors:
             if self.flavors_of(group.queue)
             else []
         )
-        suitable = [
+        suitable_flavors = [
             [flavor for flavor in self.flavors_of(group.queue) if self._suits(flavor, pods)] for pods in roles
         ]
-        for flavors in islice(product(*suitable), _MAX_WAYS):
+        for flavors in islice(product(*suitable_flavors), _MAX_ASSIGNMENTS):
             requests, counted_as = dict(wanted.requests), defaultdict[str, set[str]](set)
             for flavor, pods in zip(flavors, roles, strict=True):
                 add(requests, self.counted_part(flavor, total_requests(pod.shape for pod in pods)))
@@ -108,16 +108,16 @@ class Flavors:
                 for name in pool.resources if pool is not None else ():
                     counted_as[name].add(in_flavor(name, pool.name if pool is not None else ""))
             members = [on_nodes_of(flavor, pods) for flavor, pods in zip(flavors, roles, strict=True)]
-            bound = Missing(tuple(chain.from_iterable(members)), wanted.absent) if roles else wanted
-            yield FlavorAssignment(bound, requests, counted_as)
+            bound_members = Missing(tuple(chain.from_iterable(members)), wanted.absent) if roles else wanted
+            yield FlavorAssignment(bound_members, requests, counted_as)
 
     def requests_by_assignment(self, group: GroupInfo) -> tuple[Resources, ...]:
         """Return the requests of a group's missing members for each assignment of flavors."""
         key = group.queue, roles_of(group)
-        if key not in self._requests:
+        if key not in self._requests_by_need:
             assignments = self.assignments(group, missing(group))
-            self._requests[key] = tuple(assignment.requests for assignment in assignments)
-        return self._requests[key]
+            self._requests_by_need[key] = tuple(assignment.requests for assignment in assignments)
+        return self._requests_by_need[key]
 
     def may_choose(self, group: GroupInfo) -> bool:
         """Return whether a group has a choice of flavors, because nodes of several flavors suit it."""
@@ -137,8 +137,8 @@ class Flavors:
     def _suits(self, flavor: Flavor, pods: Sequence[PodRecord]) -> bool:
         """Return whether nodes of a flavor admit pods of each shape."""
         shapes = {pod.shape for pod in pods}
-        bound = (shape.on_part(flavor.nodes) for shape in shapes)
-        return not flavor.refuses(shapes) and all(self._nodes.suitable(shape).any() for shape in bound)
+        bound_shapes = (shape.on_part(flavor.nodes) for shape in shapes)
+        return not flavor.refuses(shapes) and all(self._nodes.suitable(shape).any() for shape in bound_shapes)
 
     def counted_part(self, flavor: Flavor, requests: Resources) -> Resources:
         """Return the part of `requests` that counts for flavors on the nodes of `flavor`."""
@@ -146,10 +146,10 @@ class Flavors:
 
     def why_above_ceiling(self, queue: str, requests: Resources) -> Why | None:
         """Return why a ceiling prevents that a queue holds `requests` more of flavors; None if none does."""
-        if not (excess := self._shares.above_ceiling(queue, requests)):
+        if not (excess_text := self._shares.above_ceiling(queue, requests)):
             return None
-        never = self._shares.is_never_below_ceiling(queue, requests)
-        return (Reason.NEVER_FITS if never else Reason.QUEUE_CEILING), excess
+        is_lasting = self._shares.is_never_below_ceiling(queue, requests)
+        return (Reason.NEVER_FITS if is_lasting else Reason.QUEUE_CEILING), excess_text
 
     def order_by_lender(
         self, queue: str, flavors: Sequence[Flavor], used_amounts: Resources, requests: Resources
@@ -161,8 +161,8 @@ class Flavors:
         """
 
         def steps(flavor: Flavor) -> int:
-            after = total([used_amounts, self.counted_part(flavor, requests)])
-            return self._shares.steps_to_lender(queue, after)
+            amounts_after = total([used_amounts, self.counted_part(flavor, requests)])
+            return self._shares.steps_to_lender(queue, amounts_after)
 
         return sorted(flavors, key=steps) if len(flavors) > 1 else flavors
 
@@ -176,23 +176,23 @@ class Flavors:
         flavor: Flavor,
         pods: Iterable[PodRecord],
         requests: dict[str, int],
-        lends: bool,
+        is_lent: bool,
     ) -> list[PodRecord]:
         """Return the first of `pods` that keep the queue within its limit of a flavor.
 
         Unless capacity is lent, they also keep the queue within its deserved amount of the flavor. `requests`
         are the requests of other members for flavors. The requests of the returned pods are added.
         """
-        admitted: list[PodRecord] = []
+        admitted_pods: list[PodRecord] = []
         for pod in pods:
-            after = total([requests, self.counted_part(flavor, pod.shape.requests)])
-            if self._shares.above_ceiling(queue, after):
+            amounts_after = total([requests, self.counted_part(flavor, pod.shape.requests)])
+            if self._shares.above_ceiling(queue, amounts_after):
                 break
-            if not lends and self._shares.is_above_share(queue, after):
+            if not is_lent and self._shares.is_above_share(queue, amounts_after):
                 break
-            requests.update(after)
-            admitted.append(pod)
-        return admitted
+            requests.update(amounts_after)
+            admitted_pods.append(pod)
+        return admitted_pods
 
 
 # Equal for groups with the same number of missing members of each shape and `minTaskMember` role.
@@ -220,9 +220,9 @@ def by_role(group: GroupInfo, pods: Iterable[PodRecord]) -> dict[str, list[PodRe
 @computed_once
 def roles_of(group: GroupInfo) -> NeedKey:
     """Return roles and shapes of missing members, and roles, shapes and nodes of existing members."""
-    missed = Counter((role_of(group, pod), pod.shape, "") for pod in missing(group).members)
+    missing_counts = Counter((role_of(group, pod), pod.shape, "") for pod in missing(group).members)
     placed = Counter((role_of(group, pod), pod.shape, pod.node) for pod in group.placed if pod.holds_capacity)
-    return frozenset((missed + placed).items())
+    return frozenset((missing_counts + placed).items())
 
 
 def on_nodes_of(flavor: Flavor, pods: Iterable[PodRecord]) -> list[PodRecord]:
@@ -230,17 +230,17 @@ def on_nodes_of(flavor: Flavor, pods: Iterable[PodRecord]) -> list[PodRecord]:
     return [replace(pod, shape=pod.shape.on_part(flavor.nodes)) for pod in pods]
 
 
-def flavors_in_use(amounts: Flavors, group: GroupInfo, plan: Mapping[Uid, str]) -> dict[str, Flavor]:
+def flavors_in_use(flavors: Flavors, group: GroupInfo, plan: Mapping[Uid, str]) -> dict[str, Flavor]:
     """Return by role the flavor of members that are on nodes or in `plan`."""
-    if not amounts.flavors_of(group.queue):
+    if not flavors.flavors_of(group.queue):
         return {}
     placed = [(pod, pod.node) for pod in group.placed if pod.holds_capacity]
     on_nodes = [*placed, *group.assumed, *((pod, plan[pod.uid]) for pod in group.waiting if pod.uid in plan)]
-    flavor_of_role: dict[str, Flavor] = {}
+    flavor_by_role: dict[str, Flavor] = {}
     for pod, node in on_nodes:
-        if (flavor := amounts.flavor_on(group.queue, node)) is not None:
-            flavor_of_role.setdefault(role_of(group, pod), flavor)
-    return flavor_of_role
+        if (flavor := flavors.flavor_on(group.queue, node)) is not None:
+            flavor_by_role.setdefault(role_of(group, pod), flavor)
+    return flavor_by_role
 
 
 CapacityCheck = Callable[[Missing], Why | None]  # returns why members have no capacity; None if they have
@@ -251,7 +251,7 @@ def _always_fits(_: Missing) -> Why | None:
 
 
 # Reasons in the order of their distance from a start. If flavors have several reasons, the first counts.
-_NEAREST_FIRST = (
+_REASONS_NEAREST_FIRST = (
     *LACKS_CAPACITY,
     Reason.REFUSED_BY_SCHEDULER,
     Reason.QUEUE_SHARE,
@@ -259,9 +259,9 @@ _NEAREST_FIRST = (
     Reason.NEVER_FITS,
     Reason.INVALID_SPEC,
 )
-_NEVER = (Reason.NEVER_FITS, Reason.INVALID_SPEC)
-_MORE_ATTEMPTS = 64  # further placements tried for one group, after one for each role and flavor
-_MAX_WAYS = 16  # number of assignments for which victims of one group are searched
+_LASTING_REASONS = (Reason.NEVER_FITS, Reason.INVALID_SPEC)
+_MAX_FURTHER_ATTEMPTS = 64  # further placements tried for one group, after one for each role and flavor
+_MAX_ASSIGNMENTS = 16  # number of assignments for which victims of one group are searched
 _MAX_TEXTS = 8  # number of flavors in a sentence, so that statuses stay small
 
 
@@ -295,18 +295,18 @@ class Choice(msgspec.Struct, frozen=True):
     @property
     def exceeds_queue(self) -> bool:
         """Return whether more nodes would not help."""
-        return all(flavor.is_amount and flavor.reason in _NEVER for flavor in self.tried)
+        return all(flavor.is_amount and flavor.reason in _LASTING_REASONS for flavor in self.tried)
 
     def why(self) -> Why:
         """Return the common reason of all flavors, and a text with the obstacle of each flavor."""
-        reason = min((tried.reason for tried in self.tried), key=_NEAREST_FIRST.index)
+        reason = min((obstacle.reason for obstacle in self.tried), key=_REASONS_NEAREST_FIRST.index)
         texts = [f"flavor {each.flavor}: {each.reason} ({each.detail})" for each in self.tried[:_MAX_TEXTS]]
-        left_out = and_more(len(self.tried) - _MAX_TEXTS)
-        role = f"role {self.role}: " if self.role else ""
-        return reason, role + "; ".join(texts + left_out)
+        rest_texts = and_more(len(self.tried) - _MAX_TEXTS)
+        role_text = f"role {self.role}: " if self.role else ""
+        return reason, role_text + "; ".join(texts + rest_texts)
 
 
-_NOTHING = Choice(Missing(()), {}, {})
+_NO_CHOICE = Choice(Missing(()), {}, {})
 
 
 def choose(
@@ -314,7 +314,7 @@ def choose(
     group: GroupInfo,
     members: Sequence[PodRecord],
     plan: Mapping[Uid, str],
-    lends: bool,
+    is_lent: bool,
     lacks_capacity: CapacityCheck,
     never_fits: CapacityCheck = _always_fits,
 ) -> Choice:
@@ -325,7 +325,7 @@ def choose(
         group: The group of the members.
         members: The members to place.
         plan: The nodes of other members, which have a node already.
-        lends: Whether the queue may exceed its deserved amount of each flavor.
+        is_lent: Whether the queue may exceed its deserved amount of each flavor.
         lacks_capacity: Returns why members do not fit now.
         never_fits: Returns why members do not fit even if no pod runs.
     """
@@ -334,14 +334,14 @@ def choose(
         (role, pods, (in_use[role],) if role in in_use else amounts.flavors_of(group.queue))
         for role, pods in by_role(group, members).items()
     ]
-    limit = sum(len(flavors) for *_, flavors in roles) + _MORE_ATTEMPTS
-    empty = _Search(amounts, group.queue, lends=True, lacks_capacity=never_fits, attempts_left=limit)
-    search = _Search(amounts, group.queue, lends, lacks_capacity, attempts_left=limit, empty=empty)
-    if (filled := search.choose(roles, _NOTHING)) is not None:
-        return filled
+    limit = sum(len(flavors) for *_, flavors in roles) + _MAX_FURTHER_ATTEMPTS
+    empty_search = _Search(amounts, group.queue, lends=True, lacks_capacity=never_fits, attempts_left=limit)
+    search = _Search(amounts, group.queue, is_lent, lacks_capacity, attempts_left=limit, empty=empty_search)
+    if (choice := search.choose(roles, _NO_CHOICE)) is not None:
+        return choice
     if not (search.dead_end.tried or search.is_above_share):  # no choice of flavors fits even on empty nodes
         search = _Search(amounts, group.queue, lends=True, lacks_capacity=never_fits, attempts_left=limit)
-        search.choose(roles, _NOTHING)
+        search.choose(roles, _NO_CHOICE)
     return replace(search.dead_end, is_above_share=search.is_above_share)
 
 
@@ -373,23 +373,23 @@ class _Search(msgspec.Struct, eq=False):
     attempts_left: int
     empty: "_Search | None" = None
     is_above_share: bool = False
-    dead_end: Choice = _NOTHING  # first role without a flavor, and the reason
+    dead_end: Choice = _NO_CHOICE  # first role without a flavor, and the reason
     never: dict[tuple[str, ...], FlavorObstacle | None] = {}  # why a role can have no flavor
 
-    def choose(self, roles: Sequence[_Role], chosen: Choice) -> Choice | None:
-        """Return `chosen` with flavors for `roles`; None if there are none."""
+    def choose(self, roles: Sequence[_Role], earlier_choice: Choice) -> Choice | None:
+        """Return `earlier_choice` with flavors for `roles`; None if there are none."""
         if not roles:
-            return chosen
+            return earlier_choice
         _, pods, flavors = roles[0]
         requests = total(pod.shape.requests for pod in pods)
-        tried: list[tuple[Flavor, FlavorObstacle | None]] = []
-        for flavor in self.amounts.order_by_lender(self.queue, flavors, chosen.requests, requests):
-            why, choice = self._try(flavor, roles[0], chosen)
-            if why is None and (found := self.choose(roles[1:], choice)) is not None:
-                return found
-            tried.append((flavor, why))
+        tried_flavors: list[tuple[Flavor, FlavorObstacle | None]] = []
+        for flavor in self.amounts.order_by_lender(self.queue, flavors, earlier_choice.requests, requests):
+            obstacle, choice = self._try(flavor, roles[0], earlier_choice)
+            if obstacle is None and (full_choice := self.choose(roles[1:], choice)) is not None:
+                return full_choice
+            tried_flavors.append((flavor, obstacle))
         if not (self.dead_end.tried or self.is_above_share):
-            self._record_dead_end(roles, chosen, tried)
+            self._record_dead_end(roles, earlier_choice, tried_flavors)
         return None
 
     def _record_dead_end(
@@ -401,14 +401,14 @@ class _Search(msgspec.Struct, eq=False):
         flavors then.
         """
         role, reasons = roles[0][0], list[FlavorObstacle]()
-        for flavor, why in tried:
-            if self.empty is not None and (why is None or why.reason not in _NEVER):
-                why = self.empty.why_never(flavor, roles, chosen) or why
-            reasons += [] if why is None else [why]
-        if self.empty is None or any(why.reason not in _NEVER for why in reasons):
-            without_capacity = [why.flavor for why in reasons if why.reason in LACKS_CAPACITY]
-            names = chosen.flavors | ({role: without_capacity[0]} if without_capacity else {})
-            self.dead_end = replace(chosen, flavors=names, role=role, tried=tuple(reasons))
+        for flavor, obstacle in tried:
+            if self.empty is not None and (obstacle is None or obstacle.reason not in _LASTING_REASONS):
+                obstacle = self.empty.why_never(flavor, roles, chosen) or obstacle
+            reasons += [] if obstacle is None else [obstacle]
+        if self.empty is None or any(obstacle.reason not in _LASTING_REASONS for obstacle in reasons):
+            full_flavors = [obstacle.flavor for obstacle in reasons if obstacle.reason in LACKS_CAPACITY]
+            flavor_by_role = chosen.flavors | ({role: full_flavors[0]} if full_flavors else {})
+            self.dead_end = replace(chosen, flavors=flavor_by_role, role=role, tried=tuple(reasons))
 
     def why_never(self, flavor: Flavor, roles: Sequence[_Role], chosen: Choice) -> FlavorObstacle | None:
         """Return why the first of `roles` can never have a flavor after `chosen`.
@@ -417,27 +417,27 @@ class _Search(msgspec.Struct, eq=False):
         """
         key = (*chosen.flavors.values(), flavor.name)
         if key not in self.never:
-            why, choice = self._try(flavor, roles[0], chosen)
-            if why is None and self.choose(roles[1:], choice) is None:
+            obstacle, choice = self._try(flavor, roles[0], chosen)
+            if obstacle is None and self.choose(roles[1:], choice) is None:
                 detail = "no flavor remains for the other roles, even when empty"
-                why = FlavorObstacle(flavor.name, Reason.NEVER_FITS, detail, is_amount=False)
-            self.never[key] = why if self.attempts_left >= 0 else None
+                obstacle = FlavorObstacle(flavor.name, Reason.NEVER_FITS, detail, is_amount=False)
+            self.never[key] = obstacle if self.attempts_left >= 0 else None
         return self.never[key]
 
     def _try(self, flavor: Flavor, role: _Role, chosen: Choice) -> tuple[FlavorObstacle | None, Choice]:
         """Return why a flavor does not fit a role (None if it fits), and the choice with that flavor."""
         name, pods, _ = role
         requests = total(pod.shape.requests for pod in pods)
-        after = total([chosen.requests, self.amounts.counted_part(flavor, requests)])
+        amounts_after = total([chosen.requests, self.amounts.counted_part(flavor, requests)])
         wanted = Missing((*chosen.wanted.members, *on_nodes_of(flavor, pods)))
-        if (why := self._refused(flavor, pods) or self._exceeded_limit(flavor, after)) is None:
+        if (obstacle := self._refusal(flavor, pods) or self._exceeded_limit(flavor, amounts_after)) is None:
             self.attempts_left -= 1
             is_tried = self.attempts_left >= 0
             reason = self.lacks_capacity(wanted) if is_tried else (Reason.NO_ROOM, "not looked at any more")
-            why = None if reason is None else FlavorObstacle(flavor.name, *reason, is_amount=False)
-        return why, Choice(wanted, chosen.flavors | {name: flavor.name}, after)
+            obstacle = None if reason is None else FlavorObstacle(flavor.name, *reason, is_amount=False)
+        return obstacle, Choice(wanted, chosen.flavors | {name: flavor.name}, amounts_after)
 
-    def _refused(self, flavor: Flavor, pods: Sequence[PodRecord]) -> FlavorObstacle | None:
+    def _refusal(self, flavor: Flavor, pods: Sequence[PodRecord]) -> FlavorObstacle | None:
         """Return why pods can never get a flavor; None if they can."""
         if not (detail := flavor.refuses(pod.shape for pod in pods)):
             return None
@@ -446,9 +446,9 @@ class _Search(msgspec.Struct, eq=False):
 
     def _exceeded_limit(self, flavor: Flavor, requests: Resources) -> FlavorObstacle | None:
         """Return the ceiling or share of a flavor that requests exceed; None if they exceed none."""
-        why = self.amounts.why_above_ceiling(self.queue, requests)
-        if why is not None and (self.empty is not None or why[0] in _NEVER):
-            return FlavorObstacle(flavor.name, *why, is_amount=True)
+        excess = self.amounts.why_above_ceiling(self.queue, requests)
+        if excess is not None and (self.empty is not None or excess[0] in _LASTING_REASONS):
+            return FlavorObstacle(flavor.name, *excess, is_amount=True)
         if self.lends or not self.amounts.is_above_share(self.queue, requests):
             return None
         self.is_above_share = True

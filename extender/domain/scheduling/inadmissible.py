@@ -50,7 +50,7 @@ class InadmissibleGroups:
         self.memory: Memory | None = None  # the memory of inadmissible groups, if there are any
         self.active: Mapping[GroupKey, GroupInfo] = snapshot.groups
         self.requeued: dict[EquivalenceClass, GroupKey] = {}  # the evaluated group of each class
-        self._following: dict[GroupKey, tuple[EquivalenceClass, Iterator[GroupKey]]] = {}  # next in class
+        self._next_of_class: dict[GroupKey, tuple[EquivalenceClass, Iterator[GroupKey]]] = {}  # next in class
         self.evaluates_all_classes = False  # whether one group of each equivalence class is evaluated
         self.are_all_active = True  # except groups that their state decides
         if carried is None:
@@ -60,7 +60,7 @@ class InadmissibleGroups:
         else:
             self.memory, self.active, self.are_all_active = carried.memory, {}, False
             self.evaluates_all_classes = carried.memory.basis is None
-            self._requeue(BEFORE, self, carried)
+            self._requeue(CAUSES_BEFORE_CYCLE, self, carried)
             self._requeue([lambda: carried.memory.active])
 
     @property
@@ -78,7 +78,7 @@ class InadmissibleGroups:
 
         The budget of the cycle is complete by now.
         """
-        self.requeued, self._following = {}, {}
+        self.requeued, self._next_of_class = {}, {}
         capacity = cycle.budget.planner.capacity
         if self.carried is not None and self.carried.memory.totals is not None:
             capacity.count_assumed(self.carried.memory.totals)
@@ -94,26 +94,26 @@ class InadmissibleGroups:
 
     def _dirty_classes(self, cycle: Cycle, in_force: InForce, totals: Totals) -> Set[EquivalenceClass]:
         """Return the classes whose reads of the budget would now return something else."""
-        memory, dirty = self.memory, dict[EquivalenceClass, None]()
+        memory, dirty_classes = self.memory, dict[EquivalenceClass, None]()
         if memory is None or memory.basis is None:
-            return dirty.keys()
-        now, classes = Basis.from_cycle(cycle, in_force, totals), memory.classes
-        for changes_between in WITHIN:
-            topics = changes_between(memory.basis, now)
+            return dirty_classes.keys()
+        new_basis, classes = Basis.from_cycle(cycle, in_force, totals), memory.classes
+        for changes_between in BUDGET_CHANGES:
+            topics = changes_between(memory.basis, new_basis)
             self.evaluates_all_classes |= topics is None
             for topic in topics or ():
                 for class_ in classes.by_topic.get(topic, ()):
-                    if class_ not in dirty and not _have_same_answers(
+                    if class_ not in dirty_classes and not _have_same_answers(
                         classes.read[class_][topic], cycle.budget
                     ):
-                        dirty[class_] = None
-        return dirty.keys()
+                        dirty_classes[class_] = None
+        return dirty_classes.keys()
 
-    def _requeue_one(self, class_: EquivalenceClass, inadmissible: Iterator[GroupKey]) -> GroupKey | None:
+    def _requeue_one(self, class_: EquivalenceClass, remaining_keys: Iterator[GroupKey]) -> GroupKey | None:
         """Requeue the next group of an equivalence class, and return it; None if there is none."""
-        if (key := next(inadmissible, None)) is not None:
+        if (key := next(remaining_keys, None)) is not None:
             self.requeued[class_] = key
-            self._following[key] = class_, inadmissible
+            self._next_of_class[key] = class_, remaining_keys
         return key
 
     def next_equal(self, group: GroupInfo) -> GroupInfo | None:
@@ -121,9 +121,9 @@ class InadmissibleGroups:
 
         None means that the class has no other group.
         """
-        if group.key not in self._following:
+        if group.key not in self._next_of_class:
             return None
-        key = self._requeue_one(*self._following[group.key])
+        key = self._requeue_one(*self._next_of_class[group.key])
         return None if key is None else self.snapshot.groups[key]
 
     def is_inadmissible(self, group: GroupKey) -> bool:
@@ -135,32 +135,32 @@ class InadmissibleGroups:
         groups = self.snapshot.groups.items() if queues else ()
         return (key for key, group in groups if group.queue in queues and self.is_inadmissible(key))
 
-    def in_scopes(self, scopes: Set[Scope]) -> Iterator[GroupKey]:
+    def groups_in_scopes(self, scopes: Set[Scope]) -> Iterator[GroupKey]:
         """Yield the inadmissible groups to which limits of these scopes apply."""
         budget, groups = self.budget, self.snapshot.groups
         if budget is None or not scopes:
             return iter(())
-        inside = self.in_queues({scope.queue for scope in scopes})
-        return (key for key in inside if budget.running.concerns(groups[key], scopes))
+        keys_in_queues = self.in_queues({scope.queue for scope in scopes})
+        return (key for key in keys_in_queues if budget.running.concerns(groups[key], scopes))
 
-    def requeues_after(self, evaluated: Evaluation) -> bool:
+    def is_requeued_after(self, evaluation: Evaluation) -> bool:
         """Return whether decisions requeue a group, so that the cycle must be repeated."""
-        if self._requeue(AFTER, self, self.memory, evaluated):
+        if self._requeue(CAUSES_AFTER_CYCLE, self, self.memory, evaluation):
             return True
-        if self._must_evaluate_all_classes(evaluated):
+        if self._must_evaluate_all_classes(evaluation):
             self.evaluates_all_classes = True
             return True
-        if not self.are_all_active or self.memory is None or not evaluated.cycle.evicts_groups:
+        if not self.are_all_active or self.memory is None or not evaluation.cycle.evicts_groups:
             return False
         self.memory, self.active = None, self.snapshot.groups
         return True
 
-    def _must_evaluate_all_classes(self, evaluated: Evaluation) -> bool:
+    def _must_evaluate_all_classes(self, evaluation: Evaluation) -> bool:
         """Return whether all classes must be evaluated.
 
         If anything was allocated or reserved, classes that were left out may have less capacity.
         """
-        if not evaluated.uses_capacity or self.evaluates_all_classes or self.memory is None:
+        if not evaluation.uses_capacity or self.evaluates_all_classes or self.memory is None:
             return False
         return self.requeued.keys() != self.memory.classes.groups.keys()
 
@@ -173,16 +173,16 @@ class InadmissibleGroups:
         """
         if self.are_all_active or self.memory is None:
             return False
-        before, requeued = self.active.keys(), set(self.active)
+        old_keys, requeued_keys = self.active.keys(), set(self.active)
         for cause in causes:
-            affected = cause(*inputs)
-            if affected is None:  # requeue all groups
+            affected_keys = cause(*inputs)
+            if affected_keys is None:  # requeue all groups
                 self._requeue_all(self.memory)
                 break
-            requeued.update(affected)
+            requeued_keys.update(affected_keys)
         else:
-            self.active = self._existing(requeued)
-        return self.active.keys() != before
+            self.active = self._existing(requeued_keys)
+        return self.active.keys() != old_keys
 
     def _requeue_all(self, memory: Memory) -> None:
         """Requeue all groups, except groups that their state decides.
@@ -202,20 +202,20 @@ class InadmissibleGroups:
         return {key: groups[key] for key in sorted(keys) if key in groups}
 
     def reported(
-        self, decided: Mapping[GroupKey, GroupDecision], heads: Mapping[Scope, GroupKey]
+        self, new_decisions: Mapping[GroupKey, GroupDecision], heads: Mapping[Scope, GroupKey]
     ) -> Iterator[GroupDecision]:
         """Yield decisions on other groups of requeued classes, with the numbers of the evaluated group."""
         classes = self.memory.classes.groups if self.memory is not None else {}
         for class_, key in self.requeued.items():
-            now, before = decided[key], self.before.groups[key]
+            now, before = new_decisions[key], self.before.groups[key]
             if _is_head(class_, key, heads):
                 now = replace(before, detail=behind_message(key, now.queue))
             is_unchanged = now.detail == before.detail and now.claims_capacity == before.claims_capacity
             if is_unchanged or now.verdict is Verdict.STARTING:
                 continue
-            for other in classes[class_]:
-                if other not in decided and self.is_inadmissible(other):
-                    reported = self.before.groups[other]
+            for other_key in classes[class_]:
+                if other_key not in new_decisions and self.is_inadmissible(other_key):
+                    reported = self.before.groups[other_key]
                     yield replace(reported, detail=now.detail, claims_capacity=now.claims_capacity)
 
 
@@ -226,9 +226,9 @@ def _is_head(class_: EquivalenceClass, group: GroupKey, heads: Mapping[Scope, Gr
 
 def _have_same_answers(questions: Sequence[Question], budget: Budget) -> bool:
     """Return whether all questions have the same answer. If there are no questions, any change counts."""
-    parts: Mapping[type, object] = {QueueShares: budget.shares, RunningCounts: budget.running}
+    part_by_type: Mapping[type, object] = {QueueShares: budget.shares, RunningCounts: budget.running}
     try:
-        return bool(questions) and all(each.has_same_answer(parts[each.part]) for each in questions)
+        return bool(questions) and all(each.has_same_answer(part_by_type[each.part]) for each in questions)
     except Exception:  # if a group has an error, evaluate it again inside a guard
         return False
 
@@ -238,22 +238,22 @@ def _have_same_answers(questions: Sequence[Question], budget: Budget) -> bool:
 
 def cluster_changes(inadmissible: InadmissibleGroups, carried: CarriedFacts) -> Iterable[GroupKey] | None:
     """Return None if the cluster has changed in more than the budget, so that all groups are requeued."""
-    before, now = carried.snapshot, inadmissible.snapshot
+    old_snapshot, new_snapshot = carried.snapshot, inadmissible.snapshot
     is_unchanged = (
-        before.now <= now.now
-        and now.limits is before.limits
-        and now.nodes is before.nodes
-        and now.pools == before.pools
-        and now.dimensions == before.dimensions
-        and now.refused == before.refused
-        and have_same_keys(now.queues, before.queues)
-        and now.occupancy.is_equal(before.occupancy)
-        and np.array_equal(now.allocatable, before.allocatable)
+        old_snapshot.now <= new_snapshot.now
+        and new_snapshot.limits is old_snapshot.limits
+        and new_snapshot.nodes is old_snapshot.nodes
+        and new_snapshot.pools == old_snapshot.pools
+        and new_snapshot.dimensions == old_snapshot.dimensions
+        and new_snapshot.refused == old_snapshot.refused
+        and have_same_keys(new_snapshot.queues, old_snapshot.queues)
+        and new_snapshot.occupancy.is_equal(old_snapshot.occupancy)
+        and np.array_equal(new_snapshot.allocatable, old_snapshot.allocatable)
     )
     return () if is_unchanged else None
 
 
-def object_changes(inadmissible: InadmissibleGroups, carried: CarriedFacts) -> Iterable[GroupKey]:
+def object_changes(inadmissible: InadmissibleGroups, carried_facts: CarriedFacts) -> Iterable[GroupKey]:
     """Return the groups whose own objects have changed: members, records, or their queues.
 
     Queues above the group's queue count, too.
@@ -261,19 +261,19 @@ def object_changes(inadmissible: InadmissibleGroups, carried: CarriedFacts) -> I
     return inadmissible.snapshot.dirty
 
 
-def due_instants(inadmissible: InadmissibleGroups, carried: CarriedFacts) -> Iterable[GroupKey]:
+def due_instants(inadmissible: InadmissibleGroups, carried_facts: CarriedFacts) -> Iterable[GroupKey]:
     """Return the groups whose decision may have changed by time alone."""
     now, requeue_at = inadmissible.snapshot.now, inadmissible.before.requeue_at
     is_due = requeue_at is not None and requeue_at <= now
-    return [key for key, at in carried.instants.items() if at <= now] if is_due else ()
+    return [key for key, at in carried_facts.instants.items() if at <= now] if is_due else ()
 
 
-def usage_changes(inadmissible: InadmissibleGroups, carried: CarriedFacts) -> Iterable[GroupKey]:
+def usage_changes(inadmissible: InadmissibleGroups, carried_facts: CarriedFacts) -> Iterable[GroupKey]:
     """Return the groups of queues that order groups by the recent usage of users, if usage has changed.
 
     The usage of queues does not matter to pending groups while nothing is allocated.
     """
-    if inadmissible.snapshot.past_usage is carried.snapshot.past_usage:
+    if inadmissible.snapshot.past_usage is carried_facts.snapshot.past_usage:
         return ()
     queues = inadmissible.snapshot.queues.items()
     return inadmissible.in_queues({name for name, queue in queues if orders_by_usage(queue.record)})
@@ -282,22 +282,22 @@ def usage_changes(inadmissible: InadmissibleGroups, carried: CarriedFacts) -> It
 # The next functions return the topics of changed parts of the budget. None means all topics.
 
 
-def capacity_changes(before: Basis, now: Basis) -> Iterable[Topic] | None:
+def capacity_changes(old_basis: Basis, new_basis: Basis) -> Iterable[Topic] | None:
     """Return the shapes and resources for which the number of fitting pods or the free amount has changed."""
-    return now.totals.changed
+    return new_basis.totals.changed
 
 
-def reservation_changes(before: Basis, now: Basis) -> Iterable[Topic] | None:
+def reservation_changes(old_basis: Basis, now: Basis) -> Iterable[Topic] | None:
     """Return the topic of reservations if other groups may pass them now.
 
     None means that reservations changed. The groups that may pass a reservation, or would fit without it,
     depend on shares, usage, run times and the free capacity of nodes.
     """
-    if before.in_force != now.in_force:
+    if old_basis.in_force != now.in_force:
         return None
-    are_turns_unchanged = now.shares.snapshot.past_usage is before.shares.snapshot.past_usage
-    are_turns_unchanged = are_turns_unchanged and now.shares.nodes_changed_since(before.shares) == set()
-    is_unchanged = are_turns_unchanged and now.history is before.history
+    are_turns_unchanged = now.shares.snapshot.past_usage is old_basis.shares.snapshot.past_usage
+    are_turns_unchanged = are_turns_unchanged and now.shares.nodes_changed_since(old_basis.shares) == set()
+    is_unchanged = are_turns_unchanged and now.history is old_basis.history
     is_unchanged = is_unchanged and PLACES not in (now.totals.changed or ())
     return () if is_unchanged or not now.in_force else (RESERVED,)
 
@@ -308,110 +308,110 @@ def share_changes(before: Basis, now: Basis) -> Iterable[Topic]:
     Queues below such a queue are included.
     """
     is_past_unchanged = now.shares.snapshot.past_usage is before.shares.snapshot.past_usage
-    changed = (
+    changed_queues = (
         now.shares.queues_changed_since(before.shares) if is_past_unchanged else now.shares.division.tree.leaf
     )
-    return ((QueueShares, queue) for queue in changed)
+    return ((QueueShares, queue) for queue in changed_queues)
 
 
-def running_changes(before: Basis, now: Basis) -> Iterable[Topic]:
+def running_changes(old_basis: Basis, new_basis: Basis) -> Iterable[Topic]:
     """Return the queues with limits on running groups or pods whose running counts have changed."""
-    queues = (scope.queue for scope in _changed_keys(before.running, now.running))
+    queues = (scope.queue for scope in _changed_keys(old_basis.running, new_basis.running))
     return [(RunningCounts, queue) for queue in dict.fromkeys(queues)]
 
 
-def changed_heads(before: Basis, now: Basis) -> Iterable[Topic]:
+def changed_heads(old_basis: Basis, new_basis: Basis) -> Iterable[Topic]:
     """Return the topic of queue heads in any case: each cycle evaluates the first group behind a head."""
     return (BEHIND_HEAD,)
 
 
-def _changed_keys(one: Mapping[T, object], other: Mapping[T, object]) -> Iterator[T]:
+def _changed_keys(old_values: Mapping[T, object], new_values: Mapping[T, object]) -> Iterator[T]:
     """Yield the keys whose values differ."""
-    return (key for key in {**one, **other} if one.get(key) != other.get(key))
+    return (key for key in {**old_values, **new_values} if old_values.get(key) != new_values.get(key))
 
 
 # The next functions return the groups to requeue after a cycle, which is then repeated. None means all.
 
 
 def decision_changes(
-    inadmissible: InadmissibleGroups, memory: Memory, evaluated: Evaluation
+    inadmissible: InadmissibleGroups, memory: Memory, evaluation: Evaluation
 ) -> Iterable[GroupKey]:
     """Return the groups of each class whose evaluated group has got another decision and does not start."""
-    class_of = evaluated.cycle.reads.class_of
+    class_by_group = evaluation.cycle.reads.class_of
     for class_, key in inadmissible.requeued.items():
-        before, now = inadmissible.before.groups[key], evaluated.cycle.decided[key]
-        if now.verdict is Verdict.STARTING or _is_head(class_, key, evaluated.heads):
+        before, now = inadmissible.before.groups[key], evaluation.cycle.decided[key]
+        if now.verdict is Verdict.STARTING or _is_head(class_, key, evaluation.heads):
             continue
         if (
-            class_of[key] != class_
+            class_by_group[key] != class_
             or replace(now, detail=before.detail, life=before.life, position=before.position) != before
         ):
             yield from memory.classes.groups[class_]
 
 
 def user_changes(
-    inadmissible: InadmissibleGroups, memory: Memory, evaluated: Evaluation
+    inadmissible: InadmissibleGroups, memory: Memory, evaluation: Evaluation
 ) -> Iterable[GroupKey]:
     """Return the groups of users and namespaces whose running counts have changed."""
-    now, old_budget = evaluated.cycle.budget.running, inadmissible.budget
-    before = {} if old_budget is None else old_budget.running.scoped
-    return inadmissible.in_scopes(
-        {*_changed_keys(before, now.scoped_at_start), *_changed_keys(now.scoped_at_start, now.scoped)}
+    now, old_budget = evaluation.cycle.budget.running, inadmissible.budget
+    old_counts = {} if old_budget is None else old_budget.running.scoped
+    return inadmissible.groups_in_scopes(
+        {*_changed_keys(old_counts, now.scoped_at_start), *_changed_keys(now.scoped_at_start, now.scoped)}
     )
 
 
 def newly_blocked(
-    inadmissible: InadmissibleGroups, memory: Memory, evaluated: Evaluation
+    inadmissible: InadmissibleGroups, memory: Memory, evaluation: Evaluation
 ) -> Iterable[GroupKey]:
     """Return the groups of each queue that a head has newly blocked."""
     old_heads = inadmissible.carried.evaluated.heads if inadmissible.carried is not None else {}
-    return inadmissible.in_queues({scope.queue for scope in evaluated.heads.keys() - old_heads.keys()})
+    return inadmissible.in_queues({scope.queue for scope in evaluation.heads.keys() - old_heads.keys()})
 
 
 def next_candidates(
-    inadmissible: InadmissibleGroups, memory: Memory, evaluated: Evaluation
+    inadmissible: InadmissibleGroups, memory: Memory, evaluation: Evaluation
 ) -> Iterable[GroupKey] | None:
     """Return the groups that may now be the first to get a reservation or to look for victims."""
-    reserved, seekers, groups = evaluated.reservations, evaluated.starving, inadmissible.snapshot.groups
-    if memory.next_reserving is not None and reserved.next_reserving is not memory.next_reserving:
+    reservations, seekers, groups = evaluation.reservations, evaluation.starving, inadmissible.snapshot.groups
+    if memory.next_reserving is not None and reservations.next_reserving is not memory.next_reserving:
         return None  # all other groups waited for it
-    reserving = {
+    reserving_queues = {
         group.queue
         for class_, group in memory.first_eligible.items()
-        if (class_, group.key) not in reserved.candidates
-        and (group.key in evaluated.cycle.decided or group.key not in groups)
+        if (class_, group.key) not in reservations.candidates
+        and (group.key in evaluation.cycle.decided or group.key not in groups)
     }
     starving_queues = (
         group.queue
         for class_, group in memory.first_starving.items()
         if _comes_later(seekers.first.get(class_), group) and seekers.may_find(group, ALL_CAUSES)
     )
-    return inadmissible.in_queues(reserving.union(starving_queues))
+    return inadmissible.in_queues(reserving_queues.union(starving_queues))
 
 
-def _comes_later(now: GroupInfo | None, before: GroupInfo) -> bool:
+def _comes_later(new_seeker: GroupInfo | None, old_seeker: GroupInfo) -> bool:
     """Return whether a group that now looks for victims comes after an inadmissible group."""
-    if now is None:
+    if new_seeker is None:
         return True
-    return now.order > before.order or ready_since(now) > ready_since(before)
+    return new_seeker.order > old_seeker.order or ready_since(new_seeker) > ready_since(old_seeker)
 
 
 def new_victims(
-    inadmissible: InadmissibleGroups, memory: Memory, evaluated: Evaluation
+    inadmissible: InadmissibleGroups, memory: Memory, evaluation: Evaluation
 ) -> Iterable[GroupKey]:
     """Return the groups for which newly running groups may be victims."""
-    cycle, unserved, causes = evaluated.cycle, memory.without_victims.values(), ALL_CAUSES
-    before, now = memory.snapshot.groups, cycle.snapshot
-    changed = (groups.get(key) for key in {*cycle.groups, *now.dirty} for groups in (before, now.groups))
+    cycle, groups_without_victims, causes = evaluation.cycle, memory.without_victims.values(), ALL_CAUSES
+    old_groups, now = memory.snapshot.groups, cycle.snapshot
+    changed = (groups.get(key) for key in {*cycle.groups, *now.dirty} for groups in (old_groups, now.groups))
     share_state, basis = cycle.budget.shares.state, memory.basis
     has_no_effect = basis and not any(share_state.queues_changed_since(basis.shares))
     if has_no_effect and not any(group is not None and group.placed for group in changed):
         causes = (EvictionCause.UNMANAGED,)  # no other group of Muster has started
     return inadmissible.in_queues(
-        {group.queue for group in unserved if evaluated.starving.may_find(group, causes)}
+        {group.queue for group in groups_without_victims if evaluation.starving.may_find(group, causes)}
     )
 
 
-BEFORE = (cluster_changes, object_changes, due_instants, usage_changes)
-WITHIN = (capacity_changes, reservation_changes, share_changes, running_changes, changed_heads)
-AFTER = (decision_changes, user_changes, newly_blocked, next_candidates, new_victims)
+CAUSES_BEFORE_CYCLE = (cluster_changes, object_changes, due_instants, usage_changes)
+BUDGET_CHANGES = (capacity_changes, reservation_changes, share_changes, running_changes, changed_heads)
+CAUSES_AFTER_CYCLE = (decision_changes, user_changes, newly_blocked, next_candidates, new_victims)

@@ -17,7 +17,7 @@ from extender.domain.model.run_history import RunHistory
 from extender.domain.model.shared_maps import with_changes
 from extender.domain.placement.planner import EquivalenceClass, Read, Reads, Topic
 from extender.domain.placement.totals import FEW, Totals
-from extender.domain.scheduling.budget import Scope, Sums
+from extender.domain.scheduling.budget import CountsByScope, Scope
 from extender.domain.scheduling.cycle import Cycle
 from extender.domain.scheduling.gang_admission import may_choose
 from extender.domain.scheduling.obstacles import state_decision
@@ -119,7 +119,7 @@ class Basis(msgspec.Struct, frozen=True, eq=False):
 
     totals: Totals
     shares: ShareState
-    running: Sums
+    running: CountsByScope
     in_force: InForce  # reservations
     history: RunHistory  # run times, which decide what groups may pass
 

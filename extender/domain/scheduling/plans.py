@@ -225,7 +225,7 @@ def all_if_flavors_fit(
     def lacks_capacity(wanted: Missing) -> tuple[Reason, str] | None:
         return None if budget.planner.could_place(wanted) else (Reason.NO_ROOM, "")
 
-    choice = choose(budget.flavors, group, pods, plan, lends=True, lacks_capacity=lacks_capacity)
+    choice = choose(budget.flavors, group, pods, plan, is_lent=True, lacks_capacity=lacks_capacity)
     return None if choice.tried else list(choice.wanted.members)
 
 

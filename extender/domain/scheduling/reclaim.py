@@ -49,13 +49,13 @@ from extender.domain.snapshot.group_info import GroupInfo
 from extender.domain.snapshot.wholeness import Missing, missing, ready_since
 
 _STARVES = frozenset({*LACKS_CAPACITY, Reason.QUEUE_SHARE, Reason.QUEUE_CEILING})
-_SEARCHES = 8  # number of searches without a result in one cycle
-_IN_ROTATION = _SEARCHES // 2  # number of searches for groups that take turns
-_MAX_NAMES = 3
-_MAX_UNUSED = 64  # recorded groups of a namespace that have not used their capacity yet
-_WITHIN_SHARE = (EvictionCause.RECLAIM, EvictionCause.PREEMPT)
-_ABOVE_SHARE = (EvictionCause.BORROW, EvictionCause.PREEMPT)
-_WHY = {
+_MAX_FAILED_SEARCHES = 8  # number of searches without a result in one cycle
+_IN_ROTATION = _MAX_FAILED_SEARCHES // 2  # number of searches for groups that take turns
+_MAX_LISTED_NAMES = 3
+_MAX_UNUSED_RECORDS = 64  # recorded groups of a namespace that have not used their capacity yet
+_CAUSES_WITHIN_SHARE = (EvictionCause.RECLAIM, EvictionCause.PREEMPT)
+_CAUSES_ABOVE_SHARE = (EvictionCause.BORROW, EvictionCause.PREEMPT)
+_EVICTION_TEXTS = {
     EvictionCause.RECLAIM: "queue {queue} reclaims its deserved share, for group {group}",
     EvictionCause.PREEMPT: "group {group} of queue {queue} has a higher priority",
     EvictionCause.BORROW: "group {group} of queue {queue} has a higher priority, and borrows",
@@ -73,16 +73,16 @@ def reserve_reclaimed(cycle: Cycle, waiting: Iterable[GroupInfo]) -> list[GroupI
     Return the groups that are still to be evaluated.
     """
     groups, budget = list(waiting), cycle.budget
-    reserved: list[GroupInfo] = []
+    reserving_groups: list[GroupInfo] = []
     for group in groups:
         if group.key in cycle.reclaims:
             with Guard(cycle, group):
                 if _may_continue(cycle, group, missing(group)):
                     budget.reserve(group, cycle.reclaims[group.key].plan)
-                    reserved.append(group)
+                    reserving_groups.append(group)
                 else:
-                    _record_refused(cycle, group)
-    for group in sorted(reserved, key=lambda group: (cycle.reclaims[group.key].since, group.order)):
+                    _record_refused_eviction(cycle, group)
+    for group in sorted(reserving_groups, key=lambda group: (cycle.reclaims[group.key].since, group.order)):
         with Guard(cycle, group):
             cycle.record(_continue_reclaim(cycle, group))
         if cycle.is_broken(group):
@@ -112,24 +112,24 @@ def _may_continue(cycle: Cycle, group: GroupInfo, wanted: Missing) -> bool:
         return True  # the remaining members of a broken gang are evicted, too
     if any(victim.uid in spared for victim in reclaim.victims) or not are_homes_usable(cycle, reclaim):
         return False
-    if all(victim.cause in _ABOVE_SHARE for victim in reclaim.victims):
+    if all(victim.cause in _CAUSES_ABOVE_SHARE for victim in reclaim.victims):
         return True
     # Other queues lose capacity, so the group's queue, without terminating pods, must stay within its share.
     shares, queue = cycle.budget.shares, group.queue
-    departing: list[PlannedPod] = []
-    for other in cycle.snapshot.groups.values():
-        if other.queue == queue:
-            on_nodes = (pod for pod in other.placed if pod.holds_capacity)
-            victims = (pod for pod in on_nodes if pod.uid in cycle.being_reclaimed)
-            departing += ((pod, pod.node) for pod in (*other.departing, *victims))
-    leaving = cycle.budget.flavors.requests(departing)
-    shares.add(queue, leaving, times=-1)
-    is_above = shares.is_above_share(queue, _requested(cycle, group, reclaim))
-    shares.add(queue, leaving)
+    leaving_pods: list[PlannedPod] = []
+    for other_group in cycle.snapshot.groups.values():
+        if other_group.queue == queue:
+            pods_on_nodes = (pod for pod in other_group.placed if pod.holds_capacity)
+            victims = (pod for pod in pods_on_nodes if pod.uid in cycle.being_reclaimed)
+            leaving_pods += ((pod, pod.node) for pod in (*other_group.departing, *victims))
+    leaving_requests = cycle.budget.flavors.requests(leaving_pods)
+    shares.add(queue, leaving_requests, times=-1)
+    is_above = shares.is_above_share(queue, _planned_requests(cycle, group, reclaim))
+    shares.add(queue, leaving_requests)
     return not is_above
 
 
-def _requested(cycle: Cycle, group: GroupInfo, reclaim: Reclaim) -> Resources:
+def _planned_requests(cycle: Cycle, group: GroupInfo, reclaim: Reclaim) -> Resources:
     """Return the requests of members on their planned nodes, with amounts of flavors if the queue has any."""
     wanted = missing(group)
     if not cycle.budget.flavors.flavors_of(group.queue):
@@ -154,10 +154,10 @@ def _continue_reclaim(cycle: Cycle, group: GroupInfo) -> GroupDecision:
             return GroupDecision(group.key, group.queue, Verdict.STARTING, plan=plan)
         if cycle.is_due(reclaim.until):
             return fail(cycle, group, f"the capacity did not become free in time: {reclaim.detail}")
-        victims = (victim for other in cycle.reclaims.values() for victim in other.victims)
+        victims = (victim for other_reclaim in cycle.reclaims.values() for victim in other_reclaim.victims)
         if not (any(live_pod(cycle, victim) for victim in victims) or any(departing_pods(cycle))):
-            why = "the victims are gone, and the group does not fit"
-            return fail(cycle, group, f"{why}: {reclaim.detail}")
+            failure_text = "the victims are gone, and the group does not fit"
+            return fail(cycle, group, f"{failure_text}: {reclaim.detail}")
     elif not has_broken_gang(cycle, reclaim):
         reason = Reason.WINDOW_FULL
         budget.window.waiting_queues.add(group.queue)
@@ -172,18 +172,18 @@ def _place(cycle: Cycle, group: GroupInfo, reclaim: Reclaim) -> dict[Uid, str] |
     None means that the group cannot start yet.
     """
     budget, wanted = cycle.budget, missing(group)
-    requests = _requested(cycle, group, reclaim)
-    excess = budget.running.excess(group, len(wanted.members))
-    if budget.shares.above_ceiling(group.queue, requests) or excess is not None:
+    requests = _planned_requests(cycle, group, reclaim)
+    running_excess = budget.running.excess(group, len(wanted.members))
+    if budget.shares.above_ceiling(group.queue, requests) or running_excess is not None:
         return None  # the group's queue must lose capacity first
-    planned: list[tuple[PodRecord, str]] = []
+    planned_pods: list[tuple[PodRecord, str]] = []
     for pod in wanted.members:  # each pod may only use nodes of its planned flavor
         node = reclaim.plan[pod.uid]
         flavor = budget.flavors.flavor_on(group.queue, node)
-        planned.append((on_nodes_of(flavor, [pod])[0] if flavor is not None else pod, node))
+        planned_pods.append((on_nodes_of(flavor, [pod])[0] if flavor is not None else pod, node))
     checkpoint = budget.journal.checkpoint()
-    plan = budget.planner.allocate_on_nodes(planned)
-    if len(plan) == len(planned):
+    plan = budget.planner.allocate_on_nodes(planned_pods)
+    if len(plan) == len(planned_pods):
         budget.count(group, plan)
         return plan
     budget.journal.roll_back(checkpoint)
@@ -195,7 +195,7 @@ def _evict(cycle: Cycle, group: GroupInfo, reclaim: Reclaim) -> None:
     for victim in reclaim.victims:
         if live_pod(cycle, victim) is not None:
             home = reclaim.homes.get(victim.uid)
-            why = _WHY[victim.cause].format(group=group.display_name, queue=group.queue, home=home)
+            why = _EVICTION_TEXTS[victim.cause].format(group=group.display_name, queue=group.queue, home=home)
             cycle.evictions[victim.uid] = Eviction(victim, why)
 
 
@@ -223,23 +223,23 @@ def begin_reclaims(cycle: Cycle, lending: Lending, reservations: Reservations) -
     if starving or cycle.reclaims:
         cycle.evictions |= {each.uid: Eviction(each, _SLOW, is_slow=True) for each in slow_deletes(cycle)}
     idle = {(group.queue, group.priority): group for group in starving if not candidates.may_exist_for(group)}
-    may_find = [group for group in starving if (group.queue, group.priority) not in idle]
-    longest = _longest_waiting(may_find)
-    first = _first_of_kinds(cycle, may_find)
-    first |= {(each, "longest"): group for each, group in longest.items()}
-    found = Starving(first, idle, candidates.may_exist_for)
+    seeking_groups = [group for group in starving if (group.queue, group.priority) not in idle]
+    longest = _longest_waiting(seeking_groups)
+    first_by_kind = _first_of_kinds(cycle, seeking_groups)
+    first_by_kind |= {(each, "longest"): group for each, group in longest.items()}
+    result = Starving(first_by_kind, idle, candidates.may_exist_for)
     shares, queues = cycle.budget.shares, cycle.snapshot.queues
     ranks = {
         queue: (-queues[queue].record.priority, shares.relative_share(shares.tree.node[queue]), queue)
-        for queue in {group.queue for group in may_find}
+        for queue in {group.queue for group in seeking_groups}
     }
-    searching = [group for group in may_find if group.preempts and not reservations.is_limited(group)]
+    searching = [group for group in seeking_groups if group.preempts and not reservations.is_limited(group)]
     if searching and to_begin > 0:
         searching.sort(key=lambda group: (ranks[group.queue], group.order))
         checkpoint = cycle.budget.journal.checkpoint()
         _Searches(cycle, lending, reservations, candidates, Price(cycle, longest)).search(searching, to_begin)
         cycle.budget.journal.roll_back(checkpoint)
-    return found
+    return result
 
 
 def _starved_groups(cycle: Cycle) -> list[GroupInfo]:
@@ -248,7 +248,7 @@ def _starved_groups(cycle: Cycle) -> list[GroupInfo]:
     The queue sets the minimum wait. A group without a timestamp has waited long enough. A group that needs
     none of its missing members to start gets no reclaim.
     """
-    starving: list[GroupInfo] = []
+    starving_groups: list[GroupInfo] = []
     for key, decision in list(cycle.decided.items()):
         if decision.verdict is Verdict.WAITING and decision.reason in _STARVES and decision.reclaim is None:
             group = cycle.snapshot.groups[key]
@@ -258,8 +258,8 @@ def _starved_groups(cycle: Cycle) -> list[GroupInfo]:
                 after = cycle.snapshot.queues[group.queue].record.preemption.after
                 since = ready_since(group)
                 if not (after and since) or cycle.is_due(cycle.snapshot.instant(since) + after):
-                    starving.append(group)
-    return starving
+                    starving_groups.append(group)
+    return starving_groups
 
 
 def _first_of_kinds(cycle: Cycle, groups: Iterable[GroupInfo]) -> dict[object, GroupInfo]:
@@ -269,14 +269,14 @@ def _first_of_kinds(cycle: Cycle, groups: Iterable[GroupInfo]) -> dict[object, G
     reason. A group that has taken capacity from other groups is a kind of its own, since these groups are not
     its victims again.
     """
-    first: dict[object, GroupInfo] = {}
+    first_by_kind: dict[object, GroupInfo] = {}
     for group in groups:
-        limits, reason = cycle.budget.running.class_key(group), cycle.decided[group.key].reason
-        needs = group.queue, group.priority, group.preempts, missing(group).signature, reason, limits
+        limits_key, reason = cycle.budget.running.class_key(group), cycle.decided[group.key].reason
+        needs = group.queue, group.priority, group.preempts, missing(group).signature, reason, limits_key
         kind = group.key if group.history.reclaimed_from else (needs, refused_namespace(cycle, group))
-        if kind not in first or group.order < first[kind].order:
-            first[kind] = group
-    return first
+        if kind not in first_by_kind or group.order < first_by_kind[kind].order:
+            first_by_kind[kind] = group
+    return first_by_kind
 
 
 def turn_order(groups: Sequence[GroupInfo], step: int) -> tuple[list[GroupInfo], int]:
@@ -299,12 +299,12 @@ def turn_order(groups: Sequence[GroupInfo], step: int) -> tuple[list[GroupInfo],
 
 def _longest_waiting(groups: Iterable[GroupInfo]) -> dict[object, GroupInfo]:
     """Return for each need the group that has waited the longest."""
-    longest: dict[object, GroupInfo] = {}
+    longest_by_need: dict[object, GroupInfo] = {}
     for group in groups:
-        earlier = longest.setdefault(equal_need_key(group), group)
-        if group.preempts and (not earlier.preempts or ready_since(group) < ready_since(earlier)):
-            longest[equal_need_key(group)] = group
-    return longest
+        longest_group = longest_by_need.setdefault(equal_need_key(group), group)
+        if group.preempts and (not longest_group.preempts or ready_since(group) < ready_since(longest_group)):
+            longest_by_need[equal_need_key(group)] = group
+    return longest_by_need
 
 
 class _Searches:
@@ -320,21 +320,21 @@ class _Searches:
         self._price = price
         candidates.latest = price.latest
         self._failed_kinds: set[object] = set()  # kinds of groups without a result
-        decided, reclaims = cycle.decided, cycle.reclaims.items()
-        reserved = [
-            reclaim for key, reclaim in reclaims if key in decided and decided[key].reclaim is reclaim
+        decisions, reclaims = cycle.decided, cycle.reclaims.items()
+        reserving_reclaims = [
+            reclaim for key, reclaim in reclaims if key in decisions and decisions[key].reclaim is reclaim
         ]
-        victims = (live_pod(cycle, victim) for reclaim in reserved for victim in reclaim.victims)
-        leaving = (*departing_pods(cycle), *(pod for pod in victims if pod is not None))
-        self._is_any_departing = any(pod.deleting for pod in leaving)
+        victims = (live_pod(cycle, victim) for reclaim in reserving_reclaims for victim in reclaim.victims)
+        leaving_pods = (*departing_pods(cycle), *(pod for pod in victims if pod is not None))
+        self._is_any_departing = any(pod.deleting for pod in leaving_pods)
         # Capacity, ceilings and shares as if terminating pods were gone, without promised capacity.
-        self._base = reservations.unreserved_capacity(only_promised=True)
+        self._base_planner = reservations.unreserved_capacity(only_promised=True)
         reservations.reserve_promised_headroom()
         lending.free_headroom()
-        self._base.free(leaving)
-        self._subtract_evicted(leaving)
+        self._base_planner.free(leaving_pods)
+        self._subtract_evicted(leaving_pods)
 
-    def search(self, seeking: Iterable[GroupInfo], to_begin: int) -> None:
+    def search(self, seeking_groups: Iterable[GroupInfo], open_count: int) -> None:
         """Search for victims for groups that need capacity, and begin the reclaims.
 
         Groups of one kind share a search. If there are too many kinds, each cycle searches for the first
@@ -343,25 +343,25 @@ class _Searches:
         that depends on the ends of other groups would not continue.
 
         Args:
-            seeking: Groups that need capacity, in order.
-            to_begin: The number of reclaims that may begin.
+            seeking_groups: Groups that need capacity, in order.
+            open_count: The number of reclaims that may begin.
         """
-        starving: list[GroupInfo] = []
-        for group in seeking:
+        searching_groups: list[GroupInfo] = []
+        for group in seeking_groups:
             with Guard(self._cycle, group):
                 causes = tuple(chain.from_iterable(_cause_sets(self._cycle, group, missing(group))))
                 if self._candidates.may_exist_for(group, causes):
-                    starving.append(group)
-        first = {group.key for group in _first_of_kinds(self._cycle, starving).values()}
-        kinds = [group for group in starving if group.key in first]  # the first group of each kind
+                    searching_groups.append(group)
+        first = {group.key for group in _first_of_kinds(self._cycle, searching_groups).values()}
+        kinds = [group for group in searching_groups if group.key in first]  # the first group of each kind
         n_steps = 0
-        if len(kinds) > _SEARCHES:  # each cycle tries the first kinds; the others take turns
+        if len(kinds) > _MAX_FAILED_SEARCHES:  # each cycle tries the first kinds; the others take turns
             others, n_steps = turn_order(kinds[_IN_ROTATION:], int(self._cycle.snapshot.now) * _IN_ROTATION)
-            starving = [*kinds[:_IN_ROTATION], *others]
-        for group in starving:
-            if to_begin <= 0:
+            searching_groups = [*kinds[:_IN_ROTATION], *others]
+        for group in searching_groups:
+            if open_count <= 0:
                 return
-            if len(self._failed_kinds) > _SEARCHES:
+            if len(self._failed_kinds) > _MAX_FAILED_SEARCHES:
                 # Each second, other groups have a turn, until all have had a turn since the last change.
                 now, times = int(self._cycle.snapshot.now), [self._price.check_times(each) for each in kinds]
                 changed_at = int(max(self._cycle.snapshot.changed_at, *(each.last_at for each in times)))
@@ -371,7 +371,7 @@ class _Searches:
                     self._cycle.request_cycle_at(next_at)
                 return
             with Guard(self._cycle, group):
-                to_begin -= self._try(group)
+                open_count -= self._try(group)
 
     def _try(self, group: GroupInfo) -> bool:
         """Search for victims of a group. Return whether a reclaim has begun for it."""
@@ -385,16 +385,16 @@ class _Searches:
             if from_others and not own_queue_gives:
                 continue  # its own queue must lose capacity, too, so other queues alone do not help
             eviction_units = self._candidates.units_for(group, causes)
-            moves = EvictionCause.CONSOLIDATE in causes
-            own_queue_gives = bool(eviction_units) or moves
+            must_move = EvictionCause.CONSOLIDATE in causes
+            own_queue_gives = bool(eviction_units) or must_move
             if not (eviction_units or (from_others and self._is_any_departing)):
                 continue
-            if (found := self._search(eviction_units, group, wanted, from_others, moves)) is None:
+            if (found_victims := self._search(eviction_units, group, wanted, from_others, must_move)) is None:
                 continue
-            if not (text := self._price.why_not_yet(group, wanted, found.picks)):
-                self._begin(group, found)
+            if not (delay_text := self._price.why_not_yet(group, wanted, found_victims.picks)):
+                self._begin(group, found_victims)
                 return True
-            cycle.record(replace(cycle.decided[group.key], price=text))
+            cycle.record(replace(cycle.decided[group.key], price=delay_text))
         self._failed_kinds.add(kind)
         if self._candidates.spared:
             cycle.record(replace(cycle.decided[group.key], spared=self._candidates.spared))
@@ -405,8 +405,8 @@ class _Searches:
         eviction_units: Sequence[EvictionUnit],
         group: GroupInfo,
         wanted: Missing,
-        from_others: bool,
-        moves: bool,
+        may_cross_queues: bool,
+        must_move: bool,
     ) -> Found | None:
         """Return victims for the first assignment of flavors that suffices; None if there is none.
 
@@ -414,33 +414,33 @@ class _Searches:
             eviction_units: The possible victims.
             group: The group that needs capacity.
             wanted: The members of the group that are to start.
-            from_others: Whether victims may be in other queues.
-            moves: Whether victims must have other nodes to restart on.
+            may_cross_queues: Whether victims may be in other queues.
+            must_move: Whether victims must have other nodes to restart on.
         """
         journal = self._cycle.budget.journal
         for assignment in self._cycle.budget.flavors.assignments(group, wanted):
             bound = assignment.wanted
-            planner = self._base.clone()
+            planner = self._base_planner.clone()
             planner.unplace(wanted.members, self._lending.reserved_for(group))
             self._reservations.free_own_capacity(group, planner)
             available = planner.capacity.sum_for(bound.shapes)  # fragmented resources do not count as scarce
-            scarce = [name for name, n in bound.requests.items() if n > available.get(name, 0)]
-            if moves and scarce:
+            scarce_resources = [name for name, n in bound.requests.items() if n > available.get(name, 0)]
+            if must_move and scarce_resources:
                 continue
-            arguments = (self._cycle, group, assignment, scarce, from_others, self._price)
+            arguments = (self._cycle, group, assignment, scarce_resources, may_cross_queues, self._price)
             checkpoint = journal.checkpoint()
             self._reservations.free_own_headroom(group)
             disruptions = self._candidates.disruptions
-            if moves:
-                found = find_with_homes(
+            if must_move:
+                found_victims = find_with_homes(
                     self._cycle, planner, UnchangedShares(*arguments), eviction_units, disruptions, bound
                 )
             else:
                 search = Search(planner, VictimShares(*arguments), eviction_units, disruptions.clone())
-                found = search.find(bound)
+                found_victims = search.find(bound)
             journal.roll_back(checkpoint)
-            if found is not None:
-                return found
+            if found_victims is not None:
+                return found_victims
         return None
 
     def _subtract_evicted(self, pods: Iterable[PodRecord]) -> None:
@@ -451,51 +451,53 @@ class _Searches:
                 amounts = budget.flavors.requests([(pod, pod.node)], pod.shape.requests)
                 budget.shares.add(groups[pod.group].queue, amounts, times=-1)
 
-    def _begin(self, group: GroupInfo, found: Found) -> None:
+    def _begin(self, group: GroupInfo, found_victims: Found) -> None:
         """Begin a reclaim: record its victims and plan, and count them for the next searches."""
-        cycle, base = self._cycle, self._base
-        pods = [pod for pick in found.picks for pod in pick.pods]
-        losses = [(pick, self._price.seconds(pick.eviction_unit.run)) for pick in found.picks]
+        cycle, planner = self._cycle, self._base_planner
+        pods = [pod for pick in found_victims.picks for pod in pick.pods]
+        losses = [(pick, self._price.seconds(pick.eviction_unit.run)) for pick in found_victims.picks]
         victims = tuple(
             victim for each, seconds in losses for victim in each.eviction_unit.victims(each.pods, seconds)
         )
         self._candidates.promised_pods.update(pod.uid for pod in pods)
         self._candidates.disruptions.count(pods)
-        base.free(pods)
-        base.unplace(missing(group).members, self._lending.reserved_for(group))
-        base.allocate((pod, found.plan[pod.uid]) for pod in missing(group).members)
-        if found.homes:  # moved pods come back
-            base.allocate((pod, found.homes[pod.uid]) for pod in pods)
+        planner.free(pods)
+        planner.unplace(missing(group).members, self._lending.reserved_for(group))
+        planner.allocate((pod, found_victims.plan[pod.uid]) for pod in missing(group).members)
+        if found_victims.homes:  # moved pods come back
+            planner.allocate((pod, found_victims.homes[pod.uid]) for pod in pods)
         else:
             self._subtract_evicted(pods)
-        planned_pods = ((pod, found.plan[pod.uid]) for pod in missing(group).members)
+        planned_pods = ((pod, found_victims.plan[pod.uid]) for pod in missing(group).members)
         requests = cycle.budget.flavors.requests(planned_pods, missing(group).requests)
         cycle.budget.shares.add(group.queue, requests)
-        since, until = cycle.snapshot.now, cycle.snapshot.now + cycle.limits.reclaim_deadline
-        detail = _describe(cycle, victims, cycle.snapshot.timestamp(until), moves=bool(found.homes))
-        min_seconds = self._price.break_even_seconds(missing(group), found.picks)
-        for other in {victim.queue for victim in victims if victim.cause in FROM_OTHERS}:
-            losing = ReclaimKey(other, group.key.partition("/")[0])
+        now, until = cycle.snapshot.now, cycle.snapshot.now + cycle.limits.reclaim_deadline
+        detail = _describe(
+            cycle, victims, cycle.snapshot.timestamp(until), must_move=bool(found_victims.homes)
+        )
+        min_seconds = self._price.break_even_seconds(missing(group), found_victims.picks)
+        for losing_queue in {victim.queue for victim in victims if victim.cause in FROM_OTHERS}:
+            losing = ReclaimKey(losing_queue, group.key.partition("/")[0])
             cycle.reclaimed_by(group.queue)[losing] = _reclaimed_record(cycle, group, losing, min_seconds)
-        reclaim = Reclaim(victims, found.plan, since, until, detail, found.homes)
+        reclaim = Reclaim(victims, found_victims.plan, now, until, detail, found_victims.homes)
         cycle.is_due(until)
         cycle.has_begun_reclaim = True
         cycle.record(replace(waiting_decision(group, Reason.RECLAIMING, detail), reclaim=reclaim))
         _evict(cycle, group, reclaim)
 
 
-def _describe(cycle: Cycle, victims: Sequence[ReclaimVictim], deadline: str, moves: bool) -> str:
+def _describe(cycle: Cycle, victims: Sequence[ReclaimVictim], deadline: str, must_move: bool) -> str:
     """Return a text for users about the victims of a reclaim."""
     if not victims:
         return f"the capacity of terminating pods is reserved for it until {deadline}"
     groups = cycle.snapshot.groups
-    owners = Counter(
+    pod_count_by_owner = Counter(
         groups[victim.group].display_name if victim.group else f"{victim.namespace}/{victim.name}"
         for victim in victims
     )
-    names = [f"{name} ({count})" for name, count in sorted(owners.items())]
-    action = "move" if moves else "evict"
-    return f"pods to {action}: {len(victims)}, of {listed(names, _MAX_NAMES)}; until {deadline}"
+    names = [f"{name} ({count})" for name, count in sorted(pod_count_by_owner.items())]
+    action = "move" if must_move else "evict"
+    return f"pods to {action}: {len(victims)}, of {listed(names, _MAX_LISTED_NAMES)}; until {deadline}"
 
 
 def _reclaimed_record(cycle: Cycle, group: GroupInfo, losing: ReclaimKey, min_seconds: float) -> Reclaimed:
@@ -513,32 +515,32 @@ def _reclaimed_record(cycle: Cycle, group: GroupInfo, losing: ReclaimKey, min_se
     if last is None:
         return Reclaimed(group.key, now, unused=(record,))
     others = cycle.reclaimed_by(losing.queue).items()
-    reclaimed_back_at = max((reclaim.at for pick, reclaim in others if pick.queue == group.queue), default="")
-    went_back = reclaimed_back_at > last.at and group.created <= reclaimed_back_at
-    unused = [each for each in last.unused if not _is_in_vain(cycle, each)]
-    in_vain = last.in_vain + (went_back or len(unused) < len(last.unused))
-    return Reclaimed(group.key, now, in_vain, (*unused, record)[-_MAX_UNUSED:])
+    reclaimed_back_at = max((reclaim.at for key, reclaim in others if key.queue == group.queue), default="")
+    has_gone_back = reclaimed_back_at > last.at and group.created <= reclaimed_back_at
+    unused_records = [unused_record for unused_record in last.unused if not _is_in_vain(cycle, unused_record)]
+    in_vain_count = last.in_vain + (has_gone_back or len(unused_records) < len(last.unused))
+    return Reclaimed(group.key, now, in_vain_count, (*unused_records, record)[-_MAX_UNUSED_RECORDS:])
 
 
-def _record_refused(cycle: Cycle, group: GroupInfo) -> None:
+def _record_refused_eviction(cycle: Cycle, group: GroupInfo) -> None:
     """Record that a reclaim evicted no pod because an eviction was refused.
 
     Such a reclaim does not count as unused.
     """
-    victims, reclaimed = cycle.reclaims[group.key].victims, cycle.reclaimed_by(group.queue)
+    victims, records = cycle.reclaims[group.key].victims, cycle.reclaimed_by(group.queue)
     is_refused = any(victim.uid in cycle.snapshot.refused_evictions for victim in victims)
     if not is_refused or any(live_pod(cycle, victim) is None for victim in victims):
         return
-    for losing, last in reclaimed.items():
-        unused = tuple(each for each in last.unused if each.group != group.key)
-        reclaimed[losing] = replace(last, unused=unused)
+    for losing_key, last_record in records.items():
+        unused_records = tuple(each for each in last_record.unused if each.group != group.key)
+        records[losing_key] = replace(last_record, unused=unused_records)
 
 
-def _is_in_vain(cycle: Cycle, taken: QueueTaken) -> bool:
+def _is_in_vain(cycle: Cycle, taken_record: QueueTaken) -> bool:
     """Return whether a group has ended or waits again without having used its reclaimed capacity."""
-    decision = cycle.decision_on(GroupKey(taken.group))
+    decision = cycle.decision_on(GroupKey(taken_record.group))
     waits = decision is None or (decision.verdict is Verdict.WAITING and decision.reclaim is None)
-    return waits or cycle.find_receiver(taken) is None
+    return waits or cycle.find_receiver(taken_record) is None
 
 
 def _cause_sets(cycle: Cycle, group: GroupInfo, wanted: Missing) -> Iterator[Sequence[EvictionCause]]:
@@ -550,11 +552,11 @@ def _cause_sets(cycle: Cycle, group: GroupInfo, wanted: Missing) -> Iterator[Seq
     come last. At a ceiling, only groups that count towards it are evicted.
     """
     shares, requests = cycle.budget.shares, cycle.budget.flavors.requests_by_assignment(group)
-    if all(shares.is_above_share(group.queue, each) for each in requests):
+    if all(shares.is_above_share(group.queue, assigned_requests) for assigned_requests in requests):
         yield (EvictionCause.PREEMPT,)
-        yield _WITHIN_SHARE
+        yield _CAUSES_WITHIN_SHARE
         if cycle.snapshot.queues[group.queue].record.preemption.borrows_up_to > -inf:
-            yield _ABOVE_SHARE
+            yield _CAUSES_ABOVE_SHARE
     else:
         reason = cycle.decided[group.key].reason
         has_flavors = bool(cycle.budget.flavors.flavors_of(group.queue))
@@ -562,4 +564,4 @@ def _cause_sets(cycle: Cycle, group: GroupInfo, wanted: Missing) -> Iterator[Seq
         if is_fragmented or (has_flavors and reason in LACKS_CAPACITY):  # one flavor may be fragmented
             yield (EvictionCause.CONSOLIDATE,)
         is_full = reason is Reason.QUEUE_CEILING
-        yield _WITHIN_SHARE if is_full else (*_WITHIN_SHARE, EvictionCause.UNMANAGED)
+        yield _CAUSES_WITHIN_SHARE if is_full else (*_CAUSES_WITHIN_SHARE, EvictionCause.UNMANAGED)

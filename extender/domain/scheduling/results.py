@@ -45,8 +45,8 @@ Column = tuple[str, str]  # name of a Queue or LocalQueue, and a column of its s
 
 
 def column_changes(
-    before: Mapping[GroupKey, GroupDecision],
-    now: Mapping[GroupKey, GroupDecision],
+    old_decisions: Mapping[GroupKey, GroupDecision],
+    new_decisions: Mapping[GroupKey, GroupDecision],
     changed_groups: Iterable[GroupKey],
     column_of: Callable[[GroupDecision], Column | None],
 ) -> Mapping[Column, int]:
@@ -56,29 +56,29 @@ def column_changes(
     change in a cycle, the counts are updated instead of computed again.
 
     Args:
-        before: The previous decisions.
-        now: The decisions of this cycle. They differ from `before` only in `changed_groups`.
+        old_decisions: The previous decisions.
+        new_decisions: The decisions of this cycle. They differ from `old_decisions` only in `changed_groups`.
         changed_groups: The groups to compare.
         column_of: Returns the column of a group. A group without one is not counted.
     """
-    difference = Counter[Column]()
+    change_by_column = Counter[Column]()
     for key in changed_groups:
-        for groups, sign in ((before, -1), (now, 1)):
+        for groups, sign in ((old_decisions, -1), (new_decisions, 1)):
             column = column_of(groups[key]) if key in groups else None
             if column is not None:
-                difference[column] += sign
-    return {column: number for column, number in difference.items() if number}
+                change_by_column[column] += sign
+    return {column: number for column, number in change_by_column.items() if number}
 
 
 def recount(counts: Mapping[Column, int], changes: Mapping[Column, int]) -> Mapping[Column, int]:
     """Return the counts with the changes added, without zeros."""
     if not changes:
         return counts
-    counted = {**counts, **{column: counts.get(column, 0) + number for column, number in changes.items()}}
+    new_counts = {**counts, **{column: counts.get(column, 0) + number for column, number in changes.items()}}
     for column in changes:
-        if not counted[column]:
-            del counted[column]
-    return counted
+        if not new_counts[column]:
+            del new_counts[column]
+    return new_counts
 
 
 def in_queue(decision: GroupDecision) -> Column | None:
@@ -95,7 +95,7 @@ def local_queue_column(decision: GroupDecision) -> Column | None:
     return (life.local_queue, column) if life.local_queue and life.outcome is None else None
 
 
-_NOT_IN_LINE = (
+_REASONS_OUT_OF_LINE = (
     Reason.GROUP_NOT_FOUND,
     Reason.QUEUE_NOT_FOUND,
     Reason.INVALID_SPEC,
@@ -120,7 +120,7 @@ class Positions(NamedTuple):
     lines: Mapping[str, Sequence[GroupInfo]]  # groups in line by queue, in order
 
 
-def positions_of(evaluated: Evaluation, inadmissible: InadmissibleGroups) -> Positions:
+def positions_of(evaluation: Evaluation, inadmissible: InadmissibleGroups) -> Positions:
     """Return the position of each pending group in its queue, in the order of this cycle.
 
     Only a group that could start has a position. Groups that have not enough members, are held, or are too
@@ -129,26 +129,26 @@ def positions_of(evaluated: Evaluation, inadmissible: InadmissibleGroups) -> Pos
 
     A line without changed groups stays the same object.
     """
-    carried, now = inadmissible.carried, _lines_of(evaluated)
-    if carried is None or inadmissible.memory is None:
+    carried_facts, now = inadmissible.carried, _lines_of(evaluation)
+    if carried_facts is None or inadmissible.memory is None:
         return Positions(_coarse_positions(now.values()), now)
-    before, lines = inadmissible.before.groups, dict(carried.lines)
+    old_decisions, lines = inadmissible.before.groups, dict(carried_facts.lines)
     in_line: dict[str, list[GroupInfo]] = {}
-    for key in {*evaluated.cycle.decided, *inadmissible.snapshot.dirty}:
-        if (old_decision := before.get(key)) is not None and old_decision.position:
-            in_line.setdefault(old_decision.queue, []).append(carried.snapshot.groups[key])
+    for key in {*evaluation.cycle.decided, *inadmissible.snapshot.dirty}:
+        if (old_decision := old_decisions.get(key)) is not None and old_decision.position:
+            in_line.setdefault(old_decision.queue, []).append(carried_facts.snapshot.groups[key])
     new_positions: dict[GroupKey, int] = {}
     for queue in now.keys() | in_line.keys():
-        line, evaluated_now, evaluated_then = lines.get(queue, ()), now.get(queue, ()), in_line.get(queue, ())
-        if len(evaluated_then) < len(line) and set(evaluated_now) == set(evaluated_then):
-            new_positions |= {group.key: before[group.key].position for group in evaluated_now}
+        line, new_groups, old_groups = lines.get(queue, ()), now.get(queue, ()), in_line.get(queue, ())
+        if len(old_groups) < len(line) and set(new_groups) == set(old_groups):
+            new_positions |= {group.key: old_decisions[group.key].position for group in new_groups}
             continue
-        evaluated_keys = {group.key for group in evaluated_then}
-        unevaluated = [group for group in line if group.key not in evaluated_keys]
-        line_now = unevaluated or list(evaluated_now)
-        if unevaluated:
-            for group in evaluated_now:
-                insort(line_now, group, key=_order_of(evaluated))
+        old_keys = {group.key for group in old_groups}
+        unevaluated_groups = [group for group in line if group.key not in old_keys]
+        line_now = unevaluated_groups or list(new_groups)
+        if unevaluated_groups:
+            for group in new_groups:
+                insort(line_now, group, key=_order_of(evaluation))
         if line_now:
             lines[queue] = line_now
         else:
@@ -157,31 +157,31 @@ def positions_of(evaluated: Evaluation, inadmissible: InadmissibleGroups) -> Pos
     return Positions(new_positions, lines)
 
 
-def _lines_of(evaluated: Evaluation) -> dict[str, Sequence[GroupInfo]]:
+def _lines_of(evaluation: Evaluation) -> dict[str, Sequence[GroupInfo]]:
     """Return the groups in line by queue.
 
     They include groups in backoff, which may not have been evaluated.
     """
-    cycle, order_key = evaluated.cycle, _order_of(evaluated)
+    cycle, order_key = evaluation.cycle, _order_of(evaluation)
     backing_off: dict[str, list[GroupInfo]] = {}
     for key, decision in cycle.decided.items():
         if decision.reason is Reason.BACKING_OFF and _is_in_line(decision):
             backing_off.setdefault(decision.queue, []).append(cycle.snapshot.groups[key])
     lines: dict[str, Sequence[GroupInfo]] = {}
-    for queue in evaluated.lines.keys() | backing_off.keys():
-        line = evaluated.lines.get(queue, ())
-        if queue in backing_off or any(map(evaluated.reservations.is_promised, line)):
+    for queue in evaluation.lines.keys() | backing_off.keys():
+        line = evaluation.lines.get(queue, ())
+        if queue in backing_off or any(map(evaluation.reservations.is_promised, line)):
             line = sorted({*line, *backing_off.get(queue, ())}, key=order_key)
         lines[queue] = [group for group in line if _is_in_line(cycle.decided[group.key])]
     return lines
 
 
-def _order_of(evaluated: Evaluation) -> Callable[[GroupInfo], tuple[bool, Rank]]:
+def _order_of(evaluation: Evaluation) -> Callable[[GroupInfo], tuple[bool, Rank]]:
     """Return the function for the sort key of groups.
 
     Guaranteed starts come before the order of the queue.
     """
-    is_promised, rank = evaluated.reservations.is_promised, evaluated.strategies.rank
+    is_promised, rank = evaluation.reservations.is_promised, evaluation.strategies.rank
     return lambda group: (not is_promised(group), rank(group))
 
 
@@ -203,36 +203,36 @@ def coarse(position: int) -> int:
 
 def _is_in_line(decision: GroupDecision) -> bool:
     """Return whether a group with this decision has a position in its queue."""
-    return decision.verdict is Verdict.WAITING and decision.reason not in _NOT_IN_LINE
+    return decision.verdict is Verdict.WAITING and decision.reason not in _REASONS_OUT_OF_LINE
 
 
 T = TypeVar("T")
-_UNKNOWN = QueueDecision("", "", 1, "", {}, {}, {}, {}, 0.0, counts=dict.fromkeys(_COLUMNS, 0))
-_PENDING, _RUNNING = Life(Phase.PENDING), Life(Phase.RUNNING)
+_EMPTY_DECISION = QueueDecision("", "", 1, "", {}, {}, {}, {}, 0.0, counts=dict.fromkeys(_COLUMNS, 0))
+_PENDING_LIFE, _RUNNING = Life(Phase.PENDING), Life(Phase.RUNNING)
 
 
-def decisions_of(evaluated: Evaluation, inadmissible: InadmissibleGroups) -> Decisions:
+def decisions_of(evaluation: Evaluation, inadmissible: InadmissibleGroups) -> Decisions:
     """Return the decisions of a cycle, including the previous decisions on inadmissible groups.
 
     If a decision equals the previous decision, it is the same object, so that readers can skip it.
     """
-    cycle, before, snapshot = evaluated.cycle, inadmissible.before, inadmissible.snapshot
-    positions, dirty, old = positions_of(evaluated, inadmissible), snapshot.dirty, before.groups
-    now = _latest_decisions(evaluated, inadmissible, positions.by_group)
-    requests = _request_nodes(evaluated, inadmissible, positions.lines, now)
+    cycle, previous, snapshot = evaluation.cycle, inadmissible.before, inadmissible.snapshot
+    positions, dirty, old = positions_of(evaluation, inadmissible), snapshot.dirty, previous.groups
+    now = _latest_decisions(evaluation, inadmissible, positions.by_group)
+    requests = _request_nodes(evaluation, inadmissible, positions.lines, now)
     deleted = {key for key in (old if inadmissible.memory is None else dirty) if key not in snapshot.groups}
     changed = {key: decision for key, decision in now.items() if old.get(key) is not decision}
     groups: Mapping[GroupKey, GroupDecision] = now
     if inadmissible.memory is not None:
         groups = with_changes(old, {**changed, **dict.fromkeys(key for key in deleted if key in old)})
-    renumbered = [key for key in changed if _is_renumbered(old.get(key), now[key]) and key not in dirty]
-    only_numbers = frozenset(renumbered)
-    changed_groups = [key for key in now if key in dirty or (key in changed and key not in only_numbers)]
+    renumbered_keys = [key for key in changed if _is_renumbered(old.get(key), now[key]) and key not in dirty]
+    renumbered_set = frozenset(renumbered_keys)
+    changed_groups = [key for key in now if key in dirty or (key in changed and key not in renumbered_set)]
     changed_groups += sorted(deleted | (dirty - now.keys()))  # the order depends only on decisions
     differences = column_changes(old, groups, changed_groups, in_queue)
-    counts = recount(before.counts, differences)
-    of_local_queues = column_changes(old, groups, changed_groups, local_queue_column)
-    queues = _queues(inadmissible, cycle, counts, differences, positions)  # may request a cycle
+    counts = recount(previous.counts, differences)
+    local_differences = column_changes(old, groups, changed_groups, local_queue_column)
+    queues = _queue_decisions(inadmissible, cycle, counts, differences, positions)  # may request a cycle
     instants, requeue_at = _instants(cycle, inadmissible, deleted)
     return Decisions(
         version=snapshot.version,
@@ -242,12 +242,12 @@ def decisions_of(evaluated: Evaluation, inadmissible: InadmissibleGroups) -> Dec
         orphans=snapshot.orphans,
         evictions=cycle.evictions,
         counts=counts,
-        local_counts=recount(before.local_counts, of_local_queues),
-        serial=before.serial + 1,
+        local_counts=recount(previous.local_counts, local_differences),
+        serial=previous.serial + 1,
         changed=changed_groups,
-        renumbered=renumbered,
+        renumbered=renumbered_keys,
         memory=CarriedFacts(
-            evaluated,
+            evaluation,
             inadmissible.memory,
             groups,
             positions.lines,
@@ -259,76 +259,76 @@ def decisions_of(evaluated: Evaluation, inadmissible: InadmissibleGroups) -> Dec
 
 
 def _latest_decisions(
-    evaluated: Evaluation, inadmissible: InadmissibleGroups, positions: Mapping[GroupKey, int]
+    evaluation: Evaluation, inadmissible: InadmissibleGroups, positions: Mapping[GroupKey, int]
 ) -> dict[GroupKey, GroupDecision]:
     """Return the decisions that may differ from the previous decisions."""
-    cycle, previous = evaluated.cycle, inadmissible.before.groups
-    decided: dict[GroupKey, GroupDecision] = {}
+    cycle, previous = evaluation.cycle, inadmissible.before.groups
+    decisions: dict[GroupKey, GroupDecision] = {}
     if inadmissible.memory is not None:
-        decided = {each.key: each for each in inadmissible.reported(cycle.decided, evaluated.heads)}
+        decisions = {each.key: each for each in inadmissible.reported(cycle.decided, evaluation.heads)}
         for key, position in positions.items():
-            decision = decided.get(key) or previous.get(key)
+            decision = decisions.get(key) or previous.get(key)
             if decision is not None and key not in cycle.decided and position != decision.position:
-                decided[key] = replace(decision, position=position)
+                decisions[key] = replace(decision, position=position)
     for key, decision in cycle.decided.items():
-        completed = _completed(inadmissible.snapshot.groups[key], decision, positions.get(key, 0))
+        complete_decision = _complete(inadmissible.snapshot.groups[key], decision, positions.get(key, 0))
         if inadmissible.memory is not None:
-            completed = with_request(completed, previous.get(key))
-        decided[key] = _reuse(previous.get(key), completed)
-    return decided
+            complete_decision = with_request(complete_decision, previous.get(key))
+        decisions[key] = _reuse(previous.get(key), complete_decision)
+    return decisions
 
 
 def _request_nodes(
-    evaluated: Evaluation, inadmissible: InadmissibleGroups, lines: Lines, now: dict[GroupKey, GroupDecision]
+    evaluation: Evaluation, inadmissible: InadmissibleGroups, lines: Lines, now: dict[GroupKey, GroupDecision]
 ) -> NodeRequests:
     """Return the groups that request nodes, and add the decisions that change with the requests to `now`."""
     previous = inadmissible.before.groups
-    earlier = inadmissible.carried if inadmissible.memory is not None else None
-    requests = NodeRequests() if earlier is None else earlier.requests
+    earlier_facts = inadmissible.carried if inadmissible.memory is not None else None
+    requests = NodeRequests() if earlier_facts is None else earlier_facts.requests
     may_request = any(lines.values()) or any(decision.reason for decision in now.values())
     if may_request or requests != NodeRequests():
-        requests, changes = requests_after(evaluated, earlier, lines, now, previous)
+        requests, changes = requests_after(evaluation, earlier_facts, lines, now, previous)
         now |= {decision.key: _reuse(previous.get(decision.key), decision) for decision in changes}
     return requests
 
 
-def _is_renumbered(before: GroupDecision | None, now: GroupDecision) -> bool:
+def _is_renumbered(old_decision: GroupDecision | None, now: GroupDecision) -> bool:
     """Return whether a decision differs from the previous decision, but only in its detail and position."""
-    return before is not None and replace(before, detail=now.detail, position=now.position) == now
+    return old_decision is not None and replace(old_decision, detail=now.detail, position=now.position) == now
 
 
 def _instants(
     cycle: Cycle, inadmissible: InadmissibleGroups, deleted: Set[GroupKey]
 ) -> tuple[Mapping[GroupKey, float], float | None]:
     """Return when time alone could next change each decision, and the earliest of these times."""
-    instants, carried = cycle.instants, inadmissible.carried
-    if carried is None or inadmissible.memory is None:
+    instants, carried_facts = cycle.instants, inadmissible.carried
+    if carried_facts is None or inadmissible.memory is None:
         return instants, min(instants.values(), default=None)
-    earlier, first = carried.instants, inadmissible.before.requeue_at
+    earlier, first = carried_facts.instants, inadmissible.before.requeue_at
     old = {key: earlier[key] for key in (*cycle.decided, *deleted, NO_GROUP) if key in earlier}
     if old == instants:
         return earlier, first
     others = {key: at for key, at in earlier.items() if key not in old} if old.keys() - instants else earlier
-    now = {**others, **instants}
+    new_instants = {**others, **instants}
     if first is None or first in old.values():  # search all times only if the first is outdated
-        return now, min(now.values(), default=None)
-    return now, min((first, *instants.values()))
+        return new_instants, min(new_instants.values(), default=None)
+    return new_instants, min((first, *instants.values()))
 
 
-def _completed(group: GroupInfo, decision: GroupDecision, position: int) -> GroupDecision:
+def _complete(group: GroupInfo, decision: GroupDecision, position: int) -> GroupDecision:
     """Return the decision with the group's position, phase and numbers."""
     if decision.life is not NOT_WORKED_OUT:
         return decision
     try:
         life = life_of(group, decision.verdict, decision.plan, decision.reason)
     except Exception as fault:
-        return replace(error_decision(group, fault), life=_RUNNING if group.is_on_nodes else _PENDING)
+        return replace(error_decision(group, fault), life=_RUNNING if group.is_on_nodes else _PENDING_LIFE)
     return replace(decision, life=life, position=position)
 
 
-def _reuse(before: T | None, now: T) -> T:
+def _reuse(old_object: T | None, now: T) -> T:
     """Return the previous object if the new object is equal."""
-    return before if before is not None and (before is now or before == now) else now
+    return old_object if old_object is not None and (old_object is now or old_object == now) else now
 
 
 class _PreviousQueues(NamedTuple):
@@ -346,33 +346,33 @@ class _PreviousQueues(NamedTuple):
         if (carried := inadmissible.carried) is None:
             return cls()
         shares, earlier, snapshot = cycle.budget.shares, carried.evaluated.cycle.budget.shares, cycle.snapshot
-        changed_at_first = shares.at_start.nodes_changed_since(earlier.at_start)
-        changed = shares.state.nodes_changed_since(earlier.state)
+        changed_at_start = shares.at_start.nodes_changed_since(earlier.at_start)
+        changed_nodes = shares.state.nodes_changed_since(earlier.state)
         is_comparable = (
             snapshot.past_usage.shown is carried.snapshot.past_usage.shown
             and snapshot.pools == carried.snapshot.pools
         )
         if (
-            changed_at_first is None
-            or changed is None
+            changed_at_start is None
+            or changed_nodes is None
             or not is_comparable
             or shares.at_start.unmet != earlier.at_start.unmet
         ):
             return cls()
         results = inadmissible.before.queues, carried.snapshot.queues, carried.lines, carried.reserving_queues
-        return cls(*results, changed_at_first | changed)
+        return cls(*results, changed_at_start | changed_nodes)
 
     def changed_queues(
-        self, cycle: Cycle, reserved: Mapping[str, Reservation], lines: Mapping[str, Sequence[GroupInfo]]
+        self, cycle: Cycle, reservations: Mapping[str, Reservation], lines: Mapping[str, Sequence[GroupInfo]]
     ) -> Set[str]:
         """Return the queues whose line, reservation or reclaims have changed."""
         changed = {name for name in lines.keys() | self.lines if lines.get(name) is not self.lines.get(name)}
-        candidates = {*self.reserving_queues, *cycle.reclaimed, *reserved}
+        candidates = {*self.reserving_queues, *cycle.reclaimed, *reservations}
         for name in candidates & self.decisions.keys():
             previous = self.decisions[name]
             is_any_reclaimed = previous.reclaimed or name in cycle.reclaimed  # it expires after an hour
             is_reclaim_changed = is_any_reclaimed and previous.reclaimed != cycle.reclaimed_by(name)
-            if is_reclaim_changed or previous.reservation != reserved.get(name):
+            if is_reclaim_changed or previous.reservation != reservations.get(name):
                 changed.add(name)
         return changed
 
@@ -394,7 +394,7 @@ def _above_nodes(queue: QueueRecord, offered: Resources) -> tuple[str, ...]:
     return tuple(sorted(name for name, n in (queue.deserved or {}).items() if n > offered.get(name, 0)))
 
 
-def _queues(
+def _queue_decisions(
     inadmissible: InadmissibleGroups,
     cycle: Cycle,
     counts: Mapping[Column, int],
@@ -410,7 +410,7 @@ def _queues(
         changed_counts: The changes of these numbers.
         positions: The groups in line.
     """
-    snapshot, shares, before = cycle.snapshot, cycle.budget.shares, inadmissible.before.queues
+    snapshot, shares, old_decisions = cycle.snapshot, cycle.budget.shares, inadmissible.before.queues
     queues, tree, earlier = snapshot.queues, shares.tree, _PreviousQueues.from_carried(inadmissible, cycle)
     columns, requested_sums = _Sums(tree.ancestry), _Sums(tree.ancestry)
     for (name, column), number in (changed_counts if earlier.decisions else counts).items():
@@ -420,22 +420,22 @@ def _queues(
         if name in queues:
             requested_sums.add(name, queues[name].requested)
             requested_sums.add(name, earlier.infos[name].requested if name in earlier.infos else {}, times=-1)
-    reserved = {each.queue: each.reservation for each in cycle.decided.values() if each.reservation}
+    reservations = {each.queue: each.reservation for each in cycle.decided.values() if each.reservation}
     lines = positions.lines
     changed = {*columns.by_queue, *requested_sums.by_queue, *(tree.queues[node] for node in earlier.changed)}
-    changed |= earlier.changed_queues(cycle, reserved, lines)
+    changed |= earlier.changed_queues(cycle, reservations, lines)
     if not changed:
-        return before
+        return old_decisions
     flavors = _Flavors(snapshot, shares)
     changes: dict[str, QueueDecision] = {}
     for name in filter(queues.__contains__, changed) if earlier.decisions else queues:
-        previous = earlier.decisions.get(name, _UNKNOWN)
-        counted, requested = dict(previous.counts), dict(previous.requested)
-        add(counted, columns.by_queue.get(name, {}))
+        previous = earlier.decisions.get(name, _EMPTY_DECISION)
+        new_counts, requested = dict(previous.counts), dict(previous.requested)
+        add(new_counts, columns.by_queue.get(name, {}))
         add_times(requested, requested_sums.by_queue.get(name, {}), times=1)
-        reservation, waiting = reserved.get(name), len(lines.get(name, ()))
-        decision = _queue_decision(cycle, queues[name], flavors, requested, counted, reservation, waiting)
-        changes[name] = _reuse(before.get(name), decision)
+        reservation, waiting = reservations.get(name), len(lines.get(name, ()))
+        decision = _queue_decision(cycle, queues[name], flavors, requested, new_counts, reservation, waiting)
+        changes[name] = _reuse(old_decisions.get(name), decision)
     return with_changes(earlier.decisions, changes)
 
 
@@ -443,10 +443,10 @@ def _queue_decision(
     cycle: Cycle,
     queue: QueueInfo,
     flavors: "_Flavors",
-    requested: Resources,
+    requested_amounts: Resources,
     counts: Mapping[str, int],
     reservation: Reservation | None,
-    waiting: int,
+    waiting_count: int,
 ) -> QueueDecision:
     """Return the decision on a queue, from its info and the shares of the cycle."""
     record, shares = queue.record, cycle.budget.shares
@@ -458,7 +458,7 @@ def _queue_decision(
         weight=record.weight,
         parent=tree.parent_of(name),
         allocated=on_all_nodes(shares.at_start.holdings.held(node)),
-        requested=requested,
+        requested=requested_amounts,
         deserved=on_all_nodes(shares.state.deserved_at(node)),
         ceiling=on_all_nodes(shares.state.ceiling_at(node)),
         share=shares.relative_share(node),
@@ -477,16 +477,16 @@ def _queue_decision(
         missing_flavors=tuple(flavor.shared for flavor in record.flavors if flavor.is_missing),
         reservation=reservation,
         reclaimed=cycle.reclaimed_by(name),
-        waiting=waiting,
+        waiting=waiting_count,
     )
 
 
 def _reserving_queues(inadmissible: InadmissibleGroups, now: Mapping[str, QueueDecision]) -> Set[str]:
     """Return the queues with a reservation, or with reclaimed capacity."""
-    carried, before = inadmissible.carried, inadmissible.before.queues
-    changed = set(changed_keys(now, before if carried is not None else {}))
+    carried_facts, old_decisions = inadmissible.carried, inadmissible.before.queues
+    changed = set(changed_keys(now, old_decisions if carried_facts is not None else {}))
     reserved = (name for name in changed if name in now and (now[name].reservation or now[name].reclaimed))
-    return {*(carried.reserving_queues - changed if carried is not None else ()), *reserved}
+    return {*(carried_facts.reserving_queues - changed if carried_facts is not None else ()), *reserved}
 
 
 class _Flavors:
@@ -499,7 +499,7 @@ class _Flavors:
         self._shares, self._pools, self._infos = shares, snapshot.pools, snapshot.queues
 
     @cached_property
-    def _held(self) -> Sequence[Resources]:
+    def _held_by_node(self) -> Sequence[Resources]:
         """Return the amounts of flavors that each node of the queue tree holds."""
         amounts: dict[str, dict[str, int]] = {queue: {} for queue in self._infos}
         for queue, info in self._infos.items():
@@ -518,7 +518,7 @@ class _Flavors:
         names = {flavor.nodes: flavor.name for flavor in queue.flavors}
         shares = {
             pool.name: FlavorShare(
-                of_flavor(self._held[node], pool.name), of_flavor(deserved, pool.name), borrowed
+                of_flavor(self._held_by_node[node], pool.name), of_flavor(deserved, pool.name), borrowed
             )
             for pool in self._pools.all
             if (borrowed := of_flavor(above_share, pool.name)) or pool.nodes in names

@@ -22,9 +22,9 @@ from extender.domain.queues.tree import QueueInfo
 from extender.domain.snapshot.nodes import column_sums
 from extender.domain.snapshot.snapshot import Snapshot
 
-_NO_LIMIT = 10**9
-_MIN_PART = 1e-6  # minimal part of the cluster, for divisions
-_MAX_EXCESS = 0.25  # part of its share by which one group may exceed it, if deserved over time
+_MAX_COUNT = 10**9
+_MIN_CLUSTER_PART = 1e-6  # minimal part of the cluster, for divisions
+_MAX_EXCESS_PART = 0.25  # part of its share by which one group may exceed it, if deserved over time
 _MAX_NAMES = 4  # number of names in one sentence
 _NOT_SHARED = frozenset({PODS})  # shares do not limit the number of pods
 _NOTHING: Portions = {}
@@ -46,67 +46,67 @@ class ShareState(NamedTuple):
         The result does not depend on `before`, which only saves work.
         """
         queues, total, oversell = snapshot.queues, total_of(snapshot), snapshot.limits.oversell
-        rows_of_pools = _pooled(snapshot)
+        rows_of_pools = _pool_rows_of(snapshot)
         known_queues: Mapping[str, QueueInfo] = {}
         known_demands: Demands = {}
         known_own: Mapping[str, Resources] = {}
         if (
             before is not None
-            and _pooled(before.snapshot) is rows_of_pools
+            and _pool_rows_of(before.snapshot) is rows_of_pools
             and before.snapshot.limits == snapshot.limits
             and have_same_keys(queues, before.snapshot.queues)
         ):
             known_queues, known_demands = before.snapshot.queues, before.as_specified.demands
             known_own = before.holdings.own
-        changed: dict[str, QueueDemand] = {}
+        changed_demands: dict[str, QueueDemand] = {}
         changed_own: dict[str, Resources] = {}
         for name in changed_keys(queues, known_queues):
             queue = queues[name]
-            changed[name], changed_own[name] = _demand(queue, oversell), queue.allocated
+            changed_demands[name], changed_own[name] = _demand(queue, oversell), queue.allocated
             if rows_of_pools is not None:
-                changed[name] = _with_flavors(changed[name], queue, rows_of_pools)
+                changed_demands[name] = _with_flavors(changed_demands[name], queue, rows_of_pools)
                 changed_own[name] = {**queue.allocated, **snapshot.pools.count(queue.by_pool)}
-        demands, amounts = with_changes(known_demands, changed), with_changes(known_own, changed_own)
-        division = as_specified = Division.divide(
+        demands, amounts = with_changes(known_demands, changed_demands), with_changes(known_own, changed_own)
+        division = specified_division = Division.divide(
             total, demands, None if before is None else before.as_specified
         )
-        if available := as_specified.available_guarantees():
-            reduced = {name: _with_guarantee(demands[name], part) for name, part in available.items()}
-            division = Division.divide(total, with_changes(demands, reduced), as_specified)
+        if available := specified_division.available_guarantees():
+            reduced_demands = {name: _with_guarantee(demands[name], part) for name, part in available.items()}
+            division = Division.divide(total, with_changes(demands, reduced_demands), specified_division)
         holdings = Holdings(division, amounts) if before is None else before.holdings.after(division, amounts)
-        return cls(division, holdings, snapshot, as_specified, available)
+        return cls(division, holdings, snapshot, specified_division, available)
 
     @property
     def pool_rows(self) -> PoolRows:
         return self.snapshot.nodes.pool_rows(self.snapshot.pools)
 
-    def queues_changed_since(self, before: "ShareState") -> Iterator[str]:
+    def queues_changed_since(self, previous: "ShareState") -> Iterator[str]:
         """Yield the queues whose deserved share, ceiling or usage has changed.
 
         Queues below a changed queue may be among them.
         """
-        tree, changed = self.division.tree, self.nodes_changed_since(before)
-        for queue in tree.leaf if changed or changed is None else ():
-            if changed is None or not changed.isdisjoint(tree.path(queue)):
+        tree, changed_nodes = self.division.tree, self.nodes_changed_since(previous)
+        for queue in tree.leaf if changed_nodes or changed_nodes is None else ():
+            if changed_nodes is None or not changed_nodes.isdisjoint(tree.path(queue)):
                 yield queue
 
-    def nodes_changed_since(self, before: "ShareState") -> Set[int] | None:
+    def nodes_changed_since(self, previous: "ShareState") -> Set[int] | None:
         """Return the nodes of the queue tree whose state has changed.
 
         None means that the trees cannot be compared.
         """
         if (
-            not self.division.is_comparable_with(before.division)
-            or self.oversold_resources() != before.oversold_resources()
+            not self.division.is_comparable_with(previous.division)
+            or self.oversold_resources() != previous.oversold_resources()
         ):
             return None
-        return self.division.nodes_changed_since(before.division) | self.holdings.nodes_changed_since(
-            before.holdings
+        return self.division.nodes_changed_since(previous.division) | self.holdings.nodes_changed_since(
+            previous.holdings
         )
 
     def oversold_resources(self) -> Set[str]:
         """Return the resources of which more is guaranteed to queues than exists."""
-        return {name for met in self.unmet.values() for name in met}
+        return {name for amounts in self.unmet.values() for name in amounts}
 
     def deserved_at(self, node: int) -> Portions:
         """Return the deserved amounts of a node, which include at least its reserved amounts."""
@@ -123,25 +123,25 @@ class QueueShares:
     """Shares of all queues, with the allocations of a cycle."""
 
     def __init__(
-        self, snapshot: Snapshot, before: ShareState | None = None, journal: Journal | None = None
+        self, snapshot: Snapshot, previous_state: ShareState | None = None, journal: Journal | None = None
     ) -> None:
         """Begin a cycle.
 
         Args:
             snapshot: The state to decide on.
-            before: The shares of an earlier cycle, which only save work.
+            previous_state: The shares of an earlier cycle, which only save work.
             journal: The journal in which changes are recorded.
         """
-        self.at_start = ShareState.from_snapshot(snapshot, before)
+        self.at_start = ShareState.from_snapshot(snapshot, previous_state)
         self._division, self._holdings = self.at_start.division, self.at_start.holdings.copy()
         self.tree = self._division.tree
         self.state = self.at_start._replace(holdings=self._holdings)
-        self._short = self.at_start.oversold_resources()
+        self._oversold_resources = self.at_start.oversold_resources()
         self._ceilings: dict[int, Portions] = {}
         self._recent_usage: dict[int, float] = {}
         # For each queue, the least slack of its ceilings up to root by resource, until the next allocation.
         self._slacks: dict[str, dict[str, float]] = {}
-        self._reserved: dict[int, dict[str, int]] = {}  # reserved headroom by node
+        self._reserved_by_node: dict[int, dict[str, int]] = {}  # reserved headroom by node
         self._journal = Journal() if journal is None else journal
         self.reads = self._journal.reads
 
@@ -161,7 +161,7 @@ class QueueShares:
 
     def _reserve(self, headroom: Mapping[int, Resources], times: int) -> None:
         for node, amounts in headroom.items():
-            add(self._reserved.setdefault(node, {}), amounts, times)
+            add(self._reserved_by_node.setdefault(node, {}), amounts, times)
         self._slacks.clear()
 
     def relative_share(self, node: int) -> float:
@@ -175,16 +175,16 @@ class QueueShares:
         It is relative to the part of the cluster that is due to the queue by its weight.
         """
         if node not in self._recent_usage:
-            part = max(float(self._division.parts_of_cluster[node]), _MIN_PART)
-            self._recent_usage[node] = self._part_used(node) / part
+            cluster_part = max(float(self._division.parts_of_cluster[node]), _MIN_CLUSTER_PART)
+            self._recent_usage[node] = self._used_part(node) / cluster_part
         return self._recent_usage[node]
 
-    def _part_used(self, node: int) -> float:
+    def _used_part(self, node: int) -> float:
         """Return the recent usage of a node of the queue tree as a part of the cluster."""
         queue = self.tree.queues[node]
         if not self.tree.has_children(node):
             return self.at_start.snapshot.past_usage.queues.get(queue, 0.0)
-        return sum(map(self._part_used, self.tree.children([node])[0].tolist()))
+        return sum(map(self._used_part, self.tree.children([node])[0].tolist()))
 
     def borrowed(self, node: int) -> Resources:
         """Return the amounts that a queue held above its deserved amounts when the cycle began."""
@@ -211,7 +211,7 @@ class QueueShares:
         the excess of the request over the share. Later, the queue's own decayed usage lets the siblings catch
         up.
 
-        An excess beyond `_MAX_EXCESS` is not allowed. Such a request would withhold capacity from other
+        An excess beyond `_MAX_EXCESS_PART` is not allowed. Such a request would withhold capacity from other
         groups until all of it is free, and cannot be told from borrowing.
         """
         leaf = self.tree.leaf[queue]
@@ -220,7 +220,7 @@ class QueueShares:
         if not exceeded or any(held.get(name, 0) >= deserved.get(name, 0.0) - EPSILON for name in exceeded):
             return False
         excess = max((held.get(name, 0) + requests[name]) / deserved[name] for name in exceeded) - 1.0
-        return excess <= _MAX_EXCESS and any(
+        return excess <= _MAX_EXCESS_PART and any(
             ahead >= excess for ahead in self._usage_ahead_of_siblings(queue)
         )
 
@@ -239,7 +239,7 @@ class QueueShares:
         own_branch, other_branch = nodes[nodes.index(common) - 1], other_path[other_path.index(common) - 1]
         has_used_any = self.recent_usage(own_branch) > 0.0 or self.recent_usage(other_branch) > 0.0
         is_even = self.recent_usage(own_branch) - self.recent_usage(other_branch) <= excess
-        return excess <= _MAX_EXCESS and has_used_any and is_even
+        return excess <= _MAX_EXCESS_PART and has_used_any and is_even
 
     def _usage_ahead_of_siblings(self, queue: str) -> Iterator[float]:
         """Yield for each level by how much the recent usage of any sibling exceeds the usage of the node."""
@@ -260,8 +260,8 @@ class QueueShares:
 
     def headroom_within_share(self, queue: str, requests: Resources) -> int:
         """Return how many more times a queue may hold `requests` within its deserved amounts."""
-        compared = {name: amount for name, amount in requests.items() if name not in _NOT_SHARED}
-        return self.headroom_at(self.tree.leaf[queue], compared, 1.0)
+        compared_requests = {name: amount for name, amount in requests.items() if name not in _NOT_SHARED}
+        return self.headroom_at(self.tree.leaf[queue], compared_requests, 1.0)
 
     def _offered_part(self, requests: Resources) -> Resources:
         """Return a request without the resources that no node offers.
@@ -276,11 +276,11 @@ class QueueShares:
         With a negative `slack`, the allocation stays below that limit.
         """
         deserved, held = self.state.deserved_at(node), self._holdings.held(node)
-        parts = (
+        fitting_times = (
             ((deserved[name] * share if name in deserved else 0.0) - held.get(name, 0) + slack) / amount
             for name, amount in self._offered_part(requests).items()
         )
-        return int(min(max(min(parts, default=inf), 0.0), _NO_LIMIT))
+        return int(min(max(min(fitting_times, default=inf), 0.0), _MAX_COUNT))
 
     @read
     def steps_to_lender(self, queue: str, requests: Resources) -> int:
@@ -303,17 +303,17 @@ class QueueShares:
 
         It must stay within its ceilings and the ceilings of the queues above it.
         """
-        max_times = float(_NO_LIMIT)
+        max_times = float(_MAX_COUNT)
         for name, amount in self._offered_part(requests).items():
             # Unused reserved amounts below the nodes so far. The allocation of the next node includes them.
-            unused = 0
+            unused_amount = 0
             for node in self.tree.path(queue):
                 limit = self._limit(node, name)
-                available = max(limit - self._counted(node).get(name, 0), 0.0) + unused
+                available = max(limit - self._counted_amounts(node).get(name, 0), 0.0) + unused_amount
                 if self._has_unused_below(node):
                     available = min(available, max(limit - self._holdings.held(node).get(name, 0), 0.0))
                 max_times = min(max_times, (available + EPSILON) / amount)
-                unused += self._holdings.unused(node, name)
+                unused_amount += self._holdings.unused(node, name)
         return int(max_times)
 
     def headroom(self, queue: str, requests: Resources) -> Iterator[tuple[int, Resources, Resources]]:
@@ -324,11 +324,11 @@ class QueueShares:
         """
         requests_here = self._offered_part(requests)
         for node in self.tree.path(queue):
-            held = self._counted(node)
+            held = self._counted_amounts(node)
             limits = {name: self._limit(node, name) for name in requests_here} if node != TOP else {}
-            free = {name: int(n - held.get(name, 0)) for name, n in limits.items() if n < inf}
-            if free:
-                yield node, {name: requests_here[name] for name in free}, free
+            free_amounts = {name: int(n - held.get(name, 0)) for name, n in limits.items() if n < inf}
+            if free_amounts:
+                yield node, {name: requests_here[name] for name in free_amounts}, free_amounts
             requests_here = self._holdings.beyond_reservation(node, requests_here)
 
     @read
@@ -340,7 +340,7 @@ class QueueShares:
         """
         leaf = self.tree.leaf[queue]
         potential = dict(zip(self._division.names, self._division.potential[leaf].tolist(), strict=True))
-        for name in self._short:
+        for name in self._oversold_resources:
             limits = (self._division.own_limits(node).get(name, inf) for node in self.tree.path(queue))
             potential[name] = min(self._division.total.get(name, 0), *limits)
         return bool(exceeded_dimensions(self._offered_part(requests), {}, potential))
@@ -355,17 +355,17 @@ class QueueShares:
         if slack is None:
             slack = self._slacks[queue] = dict.fromkeys(self._division.total, inf)
             for node in self.tree.path(queue):
-                held = self._counted(node)
+                held = self._counted_amounts(node)
                 for name in slack:
                     slack[name] = min(slack[name], self._limit(node, name) - held.get(name, 0))
         if all(amount <= slack.get(name, inf) for name, amount in requests.items()):
             return ""
-        added = requests = self._offered_part(requests)
+        added_requests = requests = self._offered_part(requests)
         for node in self.tree.path(queue):
-            if messages := self._excess_messages(node, added, requests):
+            if messages := self._excess_messages(node, added_requests, requests):
                 name = self.tree.queues[node]
                 return ("" if name == queue else f"in queue {name} above it, ") + ", ".join(messages)
-            added = self._holdings.beyond_reservation(node, added)
+            added_requests = self._holdings.beyond_reservation(node, added_requests)
         return ""
 
     def _excess_messages(self, node: int, part: Resources, requests: Resources) -> list[str]:
@@ -375,7 +375,7 @@ class QueueShares:
         hold what is now reserved below the node.
         """
         limit = {name: self._limit(node, name) for name in requests}
-        if exceeded := exceeded_dimensions(part, self._counted(node), limit):
+        if exceeded := exceeded_dimensions(part, self._counted_amounts(node), limit):
             guaranteed = self._reserved_below
             return [self._excess_message(node, name, part[name], guaranteed(node, name)) for name in exceeded]
         if not self._has_unused_below(node):
@@ -387,10 +387,10 @@ class QueueShares:
         """Return whether unused amounts are reserved below a node. Root (the free capacity) never counts."""
         return node != TOP and self._holdings.held_or_reserved(node) is not self._holdings.held(node)
 
-    def _counted(self, node: int) -> Resources:
+    def _counted_amounts(self, node: int) -> Resources:
         """Return the amounts that count towards the ceiling of a node: allocations and reservations."""
         filled = self._holdings.held_or_reserved(node)
-        return total([filled, self._reserved[node]]) if node in self._reserved else filled
+        return total([filled, self._reserved_by_node[node]]) if node in self._reserved_by_node else filled
 
     def _limit(self, node: int, name: str) -> float:
         """Return the ceiling of a node for a resource. Guarantees of queues also limit root."""
@@ -411,32 +411,32 @@ class QueueShares:
         """Return the unused amount that is reserved for queues below a node."""
         return self._holdings.held_or_reserved(node).get(name, 0) - self._holdings.held(node).get(name, 0)
 
-    def _excess_message(self, node: int, name: str, added: int, guaranteed: int = 0) -> str:
+    def _excess_message(self, node: int, name: str, added_amount: int, guaranteed: int = 0) -> str:
         """Return the message for a node of the queue tree whose ceiling would be exceeded.
 
         Args:
             node: The node.
             name: The resource.
-            added: The amount that is requested.
+            added_amount: The amount that is requested.
             guaranteed: The amount that is reserved for guarantees of other queues.
         """
         held, limit = self._holdings.held(node).get(name, 0), self._limit(node, name)
         reserved_text = f" + {show(name, guaranteed)} reserved for other queues" if guaranteed > 0 else ""
-        if reserved := self._reserved.get(node, {}).get(name, 0):
-            reserved_text += f" + {show(name, reserved)} reserved"
-        requested = f"{show(name, added)} asked > {show(name, limit)}"
-        text = f"{resource_of(name)}: {show(name, held)} held{reserved_text} + {requested}"
-        if name in self._short and limit < self._division.own_limits(node).get(name, inf):
+        if reserved_amount := self._reserved_by_node.get(node, {}).get(name, 0):
+            reserved_text += f" + {show(name, reserved_amount)} reserved"
+        request_text = f"{show(name, added_amount)} asked > {show(name, limit)}"
+        text = f"{resource_of(name)}: {show(name, held)} held{reserved_text} + {request_text}"
+        if name in self._oversold_resources and limit < self._division.own_limits(node).get(name, inf):
             return f"{text} (queues are guaranteed more than nodes offer)"
         demand = self._division.demands.get(self.tree.queues[node])
         if demand is None or self.tree.is_extra_leaf(node) or name not in (demand.borrowing_limit or {}):
             return text
         # If the ceiling is the deserved amount plus the borrowing limit, name both parts.
-        due = (demand.deserved or {}).get(name, self.state.deserved_at(node).get(name, 0.0))
+        deserved_amount = (demand.deserved or {}).get(name, self.state.deserved_at(node).get(name, 0.0))
         borrowed = (demand.borrowing_limit or {})[name]
-        if abs(due + borrowed - limit) > 1:
+        if abs(deserved_amount + borrowed - limit) > 1:
             return text
-        return f"{text} ({show(name, due)} deserved + {show(name, borrowed)} borrowed at most)"
+        return f"{text} ({show(name, deserved_amount)} deserved + {show(name, borrowed)} borrowed at most)"
 
     def share_of_own_groups(self, queue: str) -> float:
         """Return allocated/deserved of the queue's own groups in the dominant resource.
@@ -472,12 +472,12 @@ class QueueShares:
         remaining = ((name, n - amounts.get(name, 0)) for name, n in held.items() if name not in _NOT_SHARED)
         return all(n < deserved.get(name, 0.0) - EPSILON for name, n in remaining if n)
 
-    def levels(self, queue: str, to: str = "") -> Iterator[tuple[Resources, Portions, Resources]]:
+    def levels(self, queue: str, other_queue: str = "") -> Iterator[tuple[Resources, Portions, Resources]]:
         """Yield the allocation, the deserved and the reserved amounts of a queue and of each queue above it.
 
-        Queues that are also above the queue `to` are left out, since they lose nothing to it.
+        Queues that are also above the queue `other_queue` are left out, since they lose nothing to it.
         """
-        common_path = set(self.tree.path(to)) if to in self.tree.leaf else {TOP}
+        common_path = set(self.tree.path(other_queue)) if other_queue in self.tree.leaf else {TOP}
         for node in self.tree.path(queue):
             if node in common_path:
                 return
@@ -494,15 +494,15 @@ def total_of(snapshot: Snapshot) -> Resources:
     return total
 
 
-def _pooled(snapshot: Snapshot) -> PoolRows | None:
+def _pool_rows_of(snapshot: Snapshot) -> PoolRows | None:
     """Return the rows of the flavors' pools; None if there are no pools."""
     return snapshot.nodes.pool_rows(snapshot.pools) if snapshot.pools.all else None
 
 
 def _with_guarantee(demand: QueueDemand, met: Resources) -> QueueDemand:
     """Return a demand whose guarantee of some resources is lowered to the available amounts `met`."""
-    lent = {name: most for name, most in (demand.lending_limit or {}).items() if name not in met}
-    return replace(demand, guarantee={**demand.guarantee, **met}, lending_limit=lent or None)
+    lending_limit = {name: limit for name, limit in (demand.lending_limit or {}).items() if name not in met}
+    return replace(demand, guarantee={**demand.guarantee, **met}, lending_limit=lending_limit or None)
 
 
 def _demand(queue: QueueInfo, oversell: float) -> QueueDemand:
@@ -541,8 +541,8 @@ def _with_flavors(demand: QueueDemand, queue: QueueInfo, pool_rows: PoolRows) ->
             specified.setdefault(field, {}).update(pool.count(amounts))
             add(sums.setdefault(field, {}), amounts)
     by_flavor = dict(pool_rows.pools.count(queue.by_pool))
-    waits = {name: n - queue.allocated.get(name, 0) for name, n in demand.request.items()}
-    add(by_flavor, pool_rows.most_requested(queue.flavors, waits))
+    waiting_requests = {name: n - queue.allocated.get(name, 0) for name, n in demand.request.items()}
+    add(by_flavor, pool_rows.most_requested(queue.flavors, waiting_requests))
     deserved = {**sums.get("deserved", {}), **(demand.deserved or {})}
     return replace(
         demand,

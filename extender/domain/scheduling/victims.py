@@ -33,9 +33,9 @@ from extender.domain.snapshot.phases import has_run
 from extender.domain.snapshot.snapshot import clock_time_of
 from extender.domain.snapshot.wholeness import ready_since, whole
 
-_MAX_IN_VAIN = 3  # number of unused reclaims of one queue from another, each within an hour of the last
-_OWED_PERIOD = 10.0  # seconds between two checks of usage that a queue deserves over time
-_SLACK = 5.0  # seconds by which clocks may differ
+_MAX_IN_VAIN_COUNT = 3  # number of unused reclaims of one queue from another, each within an hour of the last
+_CHECK_PERIOD_SECONDS = 10.0  # seconds between two checks of usage that a queue deserves over time
+_CLOCK_SLACK_SECONDS = 5.0  # seconds by which clocks may differ
 ALL_CAUSES = tuple(EvictionCause)
 
 
@@ -59,10 +59,10 @@ def evicted_whole(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
 
 def _drained_by(cycle: Cycle, group: GroupInfo) -> str:
     """Return the queue or LocalQueue that evicts a group, as text for users."""
-    local = group.local_queue
-    if local is None or group.queue in cycle.budget.rules.drained:
+    local_queue = group.local_queue
+    if local_queue is None or group.queue in cycle.budget.rules.drained:
         return f"queue {group.queue}"
-    return f"LocalQueue {local.key}"
+    return f"LocalQueue {local_queue.key}"
 
 
 def drain_queues(cycle: Cycle) -> None:
@@ -71,25 +71,25 @@ def drain_queues(cycle: Cycle) -> None:
     Only a bounded number of pods of a queue is evicted at a time. A group that is already being evicted comes
     first, then the lowest priority, then the shortest run.
     """
-    by_queue: dict[str, list[GroupInfo]] = {}
+    groups_by_queue: dict[str, list[GroupInfo]] = {}
     for group in cycle.draining.values():
-        by_queue.setdefault(group.queue, []).append(group)
-    for groups in by_queue.values():
+        groups_by_queue.setdefault(group.queue, []).append(group)
+    for groups in groups_by_queue.values():
         groups.sort(key=lambda g: (not g.leaving, g.priority, descending_key(g.running_since), g.key))
-        remaining = cycle.limits.drain - sum(group.leaving for group in groups)
+        remaining_count = cycle.limits.drain - sum(group.leaving for group in groups)
         for group in groups:
             pods: Sequence[PodRecord] = ()
             with Guard(cycle, group):  # a group is evicted once no member is on its way to a node
                 pods = group.computed(running_members) if has_run(group) and not group.assumed else ()
             if not pods:
                 continue
-            if remaining <= 0:
+            if remaining_count <= 0:
                 break
-            remaining -= len(pods)
-            why, common = f"{_drained_by(cycle, group)} is drained", (group.key, group.queue)
+            remaining_count -= len(pods)
+            eviction_text, origin = f"{_drained_by(cycle, group)} is drained", (group.key, group.queue)
             for pod in pods:
-                victim = ReclaimVictim(pod.uid, pod.namespace, pod.name, *common, EvictionCause.DRAIN)
-                cycle.evictions[pod.uid] = Eviction(victim, why)
+                victim = ReclaimVictim(pod.uid, pod.namespace, pod.name, *origin, EvictionCause.DRAIN)
+                cycle.evictions[pod.uid] = Eviction(victim, eviction_text)
 
 
 def live_pod(cycle: Cycle, victim: ReclaimVictim) -> PodRecord | None:
@@ -121,10 +121,10 @@ def slow_deletes(cycle: Cycle) -> Iterator[ReclaimVictim]:
     snapshot = cycle.snapshot
     for group in snapshot.groups.values():
         for pod in group.departing:
-            latest = snapshot.now + snapshot.queues[group.queue].protection.max_grace + _SLACK
+            latest = snapshot.now + snapshot.queues[group.queue].protection.max_grace + _CLOCK_SLACK_SECONDS
             if latest < clock_time_of(pod.deletion_deadline, snapshot.epoch) < inf:
-                common = group.key, group.queue, EvictionCause.RECLAIM
-                yield ReclaimVictim(pod.uid, pod.namespace, pod.name, *common)
+                origin = group.key, group.queue, EvictionCause.RECLAIM
+                yield ReclaimVictim(pod.uid, pod.namespace, pod.name, *origin)
 
 
 def would_be_split(cycle: Cycle, key: GroupKey) -> bool:
@@ -141,11 +141,11 @@ def has_broken_gang(cycle: Cycle, reclaim: Reclaim) -> bool:
 
     Then the remaining victims are evicted, too, even if their evictions are refused.
     """
-    remaining: set[GroupKey] = set()
-    evicted: set[GroupKey] = set()
+    remaining_groups: set[GroupKey] = set()
+    evicted_groups: set[GroupKey] = set()
     for victim in reclaim.victims:
-        (evicted if live_pod(cycle, victim) is None else remaining).add(victim.group)
-    groups = (cycle.snapshot.groups.get(key) for key in remaining & evicted)
+        (evicted_groups if live_pod(cycle, victim) is None else remaining_groups).add(victim.group)
+    groups = (cycle.snapshot.groups.get(key) for key in remaining_groups & evicted_groups)
     return any(group is not None and _is_in_part(group, group.placed) for group in groups)
 
 
@@ -154,25 +154,25 @@ def refused_namespace(cycle: Cycle, group: GroupInfo) -> str:
 
     The namespace distinguishes groups of one class for which other victims are found.
     """
-    namespace, reclaimed = group.key.partition("/")[0], cycle.reclaimed_by(group.queue).items()
-    last_reclaims = (last for losing, last in reclaimed if losing.namespace == namespace)
+    namespace, records = group.key.partition("/")[0], cycle.reclaimed_by(group.queue).items()
+    last_reclaims = (last for losing_key, last in records if losing_key.namespace == namespace)
     is_refused = any(not cycle.is_due(pause_end(cycle, group, last)) for last in last_reclaims)
     return namespace if is_refused else ""
 
 
-def pause_end(cycle: Cycle, group: GroupInfo, last: Reclaimed) -> float:
+def pause_end(cycle: Cycle, group: GroupInfo, last_reclaim: Reclaimed) -> float:
     """Return until when a queue gives no capacity to a group after unused reclaims.
 
     For a group that was created later, such as a job that was submitted again, the pause ends after `atMost`
     of the group's own wait.
     """
-    if last.in_vain < _MAX_IN_VAIN:
+    if last_reclaim.in_vain < _MAX_IN_VAIN_COUNT:
         return -inf
-    until = cycle.snapshot.instant(last.at) + cycle.limits.reclaim_memory
-    if group.created < last.at or group.key == last.group:
-        return until
-    at_most = max(cycle.snapshot.queues[group.queue].record.preemption.at_most, TAKE_AT_MOST)
-    return min(until, cycle.snapshot.instant(ready_since(group)) + at_most)
+    pause_ends_at = cycle.snapshot.instant(last_reclaim.at) + cycle.limits.reclaim_memory
+    if group.created < last_reclaim.at or group.key == last_reclaim.group:
+        return pause_ends_at
+    max_wait = max(cycle.snapshot.queues[group.queue].record.preemption.at_most, TAKE_AT_MOST)
+    return min(pause_ends_at, cycle.snapshot.instant(ready_since(group)) + max_wait)
 
 
 def _is_in_part(group: GroupInfo, pods: Collection[PodRecord]) -> bool:
@@ -188,10 +188,10 @@ class Candidates:
 
     def __init__(self, cycle: Cycle) -> None:
         self._cycle = cycle
-        self._evictable_in: dict[str, list[GroupInfo]] = {}
-        self._lowest_priorities: dict[str, float] = {}
-        self._may_exist: dict[tuple[str, int, tuple[EvictionCause, ...]], bool] = {}
-        self._units_of_others: dict[Uid, EvictionUnit] = {}
+        self._evictable_by_queue: dict[str, list[GroupInfo]] = {}
+        self._lowest_priority_by_queue: dict[str, float] = {}
+        self._may_exist_by_key: dict[tuple[str, int, tuple[EvictionCause, ...]], bool] = {}
+        self._unit_by_other_pod: dict[Uid, EvictionUnit] = {}
         self.promised_pods: set[Uid] = set()  # pods whose capacity is promised to a group in this cycle
         # Returns the time from which capacity is reclaimed for a group at any price.
         self.latest: Callable[[GroupInfo], float] = lambda _: -inf
@@ -211,9 +211,9 @@ class Candidates:
     def may_exist_for(self, group: GroupInfo, causes: tuple[EvictionCause, ...] = ALL_CAUSES) -> bool:
         """Return False if no running pod can be a victim for any of these causes. The check is cheap."""
         key = group.queue, group.priority, causes
-        if key not in self._may_exist:
-            self._may_exist[key] = any(self._may_find(group, cause) for cause in causes)
-        return self._may_exist[key]
+        if key not in self._may_exist_by_key:
+            self._may_exist_by_key[key] = any(self._may_find(group, cause) for cause in causes)
+        return self._may_exist_by_key[key]
 
     def _may_find(self, group: GroupInfo, cause: EvictionCause) -> bool:
         """Return whether any group may be a victim for `cause`.
@@ -223,9 +223,9 @@ class Candidates:
         rules = self._cycle.snapshot.queues[group.queue].record.preemption
         match cause:
             case EvictionCause.RECLAIM | EvictionCause.BORROW:
-                return len(self._above_share) > (group.queue in self._above_share)
+                return len(self._queues_above_share) > (group.queue in self._queues_above_share)
             case EvictionCause.PREEMPT:
-                return rules.within_queue and group.priority > self._lowest_in(group.queue)
+                return rules.within_queue and group.priority > self._lowest_priority_in(group.queue)
             case EvictionCause.CONSOLIDATE:
                 return rules.consolidation and any(map(self._consolidates, self._running_groups))
             case EvictionCause.UNMANAGED:
@@ -233,15 +233,15 @@ class Candidates:
             case _:
                 return False
 
-    def _lowest_in(self, queue: str) -> float:
+    def _lowest_priority_in(self, queue: str) -> float:
         """Return the lowest priority of the running groups of a queue that allow their eviction."""
-        if queue not in self._lowest_priorities:
+        if queue not in self._lowest_priority_by_queue:
             priorities = (group.priority for group in self._running_in(queue) if group.spec.preemptable)
-            self._lowest_priorities[queue] = min(priorities, default=inf)
-        return self._lowest_priorities[queue]
+            self._lowest_priority_by_queue[queue] = min(priorities, default=inf)
+        return self._lowest_priority_by_queue[queue]
 
     @cached_property
-    def _above_share(self) -> frozenset[str]:
+    def _queues_above_share(self) -> frozenset[str]:
         """Return the queues with running groups that are above their share, as of the first call."""
         shares, queues = self._cycle.budget.shares, self._cycle.snapshot.queues
         found = (name for name in self._running_groups if name in queues and queues[name].record.reclaimable)
@@ -263,30 +263,30 @@ class Candidates:
                     )
                     eviction_units += self._units_of(group, self._running_up_to(max_priority, losers), cause)
                 case EvictionCause.PREEMPT if rules.within_queue:
-                    runners = self._running_in(group.queue)
-                    less_important = [other for other in runners if other.priority < group.priority]
+                    running_groups = self._running_in(group.queue)
+                    less_important = [other for other in running_groups if other.priority < group.priority]
                     eviction_units += self._units_of(group, less_important, cause)
                 case EvictionCause.CONSOLIDATE if rules.consolidation:
-                    running = self._running_up_to(group.priority, filter(self._consolidates, queues))
-                    eviction_units += self._units_of(group, filter(self._may_move, running), cause)
+                    movable_groups = self._running_up_to(group.priority, filter(self._consolidates, queues))
+                    eviction_units += self._units_of(group, filter(self._may_move, movable_groups), cause)
                 case EvictionCause.UNMANAGED if rules.unmanaged:
-                    for priority, pods in self._others.items():
+                    for priority, pods in self._other_pods_by_priority.items():
                         if priority < group.priority:
                             eviction_units += filter(self._is_evictable, map(self._eviction_unit_of, pods))
         return eviction_units
 
     def _units_of(
-        self, group: GroupInfo, runners: Iterable[GroupInfo], cause: EvictionCause
+        self, group: GroupInfo, running_groups: Iterable[GroupInfo], cause: EvictionCause
     ) -> Iterator[EvictionUnit]:
         """Yield the eviction units of running groups that may be victims of a group for `cause`."""
-        for victim in runners:
+        for victim in running_groups:
             protection = self._cycle.snapshot.queues[victim.queue].protection
             may_refuse = protection.honours_preemptable or cause is not EvictionCause.RECLAIM
             if (victim.spec.preemptable or not may_refuse) and self._may_lose_to(group, victim, cause):
                 eviction_units: list[EvictionUnit] = []
                 with suppress(Exception):  # an error of one group does not affect others
                     eviction_units = eviction_units_of(victim, cause, protection)
-                is_any_excluded = self._excluded or self._cycle.snapshot.disruption_budgets
+                is_any_excluded = self._excluded_uids or self._cycle.snapshot.disruption_budgets
                 yield from filter(self._is_evictable, eviction_units) if is_any_excluded else eviction_units
 
     def _running_up_to(self, priority: float, queues: Iterable[str]) -> Iterator[GroupInfo]:
@@ -295,12 +295,12 @@ class Candidates:
 
     def _may_lose(self, group: GroupInfo, queue: str) -> bool:
         """Return whether another queue holds more than it deserves, and the group may get a part of this."""
-        is_above = self._cycle.budget.shares.exceeds_share(queue)
-        may_give = is_above and self._cycle.snapshot.queues[queue].record.reclaimable
+        exceeds_share = self._cycle.budget.shares.exceeds_share(queue)
+        may_give = exceeds_share and self._cycle.snapshot.queues[queue].record.reclaimable
         needs_whole_group = may_give and self._is_one_group_above(queue)
         if needs_whole_group and self._cycle.budget.shares.may_keep_excess(queue, group.queue):
-            periods = self._cycle.snapshot.now // _OWED_PERIOD + 1  # equal in all cycles of a period
-            self._cycle.request_cycle_at(periods * _OWED_PERIOD)
+            periods = self._cycle.snapshot.now // _CHECK_PERIOD_SECONDS + 1  # equal in all cycles of a period
+            self._cycle.request_cycle_at(periods * _CHECK_PERIOD_SECONDS)
             return False
         return may_give and self._may_reclaim_from(group, queue)
 
@@ -324,13 +324,13 @@ class Candidates:
         Claims of volumes and devices may be tied to a node. A group that has moved does not move again for a
         while.
         """
-        last = self._cycle.snapshot.moves.get(victim.key)
-        if last is not None and not self._cycle.is_due(last.again_at):
+        last_move = self._cycle.snapshot.moves.get(victim.key)
+        if last_move is not None and not self._cycle.is_due(last_move.again_at):
             return False
         pods = victim.computed(running_members)
         comes_back = victim.job.managed or all(pod.is_replaced for pod in pods)
-        is_free = not any(pod.binds_late or pod.uid in self.promised_pods for pod in pods)
-        return comes_back and is_free and blocking_decision(self._cycle, victim) is None
+        is_unbound = not any(pod.binds_late or pod.uid in self.promised_pods for pod in pods)
+        return comes_back and is_unbound and blocking_decision(self._cycle, victim) is None
 
     def _may_reclaim_from(self, group: GroupInfo, queue: str) -> bool:
         """Return whether a group may reclaim from a queue.
@@ -339,12 +339,12 @@ class Candidates:
         reclaim from each other.
         """
         cycle, namespace = self._cycle, group.key.partition("/")[0]
-        last = cycle.reclaimed_by(group.queue).get(ReclaimKey(queue, namespace))
-        if last is None or cycle.is_due(until := pause_end(cycle, group, last)):
+        last_reclaim = cycle.reclaimed_by(group.queue).get(ReclaimKey(queue, namespace))
+        if last_reclaim is None or cycle.is_due(pause_ends_at := pause_end(cycle, group, last_reclaim)):
             return True
-        reclaiming = f"groups of namespace {namespace} in queue {group.queue}"
-        self.spared = f"queue {queue} lost capacity to {reclaiming} in vain, and gives none until "
-        self.spared += cycle.snapshot.timestamp(until)
+        receiver_text = f"groups of namespace {namespace} in queue {group.queue}"
+        self.spared = f"queue {queue} lost capacity to {receiver_text} in vain, and gives none until "
+        self.spared += cycle.snapshot.timestamp(pause_ends_at)
         return False
 
     def _may_lose_to(self, group: GroupInfo, victim: GroupInfo, cause: EvictionCause) -> bool:
@@ -379,25 +379,25 @@ class Candidates:
 
         Its pods are promised to no group, budgets allow their eviction, and no eviction of them was refused.
         """
-        is_busy = any(pod.uid in uids for uids in self._excluded for pod in eviction_unit.pods)
+        is_busy = any(pod.uid in uids for uids in self._excluded_uids for pod in eviction_unit.pods)
         return not is_busy and (eviction_unit.overrules or self.disruptions.may_evict(eviction_unit.pods))
 
     @property
-    def _excluded(self) -> list[Container[Uid]]:
+    def _excluded_uids(self) -> list[Container[Uid]]:
         """Return the sets of pods that are victims already, or whose eviction was refused.
 
         No set is empty.
         """
-        excluded = self._cycle.being_reclaimed, self._cycle.snapshot.refused_evictions, self.promised_pods
-        return [uids for uids in excluded if uids]
+        uid_sets = self._cycle.being_reclaimed, self._cycle.snapshot.refused_evictions, self.promised_pods
+        return [uids for uids in uid_sets if uids]
 
     def _running_in(self, queue: str) -> list[GroupInfo]:
         """Return the running groups of a queue that may be evicted.
 
         Groups that are being started or drained are left out.
         """
-        if queue not in self._evictable_in:
-            evictable: list[GroupInfo] = []
+        if queue not in self._evictable_by_queue:
+            evictable_groups: list[GroupInfo] = []
             for group in self._running_groups.get(queue, ()):
                 decision = self._cycle.decision_on(group.key)
                 if decision is None or decision.fault or group.is_under_way(decision.plan):
@@ -407,29 +407,29 @@ class Candidates:
                     and group.computed(running_members)
                     and group.key not in self._cycle.draining
                 ):
-                    evictable.append(group)
-            self._evictable_in[queue] = evictable
-        return self._evictable_in[queue]
+                    evictable_groups.append(group)
+            self._evictable_by_queue[queue] = evictable_groups
+        return self._evictable_by_queue[queue]
 
     @cached_property
     def _running_groups(self) -> dict[str, list[GroupInfo]]:
         """Return the groups with members on nodes, by queue."""
-        by_queue: dict[str, list[GroupInfo]] = {}
+        groups_by_queue: dict[str, list[GroupInfo]] = {}
         for group in self._cycle.snapshot.groups.values():
             if group.placed:
-                by_queue.setdefault(group.queue, []).append(group)
-        return by_queue
+                groups_by_queue.setdefault(group.queue, []).append(group)
+        return groups_by_queue
 
     def _eviction_unit_of(self, pod: PodRecord) -> EvictionUnit:
-        if pod.uid not in self._units_of_others:
-            self._units_of_others[pod.uid] = eviction_unit_of(pod)
-        return self._units_of_others[pod.uid]
+        if pod.uid not in self._unit_by_other_pod:
+            self._unit_by_other_pod[pod.uid] = eviction_unit_of(pod)
+        return self._unit_by_other_pod[pod.uid]
 
     @cached_property
-    def _others(self) -> dict[int, list[PodRecord]]:
+    def _other_pods_by_priority(self) -> dict[int, list[PodRecord]]:
         """Return the evictable pods of other schedulers, by priority."""
-        by_priority: dict[int, list[PodRecord]] = {}
+        pods_by_priority: dict[int, list[PodRecord]] = {}
         for pod in self._cycle.snapshot.other_pods:
             if pod.may_be_evicted() and not pod.deleting:
-                by_priority.setdefault(pod.priority, []).append(pod)
-        return by_priority
+                pods_by_priority.setdefault(pod.priority, []).append(pod)
+        return pods_by_priority
