@@ -154,10 +154,10 @@ def _largest_request(case: WaitingCase, shape: Shape) -> Resources | None:
     best: tuple[float, Resources] | None = None
     for row in rows.tolist():
         allocatable = dict(zip(columns, case.snapshot.allocatable[row].tolist(), strict=True))
-        fits = {name: min(amount, allocatable.get(name, 0)) for name, amount in shape.requests.items()}
-        part = min((fits[name] / amount for name, amount in shape.requests.items() if amount), default=1.0)
+        amounts = {name: min(amount, allocatable.get(name, 0)) for name, amount in shape.requests.items()}
+        part = min((amounts[name] / amount for name, amount in shape.requests.items() if amount), default=1.0)
         if part > 0 and (best is None or part > best[0]):
-            best = (part, fits)
+            best = (part, amounts)
     return best[1] if best else None
 
 
@@ -177,14 +177,14 @@ def declared_run_time(case: WaitingCase) -> StartChange | None:
 
 def group_resumed(case: WaitingCase) -> StartChange:
     """Return the change that the group is no longer held."""
-    resumed = with_group(case.snapshot, replace(case.group, spec=replace(case.group.spec, held=False)))
-    return case.start_change(f"without the annotation {keys.HOLD}", resumed)
+    snapshot = with_group(case.snapshot, replace(case.group, spec=replace(case.group.spec, held=False)))
+    return case.start_change(f"without the annotation {keys.HOLD}", snapshot)
 
 
 def timeouts_reset(case: WaitingCase) -> StartChange:
     """Return the change that a user lets a job with too many start timeouts try again."""
-    reset = with_group(case.snapshot, replace(case.group, job=replace(case.group.job, start_timeouts=0)))
-    return case.start_change(f"without the annotation {keys.START_TIMEOUTS}", reset)
+    snapshot = with_group(case.snapshot, replace(case.group, job=replace(case.group.job, start_timeouts=0)))
+    return case.start_change(f"without the annotation {keys.START_TIMEOUTS}", snapshot)
 
 
 def local_queue_resumed(case: WaitingCase) -> StartChange | None:
@@ -193,10 +193,10 @@ def local_queue_resumed(case: WaitingCase) -> StartChange | None:
     if local_queue_ is None or not local_queue_.stop_policy:
         return None
     groups = [group for group in case.snapshot.groups.values() if group.local_queue == local_queue_]
-    resumed_snapshot = with_groups(
+    snapshot = with_groups(
         case.snapshot, (replace(group, local_queue=replace(local_queue_, stop_policy="")) for group in groups)
     )
-    return case.start_change(f"with spec.stopPolicy None in LocalQueue {local_queue_.key}", resumed_snapshot)
+    return case.start_change(f"with spec.stopPolicy None in LocalQueue {local_queue_.key}", snapshot)
 
 
 def more_capability(case: WaitingCase) -> StartChange | None:
@@ -258,8 +258,8 @@ def flavor_capability(case: WaitingCase) -> StartChange | None:
         for number, flavor in enumerate(record.flavors):
             before = flavor.amounts.get("capability", {})
             held_amounts = flavor_shares[flavor.name].allocated if flavor.name in flavor_shares else {}
-            wanted = {item: held_amounts.get(item, 0) + requests[item] for item in before if item in requests}
-            more = {item: n for item, n in wanted.items() if n > before[item]}
+            needs = {item: held_amounts.get(item, 0) + requests[item] for item in before if item in requests}
+            more = {item: n for item, n in needs.items() if n > before[item]}
             raised_flavor = replace(flavor, amounts={**flavor.amounts, "capability": {**before, **more}})
             flavors = tuple(raised_flavor if item is flavor else item for item in record.flavors)
             if more and case.trial.starts(with_queue(case.snapshot, replace(record, flavors=flavors))):
@@ -322,14 +322,14 @@ def queue_resumed(case: WaitingCase) -> StartChange | None:
     """Return the change that the group's queue is resumed."""
     if case.queue is None or not case.queue.stop_policy:
         return None
-    resumed_snapshot = with_queue(case.snapshot, replace(case.queue, stop_policy=""))
-    return case.start_change(f"with spec.stopPolicy None in queue {case.queue.name}", resumed_snapshot)
+    snapshot = with_queue(case.snapshot, replace(case.queue, stop_policy=""))
+    return case.start_change(f"with spec.stopPolicy None in queue {case.queue.name}", snapshot)
 
 
 def namespace_allowed(case: WaitingCase) -> StartChange:
     """Return the change that the queue admits the namespace, which also admits its groups ahead."""
     queue, namespace = case.group.queue, case.group.key.partition("/")[0]
-    allowed_snapshot = with_groups(
+    snapshot = with_groups(
         case.snapshot,
         (
             replace(group, namespace_allowed=True)
@@ -338,13 +338,13 @@ def namespace_allowed(case: WaitingCase) -> StartChange:
         ),
     )
     text = f"with spec.namespaceSelector of queue {queue} selecting namespace {namespace}"
-    return case.start_change(text, allowed_snapshot)
+    return case.start_change(text, snapshot)
 
 
 def use_allowed(case: WaitingCase) -> StartChange:
     """Return the change that the group's author may use its restricted queue."""
-    allowed = with_group(case.snapshot, replace(case.group, use_allowed=True))
-    return case.start_change(f"once a record says that its author may use queue {case.group.queue}", allowed)
+    snapshot = with_group(case.snapshot, replace(case.group, use_allowed=True))
+    return case.start_change(f"once a record says that its author may use queue {case.group.queue}", snapshot)
 
 
 def ends_for_capacity(case: WaitingCase) -> StartChange | None:
@@ -400,11 +400,11 @@ def victims_gone(case: WaitingCase) -> StartChange | None:
     if case.decision.reclaim is None:
         return None
     victims = {victim.uid for victim in case.decision.reclaim.victims}
-    leaving = {pod.uid for group in case.snapshot.groups.values() for pod in group.departing}
-    leaving |= case.snapshot.other_pods.leaving.keys()
+    gone_uids = {pod.uid for group in case.snapshot.groups.values() for pod in group.departing}
+    gone_uids |= case.snapshot.other_pods.leaving.keys()
     holders = list(case.victims())
     which_pods = f"evicted for it are gone: {_names_of(holders)}" if holders else "that leave are gone"
-    return case.start_change(f"once the pods {which_pods}", without_pods(case.snapshot, victims | leaving))
+    return case.start_change(f"once the pods {which_pods}", without_pods(case.snapshot, victims | gone_uids))
 
 
 def _end_of(

@@ -185,7 +185,7 @@ class Forms:
 
         def write(value: Any) -> dict[str, Any]:
             parts = ((name, form, getattr(value, name), default) for name, form, default in forms)
-            return {name: form.write(part) for name, form, part, usual in parts if not _equal(part, usual)}
+            return {name: form.write(part) for name, form, part, usual in parts if not _is_equal(part, usual)}
 
         def read(written: Any) -> Any:
             values, path = {}, ""
@@ -201,7 +201,7 @@ class Forms:
         return Form(write, read)
 
 
-_NONE = object()  # means that a field has no default
+_NO_VALUE = object()  # means that a field has no default
 
 
 @cache
@@ -209,12 +209,12 @@ def _fields_of(kind: Any) -> Sequence[tuple[str, Any, object]]:
     """Return the name, type and default of each field."""
     types = get_type_hints(kind)
     if not issubclass(kind, msgspec.Struct):
-        return [(name, types[name], kind._field_defaults.get(name, _NONE)) for name in kind._fields]
+        return [(name, types[name], kind._field_defaults.get(name, _NO_VALUE)) for name in kind._fields]
     result = []
     for field in fields(kind):
         factory = field.default_factory
         default = field.default if factory is msgspec.NODEFAULT else factory()
-        result.append((field.name, types[field.name], _NONE if default is msgspec.NODEFAULT else default))
+        result.append((field.name, types[field.name], _NO_VALUE if default is msgspec.NODEFAULT else default))
     return result
 
 
@@ -223,7 +223,7 @@ def _packed(write: _Conversion) -> _Conversion:
     return lambda value: msgspec.Raw(msgspec.json.encode(write(value)))
 
 
-def _equal(one: object, other: object) -> bool:
+def _is_equal(one: object, other: object) -> bool:
     """Return whether two values are equal. 1 and 1.0 are not equal, since they are written differently."""
     return one is other or ((type(one) is type(other) or isinstance(one, Mapping)) and one == other)
 
@@ -364,17 +364,17 @@ class Replay(msgspec.Struct, frozen=True):
     decisions: Decisions
 
 
-def replay(snapshot: Snapshot, before: Decisions) -> Replay:
-    """Decide without a previous cycle, and then once more with it. Compare both results with `before`."""
+def replay(snapshot: Snapshot, old: Decisions) -> Replay:
+    """Decide without a previous cycle, and then once more with it. Compare both results with `old`."""
     decisions = decide(snapshot)
-    again = decide(replace(snapshot, version=snapshot.version + 1), decisions)
-    is_same = as_bytes(before) == as_bytes(decisions) == as_bytes(replace(again, version=decisions.version))
-    return Replay(is_same, differences(before, decisions), decisions)
+    repeated = decide(replace(snapshot, version=snapshot.version + 1), decisions)
+    is_same = as_bytes(old) == as_bytes(decisions) == as_bytes(replace(repeated, version=decisions.version))
+    return Replay(is_same, differences(old, decisions), decisions)
 
 
-def differences(old_decisions: Decisions, now: Decisions) -> tuple[ChangedDecision, ...]:
-    keys = sorted(old_decisions.groups.keys() | now.groups.keys())
-    pairs = (ChangedDecision(key, old_decisions.groups.get(key), now.groups.get(key)) for key in keys)
+def differences(old_decisions: Decisions, latest: Decisions) -> tuple[ChangedDecision, ...]:
+    keys = sorted(old_decisions.groups.keys() | latest.groups.keys())
+    pairs = (ChangedDecision(key, old_decisions.groups.get(key), latest.groups.get(key)) for key in keys)
     return tuple(pair for pair in pairs if pair.before != pair.now)
 
 
@@ -450,7 +450,7 @@ def rename_dump(found: Dump, hash_part: Callable[[str], str]) -> bytes:
         replace(
             found.file,
             renamed=True,
-            otherwise=sum(now is None or verdict_of(old) != verdict_of(now) for old, now in pairs),
+            otherwise=sum(latest is None or verdict_of(old) != verdict_of(latest) for old, latest in pairs),
             configuration={},
             decisions=new_forms.write(Decisions, _without_history(decisions)),
             snapshot=msgspec.Raw(snapshot),

@@ -23,7 +23,7 @@ from extender.domain.snapshot.snapshot import Occupancy
 from extender.domain.snapshot.wholeness import Missing
 
 _NO_NODES: Mapping[str, int] = {}
-_FEW = 32  # number of rows that cost as much to read together as one node by name
+_FREE_COUNT = 32  # number of rows that cost as much to read together as one node by name
 # Costs in looks of comparing a term with the labels of a pod, and of comparing two sets of terms.
 _MATCH_COST, _RELATE_COST = 5, 3
 _PARSE_COST = 24  # cost of comparing a term whose parsed selector is not cached
@@ -32,21 +32,21 @@ _PARSE_COST = 24  # cost of comparing a term whose parsed selector is not cached
 Spend = Callable[[float], None]  # spends looks at a node for a term; raises OverBudget at the limit
 
 
-def spend_beyond_few(spend: Spend, count: int, looks: float = 1) -> None:
-    """Spend effort for `count` things. Up to `_FEW` things, as most pods have, are free.
+def spend_beyond_free(spend: Spend, count: int, looks: float = 1) -> None:
+    """Spend effort for `count` things. Up to `_FREE_COUNT` things, as most pods have, are free.
 
     Args:
         spend: Spends the effort.
         count: The number of things.
         looks: The cost of each of them.
     """
-    if count > _FEW:
+    if count > _FREE_COUNT:
         spend(count * looks)
 
 
 def cost_on_rows(nodes: NodeTable, named_count: int = 1) -> float:
     """Return the cost of reading all nodes together, and `named_count` nodes by name."""
-    return named_count + len(nodes.nodes) / _FEW
+    return named_count + len(nodes.nodes) / _FREE_COUNT
 
 
 class TermSet:
@@ -120,37 +120,37 @@ class TermSets:
             if similar_key not in self._set_by_mentioned:
                 candidates = self._index.candidates(pod.namespace, pod.labels)
                 looks = _MATCH_COST if len(self._index) <= CACHED_SELECTORS else _PARSE_COST
-                spend_beyond_few(self._spend, sum(map(len, candidates)), looks)
+                spend_beyond_free(self._spend, sum(map(len, candidates)), looks)
                 terms = tuple(self._index.terms_selecting(pod.namespace, pod.labels))
                 self._set_by_mentioned[similar_key] = self._unique_set(self._selecting, self._carried, terms)
             self._by_labels[key] = pod.labels, self._set_by_mentioned[similar_key]
         return self._by_labels[key][1]
 
-    def _unique_set(self, existing: _TermSetIndex, others: _TermSetIndex, terms: tuple[Term, ...]) -> TermSet:
+    def _unique_set(self, own_sort: _TermSetIndex, others: _TermSetIndex, terms: tuple[Term, ...]) -> TermSet:
         """Return the one TermSet object for these terms.
 
         A new object is related to the sets with common terms.
 
         Args:
-            existing: The existing sets of the same sort.
+            own_sort: The existing sets of the same sort.
             others: The existing sets of the other sort, which may have terms in common.
             terms: The terms of the set.
         """
         if not terms:
             return NO_TERMS
-        if terms not in existing.sets:
+        if terms not in own_sort.sets:
             new_set = TermSet(terms)
             related_sets = [(term, sets) for term in new_set.terms if (sets := others.by_term.get(term))]
             pair_count = sum(len(sets) for _, sets in related_sets)
-            spend_beyond_few(self._spend, len(new_set.terms) + pair_count, _RELATE_COST)
+            spend_beyond_free(self._spend, len(new_set.terms) + pair_count, _RELATE_COST)
             for term, sets in related_sets:
                 for other_set in sets:
                     new_set.common.setdefault(other_set, set()).add(term.topology_key)
                     other_set.common.setdefault(new_set, set()).add(term.topology_key)
             for term in new_set.terms:
-                existing.by_term[term].append(new_set)
-            existing.sets[terms] = new_set
-        return existing.sets[terms]
+                own_sort.by_term[term].append(new_set)
+            own_sort.sets[terms] = new_set
+        return own_sort.sets[terms]
 
 
 class _PodChanges:
@@ -218,14 +218,14 @@ class PodsByTerms:
         self._since: dict[TermSet, _PodChanges] = {}
         self._version = self._removals = 0
         self._answers_by_set: dict[TermSet, _CachedAnswers] = {}
-        self._in_snapshot: dict[TermSet, bool] = {}  # whether a pod of the snapshot has a term of the set
+        self._has_pods: dict[TermSet, bool] = {}  # whether a pod of the snapshot has a term of the set
         self._at_start: dict[TermSet, Mask] = {}  # domains with a matching pod of the snapshot
 
     def clone(self) -> "PodsByTerms":
         clone = PodsByTerms(self._snapshot_counts, self._nodes, self._spend)
         clone._since = {terms: changes.copy() for terms, changes in self._since.items() if changes.by_node}
         clone._removals = self._removals
-        clone._in_snapshot, clone._at_start = self._in_snapshot, self._at_start
+        clone._has_pods, clone._at_start = self._has_pods, self._at_start
         return clone
 
     def count(self, terms: TermSet, node: str, times: int) -> None:
@@ -242,15 +242,15 @@ class PodsByTerms:
         """
         answers = self._answers_by_set.get(terms) or self._answers_by_set.setdefault(terms, _CachedAnswers())
         if answers.any_at != self._version:
-            if terms not in self._in_snapshot:
-                spend_beyond_few(self._spend, len(terms.terms))
-                self._in_snapshot[terms] = any(map(self._snapshot_counts.get, terms.terms))
-            spend_beyond_few(self._spend, len(terms.common))
+            if terms not in self._has_pods:
+                spend_beyond_free(self._spend, len(terms.terms))
+                self._has_pods[terms] = any(map(self._snapshot_counts.get, terms.terms))
+            spend_beyond_free(self._spend, len(terms.common))
             if self._is_any_removed(terms):
                 answers.any = any(any(self._by_node(term, terms).values()) for term in terms.terms)
             else:
                 node_counts = (changes.by_node for _, changes in self._counted(terms))
-                answers.any = self._in_snapshot[terms] or any(node_counts)
+                answers.any = self._has_pods[terms] or any(node_counts)
             answers.any_at = self._version
         return answers.any
 
@@ -264,13 +264,13 @@ class PodsByTerms:
         """
         memo = self._answers_by_set.get(terms) or self._answers_by_set.setdefault(terms, _CachedAnswers())
         if memo.mask is None or memo.mask_at != self._version:
-            spend_beyond_few(self._spend, len(terms.common))
+            spend_beyond_free(self._spend, len(terms.common))
             is_extensible = memo.mask is not None and all(
-                changes.removals == memo.done.get(other, (0, 0))[0] for other, changes in self._counted(terms)
+                changes.removals == memo.done.get(peer, (0, 0))[0] for peer, changes in self._counted(terms)
             )
             memo.mask = self._added_since(terms, memo) if is_extensible else self._recompute(terms)
             memo.done = {
-                other: (changes.removals, len(changes.added)) for other, changes in self._counted(terms)
+                peer: (changes.removals, len(changes.added)) for peer, changes in self._counted(terms)
             }
             memo.mask_at = self._version
         return memo.mask
@@ -278,7 +278,7 @@ class PodsByTerms:
     def _counted(self, terms: TermSet) -> Iterator[tuple[TermSet, _PodChanges]]:
         """Yield the sets with common terms that have pods counted since the snapshot, with these counts."""
         changes_by_set = self._since
-        return ((other, changes_by_set[other]) for other in terms.common if other in changes_by_set)
+        return ((peer, changes_by_set[peer]) for peer in terms.common if peer in changes_by_set)
 
     def _added_since(self, terms: TermSet, answers: _CachedAnswers) -> Mask:
         """Return the cached mask extended by the domains of pods that were added after it was computed."""
@@ -301,13 +301,13 @@ class PodsByTerms:
                 nodes_by_key[term.topology_key].update(+Counter(self._by_node(term, terms)))
             return self._with_domains(nodes_by_key, np.zeros(len(self._nodes.nodes), np.bool_))
         if terms not in self._at_start:
-            at_start: defaultdict[str, set[str]] = defaultdict(set)
+            base_nodes: defaultdict[str, set[str]] = defaultdict(set)
             for term in terms.terms:
                 if by_node := self._snapshot_counts.get(term):
                     self._spend(len(by_node))
-                    at_start[term.topology_key].update(by_node)
+                    base_nodes[term.topology_key].update(by_node)
             self._spend(len(terms.terms))
-            self._at_start[terms] = self._with_domains(at_start, np.zeros(len(self._nodes.nodes), np.bool_))
+            self._at_start[terms] = self._with_domains(base_nodes, np.zeros(len(self._nodes.nodes), np.bool_))
         added_nodes: defaultdict[str, set[str]] = defaultdict(set)
         for other_set, changes in self._counted(terms):
             for key in terms.common[other_set]:
@@ -490,11 +490,11 @@ class AffinityCounts:
             OverBudget: The evaluation is over budget.
         """
         shapes, found_uids = {pod.shape for pod in pods}, set[Uid]()
-        excluding = {self.sets.anti_affinity_of(shape) for shape in shapes if shape.constraints.anti_affinity}
-        if not (excluding or self._any_related(pods, shapes)):
+        exclusive = {self.sets.anti_affinity_of(shape) for shape in shapes if shape.constraints.anti_affinity}
+        if not (exclusive or self._any_related(pods, shapes)):
             return found_uids
         for pod in pods:
-            if self.is_interdependent(pod) or not excluding.isdisjoint(self.sets.selecting(pod).common):
+            if self.is_interdependent(pod) or not exclusive.isdisjoint(self.sets.selecting(pod).common):
                 found_uids.add(pod.uid)
         return found_uids
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from extender.domain.model.resources import Resources, three_digits
 from extender.domain.model.shapes import Shape
-from extender.domain.placement.totals import FEW, PLACES, FreeAmount, Totals, nodes_key
+from extender.domain.placement.totals import MAX_ROWS, PLACES, FreeAmount, Totals, nodes_key
 from extender.domain.snapshot.nodes import AmountRows, Mask, NodeTable, Rows
 
 _MAX_COUNT = np.iinfo(np.int64).max
@@ -57,12 +57,12 @@ class Capacity:
     ) -> None:
         self._record = record
         self.base: Totals | None = None  # totals of all nodes that count assumed pods
-        self._dirty: set[int] = set()  # rows that changed since `base`, usually at most FEW
+        self._dirty: set[int] = set()  # rows that changed since `base`, usually at most MAX_ROWS
         self.nodes = nodes
         self.free = free
         self._columns = {name: column for column, name in enumerate(dimensions)}
         sums = np.array([column.sum(dtype=np.float64) for column in free.T])  # may exceed 64-bit integers
-        self._scale = 1.0 / np.maximum(sums, 1.0)
+        self._weights = 1.0 / np.maximum(sums, 1.0)
         self._refused = {shape: set(rows) for shape, rows in refusing_rows.items()}
         self._requests: dict[Shape, tuple[Rows, AmountRows]] = {}
         self._counts: dict[Shape, Rows] = {}
@@ -120,7 +120,7 @@ class Capacity:
         """Return how many pods of `shape` fit on each row, by amounts, labels, taints and refusals."""
         self._record(PLACES)
         if shape not in self._counts and not self._correct_counts(shape):
-            rows, fitting_counts = self._fits(shape, self.suitable(shape))
+            rows, fitting_counts = self._fitting(shape, self.suitable(shape))
             self._counts[shape] = np.zeros(len(self.free), dtype=np.int64)
             self._counts[shape][rows] = fitting_counts
         return self._counts[shape]
@@ -133,20 +133,20 @@ class Capacity:
         if (old_counts := self._outdated_counts.get(shape)) is None:
             return False
         rows, new_counts = np.fromiter(self._changed_rows, dtype=np.int64), old_counts.copy()
-        new_counts[rows] = self._counts_on(shape, self.free, rows)
+        new_counts[rows] = self._count_on(shape, self.free, rows)
         self._counts[shape] = new_counts
         return True
 
     def capacity_for_both(
-        self, shape: Shape, max_pods: int, other: Shape, allowed_rows: Mask | None = None
+        self, shape: Shape, max_pods: int, common: Shape, allowed_rows: Mask | None = None
     ) -> tuple[Rows, AmountRows]:
         """Return the rows with capacity for a pod of either shape, and how many of both fit together.
 
-        The second array has a row for each of these rows. Its column n is the number of `other` pods that fit
-        next to n pods of `shape`, for n from 0 to `max_pods`. It is -1 if n pods of `shape` do not fit.
+        The second array has a row for each of these rows. Its column n is the number of `common` pods that
+        fit next to n pods of `shape`, for n from 0 to `max_pods`. It is -1 if n pods of `shape` do not fit.
         `allowed_rows` has the rows that count, if not all.
         """
-        counts, others, (columns, amounts) = self.counts(shape), self.counts(other), self._request(other)
+        counts, others, (columns, amounts) = self.counts(shape), self.counts(common), self._request(common)
         rows = np.flatnonzero((counts + others) if allowed_rows is None else (counts + others) * allowed_rows)
         counts_together = np.full((len(rows), max_pods + 1), -1, dtype=np.int64)
         for n in range(max_pods + 1):
@@ -160,24 +160,24 @@ class Capacity:
         """Return how many pods of `shape` fit on all rows together."""
         self._record(shape)
         if shape not in self._totals:
-            base, max_changes = self.base, min(FEW, len(self.free) // _COST_OF_ONE)
+            base, max_changes = self.base, min(MAX_ROWS, len(self.free) // _COST_OF_ONE)
             count = base.pods.get(shape) if base is not None and len(self._dirty) <= max_changes else None
             if shape in self._counts or self._correct_counts(shape):
                 count = None
             elif count is not None and base is not None and self._dirty:  # correct the changed rows
                 rows = np.fromiter(self._dirty, dtype=np.int64)
-                now, at_base = (self._counts_on(shape, matrix, rows) for matrix in (self.free, base.capacity))
+                now, at_base = (self._count_on(shape, matrix, rows) for matrix in (self.free, base.capacity))
                 count += int(now.sum() - at_base.sum())
             if count is None:  # the array of counts is not cached, since it has an entry for each node
                 counts = self._counts.get(shape)
-                fitting_counts = self._fits(shape, self.suitable(shape))[1] if counts is None else counts
+                fitting_counts = self._fitting(shape, self.suitable(shape))[1] if counts is None else counts
                 count = int(fitting_counts.sum()) if len(fitting_counts) else 0
             self._totals[shape] = count
             if self.base is not None and not self._dirty:
                 self.base.pods[shape] = count
         return self._totals[shape]
 
-    def _counts_on(self, shape: Shape, matrix: AmountRows, rows: Rows) -> Rows:
+    def _count_on(self, shape: Shape, matrix: AmountRows, rows: Rows) -> Rows:
         """Return how many pods of a shape fit on each of some rows of a matrix of free amounts."""
         columns, amounts = self._request(shape)
         if not len(rows) or not len(columns) or not self._offers(shape):
@@ -237,7 +237,7 @@ class Capacity:
     def fits_without_refusals(self, shape: Shape, pod_count: int) -> bool:
         """Return whether `pod_count` pods of `shape` would fit if the scheduler refused no nodes."""
         self._record(PLACES)
-        _, fitting_counts = self._fits(shape, self.nodes.suitable(shape))
+        _, fitting_counts = self._fitting(shape, self.nodes.suitable(shape))
         return int(np.minimum(fitting_counts, pod_count).sum()) >= pod_count
 
     def admits(self, shape: Shape, row: int) -> bool:
@@ -255,7 +255,7 @@ class Capacity:
     def largest_part(self, requests: Resources) -> float:
         """Return the largest part of the initial free capacity that a request takes, over all resources."""
         columns = self._columns
-        parts = (n * self._scale[columns[name]] for name, n in requests.items() if name in columns)
+        parts = (n * self._weights[columns[name]] for name, n in requests.items() if name in columns)
         return float(max(parts, default=0.0))
 
     def tightest_first(self, rows: Rows, pods: int | None = None) -> Rows:
@@ -264,7 +264,7 @@ class Capacity:
         `pods` is the number of pods to place, where each row has capacity for at least one pod. Only so many
         rows are returned. None returns all rows.
         """
-        free_parts = self.free.take(rows, axis=0) @ self._scale  # take() is five times as fast as indexing
+        free_parts = self.free.take(rows, axis=0) @ self._weights  # take() is five times as fast as indexing
         if pods == 1 and len(rows):
             return rows[[np.argmin(free_parts)]]
         return rows[np.argsort(free_parts, kind="stable")[:pods]]
@@ -279,10 +279,10 @@ class Capacity:
             counts: How many of these pods fit on each row.
             pod_count: The number of pods.
         """
-        part_of_pod = float(self._request(shape)[1] @ self._scale[self._request(shape)[0]])
+        part_of_pod = float(self._request(shape)[1] @ self._weights[self._request(shape)[0]])
         rows = np.flatnonzero(counts)
         parts_by_row = zip(
-            (self.free[rows] @ self._scale).tolist(), rows.tolist(), counts[rows].tolist(), strict=True
+            (self.free[rows] @ self._weights).tolist(), rows.tolist(), counts[rows].tolist(), strict=True
         )
         heap = [(-capacity, row, capacity, count) for capacity, row, count in parts_by_row]
         heapify(heap)
@@ -310,14 +310,14 @@ class Capacity:
             columns, amounts = self._request(shape)
             np.subtract.at(self.free, (shape_rows[:, None], columns), amounts * times)
             changed_rows += shape_rows.tolist()
-            if len(self._dirty) <= FEW:
+            if len(self._dirty) <= MAX_ROWS:
                 self._dirty.update(shape_rows.tolist())
         self._invalidate(changed_rows)
 
     def allocate_amounts(self, rows: Rows, amounts: AmountRows, times: int = 1) -> None:
         """Allocate amounts without pods. `amounts` has one row for each of the `rows`, which differ."""
         self.free[rows] -= amounts * times
-        if len(self._dirty) <= FEW:
+        if len(self._dirty) <= MAX_ROWS:
             self._dirty.update(rows.tolist())
         self._invalidate(rows.tolist())
 
@@ -360,7 +360,7 @@ class Capacity:
         """Return whether some node offers each resource that `shape` requests."""
         return shape.requests.keys() <= self._columns.keys()
 
-    def _fits(self, shape: Shape, suitable_rows: Mask) -> tuple[Rows, Rows]:
+    def _fitting(self, shape: Shape, suitable_rows: Mask) -> tuple[Rows, Rows]:
         """Return the suitable rows where a pod of `shape` fits, and the number of such pods on each row."""
         rows = suitable_rows.nonzero()[0] if self._offers(shape) else _NO_ROWS
         request = list(zip(*self._request(shape), strict=True)) if len(rows) else []
@@ -407,6 +407,6 @@ class Capacity:
         if self._counts:
             self._outdated_counts, self._changed_rows = self._counts, set()
         self._changed_rows.update(rows)
-        if len(self._changed_rows) > FEW:
+        if len(self._changed_rows) > MAX_ROWS:
             self._outdated_counts, self._changed_rows = {}, set()
         self._counts, self._totals, self._sums = {}, {}, {}

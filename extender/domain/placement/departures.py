@@ -25,7 +25,7 @@ from extender.domain.snapshot.snapshot import Snapshot
 from extender.domain.snapshot.wholeness import Missing, running_since
 
 _MIN_RUN_SECONDS = 1.0  # seconds; shorter run times count as this long
-_YOUNG = 60.0  # seconds that a new group without a known run time is expected to run
+_MIN_AGE = 60.0  # seconds that a new group without a known run time is expected to run
 
 
 class RunEnd(NamedTuple):
@@ -69,10 +69,10 @@ class RunTimes:
         The end follows from the declared run time and from ended groups, and does not depend on the present
         time. It is infinite if it is unknown, or if the group does not run at that time.
         """
-        started_at, seconds = running_since(group, self._snapshot.instant), self._run_time_of(group)
-        if started_at is None or seconds is None or not started_at < when < started_at + seconds:
+        start, seconds = running_since(group, self._snapshot.instant), self._run_time_of(group)
+        if start is None or seconds is None or not start < when < start + seconds:
             return inf
-        return started_at + seconds
+        return start + seconds
 
     def end_of(self, group: GroupInfo) -> RunEnd:
         """Return the expected end of a group that runs or starts.
@@ -80,22 +80,22 @@ class RunTimes:
         A group without a known run time is expected to run for as long again as it has run.
         """
         if group.key not in self._ends:
-            since, now = self._started_at(group), self._snapshot.now
-            end = self.expected_end(group, since, now)
-            self._ends[group.key] = end if end.is_known else end._replace(at=now + max(now - since, _YOUNG))
+            start, now = self._started_at(group), self._snapshot.now
+            end = self.expected_end(group, start, now)
+            self._ends[group.key] = end if end.is_known else end._replace(at=now + max(now - start, _MIN_AGE))
         return self._ends[group.key]
 
-    def expected_end(self, group: GroupInfo, started_at: float, now: float) -> RunEnd:
-        """Return the expected end, as of `now`, of a group that started at `started_at`."""
-        return expected_end(self.run_time_of(group), started_at, now)
+    def expected_end(self, group: GroupInfo, start: float, now: float) -> RunEnd:
+        """Return the expected end, as of `now`, of a group that started at `start`."""
+        return expected_end(self.run_time_of(group), start, now)
 
     def _started_at(self, group: GroupInfo) -> float:
         """Return when a group started, but no later than now.
 
         A group that does not run counts as starting now.
         """
-        started_at = running_since(group, self._snapshot.instant)
-        return self._snapshot.now if started_at is None else min(started_at, self._snapshot.now)
+        start = running_since(group, self._snapshot.instant)
+        return self._snapshot.now if start is None else min(start, self._snapshot.now)
 
     @cached_property
     def _stretch_by_series(self) -> dict[str, float]:
@@ -106,25 +106,25 @@ class RunTimes:
         stretches: dict[str, float] = {}
         for group in self._snapshot.groups.values():
             if group.spec.run_time is not None and group.is_on_nodes:
-                declared = max(group.spec.run_time, _MIN_RUN_SECONDS)
-                stretch = _total_run_time(self._snapshot.now - self._started_at(group), declared) / declared
+                seconds = max(group.spec.run_time, _MIN_RUN_SECONDS)
+                stretch = _total_run_time(self._snapshot.now - self._started_at(group), seconds) / seconds
                 stretches[group.spec.series] = max(stretch, stretches.get(group.spec.series, 1.0))
         return stretches
 
 
-def expected_end(seconds: float | None, since: float, now: float) -> RunEnd:
+def expected_end(seconds: float | None, start: float, now: float) -> RunEnd:
     """Return the expected end of a run from its start and its run time. None means an unknown run time."""
     if seconds is None:
         return RunEnd(inf, is_known=False)
-    return RunEnd(since + _total_run_time(now - since, max(seconds, _MIN_RUN_SECONDS)), is_known=True)
+    return RunEnd(start + _total_run_time(now - start, max(seconds, _MIN_RUN_SECONDS)), is_known=True)
 
 
-def _total_run_time(run_seconds: float, expected: float) -> float:
+def _total_run_time(run_seconds: float, run_time: float) -> float:
     """Return the expected total run time of a group that has run for `run_seconds` seconds.
 
     A group that has run for the expected time is expected to run twice as long, then four times, and so on.
     """
-    return expected if run_seconds < expected else expected * 2.0 ** (floor(log2(run_seconds / expected)) + 1)
+    return run_time if run_seconds < run_time else run_time * 2.0 ** (floor(log2(run_seconds / run_time)) + 1)
 
 
 class _LeavingPods(NamedTuple):
@@ -163,22 +163,22 @@ class Departures:
         for group, end in ends_of_groups:
             for shape, rows in holding_of(group).rows(nodes).items():
                 ends_by_shape.setdefault(shape, []).append((end.at, rows[rows >= 0]))
-        self._leaving: dict[Shape, _LeavingPods] = {}
+        self._departing: dict[Shape, _LeavingPods] = {}
         for shape, ends_and_rows in ends_by_shape.items():
             ends_and_rows.sort(key=itemgetter(0))
             instants, row_arrays = zip(*ends_and_rows, strict=True)
             end_by_pod = np.repeat(np.array(instants), [len(shape_rows) for shape_rows in row_arrays])
-            self._leaving[shape] = _LeavingPods(end_by_pod, np.concatenate(row_arrays))
+            self._departing[shape] = _LeavingPods(end_by_pod, np.concatenate(row_arrays))
 
     def free_capacity(self, capacity: Capacity, instant: float) -> None:
         """Add to `capacity` the amounts that become free until a time."""
-        for shape, leaving_pods in self._leaving.items():
+        for shape, leaving_pods in self._departing.items():
             if len(freed_rows := leaving_pods.until(instant)):
                 capacity.allocate_rows({shape: freed_rows}, times=-1)
 
-    def freed_on(self, rows: Rows, capacity: Capacity, until: float) -> AmountRows:
+    def freed_on(self, rows: Rows, capacity: Capacity, time: float) -> AmountRows:
         """Return the amounts that become free until a time on some rows of `capacity`."""
-        return capacity.amounts_on(rows, {shape: pods.until(until) for shape, pods in self._leaving.items()})
+        return capacity.amounts_on(rows, {shape: pods.until(time) for shape, pods in self._departing.items()})
 
     def is_guess(self, nodes: frozenset[str], instant: float) -> bool:
         """Return whether a group that leaves one of these nodes until a time has no known run time."""
@@ -205,15 +205,15 @@ def earliest_start(
     def places_at(instant: float) -> dict[Uid, str] | None:
         if not is_allowed(instant):
             return None
-        future = planner.clone()
-        departures.free_capacity(future.capacity, instant)
-        return None if future.capacity.is_short_for(wanted.shapes) else future.place(wanted.members)
+        future_one = planner.clone()
+        departures.free_capacity(future_one.capacity, instant)
+        return None if future_one.capacity.is_short_for(wanted.shapes) else future_one.place(wanted.members)
 
     instants = [now, *(instant for instant in departures.instants if instant > now)]
     if places_at(instants[-1]) is None:
         return None
-    first = instants[bisect_left(instants, True, key=lambda instant: places_at(instant) is not None)]
-    if (nodes := places_at(first)) is None:
+    start = instants[bisect_left(instants, True, key=lambda instant: places_at(instant) is not None)]
+    if (nodes := places_at(start)) is None:
         return None
-    is_guess = departures.is_guess(frozenset(nodes.values()), first)
-    return (None if is_guess else first), nodes
+    is_guess = departures.is_guess(frozenset(nodes.values()), start)
+    return (None if is_guess else start), nodes

@@ -26,7 +26,7 @@ _MAX_SEARCHED_SETS = 12  # the domains of up to this number of sets are searched
 _MAX_TRIES = 200  # number of domains that are tried in vain for one gang
 _TRY_COST = 500  # cost in looks of each try after the first `_MAX_SEARCHED_SETS`
 _MAX_JOINT_SETS, _MAX_JOINT_PODS = 8, 64  # limits for placing all sets of a gang together
-_MAX_GATHERED = 32  # number of combinations of domains that are tried
+_MAX_CHOICES = 32  # number of combinations of domains that are tried
 _MAX_CLEARED_DOMAINS = 16  # number of domains in which victims are searched
 _index_of, _shape_of, _sets_of = attrgetter("index"), attrgetter("shape"), attrgetter("pod_sets")
 
@@ -107,11 +107,11 @@ class DomainSearch:
         The domain with the most free capacity comes first. An empty list means that the pods need not share a
         domain.
         """
-        shared_sets = set.intersection(*({each for each in pod.pod_sets if each.is_required} for pod in pods))
-        pod_set = next((each for each in reversed(pods[0].pod_sets) if each in shared_sets), None)
+        shared_sets = set.intersection(*({item for item in pod.pod_sets if item.is_required} for pod in pods))
+        pod_set = next((item for item in reversed(pods[0].pod_sets) if item in shared_sets), None)
         if pod_set is None:
             return []
-        bound_rows = (self._affinity.rows_of_set(each) for each in shared_sets)
+        bound_rows = (self._affinity.rows_of_set(item) for item in shared_sets)
         rows = np.logical_and.reduce([self._all_rows, *(mask for mask in bound_rows if mask is not None)])
         if self._affinity.has_members(pod_set):
             return [rows]
@@ -146,9 +146,9 @@ class DomainSearch:
         labelled_rows = np.flatnonzero(rows & (domains.codes >= 0))
         if not len(labelled_rows):
             return None
-        best = domains.codes[labelled_rows][np.argmax(domains.capped[domains.codes[labelled_rows]])]
-        node = self._nodes.nodes[int(np.argmax(domains.codes == best))]
-        return node.labels.get(pod_set.level, "") if node else "", int(domains.capped[best]), mask is not None
+        code = domains.codes[labelled_rows][np.argmax(domains.capped[domains.codes[labelled_rows]])]
+        node = self._nodes.nodes[int(np.argmax(domains.codes == code))]
+        return node.labels.get(pod_set.level, "") if node else "", int(domains.capped[code]), mask is not None
 
     def _place_inside(self, pods: Sequence[PodRecord], depth: int, rows: Mask) -> Plan | None:
         """Place pods that have their first `depth` sets in common on some rows.
@@ -358,16 +358,16 @@ class DomainSearch:
         min_count = int(np.searchsorted(capacity_so_far, len(pods))) + 1
         if min_count > len(codes):
             return None
-        remaining = len(pods) - (int(capacity_so_far[min_count - 2]) if min_count > 1 else 0)
-        last = [code for code in codes[min_count - 1 :].tolist() if capacity.capped[code] >= remaining][-1]
+        rest_count = len(pods) - (int(capacity_so_far[min_count - 2]) if min_count > 1 else 0)
+        last = [code for code in codes[min_count - 1 :].tolist() if capacity.capped[code] >= rest_count][-1]
         chosen_codes = [*codes[: min_count - 1].tolist(), last]
         checkpoint = self._tools.checkpoint()
         if (plan := self._place_evenly(pods, depth, rows, capacity, chosen_codes)) is not None:
             return plan
         self._tools.roll_back(checkpoint)
-        for number in range(min_count, len(codes) + 1):
-            choices = (chosen_codes,) if number == min_count else ()
-            for combination in islice(chain(choices, combinations(codes.tolist(), number)), _MAX_GATHERED):
+        for size in range(min_count, len(codes) + 1):
+            choices = (chosen_codes,) if size == min_count else ()
+            for combination in islice(chain(choices, combinations(codes.tolist(), size)), _MAX_CHOICES):
                 if capacity.capped[list(combination)].sum() < len(pods):
                     continue
                 plan = self._place_inside(pods, depth, rows & np.isin(capacity.codes, combination))
@@ -378,24 +378,24 @@ class DomainSearch:
         return None
 
     def _place_evenly(
-        self, pods: list[PodRecord], depth: int, rows: Mask, capacity: DomainCapacity, chosen: Sequence[int]
+        self, pods: list[PodRecord], depth: int, rows: Mask, capacity: DomainCapacity, codes: Sequence[int]
     ) -> Plan | None:
         """Place equal pods in these domains, with numbers of whole slices as equal as capacity allows."""
-        if len(chosen) > _MAX_SEARCHED_SETS:
+        if len(codes) > _MAX_SEARCHED_SETS:
             return None
         sizes = [len(set_pods) for set_pods in _grouped_by_sets(pods)]
         size = max(sizes) if all(len(pod.pod_sets) > depth for pod in pods) else 1
         if len({*map(_shape_of, pods)}) > 1 or (len(sizes) > 1 and len({*sizes}) > 1):
             return None
-        todo, plan = by_index(pods), Plan()
-        for position, code in enumerate(sorted(chosen, key=lambda code: int(capacity.capped[code]))):
-            share = min(-(-len(todo) // size // (len(chosen) - position)) * size, int(capacity.capped[code]))
-            batch, todo = todo[:share], todo[share:]
+        rest, plan = by_index(pods), Plan()
+        for position, code in enumerate(sorted(codes, key=lambda code: int(capacity.capped[code]))):
+            quota = min(-(-len(rest) // size // (len(codes) - position)) * size, int(capacity.capped[code]))
+            batch, rest = rest[:quota], rest[quota:]
             domain_plan = self._place_inside(batch, depth, rows & (capacity.codes == code)) if batch else {}
             if domain_plan is None:
                 return None
             plan |= domain_plan
-        return None if todo else plan
+        return None if rest else plan
 
     def _equal_slices(
         self, pods_by_set: Mapping[TopologySet | None, list[PodRecord]]
@@ -410,10 +410,10 @@ class DomainSearch:
             if pod_set and pod_set.is_slice and not self._affinity.has_members(pod_set)
         }
         sizes = Counter(map(len, slices.values())).most_common(1)
-        equal = {pod_set: pods for pod_set, pods in slices.items() if len(pods) == sizes[0][0]}
-        all_pods = [pod for pods in equal.values() for pod in pods]
+        result = {pod_set: pods for pod_set, pods in slices.items() if len(pods) == sizes[0][0]}
+        all_pods = [pod for pods in result.values() for pod in pods]
         are_equal = len({(pod.shape, pod.pod_sets[-1].level) for pod in all_pods}) == 1
-        return equal if len(equal) > 1 and are_equal and not self._affinity.interdependent(all_pods) else {}
+        return result if len(result) > 1 and are_equal and not self._affinity.interdependent(all_pods) else {}
 
     def _place_slices(self, slices: dict[TopologySet, list[PodRecord]], rows: Mask) -> Plan | None:
         """Place equal slices, each slice inside one domain.
@@ -423,20 +423,20 @@ class DomainSearch:
         (pod_set, (pod, *_)), *_ = slices.items()
         codes, counts = self._nodes.domains_of_level(pod_set.level), self._tools.counts(pod.shape)
         order, _ = self._nodes.path_order(pod_set.level)
-        inside = order[(rows & (codes >= 0) & (counts > 0))[order]]
+        in_rows = order[(rows & (codes >= 0) & (counts > 0))[order]]
         size = len(slices[pod_set])
-        fitting = np.bincount(codes[inside], weights=counts[inside]).astype(np.int64) // size
-        order = np.argsort(-fitting, kind="stable")
-        slices_before = np.cumsum(fitting[order]) - fitting[order]  # slices that fit in earlier domains
-        chosen_slices = np.zeros_like(fitting)
-        chosen_slices[order] = np.clip(len(slices) - slices_before, 0, fitting[order])
+        capacity = np.bincount(codes[in_rows], weights=counts[in_rows]).astype(np.int64) // size
+        order = np.argsort(-capacity, kind="stable")
+        slices_before = np.cumsum(capacity[order]) - capacity[order]  # slices that fit in earlier domains
+        chosen_slices = np.zeros_like(capacity)
+        chosen_slices[order] = np.clip(len(slices) - slices_before, 0, capacity[order])
         if chosen_slices.sum() < len(slices):
             return None
-        row_of = np.repeat(inside, np.minimum(counts[inside], chosen_slices[codes[inside]] * size))
+        row_of = np.repeat(in_rows, np.minimum(counts[in_rows], chosen_slices[codes[in_rows]] * size))
         place_codes = codes[row_of]
         first_places = np.flatnonzero(np.diff(place_codes, prepend=-1))  # the rows of a domain are adjacent
-        number = np.arange(len(row_of)) - np.repeat(first_places, np.diff(first_places, append=len(row_of)))
-        row_of = row_of[number < chosen_slices[place_codes] * size]
+        places = np.arange(len(row_of)) - np.repeat(first_places, np.diff(first_places, append=len(row_of)))
+        row_of = row_of[places < chosen_slices[place_codes] * size]
         ordered_slices = list(map(by_index, slices.values()))
         if all(pods[0].index is not None for pods in ordered_slices):
             ordered_slices.sort(key=lambda pods: _index_of(pods[0]))

@@ -84,7 +84,7 @@ class EvictionUnit(msgspec.Struct, frozen=True, eq=False, dict=True):
         return requests_together(pod for pod in pods_on_node if len(pods) == len(self.pods) or pod in pods)
 
     def victims(self, pods: Iterable[PodRecord], run_seconds: float) -> Iterator[ReclaimVictim]:
-        """Yield the given pods as victims. `run_seconds` is the work that all pods of the run lose together."""
+        """Yield the given pods as victims. All pods of the run together lose `run_seconds` of work."""
         origin, lost_seconds = (self.group, self.queue, self.cause), run_seconds / self.run.members
         return (ReclaimVictim(pod.uid, pod.namespace, pod.name, *origin, lost_seconds) for pod in pods)
 
@@ -110,7 +110,7 @@ def eviction_units_of(group: GroupInfo, cause: EvictionCause, protection: Protec
     """
     is_reclaim = cause is EvictionCause.RECLAIM
     by_annotation = not is_reclaim or protection.honours_preemptable
-    return group.computed(_UNITS_OF[cause, by_annotation, is_reclaim and not protection.honours_budgets])
+    return group.computed(_units_by_rule[cause, by_annotation, is_reclaim and not protection.honours_budgets])
 
 
 def _eviction_units(
@@ -145,7 +145,7 @@ def _eviction_units(
     return eviction_units
 
 
-_UNITS_OF = {
+_units_by_rule = {
     (cause, named, over): partial(_eviction_units, cause=cause, by_annotation=named, overrules=over)
     for cause in _TIERS
     for named in (True, False)
@@ -180,22 +180,22 @@ def _spare_members(group: GroupInfo, by_annotation: bool) -> tuple[PodRecord, ..
     if max_spare_count <= 0:
         return ()
     roles, sizes = Counter(pod.role for pod in group.placed), sub_group_sizes(group.placed)
-    by_policy = Counter(sub_group.policy for sub_group, number in sizes.items() if number >= sub_group.size)
+    set_counts = Counter(sub_group.policy for sub_group, size in sizes.items() if size >= sub_group.size)
     spare_members: list[PodRecord] = []
     needed_by_role = kept_roles(group.needs)
     composite = group.spec.composite
-    go_whole = {child.name for child in composite.pod_groups if child.is_evicted_whole} if composite else ()
-    pods = [pod for pod in group.computed(running_members) if pod.role not in go_whole]
+    lone_roles = {child.name for child in composite.pod_groups if child.is_evicted_whole} if composite else ()
+    pods = [pod for pod in group.computed(running_members) if pod.role not in lone_roles]
     pods.sort(key=attrgetter("sort_key"), reverse=True)
     pods.sort(key=lambda pod: (pod.priority, descending_key(pod.created)))
     for pod in pods:
         is_spare = len(spare_members) < max_spare_count and roles[pod.role] > needed_by_role.get(pod.role, 0)
         if is_spare and pod.may_be_evicted(by_annotation):
             if (part := pod.sub_group) is not None:
-                breaks = sizes[part] == part.size
-                if breaks and by_policy[part.policy] <= group.spec.least_sub_groups.get(part.policy, 0):
+                is_broken = sizes[part] == part.size
+                if is_broken and set_counts[part.policy] <= group.spec.least_sub_groups.get(part.policy, 0):
                     continue
-                by_policy[part.policy] -= breaks
+                set_counts[part.policy] -= is_broken
                 sizes[part] -= 1
             roles[pod.role] -= 1
             spare_members.append(pod)
@@ -310,9 +310,9 @@ class Disruptions:
         """Return the budgets that do not allow the eviction of all these pods, as `namespace/name`."""
         budgets_by_pod = list(map(self._budgets_of, pods))
         count_by_budget = Counter(chain.from_iterable(budgets_by_pod))
-        refuse = {budget for budget, n in count_by_budget.items() if self._taken[budget] + n > budget.allowed}
-        refuse.update(*(budgets for budgets in budgets_by_pod if len(budgets) > 1))  # as in the API server
-        return sorted(f"{budget.namespace}/{budget.name}" for budget in refuse)
+        result = {budget for budget, n in count_by_budget.items() if self._taken[budget] + n > budget.allowed}
+        result.update(*(budgets for budgets in budgets_by_pod if len(budgets) > 1))  # as in the API server
+        return sorted(f"{budget.namespace}/{budget.name}" for budget in result)
 
     def count(self, pods: Iterable[PodRecord], times: int = 1) -> None:
         """Count pods as evicted; with `times` -1, undo the count."""
@@ -434,7 +434,7 @@ class Picks:
         """Return whether the group of a unit is evicted as a whole."""
         key, tier = pick.eviction_unit.group, pick.eviction_unit.tier
         return bool(key) and any(
-            each.eviction_unit.group == key and each.eviction_unit.tier > tier for each in self.all
+            picked.eviction_unit.group == key and picked.eviction_unit.tier > tier for picked in self.all
         )
 
 

@@ -28,8 +28,8 @@ from extender.domain.snapshot.wholeness import Missing
 
 ZONE = "topology.kubernetes.io/zone"
 _MIN_REFUSING_NODES = 3  # number of refusing nodes from which the whole zone counts as refusing the shape
-_MAX_EXHAUSTIVE = 16  # all choices are tried for up to this number of rows, or of pods of the rarer shape
-_IMPOSSIBLE = 2**40  # cost of a placement that does not fit; greater than the number of pods of any cluster
+_MAX_TRIED_ROWS = 16  # all choices are tried for up to this number of rows, or of pods of the rarer shape
+_NO_FIT_COST = 2**40  # cost of a placement that does not fit; greater than the number of pods of any cluster
 _MAX_SINGLE_PODS = 6  # the nodes of up to this number of pods are searched one by one
 _MAX_TRIES, _MAX_EFFORT = 100, 5e4  # limits of one search for a gang: tries, and affinity look-ups
 PlannedPod = tuple[PodRecord, str]
@@ -236,8 +236,8 @@ class Planner:
         Nodes and zones that refuse a shape have no capacity for its pods.
         """
         journal = Journal() if journal is None else journal
-        refused, free = with_refusing_zones(snapshot.refused, snapshot.nodes), snapshot.capacity.copy()
-        capacity = Capacity(snapshot.dimensions, snapshot.nodes, free, refused, record=journal.reads.record)
+        refusals, free = with_refusing_zones(snapshot.refused, snapshot.nodes), snapshot.capacity.copy()
+        capacity = Capacity(snapshot.dimensions, snapshot.nodes, free, refusals, record=journal.reads.record)
         return cls(capacity, snapshot.occupancy, journal, groups=snapshot.groups)
 
     @classmethod
@@ -433,21 +433,21 @@ class Planner:
             self._journal.apply(partial(self.capacity.allocate_rows, holding.rows(self.nodes)), times=-1)
             self._journal.apply(partial(self.affinity.count_in_sets, holding.in_sets), times=-1)
 
-    def allocate_on_nodes(self, planned: Sequence[PlannedPod]) -> dict[Uid, str]:
+    def allocate_on_nodes(self, targets: Sequence[PlannedPod]) -> dict[Uid, str]:
         """Allocate capacity for pods on given nodes. Return the pods that fit, with their nodes."""
-        are_unrelated = not any(self.affinity.is_related(pod) for pod, _ in planned)
-        if are_unrelated and self._allocate_at_once(rows_of(planned, self.nodes), numbers_in_sets(planned)):
-            return {pod.uid: node for pod, node in planned}
-        node_of = {pod.uid: node for pod, node in planned}
+        are_unrelated = not any(self.affinity.is_related(pod) for pod, _ in targets)
+        if are_unrelated and self._allocate_at_once(rows_of(targets, self.nodes), numbers_in_sets(targets)):
+            return {pod.uid: node for pod, node in targets}
+        node_of = {pod.uid: node for pod, node in targets}
         plan: dict[Uid, str] = {}
-        for batch in self.batches([pod for pod, _ in planned]):
+        for batch in self.batches([pod for pod, _ in targets]):
             shares_domain = batch[0].shape.constraints.affinity or batch[0].pod_sets
             sub_batch_size = 1 if shares_domain else len(batch)
             while batch:
                 sub_batch, batch = batch[:sub_batch_size], batch[sub_batch_size:]
-                found = self._allocate_sub_batch(sub_batch, node_of)
-                plan.update(found)
-                sub_batch_size = len(batch) if found else sub_batch_size  # the others follow the first pod
+                fitting = self._allocate_sub_batch(sub_batch, node_of)
+                plan.update(fitting)
+                sub_batch_size = len(batch) if fitting else sub_batch_size  # the others follow the first pod
         return plan
 
     def allocate_on_node(self, pod: PodRecord, node: str) -> bool:
@@ -459,8 +459,8 @@ class Planner:
 
         Return the node of each pod that fits.
         """
-        placed = ((pod, self.nodes.row.get(node_of[pod.uid])) for pod in pods)
-        rows = [(pod, row) for pod, row in placed if row is not None and self.capacity.admits(pod.shape, row)]
+        pairs = ((pod, self.nodes.row.get(node_of[pod.uid])) for pod in pods)
+        rows = [(pod, row) for pod, row in pairs if row is not None and self.capacity.admits(pod.shape, row)]
         if rows and self.affinity.is_interdependent(pods[0]):
             admitting_rows = self.affinity.admit(pods[0])
             rows = [(pod, row) for pod, row in rows if admitting_rows[row]]
@@ -539,15 +539,15 @@ class Planner:
                     counts, allowed_rows = self.capacity.counts(pod.shape), self._allowed_rows(pod)
                     counts = counts if allowed_rows is None else counts * allowed_rows
                     if apart and not self.affinity.is_interdependent(pod):
-                        found = self.capacity.emptiest_first(pod.shape, counts, len(sub_batch))
+                        rows = self.capacity.emptiest_first(pod.shape, counts, len(sub_batch))
                     else:
-                        found = self._rows_for(sub_batch, counts, apart)
-                    found = found[: len(sub_batch)]
+                        rows = self._rows_for(sub_batch, counts, apart)
+                    rows = rows[: len(sub_batch)]
                     if pod.pod_sets and not self.affinity.is_interdependent(pod):
                         # Pods with neighboring indices get neighboring nodes in the topology.
-                        found = found[np.argsort(self.nodes.path_order(pod.pod_sets[-1].level)[1][found])]
+                        rows = rows[np.argsort(self.nodes.path_order(pod.pod_sets[-1].level)[1][rows])]
                         sub_batch = by_index(sub_batch)
-                    new_placements = list(zip(sub_batch, found.tolist(), strict=False))
+                    new_placements = list(zip(sub_batch, rows.tolist(), strict=False))
                     self._count_all(new_placements, times=1)
                     placements += new_placements
                     if len(new_placements) < len(sub_batch) and not partly:
@@ -597,9 +597,9 @@ class Planner:
         """
         pods, checkpoint = list(chain.from_iterable(batches)), self._journal.checkpoint()
         shapes = Counter(pod.shape for pod in pods)
-        free = self.capacity.sum_for(shapes)
+        sums = self.capacity.sum_for(shapes)
         is_any_interdependent = len(batches) > 2 or self._rows_by_sets or self.affinity.interdependent(pods)
-        if not is_any_interdependent or any(n > free.get(name, 0) for name, n in requests_of(shapes).items()):
+        if not is_any_interdependent or any(n > sums.get(name, 0) for name, n in requests_of(shapes).items()):
             return None
         for batch in batches:
             fits_alone = self._place([batch], partly=False) is not None
@@ -631,7 +631,7 @@ class Planner:
         shared_domains = [codes for codes in domains if len(np.unique(codes[rows])) < len(rows)]
         first_row_in = {tuple(int(codes[row]) for codes in shared_domains): row for row in reversed(rows)}
         first_rows = sorted(first_row_in.values(), key=rows.index)
-        for row in first_rows if len(rows) > _MAX_EXHAUSTIVE else dict.fromkeys([*first_rows, *rows]):
+        for row in first_rows if len(rows) > _MAX_TRIED_ROWS else dict.fromkeys([*first_rows, *rows]):
             tries_left[0] -= 1
             if tries_left[0] < 0:
                 return None
@@ -645,8 +645,8 @@ class Planner:
             if len(found) > len(others):
                 others_plan = self._place_by_search(parts[1:], domains, tries_left)
                 if others_plan is not None:
-                    names = map(self.name_of, found)
-                    return others_plan | {each.uid: name for each, name in zip(parts[0], names, strict=True)}
+                    nodes = map(self.name_of, found)
+                    return others_plan | {each.uid: name for each, name in zip(parts[0], nodes, strict=True)}
             self._journal.roll_back(checkpoint)
         return None
 
@@ -662,21 +662,21 @@ class Planner:
         rare_pod, common_pod = rare_pods[0], common_pods[0]
         if self._allowed_rows(rare_pod) is not self._allowed_rows(common_pod):
             return None
-        if rare_count > _MAX_EXHAUSTIVE or any(map(self.affinity.is_interdependent, (rare_pod, common_pod))):
+        if rare_count > _MAX_TRIED_ROWS or any(map(self.affinity.is_interdependent, (rare_pod, common_pod))):
             return None
         rows, common_counts = self.capacity.capacity_for_both(
             rare_pods[0].shape, rare_count, common_pods[0].shape, self._allowed_rows(rare_pod)
         )
-        costs = np.where(common_counts < 0, _IMPOSSIBLE, common_counts[:, :1] - common_counts)
+        costs = np.where(common_counts < 0, _NO_FIT_COST, common_counts[:, :1] - common_counts)
         cheapest_positions = np.argsort(costs, axis=0, kind="stable")[:rare_count, 1:]
-        best: list[tuple[int, tuple[int, ...]]] = [(0, ()), *[(_IMPOSSIBLE, ())] * rare_count]
+        best: list[tuple[int, tuple[int, ...]]] = [(0, ()), *[(_NO_FIT_COST, ())] * rare_count]
         for position in np.unique(cheapest_positions).tolist():
             cost, row = costs[position].tolist(), int(rows[position])
             for n in range(rare_count, 0, -1):
-                with_row = ((best[n - k][0] + cost[k], best[n - k][1] + (row,) * k) for k in range(1, n + 1))
-                best[n] = min(best[n], *with_row)
+                options = ((best[n - k][0] + cost[k], best[n - k][1] + (row,) * k) for k in range(1, n + 1))
+                best[n] = min(best[n], *options)
         cost_of_all, rows_of_all = best[rare_count]
-        if cost_of_all >= _IMPOSSIBLE or common_counts[:, 0].sum() - cost_of_all < len(common_pods):
+        if cost_of_all >= _NO_FIT_COST or common_counts[:, 0].sum() - cost_of_all < len(common_pods):
             return None
         placements = list(zip(rare_pods, rows_of_all, strict=True))
         self._count_all(placements, times=1)
@@ -708,8 +708,8 @@ class Planner:
                 set_placements.append((pod, row))
             rows_by_shape.setdefault(pod.shape, []).append(row)
         if set_placements:
-            numbers = [(sets, self.name_of(row), n) for sets, row, n in numbers_in_sets(set_placements)]
-            self._journal.apply(partial(self.affinity.count_in_sets, numbers), times)
+            set_counts = [(sets, self.name_of(row), n) for sets, row, n in numbers_in_sets(set_placements)]
+            self._journal.apply(partial(self.affinity.count_in_sets, set_counts), times)
         row_arrays = {shape: np.array(shape_rows) for shape, shape_rows in rows_by_shape.items()}
         if row_arrays:
             self.capacity.allocate_rows(row_arrays, times)
@@ -728,7 +728,7 @@ class Planner:
         return node.name
 
 
-def with_refusing_zones(refused: Mapping[Shape, Iterable[int]], nodes: NodeTable) -> dict[Shape, set[int]]:
+def with_refusing_zones(refusals: Mapping[Shape, Iterable[int]], nodes: NodeTable) -> dict[Shape, set[int]]:
     """Return the rows that refuse each shape. If several nodes of a zone refuse it, the whole zone does.
 
     The scheduler refuses every node of a zone that is down, or that does not have the volume of the pod. It
@@ -736,7 +736,7 @@ def with_refusing_zones(refused: Mapping[Shape, Iterable[int]], nodes: NodeTable
     of members that are tried. In a cluster of one zone, only the refusing nodes themselves count.
     """
     refusing_rows: dict[Shape, set[int]] = {}
-    for shape, shape_rows in refused.items():
+    for shape, shape_rows in refusals.items():
         rows = refusing_rows[shape] = set(shape_rows)
         zones = nodes.domains(ZONE)
         if len(rows) >= _MIN_REFUSING_NODES and zones.max(initial=-1) >= 1:

@@ -13,7 +13,7 @@ from extender.domain.model.resources import three_digits
 from extender.domain.model.shapes import Shape
 from extender.domain.snapshot.nodes import AmountRows, NodeTable, Rows
 
-FEW = 64  # up to this number of rows are corrected one by one; otherwise all rows are counted again
+MAX_ROWS = 64  # up to this number of rows are corrected one by one; otherwise all rows are counted again
 _MAX_COUNT = np.iinfo(np.int64).max
 PLACES = "places"  # topic of all reads of single nodes
 NodesKey = frozenset[object]  # keys of NodeTests; equal for shapes that suit the same nodes
@@ -58,26 +58,26 @@ class Totals:
         cell by cell, which is several times as fast as row by row.
         """
         rows = np.unique(np.flatnonzero(self.capacity != capacity) // max(capacity.shape[1], 1))
-        if len(rows) > min(FEW, len(capacity)):
+        if len(rows) > min(MAX_ROWS, len(capacity)):
             return None
-        later, table = Totals(capacity, (), self._table.nodes), self._table.with_all(self.pods)
-        later._table, later.is_fresh = table, False
+        totals, table = Totals(capacity, (), self._table.nodes), self._table.with_all(self.pods)
+        totals._table, totals.is_fresh = table, False
         before, after = self.capacity[rows], capacity[rows]
-        later.pods = dict(self.pods)
+        totals.pods = dict(self.pods)
         changes = table.count(rows, after) - table.count(rows, before) if len(rows) else np.zeros(0, np.int64)
         indices = np.flatnonzero(changes).tolist()
-        recounted = [shape for n in indices if (shape := table.shapes[n]) in self.pods]
-        later.pods.update((each, self.pods[each] + int(changes[table.number[each]])) for each in recounted)
-        later.free_sums = dict(self.free_sums)
+        new_shapes = [shape for n in indices if (shape := table.shapes[n]) in self.pods]
+        totals.pods.update((each, self.pods[each] + int(changes[table.number[each]])) for each in new_shapes)
+        totals.free_sums = dict(self.free_sums)
         for key, (shapes, amounts) in self.free_sums.items() if len(rows) else ():
             differences = np.maximum(after, 0) - np.maximum(before, 0)
-            later.free_sums[key] = shapes, table.add(amounts, shapes, rows, differences)
+            totals.free_sums[key] = shapes, table.add(amounts, shapes, rows, differences)
         place_topics = (PLACES,) if len(rows) else ()
-        later.changed = (*recounted, *later._changed_amounts(self), *place_topics)
-        return later
+        totals.changed = (*new_shapes, *totals._changed_amounts(self), *place_topics)
+        return totals
 
     def _changed_amounts(self, previous_totals: "Totals") -> Iterator[Hashable]:
-        """Yield the free amounts that differ from `previous_totals` in the three digits that messages show."""
+        """Yield the free amounts whose three digits, which messages show, differ from `previous_totals`."""
         for key, (_, amounts) in self.free_sums.items():
             if amounts is not (old_amounts := previous_totals.free_sums[key][1]):
                 for name, amount in amounts.items():
@@ -86,10 +86,10 @@ class Totals:
 
     def with_topics(self, topics: Set[Hashable]) -> "Totals":
         """Return the totals for these topics only."""
-        chosen, keys = Totals(self.capacity, self._table.dimensions, self._table.nodes), _amount_keys(topics)
-        chosen.pods = {shape: total for shape, total in self.pods.items() if shape in topics}
-        chosen.free_sums = {key: sums for key, sums in self.free_sums.items() if key in keys}
-        return chosen
+        totals, keys = Totals(self.capacity, self._table.dimensions, self._table.nodes), _amount_keys(topics)
+        totals.pods = {shape: total for shape, total in self.pods.items() if shape in topics}
+        totals.free_sums = {key: sums for key, sums in self.free_sums.items() if key in keys}
+        return totals
 
     def cover(self, topics: Iterable[Hashable]) -> bool:
         """Return whether these totals would show a change of every sum among the topics.

@@ -155,14 +155,14 @@ class Search:
 
         Return False if there are none.
         """
-        shape, waiting, affinity = members[0].shape, list(reversed(members)), self._planner.affinity
+        shape, unplaced, affinity = members[0].shape, list(reversed(members)), self._planner.affinity
         if len(members) > 1 and affinity.is_interdependent(members[0]):  # each member restricts the next
             return all(self._place([member], plan) for member in members)
         if not shape.requests.keys() <= self._columns.keys():
             return False
         suitable_rows = self._suitable_rows(members[0])
         rows = CheapestFirst(self._bounds(shape, suitable_rows), self._shares.share)
-        while waiting and (lower_bound := rows.pop()) is not None:
+        while unplaced and (lower_bound := rows.pop()) is not None:
             cost_and_picks = self._cost(shape, lower_bound.row)
             if cost_and_picks is None:
                 continue
@@ -172,12 +172,12 @@ class Search:
                 continue
             changed_rows = self._picks.evict(picks) | {lower_bound.row}
             node = self._planner.name_of(lower_bound.row)
-            while waiting and self._planner.allocate_on_node(waiting[-1], node):  # until the node is full
-                plan[waiting.pop().uid] = node
+            while unplaced and self._planner.allocate_on_node(unplaced[-1], node):  # until the node is full
+                plan[unplaced.pop().uid] = node
             for row in sorted(changed_rows):  # the costs of these rows may be lower now
                 if suitable_rows[row]:
                     rows.push(no_cost(row))
-        return not waiting
+        return not unplaced
 
     def _suitable_rows(self, pod: PodRecord) -> Mask:
         """Return the rows where a pod may be placed once other pods are evicted."""
@@ -209,23 +209,23 @@ class Search:
     def _cost(self, shape: Shape, row: int) -> tuple[Cost, list[Pick]] | None:
         """Return the cost of one more member on a row. None means that evictions cannot free enough there."""
         free = self._planner.capacity.free[row]
-        missing = ((name, n - int(free[self._columns[name]])) for name, n in shape.requests.items() if n > 0)
-        lacking_amounts = {name: n for name, n in missing if n > 0}
+        lacks = ((name, n - int(free[self._columns[name]])) for name, n in shape.requests.items() if n > 0)
+        lacking_amounts = {name: n for name, n in lacks if n > 0}
         if not lacking_amounts:
             return no_cost(row), []
         if (units := self._units_by_row.get(row)) is None:
             return None
-        found = self._units_that_free(units.in_eviction_order(self._shares.share), lacking_amounts, row)
-        if found is None:
+        choice = self._units_that_free(units.in_eviction_order(self._shares.share), lacking_amounts, row)
+        if choice is None:
             return None
         node = self._planner.name_of(row)
-        for eviction_unit in units.cheaper_than(found[0].loss):  # one unit alone may lose less
+        for eviction_unit in units.cheaper_than(choice[0].loss):  # one unit alone may lose less
             freed_amounts = eviction_unit.freed_on(node, eviction_unit.pods)
             if all(n <= freed_amounts.get(name, 0) for name, n in lacking_amounts.items()):
                 single_choice = self._units_that_free([eviction_unit], lacking_amounts, row)
-                if single_choice is not None and single_choice[0][:2] < found[0][:2]:
+                if single_choice is not None and single_choice[0][:2] < choice[0][:2]:
                     return single_choice
-        return found
+        return choice
 
     def _units_that_free(
         self, eviction_units: Iterable[EvictionUnit], to_free: Mapping[str, int], row: int
@@ -236,14 +236,14 @@ class Search:
         node = self._planner.name_of(row)
         for eviction_unit in eviction_units:
             pods = self._picks.remaining_pods(eviction_unit, picks)
-            freed = eviction_unit.freed_on(node, pods)
-            if not any(name in freed for name in to_free):
+            gains = eviction_unit.freed_on(node, pods)
+            if not any(name in gains for name in to_free):
                 continue
             pick = Pick(eviction_unit, pods)
             if not self._picks.may_evict(pick):
                 continue
             picks.append(pick)
-            to_free = {name: n - freed.get(name, 0) for name, n in to_free.items() if n > freed.get(name, 0)}
+            to_free = {name: n - gains.get(name, 0) for name, n in to_free.items() if n > gains.get(name, 0)}
             if to_free or self._must_free_share:  # the queue may need more share
                 self._picks.count(pick)
                 counted_picks.append(pick)
@@ -281,12 +281,12 @@ class Search:
 
         All members must still fit. The most expensive unit is replaced first.
         """
-        tries, planner, picks = _MAX_EXCHANGES, self._planner, self._picks
-        for pick in sorted(picks.all, key=lambda each: self._shares.loss_of([each]), reverse=True)[:tries]:
+        n_tries, planner, picks = _MAX_EXCHANGES, self._planner, self._picks
+        for pick in sorted(picks.all, key=lambda item: self._shares.loss_of([item]), reverse=True)[:n_tries]:
             for replacement in self._replacements(pick, wanted):
-                if not tries:
+                if not n_tries:
                     return plan
-                tries -= 1
+                n_tries -= 1
                 planner.unplace(wanted.members, plan)
                 picks.put_back(pick)
                 if picks.may_evict(replacement):
@@ -306,8 +306,8 @@ class Search:
             return
         free_amounts = self._planner.capacity.sum_for(wanted.shapes)
         names = {name for shape in wanted.shapes for name, n in shape.requests.items() if n > 0}
-        freed = _freed_for(self._planner, pick, wanted)
-        needed_amounts = {name: n - free_amounts.get(name, 0) for name, n in freed.items() if name in names}
+        gains = _freed_for(self._planner, pick, wanted)
+        needed_amounts = {name: n - free_amounts.get(name, 0) for name, n in gains.items() if name in names}
         for eviction_unit in self._eviction_units[:_MAX_COMPARED_UNITS]:
             replacement = Pick(eviction_unit, picks.remaining_pods(eviction_unit))
             if replacement.pods and eviction_unit.tier <= pick.eviction_unit.tier:
@@ -367,14 +367,14 @@ def _spare_unneeded(
     A unit is spared if all members fit without its eviction, perhaps on other nodes. The unit with the
     largest loss is tried first.
     """
-    tries, names = _TRIALS, {name for shape in wanted.shapes for name, n in shape.requests.items() if n > 0}
+    n_tries, names = _TRIALS, {name for shape in wanted.shapes for name, n in shape.requests.items() if n > 0}
     for pick in sorted(picks.all, key=lambda pick: shares.loss_of([pick]), reverse=True):
         free_amounts = planner.capacity.sum_for(wanted.shapes)
         freed_amounts = _freed_for(planner, pick, wanted).items()
         is_spare = all(n <= free_amounts.get(name, 0) for name, n in freed_amounts if name in names)
-        if not (is_spare and tries) or picks.is_evicted_whole(pick):
+        if not (is_spare and n_tries) or picks.is_evicted_whole(pick):
             continue
-        tries -= 1
+        n_tries -= 1
         planner.unplace(wanted.members, plan)
         picks.put_back(pick)
         new_plan = planner.place(wanted.members) if shares.suffices() else None

@@ -42,20 +42,20 @@ class QueueRules(NamedTuple):
     def for_queues(self, queues: Mapping[str, QueueInfo]) -> "QueueRules":
         """Return the rules of `queues`. Only changed queues are read."""
         records = {name: _existing_record(queues, name) for name in changed_keys(queues, self.queues)}
-        before = self.queues
-        changed = {name: now for name, now in records.items() if now is not _existing_record(before, name)}
-        if not changed:
+        previous = self.queues
+        changes = {name: now for name, now in records.items() if now is not _existing_record(previous, name)}
+        if not changes:
             return self._replace(queues=queues)
-        existing_records = {name: record for name, record in changed.items() if record is not None}
-        limits: dict[str, RunningLimits | None] = dict.fromkeys(changed)
+        existing_records = {name: record for name, record in changes.items() if record is not None}
+        limits: dict[str, RunningLimits | None] = dict.fromkeys(changes)
         limits |= {name: now.limits for name, now in existing_records.items() if now.limits != _NO_LIMITS}
         spreading = {name for name, now in existing_records.items() if now.placement == keys.SPREAD}
         draining = {name for name, now in existing_records.items() if now.stop_policy == keys.STOP_DRAIN}
         return QueueRules(
             queues,
             with_changes(self.limits, limits),
-            (self.spread - changed.keys()) | spreading,
-            (self.drained - changed.keys()) | draining,
+            (self.spread - changes.keys()) | spreading,
+            (self.drained - changes.keys()) | draining,
         )
 
 
@@ -178,8 +178,8 @@ class Window:
         self.size = self.free_places = snapshot.limits.window
         self.in_flight = Counter[str]()  # members in flight by queue
         self._snapshot, self._tree = snapshot, tree
-        self._common_reserver: GroupKey | None = None  # gang that reserves common places
-        self._reserves_any: GroupKey | None = None  # group that reserves any places
+        self._common_holder: GroupKey | None = None  # gang that reserves common places
+        self._any_reserver: GroupKey | None = None  # group that reserves any places
         self._needed_places: dict[GroupKey, int] = {}  # places that these two groups still need
         self.waiting_queues: set[str] = set()  # queues with a gang that waits for places
         self._journal = journal
@@ -194,8 +194,8 @@ class Window:
         waiting_gangs = sorted(filter(_waits_for_places, gangs), key=self._rank)
         candidates = sorted((*waiting_gangs, *filter(_waits_for_places, other_groups)), key=self._rank)
         overdue_groups = [group for group in candidates if is_due(self._overdue_at(group))]
-        self._common_reserver = waiting_gangs[0].key if waiting_gangs else None
-        self._reserves_any = overdue_groups[0].key if overdue_groups else None
+        self._common_holder = waiting_gangs[0].key if waiting_gangs else None
+        self._any_reserver = overdue_groups[0].key if overdue_groups else None
         for group in (*waiting_gangs[:1], *overdue_groups[:1]):
             self._needed_places[group.key] = max(len(missing(group).members), 1)
 
@@ -239,29 +239,29 @@ class Window:
         """Return whether there are places for a whole gang."""
         if self.in_flight[group.queue] or group.queue in self.waiting_queues:
             return members <= self.places(group)
-        reserved = max(self._reserved(key, group) for key in (self._reserves_any, self._common_reserver))
-        return members <= max(self.free_places - reserved, self.places(group))
+        reservations = max(self._reserves(key, group) for key in (self._any_reserver, self._common_holder))
+        return members <= max(self.free_places - reservations, self.places(group))
 
     def places(self, group: GroupInfo) -> int:
         """Return the number of places that a group may use, by single members or as a gang."""
         queue = group.queue
-        if group.key == self._reserves_any:
+        if group.key == self._any_reserver:
             return max(self.free_places, 0)
         if queue in self.waiting_queues:
             return 0
         own_places = max(self._places_by_queue.get(queue, 0) - self.in_flight[queue], 0)
-        common = max(self._free_common_places - self._reserved(self._common_reserver, group), 0)
-        return max(min(own_places + common, self.free_places - self._reserved(self._reserves_any, group)), 0)
+        shared = max(self._free_common_places - self._reserves(self._common_holder, group), 0)
+        return max(min(own_places + shared, self.free_places - self._reserves(self._any_reserver, group)), 0)
 
-    def _reserved(self, holder: GroupKey | None, group: GroupInfo) -> int:
+    def _reserves(self, holder: GroupKey | None, group: GroupInfo) -> int:
         """Return the number of places reserved for `holder`; 0 if the holder is the group itself."""
         return 0 if holder is None or holder == group.key else max(self._needed_places[holder], 0)
 
     @cached_property
     def _free_common_places(self) -> int:
         """Return the number of common places that are free at present."""
-        beyond = sum(max(n - self._places_by_queue.get(queue, 0), 0) for queue, n in self.in_flight.items())
-        return self.size - sum(self._places_by_queue.values()) - beyond
+        excess = sum(max(n - self._places_by_queue.get(queue, 0), 0) for queue, n in self.in_flight.items())
+        return self.size - sum(self._places_by_queue.values()) - excess
 
     @cached_property
     def _places_by_queue(self) -> dict[str, int]:
@@ -269,13 +269,13 @@ class Window:
 
         The own groups of a parent queue count as one of its children, with weight 1.
         """
-        tree, weight_below = self._tree, Counter[int]()
+        tree, weight_sums = self._tree, Counter[int]()
         weights = [0, *(self._weight(node) for node in range(1, len(tree)))]
         for node, weight in enumerate(weights):
-            weight_below[tree.parents[node]] += weight
+            weight_sums[tree.parents[node]] += weight
         places_of_nodes = [self.size / 2]
         for node, parent in islice(enumerate(tree.parents), 1, None):  # a parent comes before its children
-            places_of_nodes.append(places_of_nodes[parent] * weights[node] / max(weight_below[parent], 1))
+            places_of_nodes.append(places_of_nodes[parent] * weights[node] / max(weight_sums[parent], 1))
         return {queue: int(places_of_nodes[leaf]) for queue, leaf in tree.leaf.items() if leaf != TOP}
 
     def _weight(self, node: int) -> int:
@@ -332,7 +332,7 @@ class RunningCounts:
         self._limits = limits
         self._pods: dict[GroupKey, int] = {}
         self._sums: dict[Scope, Counter[str]] = {}
-        self._reserved: dict[Scope, Counter[str]] = {}  # reserved counts by scope
+        self._reserves: dict[Scope, Counter[str]] = {}  # reserved counts by scope
         self._journal = journal
         self.reads = journal.reads
         for group in snapshot.groups.values() if self._limits else ():
@@ -357,7 +357,7 @@ class RunningCounts:
 
     def _reserve(self, headroom: Mapping[Scope, Resources], times: int) -> None:
         for scope, counts in headroom.items():
-            add(self._reserved.setdefault(scope, Counter()), counts, times)
+            add(self._reserves.setdefault(scope, Counter()), counts, times)
 
     @property
     def sums(self) -> CountsByScope:
@@ -370,24 +370,24 @@ class RunningCounts:
         if group.queue not in self._limits:
             return None
         for scope, counts, remaining_counts in self.remaining(group, pods):
-            for kind, added in counts.items():
-                if added > remaining_counts[kind]:
-                    reserved_count = self._reserved.get(scope, Counter())[kind]
-                    running = self._sums.get(scope, Counter())[kind]
-                    limit = remaining_counts[kind] + running + reserved_count
+            for kind, count in counts.items():
+                if count > remaining_counts[kind]:
+                    reserved_count = self._reserves.get(scope, Counter())[kind]
+                    in_use = self._sums.get(scope, Counter())[kind]
+                    limit = remaining_counts[kind] + in_use + reserved_count
                     reserved_text = f" + {reserved_count} reserved" if reserved_count else ""
-                    text = f"{scope}: {kind}: {running} run or start{reserved_text} + {added} asked > {limit}"
-                    return Excess(scope, text, added > limit)
+                    text = f"{scope}: {kind}: {in_use} run or start{reserved_text} + {count} asked > {limit}"
+                    return Excess(scope, text, count > limit)
         return None
 
     def remaining(self, group: GroupInfo, pods: int) -> Iterator[tuple[Scope, Resources, Resources]]:
         """Yield for each limit: its scope, the counts of `pods` more members, and the remaining counts."""
         added_counts = {"groups": int(self._pods.get(group.key, 0) <= 0), "pods": pods}
         for scope, limit in self.scopes(group) if group.queue in self._limits else ():
-            used, reserved = self._sums.get(scope, _NO_COUNTS), self._reserved.get(scope, _NO_COUNTS)
+            counts, reserves = self._sums.get(scope, _NO_COUNTS), self._reserves.get(scope, _NO_COUNTS)
             limits = {"groups": limit.groups, "pods": limit.pods}
             free_counts = {
-                kind: top - used[kind] - reserved[kind] for kind, top in limits.items() if top is not None
+                kind: cap - counts[kind] - reserves[kind] for kind, cap in limits.items() if cap is not None
             }
             yield scope, {kind: added_counts[kind] for kind in free_counts if added_counts[kind]}, free_counts
 
@@ -396,16 +396,16 @@ class RunningCounts:
         """Return how many more members of a group may start."""
         if self.excess(group, 0) is not None:
             return 0
-        free_pods = (free["pods"] for _, _, free in self.remaining(group, 0) if "pods" in free)
+        free_pods = (remaining["pods"] for _, _, remaining in self.remaining(group, 0) if "pods" in remaining)
         return max(min(free_pods, default=_MAX_COUNT), 0)
 
     @property
     def scoped(self) -> Mapping[Scope, tuple[int, ...]]:
         """Return the running and reserved counts of each user and each namespace with a limit."""
         counts_by_scope: dict[Scope, tuple[int, ...]] = {}
-        for scope in {**self._sums, **self._reserved}:
+        for scope in {**self._sums, **self._reserves}:
             if scope.user or scope.namespace:
-                counters = self._sums.get(scope, _NO_COUNTS), self._reserved.get(scope, _NO_COUNTS)
+                counters = self._sums.get(scope, _NO_COUNTS), self._reserves.get(scope, _NO_COUNTS)
                 counts = tuple(counter[kind] for counter in counters for kind in ("groups", "pods"))
                 if any(counts):
                     counts_by_scope[scope] = counts
@@ -419,7 +419,7 @@ class RunningCounts:
         if group.queue not in self._limits:
             return ()
         limits = self.remaining(group, len(missing(group).members))
-        binding = (scope for scope, added, free in limits if any(n > free[kind] for kind, n in added.items()))
+        binding = (scope for scope, needs, rest in limits if any(n > rest[kind] for kind, n in needs.items()))
         return (self._pods.get(group.key, 0) > 0, *binding)
 
     def concerns(self, group: GroupInfo, scopes: Set[Scope]) -> bool:

@@ -30,7 +30,7 @@ from extender.domain.snapshot.group_info import GroupInfo, computed_once
 from extender.domain.snapshot.snapshot import Snapshot
 from extender.domain.snapshot.wholeness import Missing, Signature, binding_roles, missing
 
-Why = tuple[Reason, str]  # reason, and its numbers as text
+Cause = tuple[Reason, str]  # reason, and its numbers as text
 
 
 class FlavoredMembers(Missing, frozen=True):
@@ -75,16 +75,16 @@ class Flavors:
             self._flavor_of_node[queue, node] = flavor_on(flavors, record.labels) if record else None
         return self._flavor_of_node[queue, node]
 
-    def requests(self, pods: Iterable[PlannedPod], known: Resources | None = None) -> Resources:
+    def requests(self, pods: Iterable[PlannedPod], known_sums: Resources | None = None) -> Resources:
         """Return the requests of pods, including the amounts that count for flavors on their nodes.
 
-        `known` are the requests without flavors, if the caller knows them.
+        `known_sums` are the requests without flavors, if the caller knows them.
         """
         pools = self._snapshot.pools
-        if known is not None and not pools.all:
-            return known
+        if known_sums is not None and not pools.all:
+            return known_sums
         planned_pods = list(pods)
-        requests = total_requests(pod.shape for pod, _ in planned_pods) if known is None else known
+        requests = total_requests(pod.shape for pod, _ in planned_pods) if known_sums is None else known_sums
         return {**requests, **pools.count(self._snapshot.in_pools(planned_pods))} if pools.all else requests
 
     def assignments(self, group: GroupInfo, wanted: Missing) -> Iterator[FlavorAssignment]:
@@ -144,7 +144,7 @@ class Flavors:
         """Return the part of `requests` that counts for flavors on the nodes of `flavor`."""
         return self._shares.state.pool_rows.amounts_in_pools(flavor.nodes, requests)
 
-    def why_above_ceiling(self, queue: str, requests: Resources) -> Why | None:
+    def why_above_ceiling(self, queue: str, requests: Resources) -> Cause | None:
         """Return why a ceiling prevents that a queue holds `requests` more of flavors; None if none does."""
         if not (excess_text := self._shares.above_ceiling(queue, requests)):
             return None
@@ -171,12 +171,7 @@ class Flavors:
         return self._shares.is_above_share(queue, requests)
 
     def first_within_limits(
-        self,
-        queue: str,
-        flavor: Flavor,
-        pods: Iterable[PodRecord],
-        requests: dict[str, int],
-        is_lent: bool,
+        self, queue: str, flavor: Flavor, pods: Iterable[PodRecord], requests: dict[str, int], is_lent: bool
     ) -> list[PodRecord]:
         """Return the first of `pods` that keep the queue within its limit of a flavor.
 
@@ -234,19 +229,19 @@ def flavors_in_use(flavors: Flavors, group: GroupInfo, plan: Mapping[Uid, str]) 
     """Return by role the flavor of members that are on nodes or in `plan`."""
     if not flavors.flavors_of(group.queue):
         return {}
-    placed = [(pod, pod.node) for pod in group.placed if pod.holds_capacity]
-    on_nodes = [*placed, *group.assumed, *((pod, plan[pod.uid]) for pod in group.waiting if pod.uid in plan)]
+    pairs = [(pod, pod.node) for pod in group.placed if pod.holds_capacity]
+    members = [*pairs, *group.assumed, *((pod, plan[pod.uid]) for pod in group.waiting if pod.uid in plan)]
     flavor_by_role: dict[str, Flavor] = {}
-    for pod, node in on_nodes:
+    for pod, node in members:
         if (flavor := flavors.flavor_on(group.queue, node)) is not None:
             flavor_by_role.setdefault(role_of(group, pod), flavor)
     return flavor_by_role
 
 
-CapacityCheck = Callable[[Missing], Why | None]  # returns why members have no capacity; None if they have
+CapacityCheck = Callable[[Missing], Cause | None]  # returns why members have no capacity; None if they have
 
 
-def _always_fits(_: Missing) -> Why | None:
+def _always_fits(_: Missing) -> Cause | None:
     return None
 
 
@@ -262,7 +257,7 @@ _REASONS_NEAREST_FIRST = (
 _LASTING_REASONS = (Reason.NEVER_FITS, Reason.INVALID_SPEC)
 _MAX_FURTHER_ATTEMPTS = 64  # further placements tried for one group, after one for each role and flavor
 _MAX_ASSIGNMENTS = 16  # number of assignments for which victims of one group are searched
-_MAX_TEXTS = 8  # number of flavors in a sentence, so that statuses stay small
+_MAX_LISTED = 8  # number of flavors in a sentence, so that statuses stay small
 
 
 class FlavorObstacle(msgspec.Struct, frozen=True):
@@ -297,11 +292,11 @@ class Choice(msgspec.Struct, frozen=True):
         """Return whether more nodes would not help."""
         return all(flavor.is_amount and flavor.reason in _LASTING_REASONS for flavor in self.tried)
 
-    def why(self) -> Why:
+    def why(self) -> Cause:
         """Return the common reason of all flavors, and a text with the obstacle of each flavor."""
         reason = min((obstacle.reason for obstacle in self.tried), key=_REASONS_NEAREST_FIRST.index)
-        texts = [f"flavor {each.flavor}: {each.reason} ({each.detail})" for each in self.tried[:_MAX_TEXTS]]
-        rest_texts = and_more(len(self.tried) - _MAX_TEXTS)
+        texts = [f"flavor {item.flavor}: {item.reason} ({item.detail})" for item in self.tried[:_MAX_LISTED]]
+        rest_texts = and_more(len(self.tried) - _MAX_LISTED)
         role_text = f"role {self.role}: " if self.role else ""
         return reason, role_text + "; ".join(texts + rest_texts)
 
@@ -376,66 +371,66 @@ class _Search(msgspec.Struct, eq=False):
     dead_end: Choice = _NO_CHOICE  # first role without a flavor, and the reason
     never: dict[tuple[str, ...], FlavorObstacle | None] = {}  # why a role can have no flavor
 
-    def choose(self, roles: Sequence[_Role], earlier_choice: Choice) -> Choice | None:
-        """Return `earlier_choice` with flavors for `roles`; None if there are none."""
+    def choose(self, roles: Sequence[_Role], earlier: Choice) -> Choice | None:
+        """Return `earlier` with flavors for `roles`; None if there are none."""
         if not roles:
-            return earlier_choice
+            return earlier
         _, pods, flavors = roles[0]
         requests = total(pod.shape.requests for pod in pods)
         tried_flavors: list[tuple[Flavor, FlavorObstacle | None]] = []
-        for flavor in self.amounts.order_by_lender(self.queue, flavors, earlier_choice.requests, requests):
-            obstacle, choice = self._try(flavor, roles[0], earlier_choice)
+        for flavor in self.amounts.order_by_lender(self.queue, flavors, earlier.requests, requests):
+            obstacle, choice = self._try(flavor, roles[0], earlier)
             if obstacle is None and (full_choice := self.choose(roles[1:], choice)) is not None:
                 return full_choice
             tried_flavors.append((flavor, obstacle))
         if not (self.dead_end.tried or self.is_above_share):
-            self._record_dead_end(roles, earlier_choice, tried_flavors)
+            self._record_dead_end(roles, earlier, tried_flavors)
         return None
 
     def _record_dead_end(
-        self, roles: Sequence[_Role], chosen: Choice, tried: Sequence[tuple[Flavor, FlavorObstacle | None]]
+        self, roles: Sequence[_Role], choice: Choice, attempts: Sequence[tuple[Flavor, FlavorObstacle | None]]
     ) -> None:
         """Record why there is no flavor for the first of `roles`.
 
         If the role can never fit after these assignments, nothing is recorded: the earlier roles need other
         flavors then.
         """
-        role, reasons = roles[0][0], list[FlavorObstacle]()
-        for flavor, obstacle in tried:
+        role, obstacles = roles[0][0], list[FlavorObstacle]()
+        for flavor, obstacle in attempts:
             if self.empty is not None and (obstacle is None or obstacle.reason not in _LASTING_REASONS):
-                obstacle = self.empty.why_never(flavor, roles, chosen) or obstacle
-            reasons += [] if obstacle is None else [obstacle]
-        if self.empty is None or any(obstacle.reason not in _LASTING_REASONS for obstacle in reasons):
-            full_flavors = [obstacle.flavor for obstacle in reasons if obstacle.reason in LACKS_CAPACITY]
-            flavor_by_role = chosen.flavors | ({role: full_flavors[0]} if full_flavors else {})
-            self.dead_end = replace(chosen, flavors=flavor_by_role, role=role, tried=tuple(reasons))
+                obstacle = self.empty.why_never(flavor, roles, choice) or obstacle
+            obstacles += [] if obstacle is None else [obstacle]
+        if self.empty is None or any(obstacle.reason not in _LASTING_REASONS for obstacle in obstacles):
+            full_flavors = [obstacle.flavor for obstacle in obstacles if obstacle.reason in LACKS_CAPACITY]
+            flavor_by_role = choice.flavors | ({role: full_flavors[0]} if full_flavors else {})
+            self.dead_end = replace(choice, flavors=flavor_by_role, role=role, tried=tuple(obstacles))
 
-    def why_never(self, flavor: Flavor, roles: Sequence[_Role], chosen: Choice) -> FlavorObstacle | None:
-        """Return why the first of `roles` can never have a flavor after `chosen`.
+    def why_never(self, flavor: Flavor, roles: Sequence[_Role], earlier: Choice) -> FlavorObstacle | None:
+        """Return why the first of `roles` can never have a flavor after `earlier`.
 
         None means that it can for some choice of the later roles, or that there are too many choices to try.
         """
-        key = (*chosen.flavors.values(), flavor.name)
+        key = (*earlier.flavors.values(), flavor.name)
         if key not in self.never:
-            obstacle, choice = self._try(flavor, roles[0], chosen)
+            obstacle, choice = self._try(flavor, roles[0], earlier)
             if obstacle is None and self.choose(roles[1:], choice) is None:
                 detail = "no flavor remains for the other roles, even when empty"
                 obstacle = FlavorObstacle(flavor.name, Reason.NEVER_FITS, detail, is_amount=False)
             self.never[key] = obstacle if self.attempts_left >= 0 else None
         return self.never[key]
 
-    def _try(self, flavor: Flavor, role: _Role, chosen: Choice) -> tuple[FlavorObstacle | None, Choice]:
+    def _try(self, flavor: Flavor, role: _Role, earlier: Choice) -> tuple[FlavorObstacle | None, Choice]:
         """Return why a flavor does not fit a role (None if it fits), and the choice with that flavor."""
         name, pods, _ = role
         requests = total(pod.shape.requests for pod in pods)
-        amounts_after = total([chosen.requests, self.amounts.counted_part(flavor, requests)])
-        wanted = Missing((*chosen.wanted.members, *on_nodes_of(flavor, pods)))
+        amounts_after = total([earlier.requests, self.amounts.counted_part(flavor, requests)])
+        wanted = Missing((*earlier.wanted.members, *on_nodes_of(flavor, pods)))
         if (obstacle := self._refusal(flavor, pods) or self._exceeded_limit(flavor, amounts_after)) is None:
             self.attempts_left -= 1
             is_tried = self.attempts_left >= 0
             reason = self.lacks_capacity(wanted) if is_tried else (Reason.NO_ROOM, "not looked at any more")
             obstacle = None if reason is None else FlavorObstacle(flavor.name, *reason, is_amount=False)
-        return obstacle, Choice(wanted, chosen.flavors | {name: flavor.name}, amounts_after)
+        return obstacle, Choice(wanted, earlier.flavors | {name: flavor.name}, amounts_after)
 
     def _refusal(self, flavor: Flavor, pods: Sequence[PodRecord]) -> FlavorObstacle | None:
         """Return why pods can never get a flavor; None if they can."""

@@ -21,7 +21,7 @@ from extender.domain.scheduling.backfill import ReservedCapacity
 from extender.domain.scheduling.backoff import back_off
 from extender.domain.scheduling.budget import Scope
 from extender.domain.scheduling.cycle import Cycle, Guard
-from extender.domain.scheduling.flavors import NeedKey, Why, choose, flavored, roles_of
+from extender.domain.scheduling.flavors import Cause, NeedKey, choose, flavored, roles_of
 from extender.domain.scheduling.lending import Lending
 from extender.domain.scheduling.obstacles import exceeds_queue, explain, never_fits, waiting_decision
 from extender.domain.scheduling.order import Strategies, TurnOrder, in_lines
@@ -82,7 +82,7 @@ class Admission:
         self.lines: Mapping[str, list[GroupInfo]] = {}  # all groups to evaluate, by queue, in order
         self.heads: dict[Scope, GroupKey] = {}  # groups that block others, by scope
         # By signature, in this pass: why members have no capacity, the allocations before, and the reads.
-        self._unplaceable: dict[Signature | None, tuple[Why, int, Read]] = {}
+        self._unplaceable: dict[Signature | None, tuple[Cause, int, Read]] = {}
         self._by_class: dict[tuple[str, ClassKey], GroupDecision | None] = {}  # decisions of this pass
 
     def admit(self, groups: Iterable[GroupInfo]) -> list[GroupInfo]:
@@ -295,7 +295,7 @@ class Admission:
             return waiting_decision(group, Reason.WINDOW_FULL, budget.window.describe_wait(group, size))
         return self._waits_for_nodes(group, wanted, self._explain(group, wanted, signature))
 
-    def _waits_for_nodes(self, group: GroupInfo, wanted: Missing, why: Why) -> GroupDecision:
+    def _waits_for_nodes(self, group: GroupInfo, wanted: Missing, why: Cause) -> GroupDecision:
         """Return the decision on members without a placement.
 
         More nodes would help if each member fits on an empty node.
@@ -335,7 +335,7 @@ class Admission:
             )
         return None
 
-    def _why_no_capacity(self, group: GroupInfo, wanted: Missing) -> Why | None:
+    def _why_no_capacity(self, group: GroupInfo, wanted: Missing) -> Cause | None:
         """Return why members have no capacity on the nodes of a flavor. None means that they have."""
         planner = self._budget.planner
         signature = _signature(planner, wanted)
@@ -345,7 +345,7 @@ class Admission:
             return None
         return self._explain(group, wanted, signature)
 
-    def _known_reason(self, signature: Signature | None) -> Why | None:
+    def _known_reason(self, signature: Signature | None) -> Cause | None:
         """Return why members of a signature have no capacity, if this pass has found that before.
 
         The reason must still be valid. None means that there is no valid reason.
@@ -358,7 +358,7 @@ class Admission:
         self._cycle.reads.share_reads(read)
         return why
 
-    def _explain(self, group: GroupInfo, wanted: Missing, signature: Signature | None) -> Why:
+    def _explain(self, group: GroupInfo, wanted: Missing, signature: Signature | None) -> Cause:
         """Return why members have no capacity, and cache the reason for their signature during this pass."""
         planner, unclaimed = self._budget.planner, self._lending.unclaimed
         if unclaimed is not None and unclaimed.could_place(wanted):

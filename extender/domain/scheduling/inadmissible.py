@@ -43,25 +43,25 @@ T = TypeVar("T")
 class InadmissibleGroups:
     """Inadmissible groups of one decision. Each repetition of the cycle makes them fewer."""
 
-    def __init__(self, snapshot: Snapshot, previous: Decisions | None, carried: CarriedFacts | None) -> None:
+    def __init__(self, snapshot: Snapshot, previous: Decisions | None, facts: CarriedFacts | None) -> None:
         self.snapshot = snapshot
         self.before = Decisions() if previous is None else previous
-        self.carried = carried
+        self.carried = facts
         self.memory: Memory | None = None  # the memory of inadmissible groups, if there are any
         self.active: Mapping[GroupKey, GroupInfo] = snapshot.groups
         self.requeued: dict[EquivalenceClass, GroupKey] = {}  # the evaluated group of each class
         self._next_of_class: dict[GroupKey, tuple[EquivalenceClass, Iterator[GroupKey]]] = {}  # next in class
         self.evaluates_all_classes = False  # whether one group of each equivalence class is evaluated
         self.are_all_active = True  # except groups that their state decides
-        if carried is None:
+        if facts is None:
             return
-        if carried.memory.depends_on_others:
-            self._requeue_all(carried.memory)
+        if facts.memory.depends_on_others:
+            self._requeue_all(facts.memory)
         else:
-            self.memory, self.active, self.are_all_active = carried.memory, {}, False
-            self.evaluates_all_classes = carried.memory.basis is None
-            self._requeue(CAUSES_BEFORE_CYCLE, self, carried)
-            self._requeue([lambda: carried.memory.active])
+            self.memory, self.active, self.are_all_active = facts.memory, {}, False
+            self.evaluates_all_classes = facts.memory.basis is None
+            self._requeue(CAUSES_BEFORE_CYCLE, self, facts)
+            self._requeue([lambda: facts.memory.active])
 
     @property
     def budget(self) -> Budget | None:
@@ -130,7 +130,7 @@ class InadmissibleGroups:
         """Return whether a group exists and is inadmissible."""
         return group not in self.active and group in self.snapshot.groups  # the group may no longer exist
 
-    def in_queues(self, queues: Set[str]) -> Iterator[GroupKey]:
+    def keys_in(self, queues: Set[str]) -> Iterator[GroupKey]:
         """Yield the inadmissible groups in `queues`."""
         groups = self.snapshot.groups.items() if queues else ()
         return (key for key, group in groups if group.queue in queues and self.is_inadmissible(key))
@@ -140,7 +140,7 @@ class InadmissibleGroups:
         budget, groups = self.budget, self.snapshot.groups
         if budget is None or not scopes:
             return iter(())
-        keys_in_queues = self.in_queues({scope.queue for scope in scopes})
+        keys_in_queues = self.keys_in({scope.queue for scope in scopes})
         return (key for key in keys_in_queues if budget.running.concerns(groups[key], scopes))
 
     def is_requeued_after(self, evaluation: Evaluation) -> bool:
@@ -201,7 +201,7 @@ class InadmissibleGroups:
         groups = self.snapshot.groups
         return {key: groups[key] for key in sorted(keys) if key in groups}
 
-    def reported(
+    def updated_decisions(
         self, new_decisions: Mapping[GroupKey, GroupDecision], heads: Mapping[Scope, GroupKey]
     ) -> Iterator[GroupDecision]:
         """Yield decisions on other groups of requeued classes, with the numbers of the evaluated group."""
@@ -215,8 +215,8 @@ class InadmissibleGroups:
                 continue
             for other_key in classes[class_]:
                 if other_key not in new_decisions and self.is_inadmissible(other_key):
-                    reported = self.before.groups[other_key]
-                    yield replace(reported, detail=now.detail, claims_capacity=now.claims_capacity)
+                    updated_decisions = self.before.groups[other_key]
+                    yield replace(updated_decisions, detail=now.detail, claims_capacity=now.claims_capacity)
 
 
 def _is_head(class_: EquivalenceClass, group: GroupKey, heads: Mapping[Scope, GroupKey]) -> bool:
@@ -228,7 +228,7 @@ def _have_same_answers(questions: Sequence[Question], budget: Budget) -> bool:
     """Return whether all questions have the same answer. If there are no questions, any change counts."""
     part_by_type: Mapping[type, object] = {QueueShares: budget.shares, RunningCounts: budget.running}
     try:
-        return bool(questions) and all(each.has_same_answer(part_by_type[each.part]) for each in questions)
+        return bool(questions) and all(item.has_same_answer(part_by_type[item.part]) for item in questions)
     except Exception:  # if a group has an error, evaluate it again inside a guard
         return False
 
@@ -236,9 +236,9 @@ def _have_same_answers(questions: Sequence[Question], budget: Budget) -> bool:
 # The next functions return the groups to requeue before a cycle. None means all groups.
 
 
-def cluster_changes(inadmissible: InadmissibleGroups, carried: CarriedFacts) -> Iterable[GroupKey] | None:
+def cluster_changes(inadmissible: InadmissibleGroups, facts: CarriedFacts) -> Iterable[GroupKey] | None:
     """Return None if the cluster has changed in more than the budget, so that all groups are requeued."""
-    old_snapshot, new_snapshot = carried.snapshot, inadmissible.snapshot
+    old_snapshot, new_snapshot = facts.snapshot, inadmissible.snapshot
     is_unchanged = (
         old_snapshot.now <= new_snapshot.now
         and new_snapshot.limits is old_snapshot.limits
@@ -276,51 +276,51 @@ def usage_changes(inadmissible: InadmissibleGroups, carried_facts: CarriedFacts)
     if inadmissible.snapshot.past_usage is carried_facts.snapshot.past_usage:
         return ()
     queues = inadmissible.snapshot.queues.items()
-    return inadmissible.in_queues({name for name, queue in queues if orders_by_usage(queue.record)})
+    return inadmissible.keys_in({name for name, queue in queues if orders_by_usage(queue.record)})
 
 
 # The next functions return the topics of changed parts of the budget. None means all topics.
 
 
-def capacity_changes(old_basis: Basis, new_basis: Basis) -> Iterable[Topic] | None:
+def capacity_changes(old_basis: Basis, basis: Basis) -> Iterable[Topic] | None:
     """Return the shapes and resources for which the number of fitting pods or the free amount has changed."""
-    return new_basis.totals.changed
+    return basis.totals.changed
 
 
-def reservation_changes(old_basis: Basis, now: Basis) -> Iterable[Topic] | None:
+def reservation_changes(old_basis: Basis, basis: Basis) -> Iterable[Topic] | None:
     """Return the topic of reservations if other groups may pass them now.
 
     None means that reservations changed. The groups that may pass a reservation, or would fit without it,
     depend on shares, usage, run times and the free capacity of nodes.
     """
-    if old_basis.in_force != now.in_force:
+    if old_basis.in_force != basis.in_force:
         return None
-    are_turns_unchanged = now.shares.snapshot.past_usage is old_basis.shares.snapshot.past_usage
-    are_turns_unchanged = are_turns_unchanged and now.shares.nodes_changed_since(old_basis.shares) == set()
-    is_unchanged = are_turns_unchanged and now.history is old_basis.history
-    is_unchanged = is_unchanged and PLACES not in (now.totals.changed or ())
-    return () if is_unchanged or not now.in_force else (RESERVED,)
+    are_turns_unchanged = basis.shares.snapshot.past_usage is old_basis.shares.snapshot.past_usage
+    are_turns_unchanged = are_turns_unchanged and basis.shares.nodes_changed_since(old_basis.shares) == set()
+    is_unchanged = are_turns_unchanged and basis.history is old_basis.history
+    is_unchanged = is_unchanged and PLACES not in (basis.totals.changed or ())
+    return () if is_unchanged or not basis.in_force else (RESERVED,)
 
 
-def share_changes(before: Basis, now: Basis) -> Iterable[Topic]:
+def share_changes(old: Basis, now: Basis) -> Iterable[Topic]:
     """Return the queues whose share, ceiling, allocation or decayed usage has changed.
 
     Queues below such a queue are included.
     """
-    is_past_unchanged = now.shares.snapshot.past_usage is before.shares.snapshot.past_usage
+    is_past_unchanged = now.shares.snapshot.past_usage is old.shares.snapshot.past_usage
     changed_queues = (
-        now.shares.queues_changed_since(before.shares) if is_past_unchanged else now.shares.division.tree.leaf
+        now.shares.queues_changed_since(old.shares) if is_past_unchanged else now.shares.division.tree.leaf
     )
     return ((QueueShares, queue) for queue in changed_queues)
 
 
-def running_changes(old_basis: Basis, new_basis: Basis) -> Iterable[Topic]:
+def running_changes(old_basis: Basis, basis: Basis) -> Iterable[Topic]:
     """Return the queues with limits on running groups or pods whose running counts have changed."""
-    queues = (scope.queue for scope in _changed_keys(old_basis.running, new_basis.running))
+    queues = (scope.queue for scope in _changed_keys(old_basis.running, basis.running))
     return [(RunningCounts, queue) for queue in dict.fromkeys(queues)]
 
 
-def changed_heads(old_basis: Basis, new_basis: Basis) -> Iterable[Topic]:
+def changed_heads(old_basis: Basis, basis: Basis) -> Iterable[Topic]:
     """Return the topic of queue heads in any case: each cycle evaluates the first group behind a head."""
     return (BEHIND_HEAD,)
 
@@ -339,12 +339,12 @@ def decision_changes(
     """Return the groups of each class whose evaluated group has got another decision and does not start."""
     class_by_group = evaluation.cycle.reads.class_of
     for class_, key in inadmissible.requeued.items():
-        before, now = inadmissible.before.groups[key], evaluation.cycle.decided[key]
-        if now.verdict is Verdict.STARTING or _is_head(class_, key, evaluation.heads):
+        old, new_decision = inadmissible.before.groups[key], evaluation.cycle.decided[key]
+        if new_decision.verdict is Verdict.STARTING or _is_head(class_, key, evaluation.heads):
             continue
         if (
             class_by_group[key] != class_
-            or replace(now, detail=before.detail, life=before.life, position=before.position) != before
+            or replace(new_decision, detail=old.detail, life=old.life, position=old.position) != old
         ):
             yield from memory.classes.groups[class_]
 
@@ -365,7 +365,7 @@ def newly_blocked(
 ) -> Iterable[GroupKey]:
     """Return the groups of each queue that a head has newly blocked."""
     old_heads = inadmissible.carried.evaluated.heads if inadmissible.carried is not None else {}
-    return inadmissible.in_queues({scope.queue for scope in evaluation.heads.keys() - old_heads.keys()})
+    return inadmissible.keys_in({scope.queue for scope in evaluation.heads.keys() - old_heads.keys()})
 
 
 def next_candidates(
@@ -386,7 +386,7 @@ def next_candidates(
         for class_, group in memory.first_starving.items()
         if _comes_later(seekers.first.get(class_), group) and seekers.may_find(group, ALL_CAUSES)
     )
-    return inadmissible.in_queues(reserving_queues.union(starving_queues))
+    return inadmissible.keys_in(reserving_queues.union(starving_queues))
 
 
 def _comes_later(new_seeker: GroupInfo | None, old_seeker: GroupInfo) -> bool:
@@ -407,7 +407,7 @@ def new_victims(
     has_no_effect = basis and not any(share_state.queues_changed_since(basis.shares))
     if has_no_effect and not any(group is not None and group.placed for group in changed):
         causes = (EvictionCause.UNMANAGED,)  # no other group of Muster has started
-    return inadmissible.in_queues(
+    return inadmissible.keys_in(
         {group.queue for group in groups_without_victims if evaluation.starving.may_find(group, causes)}
     )
 

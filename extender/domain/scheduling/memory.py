@@ -16,7 +16,7 @@ from extender.domain.model.records import GroupKey
 from extender.domain.model.run_history import RunHistory
 from extender.domain.model.shared_maps import with_changes
 from extender.domain.placement.planner import EquivalenceClass, Read, Reads, Topic
-from extender.domain.placement.totals import FEW, Totals
+from extender.domain.placement.totals import MAX_ROWS, Totals
 from extender.domain.scheduling.budget import CountsByScope, Scope
 from extender.domain.scheduling.cycle import Cycle
 from extender.domain.scheduling.gang_admission import may_choose
@@ -219,7 +219,7 @@ class CarriedFacts(msgspec.Struct, frozen=True, eq=False, dict=True):
             lambda key: evaluated.strategies.rank(groups[key]),
             groups.keys() if is_usage_changed else snapshot.dirty,
         )
-        if totals is not None and len(totals.pods) > FEW + _FEW_SHAPES * len(classes.read):
+        if totals is not None and len(totals.pods) > MAX_ROWS + _FEW_SHAPES * len(classes.read):
             # most of these totals are of outdated shapes
             totals = totals.with_topics(
                 {*chain.from_iterable((*classes.read.values(), *reads.by_class.values()))}

@@ -48,9 +48,9 @@ from extender.domain.snapshot.decisions import GroupDecision
 from extender.domain.snapshot.group_info import GroupInfo
 from extender.domain.snapshot.wholeness import Missing, missing, ready_since
 
-_STARVES = frozenset({*LACKS_CAPACITY, Reason.QUEUE_SHARE, Reason.QUEUE_CEILING})
+_STARVING_REASONS = frozenset({*LACKS_CAPACITY, Reason.QUEUE_SHARE, Reason.QUEUE_CEILING})
 _MAX_FAILED_SEARCHES = 8  # number of searches without a result in one cycle
-_IN_ROTATION = _MAX_FAILED_SEARCHES // 2  # number of searches for groups that take turns
+_TURN_COUNT = _MAX_FAILED_SEARCHES // 2  # number of searches for groups that take turns
 _MAX_LISTED_NAMES = 3
 _MAX_UNUSED_RECORDS = 64  # recorded groups of a namespace that have not used their capacity yet
 _CAUSES_WITHIN_SHARE = (EvictionCause.RECLAIM, EvictionCause.PREEMPT)
@@ -218,12 +218,12 @@ def begin_reclaims(cycle: Cycle, lending: Lending, reservations: Reservations) -
 
     Groups are ordered by the priority and the share of their queue, then by their order in the queue.
     """
-    to_begin, candidates = cycle.limits.reclaims - len(cycle.reclaims), Candidates(cycle)
-    starving = _starved_groups(cycle)
-    if starving or cycle.reclaims:
+    slots, candidates = cycle.limits.reclaims - len(cycle.reclaims), Candidates(cycle)
+    groups = _starved_groups(cycle)
+    if groups or cycle.reclaims:
         cycle.evictions |= {each.uid: Eviction(each, _SLOW, is_slow=True) for each in slow_deletes(cycle)}
-    idle = {(group.queue, group.priority): group for group in starving if not candidates.may_exist_for(group)}
-    seeking_groups = [group for group in starving if (group.queue, group.priority) not in idle]
+    idle = {(group.queue, group.priority): group for group in groups if not candidates.may_exist_for(group)}
+    seeking_groups = [group for group in groups if (group.queue, group.priority) not in idle]
     longest = _longest_waiting(seeking_groups)
     first_by_kind = _first_of_kinds(cycle, seeking_groups)
     first_by_kind |= {(each, "longest"): group for each, group in longest.items()}
@@ -233,11 +233,11 @@ def begin_reclaims(cycle: Cycle, lending: Lending, reservations: Reservations) -
         queue: (-queues[queue].record.priority, shares.relative_share(shares.tree.node[queue]), queue)
         for queue in {group.queue for group in seeking_groups}
     }
-    searching = [group for group in seeking_groups if group.preempts and not reservations.is_limited(group)]
-    if searching and to_begin > 0:
-        searching.sort(key=lambda group: (ranks[group.queue], group.order))
+    searchers = [group for group in seeking_groups if group.preempts and not reservations.is_limited(group)]
+    if searchers and slots > 0:
+        searchers.sort(key=lambda group: (ranks[group.queue], group.order))
         checkpoint = cycle.budget.journal.checkpoint()
-        _Searches(cycle, lending, reservations, candidates, Price(cycle, longest)).search(searching, to_begin)
+        _Searches(cycle, lending, reservations, candidates, Price(cycle, longest)).search(searchers, slots)
         cycle.budget.journal.roll_back(checkpoint)
     return result
 
@@ -250,14 +250,15 @@ def _starved_groups(cycle: Cycle) -> list[GroupInfo]:
     """
     starving_groups: list[GroupInfo] = []
     for key, decision in list(cycle.decided.items()):
-        if decision.verdict is Verdict.WAITING and decision.reason in _STARVES and decision.reclaim is None:
+        waits = decision.verdict is Verdict.WAITING and decision.reclaim is None
+        if waits and decision.reason in _STARVING_REASONS:
             group = cycle.snapshot.groups[key]
             with Guard(cycle, group):
                 if not missing(group).members:
                     continue
-                after = cycle.snapshot.queues[group.queue].record.preemption.after
-                since = ready_since(group)
-                if not (after and since) or cycle.is_due(cycle.snapshot.instant(since) + after):
+                min_wait = cycle.snapshot.queues[group.queue].record.preemption.after
+                ready_at = ready_since(group)
+                if not (min_wait and ready_at) or cycle.is_due(cycle.snapshot.instant(ready_at) + min_wait):
                     starving_groups.append(group)
     return starving_groups
 
@@ -289,10 +290,10 @@ def turn_order(groups: Sequence[GroupInfo], step: int) -> tuple[list[GroupInfo],
     for group in groups:
         lanes.setdefault((group.queue, group.key.partition("/")[0]), []).append(group)
     turns: list[tuple[int, GroupInfo]] = []
-    for number, lane in enumerate(lanes.values()):
-        first_pass = -((number - step) // len(lanes))  # the first pass over all lanes in which it has a turn
+    for index, lane in enumerate(lanes.values()):
+        first_pass = -((index - step) // len(lanes))  # the first pass over all lanes in which it has a turn
         for position, group in enumerate(lane):
-            turns.append(((first_pass + (position - first_pass) % len(lane)) * len(lanes) + number, group))
+            turns.append(((first_pass + (position - first_pass) % len(lane)) * len(lanes) + index, group))
     turns.sort(key=itemgetter(0))
     return [group for _, group in turns], len(lanes) * max(map(len, lanes.values()))
 
@@ -356,17 +357,17 @@ class _Searches:
         kinds = [group for group in searching_groups if group.key in first]  # the first group of each kind
         n_steps = 0
         if len(kinds) > _MAX_FAILED_SEARCHES:  # each cycle tries the first kinds; the others take turns
-            others, n_steps = turn_order(kinds[_IN_ROTATION:], int(self._cycle.snapshot.now) * _IN_ROTATION)
-            searching_groups = [*kinds[:_IN_ROTATION], *others]
+            followers, n_steps = turn_order(kinds[_TURN_COUNT:], int(self._cycle.snapshot.now) * _TURN_COUNT)
+            searching_groups = [*kinds[:_TURN_COUNT], *followers]
         for group in searching_groups:
             if open_count <= 0:
                 return
             if len(self._failed_kinds) > _MAX_FAILED_SEARCHES:
                 # Each second, other groups have a turn, until all have had a turn since the last change.
-                now, times = int(self._cycle.snapshot.now), [self._price.check_times(each) for each in kinds]
+                time, times = int(self._cycle.snapshot.now), [self._price.check_times(each) for each in kinds]
                 changed_at = int(max(self._cycle.snapshot.changed_at, *(each.last_at for each in times)))
-                if (now - changed_at) * _IN_ROTATION < n_steps:
-                    self._cycle.request_cycle_at(now + 1.0)
+                if (time - changed_at) * _TURN_COUNT < n_steps:
+                    self._cycle.request_cycle_at(time + 1.0)
                 elif (next_at := min(each.next_at for each in times)) < inf:
                     self._cycle.request_cycle_at(next_at)
                 return
@@ -381,15 +382,15 @@ class _Searches:
             return False
         own_queue_gives = True
         for causes in _cause_sets(cycle, group, wanted):
-            from_others = EvictionCause.RECLAIM in causes
-            if from_others and not own_queue_gives:
+            is_across = EvictionCause.RECLAIM in causes
+            if is_across and not own_queue_gives:
                 continue  # its own queue must lose capacity, too, so other queues alone do not help
             eviction_units = self._candidates.units_for(group, causes)
             must_move = EvictionCause.CONSOLIDATE in causes
             own_queue_gives = bool(eviction_units) or must_move
-            if not (eviction_units or (from_others and self._is_any_departing)):
+            if not (eviction_units or (is_across and self._is_any_departing)):
                 continue
-            if (found_victims := self._search(eviction_units, group, wanted, from_others, must_move)) is None:
+            if (found_victims := self._search(eviction_units, group, wanted, is_across, must_move)) is None:
                 continue
             if not (delay_text := self._price.why_not_yet(group, wanted, found_victims.picks)):
                 self._begin(group, found_victims)
@@ -471,16 +472,16 @@ class _Searches:
         planned_pods = ((pod, found_victims.plan[pod.uid]) for pod in missing(group).members)
         requests = cycle.budget.flavors.requests(planned_pods, missing(group).requests)
         cycle.budget.shares.add(group.queue, requests)
-        now, until = cycle.snapshot.now, cycle.snapshot.now + cycle.limits.reclaim_deadline
+        now, ends_at = cycle.snapshot.now, cycle.snapshot.now + cycle.limits.reclaim_deadline
         detail = _describe(
-            cycle, victims, cycle.snapshot.timestamp(until), must_move=bool(found_victims.homes)
+            cycle, victims, cycle.snapshot.timestamp(ends_at), must_move=bool(found_victims.homes)
         )
         min_seconds = self._price.break_even_seconds(missing(group), found_victims.picks)
         for losing_queue in {victim.queue for victim in victims if victim.cause in FROM_OTHERS}:
-            losing = ReclaimKey(losing_queue, group.key.partition("/")[0])
-            cycle.reclaimed_by(group.queue)[losing] = _reclaimed_record(cycle, group, losing, min_seconds)
-        reclaim = Reclaim(victims, found_victims.plan, now, until, detail, found_victims.homes)
-        cycle.is_due(until)
+            loser = ReclaimKey(losing_queue, group.key.partition("/")[0])
+            cycle.reclaimed_by(group.queue)[loser] = _reclaimed_record(cycle, group, loser, min_seconds)
+        reclaim = Reclaim(victims, found_victims.plan, now, ends_at, detail, found_victims.homes)
+        cycle.is_due(ends_at)
         cycle.has_begun_reclaim = True
         cycle.record(replace(waiting_decision(group, Reason.RECLAIMING, detail), reclaim=reclaim))
         _evict(cycle, group, reclaim)
@@ -500,7 +501,7 @@ def _describe(cycle: Cycle, victims: Sequence[ReclaimVictim], deadline: str, mus
     return f"pods to {action}: {len(victims)}, of {listed(names, _MAX_LISTED_NAMES)}; until {deadline}"
 
 
-def _reclaimed_record(cycle: Cycle, group: GroupInfo, losing: ReclaimKey, min_seconds: float) -> Reclaimed:
+def _reclaimed_record(cycle: Cycle, group: GroupInfo, loser: ReclaimKey, min_seconds: float) -> Reclaimed:
     """Return the record that a group takes capacity from another queue.
 
     The record counts how often reclaims were in vain. The last reclaim was in vain in two cases:
@@ -510,12 +511,12 @@ def _reclaimed_record(cycle: Cycle, group: GroupInfo, losing: ReclaimKey, min_se
     - The group of the last reclaim waits again, or ended before it had run for its minimum time. Several such
       groups count once.
     """
-    now, last = cycle.snapshot.timestamp(cycle.snapshot.now), cycle.reclaimed_by(group.queue).get(losing)
+    now, last = cycle.snapshot.timestamp(cycle.snapshot.now), cycle.reclaimed_by(group.queue).get(loser)
     record = QueueTaken(group.key, now, int(min_seconds))
     if last is None:
         return Reclaimed(group.key, now, unused=(record,))
-    others = cycle.reclaimed_by(losing.queue).items()
-    reclaimed_back_at = max((reclaim.at for key, reclaim in others if key.queue == group.queue), default="")
+    records = cycle.reclaimed_by(loser.queue).items()
+    reclaimed_back_at = max((reclaim.at for key, reclaim in records if key.queue == group.queue), default="")
     has_gone_back = reclaimed_back_at > last.at and group.created <= reclaimed_back_at
     unused_records = [unused_record for unused_record in last.unused if not _is_in_vain(cycle, unused_record)]
     in_vain_count = last.in_vain + (has_gone_back or len(unused_records) < len(last.unused))
@@ -532,7 +533,7 @@ def _record_refused_eviction(cycle: Cycle, group: GroupInfo) -> None:
     if not is_refused or any(live_pod(cycle, victim) is None for victim in victims):
         return
     for losing_key, last_record in records.items():
-        unused_records = tuple(each for each in last_record.unused if each.group != group.key)
+        unused_records = tuple(entry for entry in last_record.unused if entry.group != group.key)
         records[losing_key] = replace(last_record, unused=unused_records)
 
 

@@ -32,14 +32,14 @@ from extender.domain.snapshot.group_info import GroupInfo, Reservation
 from extender.domain.snapshot.phases import Life, Phase, life_of
 from extender.domain.snapshot.snapshot import Snapshot
 
-_BY_PHASE = {
+_PHASE_COLUMNS = {
     Phase.PENDING: "pending",
     Phase.INQUEUE: "inqueue",
     Phase.RUNNING: "running",
     Phase.UNKNOWN: "unknown",
 }
 _BY_OUTCOME = {Outcome.COMPLETED: "completed", Outcome.FAILED: "failed", Outcome.ABORTED: "aborted"}
-_COLUMNS = (*_BY_PHASE.values(), *_BY_OUTCOME.values())
+_COLUMNS = (*_PHASE_COLUMNS.values(), *_BY_OUTCOME.values())
 WAITING, ADMITTED = "waiting", "admitted"  # columns in the status of a LocalQueue
 Column = tuple[str, str]  # name of a Queue or LocalQueue, and a column of its status
 
@@ -84,7 +84,7 @@ def recount(counts: Mapping[Column, int], changes: Mapping[Column, int]) -> Mapp
 def in_queue(decision: GroupDecision) -> Column | None:
     """Return the column of a group in its queue's status: its outcome once it has ended, else its phase."""
     life = decision.life
-    column = _BY_PHASE.get(life.phase, "unknown") if life.outcome is None else _BY_OUTCOME[life.outcome]
+    column = _PHASE_COLUMNS.get(life.phase, "unknown") if life.outcome is None else _BY_OUTCOME[life.outcome]
     return (decision.queue, column) if life.in_queue else None
 
 
@@ -129,17 +129,17 @@ def positions_of(evaluation: Evaluation, inadmissible: InadmissibleGroups) -> Po
 
     A line without changed groups stays the same object.
     """
-    carried_facts, now = inadmissible.carried, _lines_of(evaluation)
+    carried_facts, new_lines = inadmissible.carried, _lines_of(evaluation)
     if carried_facts is None or inadmissible.memory is None:
-        return Positions(_coarse_positions(now.values()), now)
+        return Positions(_coarse_positions(new_lines.values()), new_lines)
     old_decisions, lines = inadmissible.before.groups, dict(carried_facts.lines)
-    in_line: dict[str, list[GroupInfo]] = {}
+    old_line: dict[str, list[GroupInfo]] = {}
     for key in {*evaluation.cycle.decided, *inadmissible.snapshot.dirty}:
         if (old_decision := old_decisions.get(key)) is not None and old_decision.position:
-            in_line.setdefault(old_decision.queue, []).append(carried_facts.snapshot.groups[key])
+            old_line.setdefault(old_decision.queue, []).append(carried_facts.snapshot.groups[key])
     new_positions: dict[GroupKey, int] = {}
-    for queue in now.keys() | in_line.keys():
-        line, new_groups, old_groups = lines.get(queue, ()), now.get(queue, ()), in_line.get(queue, ())
+    for queue in new_lines.keys() | old_line.keys():
+        line, new_groups, old_groups = lines.get(queue, ()), new_lines.get(queue, ()), old_line.get(queue, ())
         if len(old_groups) < len(line) and set(new_groups) == set(old_groups):
             new_positions |= {group.key: old_decisions[group.key].position for group in new_groups}
             continue
@@ -220,20 +220,20 @@ def decisions_of(evaluation: Evaluation, inadmissible: InadmissibleGroups) -> De
     positions, dirty, old = positions_of(evaluation, inadmissible), snapshot.dirty, previous.groups
     now = _latest_decisions(evaluation, inadmissible, positions.by_group)
     requests = _request_nodes(evaluation, inadmissible, positions.lines, now)
-    deleted = {key for key in (old if inadmissible.memory is None else dirty) if key not in snapshot.groups}
-    changed = {key: decision for key, decision in now.items() if old.get(key) is not decision}
+    gone_keys = {key for key in (old if inadmissible.memory is None else dirty) if key not in snapshot.groups}
+    changes = {key: decision for key, decision in now.items() if old.get(key) is not decision}
     groups: Mapping[GroupKey, GroupDecision] = now
     if inadmissible.memory is not None:
-        groups = with_changes(old, {**changed, **dict.fromkeys(key for key in deleted if key in old)})
-    renumbered_keys = [key for key in changed if _is_renumbered(old.get(key), now[key]) and key not in dirty]
+        groups = with_changes(old, {**changes, **dict.fromkeys(key for key in gone_keys if key in old)})
+    renumbered_keys = [key for key in changes if _is_renumbered(old.get(key), now[key]) and key not in dirty]
     renumbered_set = frozenset(renumbered_keys)
-    changed_groups = [key for key in now if key in dirty or (key in changed and key not in renumbered_set)]
-    changed_groups += sorted(deleted | (dirty - now.keys()))  # the order depends only on decisions
+    changed_groups = [key for key in now if key in dirty or (key in changes and key not in renumbered_set)]
+    changed_groups += sorted(gone_keys | (dirty - now.keys()))  # the order depends only on decisions
     differences = column_changes(old, groups, changed_groups, in_queue)
     counts = recount(previous.counts, differences)
     local_differences = column_changes(old, groups, changed_groups, local_queue_column)
     queues = _queue_decisions(inadmissible, cycle, counts, differences, positions)  # may request a cycle
-    instants, requeue_at = _instants(cycle, inadmissible, deleted)
+    instants, requeue_at = _instants(cycle, inadmissible, gone_keys)
     return Decisions(
         version=snapshot.version,
         groups=groups,
@@ -265,7 +265,8 @@ def _latest_decisions(
     cycle, previous = evaluation.cycle, inadmissible.before.groups
     decisions: dict[GroupKey, GroupDecision] = {}
     if inadmissible.memory is not None:
-        decisions = {each.key: each for each in inadmissible.reported(cycle.decided, evaluation.heads)}
+        updates = inadmissible.updated_decisions(cycle.decided, evaluation.heads)
+        decisions = {decision.key: decision for decision in updates}
         for key, position in positions.items():
             decision = decisions.get(key) or previous.get(key)
             if decision is not None and key not in cycle.decided and position != decision.position:
@@ -304,15 +305,15 @@ def _instants(
     instants, carried_facts = cycle.instants, inadmissible.carried
     if carried_facts is None or inadmissible.memory is None:
         return instants, min(instants.values(), default=None)
-    earlier, first = carried_facts.instants, inadmissible.before.requeue_at
-    old = {key: earlier[key] for key in (*cycle.decided, *deleted, NO_GROUP) if key in earlier}
+    previous, earliest = carried_facts.instants, inadmissible.before.requeue_at
+    old = {key: previous[key] for key in (*cycle.decided, *deleted, NO_GROUP) if key in previous}
     if old == instants:
-        return earlier, first
-    others = {key: at for key, at in earlier.items() if key not in old} if old.keys() - instants else earlier
-    new_instants = {**others, **instants}
-    if first is None or first in old.values():  # search all times only if the first is outdated
+        return previous, earliest
+    rest = {key: at for key, at in previous.items() if key not in old} if old.keys() - instants else previous
+    new_instants = {**rest, **instants}
+    if earliest is None or earliest in old.values():  # search all times only if the first is outdated
         return new_instants, min(new_instants.values(), default=None)
-    return new_instants, min((first, *instants.values()))
+    return new_instants, min((earliest, *instants.values()))
 
 
 def _complete(group: GroupInfo, decision: GroupDecision, position: int) -> GroupDecision:
@@ -326,9 +327,9 @@ def _complete(group: GroupInfo, decision: GroupDecision, position: int) -> Group
     return replace(decision, life=life, position=position)
 
 
-def _reuse(old_object: T | None, now: T) -> T:
+def _reuse(old_object: T | None, new: T) -> T:
     """Return the previous object if the new object is equal."""
-    return old_object if old_object is not None and (old_object is now or old_object == now) else now
+    return old_object if old_object is not None and (old_object is new or old_object == new) else new
 
 
 class _PreviousQueues(NamedTuple):
@@ -343,14 +344,14 @@ class _PreviousQueues(NamedTuple):
     @classmethod
     def from_carried(cls, inadmissible: InadmissibleGroups, cycle: Cycle) -> "_PreviousQueues":
         """Return the previous results, with the changed nodes of the queue tree; empty if not comparable."""
-        if (carried := inadmissible.carried) is None:
+        if (facts := inadmissible.carried) is None:
             return cls()
-        shares, earlier, snapshot = cycle.budget.shares, carried.evaluated.cycle.budget.shares, cycle.snapshot
+        shares, earlier, snapshot = cycle.budget.shares, facts.evaluated.cycle.budget.shares, cycle.snapshot
         changed_at_start = shares.at_start.nodes_changed_since(earlier.at_start)
         changed_nodes = shares.state.nodes_changed_since(earlier.state)
         is_comparable = (
-            snapshot.past_usage.shown is carried.snapshot.past_usage.shown
-            and snapshot.pools == carried.snapshot.pools
+            snapshot.past_usage.shown is facts.snapshot.past_usage.shown
+            and snapshot.pools == facts.snapshot.pools
         )
         if (
             changed_at_start is None
@@ -359,22 +360,22 @@ class _PreviousQueues(NamedTuple):
             or shares.at_start.unmet != earlier.at_start.unmet
         ):
             return cls()
-        results = inadmissible.before.queues, carried.snapshot.queues, carried.lines, carried.reserving_queues
+        results = inadmissible.before.queues, facts.snapshot.queues, facts.lines, facts.reserving_queues
         return cls(*results, changed_at_start | changed_nodes)
 
     def changed_queues(
         self, cycle: Cycle, reservations: Mapping[str, Reservation], lines: Mapping[str, Sequence[GroupInfo]]
     ) -> Set[str]:
         """Return the queues whose line, reservation or reclaims have changed."""
-        changed = {name for name in lines.keys() | self.lines if lines.get(name) is not self.lines.get(name)}
+        names = {name for name in lines.keys() | self.lines if lines.get(name) is not self.lines.get(name)}
         candidates = {*self.reserving_queues, *cycle.reclaimed, *reservations}
         for name in candidates & self.decisions.keys():
             previous = self.decisions[name]
             is_any_reclaimed = previous.reclaimed or name in cycle.reclaimed  # it expires after an hour
             is_reclaim_changed = is_any_reclaimed and previous.reclaimed != cycle.reclaimed_by(name)
             if is_reclaim_changed or previous.reservation != reservations.get(name):
-                changed.add(name)
-        return changed
+                names.add(name)
+        return names
 
 
 class _Sums:
@@ -420,21 +421,21 @@ def _queue_decisions(
         if name in queues:
             requested_sums.add(name, queues[name].requested)
             requested_sums.add(name, earlier.infos[name].requested if name in earlier.infos else {}, times=-1)
-    reservations = {each.queue: each.reservation for each in cycle.decided.values() if each.reservation}
+    reservations = {item.queue: item.reservation for item in cycle.decided.values() if item.reservation}
     lines = positions.lines
-    changed = {*columns.by_queue, *requested_sums.by_queue, *(tree.queues[node] for node in earlier.changed)}
-    changed |= earlier.changed_queues(cycle, reservations, lines)
-    if not changed:
+    names = {*columns.by_queue, *requested_sums.by_queue, *(tree.queues[node] for node in earlier.changed)}
+    names |= earlier.changed_queues(cycle, reservations, lines)
+    if not names:
         return old_decisions
     flavors = _Flavors(snapshot, shares)
     changes: dict[str, QueueDecision] = {}
-    for name in filter(queues.__contains__, changed) if earlier.decisions else queues:
+    for name in filter(queues.__contains__, names) if earlier.decisions else queues:
         previous = earlier.decisions.get(name, _EMPTY_DECISION)
-        new_counts, requested = dict(previous.counts), dict(previous.requested)
+        new_counts, requests = dict(previous.counts), dict(previous.requested)
         add(new_counts, columns.by_queue.get(name, {}))
-        add_times(requested, requested_sums.by_queue.get(name, {}), times=1)
+        add_times(requests, requested_sums.by_queue.get(name, {}), times=1)
         reservation, waiting = reservations.get(name), len(lines.get(name, ()))
-        decision = _queue_decision(cycle, queues[name], flavors, requested, new_counts, reservation, waiting)
+        decision = _queue_decision(cycle, queues[name], flavors, requests, new_counts, reservation, waiting)
         changes[name] = _reuse(old_decisions.get(name), decision)
     return with_changes(earlier.decisions, changes)
 
@@ -484,9 +485,9 @@ def _queue_decision(
 def _reserving_queues(inadmissible: InadmissibleGroups, now: Mapping[str, QueueDecision]) -> Set[str]:
     """Return the queues with a reservation, or with reclaimed capacity."""
     carried_facts, old_decisions = inadmissible.carried, inadmissible.before.queues
-    changed = set(changed_keys(now, old_decisions if carried_facts is not None else {}))
-    reserved = (name for name in changed if name in now and (now[name].reservation or now[name].reclaimed))
-    return {*(carried_facts.reserving_queues - changed if carried_facts is not None else ()), *reserved}
+    names = set(changed_keys(now, old_decisions if carried_facts is not None else {}))
+    reserved = (name for name in names if name in now and (now[name].reservation or now[name].reclaimed))
+    return {*(carried_facts.reserving_queues - names if carried_facts is not None else ()), *reserved}
 
 
 class _Flavors:
@@ -503,8 +504,8 @@ class _Flavors:
         """Return the amounts of flavors that each node of the queue tree holds."""
         amounts: dict[str, dict[str, int]] = {queue: {} for queue in self._infos}
         for queue, info in self._infos.items():
-            for pool, held in info.by_pool.items():
-                amounts[queue] |= {in_flavor(resource, pool): amount for resource, amount in held.items()}
+            for pool, holdings in info.by_pool.items():
+                amounts[queue] |= {in_flavor(resource, pool): amount for resource, amount in holdings.items()}
         return summed_up(self._shares.tree, amounts)
 
     def shares_of(self, queue: QueueInfo, node: int) -> Mapping[str, FlavorShare]:

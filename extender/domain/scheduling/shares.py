@@ -188,16 +188,16 @@ class QueueShares:
 
     def borrowed(self, node: int) -> Resources:
         """Return the amounts that a queue held above its deserved amounts when the cycle began."""
-        held, deserved = self.at_start.holdings.held(node), self.state.deserved_at(node)
-        excess = {name: amount - deserved.get(name, 0.0) for name, amount in held.items()}
+        held_amounts, deserved = self.at_start.holdings.held(node), self.state.deserved_at(node)
+        excess = {name: amount - deserved.get(name, 0.0) for name, amount in held_amounts.items()}
         return {name: int(n) for name, n in excess.items() if n >= 1 and name not in _NOT_SHARED}
 
     @read
     def is_above_share(self, queue: str, requests: Resources) -> bool:
         """Return whether the queue would hold more than its deserved share with `requests`."""
         leaf = self.tree.leaf[queue]
-        held, deserved = self._holdings.held(leaf), self.state.deserved_at(leaf)
-        return bool(exceeded_dimensions(self._offered_part(requests), held, deserved, _NOT_SHARED))
+        held_amounts, deserved = self._holdings.held(leaf), self.state.deserved_at(leaf)
+        return bool(exceeded_dimensions(self._offered_part(requests), held_amounts, deserved, _NOT_SHARED))
 
     def needs_borrowing(self, queue: str, requests: Resources) -> bool:
         """Return whether `requests` is beyond the share of a queue and is not deserved over time, either."""
@@ -215,11 +215,11 @@ class QueueShares:
         groups until all of it is free, and cannot be told from borrowing.
         """
         leaf = self.tree.leaf[queue]
-        held, deserved = self._holdings.held(leaf), self.state.deserved_at(leaf)
-        exceeded = exceeded_dimensions(self._offered_part(requests), held, deserved, _NOT_SHARED)
-        if not exceeded or any(held.get(name, 0) >= deserved.get(name, 0.0) - EPSILON for name in exceeded):
+        usage, deserved = self._holdings.held(leaf), self.state.deserved_at(leaf)
+        excesses = exceeded_dimensions(self._offered_part(requests), usage, deserved, _NOT_SHARED)
+        if not excesses or any(usage.get(name, 0) >= deserved.get(name, 0.0) - EPSILON for name in excesses):
             return False
-        excess = max((held.get(name, 0) + requests[name]) / deserved[name] for name in exceeded) - 1.0
+        excess = max((usage.get(name, 0) + requests[name]) / deserved[name] for name in excesses) - 1.0
         return excess <= _MAX_EXCESS_PART and any(
             ahead >= excess for ahead in self._usage_ahead_of_siblings(queue)
         )
@@ -230,8 +230,8 @@ class QueueShares:
         It may if its recent usage is ahead of the claimant's usage by no more than the excess over its share.
         """
         leaf, claimant_path = self.tree.leaf[queue], set(self.tree.path(claimant))
-        held, deserved = self._holdings.held(leaf), self.state.deserved_at(leaf)
-        excess = share(held, deserved) - 1.0
+        held_amounts, deserved = self._holdings.held(leaf), self.state.deserved_at(leaf)
+        excess = share(held_amounts, deserved) - 1.0
         nodes, other_path = self.tree.path(queue), self.tree.path(claimant)
         common = next(node for node in nodes if node in claimant_path)
         if common in (nodes[0], other_path[0]):  # a queue and a queue below it do not alternate
@@ -254,8 +254,8 @@ class QueueShares:
         """
         leaf = self.tree.leaf[queue]
         held, deserved = self.at_start.holdings.held(leaf), self.state.deserved_at(leaf)
-        exceeded = exceeded_dimensions(self._offered_part(requests), held, deserved, _NOT_SHARED)[:_MAX_NAMES]
-        sums = ((name, held.get(name, 0) + requests[name], deserved.get(name, 0)) for name in exceeded)
+        excesses = exceeded_dimensions(self._offered_part(requests), held, deserved, _NOT_SHARED)[:_MAX_NAMES]
+        sums = ((name, held.get(name, 0) + requests[name], deserved.get(name, 0)) for name in excesses)
         return ", ".join(f"{name} {show(name, n)} > {show(name, max_amount)}" for name, n, max_amount in sums)
 
     def headroom_within_share(self, queue: str, requests: Resources) -> int:
@@ -275,9 +275,9 @@ class QueueShares:
 
         With a negative `slack`, the allocation stays below that limit.
         """
-        deserved, held = self.state.deserved_at(node), self._holdings.held(node)
+        deserved, holdings = self.state.deserved_at(node), self._holdings.held(node)
         fitting_times = (
-            ((deserved[name] * share if name in deserved else 0.0) - held.get(name, 0) + slack) / amount
+            ((deserved[name] * share if name in deserved else 0.0) - holdings.get(name, 0) + slack) / amount
             for name, amount in self._offered_part(requests).items()
         )
         return int(min(max(min(fitting_times, default=inf), 0.0), _MAX_COUNT))
@@ -292,8 +292,8 @@ class QueueShares:
         path, names = self.tree.path(queue), self._division.names
         columns = [(names.index(name), name, amount) for name, amount in requests.items() if name in names]
         for steps, node in enumerate(path if columns else ()):
-            held, nominal = self._holdings.held(node), self._division.nominal[node]
-            if all(held.get(name, 0) + n <= nominal[column] + EPSILON for column, name, n in columns):
+            held_amounts, nominal = self._holdings.held(node), self._division.nominal[node]
+            if all(held_amounts.get(name, 0) + n <= nominal[column] + EPSILON for column, name, n in columns):
                 return steps
         return len(path)
 
@@ -324,9 +324,9 @@ class QueueShares:
         """
         requests_here = self._offered_part(requests)
         for node in self.tree.path(queue):
-            held = self._counted_amounts(node)
+            held_amounts = self._counted_amounts(node)
             limits = {name: self._limit(node, name) for name in requests_here} if node != TOP else {}
-            free_amounts = {name: int(n - held.get(name, 0)) for name, n in limits.items() if n < inf}
+            free_amounts = {name: int(n - held_amounts.get(name, 0)) for name, n in limits.items() if n < inf}
             if free_amounts:
                 yield node, {name: requests_here[name] for name in free_amounts}, free_amounts
             requests_here = self._holdings.beyond_reservation(node, requests_here)
@@ -355,9 +355,9 @@ class QueueShares:
         if slack is None:
             slack = self._slacks[queue] = dict.fromkeys(self._division.total, inf)
             for node in self.tree.path(queue):
-                held = self._counted_amounts(node)
+                held_amounts = self._counted_amounts(node)
                 for name in slack:
-                    slack[name] = min(slack[name], self._limit(node, name) - held.get(name, 0))
+                    slack[name] = min(slack[name], self._limit(node, name) - held_amounts.get(name, 0))
         if all(amount <= slack.get(name, inf) for name, amount in requests.items()):
             return ""
         added_requests = requests = self._offered_part(requests)
@@ -375,13 +375,13 @@ class QueueShares:
         hold what is now reserved below the node.
         """
         limit = {name: self._limit(node, name) for name in requests}
-        if exceeded := exceeded_dimensions(part, self._counted_amounts(node), limit):
-            guaranteed = self._reserved_below
-            return [self._excess_message(node, name, part[name], guaranteed(node, name)) for name in exceeded]
+        if excesses := exceeded_dimensions(part, self._counted_amounts(node), limit):
+            reserve_of = self._reserved_below
+            return [self._excess_message(node, name, part[name], reserve_of(node, name)) for name in excesses]
         if not self._has_unused_below(node):
             return []
-        exceeded = exceeded_dimensions(requests, self._holdings.held(node), limit)
-        return [self._excess_message(node, name, requests[name]) for name in exceeded]
+        excesses = exceeded_dimensions(requests, self._holdings.held(node), limit)
+        return [self._excess_message(node, name, requests[name]) for name in excesses]
 
     def _has_unused_below(self, node: int) -> bool:
         """Return whether unused amounts are reserved below a node. Root (the free capacity) never counts."""
@@ -389,8 +389,8 @@ class QueueShares:
 
     def _counted_amounts(self, node: int) -> Resources:
         """Return the amounts that count towards the ceiling of a node: allocations and reservations."""
-        filled = self._holdings.held_or_reserved(node)
-        return total([filled, self._reserved_by_node[node]]) if node in self._reserved_by_node else filled
+        amounts = self._holdings.held_or_reserved(node)
+        return total([amounts, self._reserved_by_node[node]]) if node in self._reserved_by_node else amounts
 
     def _limit(self, node: int, name: str) -> float:
         """Return the ceiling of a node for a resource. Guarantees of queues also limit root."""
@@ -411,21 +411,21 @@ class QueueShares:
         """Return the unused amount that is reserved for queues below a node."""
         return self._holdings.held_or_reserved(node).get(name, 0) - self._holdings.held(node).get(name, 0)
 
-    def _excess_message(self, node: int, name: str, added_amount: int, guaranteed: int = 0) -> str:
+    def _excess_message(self, node: int, name: str, added_amount: int, guarantee: int = 0) -> str:
         """Return the message for a node of the queue tree whose ceiling would be exceeded.
 
         Args:
             node: The node.
             name: The resource.
             added_amount: The amount that is requested.
-            guaranteed: The amount that is reserved for guarantees of other queues.
+            guarantee: The amount that is reserved for guarantees of other queues.
         """
-        held, limit = self._holdings.held(node).get(name, 0), self._limit(node, name)
-        reserved_text = f" + {show(name, guaranteed)} reserved for other queues" if guaranteed > 0 else ""
+        held_amounts, limit = self._holdings.held(node).get(name, 0), self._limit(node, name)
+        reserved_text = f" + {show(name, guarantee)} reserved for other queues" if guarantee > 0 else ""
         if reserved_amount := self._reserved_by_node.get(node, {}).get(name, 0):
             reserved_text += f" + {show(name, reserved_amount)} reserved"
         request_text = f"{show(name, added_amount)} asked > {show(name, limit)}"
-        text = f"{resource_of(name)}: {show(name, held)} held{reserved_text} + {request_text}"
+        text = f"{resource_of(name)}: {show(name, held_amounts)} held{reserved_text} + {request_text}"
         if name in self._oversold_resources and limit < self._division.own_limits(node).get(name, inf):
             return f"{text} (queues are guaranteed more than nodes offer)"
         demand = self._division.demands.get(self.tree.queues[node])
@@ -433,10 +433,10 @@ class QueueShares:
             return text
         # If the ceiling is the deserved amount plus the borrowing limit, name both parts.
         deserved_amount = (demand.deserved or {}).get(name, self.state.deserved_at(node).get(name, 0.0))
-        borrowed = (demand.borrowing_limit or {})[name]
-        if abs(deserved_amount + borrowed - limit) > 1:
+        max_loan = (demand.borrowing_limit or {})[name]
+        if abs(deserved_amount + max_loan - limit) > 1:
             return text
-        return f"{text} ({show(name, deserved_amount)} deserved + {show(name, borrowed)} borrowed at most)"
+        return f"{text} ({show(name, deserved_amount)} deserved + {show(name, max_loan)} borrowed at most)"
 
     def share_of_own_groups(self, queue: str) -> float:
         """Return allocated/deserved of the queue's own groups in the dominant resource.
@@ -446,8 +446,8 @@ class QueueShares:
         if queue not in self.tree.leaf:
             return 0.0
         leaf = self.tree.leaf[queue]
-        held, deserved = self._holdings.held(leaf), self.state.deserved_at(leaf)
-        parts = ((n, deserved.get(name, 0.0)) for name, n in held.items() if n and name not in _NOT_SHARED)
+        usage, deserved = self._holdings.held(leaf), self.state.deserved_at(leaf)
+        parts = ((n, deserved.get(name, 0.0)) for name, n in usage.items() if n and name not in _NOT_SHARED)
         return max((n / share if share >= EPSILON else inf for n, share in parts), default=0.0)
 
     def exceeds_share(self, queue: str) -> bool:
@@ -468,8 +468,8 @@ class QueueShares:
         Resources that it does not hold do not count.
         """
         leaf = self.tree.leaf[queue]
-        held, deserved = self._holdings.held(leaf), self.state.deserved_at(leaf)
-        remaining = ((name, n - amounts.get(name, 0)) for name, n in held.items() if name not in _NOT_SHARED)
+        usage, deserved = self._holdings.held(leaf), self.state.deserved_at(leaf)
+        remaining = ((name, n - amounts.get(name, 0)) for name, n in usage.items() if name not in _NOT_SHARED)
         return all(n < deserved.get(name, 0.0) - EPSILON for name, n in remaining if n)
 
     def levels(self, queue: str, other_queue: str = "") -> Iterator[tuple[Resources, Portions, Resources]]:
@@ -534,22 +534,22 @@ def _with_flavors(demand: QueueDemand, queue: QueueInfo, pool_rows: PoolRows) ->
     amount of a resource, the sum over its flavors counts.
     """
     specified: dict[str, dict[str, int]] = {}
-    sums: dict[str, dict[str, int]] = {}
+    flavor_sums: dict[str, dict[str, int]] = {}
     for flavor in (specified for specified in queue.record.flavors if not specified.is_missing):
         pool = pool_rows.pools.by_nodes.get(flavor.nodes, Pool("", flavor.nodes))
         for field, amounts in flavor.amounts.items():
             specified.setdefault(field, {}).update(pool.count(amounts))
-            add(sums.setdefault(field, {}), amounts)
+            add(flavor_sums.setdefault(field, {}), amounts)
     by_flavor = dict(pool_rows.pools.count(queue.by_pool))
     waiting_requests = {name: n - queue.allocated.get(name, 0) for name, n in demand.request.items()}
     add(by_flavor, pool_rows.most_requested(queue.flavors, waiting_requests))
-    deserved = {**sums.get("deserved", {}), **(demand.deserved or {})}
+    deserved = {**flavor_sums.get("deserved", {}), **(demand.deserved or {})}
     return replace(
         demand,
         request={**demand.request, **by_flavor},
         capability={**(demand.capability or {}), **specified.get("capability", {})},
         deserved={**deserved, **specified.get("deserved", {})},
-        guarantee={**sums.get("guarantee", {}), **demand.guarantee, **specified.get("guarantee", {})},
+        guarantee={**flavor_sums.get("guarantee", {}), **demand.guarantee, **specified.get("guarantee", {})},
         borrowing_limit={**(demand.borrowing_limit or {}), **specified.get("borrowing_limit", {})},
         lending_limit={**(demand.lending_limit or {}), **specified.get("lending_limit", {})},
     )

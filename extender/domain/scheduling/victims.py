@@ -44,17 +44,17 @@ def evicted_whole(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
     if not has_run(group):
         return None
     if group.key in cycle.draining:
-        why = f"all its members are being evicted: {_drained_by(cycle, group)} is drained"
+        text = f"all its members are being evicted: {_drained_by(cycle, group)} is drained"
         waiting_reason = Reason.QUEUE_STOPPED
     else:
         pods = group.computed(running_members) if cycle.being_reclaimed and group.placed else ()
         claimants = {cycle.being_reclaimed.get(pod.uid) for pod in pods}
         if not claimants or not claimants.isdisjoint((None, group.key)):
             return None
-        why = f"all its members are being evicted, for {', '.join(sorted(map(str, claimants)))}"
+        text = f"all its members are being evicted, for {', '.join(sorted(map(str, claimants)))}"
         waiting_reason = Reason.BEHIND_OTHERS
     reason = waiting_reason if group.waiting else None
-    return GroupDecision(group.key, group.queue, Verdict.RUNNING, reason, why, stood_whole=group.stood_whole)
+    return GroupDecision(group.key, group.queue, Verdict.RUNNING, reason, text, stood_whole=group.stood_whole)
 
 
 def _drained_by(cycle: Cycle, group: GroupInfo) -> str:
@@ -121,8 +121,8 @@ def slow_deletes(cycle: Cycle) -> Iterator[ReclaimVictim]:
     snapshot = cycle.snapshot
     for group in snapshot.groups.values():
         for pod in group.departing:
-            latest = snapshot.now + snapshot.queues[group.queue].protection.max_grace + _CLOCK_SLACK_SECONDS
-            if latest < clock_time_of(pod.deletion_deadline, snapshot.epoch) < inf:
+            max_end = snapshot.now + snapshot.queues[group.queue].protection.max_grace + _CLOCK_SLACK_SECONDS
+            if max_end < clock_time_of(pod.deletion_deadline, snapshot.epoch) < inf:
                 origin = group.key, group.queue, EvictionCause.RECLAIM
                 yield ReclaimVictim(pod.uid, pod.namespace, pod.name, *origin)
 
@@ -155,8 +155,8 @@ def refused_namespace(cycle: Cycle, group: GroupInfo) -> str:
     The namespace distinguishes groups of one class for which other victims are found.
     """
     namespace, records = group.key.partition("/")[0], cycle.reclaimed_by(group.queue).items()
-    last_reclaims = (last for losing_key, last in records if losing_key.namespace == namespace)
-    is_refused = any(not cycle.is_due(pause_end(cycle, group, last)) for last in last_reclaims)
+    last_reclaims = (reclaim for losing_key, reclaim in records if losing_key.namespace == namespace)
+    is_refused = any(not cycle.is_due(pause_end(cycle, group, reclaim)) for reclaim in last_reclaims)
     return namespace if is_refused else ""
 
 
@@ -244,8 +244,8 @@ class Candidates:
     def _queues_above_share(self) -> frozenset[str]:
         """Return the queues with running groups that are above their share, as of the first call."""
         shares, queues = self._cycle.budget.shares, self._cycle.snapshot.queues
-        found = (name for name in self._running_groups if name in queues and queues[name].record.reclaimable)
-        return frozenset(filter(shares.exceeds_share, found))
+        names = (name for name in self._running_groups if name in queues and queues[name].record.reclaimable)
+        return frozenset(filter(shares.exceeds_share, names))
 
     def units_for(self, group: GroupInfo, causes: Iterable[EvictionCause]) -> list[EvictionUnit]:
         """Return the units that may be evicted for `group`, for any of these causes."""
@@ -264,7 +264,7 @@ class Candidates:
                     eviction_units += self._units_of(group, self._running_up_to(max_priority, losers), cause)
                 case EvictionCause.PREEMPT if rules.within_queue:
                     running_groups = self._running_in(group.queue)
-                    less_important = [other for other in running_groups if other.priority < group.priority]
+                    less_important = [loser for loser in running_groups if loser.priority < group.priority]
                     eviction_units += self._units_of(group, less_important, cause)
                 case EvictionCause.CONSOLIDATE if rules.consolidation:
                     movable_groups = self._running_up_to(group.priority, filter(self._consolidates, queues))
@@ -299,8 +299,8 @@ class Candidates:
         may_give = exceeds_share and self._cycle.snapshot.queues[queue].record.reclaimable
         needs_whole_group = may_give and self._is_one_group_above(queue)
         if needs_whole_group and self._cycle.budget.shares.may_keep_excess(queue, group.queue):
-            periods = self._cycle.snapshot.now // _CHECK_PERIOD_SECONDS + 1  # equal in all cycles of a period
-            self._cycle.request_cycle_at(periods * _CHECK_PERIOD_SECONDS)
+            period = self._cycle.snapshot.now // _CHECK_PERIOD_SECONDS + 1  # equal in all cycles of a period
+            self._cycle.request_cycle_at(period * _CHECK_PERIOD_SECONDS)
             return False
         return may_give and self._may_reclaim_from(group, queue)
 
@@ -354,10 +354,10 @@ class Candidates:
         - It does not lose capacity to another group of that queue while the other group may still wait.
         - It never loses capacity before the minimum run time of its own queue.
         """
-        period = self._cycle.snapshot.queues[victim.queue].record.preemption.min_runtime
+        min_run = self._cycle.snapshot.queues[victim.queue].record.preemption.min_runtime
         if victim.key == group.key:
             return False
-        if period and not self._cycle.is_due(self._cycle.snapshot.instant(victim.running_since) + period):
+        if min_run and not self._cycle.is_due(self._cycle.snapshot.instant(victim.running_since) + min_run):
             return False
         taken_at = group.history.reclaimed_from.get(victim.key)
         if taken_at is not None and not self._cycle.is_due(taken_at + self._cycle.limits.reclaim_memory):
@@ -366,11 +366,11 @@ class Candidates:
         given_at = victim.history.evicted_for.get(group.queue) if cause in FROM_OTHERS else None
         if given_at is None:
             return True
-        at_most = self._cycle.snapshot.queues[group.queue].record.preemption.at_most
-        until = min(given_at + self._cycle.limits.reclaim_memory, max(self.latest(group), given_at + at_most))
-        if not self._cycle.is_due(until):
+        max_wait = self._cycle.snapshot.queues[group.queue].record.preemption.at_most
+        end = min(given_at + self._cycle.limits.reclaim_memory, max(self.latest(group), given_at + max_wait))
+        if not self._cycle.is_due(end):
             self.spared = f"{victim.display_name} lost its capacity to queue {group.queue} already, and does "
-            self.spared += f"not again until {self._cycle.snapshot.timestamp(until)}"
+            self.spared += f"not again until {self._cycle.snapshot.timestamp(end)}"
             return False
         return True
 
