@@ -32,8 +32,8 @@ NAMES = tuple(f"n{n}" for n in range(12))
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Set budgets that are enough for a gang of three, and for one of twelve only if it is tried alone."""
-    monkeypatch.setattr(cycles, "_MAX_OF_GROUP", 3e3)
-    monkeypatch.setattr(cycles, "_MAX_OF_NAMESPACE", 6e3)
+    monkeypatch.setattr(cycles, "_MAX_GROUP_LOOKS", 3e3)
+    monkeypatch.setattr(cycles, "_MAX_NAMESPACE_LOOKS", 6e3)
     monkeypatch.setattr(cycles, "_MAX_OF_RETRY", 10e3)
 
 
@@ -127,7 +127,7 @@ def test_the_groups_of_a_namespace_share_one_budget_of_effort() -> None:
 
 def test_each_namespace_has_something_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     """Many namespaces do not take long together, and what they spend is not lacking elsewhere."""
-    for name, looks_ in {"_MAX_OF_GROUP": 1e4, "_MAX_OF_NAMESPACE": 1e4, "_COMMON_EFFORT": 1e4}.items():
+    for name, looks_ in {"_MAX_GROUP_LOOKS": 1e4, "_MAX_NAMESPACE_LOOKS": 1e4, "_COMMON_EFFORT": 1e4}.items():
         monkeypatch.setattr(cycles, name, looks_)
     monkeypatch.setattr(cycles, "_MIN_OF_NAMESPACE", 4e3)
     here = world(
@@ -207,14 +207,14 @@ def test_work_for_affinity_terms_counts_as_effort(side: str, monkeypatch: pytest
 
 def test_the_effort_of_one_evaluation_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plans are recorded at once: pods with different labels may then be compared with many terms."""
-    monkeypatch.setattr(plans, "_MAX_AT_ONCE", 6e3)
+    monkeypatch.setattr(plans, "_MAX_LOOKS", 6e3)
     here = world(gang("g", 0, 40), *(pod(f"g-{n}", "g", cpu=f"{n + 1}m", labels=own(n)) for n in range(40)))
     assert here.settle().verdict("g") is Verdict.STARTING
     others = terms_against("h", 64, Requirement("own", "DoesNotExist"))  # selects none of these pods
     snapshot = here.add(gang("h", 2, affinity=others), gang("plain", 3)).ledger.snapshot()
     with patch.object(Term, "matches", autospec=True, side_effect=Term.matches) as matches:
         decisions = decide(snapshot, here.decisions).groups
-    assert matches.call_count * placed._MATCH_COST <= plans._MAX_AT_ONCE + cycles._MAX_OF_NAMESPACE
+    assert matches.call_count * placed._MATCH_COST <= plans._MAX_LOOKS + cycles._MAX_NAMESPACE_LOOKS
     assert decisions[key("plain")].verdict is Verdict.STARTING
 
 
@@ -274,8 +274,8 @@ def test_a_namespace_with_too_many_terms_makes_its_own_groups_wait(monkeypatch: 
 
 def test_explaining_one_of_many_expensive_groups_costs_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """Find the number of nodes that a group needs without evaluating the others again."""
-    monkeypatch.setattr(cycles, "_MAX_OF_GROUP", 1e6)
-    monkeypatch.setattr(cycles, "_MAX_OF_NAMESPACE", 1e7)
+    monkeypatch.setattr(cycles, "_MAX_GROUP_LOOKS", 1e6)
+    monkeypatch.setattr(cycles, "_MAX_NAMESPACE_LOOKS", 1e7)
     few, many = (world(*(expensive(f"g{n}", 13) for n in range(count))).settle() for count in (1, 8))
 
     def explained(here: World) -> WhyGroup | None:

@@ -391,7 +391,7 @@ def test_runs_of_one_series_differ_by_generated_parts(name: str, series: str) ->
     (239.0, CapacityTurn(False, 240.0)),
 )
 def test_turns_grow(now: float, turn: CapacityTurn) -> None:
-    assert turn_at(now, since=100.0, first=10.0) == turn
+    assert turn_at(now, first_begin=100.0, first_seconds=10.0) == turn
 
 
 @given(now=st.floats(0.0, 1e9), since=st.floats(0.0, 1e9), first=st.floats(1.0, 1e4))

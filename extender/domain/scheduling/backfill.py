@@ -38,7 +38,7 @@ from extender.domain.snapshot.group_info import GroupInfo, Reservation
 from extender.domain.snapshot.nodes import AmountRows, Rows
 from extender.domain.snapshot.wholeness import Missing, Signature, missing
 
-FAR = 6.0  # assumed run time of groups without a known run time, in reserved periods
+FAR_PERIODS = 6.0  # assumed run time of groups without a known run time, in reserved periods
 CachedCounts = dict[frozenset[GroupKey], tuple[CapacityCounts, CapacityCounts]]
 """Counts before and after reservations gave back their capacity, by the groups of these reservations."""
 
@@ -65,15 +65,15 @@ class Forecast:
         def has_headroom_at(instant: float) -> bool:
             return self.headroom.has_headroom(group, wanted, instant)
 
-        found = earliest_start(planner, self._departures, wanted, now, has_headroom_at)
-        if found is None:
+        start_and_nodes = earliest_start(planner, self._departures, wanted, now, has_headroom_at)
+        if start_and_nodes is None:
             return None
-        start, nodes = found
+        start, nodes = start_and_nodes
         known_start = start if start is None or not self.headroom.is_guess(group, wanted, start) else None
-        short_of = full_levels(self._cycle.budget, group, wanted)
+        level_names = full_levels(self._cycle.budget, group, wanted)
         expected = snapshot.timestamp(known_start)
         requests = missing(group).requests
-        return Reservation(now, nodes, requests, known_start, known_start, now + stay, expected, short_of)
+        return Reservation(now, nodes, requests, known_start, known_start, now + stay, expected, level_names)
 
     def rescheduled(self, reservation: Reservation, group: GroupInfo) -> Reservation | None:
         """Return the reservation with the time at which its nodes and headroom become free.
@@ -93,10 +93,10 @@ class Forecast:
         instants = sorted(
             {self._cycle.snapshot.now, *departures.instants, *self.headroom.instants(group, wanted)}
         )
-        first = bisect_left(instants, True, key=is_free)
-        if first == len(instants):
+        first_index = bisect_left(instants, True, key=is_free)
+        if first_index == len(instants):
             return None
-        freed_at, nodes = instants[first], frozenset(reservation.nodes.values())
+        freed_at, nodes = instants[first_index], frozenset(reservation.nodes.values())
         is_guess = departures.is_guess(nodes, freed_at) or self.headroom.is_guess(group, wanted, freed_at)
         start = None if is_guess else freed_at
         return replace(reservation, starts_at=start, expected=self._cycle.snapshot.timestamp(start))
@@ -119,13 +119,13 @@ class Forecast:
         if not is_for_them or not set(reservation.nodes.values()) <= self._cycle.snapshot.nodes.row.keys():
             return None
         rows, capacity = self.rows(reservation, wanted), self._cycle.budget.planner.capacity
-        suit = all(capacity.are_suitable(shape, shape_rows) for shape, shape_rows in rows.items())
-        return capacity.requests_on(rows) if suit else None
+        are_suitable = all(capacity.are_suitable(shape, shape_rows) for shape, shape_rows in rows.items())
+        return capacity.requests_on(rows) if are_suitable else None
 
     def rows(self, reservation: Reservation, wanted: Missing) -> dict[Shape, Rows]:
         """Return for each shape the rows of the reserved nodes, one row for each member."""
-        placed = ((pod, reservation.nodes[pod.uid]) for pod in wanted.members)
-        return rows_of(placed, self._cycle.snapshot.nodes)
+        placements = ((pod, reservation.nodes[pod.uid]) for pod in wanted.members)
+        return rows_of(placements, self._cycle.snapshot.nodes)
 
     def free_at_start(self, reservation: Reservation, rows: Rows) -> AmountRows:
         """Return the free amounts on the reserved `rows` at the expected start of the group.
@@ -137,8 +137,8 @@ class Forecast:
     def _free_after(self, departures: Departures, instant: float, rows: Rows) -> AmountRows:
         """Return the free amounts on rows at an instant, without amounts reserved for other groups."""
         capacity = self._cycle.budget.planner.capacity
-        free = np.asarray(capacity.free[rows] + departures.freed_on(rows, capacity, instant))
-        return free if self._reserved is None else free - self._reserved[rows]
+        free_amounts = np.asarray(capacity.free[rows] + departures.freed_on(rows, capacity, instant))
+        return free_amounts if self._reserved is None else free_amounts - self._reserved[rows]
 
     def reserve(self, rows: Rows, amounts: AmountRows) -> None:
         """Reserve future capacity for one group, so that forecasts for later reservations do not count it."""
@@ -157,7 +157,7 @@ class Forecast:
     def _departures_from_reserved_nodes(self) -> tuple[Set[str], Departures]:
         """Return the nodes of all reservations at the start of the cycle, and the departures from them."""
         reservations = (group.start.reservation for group in self._cycle.snapshot.groups.values())
-        nodes = set(chain.from_iterable(each.nodes.values() for each in reservations if each))
+        nodes = set(chain.from_iterable(item.nodes.values() for item in reservations if item))
         return nodes, Departures(self._holders_on(nodes), self.times, self._cycle.snapshot.nodes)
 
     @cached_property
@@ -166,7 +166,7 @@ class Forecast:
 
     def _holders_on(self, nodes: Iterable[str]) -> Iterable[GroupInfo]:
         """Return the groups with members on these nodes."""
-        return dict.fromkeys(chain.from_iterable(self._by_node.get(node, ()) for node in nodes))
+        return dict.fromkeys(chain.from_iterable(self._holders_by_node.get(node, ()) for node in nodes))
 
     @cached_property
     def _holders(self) -> list[GroupInfo]:
@@ -174,12 +174,12 @@ class Forecast:
         return [group for group in self._cycle.snapshot.groups.values() if nodes_of(group)]
 
     @cached_property
-    def _by_node(self) -> dict[str, list[GroupInfo]]:
-        holders: dict[str, list[GroupInfo]] = {}
+    def _holders_by_node(self) -> dict[str, list[GroupInfo]]:
+        holders_by_node: dict[str, list[GroupInfo]] = {}
         for group in self._holders:
             for node in nodes_of(group):
-                holders.setdefault(node, []).append(group)
-        return holders
+                holders_by_node.setdefault(node, []).append(group)
+        return holders_by_node
 
     def held_on(self, reservation: Reservation, queue: str) -> Resources:
         """Return the amounts that a queue's groups hold on the reserved nodes, with amounts of flavors."""
@@ -213,8 +213,8 @@ class Backfill:
         self, cycle: Cycle, rank: Callable[[GroupInfo], Rank], reserved: dict[GroupKey, ReservedCapacity]
     ) -> None:
         self._cycle, self._rank, self._reserved = cycle, rank, reserved
-        self._cached_text: tuple[tuple[GroupKey, ...], str] = (), ""  # groups with reservations, and a text
-        self._fits_without: dict[Signature, bool] = {}
+        self._owners_text: tuple[tuple[GroupKey, ...], str] = (), ""  # groups with reservations, and a text
+        self._known_fits: dict[Signature, bool] = {}
         self._cached_counts: CachedCounts = {}
         self._free: tuple[CapacityCounts, Planner] | None = None  # free capacity if nothing were reserved
 
@@ -231,24 +231,24 @@ class Backfill:
         cycle, forecast, planner = self._cycle, self.forecast, self._cycle.budget.planner
         wanted, start = cycle.budget.flavors.settled_members(group), reservation.starts_at
         rows, needs = planner.capacity.requests_on(forecast.rows(reservation, wanted))
-        free = np.maximum(planner.capacity.free[rows], 0)
+        free_amounts = np.maximum(planner.capacity.free[rows], 0)
         is_known = start is not None and not cycle.is_due(start)
-        free_at_start = forecast.free_at_start(reservation, rows) if is_known else free
-        reserved = np.where(needs > 0, np.maximum(free - np.maximum(free_at_start - needs, 0), 0), 0)
+        free_at_start = forecast.free_at_start(reservation, rows) if is_known else free_amounts
+        withheld = np.where(needs > 0, np.maximum(free_amounts - np.maximum(free_at_start - needs, 0), 0), 0)
         if start is None and not suffices(cycle.budget, group, wanted):
-            reserved = np.zeros_like(reserved)
-        planner.allocate_amounts(rows, reserved)
-        forecast.reserve(rows, needs - reserved)
+            withheld = np.zeros_like(withheld)
+        planner.allocate_amounts(rows, withheld)
+        forecast.reserve(rows, needs - withheld)
         headroom = forecast.headroom.reserve(group, wanted, start)
         self._reserved[group.key] = ReservedCapacity(
-            group, reservation, rows, needs, reserved, headroom, binds
+            group, reservation, rows, needs, withheld, headroom, binds
         )
 
     def end(self, group: GroupInfo) -> None:
         """End the reservation of a group that starts. Its unused capacity becomes free."""
-        if (reserved := self._reserved.pop(group.key, None)) is not None:
-            self._cycle.budget.planner.allocate_amounts(reserved.rows, reserved.amounts, times=-1)
-            reserve(self._cycle.budget, reserved.headroom.reserved, times=-1)
+        if (capacity := self._reserved.pop(group.key, None)) is not None:
+            self._cycle.budget.planner.allocate_amounts(capacity.rows, capacity.amounts, times=-1)
+            reserve(self._cycle.budget, capacity.headroom.reserved, times=-1)
 
     def may_pass(self, group: GroupInfo, lends: bool) -> list[ReservedCapacity]:
         """Return the reservations whose capacity a group may use.
@@ -263,28 +263,28 @@ class Backfill:
 
         `lends` is whether the group is above its share.
         """
-        passable: list[ReservedCapacity] = []
-        for reserved in self._reserved.values():
-            if self._ends_before(group, reserved):
-                passable.append(reserved)
-            elif reserved.group.queue != group.queue:
-                if not (lends or reserved.binds) or self._has_turn_before(group, reserved):
-                    passable.append(reserved)
-            elif not reserved.reservation.is_promised and self._is_ahead(group, reserved.group):
-                passable.append(reserved)
-        return passable
+        passable_capacities: list[ReservedCapacity] = []
+        for capacity in self._reserved.values():
+            if self._ends_before(group, capacity):
+                passable_capacities.append(capacity)
+            elif capacity.group.queue != group.queue:
+                if not (lends or capacity.binds) or self._has_turn_before(group, capacity):
+                    passable_capacities.append(capacity)
+            elif not capacity.reservation.is_promised and self._is_ahead(group, capacity.group):
+                passable_capacities.append(capacity)
+        return passable_capacities
 
-    def _is_ahead(self, group: GroupInfo, other: GroupInfo) -> bool:
-        return self._rank(group) < self._rank(other)
+    def _is_ahead(self, group: GroupInfo, other_group: GroupInfo) -> bool:
+        return self._rank(group) < self._rank(other_group)
 
-    def _ends_before(self, group: GroupInfo, reserved: ReservedCapacity) -> bool:
+    def _ends_before(self, group: GroupInfo, capacity: ReservedCapacity) -> bool:
         """Return whether a group that starts now would end before the start of the reservation."""
-        cycle, now, until = self._cycle, self._cycle.snapshot.now, reserved.reservation.passable_until
+        cycle, now, latest_end = self._cycle, self._cycle.snapshot.now, capacity.reservation.passable_until
         seconds = self.forecast.times.run_time_of(group)
-        end = now + (FAR * cycle.limits.capacity_reserved if seconds is None else seconds)
-        if until is None or end > until:
+        end = now + (FAR_PERIODS * cycle.limits.capacity_reserved if seconds is None else seconds)
+        if latest_end is None or end > latest_end:
             return False
-        cycle.request_cycle_at(nextafter(now + until - end, inf))
+        cycle.request_cycle_at(nextafter(now + latest_end - end, inf))
         return True
 
     def use_reserved(self, group: GroupInfo, plan: Mapping[Uid, str]) -> None:
@@ -292,29 +292,29 @@ class Backfill:
 
         It may use only the capacity of reservations that start after its end.
         """
-        passed = [reserved for reserved in self._reserved.values() if self._ends_before(group, reserved)]
-        if passed:
+        capacities = [capacity for capacity in self._reserved.values() if self._ends_before(group, capacity)]
+        if capacities:
             budget = self._cycle.budget
             budget.free_plan(group, plan)
             budget.running.add(group, -len(plan))
-            with self.usable(passed):
+            with self.usable(capacities):
                 budget.reserve(group, plan)
                 budget.running.add(group, len(plan))
 
-    def _has_turn_before(self, group: GroupInfo, reserved: ReservedCapacity) -> bool:
+    def _has_turn_before(self, group: GroupInfo, capacity: ReservedCapacity) -> bool:
         """Return whether the group's queue has its turn before the queue of a reservation.
 
         This only counts if the reservation is not guaranteed. Otherwise reservations would, over time, give
         their queue more than its part.
         """
         shares, queues = self._cycle.budget.shares, self._cycle.snapshot.queues
-        return not reserved.reservation.is_promised and is_ahead(
-            shares, queues, group.queue, reserved.group.queue
+        return not capacity.reservation.is_promised and is_ahead(
+            shares, queues, group.queue, capacity.group.queue
         )
 
-    def usable(self, reserved_capacities: Collection[ReservedCapacity]) -> AbstractContextManager[None]:
+    def usable(self, capacities: Collection[ReservedCapacity]) -> AbstractContextManager[None]:
         """Make reserved capacity usable during the block."""
-        return _make_available(self._cycle.budget, reserved_capacities, self._cached_counts)
+        return _make_available(self._cycle.budget, capacities, self._cached_counts)
 
     def blocked_by(self, group: GroupInfo, wanted: Missing, reason: Reason | None) -> str:
         """Return the owners of reservations that prevent members from starting, as text.
@@ -324,40 +324,40 @@ class Backfill:
         is_at_ceiling = reason is Reason.QUEUE_CEILING
         if not (self._has_headroom(group, wanted) if is_at_ceiling else self._has_capacity(wanted)):
             return ""
-        if self._cached_text[0] != (owners := tuple(self._reserved)):
-            holders = (
-                f"{reserved.group.display_name}: {reserved.reservation.text}"
-                for reserved in self._reserved.values()
+        if self._owners_text[0] != (owners := tuple(self._reserved)):
+            holder_texts = (
+                f"{capacity.group.display_name}: {capacity.reservation.text}"
+                for capacity in self._reserved.values()
             )
-            self._cached_text = owners, "; ".join(holders)
-        return self._cached_text[1]
+            self._owners_text = owners, "; ".join(holder_texts)
+        return self._owners_text[1]
 
     def _has_headroom(self, group: GroupInfo, wanted: Missing) -> bool:
         """Return whether members would have headroom if nothing were reserved."""
         checkpoint = self._cycle.journal.checkpoint()
-        for reserved in self._reserved.values():
-            reserve(self._cycle.budget, reserved.headroom.reserved, times=-1)
+        for capacity in self._reserved.values():
+            reserve(self._cycle.budget, capacity.headroom.reserved, times=-1)
         budget = self._cycle.budget
         is_within = (
             not budget.shares.above_ceiling(group.queue, requests)
             for requests in budget.flavors.requests_by_assignment(group)
         )
-        has_some = suffices(budget, group, wanted) and any(is_within)
+        has_headroom = suffices(budget, group, wanted) and any(is_within)
         self._cycle.journal.roll_back(checkpoint)
-        return has_some
+        return has_headroom
 
     def _has_capacity(self, wanted: Missing) -> bool:
         """Return whether members would fit if nothing were reserved."""
-        planner, cached = self._cycle.budget.planner, self._fits_without
+        planner, cached = self._cycle.budget.planner, self._known_fits
         is_interdependent = planner.affinity.any_interdependent(wanted)
         if not is_interdependent and cached.get(wanted.signature) is False:
             return False  # in a cycle, capacity never grows
-        now = planner.capacity.cached_counts
-        if self._free is None or not self._free[0].belongs_with(now):  # compute it again after allocations
-            self._fits_without = cached = {signature: fits for signature, fits in cached.items() if not fits}
-            self._free = now, planner.clone()
-            for reserved in self._reserved.values():
-                self._free[1].allocate_amounts(reserved.rows, reserved.amounts, times=-1)
+        counts = planner.capacity.cached_counts
+        if self._free is None or not self._free[0].belongs_with(counts):  # compute it again after allocations
+            self._known_fits = cached = {signature: fits for signature, fits in cached.items() if not fits}
+            self._free = counts, planner.clone()
+            for capacity in self._reserved.values():
+                self._free[1].allocate_amounts(capacity.rows, capacity.amounts, times=-1)
         if is_interdependent or wanted.signature not in cached:
             cached[wanted.signature] = self._free[1].could_place(wanted)
         return cached[wanted.signature]
@@ -365,15 +365,15 @@ class Backfill:
 
 @contextmanager
 def _make_available(
-    budget: Budget, reserved_capacities: Collection[ReservedCapacity], cached_counts: CachedCounts
+    budget: Budget, capacities: Collection[ReservedCapacity], cached_counts: CachedCounts
 ) -> Iterator[None]:
     """Free reserved capacity during the block. Capacity that the block allocates is no longer reserved.
 
     `cached_counts` has counts outside and inside such blocks, by the groups of the capacity.
     """
-    planner, groups = budget.planner, frozenset(reserved.group.key for reserved in reserved_capacities)
+    planner, groups = budget.planner, frozenset(reserved.group.key for reserved in capacities)
     capacity, counts_outside = planner.capacity, planner.capacity.cached_counts
-    for reserved in reserved_capacities:
+    for reserved in capacities:
         planner.allocate_amounts(reserved.rows, reserved.amounts, times=-1)
         reserve(budget, reserved.headroom.reserved, times=-1)
     if groups in cached_counts:
@@ -381,16 +381,16 @@ def _make_available(
         if known_outside.belongs_with(counts_outside):
             capacity.restore(known_inside)
     counts_inside = capacity.cached_counts
-    before = [(capacity.free[each.rows], remaining_for(budget, each.group)) for each in reserved_capacities]
+    before = [(capacity.free[item.rows], remaining_for(budget, item.group)) for item in capacities]
     try:
         yield
-        for reserved, (free, headroom) in zip(reserved_capacities, before, strict=True):
-            used_amounts = np.maximum(free - capacity.free[reserved.rows], 0)
+        for reserved, (free_before, headroom) in zip(capacities, before, strict=True):
+            used_amounts = np.maximum(free_before - capacity.free[reserved.rows], 0)
             reserved.amounts = np.maximum(reserved.amounts - used_amounts, 0)
             reserved.headroom = reserved.headroom.after(headroom, remaining_for(budget, reserved.group))
     finally:
         is_as_before = capacity.cached_counts.belongs_with(counts_inside)
-        for reserved in reserved_capacities:
+        for reserved in capacities:
             planner.allocate_amounts(reserved.rows, reserved.amounts)
             reserve(budget, reserved.headroom.reserved)
         if is_as_before:

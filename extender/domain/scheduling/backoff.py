@@ -16,7 +16,7 @@ from extender.domain.snapshot.decisions import GroupDecision
 from extender.domain.snapshot.group_info import GroupInfo, computed_once
 from extender.domain.snapshot.wholeness import partly_placed_since
 
-TOO_LATE = "the group was not fully running within its deadline"
+TOO_LATE_TEXT = "the group was not fully running within its deadline"
 
 
 def fail(cycle: Cycle, group: GroupInfo, why: str, rejected: dict[Uid, str] | None = None) -> GroupDecision:
@@ -65,14 +65,14 @@ def retry_of(cycle: Cycle, active: ActivePlan) -> Retry:
     if refusal := binding_refusal(active.group):
         return Retry(now + cycle.limits.retry_after(start.failures), waits=True, failed=refusal)
     if active.rejected:
-        failures = start.failures - 2  # after the first refusals, try the next node at once
-        instant = now + cycle.limits.retry_after(failures) if failures >= 0 else now
-        failed = why_no_plan(active)
+        failure_count = start.failures - 2  # after the first refusals, try the next node at once
+        instant = now + cycle.limits.retry_after(failure_count) if failure_count >= 0 else now
+        failure = why_no_plan(active)
     elif start.failures and (active.unplanned or active.plan):
-        instant, failed = start.retry_at, ""
+        instant, failure = start.retry_at, ""
     else:
         return Retry()
-    return Retry(instant, waits=not cycle.is_due(instant), failed=failed)
+    return Retry(instant, waits=not cycle.is_due(instant), failed=failure)
 
 
 @computed_once
@@ -84,17 +84,17 @@ def binding_refusal(group: GroupInfo) -> str:
 def refusal_of(active: ActivePlan) -> str:
     """Return the scheduler's message about a member without a node; empty if there is none."""
     attempts = active.group.attempts
-    unbound = (*(pod for pod, _ in active.group.assumed), *active.group.waiting)
-    messages = (attempts[pod.uid].message for pod in unbound if pod.uid in attempts)
+    unbound_pods = (*(pod for pod, _ in active.group.assumed), *active.group.waiting)
+    messages = (attempts[pod.uid].message for pod in unbound_pods if pod.uid in attempts)
     return next(filter(None, messages), "") if attempts else ""
 
 
 def why_no_plan(active: ActivePlan) -> str:
     """Return why members have no node, as text for users."""
-    unused = "the scheduler did not use the planned nodes in time"
+    unused_text = "the scheduler did not use the planned nodes in time"
     if any(pod.expected and not pod.reserved_for for pod in active.group.waiting):
-        unused = "its controller has not created all its pods in time"
-    return refusal_of(active) or (unused if active.rejected else "no capacity for the missing members")
+        unused_text = "its controller has not created all its pods in time"
+    return refusal_of(active) or (unused_text if active.rejected else "no capacity for the missing members")
 
 
 def _bound_members(group: GroupInfo) -> tuple[Uid, ...]:
@@ -108,10 +108,10 @@ def undo_decision(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
     A pending group has members on nodes if a binding ended after the end of its start, or if pods were
     created with a node name. They may stay as long as a start may take, whatever the group waits for.
     """
-    since = partly_placed_since(group, cycle.snapshot)
-    if since is None:
+    placed_since = partly_placed_since(group, cycle.snapshot)
+    if placed_since is None:
         return None
     if cycle.snapshot.now < group.start.retry_at:
         return back_off(cycle, group)
-    is_late = cycle.is_due(since + cycle.limits.deadline(group.min_member))
-    return fail(cycle, group, TOO_LATE) if is_late else None
+    is_late = cycle.is_due(placed_since + cycle.limits.deadline(group.min_member))
+    return fail(cycle, group, TOO_LATE_TEXT) if is_late else None

@@ -39,8 +39,8 @@ from extender.domain.snapshot.phases import has_run
 from extender.domain.snapshot.wholeness import Missing, members_to_replace
 
 MAX_RESTARTS = 8  # number of groups for which another domain is searched in one cycle
-_SEARCHES = 4  # searches for one gang in one cycle; each leaves out units that found no nodes before
-_MAX_PODS = 64  # number of pods that may move for one gang
+_MAX_SEARCHES = 4  # searches for one gang in one cycle; each leaves out units that found no nodes before
+_MAX_MOVED_PODS = 64  # number of pods that may move for one gang
 _MAX_LOOKS = 1e5  # effort to find nodes for moved pods, in looks at a node for a term
 
 
@@ -68,17 +68,17 @@ def find_with_homes(
     units, the next search leaves it out.
     """
     eviction_units = _movable_units(cycle, planner, eviction_units)
-    for _ in range(_SEARCHES):
+    for _ in range(_MAX_SEARCHES):
         if not eviction_units:
             return None
         found = Search(planner.clone(), shares, eviction_units, disruptions.clone()).find(wanted)
         pods = [pod for pick in found.picks for pod in pick.pods] if found is not None else []
-        if found is None or not 0 < len(pods) <= _MAX_PODS:
+        if found is None or not 0 < len(pods) <= _MAX_MOVED_PODS:
             return None
-        trial = planner.clone()
-        trial.free(pods)
-        trial.allocate((pod, found.plan[pod.uid]) for pod in wanted.members)
-        homes = _replacement_nodes(cycle, trial, pods)
+        trial_planner = planner.clone()
+        trial_planner.free(pods)
+        trial_planner.allocate((pod, found.plan[pod.uid]) for pod in wanted.members)
+        homes = _replacement_nodes(cycle, trial_planner, pods)
         if len(homes) == len(pods):
             return Found(found.picks, found.plan, homes)
         stuck = {pick.eviction_unit for pick in found.picks if any(pod.uid not in homes for pod in pick.pods)}
@@ -140,29 +140,29 @@ def reserved_homes(cycle: Cycle) -> dict[GroupKey, ReservedCapacity]:
 
     No other group may use it. If a moved pod has already left, headroom below ceilings is also reserved.
     """
-    reserved: dict[GroupKey, ReservedCapacity] = {}
+    capacity_by_group: dict[GroupKey, ReservedCapacity] = {}
     for key, move in cycle.snapshot.moves.items():
         group = cycle.snapshot.groups.get(key)
         homes = [(pod, node) for pod, node in move.homes if _admits(cycle, pod, node)]
         if group is not None and homes:
             with Guard(cycle, group):
-                reserved[key] = _reserve_move(cycle, group, move, homes)
-    return reserved
+                capacity_by_group[key] = _reserve_move(cycle, group, move, homes)
+    return capacity_by_group
 
 
 def _reserve_move(
     cycle: Cycle, group: GroupInfo, move: Move, homes: Sequence[PlannedPod]
 ) -> ReservedCapacity:
     """Reserve the planned nodes for pods that move, and headroom for pods that must be created first."""
-    budget, existing = cycle.budget, {pod.uid for pod in (*group.placed, *group.departing)}
+    budget, existing_uids = cycle.budget, {pod.uid for pod in (*group.placed, *group.departing)}
     rows, needs = budget.planner.capacity.requests_on(rows_of(homes, cycle.snapshot.nodes))
     budget.planner.allocate_amounts(rows, needs)
-    deleted = [home for home in homes if home[0].uid not in existing]
-    ceilings = budget.shares.headroom(group.queue, budget.flavors.requests(deleted)) if deleted else ()
-    limits = budget.running.remaining(group, len(deleted)) if deleted else ()
+    absent = [home for home in homes if home[0].uid not in existing_uids]
+    ceilings = budget.shares.headroom(group.queue, budget.flavors.requests(absent)) if absent else ()
+    limits = budget.running.remaining(group, len(absent)) if absent else ()
     headroom: Amounts = {
-        level: {name: min(n, max(free[name], 0)) for name, n in needed.items()}
-        for level, needed, free in (*ceilings, *limits)
+        level: {name: min(n, max(free_amounts[name], 0)) for name, n in needed_amounts.items()}
+        for level, needed_amounts, free_amounts in (*ceilings, *limits)
     }
     reserve(budget, headroom)
     nodes = {pod.uid: node for pod, node in homes}
@@ -171,28 +171,28 @@ def _reserve_move(
     return ReservedCapacity(group, reservation, rows, needs, needs, Need(headroom, headroom), binds=True)
 
 
-def begin_restarts(cycle: Cycle, groups: Iterable[GroupInfo], capacity: Callable[[], Planner]) -> None:
+def begin_restarts(cycle: Cycle, groups: Iterable[GroupInfo], free_capacity: Callable[[], Planner]) -> None:
     """Restart groups whose domain has had no capacity for lost members during the grace period.
 
     In one cycle, another domain is searched only for the first few of `groups`. Decisions say why a restart
-    is not possible yet. `capacity` returns the capacity that no other group will use.
+    is not possible yet. `free_capacity` returns the capacity that no other group will use.
     """
-    planner, searched = None, 0
+    planner, search_count = None, 0
     for group in groups:
-        decision, since = cycle.decided[group.key], group.start.no_domain_since
-        if decision.reason is not Reason.NO_DOMAIN or since is None:
+        decision, lost_at = cycle.decided[group.key], group.start.no_domain_since
+        if decision.reason is not Reason.NO_DOMAIN or lost_at is None:
             continue
         with Guard(cycle, group):
-            if not (why := _why_no_restart(cycle, group, since)):
-                searched += 1
-                if searched <= MAX_RESTARTS:
-                    planner = planner or capacity()
+            if not (obstacle := _why_no_restart(cycle, group, lost_at)):
+                search_count += 1
+                if search_count <= MAX_RESTARTS:
+                    planner = planner or free_capacity()
                     if homes := _homes_elsewhere(cycle, group, planner):
                         cycle.record(_begin_restart(cycle, group, decision, homes))
                         continue
-                why = "it restarts elsewhere once a domain has capacity for all its members"
-            cycle.record(replace(decision, detail=f"{decision.detail}; {why}"))
-    if searched > MAX_RESTARTS:  # the next cycle continues with other groups
+                obstacle = "it restarts elsewhere once a domain has capacity for all its members"
+            cycle.record(replace(decision, detail=f"{decision.detail}; {obstacle}"))
+    if search_count > MAX_RESTARTS:  # the next cycle continues with other groups
         cycle.request_cycle_at(cycle.snapshot.now + 1.0)
 
 
@@ -203,11 +203,11 @@ def _why_no_restart(cycle: Cycle, group: GroupInfo, since: float) -> str:
     """
     snapshot, pods, wanted = cycle.snapshot, group.computed(running_members), members_to_replace(group)
     last = snapshot.moves.get(group.key)
-    earliest = max(since + cycle.limits.lost_domain_grace, last.again_at if last is not None else since)
-    if not cycle.is_due(earliest):
-        return f"it restarts elsewhere from {snapshot.timestamp(earliest)} on"
-    if (blocked := blocking_decision(cycle, group)) is not None:
-        return f"it does not restart elsewhere: {blocked.detail}"
+    earliest_at = max(since + cycle.limits.lost_domain_grace, last.again_at if last is not None else since)
+    if not cycle.is_due(earliest_at):
+        return f"it restarts elsewhere from {snapshot.timestamp(earliest_at)} on"
+    if (block := blocking_decision(cycle, group)) is not None:
+        return f"it does not restart elsewhere: {block.detail}"
     is_any_starting = group.assumed or cycle.decided[group.key].plan
     if is_any_starting or wanted.absent or any(pod.expected for pod in wanted.members):
         return "it restarts elsewhere once all its pods exist, and none is starting"
@@ -215,23 +215,23 @@ def _why_no_restart(cycle: Cycle, group: GroupInfo, since: float) -> str:
         return "it does not restart elsewhere: some of its pods would not be created again"
     victims = (live_pod(cycle, eviction.victim) for eviction in cycle.evictions.values())
     budgets = Disruptions(snapshot.disruption_budgets, [pod for pod in victims if pod is not None])
-    if refusing := budgets.refusing(pods):
-        return f"it does not restart elsewhere: not allowed by disruption budget {refusing[0]}"
+    if refusing_budgets := budgets.refusing(pods):
+        return f"it does not restart elsewhere: not allowed by disruption budget {refusing_budgets[0]}"
     return ""
 
 
 def _homes_elsewhere(cycle: Cycle, group: GroupInfo, planner: Planner) -> Mapping[Uid, str]:
     """Return nodes for all members of a group that restarts, and allocate them; empty if there are none."""
-    pods, in_use = group.computed(running_members), flavors_in_use(cycle.budget.flavors, group, {})
+    pods, flavor_by_role = group.computed(running_members), flavors_in_use(cycle.budget.flavors, group, {})
     members = [*pods, *members_to_replace(group).members]
-    flavors = ((pod, in_use.get(role_of(group, pod))) for pod in members)
-    wanted = [pod if flavor is None else on_nodes_of(flavor, [pod])[0] for pod, flavor in flavors]
+    flavors = ((pod, flavor_by_role.get(role_of(group, pod))) for pod in members)
+    bound_pods = [pod if flavor is None else on_nodes_of(flavor, [pod])[0] for pod, flavor in flavors]
     checkpoint = planner.checkpoint()
     planner.free(pods)
-    homes = planner.place(wanted)
+    homes = planner.place(bound_pods)
     planner.roll_back(checkpoint)
     if homes is not None:
-        planner.allocate((pod, homes[pod.uid]) for pod in wanted)
+        planner.allocate((pod, homes[pod.uid]) for pod in bound_pods)
     return homes or {}
 
 
@@ -239,13 +239,13 @@ def _begin_restart(
     cycle: Cycle, group: GroupInfo, decision: GroupDecision, homes: Mapping[Uid, str]
 ) -> GroupDecision:
     """Evict all running members of a group, which will restart on the nodes `homes`."""
-    since, until = cycle.snapshot.now, cycle.snapshot.now + cycle.limits.reclaim_deadline
-    common = group.key, group.queue, EvictionCause.RESTART
+    now, deadline = cycle.snapshot.now, cycle.snapshot.now + cycle.limits.reclaim_deadline
+    origin = group.key, group.queue, EvictionCause.RESTART
     pods = group.computed(running_members)
-    victims = tuple(ReclaimVictim(pod.uid, pod.namespace, pod.name, *common) for pod in pods)
+    victims = tuple(ReclaimVictim(pod.uid, pod.namespace, pod.name, *origin) for pod in pods)
     detail = f"it restarts elsewhere as a whole: {decision.detail}"
     cycle.has_begun_reclaim = True
-    return _evict_all(cycle, group, Reclaim(victims, {}, since, until, detail, homes))
+    return _evict_all(cycle, group, Reclaim(victims, {}, now, deadline, detail, homes))
 
 
 def continue_restart(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:

@@ -25,13 +25,13 @@ from extender.domain.snapshot.phases import outcome_of
 from extender.domain.snapshot.snapshot import Snapshot
 from extender.domain.snapshot.wholeness import Missing, running_since
 
-_NOTHING: Mapping[Uid, str] = {}
-_NONE: Mapping[GroupKey, GroupDecision] = {}
+_NO_NODES: Mapping[Uid, str] = {}
+_NO_DECISIONS: Mapping[GroupKey, GroupDecision] = {}
 NO_GROUP = GroupKey("")
 # Limits of effort in one cycle, in looks at a node for a term. A second has about 4 million looks.
-_MAX_OF_GROUP, _MAX_OF_NAMESPACE, _MAX_OF_RETRY = 5e5, 1e6, 1e6
-_COMMON_EFFORT, _MIN_OF_NAMESPACE = 1e6, 2e4
-_RETRY_PERIOD, _RETRY_SPREAD = 60.0, 32  # seconds between evaluations of a group over budget
+_MAX_GROUP_LOOKS, _MAX_NAMESPACE_LOOKS, _MAX_RETRY_LOOKS = 5e5, 1e6, 1e6
+_COMMON_LOOKS, _MIN_NAMESPACE_LOOKS = 1e6, 2e4
+_RETRY_SECONDS, _SPREAD_SECONDS = 60.0, 32  # seconds between evaluations of a group over budget
 OVER_BUDGET = (
     "comparing its members with the pods on all nodes takes too long; it is tried alone, now and then, "
     "with more time"
@@ -51,26 +51,26 @@ class Efforts:
 
     def __init__(self, namespaces: int) -> None:
         self.spent = defaultdict[str, float](float)  # by namespace, in looks at a node for a term
-        self._share = max(_COMMON_EFFORT / max(namespaces, 1), _MIN_OF_NAMESPACE)
-        self._common_left = _COMMON_EFFORT
+        self._share = max(_COMMON_LOOKS / max(namespaces, 1), _MIN_NAMESPACE_LOOKS)
+        self._common_looks = _COMMON_LOOKS
 
     def remaining(self, group: GroupKey, is_over_budget: bool) -> float:
         """Return the effort that remains for one group.
 
         A group gets more if an earlier evaluation was over budget.
         """
-        spent = self.spent.get(_namespace_of(group), 0.0) if self.spent else 0.0
-        remaining_effort = max(self._share - spent, 0.0) + self._common_left
+        spent_looks = self.spent.get(_namespace_of(group), 0.0) if self.spent else 0.0
+        remaining_looks = max(self._share - spent_looks, 0.0) + self._common_looks
         if is_over_budget:
-            return min(remaining_effort, _MAX_OF_RETRY - spent)
-        return min(remaining_effort, _MAX_OF_GROUP, _MAX_OF_NAMESPACE - spent)
+            return min(remaining_looks, _MAX_RETRY_LOOKS - spent_looks)
+        return min(remaining_looks, _MAX_GROUP_LOOKS, _MAX_NAMESPACE_LOOKS - spent_looks)
 
     def spend(self, group: GroupKey, looks: float) -> None:
         """Spend effort of the group's namespace first, then of the common amount."""
         namespace = _namespace_of(group)
-        before = self.spent[namespace]
+        old_looks = self.spent[namespace]
         self.spent[namespace] += looks
-        self._common_left -= max(before + looks - self._share, 0.0) - max(before - self._share, 0.0)
+        self._common_looks -= max(old_looks + looks - self._share, 0.0) - max(old_looks - self._share, 0.0)
 
 
 def _namespace_of(group: GroupKey) -> str:
@@ -84,28 +84,28 @@ class Cycle:
         self,
         snapshot: Snapshot,
         groups: Mapping[GroupKey, GroupInfo] | None = None,
-        inadmissible: Mapping[GroupKey, GroupDecision] = _NONE,
-        before: Budget | None = None,
+        earlier_decisions: Mapping[GroupKey, GroupDecision] = _NO_DECISIONS,
+        earlier_budget: Budget | None = None,
     ) -> None:
         """Begin a cycle.
 
         Args:
             snapshot: The state to decide on.
             groups: The groups to evaluate. None means all groups of the snapshot.
-            inadmissible: The decisions on all other groups, which are still valid.
-            before: The budget of an earlier cycle, whose results are reused.
+            earlier_decisions: The decisions on all other groups, which are still valid.
+            earlier_budget: The budget of an earlier cycle, whose results are reused.
         """
         self.snapshot = snapshot
         self.groups = snapshot.groups if groups is None else groups
         self.limits = snapshot.limits
-        self.budget = Budget(snapshot, before)
+        self.budget = Budget(snapshot, earlier_budget)
         self.journal = self.budget.journal
         self.effort = self.budget.planner.affinity.effort
         self.efforts = Efforts(snapshot.occupancy.namespaces)
         self.costly: set[GroupKey] = set()  # groups whose evaluation spent effort
         self.reads = self.journal.reads
         self.decided: dict[GroupKey, GroupDecision] = {}
-        self._inadmissible = inadmissible
+        self._old_decisions = earlier_decisions
         self._fits_without_refusals: dict[frozenset[object], bool] = {}
         self.evictions: dict[Uid, Eviction] = {}
         self.has_begun_reclaim = False  # whether this cycle has begun a reclaim or restart
@@ -127,7 +127,7 @@ class Cycle:
         If this cycle does not evaluate the group, return the earlier one.
         """
         decision = self.decided.get(group)
-        return decision if decision is not None or group in self.groups else self._inadmissible.get(group)
+        return decision if decision is not None or group in self.groups else self._old_decisions.get(group)
 
     def record(self, decision: GroupDecision) -> None:
         """Record the decision on a group of this cycle."""
@@ -140,53 +140,53 @@ class Cycle:
         this cycle.
         """
         if queue not in self.reclaimed:
-            found = dict(self.snapshot.queues[queue].record.reclaimed)
-            for losing, last in self.snapshot.reclaimed.get(queue, {}).items():
-                found[losing] = max(last, found.get(losing, last), key=attrgetter("at"))
-            until = self.snapshot.now - self.limits.reclaim_memory
-            recent = ((key, last) for key, last in found.items() if self.snapshot.instant(last.at) > until)
+            records = dict(self.snapshot.queues[queue].record.reclaimed)
+            for loser, last in self.snapshot.reclaimed.get(queue, {}).items():
+                records[loser] = max(last, records.get(loser, last), key=attrgetter("at"))
+            oldest = self.snapshot.now - self.limits.reclaim_memory
+            recent = ((key, last) for key, last in records.items() if self.snapshot.instant(last.at) > oldest)
             unused = ((key, last, filterfalse(self._is_used, last.unused)) for key, last in recent)
             self.reclaimed[queue] = {key: replace(last, unused=tuple(groups)) for key, last, groups in unused}
         return self.reclaimed[queue]
 
-    def _is_used(self, taken: QueueTaken) -> bool:
+    def _is_used(self, record: QueueTaken) -> bool:
         """Return whether a group has used its reclaimed capacity.
 
         True if the group has run for the agreed time or has completed. If it still runs, request a cycle at
         that time.
         """
-        if (group := self.find_receiver(taken)) is None:
+        if (group := self.find_receiver(record)) is None:
             return False
         if outcome_of(group) is Outcome.COMPLETED:
             return True
-        since = running_since(group, self.snapshot.instant) if group.stood_whole and group.is_whole else None
-        if since is None:
+        start = running_since(group, self.snapshot.instant) if group.stood_whole and group.is_whole else None
+        if start is None:
             return False
-        used_at = max(since, self.snapshot.instant(taken.at)) + taken.seconds
+        used_at = max(start, self.snapshot.instant(record.at)) + record.seconds
         if used_at > self.snapshot.now:
             self.instants[NO_GROUP] = min(used_at, self.instants.get(NO_GROUP, used_at))
         return used_at <= self.snapshot.now
 
-    def find_receiver(self, taken: QueueTaken) -> GroupInfo | None:
+    def find_receiver(self, record: QueueTaken) -> GroupInfo | None:
         """Return the group that reclaimed capacity.
 
         None means that it no longer exists, even if a new group has its name.
         """
-        group = self.snapshot.groups.get(GroupKey(taken.group))
-        return group if group is not None and group.created <= taken.at else None
+        group = self.snapshot.groups.get(GroupKey(record.group))
+        return group if group is not None and group.created <= record.at else None
 
     def record_all(
         self, groups: Iterable[GroupInfo], decide: Callable[[GroupInfo], GroupDecision | None]
     ) -> list[GroupInfo]:
         """Record the decisions of `decide` on these groups. Return the groups on which it has no decision."""
-        undecided: list[GroupInfo] = []
+        undecided_groups: list[GroupInfo] = []
         for group in groups:
             with Guard(self, group):
                 if (decision := decide(group)) is None:
-                    undecided.append(group)
+                    undecided_groups.append(group)
                 else:
                     self.record(decision)
-        return undecided
+        return undecided_groups
 
     def is_due(self, instant: float) -> bool:
         """Return whether a time has come.
@@ -229,11 +229,11 @@ class Cycle:
     @cached_property
     def draining(self) -> Mapping[GroupKey, GroupInfo]:
         """Return the groups that are evicted because their queue or LocalQueue drains."""
-        drained = self.budget.rules.drained
+        drained_queues = self.budget.rules.drained
         return {
             key: group
             for key, group in self.groups.items()
-            if group.queue in drained or (group.local_queue is not None and group.is_drained)
+            if group.queue in drained_queues or (group.local_queue is not None and group.is_drained)
         }
 
     @cached_property
@@ -269,13 +269,13 @@ class Cycle:
         if planner.affinity.any_interdependent(wanted):
             return planner.could_place(wanted)
         cached_results = self._fits_without_refusals if is_refused else self.snapshot.nodes.fits_when_empty()
-        numbers = frozenset(
+        need_key = frozenset(
             ((kind[0].number, kind[1]) if isinstance(kind, tuple) else kind.number, count)
             for kind, count in wanted.signature
         )
-        if numbers not in cached_results:
-            cached_results[numbers] = planner.could_place(wanted)
-        return cached_results[numbers]
+        if need_key not in cached_results:
+            cached_results[need_key] = planner.could_place(wanted)
+        return cached_results[need_key]
 
 
 class Guard:
@@ -300,7 +300,7 @@ class Guard:
         "_outer_read",
     )
 
-    def __init__(self, cycle: Cycle, group: GroupInfo, held: Mapping[Uid, str] = _NOTHING) -> None:
+    def __init__(self, cycle: Cycle, group: GroupInfo, held: Mapping[Uid, str] = _NO_NODES) -> None:
         self._cycle, self._group, self._held = cycle, group, held
 
     def __enter__(self) -> None:
@@ -335,8 +335,8 @@ class Guard:
 
 def next_try_at(cycle: Cycle, group: GroupInfo) -> float:
     """Return when a group over budget is evaluated again. The times of several groups are spread."""
-    pause = max(_RETRY_PERIOD, cycle.limits.retry_after(group.start.failures))
-    return cycle.snapshot.now + pause + crc32(group.key.encode()) % _RETRY_SPREAD
+    pause = max(_RETRY_SECONDS, cycle.limits.retry_after(group.start.failures))
+    return cycle.snapshot.now + pause + crc32(group.key.encode()) % _SPREAD_SECONDS
 
 
 def over_budget(cycle: Cycle, group: GroupInfo) -> GroupDecision:

@@ -36,15 +36,15 @@ def decide(snapshot: Snapshot, previous: Decisions | None = None) -> Decisions:
 
     Results of the previous cycle are reused where they are still valid.
     """
-    carried = None if previous is None else carried_facts_of(previous)
-    if previous is not None and carried is not None and carried.is_current(snapshot, previous):
+    carried_facts = None if previous is None else carried_facts_of(previous)
+    if previous is not None and carried_facts is not None and carried_facts.is_current(snapshot, previous):
         return replace(previous, serial=previous.serial + 1, changed=(), renumbered=())
-    inadmissible = InadmissibleGroups(snapshot, previous, carried)
+    inadmissible = InadmissibleGroups(snapshot, previous, carried_facts)
     while True:
         cycle = Cycle(snapshot, inadmissible.active, inadmissible.decisions, inadmissible.budget)
-        evaluated = evaluate(cycle, inadmissible)
-        if not inadmissible.is_requeued_after(evaluated):
-            return decisions_of(evaluated, inadmissible)
+        evaluation = evaluate(cycle, inadmissible)
+        if not inadmissible.is_requeued_after(evaluation):
+            return decisions_of(evaluation, inadmissible)
 
 
 def evaluate(cycle: Cycle, inadmissible: InadmissibleGroups) -> Evaluation:
@@ -61,21 +61,21 @@ def evaluate(cycle: Cycle, inadmissible: InadmissibleGroups) -> Evaluation:
     in_line = evaluable_groups(cycle, strategies, groups[State.WAITING])
 
     # 2. Pods that are being started keep their planned nodes.
-    starts = members.keep_starts(cycle, groups[State.STARTING]) if groups[State.STARTING] else []
-    replacing = sorted(groups[State.REPLACING], key=lambda group: group.order)
-    replacements = keep_plans(cycle, replacing) if replacing else []
-    running = sorted(groups[State.GROWING], key=lambda group: group.order)
-    standing = keep_plans(cycle, running) if running else []
-    one_by_one = (active.group for active in (*replacements, *standing))
-    cycle.budget.window.reserve_places(in_line, one_by_one, cycle.is_due)
+    starting_plans = members.keep_starts(cycle, groups[State.STARTING]) if groups[State.STARTING] else []
+    replacing_groups = sorted(groups[State.REPLACING], key=lambda group: group.order)
+    replacements = keep_plans(cycle, replacing_groups) if replacing_groups else []
+    running_groups = sorted(groups[State.GROWING], key=lambda group: group.order)
+    standing_plans = keep_plans(cycle, running_groups) if running_groups else []
+    single_starters = (active.group for active in (*replacements, *standing_plans))
+    cycle.budget.window.reserve_places(in_line, single_starters, cycle.is_due)
     if cycle.snapshot.moves:
         reservations.reserve_for_moved()
     waiting = reclaim.reserve_reclaimed(cycle, in_line) if cycle.reclaims else in_line
 
     # 3. Starts under way, or interrupted by a crash, are completed. Then replacements get capacity.
-    if starts:
-        members.complete(cycle, starts)
-    replaced = members.reserve(cycle, replacements) if replacements else []
+    if starting_plans:
+        members.complete(cycle, starting_plans)
+    started_replacements = members.reserve(cycle, replacements) if replacements else []
 
     # 4. The capacity of reservations is withheld from all other groups.
     reservations.begin(waiting)
@@ -93,12 +93,12 @@ def evaluate(cycle: Cycle, inadmissible: InadmissibleGroups) -> Evaluation:
     advance_rotation(cycle, strategies, in_line)
 
     # 7. Replacements start, up to the free places in the window.
-    if replaced:
-        members.replace(cycle, replaced)
+    if started_replacements:
+        members.replace(cycle, started_replacements)
 
     # 8. Elastic members start one by one, first within their queue's share, then above that share.
-    if standing:
-        members.grow(cycle, standing, lending, reservations)
+    if standing_plans:
+        members.grow(cycle, standing_plans, lending, reservations)
 
     # 9. The next pending group gets a reservation, and capacity is reclaimed for starved groups.
     reservations.make()
@@ -111,10 +111,10 @@ def evaluate(cycle: Cycle, inadmissible: InadmissibleGroups) -> Evaluation:
     # 10. Queues are drained. A group restarts as a whole if its domain has no capacity for lost members.
     if cycle.draining:
         victims.drain_queues(cycle)
-    to_restart = [active.group for active, _ in replaced if active.group.spec.restarts]
+    to_restart = [active.group for active, _ in started_replacements if active.group.spec.restarts]
     if to_restart and not cycle.has_begun_reclaim:  # a reclaim reserves its capacity only in the next cycle
-        in_order, _ = reclaim.turn_order(to_restart, int(cycle.snapshot.now) * consolidation.MAX_RESTARTS)
-        consolidation.begin_restarts(cycle, in_order, reservations.unreserved_capacity)
+        ordered, _ = reclaim.turn_order(to_restart, int(cycle.snapshot.now) * consolidation.MAX_RESTARTS)
+        consolidation.begin_restarts(cycle, ordered, reservations.unreserved_capacity)
 
     has_allocated = cycle.budget.allocations > allocations or bool(replacements)
     has_used = has_allocated or _reserves_any(cycle, lending, reservations)

@@ -25,7 +25,7 @@ from extender.domain.scheduling.flavors import Cause, NeedKey, choose, flavored,
 from extender.domain.scheduling.lending import Lending
 from extender.domain.scheduling.obstacles import exceeds_queue, explain, never_fits, waiting_decision
 from extender.domain.scheduling.order import Strategies, TurnOrder, in_lines
-from extender.domain.scheduling.reservation import RESERVED_FROM_OTHERS, Reservations
+from extender.domain.scheduling.reservation import CAPACITY_REASONS, Reservations
 from extender.domain.snapshot.decisions import GroupDecision
 from extender.domain.snapshot.group_info import GroupInfo
 from extender.domain.snapshot.wholeness import Missing, Signature, missing, missing_of
@@ -35,9 +35,9 @@ from extender.domain.snapshot.wholeness import Missing, Signature, missing, miss
 ClassKey = tuple[tuple[Signature, NeedKey | None], tuple[GroupKey, ...], tuple[object, ...], bool]
 Members = Mapping[str, int]  # number by role; a job with partial starts has one role, with an empty name
 # Groups with these reasons block no other groups. InvalidSpec is about a flavor here.
-_NEVER = (Reason.INVALID_SPEC, Reason.NEVER_FITS, Reason.TOO_LARGE_FOR_WINDOW, Reason.TOO_COMPLEX)
+_LASTING_REASONS = (Reason.INVALID_SPEC, Reason.NEVER_FITS, Reason.TOO_LARGE_FOR_WINDOW, Reason.TOO_COMPLEX)
 
-BEHIND_HEAD = "behind"  # topic of reads of groups behind the head of their queue
+HEAD_TOPIC = "behind"  # topic of reads of groups behind the head of their queue
 
 
 class BehindHead(NamedTuple):
@@ -52,7 +52,7 @@ def behind_message(head: GroupKey, queue: str) -> str:
 
 
 # With these reasons, some capacity is free. So the reason may change when another group is placed.
-_WITH_SOME_LEFT = (Reason.FRAGMENTED, Reason.NO_DOMAIN, Reason.QUEUE_SHARE)
+_CHANGING_REASONS = (Reason.FRAGMENTED, Reason.NO_DOMAIN, Reason.QUEUE_SHARE)
 
 
 class Admission:
@@ -82,8 +82,8 @@ class Admission:
         self.lines: Mapping[str, list[GroupInfo]] = {}  # all groups to evaluate, by queue, in order
         self.heads: dict[Scope, GroupKey] = {}  # groups that block others, by scope
         # By signature, in this pass: why members have no capacity, the allocations before, and the reads.
-        self._unplaceable: dict[Signature | None, tuple[Cause, int, Read]] = {}
-        self._by_class: dict[tuple[str, ClassKey], GroupDecision | None] = {}  # decisions of this pass
+        self._known_causes: dict[Signature | None, tuple[Cause, int, Read]] = {}
+        self._decisions: dict[tuple[str, ClassKey], GroupDecision | None] = {}  # decisions of this pass
 
     def admit(self, groups: Iterable[GroupInfo]) -> list[GroupInfo]:
         """Evaluate `groups` in order.
@@ -94,8 +94,8 @@ class Admission:
         strategies, budget = self._strategies, self._budget
         lines = in_lines(groups, lambda group: group, strategies.rank)
         self.lines = self.lines or {queue: list(line) for queue, line in lines.items()}
-        self._unplaceable.clear()
-        self._by_class.clear()
+        self._known_causes.clear()
+        self._decisions.clear()
         above_share: list[GroupInfo] = []
         for _, line in TurnOrder(budget.shares, self._cycle.snapshot.queues, lines, lambda group: group):
             allocations = budget.allocations
@@ -117,9 +117,9 @@ class Admission:
 
     def _queue_next_equal(self, group: GroupInfo, line: deque[GroupInfo]) -> None:
         """Add the next group that is equal to the starting `group` to the line of its queue."""
-        if (following := self._next_equal(group)) is not None:
-            insort(line, following, key=self._strategies.rank)
-            insort(self.lines[group.queue], following, key=self._strategies.rank)
+        if (next_group := self._next_equal(group)) is not None:
+            insort(line, next_group, key=self._strategies.rank)
+            insort(self.lines[group.queue], next_group, key=self._strategies.rank)
 
     def _decide(self, group: GroupInfo) -> GroupDecision | None:
         """Decide on a group. If it waits, record the groups that it blocks and the capacity that it claims.
@@ -135,7 +135,7 @@ class Admission:
             scope = next((scope for scope, _ in scopes if scope in self.heads), None)
             if scope is not None:
                 self._cycle.reads.set_class(group.key, BehindHead(scope))
-                self._cycle.reads.record(BEHIND_HEAD)
+                self._cycle.reads.record(HEAD_TOPIC)
                 return waiting_decision(
                     group, Reason.BEHIND_OTHERS, behind_message(self.heads[scope], group.queue)
                 )
@@ -162,7 +162,7 @@ class Admission:
         If it waits at the limit of a user or a namespace, it blocks only the groups of that user or
         namespace.
         """
-        waits_in_line = decision.verdict is Verdict.WAITING and decision.reason not in _NEVER
+        waits_in_line = decision.verdict is Verdict.WAITING and decision.reason not in _LASTING_REASONS
         if waits_in_line and self._blocks_others(group):
             scope = Scope(group.queue)
             if decision.reason in (Reason.QUEUE_CEILING, Reason.RESERVED):
@@ -195,11 +195,11 @@ class Admission:
             return group, whole
 
         def try_start(members: int) -> tuple[GroupInfo, GroupDecision | None]:
-            smaller = replace(group, min_member=members)
-            decision = self._evaluate(smaller)
+            smaller_group = replace(group, min_member=members)
+            decision = self._evaluate(smaller_group)
             if decision is not None and decision.verdict is Verdict.STARTING:
-                self._budget.release(smaller, decision.plan)
-            return smaller, decision
+                self._budget.release(smaller_group, decision.plan)
+            return smaller_group, decision
 
         def can_start(members: Members) -> bool:
             _, decision = try_start(members[""])
@@ -207,11 +207,11 @@ class Admission:
                 decision.verdict is Verdict.STARTING or decision.reason is Reason.WINDOW_FULL
             )
 
-        smallest, decision = try_start(group.job.least)
+        smallest_job, decision = try_start(group.job.least)
         if decision is None or decision.verdict is not Verdict.STARTING:
-            return (smallest, decision) if whole.reason in _NEVER else (group, whole)
-        largest = largest_fitting({"": group.min_member}, {"": group.job.least}, can_start)
-        members = group.job.least if largest is None else largest[""]
+            return (smallest_job, decision) if whole.reason in _LASTING_REASONS else (group, whole)
+        largest_start = largest_fitting({"": group.min_member}, {"": group.job.least}, can_start)
+        members = group.job.least if largest_start is None else largest_start[""]
         decision = self._evaluate(replace(group, min_member=members))
         is_start = decision is not None and decision.verdict is Verdict.STARTING
         return group, replace(decision, reduced_to=members) if decision is not None and is_start else decision
@@ -223,44 +223,44 @@ class Admission:
             The decision. None means that the group is evaluated later in the cycle, when it may borrow
             capacity.
         """
-        owned, backfilled = self._reservations.reserved_for(group), self._reservations.may_backfill(group)
+        owned, usable = self._reservations.reserved_for(group), self._reservations.may_backfill(group)
         signature = None if group.computed(may_choose) else _signature(self._budget.planner, missing(group))
         class_key: tuple[str, ClassKey] | None = None
         if not owned and signature is not None and not self._budget.window.reserves_for(group):
-            by_roles = roles_of(group) if self._budget.flavors.flavors_of(group.queue) else None
-            needs = signature, by_roles
-            backfilled_keys = tuple(capacity.group.key for capacity in backfilled)
+            role_key = roles_of(group) if self._budget.flavors.flavors_of(group.queue) else None
+            need_key = signature, role_key
+            backfilled_keys = tuple(capacity.group.key for capacity in usable)
             limits = self._budget.running.class_key(group)
-            class_key = group.queue, (needs, backfilled_keys, limits, self._lending.is_claim_lent(group))
+            class_key = group.queue, (need_key, backfilled_keys, limits, self._lending.is_claim_lent(group))
             self._cycle.reads.set_class(group.key, class_key)
-            if class_key in self._by_class:
-                decided = self._by_class[class_key]
-                return None if decided is None else replace(decided, key=group.key)
+            if class_key in self._decisions:
+                shared_decision = self._decisions[class_key]
+                return None if shared_decision is None else replace(shared_decision, key=group.key)
         decision = self._evaluate_with(group, owned) if owned else self._evaluate_now(group)
         is_start = decision is not None and decision.verdict is Verdict.STARTING
         if decision is not None and is_start and not (owned or group.job.least):  # partial starts are trials
             self._reservations.use_reserved(group, decision.plan)
-        if decision is not None and decision.reason in RESERVED_FROM_OTHERS and not owned:
-            if backfilled:
-                decision = self._evaluate_with(group, backfilled)
-            if decision is not None and decision.reason in RESERVED_FROM_OTHERS:
+        if decision is not None and decision.reason in CAPACITY_REASONS and not owned:
+            if usable:
+                decision = self._evaluate_with(group, usable)
+            if decision is not None and decision.reason in CAPACITY_REASONS:
                 wanted = self._members_to_start(group)
                 blockers = self._reservations.blocked_by(group, wanted, decision.reason)
                 decision = waiting_decision(group, Reason.RESERVED, blockers) if blockers else decision
         is_start = decision is not None and decision.verdict is Verdict.STARTING
         if class_key is not None and not is_start:  # each start has its own nodes
-            self._by_class[class_key] = decision
+            self._decisions[class_key] = decision
         return decision
 
-    def _evaluate_with(self, group: GroupInfo, reserved: list[ReservedCapacity]) -> GroupDecision | None:
+    def _evaluate_with(self, group: GroupInfo, capacities: list[ReservedCapacity]) -> GroupDecision | None:
         """Evaluate a group with capacity that is reserved and that other groups may not use."""
-        outer, self._unplaceable = self._unplaceable, {}
-        with self._reservations.usable(reserved):
+        outer_reasons, self._known_causes = self._known_causes, {}
+        with self._reservations.usable(capacities):
             decision = self._evaluate_now(group)
-        self._unplaceable = outer
+        self._known_causes = outer_reasons
         if decision is not None and decision.verdict is Verdict.STARTING:
             self._reservations.end(group)
-            self._by_class.clear()  # the unused reserved capacity becomes free
+            self._decisions.clear()  # the unused reserved capacity becomes free
         return decision
 
     def _evaluate_now(self, group: GroupInfo) -> GroupDecision | None:
@@ -271,13 +271,13 @@ class Admission:
             capacity.
         """
         wanted, budget = self._members_to_start(group), self._budget
-        if (limited := self._exceeds_limits(group, wanted)) is not None:
-            return limited
+        if (limit_decision := self._exceeds_limits(group, wanted)) is not None:
+            return limit_decision
         if not self._lending.has_begun and budget.shares.needs_borrowing(group.queue, wanted.requests):
             return None
         if budget.flavors.flavors_of(group.queue):  # each role may only use nodes of one flavor
-            capacities = partial(self._why_no_capacity, group), partial(never_fits, self._cycle)
-            choice = choose(budget.flavors, group, wanted.members, {}, self._lending.has_begun, *capacities)
+            checks = partial(self._why_no_capacity, group), partial(never_fits, self._cycle)
+            choice = choose(budget.flavors, group, wanted.members, {}, self._lending.has_begun, *checks)
             if choice.is_above_share:
                 return None
             if choice.tried:
@@ -295,12 +295,12 @@ class Admission:
             return waiting_decision(group, Reason.WINDOW_FULL, budget.window.describe_wait(group, size))
         return self._waits_for_nodes(group, wanted, self._explain(group, wanted, signature))
 
-    def _waits_for_nodes(self, group: GroupInfo, wanted: Missing, why: Cause) -> GroupDecision:
+    def _waits_for_nodes(self, group: GroupInfo, wanted: Missing, cause: Cause) -> GroupDecision:
         """Return the decision on members without a placement.
 
         More nodes would help if each member fits on an empty node.
         """
-        decision, capacity = waiting_decision(group, *why), self._cycle.empty.capacity
+        decision, capacity = waiting_decision(group, *cause), self._cycle.empty.capacity
         if decision.reason is not Reason.NEVER_FITS or not all(map(capacity.total, wanted.shapes)):
             return decision
         return replace(decision, exceeds_cluster=True)
@@ -326,8 +326,8 @@ class Admission:
         if excess_text := shares.above_ceiling(queue, wanted.requests):
             if shares.is_never_below_ceiling(queue, wanted.requests):
                 return exceeds_queue(group, f"too large for the ceiling of queue {queue}: {excess_text}")
-            if claimed := self._lending.headroom_claims_text(group, wanted):
-                return waiting_decision(group, Reason.QUEUE_SHARE, claimed)
+            if claims_text := self._lending.headroom_claims_text(group, wanted):
+                return waiting_decision(group, Reason.QUEUE_SHARE, claims_text)
             return waiting_decision(group, Reason.QUEUE_CEILING, f"queue {queue}: {excess_text}")
         if size > window.size:
             return waiting_decision(
@@ -350,43 +350,43 @@ class Admission:
 
         The reason must still be valid. None means that there is no valid reason.
         """
-        if signature not in self._unplaceable:
+        if signature not in self._known_causes:
             return None
-        why, allocations, read = self._unplaceable[signature]
-        if why[0] in _WITH_SOME_LEFT and allocations < self._budget.allocations:
+        cause, allocations, questions = self._known_causes[signature]
+        if cause[0] in _CHANGING_REASONS and allocations < self._budget.allocations:
             return None
-        self._cycle.reads.share_reads(read)
-        return why
+        self._cycle.reads.share_reads(questions)
+        return cause
 
     def _explain(self, group: GroupInfo, wanted: Missing, signature: Signature | None) -> Cause:
         """Return why members have no capacity, and cache the reason for their signature during this pass."""
-        planner, unclaimed = self._budget.planner, self._lending.unclaimed
-        if unclaimed is not None and unclaimed.could_place(wanted):
-            why = Reason.QUEUE_SHARE, self._lending.text()
+        planner, unclaimed_capacity = self._budget.planner, self._lending.unclaimed
+        if unclaimed_capacity is not None and unclaimed_capacity.could_place(wanted):
+            cause = Reason.QUEUE_SHARE, self._lending.text()
         else:
-            why = explain(self._cycle, unclaimed or planner, group, wanted)
+            cause = explain(self._cycle, unclaimed_capacity or planner, group, wanted)
         if signature is not None:
-            self._unplaceable[signature] = why, self._budget.allocations, self._cycle.reads.now or {}
-        return why
+            self._known_causes[signature] = cause, self._budget.allocations, self._cycle.reads.now or {}
+        return cause
 
 
-def largest_fitting(wanted: Members, minimum: Members, fits: Callable[[Members], bool]) -> Members | None:
+def largest_fitting(wanted: Members, min_members: Members, fits: Callable[[Members], bool]) -> Members | None:
     """Return the largest number of members that fits.
 
-    None if not even `minimum` fits, or if no role has spare members. As in Kueue, all roles give up the same
-    part of their spare members, rounded down, and no more than necessary. A role that is not in `minimum`
-    gives up no members.
+    None if not even `min_members` fits, or if no role has spare members. As in Kueue, all roles give up the
+    same part of their spare members, rounded down, and no more than necessary. A role that is not in
+    `min_members` gives up no members.
     """
-    spare = {role: max(n - minimum.get(role, n), 0) for role, n in wanted.items()}
-    total = sum(spare.values())
+    spare_counts = {role: max(n - min_members.get(role, n), 0) for role, n in wanted.items()}
+    spare_total = sum(spare_counts.values())
 
-    def without(given_up: int) -> Members:
-        return {role: n - spare[role] * given_up // total for role, n in wanted.items()}
+    def without(given_up_count: int) -> Members:
+        return {role: n - spare_counts[role] * given_up_count // spare_total for role, n in wanted.items()}
 
-    if not total:
+    if not spare_total:
         return None
-    given_up = bisect_left(range(total + 1), True, key=lambda number: fits(without(number)))
-    return without(given_up) if given_up <= total else None
+    given_up = bisect_left(range(spare_total + 1), True, key=lambda number: fits(without(number)))
+    return without(given_up) if given_up <= spare_total else None
 
 
 def may_choose(group: GroupInfo) -> bool:

@@ -26,12 +26,12 @@ class Need(NamedTuple):
     needed: Amounts
     reserved: Amounts
 
-    def after(self, before: Amounts, now: Amounts) -> "Need":
+    def after(self, old_amounts: Amounts, new_amounts: Amounts) -> "Need":
         """Return the need without the reserved part that other groups have used.
 
-        `before` and `now` are the remaining headroom before and after that use.
+        `old_amounts` and `new_amounts` are the remaining headroom before and after that use.
         """
-        return self._replace(reserved=subtract(self.reserved, subtract(before, now)))
+        return self._replace(reserved=subtract(self.reserved, subtract(old_amounts, new_amounts)))
 
 
 def reserve(budget: Budget, amounts: Amounts, times: int = 1) -> None:
@@ -64,15 +64,15 @@ def full_levels(budget: Budget, group: GroupInfo, wanted: Missing) -> tuple[str,
     """Return the names of the levels with too little headroom."""
     return tuple(
         str(level) if isinstance(level, Scope) else f"queue {budget.shares.tree.queues[level]}"
-        for level, needed, free in levels(budget, group, wanted)
-        if any(amount > free[name] for name, amount in needed.items())
+        for level, needed_amounts, free_amounts in levels(budget, group, wanted)
+        if any(amount > free_amounts[name] for name, amount in needed_amounts.items())
     )
 
 
-def subtract(amounts: Amounts, other: Amounts) -> Amounts:
+def subtract(amounts: Amounts, subtrahend: Amounts) -> Amounts:
     """Return the amounts minus other amounts, but at least 0."""
     return {
-        level: {name: max(n - other.get(level, {}).get(name, 0), 0) for name, n in level_amounts.items()}
+        level: {name: max(n - subtrahend.get(level, {}).get(name, 0), 0) for name, n in level_amounts.items()}
         for level, level_amounts in amounts.items()
     }
 
@@ -82,7 +82,7 @@ class HeadroomForecast:
 
     def __init__(self, cycle: Cycle, times: RunTimes) -> None:
         self._cycle, self._times = cycle, times
-        self._reserved: list[Amounts] = []  # needs of other groups that are not reserved yet
+        self._later_needs: list[Amounts] = []  # needs of other groups that are not reserved yet
 
     def has_headroom(self, group: GroupInfo, wanted: Missing, instant: float) -> bool:
         """Return whether members have headroom now or at that time."""
@@ -110,21 +110,21 @@ class HeadroomForecast:
         `start` is the time of the start. None means that it is unknown.
         """
         budget = self._cycle.budget
-        needed_and_left = {level: (needed, free) for level, needed, free in levels(budget, group, wanted)}
-        at_start: Amounts = {level: free for level, (_, free) in needed_and_left.items()}
-        if needed_and_left and start is not None and not self._cycle.is_due(start):
+        needed_and_free = {level: (needs, rest) for level, needs, rest in levels(budget, group, wanted)}
+        start_amounts: Amounts = {level: rest for level, (_, rest) in needed_and_free.items()}
+        if needed_and_free and start is not None and not self._cycle.is_due(start):
             with self._once_ended(group.queue, start):
-                at_start = remaining_for(budget, group)
-        reserved = {
+                start_amounts = remaining_for(budget, group)
+        reserved_amounts = {
             level: {
-                name: max(max(free[name], 0) - max(at_start[level][name] - amount, 0), 0)
-                for name, amount in needed.items()
+                name: max(max(rest[name], 0) - max(start_amounts[level][name] - amount, 0), 0)
+                for name, amount in needs.items()
             }
-            for level, (needed, free) in needed_and_left.items()
+            for level, (needs, rest) in needed_and_free.items()
         }
-        need = Need({level: needed for level, (needed, _) in needed_and_left.items()}, reserved)
-        reserve(budget, reserved)
-        self._reserved.append(subtract(need.needed, reserved))
+        need = Need({level: needs for level, (needs, _) in needed_and_free.items()}, reserved_amounts)
+        reserve(budget, reserved_amounts)
+        self._later_needs.append(subtract(need.needed, reserved_amounts))
         return need
 
     @contextmanager
@@ -136,7 +136,7 @@ class HeadroomForecast:
         budget, journal = self._cycle.budget, self._cycle.journal
         checkpoint = journal.checkpoint()
         try:
-            for amounts in self._reserved:
+            for amounts in self._later_needs:
                 reserve(budget, amounts)
             has_time_passed = instant > self._cycle.snapshot.now
             for end, group in self._ends_in_tree(queue) if has_time_passed else ():
@@ -150,9 +150,9 @@ class HeadroomForecast:
     def _ends_in_tree(self, queue: str) -> Iterable[tuple[RunEnd, GroupInfo]]:
         """Yield the ends of the groups that count towards any level of a queue."""
         tree, shares = self._cycle.budget.shares.tree, self._cycle.budget.shares
-        highest = [node for node, _, _ in shares.headroom(queue, shares.state.division.total)][-1:]
+        top_node = [node for node, _, _ in shares.headroom(queue, shares.state.division.total)][-1:]
         for end, group in self._ends:
-            if group.queue == queue or not {*highest}.isdisjoint(tree.path(group.queue)):
+            if group.queue == queue or not {*top_node}.isdisjoint(tree.path(group.queue)):
                 yield end, group
 
     @cached_property

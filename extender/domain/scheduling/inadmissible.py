@@ -26,10 +26,10 @@ from extender.domain.placement.planner import EquivalenceClass, Question, Topic
 from extender.domain.placement.totals import PLACES, Totals
 from extender.domain.scheduling.budget import Budget, RunningCounts, Scope
 from extender.domain.scheduling.cycle import Cycle
-from extender.domain.scheduling.gang_admission import BEHIND_HEAD, BehindHead, behind_message
+from extender.domain.scheduling.gang_admission import HEAD_TOPIC, BehindHead, behind_message
 from extender.domain.scheduling.memory import Basis, CarriedFacts, Evaluation, Memory
 from extender.domain.scheduling.order import orders_by_usage
-from extender.domain.scheduling.reservation import RESERVED, InForce
+from extender.domain.scheduling.reservation import RESERVATION_TOPIC, WithheldByGroup
 from extender.domain.scheduling.shares import QueueShares
 from extender.domain.scheduling.victims import ALL_CAUSES
 from extender.domain.snapshot.decisions import Decisions, GroupDecision
@@ -73,7 +73,7 @@ class InadmissibleGroups:
         """Return the decisions of the previous cycle, which are valid for inadmissible groups."""
         return self.before.groups if self.memory is not None else {}
 
-    def requeue_changed(self, cycle: Cycle, in_force: InForce) -> list[GroupInfo]:
+    def requeue_changed(self, cycle: Cycle, in_force: WithheldByGroup) -> list[GroupInfo]:
         """Return one group of each class that a change concerns.
 
         The budget of the cycle is complete by now.
@@ -92,7 +92,9 @@ class InadmissibleGroups:
             self._requeue_one(class_, filter(self.is_inadmissible, self.memory.classes.groups[class_]))
         return [self.snapshot.groups[key] for key in self.requeued.values()]
 
-    def _dirty_classes(self, cycle: Cycle, in_force: InForce, totals: Totals) -> Set[EquivalenceClass]:
+    def _dirty_classes(
+        self, cycle: Cycle, in_force: WithheldByGroup, totals: Totals
+    ) -> Set[EquivalenceClass]:
         """Return the classes whose reads of the budget would now return something else."""
         memory, dirty_classes = self.memory, dict[EquivalenceClass, None]()
         if memory is None or memory.basis is None:
@@ -299,7 +301,7 @@ def reservation_changes(old_basis: Basis, basis: Basis) -> Iterable[Topic] | Non
     are_turns_unchanged = are_turns_unchanged and basis.shares.nodes_changed_since(old_basis.shares) == set()
     is_unchanged = are_turns_unchanged and basis.history is old_basis.history
     is_unchanged = is_unchanged and PLACES not in (basis.totals.changed or ())
-    return () if is_unchanged or not basis.in_force else (RESERVED,)
+    return () if is_unchanged or not basis.in_force else (RESERVATION_TOPIC,)
 
 
 def share_changes(old: Basis, now: Basis) -> Iterable[Topic]:
@@ -322,7 +324,7 @@ def running_changes(old_basis: Basis, basis: Basis) -> Iterable[Topic]:
 
 def changed_heads(old_basis: Basis, basis: Basis) -> Iterable[Topic]:
     """Return the topic of queue heads in any case: each cycle evaluates the first group behind a head."""
-    return (BEHIND_HEAD,)
+    return (HEAD_TOPIC,)
 
 
 def _changed_keys(old_values: Mapping[T, object], new_values: Mapping[T, object]) -> Iterator[T]:

@@ -24,7 +24,7 @@ from extender.domain.scheduling.price import Price
 from extender.domain.snapshot.group_info import GroupInfo
 from extender.domain.snapshot.wholeness import Missing
 
-_NEARER = 1e-9  # part of a share per level; among equal shares, the distance of queues decides
+_NEARNESS = 1e-9  # part of a share per level; among equal shares, the distance of queues decides
 
 
 class Lending:
@@ -36,12 +36,12 @@ class Lending:
     def __init__(self, cycle: Cycle) -> None:
         self._cycle = cycle
         self._claimants: list[tuple[GroupInfo, Missing]] = []  # groups that lack capacity, and their members
-        self._claiming: set[EquivalenceClass] = set()  # classes whose first claimant is recorded
-        self._reserved: list[tuple[GroupKey, Holding]] = []  # claimants, and their reserved capacity
-        self._at_ceiling: list[tuple[GroupInfo, Missing]] = []  # claimants that lack headroom
-        self._headroom: dict[int, dict[str, int]] = {}  # reserved headroom by node of the queue tree
+        self._claimed_classes: set[EquivalenceClass] = set()  # classes whose first claimant is recorded
+        self._reserved_holdings: list[tuple[GroupKey, Holding]] = []  # claimants, and their reserved capacity
+        self._ceiling_claimants: list[tuple[GroupInfo, Missing]] = []  # claimants that lack headroom
+        self._headroom_by_node: dict[int, dict[str, int]] = {}  # reserved headroom by node of the queue tree
         self.has_begun = False
-        self._unclaimed: tuple[CapacityCounts, Planner] | None = None  # cached, with its counts
+        self._cached_unclaimed: tuple[CapacityCounts, Planner] | None = None  # cached, with its counts
 
     def record_claim(self, group: GroupInfo, wanted: Missing, reason: Reason | None) -> bool:
         """Record the claim of a group, and return whether the group claims capacity or headroom now.
@@ -60,9 +60,9 @@ class Lending:
         if self.is_claim_lent(group) or not self._cycle.fits_empty_cluster(wanted, keeps_refusals=True):
             return False
         class_ = self._cycle.reads.class_of.get(group.key, group.key)
-        if class_ not in self._claiming:
-            self._claiming.add(class_)
-            (self._at_ceiling if is_at_ceiling else self._claimants).append((group, wanted))
+        if class_ not in self._claimed_classes:
+            self._claimed_classes.add(class_)
+            (self._ceiling_claimants if is_at_ceiling else self._claimants).append((group, wanted))
             if shares.is_above_share(group.queue, wanted.requests):
                 self.reserve(group, wanted)  # otherwise smaller groups would use up the capacity
         return True
@@ -72,30 +72,30 @@ class Lending:
 
         Reserved and lent periods alternate.
         """
-        since, period = group.start.claims_since, self._cycle.limits.capacity_reserved
-        if since is None:
+        claimed_at, period = group.start.claims_since, self._cycle.limits.capacity_reserved
+        if claimed_at is None:
             return False
-        periods = int((self._cycle.snapshot.now - since) // period)
-        self._cycle.is_due(since + (periods + 1) * period)
-        return bool(periods % 2)
+        period_count = int((self._cycle.snapshot.now - claimed_at) // period)
+        self._cycle.is_due(claimed_at + (period_count + 1) * period)
+        return bool(period_count % 2)
 
     def begin(self) -> None:
         """Begin to lend. The free capacity and headroom that claimants could use now are reserved before."""
         if self.has_begun:
             return
         self.has_begun = True
-        reserved_groups = {key for key, _ in self._reserved}
+        reserved_groups = {key for key, _ in self._reserved_holdings}
         for group, wanted in self._claimants:
             if group.key not in reserved_groups:
                 with Guard(self._cycle, group):
                     self.reserve(group, wanted)
         shares = self._cycle.budget.shares
-        for group, wanted in self._at_ceiling:
+        for group, wanted in self._ceiling_claimants:
             with Guard(self._cycle, group):
-                for node, needed, free in shares.headroom(group.queue, wanted.requests):
-                    reserved = {name: min(amount, max(free[name], 0)) for name, amount in needed.items()}
-                    shares.reserve({node: reserved})
-                    add(self._headroom.setdefault(node, {}), reserved)
+                for node, needs, free in shares.headroom(group.queue, wanted.requests):
+                    reserves = {name: min(amount, max(free[name], 0)) for name, amount in needs.items()}
+                    shares.reserve({node: reserves})
+                    add(self._headroom_by_node.setdefault(node, {}), reserves)
 
     def reserve(self, group: GroupInfo, wanted: Missing) -> None:
         """Reserve the free capacity that a claimant could use now."""
@@ -103,28 +103,28 @@ class Lending:
         has_capacity = any(planner.capacity.total(shape) for shape in wanted.shapes)
         if plan := planner.place(wanted.members, partly=True) if has_capacity else None:
             planned_pods = ((pod, plan[pod.uid]) for pod in wanted.members if pod.uid in plan)
-            self._reserved.append((group.key, Holding(planned_pods, ())))
+            self._reserved_holdings.append((group.key, Holding(planned_pods, ())))
 
     def free_headroom(self) -> None:
         """Free the headroom that is reserved for claimants."""
-        self._cycle.budget.shares.reserve(self._headroom, times=-1)
+        self._cycle.budget.shares.reserve(self._headroom_by_node, times=-1)
 
     def suspend(self) -> None:
         """Suspend lending, and free the capacity and headroom that are reserved for claimants."""
-        for _, holding in self._reserved:
+        for _, holding in self._reserved_holdings:
             self._cycle.budget.planner.free_holding(holding)
         self.free_headroom()
-        self._reserved, self._headroom, self.has_begun = [], {}, False
+        self._reserved_holdings, self._headroom_by_node, self.has_begun = [], {}, False
 
     def reserved_for(self, group: GroupInfo) -> dict[Uid, str]:
         """Return the nodes on which capacity is reserved for members of a group."""
-        return next((holding.plan for key, holding in self._reserved if key == group.key), {})
+        return next((holding.plan for key, holding in self._reserved_holdings if key == group.key), {})
 
     @property
     def reserves_any(self) -> bool:
         """Return whether capacity or headroom is reserved for any claimant."""
-        return bool(self._reserved) or any(
-            map(any, (reserved.values() for reserved in self._headroom.values()))
+        return bool(self._reserved_holdings) or any(
+            map(any, (amounts.values() for amounts in self._headroom_by_node.values()))
         )
 
     @property
@@ -142,15 +142,15 @@ class Lending:
 
         The text is empty if the headroom would not suffice without these claims, either.
         """
-        if not self._headroom:
+        if not self._headroom_by_node:
             return ""
         shares, journal = self._cycle.budget.shares, self._cycle.journal
         checkpoint = journal.checkpoint()
         self.free_headroom()
-        has_some = not shares.above_ceiling(group.queue, wanted.requests)
+        has_headroom = not shares.above_ceiling(group.queue, wanted.requests)
         journal.roll_back(checkpoint)
-        queues = ", ".join(sorted({group.queue for group, _ in self._at_ceiling}))
-        return f"groups in {queues} have a claim on the headroom below the ceiling" if has_some else ""
+        queues = ", ".join(sorted({group.queue for group, _ in self._ceiling_claimants}))
+        return f"groups in {queues} have a claim on the headroom below the ceiling" if has_headroom else ""
 
     def withholds_capacity_from(self, pod: PodRecord) -> bool:
         """Return whether a pod that did not fit would fit without the capacity reserved for claimants."""
@@ -160,15 +160,15 @@ class Lending:
     @property
     def unclaimed(self) -> Planner | None:
         """Return the free capacity as if claimants had reserved none; None if they have reserved none."""
-        if not self._reserved:
+        if not self._reserved_holdings:
             return None
         planner = self._cycle.budget.planner
-        now = planner.capacity.cached_counts
-        if self._unclaimed is None or not self._unclaimed[0].belongs_with(now):
-            self._unclaimed = now, planner.clone()
-            for _, holding in self._reserved:
-                self._unclaimed[1].free_holding(holding)
-        return self._unclaimed[1]
+        counts_now = planner.capacity.cached_counts
+        if self._cached_unclaimed is None or not self._cached_unclaimed[0].belongs_with(counts_now):
+            self._cached_unclaimed = counts_now, planner.clone()
+            for _, holding in self._reserved_holdings:
+                self._cached_unclaimed[1].free_holding(holding)
+        return self._cached_unclaimed[1]
 
 
 class VictimShares:
@@ -187,16 +187,16 @@ class VictimShares:
         group: GroupInfo,
         assignment: FlavorAssignment,
         scarce: Iterable[str],
-        from_others: bool,
+        crosses_queues: bool,
         price: Price,
     ) -> None:
         self._queues = cycle.snapshot.queues
         self._shares = cycle.budget.shares
         self._flavors = cycle.budget.flavors
         self._own, self._requests, self._counted_as = group.queue, assignment.requests, assignment.counted_as
-        self._scarce = {each for name in scarce for each in assignment.counted_as.get(name, (name,))}
-        self._from_others, self._price = from_others, price
-        self._cached: dict[str, float] = {}  # cached shares, until the queue loses capacity
+        self._scarce_names = {each for name in scarce for each in assignment.counted_as.get(name, (name,))}
+        self._crosses_queues, self._price = crosses_queues, price
+        self._cached_shares: dict[str, float] = {}  # cached shares, until the queue loses capacity
 
     def lost_amounts(self, pick: Pick) -> Resources:
         return self._flavors.requests(((pod, pod.node) for pod in pick.pods), pick.requests)
@@ -217,7 +217,7 @@ class VictimShares:
         for held, deserved, reserved in self._shares.levels(queue, self._own):
             exceeded = {name for name in losses if held.get(name, 0) > deserved.get(name, 0.0) + EPSILON}
             exceeded -= self._counted_as.keys()
-            if not (exceeded & self._scarce if self._scarce & losses.keys() else exceeded):
+            if not (exceeded & self._scarce_names if self._scarce_names & losses.keys() else exceeded):
                 return False
             if any(held.get(name, 0) - n < reserved[name] for name, n in losses.items() if name in reserved):
                 return False
@@ -226,16 +226,16 @@ class VictimShares:
     def lose(self, queue: str, amounts: Resources, times: int = 1) -> None:
         if queue:
             self._shares.add(queue, amounts, -times)
-            self._cached.pop(queue, None)
+            self._cached_shares.pop(queue, None)
 
     def share(self, queue: str) -> float:
         """Return the share of a queue. Among equal shares, the share of the nearest queue is the largest."""
         if not queue:
             return 0.0
-        if queue not in self._cached:
-            levels = sum(1 for _ in self._shares.levels(queue, self._own))
-            self._cached[queue] = self._shares.share_of_own_groups(queue) - _NEARER * levels
-        return self._cached[queue]
+        if queue not in self._cached_shares:
+            level_count = sum(1 for _ in self._shares.levels(queue, self._own))
+            self._cached_shares[queue] = self._shares.share_of_own_groups(queue) - _NEARNESS * level_count
+        return self._cached_shares[queue]
 
     def loss_of(self, picks: Sequence[Pick]) -> Loss:
         return self._price.loss(picks)
@@ -243,4 +243,4 @@ class VictimShares:
     def suffices(self) -> bool:
         if self._shares.above_ceiling(self._own, self._requests):
             return False
-        return not self._from_others or not self._shares.is_above_share(self._own, self._requests)
+        return not self._crosses_queues or not self._shares.is_above_share(self._own, self._requests)

@@ -32,7 +32,7 @@ from extender.domain.model.shapes import Shape, requests_of, total_requests
 from extender.domain.model.topology import PodSubGroup
 from extender.domain.queues.flavors import Flavor
 from extender.domain.scheduling.backoff import (
-    TOO_LATE,
+    TOO_LATE_TEXT,
     back_off,
     binding_refusal,
     fail,
@@ -87,16 +87,16 @@ def _end_of_start(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
         return fail(cycle, group, refusal)
     if group.start.admitted_at is None and cycle.snapshot.now < group.start.retry_at:
         return back_off(cycle, group)
-    begun = start_begun(group, cycle.snapshot)
-    if begun is not None:
-        wanted, assumed = missing(group), {pod.uid for pod, _ in group.assumed}
+    begun_at = start_begun(group, cycle.snapshot)
+    if begun_at is not None:
+        wanted, assumed_uids = missing(group), {pod.uid for pod, _ in group.assumed}
         all_answered = not wanted.absent and all(
-            pod.uid in assumed or pod.is_for_min_resources for pod in wanted.members
+            pod.uid in assumed_uids or pod.is_for_min_resources for pod in wanted.members
         )
         limits = cycle.limits
         deadline = limits.start_deadline if all_answered else limits.deadline(group.min_member)
-        if cycle.is_due(begun + deadline):
-            return fail(cycle, group, TOO_LATE)
+        if cycle.is_due(begun_at + deadline):
+            return fail(cycle, group, TOO_LATE_TEXT)
     if not group.exists:  # no member can join; the start is undone at its deadline
         reason = Reason.GROUP_NOT_FOUND
         return GroupDecision(group.key, group.queue, Verdict.STARTING, reason, missing_group_message(group))
@@ -120,24 +120,24 @@ def _complete(cycle: Cycle, group: GroupInfo, active: ActivePlan) -> GroupDecisi
     """
     budget, absent = cycle.budget, missing(group).absent
     refusal = refusal_of(active)
-    refused = (uid for uid in active.rejected if group.attempts[uid].refused_at is not None)
-    if not group.placed and (uid := next(refused, None)) is not None:
+    refused_uids = (uid for uid in active.rejected if group.attempts[uid].refused_at is not None)
+    if not group.placed and (uid := next(refused_uids, None)) is not None:
         budget.release(group, active.plan)
         return fail(cycle, group, group.attempts[uid].message, {uid: active.rejected[uid]})
     is_interrupted = group.start.admitted_at is None
     is_beginning = is_interrupted or not (group.placed or group.assumed)
-    joining = active.unplanned if is_beginning else _new_members(active)
-    excess = _ceiling_excess_text(cycle, group, joining) if is_beginning or joining else ""
-    if is_beginning and excess:
+    joining_pods = active.unplanned if is_beginning else _new_members(active)
+    excess_text = _ceiling_excess_text(cycle, group, joining_pods) if is_beginning or joining_pods else ""
+    if is_beginning and excess_text:
         budget.release(group, active.plan)
         return (
-            fail(cycle, group, excess)
+            fail(cycle, group, excess_text)
             if is_interrupted
-            else waiting_decision(group, Reason.QUEUE_CEILING, excess)
+            else waiting_decision(group, Reason.QUEUE_CEILING, excess_text)
         )
     new_nodes: dict[Uid, str] | None = {}
     if active.unplanned:
-        pods = None if excess else all_if_flavors_fit(budget, group, active.unplanned, active.plan)
+        pods = None if excess_text else all_if_flavors_fit(budget, group, active.unplanned, active.plan)
         new_nodes = None if pods is None else budget.place(group, pods)
     if (new_nodes is None or absent) and not group.placed:
         if not group.assumed:  # the scheduler has assigned no node yet, so the group just waits again
@@ -149,11 +149,11 @@ def _complete(cycle: Cycle, group: GroupInfo, active: ActivePlan) -> GroupDecisi
             return waiting_decision(
                 group, Reason.NO_ROOM, "other pods use the capacity planned for the group"
             )
-        begun = start_begun(group, cycle.snapshot)
-        if begun is not None and cycle.is_due(begun + cycle.limits.stall_grace):
-            return fail(cycle, group, absent or excess or why_no_plan(active))
+        begun_at = start_begun(group, cycle.snapshot)
+        if begun_at is not None and cycle.is_due(begun_at + cycle.limits.stall_grace):
+            return fail(cycle, group, absent or excess_text or why_no_plan(active))
     active.add(new_nodes or {})
-    detail = absent or excess or (why_no_plan(active) if new_nodes is None else refusal)
+    detail = absent or excess_text or (why_no_plan(active) if new_nodes is None else refusal)
     if not detail and group.job.created_pods is not None:
         detail = created_text(group.job.created_pods, group.min_member)
     reason = Reason.REFUSED_BY_SCHEDULER if refusal else None
@@ -190,17 +190,17 @@ def reserve(cycle: Cycle, replacing: Iterable[ActivePlan]) -> list[tuple[ActiveP
                 retry_of(cycle, active).waits or not active.unplanned or why_not_replaced(cycle, active.group)
             ):
                 # Take members that had a node, then others up to the limits and the ceiling of the queue.
-                within_ceiling = [pod for pod in active.unplanned if pod.uid in active.group.planned]
-                headroom = budget.running.headroom(active.group) - len(within_ceiling)
-                shapes = Counter(pod.shape for pod in within_ceiling)
+                allowed_pods = [pod for pod in active.unplanned if pod.uid in active.group.planned]
+                headroom = budget.running.headroom(active.group) - len(allowed_pods)
+                shapes = Counter(pod.shape for pod in allowed_pods)
                 for pod in _new_members(active)[: max(headroom, 0)]:
                     shapes[pod.shape] += 1
                     if budget.shares.above_ceiling(active.group.queue, requests_of(shapes)):
                         break
-                    within_ceiling.append(pod)
+                    allowed_pods.append(pod)
                 in_use = flavors_in_use(budget.flavors, active.group, active.plan)
-                joining, _ = first_within_flavors(budget, active.group, within_ceiling, in_use, lends=True)
-                plan = budget.place(active.group, joining, partly=True, places=0) or {}
+                joining_pods, _ = first_within_flavors(budget, active.group, allowed_pods, in_use, lends=True)
+                plan = budget.place(active.group, joining_pods, partly=True, places=0) or {}
             replacements.append((active, plan))
     return replacements
 
@@ -212,25 +212,25 @@ def replace(cycle: Cycle, replacements: Iterable[tuple[ActivePlan, dict[Uid, str
         group = active.group
         with Guard(cycle, group, active.plan):
             retry = retry_of(cycle, active)
-            started = dict(islice(plan.items(), window.places(group)))
-            window.add(group, len(started))
-            active.add(started)
+            started_nodes = dict(islice(plan.items(), window.places(group)))
+            window.add(group, len(started_nodes))
+            active.add(started_nodes)
             reason: Reason | None = None
             detail = members_to_replace(group).absent
             if active.unplanned_members():  # report why members have no node
                 reason = Reason.NO_ROOM
                 shapes = Counter(pod.shape for pod in active.unplanned_members())
                 detail = detail or no_capacity_text(capacity, shapes)
-                if (blocked := why_not_replaced(cycle, group)) is not None:
-                    reason, detail = blocked.reason, blocked.detail
+                if (block := why_not_replaced(cycle, group)) is not None:
+                    reason, detail = block.reason, block.detail
                 elif retry.waits:
                     reason, detail = Reason.BACKING_OFF, group.start.failure
-                elif missing_places := len(plan) - len(started):
+                elif missing_places := len(plan) - len(started_nodes):
                     reason, detail = Reason.WINDOW_FULL, window.describe_wait(group, missing_places)
-                elif excess := _ceiling_excess_text(cycle, group, active.unplanned_members()[:1]):
-                    reason, detail = Reason.QUEUE_CEILING, excess
-                elif domain := best_domain_text(cycle, active.unplanned_members()):
-                    reason, detail = Reason.NO_DOMAIN, domain
+                elif excess_text := _ceiling_excess_text(cycle, group, active.unplanned_members()[:1]):
+                    reason, detail = Reason.QUEUE_CEILING, excess_text
+                elif domain_text := best_domain_text(cycle, active.unplanned_members()):
+                    reason, detail = Reason.NO_DOMAIN, domain_text
             decision = GroupDecision(
                 group.key,
                 group.queue,
@@ -260,29 +260,29 @@ class _Batch(msgspec.Struct):
         return total_requests(pod.shape for pod in self.pods[: self.at_once])
 
 
-def _batches(active: ActivePlan, in_use: dict[str, Flavor]) -> list[_Batch]:
+def _batches(active: ActivePlan, flavor_by_role: dict[str, Flavor]) -> list[_Batch]:
     """Return the members without a node in batches.
 
     The members of a sub-group that is not complete yet form one batch. The other members are in batches by
     shape.
     """
-    group, unplanned = active.group, sorted(active.unplanned_members(), key=lambda pod: pod.order)
-    planned = (pod for pod in group.waiting if pod.uid in active.plan)
-    starting = *group.placed, *(pod for pod, _ in group.assumed), *planned
+    group, pods_left = active.group, sorted(active.unplanned_members(), key=lambda pod: pod.order)
+    planned_pods = (pod for pod in group.waiting if pod.uid in active.plan)
+    members = *group.placed, *(pod for pod, _ in group.assumed), *planned_pods
     if (composite := group.spec.composite) is not None:
-        parts = joining_parts(composite, Counter(pod.role for pod in starting), in_child_groups(unplanned))
-        return [_Batch(active, pods, in_use, at_once) for pods, at_once in parts]
-    sizes = sub_group_sizes(starting)
+        parts = joining_parts(composite, Counter(pod.role for pod in members), in_child_groups(pods_left))
+        return [_Batch(active, pods, flavor_by_role, at_once) for pods, at_once in parts]
+    size_by_sub_group = sub_group_sizes(members)
     pods_by_kind = defaultdict[Shape | PodSubGroup, list[PodRecord]](list)
-    for pod in unplanned:
+    for pod in pods_left:
         part = pod.sub_group
-        pods_by_kind[pod.shape if part is None or sizes[part] >= part.size else part].append(pod)
-    found: list[_Batch] = []
+        pods_by_kind[pod.shape if part is None or size_by_sub_group[part] >= part.size else part].append(pod)
+    batches: list[_Batch] = []
     for kind, pods in pods_by_kind.items():
-        at_once = kind.size - sizes[kind] if isinstance(kind, PodSubGroup) else 1
+        at_once = kind.size - size_by_sub_group[kind] if isinstance(kind, PodSubGroup) else 1
         if len(pods) >= at_once:
-            found.append(_Batch(active, pods[:at_once] if at_once > 1 else pods, in_use, at_once))
-    return found
+            batches.append(_Batch(active, pods[:at_once] if at_once > 1 else pods, flavor_by_role, at_once))
+    return batches
 
 
 def grow(cycle: Cycle, running: Sequence[ActivePlan], lending: Lending, reservations: Reservations) -> None:
@@ -290,7 +290,7 @@ def grow(cycle: Cycle, running: Sequence[ActivePlan], lending: Lending, reservat
 
     If the state of a group or its queue prevents a start, the members wait with that reason.
     """
-    growing: list[ActivePlan] = []
+    growing_plans: list[ActivePlan] = []
     for active in running:
         if active.unplanned:
             with Guard(cycle, active.group, active.plan):
@@ -299,12 +299,12 @@ def grow(cycle: Cycle, running: Sequence[ActivePlan], lending: Lending, reservat
                 elif retry_of(cycle, active).waits:
                     active.reason, active.detail = Reason.BACKING_OFF, active.group.start.failure
                 else:
-                    growing.append(active)
-    if growing:
+                    growing_plans.append(active)
+    if growing_plans:
         lending.suspend()
-        _grow_all(cycle, growing, reservations, lends=False)
+        _grow_all(cycle, growing_plans, reservations, lends=False)
         lending.begin()
-        _grow_all(cycle, growing, reservations, lends=True)
+        _grow_all(cycle, growing_plans, reservations, lends=True)
     for active in running:
         if not cycle.is_broken(active.group):
             with Guard(cycle, active.group, active.plan):
@@ -349,52 +349,52 @@ def _grow(cycle: Cycle, batch: _Batch, max_started: int | None, lends: bool) -> 
     ]
     if not lends:
         allowances.append((shares.headroom_within_share(group.queue, requests), Reason.QUEUE_SHARE))
-    allowed, reason = min(allowances, key=itemgetter(0))
-    tried = pods[: at_once * (allowed if max_started is None else min(allowed, max_started))]
-    joining, why_not_all = first_within_flavors(budget, group, tried, batch.in_use, lends)
-    if at_once > 1 and len(joining) < at_once:
-        joining = []
-    plan = budget.place(group, joining, partly=at_once == 1) or {}
+    max_allowed, reason = min(allowances, key=itemgetter(0))
+    tried_pods = pods[: at_once * (max_allowed if max_started is None else min(max_allowed, max_started))]
+    joining_pods, obstacle_text = first_within_flavors(budget, group, tried_pods, batch.in_use, lends)
+    if at_once > 1 and len(joining_pods) < at_once:
+        joining_pods = []
+    plan = budget.place(group, joining_pods, partly=at_once == 1) or {}
     active.add(plan)
     batch.pods = [pod for pod in pods if pod.uid not in plan]
     if not batch.pods:
         return False
-    active.reason, active.detail = reason if len(plan) == at_once * allowed else Reason.NO_ROOM, ""
+    active.reason, active.detail = reason if len(plan) == at_once * max_allowed else Reason.NO_ROOM, ""
     if active.reason is Reason.WINDOW_FULL:
         active.detail = budget.window.describe_wait(group, len(batch.pods))
-    if why_not_all and len(plan) == len(joining):
-        active.reason, active.detail = Reason.QUEUE_CEILING, why_not_all
-    have_all_started = len(plan) == len(tried)
-    return have_all_started and len(tried) < at_once * allowed
+    if obstacle_text and len(plan) == len(joining_pods):
+        active.reason, active.detail = Reason.QUEUE_CEILING, obstacle_text
+    have_all_started = len(plan) == len(tried_pods)
+    return have_all_started and len(tried_pods) < at_once * max_allowed
 
 
 def _decision(cycle: Cycle, active: ActivePlan, lending: Lending) -> GroupDecision:
     """Return the decision on an active group, with the reason why members have not joined."""
-    group, retry, unplanned = active.group, retry_of(cycle, active), active.unplanned_members()
-    if active.reason is Reason.NO_ROOM and unplanned:
-        one_of_each = {pod.shape: pod for pod in unplanned}.values()  # equal shapes fit on the same nodes
-        in_use = flavors_in_use(cycle.budget.flavors, group, active.plan)
-        for role, pods in by_role(group, one_of_each).items():
-            joining = on_nodes_of(in_use[role], pods) if role in in_use else pods
-            if any(map(lending.withholds_capacity_from, joining)):
+    group, retry, pods_left = active.group, retry_of(cycle, active), active.unplanned_members()
+    if active.reason is Reason.NO_ROOM and pods_left:
+        pod_by_shape = {pod.shape: pod for pod in pods_left}.values()  # equal shapes fit on the same nodes
+        flavor_by_role = flavors_in_use(cycle.budget.flavors, group, active.plan)
+        for role, pods in by_role(group, pod_by_shape).items():
+            joining_pods = on_nodes_of(flavor_by_role[role], pods) if role in flavor_by_role else pods
+            if any(map(lending.withholds_capacity_from, joining_pods)):
                 active.reason, active.detail = Reason.QUEUE_SHARE, lending.text()
-        if active.reason is Reason.NO_ROOM and (domain := best_domain_text(cycle, unplanned)):
-            active.reason, active.detail = Reason.NO_DOMAIN, domain
-        shapes = Counter(pod.shape for pod in unplanned)
+        if active.reason is Reason.NO_ROOM and (domain_text := best_domain_text(cycle, pods_left)):
+            active.reason, active.detail = Reason.NO_DOMAIN, domain_text
+        shapes = Counter(pod.shape for pod in pods_left)
         active.detail = active.detail or no_capacity_text(cycle.budget.planner.capacity, shapes)
     verdict = Verdict.RUNNING
     if not group.placed:  # a group with minMember 0 starts with its first member
         verdict = Verdict.STARTING if active.plan or group.assumed else Verdict.WAITING
-    instant = None if group.stood_whole else whole_at(group, cycle.limits.whole_grace)
+    whole_instant = None if group.stood_whole else whole_at(group, cycle.limits.whole_grace)
     return GroupDecision(
         group.key,
         group.queue,
         verdict,
-        active.reason if unplanned else None,
-        active.detail if unplanned else "",
+        active.reason if pods_left else None,
+        active.detail if pods_left else "",
         plan=active.plan,
         failed=retry.failed,
         retry_at=retry.at,
         moved=active.rejected,
-        stood_whole=group.stood_whole if instant is None else cycle.is_due(instant),
+        stood_whole=group.stood_whole if whole_instant is None else cycle.is_due(whole_instant),
     )

@@ -23,7 +23,7 @@ from extender.domain.scheduling.gang_admission import may_choose
 from extender.domain.scheduling.obstacles import state_decision
 from extender.domain.scheduling.order import Rank, Strategies
 from extender.domain.scheduling.reclaim import Starving
-from extender.domain.scheduling.reservation import InForce, Reservations
+from extender.domain.scheduling.reservation import Reservations, WithheldByGroup
 from extender.domain.scheduling.shares import ShareState
 from extender.domain.scheduling.victims import ALL_CAUSES
 from extender.domain.snapshot.decisions import Decisions, GroupDecision
@@ -31,7 +31,7 @@ from extender.domain.snapshot.group_info import GroupInfo
 from extender.domain.snapshot.phases import State, state_of
 from extender.domain.snapshot.snapshot import Snapshot
 
-_FEW_SHAPES = 4  # expected number of shapes of the missing members in an equivalence class
+_SHAPES_PER_CLASS = 4  # expected number of shapes of the missing members in an equivalence class
 
 
 class Evaluation(msgspec.Struct, frozen=True, eq=False):
@@ -57,20 +57,20 @@ class EquivalenceClasses:
 
     def __init__(
         self,
-        class_of: Mapping[GroupKey, EquivalenceClass],
+        class_by_group: Mapping[GroupKey, EquivalenceClass],
         groups: Mapping[EquivalenceClass, Sequence[GroupKey]],
-        read: Mapping[EquivalenceClass, Read],
+        reads_by_class: Mapping[EquivalenceClass, Read],
     ) -> None:
         self.groups = groups
-        self.read = read
-        self._class_of = class_of
+        self.read = reads_by_class
+        self._class_by_group = class_by_group
 
     @cached_property
     def by_topic(self) -> Mapping[Topic, Sequence[EquivalenceClass]]:
         """Return the equivalence classes that have read each topic."""
         classes: dict[Topic, list[EquivalenceClass]] = {}
-        for class_, read in self.read.items():
-            for topic in read:
+        for class_, topics in self.read.items():
+            for topic in topics:
                 classes.setdefault(topic, []).append(class_)
         return classes
 
@@ -79,7 +79,7 @@ class EquivalenceClasses:
         settled: Mapping[GroupKey, EquivalenceClass],
         evaluated_or_gone: Collection[GroupKey],
         reads: Reads,
-        rank: Callable[[GroupKey], Rank],
+        rank_of: Callable[[GroupKey], Rank],
         reordered: Collection[GroupKey],
     ) -> "EquivalenceClasses":
         """Return the equivalence classes after a cycle.
@@ -88,27 +88,27 @@ class EquivalenceClasses:
             settled: The class of each evaluated group that is inadmissible after the cycle.
             evaluated_or_gone: All groups that were evaluated or no longer exist.
             reads: The reads of the cycle.
-            rank: Returns the rank that orders groups in an equivalence class.
+            rank_of: Returns the rank that orders groups in an equivalence class.
             reordered: The groups whose rank may have changed.
         """
         now: dict[GroupKey, EquivalenceClass | None] = {**dict.fromkeys(evaluated_or_gone, None), **settled}
-        old = self._class_of
-        changed = {key: class_ for key, class_ in now.items() if old.get(key) != class_ or key in reordered}
-        read = {**self.read, **{class_: reads.by_class[class_] for class_ in set(settled.values())}}
-        if not changed:
-            return EquivalenceClasses(old, self.groups, read) if settled else self
-        joining: dict[EquivalenceClass, list[GroupKey]] = {old[key]: [] for key in changed if key in old}
-        for key, class_ in changed.items():
+        old = self._class_by_group
+        changes = {key: class_ for key, class_ in now.items() if old.get(key) != class_ or key in reordered}
+        reads_by_class = {**self.read, **{class_: reads.by_class[class_] for class_ in set(settled.values())}}
+        if not changes:
+            return EquivalenceClasses(old, self.groups, reads_by_class) if settled else self
+        joining_keys: dict[EquivalenceClass, list[GroupKey]] = {old[key]: [] for key in changes if key in old}
+        for key, class_ in changes.items():
             if class_ is not None:
-                joining.setdefault(class_, []).append(key)
+                joining_keys.setdefault(class_, []).append(key)
         groups = dict(self.groups)
-        for class_, new_members in joining.items():
-            members = [key for key in groups.get(class_, ()) if key not in changed]
-            groups[class_] = sorted((*members, *new_members), key=rank) if new_members else members
+        for class_, new_members in joining_keys.items():
+            members = [key for key in groups.get(class_, ()) if key not in changes]
+            groups[class_] = sorted((*members, *new_members), key=rank_of) if new_members else members
             if not groups[class_]:
                 del groups[class_]
-                read.pop(class_, None)
-        return EquivalenceClasses(with_changes(old, changed), groups, read)
+                reads_by_class.pop(class_, None)
+        return EquivalenceClasses(with_changes(old, changes), groups, reads_by_class)
 
 
 _NO_CLASSES = EquivalenceClasses({}, {}, {})
@@ -120,11 +120,11 @@ class Basis(msgspec.Struct, frozen=True, eq=False):
     totals: Totals
     shares: ShareState
     running: CountsByScope
-    in_force: InForce  # reservations
+    in_force: WithheldByGroup  # reservations
     history: RunHistory  # run times, which decide what groups may pass
 
     @classmethod
-    def from_cycle(cls, cycle: Cycle, in_force: InForce, totals: Totals) -> "Basis":
+    def from_cycle(cls, cycle: Cycle, in_force: WithheldByGroup, totals: Totals) -> "Basis":
         """Return the basis of the evaluations of a cycle. `totals` sum up the free capacity."""
         budget, history = cycle.budget, cycle.snapshot.history
         return cls(totals, budget.shares.state, budget.running.sums, in_force, history)
@@ -145,9 +145,9 @@ class Memory(msgspec.Struct, frozen=True, eq=False):
     first_starving: Mapping[object, GroupInfo] = {}  # first group that looks for victims, by class
     without_victims: Mapping[tuple[str, int], GroupInfo] = {}  # groups without possible victims
 
-    def with_all_active(self, now: Snapshot) -> "Memory":
+    def with_all_active(self, snapshot: Snapshot) -> "Memory":
         """Return the memory in which all groups are active, except groups that their state decides."""
-        return Memory(now, self.evaluable, depends_on_others=True)
+        return Memory(snapshot, self.evaluable, depends_on_others=True)
 
 
 class NodeRequests(NamedTuple):
@@ -193,33 +193,33 @@ class CarriedFacts(msgspec.Struct, frozen=True, eq=False, dict=True):
 
         After a cycle with an allocation, the next cycle evaluates one group of each class in any case.
         """
-        evaluated, before, cycle = self.evaluated, self.memory_before, self.evaluated.cycle
+        evaluation, old_memory, cycle = self.evaluated, self.memory_before, self.evaluated.cycle
         decided, snapshot, capacity = cycle.decided, cycle.snapshot, cycle.budget.planner.capacity
-        reservations, starving, groups = evaluated.reservations, evaluated.starving, snapshot.groups
-        deleted = [key for key in snapshot.dirty if key not in groups]
-        active = {group.key for group in (*reservations.eligible, *starving.first.values())}
-        inactive = {key for key in decided if _may_be_inadmissible(evaluated, groups[key], self.groups[key])}
-        active |= (decided.keys() - inactive).union(evaluated.heads.values())
+        reservations, starving, groups = evaluation.reservations, evaluation.starving, snapshot.groups
+        deleted_keys = [key for key in snapshot.dirty if key not in groups]
+        active_keys = {group.key for group in (*reservations.eligible, *starving.first.values())}
+        inactive = {key for key in decided if _may_be_inadmissible(evaluation, groups[key], self.groups[key])}
+        active_keys |= (decided.keys() - inactive).union(evaluation.heads.values())
         reads, totals = cycle.reads, capacity.cached_totals()
         class_of = {
-            key: reads.class_of[key] for key in decided if key not in active and key in reads.class_of
+            key: reads.class_of[key] for key in decided if key not in active_keys and key in reads.class_of
         }
         topics_of = {class_: reads.by_class[class_] for class_ in {*class_of.values()}}
         valid = set(topics_of)
-        if evaluated.has_no_effect:
+        if evaluation.has_no_effect:
             cover = totals.cover if totals is not None else lambda _: False
             valid = {class_ for class_, topics in topics_of.items() if cover(topics)}
-        active |= {key for key, class_ in class_of.items() if class_ not in valid}
+        active_keys |= {key for key, class_ in class_of.items() if class_ not in valid}
         settled = {key: class_ for key, class_ in class_of.items() if class_ in valid and topics_of[class_]}
-        is_usage_changed = before is None or before.snapshot.past_usage is not snapshot.past_usage
-        classes = (_NO_CLASSES if before is None else before.classes).after(
+        is_usage_changed = old_memory is None or old_memory.snapshot.past_usage is not snapshot.past_usage
+        classes = (_NO_CLASSES if old_memory is None else old_memory.classes).after(
             settled,
-            (*decided, *deleted),
+            (*decided, *deleted_keys),
             reads,
-            lambda key: evaluated.strategies.rank(groups[key]),
+            lambda key: evaluation.strategies.rank(groups[key]),
             groups.keys() if is_usage_changed else snapshot.dirty,
         )
-        if totals is not None and len(totals.pods) > MAX_ROWS + _FEW_SHAPES * len(classes.read):
+        if totals is not None and len(totals.pods) > MAX_ROWS + _SHAPES_PER_CLASS * len(classes.read):
             # most of these totals are of outdated shapes
             totals = totals.with_topics(
                 {*chain.from_iterable((*classes.read.values(), *reads.by_class.values()))}
@@ -227,15 +227,15 @@ class CarriedFacts(msgspec.Struct, frozen=True, eq=False, dict=True):
         in_force = reservations.in_force
         basis = None
         covers_all = totals is not None and (not totals.is_fresh or _covers_all(totals, classes))
-        if totals is not None and evaluated.has_no_effect and covers_all:
+        if totals is not None and evaluation.has_no_effect and covers_all:
             basis = Basis.from_cycle(cycle, in_force, totals)
         return Memory(
             snapshot,
-            evaluable=None if cycle.evicts_groups else self._evaluable(deleted),
-            depends_on_others=evaluated.depends_on_others,
+            evaluable=None if cycle.evicts_groups else self._evaluable(deleted_keys),
+            depends_on_others=evaluation.depends_on_others,
             totals=totals,
             basis=basis,
-            active=frozenset(active),
+            active=frozenset(active_keys),
             classes=classes,
             first_eligible=self._first_eligible(),
             next_reserving=reservations.next_reserving,
@@ -243,34 +243,34 @@ class CarriedFacts(msgspec.Struct, frozen=True, eq=False, dict=True):
             without_victims=self._without_victims(),
         )
 
-    def _evaluable(self, deleted: Iterable[GroupKey]) -> frozenset[GroupKey]:
+    def _evaluable(self, deleted_keys: Iterable[GroupKey]) -> frozenset[GroupKey]:
         """Return the groups that their state alone does not decide.
 
         They include groups that this cycle did not evaluate.
         """
-        decided, before, groups = self.evaluated.cycle.decided, self.memory_before, self.snapshot.groups
-        found = {key for key in decided if self.groups[key].fault or state_decision(groups[key]) is None}
-        if before is not None and before.evaluable is not None:
-            found |= before.evaluable.difference(decided, deleted)
-        return frozenset(found)
+        decisions, old_memory, groups = self.evaluated.cycle.decided, self.memory_before, self.snapshot.groups
+        keys = {key for key in decisions if self.groups[key].fault or state_decision(groups[key]) is None}
+        if old_memory is not None and old_memory.evaluable is not None:
+            keys |= old_memory.evaluable.difference(decisions, deleted_keys)
+        return frozenset(keys)
 
     def _first_eligible(self) -> Mapping[EquivalenceClass, GroupInfo]:
         """Return the first group of each class that may get a reservation, including inadmissible groups."""
-        evaluated, before = self.evaluated, self.memory_before
-        first, rank = dict(evaluated.reservations.first_eligible), evaluated.strategies.rank
-        for class_, group in before.first_eligible.items() if before is not None else ():
-            if group.key not in evaluated.cycle.decided and group.key in self.snapshot.groups:
-                first[class_] = min(group, first.get(class_, group), key=rank)
-        return first
+        evaluation, old_memory = self.evaluated, self.memory_before
+        first_by_class, rank = dict(evaluation.reservations.first_eligible), evaluation.strategies.rank
+        for class_, group in old_memory.first_eligible.items() if old_memory is not None else ():
+            if group.key not in evaluation.cycle.decided and group.key in self.snapshot.groups:
+                first_by_class[class_] = min(group, first_by_class.get(class_, group), key=rank)
+        return first_by_class
 
     def _without_victims(self) -> Mapping[tuple[str, int], GroupInfo]:
         """Return starving groups for which no running group may be a victim, by queue and priority."""
-        starving, before = self.evaluated.starving, self.memory_before
-        if before is None:
-            return starving.idle
-        earlier = (*before.without_victims.values(), *before.first_starving.values())
-        unable = [group for group in earlier if not starving.may_find(group, ALL_CAUSES)]
-        return {**{(group.queue, group.priority): group for group in unable}, **starving.idle}
+        starving_groups, old_memory = self.evaluated.starving, self.memory_before
+        if old_memory is None:
+            return starving_groups.idle
+        old_groups = (*old_memory.without_victims.values(), *old_memory.first_starving.values())
+        groups = [group for group in old_groups if not starving_groups.may_find(group, ALL_CAUSES)]
+        return {**{(group.queue, group.priority): group for group in groups}, **starving_groups.idle}
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, CarriedFacts)
@@ -289,7 +289,7 @@ def carried_facts_of(previous: Decisions) -> CarriedFacts | None:
     return previous.memory if isinstance(previous.memory, CarriedFacts) else None
 
 
-def _may_be_inadmissible(evaluated: Evaluation, group: GroupInfo, decision: GroupDecision) -> bool:
+def _may_be_inadmissible(evaluation: Evaluation, group: GroupInfo, decision: GroupDecision) -> bool:
     """Return whether a group may be inadmissible.
 
     Such a group only waits, holds nothing, and no other group depends on it.
@@ -298,21 +298,21 @@ def _may_be_inadmissible(evaluated: Evaluation, group: GroupInfo, decision: Grou
         return False
     if state_decision(group) is not None:
         return True
-    queue = evaluated.cycle.snapshot.queues.get(group.queue)
+    queue = evaluation.cycle.snapshot.queues.get(group.queue)
     has_capacity = group.placed or group.assumed or group.planned or group.departing
-    received = decision.plan or decision.reservation or decision.reclaim or decision.spared or decision.price
-    changes = decision.undo or decision.failed or decision.moved
+    has_gain = decision.plan or decision.reservation or decision.reclaim or decision.spared or decision.price
+    has_changes = decision.undo or decision.failed or decision.moved
     return (
         decision.verdict is Verdict.WAITING
         and state_of(group) is State.WAITING
         and queue is not None
-        and evaluated.strategies.traverse_of(group).may_be_inadmissible(group)
+        and evaluation.strategies.traverse_of(group).may_be_inadmissible(group)
         and not (has_capacity or group.start.reservation or group.start.reclaim)
-        and not (received or changes)
+        and not (has_gain or has_changes)
         and group.start.window_full_since is None
         and not group.job.least  # a job with partial starts is evaluated with several sizes
         and not group.computed(may_choose)
-        and group.key not in evaluated.cycle.costly  # its evaluation leaves other groups less effort
+        and group.key not in evaluation.cycle.costly  # its evaluation leaves other groups less effort
         # the run time decides which reservations it may pass, unlike other groups of its class
-        and not (evaluated.reservations.in_force and group.spec.run_time is not None)
+        and not (evaluation.reservations.in_force and group.spec.run_time is not None)
     )

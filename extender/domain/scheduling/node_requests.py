@@ -27,76 +27,76 @@ from extender.domain.snapshot.group_info import GroupInfo
 from extender.domain.snapshot.phases import State, state_of
 from extender.domain.snapshot.wholeness import Missing, missing
 
-_NO_LIMIT = 10**9
-_NONE = Missing(())
-_MAX_SIMILAR = 64  # number of groups that are evaluated together
+_MAX_COUNT = 10**9
+_NO_MEMBERS = Missing(())
+_MAX_RUN_LENGTH = 64  # number of groups that are evaluated together
 _MAX_MISFITS = 16  # failed headroom checks of a queue, after which no further group requests nodes
 
 Lines = Mapping[str, Sequence[GroupInfo]]
 Run = list[GroupInfo]  # consecutive groups of a queue that need equal headroom
-Decided = Mapping[GroupKey, GroupDecision]
+Decisions = Mapping[GroupKey, GroupDecision]
 
 
 def requests_after(
-    evaluated: Evaluation, before: CarriedFacts | None, lines: Lines, now: Decided, previous: Decided
+    evaluation: Evaluation, old_facts: CarriedFacts | None, lines: Lines, now: Decisions, previous: Decisions
 ) -> tuple[NodeRequests, list[GroupDecision]]:
     """Return the node requests after a cycle, and the decisions that change with them.
 
     Args:
-        evaluated: The evaluation of the cycle.
-        before: Facts of the previous cycle, if its results for unchanged queues are still valid.
+        evaluation: The evaluation of the cycle.
+        old_facts: Facts of the previous cycle, if its results for unchanged queues are still valid.
         lines: Groups in line, by queue.
         now: Decisions of this cycle.
         previous: Decisions of the previous cycle.
     """
-    cycle, earlier = evaluated.cycle, NodeRequests() if before is None else before.requests
+    cycle, old_requests = evaluation.cycle, NodeRequests() if old_facts is None else old_facts.requests
     groups, tree = cycle.snapshot.groups, cycle.budget.shares.tree
     too_large = {key for key, decision in now.items() if decision.exceeds_cluster}
-    too_large |= {key for key in earlier.too_large if key in groups and key not in now}
-    changed = _changed_queues(evaluated, before, lines, previous)
+    too_large |= {key for key in old_requests.too_large if key in groups and key not in now}
+    changed = _changed_queues(evaluation, old_facts, lines, previous)
     if changed is not None and not changed:
-        return earlier._replace(too_large=too_large), []
+        return old_requests._replace(too_large=too_large), []
 
     def concerns(queue: str) -> bool:
         return queue in tree.leaf and (changed is None or not changed.isdisjoint(tree.path(queue)[-2:-1]))
 
     decided = [groups[key] for key in cycle.decided if key in groups]
-    joining = [
+    joiners = [
         group
         for group in decided
         if now[group.key].verdict is Verdict.RUNNING and _would_help(now[group.key])
     ]
-    others = [group for group in (*joining, *map(groups.__getitem__, too_large)) if concerns(group.queue)]
-    waiting = _with_running(
-        {queue: line for queue, line in lines.items() if line and concerns(queue)}, others
+    extras = [group for group in (*joiners, *map(groups.__getitem__, too_large)) if concerns(group.queue)]
+    waiting_lines = _with_running(
+        {queue: line for queue, line in lines.items() if line and concerns(queue)}, extras
     )
-    requests = _QueueRequests(evaluated, lambda key: now.get(key) or previous.get(key))
-    answers = requests.answers(waiting)
-    requesting = {queue: keys for queue, keys in earlier.asking.items() if not concerns(queue)}
+    requests = _QueueRequests(evaluation, lambda key: now.get(key) or previous.get(key))
+    answers = requests.answers(waiting_lines)
+    requesting_keys = {queue: keys for queue, keys in old_requests.asking.items() if not concerns(queue)}
     changes: dict[GroupKey, tuple[Uid, ...] | None] = {}
-    for queue in {*waiting, *filter(concerns, earlier.asking)}:
-        granted = answers.get(queue)
-        if granted is None:  # all groups request nodes
-            was_in_line = before.lines.get(queue, ()) if before is not None else ()
-            reported = (*was_in_line, *waiting.get(queue, ())) if queue in earlier.asking else ()
-            changes |= dict.fromkeys(group.key for group in reported if group.key in groups)
+    for queue in {*waiting_lines, *filter(concerns, old_requests.asking)}:
+        granted_members = answers.get(queue)
+        if granted_members is None:  # all groups request nodes
+            old_line = old_facts.lines.get(queue, ()) if old_facts is not None else ()
+            reports = (*old_line, *waiting_lines.get(queue, ())) if queue in old_requests.asking else ()
+            changes |= dict.fromkeys(group.key for group in reports if group.key in groups)
             continue
-        requesting[queue] = granted.keys()
-        line = waiting[queue] if queue not in earlier.asking else ()
-        asking_before = (groups[key] for key in earlier.asking.get(queue, ()) if key in groups)
-        reported_keys = {group.key for group in (*asking_before, *line, *decided) if group.queue == queue}
-        changes |= {key: () for key in reported_keys - granted.keys() if requests.may_ask(key)}
-        changes |= granted
-    found = ((requests.decision_of(key), members) for key, members in changes.items())
-    differ = [replace(old, asking=members) for old, members in found if old and old.asking != members]
-    return NodeRequests(too_large, requesting), differ
+        requesting_keys[queue] = granted_members.keys()
+        line = waiting_lines[queue] if queue not in old_requests.asking else ()
+        old_askers = (groups[key] for key in old_requests.asking.get(queue, ()) if key in groups)
+        reported_keys = {group.key for group in (*old_askers, *line, *decided) if group.queue == queue}
+        changes |= {key: () for key in reported_keys - granted_members.keys() if requests.may_ask(key)}
+        changes |= granted_members
+    pairs = ((requests.decision_of(key), members) for key, members in changes.items())
+    updates = [replace(old, asking=members) for old, members in pairs if old and old.asking != members]
+    return NodeRequests(too_large, requesting_keys), updates
 
 
-def with_request(now: GroupDecision, before: GroupDecision | None) -> GroupDecision:
+def with_request(new: GroupDecision, old: GroupDecision | None) -> GroupDecision:
     """Return a decision with the previous node request, which is valid until its queue changes."""
-    if before is None or before.asking is None or before.queue != now.queue or _differs(before, now):
-        return now
-    return replace(now, asking=before.asking)
+    if old is None or old.asking is None or old.queue != new.queue or _differs(old, new):
+        return new
+    return replace(new, asking=old.asking)
 
 
 def _would_help(decision: GroupDecision) -> bool:
@@ -105,47 +105,47 @@ def _would_help(decision: GroupDecision) -> bool:
     return lacks_nodes and decision.verdict is not Verdict.STARTING
 
 
-def _differs(before: GroupDecision | None, now: GroupDecision) -> bool:
+def _differs(old: GroupDecision | None, new: GroupDecision) -> bool:
     """Return whether a decision differs from the previous decision in more than numbers."""
-    if before is None or before.plan != now.plan:
+    if old is None or old.plan != new.plan:
         return True
-    return (before.verdict, before.reason, _would_help(before)) != (now.verdict, now.reason, _would_help(now))
+    return (old.verdict, old.reason, _would_help(old)) != (new.verdict, new.reason, _would_help(new))
 
 
-def _with_running(lines: Lines, others: Iterable[GroupInfo]) -> Lines:
+def _with_running(lines: Lines, other_groups: Iterable[GroupInfo]) -> Lines:
     """Return the lines with groups that have no position.
 
     Replacements come first, elastic members last.
     """
-    front: dict[str, list[GroupInfo]] = {}
-    back: dict[str, list[GroupInfo]] = {}
-    for group in sorted(others, key=lambda group: (state_of(group) is State.GROWING, group.order)):
-        side = front if state_of(group) is State.REPLACING else back
+    front_by_queue: dict[str, list[GroupInfo]] = {}
+    back_by_queue: dict[str, list[GroupInfo]] = {}
+    for group in sorted(other_groups, key=lambda group: (state_of(group) is State.GROWING, group.order)):
+        side = front_by_queue if state_of(group) is State.REPLACING else back_by_queue
         side.setdefault(group.queue, []).append(group)
-    changed = {
-        queue: [*front.get(queue, ()), *lines.get(queue, ()), *back.get(queue, ())]
-        for queue in {**front, **back}
+    changed_lines = {
+        queue: [*front_by_queue.get(queue, ()), *lines.get(queue, ()), *back_by_queue.get(queue, ())]
+        for queue in {**front_by_queue, **back_by_queue}
     }
-    return {**lines, **changed}
+    return {**lines, **changed_lines}
 
 
 def _changed_queues(
-    evaluated: Evaluation, before: CarriedFacts | None, lines: Lines, previous: Decided
+    evaluation: Evaluation, facts: CarriedFacts | None, lines: Lines, previous: Decisions
 ) -> Set[int] | None:
     """Return the queues right below root that have changed, or that have a changed queue below them.
 
     None means that all queues may have changed.
     """
-    if before is None:
+    if facts is None:
         return None
-    snapshot, shares = evaluated.cycle.snapshot, evaluated.cycle.budget.shares
-    nodes = shares.state.nodes_changed_since(before.evaluated.cycle.budget.shares.state)
+    snapshot, shares = evaluation.cycle.snapshot, evaluation.cycle.budget.shares
+    nodes = shares.state.nodes_changed_since(facts.evaluated.cycle.budget.shares.state)
     if nodes is None:
         return None
-    queues = {now.queue for key, now in evaluated.cycle.decided.items() if _differs(previous.get(key), now)}
+    queues = {now.queue for key, now in evaluation.cycle.decided.items() if _differs(previous.get(key), now)}
     queues |= {previous[key].queue for key in snapshot.dirty if key in previous}
-    queues |= {name for name in lines.keys() | before.lines if lines.get(name) is not before.lines.get(name)}
-    queues |= {*changed_keys(snapshot.queues, before.snapshot.queues)}
+    queues |= {name for name in lines.keys() | facts.lines if lines.get(name) is not facts.lines.get(name)}
+    queues |= {*changed_keys(snapshot.queues, facts.snapshot.queues)}
     queues |= {shares.tree.queues[node] for node in nodes if node != TOP}
     return {node for name in queues if name in shares.tree.leaf for node in shares.tree.path(name)[-2:-1]}
 
@@ -154,12 +154,12 @@ class _QueueRequests:
     """Node requests of some queues in one cycle. In the end, the headroom that they use is freed."""
 
     def __init__(
-        self, evaluated: Evaluation, decision_of: Callable[[GroupKey], GroupDecision | None]
+        self, evaluation: Evaluation, decision_of: Callable[[GroupKey], GroupDecision | None]
     ) -> None:
         self.decision_of = decision_of
-        self._evaluated = evaluated
-        self._budget: Budget = evaluated.cycle.budget
-        self._queues = evaluated.cycle.snapshot.queues
+        self._evaluated = evaluation
+        self._budget: Budget = evaluation.cycle.budget
+        self._queues = evaluation.cycle.snapshot.queues
         self._short_scopes = set[Scope]()  # scopes whose limit is too low for all their groups
 
     def answers(self, waiting: Lines) -> Mapping[str, Mapping[GroupKey, tuple[Uid, ...] | None]]:
@@ -170,17 +170,17 @@ class _QueueRequests:
         journal = self._budget.journal
         checkpoint = journal.checkpoint()
         self._evaluated.reservations.free_all_headroom()  # groups with reserved headroom request nodes, too
-        limited = self._limited_queues(waiting)
-        answers: dict[str, dict[GroupKey, tuple[Uid, ...] | None]] = {queue: {} for queue in limited}
-        sources = {queue: self._runs(waiting[queue]) for queue in limited}
+        limited_queues = self._limited_queues(waiting)
+        answers: dict[str, dict[GroupKey, tuple[Uid, ...] | None]] = {queue: {} for queue in limited_queues}
+        sources = {queue: self._runs(waiting[queue]) for queue in limited_queues}
         lines = {queue: deque(islice(source, 1)) for queue, source in sources.items()}
         misfits = Counter[str]()
         for queue, line in TurnOrder(self._budget.shares, self._queues, lines, lambda run: run[0]):
             run = line.popleft()
-            fits = run[: self._use_headroom(run)]
+            fitting = run[: self._use_headroom(run)]
             has_spare = len(self._needed(run[0]).members) < len(run[0].waiting)  # such a run has one group
-            answers[queue] |= {group.key: self._with_spare(group) if has_spare else None for group in fits}
-            misfits[queue] += len(fits) < len(run)
+            answers[queue] |= {group.key: self._with_spare(group) if has_spare else None for group in fitting}
+            misfits[queue] += len(fitting) < len(run)
             if misfits[queue] < _MAX_MISFITS:
                 line.extend(islice(sources[queue], 1))
         journal.roll_back(checkpoint)
@@ -196,14 +196,14 @@ class _QueueRequests:
         for queue in waiting:
             info = self._queues.get(queue)
             held = info.allocated if info is not None else {}
-            added = {name: n - held.get(name, 0) for name, n in (info.requested if info else {}).items()}
-            added = {name: max(n, 0) for name, n in added.items()}
-            exceeds = any(
-                n > free[name] for _, asks, free in shares.headroom(queue, added) for name, n in asks.items()
+            growth = {name: n - held.get(name, 0) for name, n in (info.requested if info else {}).items()}
+            growth = {name: max(n, 0) for name, n in growth.items()}
+            is_short = any(
+                n > free[name] for _, asks, free in shares.headroom(queue, growth) for name, n in asks.items()
             )
-            if exceeds or self._is_limited(queue, waiting[queue]) or self._budget.flavors.flavors_of(queue):
+            if is_short or self._is_limited(queue, waiting[queue]) or self._budget.flavors.flavors_of(queue):
                 short_nodes.update(shares.tree.path(queue)[-2:-1])
-            shares.add(queue, added)
+            shares.add(queue, growth)
         journal.roll_back(checkpoint)
         return [queue for queue in waiting if not short_nodes.isdisjoint(shares.tree.path(queue)[-2:-1])]
 
@@ -218,9 +218,9 @@ class _QueueRequests:
         if limits is None:
             return False
         for group in line:
-            for scope, added, remaining in self._budget.running.remaining(group, len(group.waiting)):
-                needs[scope].update(added)
-                free[scope] = remaining
+            for scope, added_counts, rest in self._budget.running.remaining(group, len(group.waiting)):
+                needs[scope].update(added_counts)
+                free[scope] = rest
         short_scopes = {
             scope for scope, sums in needs.items() if any(n > free[scope][kind] for kind, n in sums.items())
         }
@@ -229,8 +229,8 @@ class _QueueRequests:
 
     def _runs(self, line: Iterable[GroupInfo]) -> Iterator[Run]:
         """Yield the groups of a line that may request nodes, in runs with equal needs."""
-        for _, equals in groupby((group for group in line if self.may_ask(group.key)), self._need_key):
-            while run := [*islice(equals, _MAX_SIMILAR)]:
+        for _, equal_groups in groupby((group for group in line if self.may_ask(group.key)), self._need_key):
+            while run := [*islice(equal_groups, _MAX_RUN_LENGTH)]:
                 yield run
 
     def may_ask(self, key: GroupKey) -> bool:
@@ -245,15 +245,15 @@ class _QueueRequests:
 
         It is unique for a group with spare members.
         """
-        alone = group.key if len(self._needed(group).members) < len(group.waiting) else ""
+        own_key = group.key if len(self._needed(group).members) < len(group.waiting) else ""
         short = tuple(scope for scope, _ in self._budget.running.scopes(group) if scope in self._short_scopes)
-        return alone, group.computed(_signature), short
+        return own_key, group.computed(_signature), short
 
     def _needed(self, group: GroupInfo) -> Missing:
         """Return the missing members that start together; none for a fully running group."""
         decision = self.decision_of(group.key) if group.placed else None
         if decision is not None and decision.verdict is Verdict.RUNNING:
-            return _NONE
+            return _NO_MEMBERS
         return (
             self._budget.flavors.settled_members(group)
             if self._budget.flavors.flavors_of(group.queue)
@@ -265,12 +265,12 @@ class _QueueRequests:
         wanted = self._needed(run[0])
         if not wanted.members:
             return len(run)
-        fitting = min(self._times(run[0], wanted), len(run))
-        if fitting:
-            self._budget.shares.add(run[0].queue, wanted.requests, fitting)
-        for group in run[:fitting] if run[0].queue in self._budget.rules.limits else ():
+        fitting_count = min(self._count_fitting(run[0], wanted), len(run))
+        if fitting_count:
+            self._budget.shares.add(run[0].queue, wanted.requests, fitting_count)
+        for group in run[:fitting_count] if run[0].queue in self._budget.rules.limits else ():
             self._budget.running.add(group, len(wanted.members))
-        return fitting
+        return fitting_count
 
     def _with_spare(self, group: GroupInfo) -> tuple[Uid, ...] | None:
         """Return the members for which a group requests nodes.
@@ -278,30 +278,30 @@ class _QueueRequests:
         These are the needed members, for which headroom is used already, and spare members within the
         headroom. None means all waiting members.
         """
-        decision, needed = self.decision_of(group.key), self._needed(group).members
-        settled_uids = {pod.uid for pod in needed} | (decision.plan.keys() if decision else set())
+        decision, needed_pods = self.decision_of(group.key), self._needed(group).members
+        settled_uids = {pod.uid for pod in needed_pods} | (decision.plan.keys() if decision else set())
         spare = [pod for pod in sorted(group.waiting, key=attrgetter("order")) if pod.uid not in settled_uids]
-        requesting = [pod.uid for pod in needed]
-        for _, equals in groupby(spare, lambda pod: pod.shape):
-            pods = [*equals]
+        uids = [pod.uid for pod in needed_pods]
+        for _, equal_pods in groupby(spare, lambda pod: pod.shape):
+            pods = [*equal_pods]
             single = Missing((pods[0],))
-            fitting = pods[: self._times(group, single)]
-            if fitting:
-                self._budget.shares.add(group.queue, single.requests, len(fitting))
-                self._budget.running.add(group, len(fitting))
-            requesting += [pod.uid for pod in fitting]
-        return None if len(requesting) == len(needed) + len(spare) else tuple(requesting)
+            fitting_pods = pods[: self._count_fitting(group, single)]
+            if fitting_pods:
+                self._budget.shares.add(group.queue, single.requests, len(fitting_pods))
+                self._budget.running.add(group, len(fitting_pods))
+            uids += [pod.uid for pod in fitting_pods]
+        return None if len(uids) == len(needed_pods) + len(spare) else tuple(uids)
 
-    def _times(self, group: GroupInfo, wanted: Missing) -> int:
+    def _count_fitting(self, group: GroupInfo, wanted: Missing) -> int:
         """Return how many times the headroom suffices for these members."""
-        parts = (
-            free[name] // amount
-            for level, needed, free in levels(self._budget, group, wanted)
+        quotients = (
+            free_amounts[name] // amount
+            for level, needed_amounts, free_amounts in levels(self._budget, group, wanted)
             if not isinstance(level, Scope) or level in self._short_scopes
-            for name, amount in needed.items()
+            for name, amount in needed_amounts.items()
             if amount
         )
-        return max(min(parts, default=_NO_LIMIT), 0)
+        return max(min(quotients, default=_MAX_COUNT), 0)
 
 
 def _signature(group: GroupInfo) -> object:

@@ -70,17 +70,17 @@ def blocking_decision(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
         return waiting_decision(group, Reason.INVALID_SPEC, group.spec.fault)
     if not group.exists:
         return waiting_decision(group, Reason.GROUP_NOT_FOUND, missing_group_message(group))
-    if (local := group.local_queue) is not None and not local.exists:
-        return waiting_decision(group, Reason.QUEUE_NOT_FOUND, f"LocalQueue {local.key} does not exist")
-    if local is not None and local.fault:
-        return waiting_decision(group, Reason.INVALID_SPEC, local.fault)
+    if (local_queue := group.local_queue) is not None and not local_queue.exists:
+        return waiting_decision(group, Reason.QUEUE_NOT_FOUND, f"LocalQueue {local_queue.key} does not exist")
+    if local_queue is not None and local_queue.fault:
+        return waiting_decision(group, Reason.INVALID_SPEC, local_queue.fault)
     if queue is None or not queue.exists:
         return waiting_decision(group, Reason.QUEUE_NOT_FOUND, f"queue {group.queue} does not exist")
     if queue.fault:
         return waiting_decision(group, Reason.INVALID_SPEC, queue.fault)
-    if excess := _excess_constraints(group):
-        return waiting_decision(group, Reason.TOO_COMPLEX, excess)
-    return _not_accepted(cycle, group, queue) or _held_decision(group, queue.record)
+    if excess_text := _excess_constraints(group):
+        return waiting_decision(group, Reason.TOO_COMPLEX, excess_text)
+    return _not_accepted_decision(cycle, group, queue) or _held_decision(group, queue.record)
 
 
 @computed_once
@@ -90,7 +90,7 @@ def _excess_constraints(group: GroupInfo) -> str:
     return next((f"pod {name} has {excess}" for name, excess in shapes if excess), "")
 
 
-def _not_accepted(cycle: Cycle, group: GroupInfo, queue: QueueInfo) -> GroupDecision | None:
+def _not_accepted_decision(cycle: Cycle, group: GroupInfo, queue: QueueInfo) -> GroupDecision | None:
     """Return the decision on a group that its queue does not accept, or whose job may no longer start."""
     if not group.history.entitled:
         text = f"queue {queue.record.name} is {queue.state}"
@@ -123,8 +123,8 @@ def _held_decision(group: GroupInfo, queue: QueueRecord) -> GroupDecision | None
     if queue.stop_policy:
         detail = f"spec.stopPolicy of queue {queue.name} is {queue.stop_policy}"
         return waiting_decision(group, Reason.QUEUE_STOPPED, detail)
-    if (local := group.local_queue) is not None and local.stop_policy:
-        detail = f"spec.stopPolicy of LocalQueue {local.key} is {local.stop_policy}"
+    if (local_queue := group.local_queue) is not None and local_queue.stop_policy:
+        detail = f"spec.stopPolicy of LocalQueue {local_queue.key} is {local_queue.stop_policy}"
         return waiting_decision(group, Reason.QUEUE_STOPPED, detail)
     return None
 
@@ -178,28 +178,28 @@ def evaluable_groups(cycle: Cycle, strategies: Strategies, groups: Iterable[Grou
 
     A group that backs off competes only if no group may pass it.
     """
-    return cycle.record_all(groups, partial(_not_competing, cycle, strategies))
+    return cycle.record_all(groups, partial(_decision_out_of_line, cycle, strategies))
 
 
-def _not_competing(cycle: Cycle, strategies: Strategies, group: GroupInfo) -> GroupDecision | None:
+def _decision_out_of_line(cycle: Cycle, strategies: Strategies, group: GroupInfo) -> GroupDecision | None:
     """Return the decision on a group that does not compete for capacity. None means that it does."""
-    if excess := capability_excess_text(cycle, group):
-        return undo_decision(cycle, group) or exceeds_queue(group, excess)
-    absent = missing(group).absent
-    if (group.is_on_nodes or not absent) and strategies.traverse_of(group).backs_off(group):
-        is_in_line = not absent and strategies.traverse_of(group).lets_none_pass(group)
+    if excess_text := capability_excess_text(cycle, group):
+        return undo_decision(cycle, group) or exceeds_queue(group, excess_text)
+    absent_text = missing(group).absent
+    if (group.is_on_nodes or not absent_text) and strategies.traverse_of(group).backs_off(group):
+        is_in_line = not absent_text and strategies.traverse_of(group).lets_none_pass(group)
         return None if is_in_line else back_off(cycle, group)
     if group.is_on_nodes and (decision := undo_decision(cycle, group)) is not None:
         return decision
-    if absent and group.start.failure and group.job.created_pods is None:  # this may explain the absence
-        absent = f"{absent}; its last start failed: {group.start.failure}"
-    return waiting_decision(group, Reason.NOT_ENOUGH_MEMBERS, absent) if absent else None
+    if absent_text and group.start.failure and group.job.created_pods is None:  # this may explain the absence
+        absent_text = f"{absent_text}; its last start failed: {group.start.failure}"
+    return waiting_decision(group, Reason.NOT_ENOUGH_MEMBERS, absent_text) if absent_text else None
 
 
-_MAX_LENGTH = 63  # number of characters of a label
-_MAX_SHORT = 4  # number of resources in one sentence
-_MAX_SETS = 64  # number of pod sets that are compared
-_MAX_NAMES = 8  # number of names in one sentence, so that a status stays small
+_MAX_LABEL_LENGTH = 63  # number of characters of a label
+_MAX_LISTED_RESOURCES = 4  # number of resources in one sentence
+_MAX_COMPARED_SETS = 64  # number of pod sets that are compared
+_MAX_LISTED = 8  # number of names in one sentence, so that a status stays small
 
 
 def explain(cycle: Cycle, planner: Planner, group: GroupInfo, wanted: Missing) -> tuple[Reason, str]:
@@ -216,10 +216,10 @@ def explain(cycle: Cycle, planner: Planner, group: GroupInfo, wanted: Missing) -
         at_once_text = f"{_capacity_text(capacity, shapes)} at once"
     else:
         at_once_text = f"capacity for {len(planner.fitting(members))} of {len(members)} members at once"
-    parts: list[Mapping[Shape, int]] = [{shape: count} for shape, count in shapes.items()]
-    for part in (*parts, shapes) if len(parts) > 1 else parts:
-        if numbers := _shortage_text(capacity, part, "left"):
-            return Reason.NO_ROOM, f"{numbers} on suitable nodes; {_capacity_text(capacity, shapes)}"
+    shape_counts: list[Mapping[Shape, int]] = [{shape: count} for shape, count in shapes.items()]
+    for counted_shapes in (*shape_counts, shapes) if len(shape_counts) > 1 else shape_counts:
+        if shortage := _shortage_text(capacity, counted_shapes, "left"):
+            return Reason.NO_ROOM, f"{shortage} on suitable nodes; {_capacity_text(capacity, shapes)}"
     is_enough = all(capacity.total(shape) >= n for shape, n in shapes.items())
     if is_enough and (domains := _domains_text(planner, wanted)):
         return Reason.NO_DOMAIN, domains
@@ -240,41 +240,41 @@ def _domains_text(planner: Planner, wanted: Missing) -> str:
 
     The text is empty if the members need not share a domain.
     """
-    by_set: dict[TopologySet, list[PodRecord]] = {}
+    pods_by_set: dict[TopologySet, list[PodRecord]] = {}
     for pod in wanted.members:
         for pod_set in pod.pod_sets:
             if pod_set.is_required:
-                by_set.setdefault(pod_set, []).append(pod)
-    texts = (_domain_text(planner, pod_set, pods) for pod_set, pods in by_set.items())
-    by_text = dict(islice(texts, _MAX_SETS))
+                pods_by_set.setdefault(pod_set, []).append(pod)
+    texts = (_domain_text(planner, pod_set, pods) for pod_set, pods in pods_by_set.items())
+    by_text = dict(islice(texts, _MAX_COMPARED_SETS))
     return next((text for text, suffices in by_text.items() if not suffices), next(iter(by_text), ""))
 
 
 def _domain_text(planner: Planner, pod_set: TopologySet, pods: Sequence[PodRecord]) -> tuple[str, bool]:
     """Return the domain with the most capacity for the pods of a set, as text, and whether it suffices."""
-    label = pod_set.level[:_MAX_LENGTH]
-    if (found := planner.largest_domain(pod_set, pods)) is None:
+    label = pod_set.level[:_MAX_LABEL_LENGTH]
+    if (domain_and_fit := planner.largest_domain(pod_set, pods)) is None:
         return f"no node has the label {label} that the topology of its pods names", False
-    domain, fitting, holds_others = found
-    suffices = fitting >= len(pods)
-    capacity = "all, but not together" if suffices else f"{fitting} of {len(pods)} members"
-    has = "has other members, and free capacity" if holds_others else "has the most free capacity,"
-    return f"{label}={domain} {has} for {capacity}", suffices
+    domain, fitting_count, holds_others = domain_and_fit
+    suffices = fitting_count >= len(pods)
+    capacity = "all, but not together" if suffices else f"{fitting_count} of {len(pods)} members"
+    phrase = "has other members, and free capacity" if holds_others else "has the most free capacity,"
+    return f"{label}={domain} {phrase} for {capacity}", suffices
 
 
-def _shortage_text(capacity: Capacity, shapes: Mapping[Shape, int], free: str) -> str:
+def _shortage_text(capacity: Capacity, shapes: Mapping[Shape, int], adverb: str) -> str:
     """Return the resources of which suitable nodes have too little, such as `cpu: 4 needed, 2 left`."""
     requests = sorted(requests_of(shapes).items())
     amounts = ((name, n, capacity.free_amount(shapes, name)) for name, n in requests)
-    texts = (f"{name}: {show(name, n)} needed, {show(name, m)} {free}" for name, n, m in amounts if m < n)
-    return " and ".join(islice(texts, _MAX_SHORT))
+    texts = (f"{name}: {show(name, n)} needed, {show(name, m)} {adverb}" for name, n, m in amounts if m < n)
+    return " and ".join(islice(texts, _MAX_LISTED_RESOURCES))
 
 
 def no_capacity_text(capacity: Capacity, shapes: Counter[Shape]) -> str:
     """Return a text with numbers about members that join a running group and find no capacity."""
     shortage = _shortage_text(capacity, shapes, "left")
-    numbers = f"{shortage} on suitable nodes; " if shortage else ""
-    return f"{numbers}no free capacity for {shapes.total()} more member{'s' * (shapes.total() > 1)}"
+    prefix = f"{shortage} on suitable nodes; " if shortage else ""
+    return f"{prefix}no free capacity for {shapes.total()} more member{'s' * (shapes.total() > 1)}"
 
 
 def never_fits(cycle: Cycle, wanted: Missing) -> tuple[Reason, str] | None:
@@ -286,9 +286,9 @@ def never_fits(cycle: Cycle, wanted: Missing) -> tuple[Reason, str] | None:
         return None
     if domains := _domains_text(cycle.empty, wanted):
         return Reason.NEVER_FITS, f"on empty nodes: {domains}"
-    numbers = _shortage_text(cycle.empty.capacity, wanted.shapes, "there")
+    shortage = _shortage_text(cycle.empty.capacity, wanted.shapes, "there")
     detail = f"all suitable nodes together cannot hold {len(wanted.members)} members, even when empty"
-    return Reason.NEVER_FITS, f"{numbers}; {detail}" if numbers else detail
+    return Reason.NEVER_FITS, f"{shortage}; {detail}" if shortage else detail
 
 
 def _no_node_text(cycle: Cycle, shape: Shape) -> str:
@@ -303,35 +303,35 @@ def _no_node_text(cycle: Cycle, shape: Shape) -> str:
     missing_names = sorted(name for name, n in shape.requests.items() if n > 0 >= offers.get(name, 0))
     if offers and missing_names:  # without nodes, all resources are lacking
         classes = list(filter(counts_in_queues, missing_names))  # instead of selectors of their devices
-        return f"no node has {listed(classes or missing_names, _MAX_NAMES)}"
-    suitable = np.count_nonzero(nodes.suitable(shape))
-    if suitable or not nodes.row:
+        return f"no node has {listed(classes or missing_names, _MAX_LISTED)}"
+    suitable_count = np.count_nonzero(nodes.suitable(shape))
+    if suitable_count or not nodes.row:
         request = amounts_text(shape.requests) or "an empty request"
-        return f"no node can hold {request} (suitable nodes: {suitable})"
-    demands = {
+        return f"no node can hold {request} (suitable nodes: {suitable_count})"
+    is_met_by_demand = {
         f"the label {key}={value} that nodeSelector names": nodes.has(key, value)
         for key, value in constraints.node_labels
     }
     if constraints.node_terms:
-        alone = Shape({}, Constraints((), constraints.node_terms, (Toleration(operator="Exists"),)))
+        term_shape = Shape({}, Constraints((), constraints.node_terms, (Toleration(operator="Exists"),)))
         or_claim = " or a ResourceClaim" if b"metadata.name" in constraints.node_terms else ""
         affinity = f"what the required node affinity{or_claim} asks for ({_to_text(constraints.node_terms)})"
-        demands[affinity] = bool(nodes.suitable(alone).any())
+        is_met_by_demand[affinity] = bool(nodes.suitable(term_shape).any())
     if (part := shape.suits.part) is not None:
-        anywhere = Shape({}, Constraints(tolerations=(Toleration(operator="Exists"),)))
-        labels = listed([f"{key}={value}" for key, value in part.labels], _MAX_NAMES)
-        is_taken = part.before and all(nodes.has(key, value) for key, value in part.labels)
-        restriction = " without those of an earlier flavor" if is_taken else ""
+        any_shape = Shape({}, Constraints(tolerations=(Toleration(operator="Exists"),)))
+        labels = listed([f"{key}={value}" for key, value in part.labels], _MAX_LISTED)
+        has_labels = part.before and all(nodes.has(key, value) for key, value in part.labels)
+        restriction = " without those of an earlier flavor" if has_labels else ""
         demand = f"the flavor's labels {labels}".rstrip() + restriction
-        demands[demand] = bool(nodes.suitable(anywhere.on_part(part)).any())
-    if unmet := [text for text, is_met in demands.items() if not is_met]:
-        return f"no node has {listed(unmet, _MAX_NAMES, ' and ')}"
+        is_met_by_demand[demand] = bool(nodes.suitable(any_shape.on_part(part)).any())
+    if unmet_demands := [text for text, is_met in is_met_by_demand.items() if not is_met]:
+        return f"no node has {listed(unmet_demands, _MAX_LISTED, ' and ')}"
     if not nodes.suitable(Shape({}, Constraints(tolerations=constraints.tolerations))).any():
         taints = {taint for node in nodes.nodes if node for taint in node.taints}
         texts = sorted(taint_text(t) for t in taints if not is_tolerated(t, constraints.tolerations))
-        return f"every node has a taint that is not tolerated: {listed(texts, _MAX_NAMES)}"
-    tolerated_too = (*demands, "taints that are tolerated")
-    return f"no node has all at once: {listed(tolerated_too, _MAX_NAMES)}"
+        return f"every node has a taint that is not tolerated: {listed(texts, _MAX_LISTED)}"
+    all_demands = (*is_met_by_demand, "taints that are tolerated")
+    return f"no node has all at once: {listed(all_demands, _MAX_LISTED)}"
 
 
 def _to_text(node_terms: bytes) -> str:
@@ -339,18 +339,18 @@ def _to_text(node_terms: bytes) -> str:
     texts: list[str] = []
     for term in msgspec.json.decode(node_terms or b"[]", type=list[NodeSelectorTerm]):
         required = (*(term.match_expressions or ()), *(term.match_fields or ()))
-        phrases = [f"{r.key} {r.operator} {listed(r.values or (), _MAX_NAMES)}".rstrip() for r in required]
-        texts.append(listed(phrases, _MAX_NAMES, " and "))
-    return listed(texts, _MAX_NAMES, " or ")
+        phrases = [f"{r.key} {r.operator} {listed(r.values or (), _MAX_LISTED)}".rstrip() for r in required]
+        texts.append(listed(phrases, _MAX_LISTED, " and "))
+    return listed(texts, _MAX_LISTED, " or ")
 
 
 def _capacity_text(capacity: Capacity, shapes: Counter[Shape]) -> str:
     """Return the capacity for shapes as text. Each shape is counted without the other shapes."""
-    fitting = sum(min(capacity.total(shape), n) for shape, n in shapes.items())
-    return f"capacity for {'at most ' * (len(shapes) > 1)}{fitting} of {shapes.total()} members"
+    fitting_count = sum(min(capacity.total(shape), n) for shape, n in shapes.items())
+    return f"capacity for {'at most ' * (len(shapes) > 1)}{fitting_count} of {shapes.total()} members"
 
 
 def amounts_text(amounts: Resources) -> str:
     """Return amounts as text, such as `cpu 4 memory 64Gi`, without the number of pods. A long text is cut."""
     names = sorted(amounts.keys() - {PODS}, key=lambda name: (name != CPU, name != MEMORY, name))
-    return listed([f"{name} {show(name, amounts[name])}" for name in names], _MAX_NAMES, " ")
+    return listed([f"{name} {show(name, amounts[name])}" for name in names], _MAX_LISTED, " ")

@@ -59,7 +59,7 @@ from extender.domain.snapshot.group_info import GroupInfo
 from extender.domain.snapshot.phases import State, state_of
 
 FIRST_HIGH_PRIORITY = 4  # default priorityThreshold of `mixed`, as in koord-queue
-_HOUR = 3600.0
+_HOUR_SECONDS = 3600.0
 T = TypeVar("T")
 
 
@@ -80,7 +80,7 @@ class Traverse:
         """Return the sort key of a group in its queue."""
         priority = float(-group.priority)
         if self._queue.ageing:
-            priority += self._queue.ageing * group.computed(_created_at) / _HOUR
+            priority += self._queue.ageing * group.computed(_created_at) / _HOUR_SECONDS
         rotation = self._rotation_of(group) if self.has_turns(group) else 0
         return not self.is_high(group), rotation, self.usage_of_user(group), priority, *group.age
 
@@ -146,12 +146,12 @@ class Mixed(Traverse):
 
         If ageing will raise it to the threshold later, request a cycle at that time.
         """
-        per_hour, threshold = self._queue.ageing, self._queue.priority_threshold
-        missing = (FIRST_HIGH_PRIORITY if threshold is None else threshold) - group.priority
-        if missing <= 0:
+        gain, threshold = self._queue.ageing, self._queue.priority_threshold
+        lacking_points = (FIRST_HIGH_PRIORITY if threshold is None else threshold) - group.priority
+        if lacking_points <= 0:
             return True
-        created = self._cycle.snapshot.instant(group.created) if per_hour > 0 else 0.0
-        return per_hour > 0 and self._cycle.is_due(created + missing * _HOUR / per_hour)
+        created_at = self._cycle.snapshot.instant(group.created) if gain > 0 else 0.0
+        return gain > 0 and self._cycle.is_due(created_at + lacking_points * _HOUR_SECONDS / gain)
 
     def lets_none_pass(self, group: GroupInfo) -> bool:
         return self.is_high(group)
@@ -183,15 +183,15 @@ class Strategies:
 
     def __init__(self, cycle: Cycle) -> None:
         self._cycle = cycle
-        self._by_queue: dict[str, Traverse] = {}
+        self._strategy_by_queue: dict[str, Traverse] = {}
 
     def traverse_of(self, group: GroupInfo) -> Traverse:
         """Return the strategy of the group's queue."""
-        if group.queue not in self._by_queue:
+        if group.queue not in self._strategy_by_queue:
             queue = self._cycle.snapshot.queues[group.queue].record
-            kind = _STRATEGIES.get(queue.strategy, Traverse)
-            self._by_queue[group.queue] = kind(self._cycle, queue, self.rotation_of)
-        return self._by_queue[group.queue]
+            strategy = _STRATEGIES.get(queue.strategy, Traverse)
+            self._strategy_by_queue[group.queue] = strategy(self._cycle, queue, self.rotation_of)
+        return self._strategy_by_queue[group.queue]
 
     def rank(self, group: GroupInfo) -> Rank:
         """Return the sort key of a group in its queue."""
@@ -203,8 +203,8 @@ class Strategies:
         A group that missed many rotations has one turn before the other groups, not one turn for each missed
         rotation.
         """
-        newest, recorded = self._newest_rotations.get(group.queue, 0), group.start.rotation
-        return newest if recorded is None else max(recorded, newest - 1)
+        newest, own_rotation = self._newest_rotations.get(group.queue, 0), group.start.rotation
+        return newest if own_rotation is None else max(own_rotation, newest - 1)
 
     @cached_property
     def _newest_rotations(self) -> dict[str, int]:
@@ -224,11 +224,11 @@ def advance_rotation(cycle: Cycle, strategies: Strategies, groups: Iterable[Grou
         is_passed = False
         for group in reversed(line):
             decision = cycle.decided[group.key]
-            starts = decision.verdict is Verdict.STARTING
-            loses_turn = is_passed and not starts and decision.reservation is None
+            is_start = decision.verdict is Verdict.STARTING
+            loses_turn = is_passed and not is_start and decision.reservation is None
             rotation = strategies.rotation_of(group) + loses_turn
             cycle.record(replace(decision, rotation=rotation))
-            is_passed = is_passed or starts
+            is_passed = is_passed or is_start
 
 
 def _created_at(group: GroupInfo) -> float:
@@ -273,8 +273,8 @@ class TurnOrder(Generic[T]):
         self._lines = lines
         self._turns: defaultdict[int, list[Turn]] = defaultdict(list)  # turns of a node's children
         self._path: list[Turn] = []  # turns from root to the current queue
-        waiting = {node for queue, line in lines.items() if line for node in self._tree.path(queue)}
-        for node in sorted(waiting - {TOP}, reverse=True):  # children have higher numbers
+        waiting_nodes = {node for queue, line in lines.items() if line for node in self._tree.path(queue)}
+        for node in sorted(waiting_nodes - {TOP}, reverse=True):  # children have higher numbers
             heappush(self._turns[self._tree.parents[node]], self._turn_of(node))
 
     def __iter__(self) -> Iterator[tuple[str, deque[T]]]:
@@ -298,33 +298,33 @@ class TurnOrder(Generic[T]):
         The next turn belongs to a sibling with the same priority, of the queue or of a queue above it. None
         means that there is no such sibling.
         """
-        counts: list[int] = []
+        member_counts: list[int] = []
         for turn in self._path:
             siblings = self._turns[self._tree.parents[turn.node]]
             if siblings and siblings[0].priority == turn.priority:
-                until, turn_then = self._equal_share(turn, siblings[0])
-                slack = EPSILON if turn_then < siblings[0] else -EPSILON
-                counts.append(self._shares.headroom_at(turn.node, requests, until, slack) + 1)
-        return min(counts, default=None)
+                max_share, later_turn = self._equal_share(turn, siblings[0])
+                slack = EPSILON if later_turn < siblings[0] else -EPSILON
+                member_counts.append(self._shares.headroom_at(turn.node, requests, max_share, slack) + 1)
+        return min(member_counts, default=None)
 
     def _equal_share(self, turn: Turn, sibling: Turn) -> tuple[float, Turn]:
         """Return the share up to which a queue precedes a sibling, and the queue's turn at that share."""
         match _fair_share(self._shares, self._queues, turn.node):
             case keys.HISTORICAL:
-                until = sibling.due - self._shares.recent_usage(turn.node)
-                return until, turn._replace(due=sibling.due, share=until)
+                max_share = sibling.due - self._shares.recent_usage(turn.node)
+                return max_share, turn._replace(due=sibling.due, share=max_share)
             case keys.INSTANT:
                 return sibling.due, turn._replace(due=sibling.due, share=sibling.due)
-        until = sibling.due
-        if until <= 1.0 and turn.usage >= sibling.usage:
-            until = sibling.share
-        return until, turn._replace(due=max(until, 1.0), share=until)
+        max_share = sibling.due
+        if max_share <= 1.0 and turn.usage >= sibling.usage:
+            max_share = sibling.share
+        return max_share, turn._replace(due=max(max_share, 1.0), share=max_share)
 
     def _turn_of(self, node: int) -> Turn:
         """Return the sort key of a queue among its siblings."""
-        first_fields = _turn_key(self._shares, self._queues, node)
+        key_fields = _turn_key(self._shares, self._queues, node)
         return Turn(
-            *first_fields, self._shares.relative_share(node), self._since(node), self._tree.queues[node], node
+            *key_fields, self._shares.relative_share(node), self._since(node), self._tree.queues[node], node
         )
 
     def _since(self, node: int) -> str:
@@ -354,12 +354,12 @@ def _fair_share(shares: QueueShares, queues: Mapping[str, QueueInfo], node: int)
     return parent.record.fair_share if parent is not None else ""
 
 
-def is_ahead(shares: QueueShares, queues: Mapping[str, QueueInfo], queue: str, other: str) -> bool:
+def is_ahead(shares: QueueShares, queues: Mapping[str, QueueInfo], queue: str, other_queue: str) -> bool:
     """Return whether a queue has its turn before another queue.
 
     The queues are compared at the level where their paths from root part.
     """
-    paths = (reversed(shares.tree.path(name)) for name in (queue, other))
+    paths = (reversed(shares.tree.path(name)) for name in (queue, other_queue))
     pairs = zip(*paths, strict=False)
     node, other_node = next((pair for pair in pairs if pair[0] != pair[1]), (TOP, TOP))
     return _turn_key(shares, queues, node) < _turn_key(shares, queues, other_node)
@@ -368,15 +368,15 @@ def is_ahead(shares: QueueShares, queues: Mapping[str, QueueInfo], queue: str, o
 def in_lines(
     items: Iterable[T],
     group_of: Callable[[T], GroupInfo],
-    rank: Callable[[GroupInfo], tuple[float | str, ...]] = attrgetter("order"),
+    rank_of: Callable[[GroupInfo], tuple[float | str, ...]] = attrgetter("order"),
 ) -> dict[str, deque[T]]:
     """Return items by queue, sorted by the rank of their groups.
 
-    Without `rank`, they are sorted by priority, then age, then name.
+    Without `rank_of`, they are sorted by priority, then age, then name.
     """
     lines: defaultdict[str, list[T]] = defaultdict(list)
     for item in items:
         lines[group_of(item).queue].append(item)
     for line in lines.values():
-        line.sort(key=lambda item: rank(group_of(item)))
+        line.sort(key=lambda item: rank_of(group_of(item)))
     return {queue: deque(line) for queue, line in lines.items()}

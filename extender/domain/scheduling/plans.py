@@ -29,8 +29,8 @@ from extender.domain.snapshot.group_info import GroupInfo
 from extender.domain.snapshot.wholeness import Missing, members_to_replace, missing
 
 _SILENT_FACTOR = 4  # factor of the grace period of an unused node if the scheduler asks for no other pods
-_MAX_AT_ONCE = 1e5  # limit of affinity look-ups, to check whether constraints concern the pods of plans
-WantedPlan = tuple[GroupInfo, Holding, dict[Uid, str]]  # the last part has rejected nodes by member
+_MAX_LOOKS = 1e5  # limit of affinity look-ups, to check whether constraints concern the pods of plans
+KeptPlan = tuple[GroupInfo, Holding, dict[Uid, str]]  # the last part has rejected nodes by member
 
 
 class ActivePlan(msgspec.Struct):
@@ -58,53 +58,53 @@ def keep_plans(cycle: Cycle, groups: Iterable[GroupInfo]) -> list[ActivePlan]:
 
     If not all plans fit any more, earlier groups come first.
     """
-    wanted: list[WantedPlan] = []
+    kept_plans: list[KeptPlan] = []
     for group in groups:
         with Guard(cycle, group):
-            wanted.append(_wanted_plan(cycle, group))
-    budget, allowed = cycle.budget, cycle.effort.allow(_MAX_AT_ONCE)
+            kept_plans.append(_kept_plan(cycle, group))
+    budget, outer_effort = cycle.budget, cycle.effort.allow(_MAX_LOOKS)
     try:
-        all_fit = budget.planner.allocate_holdings([holding for _, holding, _ in wanted])
+        all_fit = budget.planner.allocate_holdings([holding for _, holding, _ in kept_plans])
     except Exception:  # a check of all plans at once is over budget, so check each plan alone
         all_fit = False
     finally:
-        cycle.effort.allow(allowed)
-    active: list[ActivePlan] = []
-    for group, holding, rejected in wanted:
+        cycle.effort.allow(outer_effort)
+    active_plans: list[ActivePlan] = []
+    for group, holding, rejected_nodes in kept_plans:
         with Guard(cycle, group):
             plan: dict[Uid, str] = holding.plan
-            unplanned: Sequence[PodRecord] = holding.unplanned
+            unplanned_pods: Sequence[PodRecord] = holding.unplanned
             if not all_fit:
                 plan = budget.planner.allocate_on_nodes(holding.pods)
-                unplanned = (*(pod for pod, _ in holding.pods if pod.uid not in plan), *unplanned)
+                unplanned_pods = (*(pod for pod, _ in holding.pods if pod.uid not in plan), *unplanned_pods)
             if placeholders := group.computed(_placeholders):
-                plan, unplanned = _within_share(budget, group, plan, unplanned)
+                plan, unplanned_pods = _within_share(budget, group, plan, unplanned_pods)
             if group.spec.min_resources and group.is_whole:
-                plan, unplanned = _within_ceilings(budget, group, plan, unplanned)
+                plan, unplanned_pods = _within_ceilings(budget, group, plan, unplanned_pods)
             requests = holding.requests if plan is holding.plan else None
             budget.count(group, plan, requests, len(plan.keys() - placeholders))
             budget.window.add(group, len(group.assumed))
-            active.append(ActivePlan(group, plan, rejected, unplanned))
-    return active
+            active_plans.append(ActivePlan(group, plan, rejected_nodes, unplanned_pods))
+    return active_plans
 
 
-def _wanted_plan(cycle: Cycle, group: GroupInfo) -> WantedPlan:
+def _kept_plan(cycle: Cycle, group: GroupInfo) -> KeptPlan:
     """Return the holding that a group keeps, and the nodes that the scheduler rejected, by member."""
-    holding, unused = group.computed(_holding), group.computed(_longest_unused)
+    holding, unused_nodes = group.computed(_holding), group.computed(_longest_unused)
     if (flavors := cycle.budget.flavors).flavors_of(group.queue):
         # A node whose labels have changed may no longer have a flavor of the queue.
-        outside = {pod.uid for pod, node in holding.pods if flavors.flavor_on(group.queue, node) is None}
-        holding = holding.without_pods(outside) if outside else holding
-    if not any(_is_overdue(cycle, group, node) for node in unused):
+        outside_uids = {pod.uid for pod, node in holding.pods if flavors.flavor_on(group.queue, node) is None}
+        holding = holding.without_pods(outside_uids) if outside_uids else holding
+    if not any(_is_overdue(cycle, group, node) for node in unused_nodes):
         return group, holding, {}
-    rejected: dict[Uid, str] = {}
+    rejected_nodes: dict[Uid, str] = {}
     for pod, node in holding.pods:
-        if (since := _unused_since(group, pod)) is not None and _is_overdue(cycle, group, since):
-            rejected[pod.uid] = node
+        if (node_state := _unused_since(group, pod)) is not None and _is_overdue(cycle, group, node_state):
+            rejected_nodes[pod.uid] = node
     for pod, node in holding.pods:
-        if pod.uid in rejected:
+        if pod.uid in rejected_nodes:
             cycle.budget.planner.forbid(pod.shape, node)
-    return group, holding.without_pods(rejected), rejected
+    return group, holding.without_pods(rejected_nodes), rejected_nodes
 
 
 def _placeholders(group: GroupInfo) -> frozenset[Uid]:
@@ -121,29 +121,29 @@ def _within_share(
     elastic members, so that they withhold no capacity from groups within their share.
     """
     placeholders = [pod for pod in group.waiting if pod.is_for_min_resources and pod.uid in plan]
-    excluded = {pod.uid: plan[pod.uid] for pod in placeholders}
-    if not (excluded and group.is_whole):
+    excluded_plan = {pod.uid: plan[pod.uid] for pod in placeholders}
+    if not (excluded_plan and group.is_whole):
         return plan, unplanned
-    if not budget.shares.is_above_share(group.queue, budget.requests(group, excluded)):
+    if not budget.shares.is_above_share(group.queue, budget.requests(group, excluded_plan)):
         return plan, unplanned
-    budget.planner.unplace(group.waiting, excluded)
-    return {uid: node for uid, node in plan.items() if uid not in excluded}, (*unplanned, *placeholders)
+    budget.planner.unplace(group.waiting, excluded_plan)
+    return {uid: node for uid, node in plan.items() if uid not in excluded_plan}, (*unplanned, *placeholders)
 
 
 def _within_ceilings(
-    budget: Budget, group: GroupInfo, plan: dict[Uid, str], unplanned: Sequence[PodRecord]
+    budget: Budget, group: GroupInfo, plan: dict[Uid, str], unplanned_pods: Sequence[PodRecord]
 ) -> tuple[dict[Uid, str], Sequence[PodRecord]]:
     """Return the plan and the unplanned members.
 
     The plan leaves out joining members if they exceed a ceiling. Members take over capacity that was reserved
     for minResources, but may request more than minResources lists.
     """
-    joining = [pod for pod in group.waiting if pod.uid in plan and not pod.reserved_for]
-    excluded = {pod.uid: plan[pod.uid] for pod in joining}
+    joining_pods = [pod for pod in group.waiting if pod.uid in plan and not pod.reserved_for]
+    excluded = {pod.uid: plan[pod.uid] for pod in joining_pods}
     if not excluded or not budget.shares.above_ceiling(group.queue, budget.requests(group, excluded)):
-        return plan, unplanned
+        return plan, unplanned_pods
     budget.planner.unplace(group.waiting, excluded)
-    return {uid: node for uid, node in plan.items() if uid not in excluded}, (*unplanned, *joining)
+    return {uid: node for uid, node in plan.items() if uid not in excluded}, (*unplanned_pods, *joining_pods)
 
 
 def _holding(group: GroupInfo) -> Holding:
@@ -156,10 +156,10 @@ def _holding(group: GroupInfo) -> Holding:
         members: Sequence[PodRecord] = group.waiting
     else:
         members = (members_to_replace(group) if group.stood_whole else missing(group)).members
-    assumed = {pod.uid for pod, _ in group.assumed}
-    to_place = [pod for pod in members if pod.uid not in assumed]
-    pods = [(pod, group.planned[pod.uid]) for pod in to_place if pod.uid in group.planned]
-    return Holding(pods, [pod for pod in to_place if pod.uid not in group.planned])
+    assumed_uids = {pod.uid for pod, _ in group.assumed}
+    pods_to_place = [pod for pod in members if pod.uid not in assumed_uids]
+    planned_pods = [(pod, group.planned[pod.uid]) for pod in pods_to_place if pod.uid in group.planned]
+    return Holding(planned_pods, [pod for pod in pods_to_place if pod.uid not in group.planned])
 
 
 class Unused(NamedTuple):
@@ -180,8 +180,8 @@ def _unused_since(group: GroupInfo, pod: PodRecord) -> Unused | None:
     if attempt is None or attempt.shown_at is None:
         return None
     is_refused = attempt.refused_at is not None
-    since = attempt.shown_at if attempt.refused_at is None else attempt.refused_at
-    return Unused(since, is_refused, attempt.was_asked_again, refused_before=bool(pod.unschedulable))
+    unused_since = attempt.shown_at if attempt.refused_at is None else attempt.refused_at
+    return Unused(unused_since, is_refused, attempt.was_asked_again, refused_before=bool(pod.unschedulable))
 
 
 def _longest_unused(group: GroupInfo) -> tuple[Unused, ...]:
@@ -189,9 +189,9 @@ def _longest_unused(group: GroupInfo) -> tuple[Unused, ...]:
 
     No other node of the kind can be overdue before the oldest.
     """
-    nodes = [_unused_since(group, pod) for pod, _ in group.computed(_holding).pods]
-    ordered = sorted((node for node in nodes if node is not None), reverse=True)
-    return tuple({node[1:]: node for node in ordered}.values())
+    unused_nodes = [_unused_since(group, pod) for pod, _ in group.computed(_holding).pods]
+    ordered_nodes = sorted((node for node in unused_nodes if node is not None), reverse=True)
+    return tuple({node[1:]: node for node in ordered_nodes}.values())
 
 
 def _is_overdue(cycle: Cycle, group: GroupInfo, unused: Unused) -> bool:
@@ -200,18 +200,18 @@ def _is_overdue(cycle: Cycle, group: GroupInfo, unused: Unused) -> bool:
     A repeated refusal ends it at once, unless a pod has just left: the scheduler may not know that yet.
     """
     limits, attention = cycle.limits, cycle.snapshot.attention
-    called_at = attention.since(unused.since)  # first time that the scheduler asked for other pods since
-    if called_at is None:  # asking for pods later triggers no cycle
+    asked_at = attention.since(unused.since)  # first time that the scheduler asked for other pods since
+    if asked_at is None:  # asking for pods later triggers no cycle
         cycle.request_cycle_at(cycle.snapshot.now + limits.arrival_grace)
     if attention.leading_since is None:
         return False
     begins_at = max(unused.since, attention.leading_since)
     if unused.refused:
-        left_at, grace = cycle.snapshot.last_freed.for_group(group.key), limits.refusal_grace
-        return (unused.asked_twice and left_at < begins_at - grace) or cycle.is_due(begins_at + grace)
+        last_left_at, grace = cycle.snapshot.last_freed.for_group(group.key), limits.refusal_grace
+        return (unused.asked_twice and last_left_at < begins_at - grace) or cycle.is_due(begins_at + grace)
     grace = limits.arrival_grace + limits.arrival_grace_per_pod * cycle.in_flight
-    if called_at is not None:
-        return cycle.is_due(called_at + grace)
+    if asked_at is not None:
+        return cycle.is_due(asked_at + grace)
     return unused.refused_before and cycle.is_due(begins_at + _SILENT_FACTOR * grace)
 
 
@@ -230,36 +230,36 @@ def all_if_flavors_fit(
 
 
 def first_within_flavors(
-    budget: Budget, group: GroupInfo, pods: Iterable[PodRecord], in_use: dict[str, Flavor], lends: bool
+    budget: Budget, group: GroupInfo, pods: Iterable[PodRecord], role_flavors: dict[str, Flavor], lends: bool
 ) -> tuple[list[PodRecord], str]:
     """Return the first of `pods` of each role that flavors admit, and the obstacle of the other pods as text.
 
-    Each pod may only use nodes of one flavor. `in_use` has the flavor of each role with members. If a flavor
-    is found for another role, it is added.
+    Each pod may only use nodes of one flavor. `role_flavors` has the flavor of each role with members. If a
+    flavor is found for another role, it is added.
     """
     flavors, queue = budget.flavors, group.queue
     if not flavors.flavors_of(queue):
         return list(pods), ""
-    joining: list[PodRecord] = []
+    joining_pods: list[PodRecord] = []
     requests: dict[str, dict[str, int]] = {}
-    why = ""
+    obstacle_text = ""
     for role, role_pods in by_role(group, pods).items():
-        flavor = in_use.get(role)
-        for other in flavors.flavors_of(queue) if flavor is None else ():
-            first = on_nodes_of(other, role_pods[:1])
-            admits = not other.refuses([first[0].shape]) and flavors.first_within_limits(
-                queue, other, first, {}, lends
+        flavor = role_flavors.get(role)
+        for candidate in flavors.flavors_of(queue) if flavor is None else ():
+            first_pod = on_nodes_of(candidate, role_pods[:1])
+            is_admitted = not candidate.refuses([first_pod[0].shape]) and flavors.first_within_limits(
+                queue, candidate, first_pod, {}, lends
             )
-            if admits and budget.planner.could_place(Missing((first[0],))):
-                flavor = other
+            if is_admitted and budget.planner.could_place(Missing((first_pod[0],))):
+                flavor = candidate
                 break
         if flavor is None or flavor.refuses([role_pods[0].shape]):
             continue
-        in_use[role] = flavor
-        admitted = flavors.first_within_limits(
+        role_flavors[role] = flavor
+        admitted_pods = flavors.first_within_limits(
             queue, flavor, role_pods, requests.setdefault(flavor.name, {}), lends
         )
-        joining += on_nodes_of(flavor, admitted)
-        if len(admitted) < len(role_pods):
-            why = f"flavor {flavor.name} of queue {queue} is used up"
-    return joining, why
+        joining_pods += on_nodes_of(flavor, admitted_pods)
+        if len(admitted_pods) < len(role_pods):
+            obstacle_text = f"flavor {flavor.name} of queue {queue} is used up"
+    return joining_pods, obstacle_text

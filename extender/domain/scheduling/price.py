@@ -28,7 +28,7 @@ from extender.domain.snapshot.group_info import GroupInfo
 from extender.domain.snapshot.wholeness import Missing, missing, ready_since
 
 _MIN_USE, _MAX_USE = 60.0, 600.0  # bounds in seconds of the run time after which a reclaim counts as used
-_PERIOD = 10.0  # seconds between two checks of losses
+_CHECK_SECONDS = 10.0  # seconds between two checks of losses
 
 
 class CheckTimes(NamedTuple):
@@ -55,26 +55,26 @@ class Price:
     `longest` has the longest waiting group for each key of equal needs.
     """
 
-    def __init__(self, cycle: Cycle, longest: Mapping[object, GroupInfo]) -> None:
-        self._cycle, self._longest = cycle, longest
+    def __init__(self, cycle: Cycle, longest_waiting: Mapping[object, GroupInfo]) -> None:
+        self._cycle, self._longest_waiting = cycle, longest_waiting
         self._total = cycle.budget.shares.state.division.total
-        self._times = RunTimes(cycle.snapshot)
+        self._run_times = RunTimes(cycle.snapshot)
         self._losses: dict[EvictionUnit, Loss] = {}  # cached losses of whole units
-        self.checked_at = cycle.snapshot.now // _PERIOD * _PERIOD
+        self.checked_at = cycle.snapshot.now // _CHECK_SECONDS * _CHECK_SECONDS
 
     def part_of_cluster(self, amounts: Resources) -> float:
         """Return the part of the whole cluster that amounts are, in the dominant resource."""
-        parts = (n / self._total[name] for name, n in amounts.items() if self._total.get(name))
-        return max(parts, default=0.0)
+        ratios = (n / self._total[name] for name, n in amounts.items() if self._total.get(name))
+        return max(ratios, default=0.0)
 
     def seconds(self, run: Run) -> float:
         """Return how many seconds of work a run loses if it is evicted now."""
-        instant, begun = self._cycle.snapshot.instant, self._cycle.snapshot.instant(run.since)
+        instant, begun_at = self._cycle.snapshot.instant, self._cycle.snapshot.instant(run.since)
         saved_at, period = run.checkpoint
-        saved = max(begun, instant(saved_at)) if saved_at else begun
+        last_saved_at = max(begun_at, instant(saved_at)) if saved_at else begun_at
         if period:
-            saved = max(saved, begun + (self.checked_at - begun) // period * period)
-        return max(self.checked_at - saved, 0.0)
+            last_saved_at = max(last_saved_at, begun_at + (self.checked_at - begun_at) // period * period)
+        return max(self.checked_at - last_saved_at, 0.0)
 
     def loss(self, picks: Sequence[Pick]) -> Loss:
         """Return the loss by these evictions."""
@@ -82,20 +82,20 @@ class Price:
         whole_pick = picks[0].eviction_unit if is_whole else None
         if whole_pick is not None and whole_pick in self._losses:
             return self._losses[whole_pick]
-        work, pods = 0.0, 0
+        lost_work, pod_count = 0.0, 0
         for pick in picks:
             run = pick.eviction_unit.run
-            work += self.part_of_cluster(pick.requests) * (self.seconds(run) + run.lost)
-            pods += len(pick.pods)
-        loss = Loss(work, self.part_of_cluster(total(pick.requests for pick in picks)), pods)
+            lost_work += self.part_of_cluster(pick.requests) * (self.seconds(run) + run.lost)
+            pod_count += len(pick.pods)
+        loss = Loss(lost_work, self.part_of_cluster(total(pick.requests for pick in picks)), pod_count)
         if whole_pick is not None:
             self._losses[whole_pick] = loss
         return loss
 
     def missed_work(self, group: GroupInfo, wanted: Missing) -> float:
         """Return the work that a group has missed: the capacity that it lacks, multiplied by its wait."""
-        waited = self.checked_at - self._cycle.snapshot.instant(self._since(group))
-        return self.part_of_cluster(wanted.requests) * max(waited, 0.0)
+        wait_seconds = self.checked_at - self._cycle.snapshot.instant(self._waits_since(group))
+        return self.part_of_cluster(wanted.requests) * max(wait_seconds, 0.0)
 
     def why_not_yet(self, group: GroupInfo, wanted: Missing, picks: Sequence[Pick]) -> str:
         """Return why these victims are not evicted for a group yet, as text for users.
@@ -104,20 +104,20 @@ class Price:
         change.
         """
         snapshot, rules = self._cycle.snapshot, self._rules(group)
-        lost_work, end, latest = self.loss(picks).work, self._end(picks), self.latest(group)
+        lost_work, end, latest_at = self.loss(picks).work, self._end(picks), self.latest(group)
         seconds_left = end - self.checked_at
-        ends_soon = (seconds_left <= rules.after or end <= latest) and end <= self._spared_until(group)
-        if lost_work > rules.patience * self.missed_work(group, wanted) and latest > snapshot.now:
-            self._cycle.request_cycle_at(latest)
-            begin = snapshot.timestamp(latest)
+        ends_soon = (seconds_left <= rules.after or end <= latest_at) and end <= self._spared_until(group)
+        if lost_work > rules.patience * self.missed_work(group, wanted) and latest_at > snapshot.now:
+            self._cycle.request_cycle_at(latest_at)
+            begin_text = snapshot.timestamp(latest_at)
             text = "evictions for the group would lose more work than its wait is worth"
-            text += f"; at the latest, they begin at {begin}" if begin else ""
+            text += f"; at the latest, they begin at {begin_text}" if begin_text else ""
         elif ends_soon and lost_work > rules.patience * self.part_of_cluster(wanted.requests) * seconds_left:
             text = "evictions for the group would lose more work than it gains before the pods end, by "
             text += snapshot.timestamp(end)
         else:
             return ""
-        self._cycle.request_cycle_at(self.checked_at + _PERIOD)
+        self._cycle.request_cycle_at(self.checked_at + _CHECK_SECONDS)
         return text
 
     def _end(self, picks: Sequence[Pick]) -> float:
@@ -127,18 +127,18 @@ class Price:
         """
         groups = (self._cycle.snapshot.groups.get(pick.eviction_unit.group) for pick in picks)
         instant = self.checked_at
-        ends = (inf if group is None else self._times.end_if_running(group, instant) for group in groups)
+        ends = (inf if group is None else self._run_times.end_if_running(group, instant) for group in groups)
         return max(ends, default=inf)
 
     def break_even_seconds(self, wanted: Missing, picks: Sequence[Pick]) -> float:
         """Return the seconds in which a group does as much work as the evictions lose, within bounds."""
-        work, part = self.loss(picks).work, self.part_of_cluster(wanted.requests)
-        return min(max(work / part if part else 0.0, _MIN_USE), _MAX_USE)
+        lost_work, cluster_part = self.loss(picks).work, self.part_of_cluster(wanted.requests)
+        return min(max(lost_work / cluster_part if cluster_part else 0.0, _MIN_USE), _MAX_USE)
 
     def latest(self, group: GroupInfo) -> float:
         """Return the time from which capacity is reclaimed for a group at any price."""
-        rules, since = self._rules(group), self._since(group)
-        return self._cycle.snapshot.instant(since) + max(rules.at_most, rules.after) if since else -inf
+        rules, begin = self._rules(group), self._waits_since(group)
+        return self._cycle.snapshot.instant(begin) + max(rules.at_most, rules.after) if begin else -inf
 
     def _spared_until(self, group: GroupInfo) -> float:
         """Return the time from which victims are evicted even if they are expected to end soon."""
@@ -148,14 +148,14 @@ class Price:
         """Return the preemption rules of the group's queue."""
         return self._cycle.snapshot.queues[group.queue].record.preemption
 
-    def _since(self, group: GroupInfo) -> str:
+    def _waits_since(self, group: GroupInfo) -> str:
         """Return the time from which the wait of a group counts: of equal groups, the earliest."""
-        return ready_since(self._longest.get(equal_need_key(group), group))
+        return ready_since(self._longest_waiting.get(equal_need_key(group), group))
 
     def check_times(self, group: GroupInfo) -> CheckTimes:
         """Return the last and the next time at which the price of evictions for a group is checked."""
-        latest, now = self.latest(group), self._cycle.snapshot.now
-        if (last := self._spared_until(group)) <= now:
-            return CheckTimes(last, inf)
-        instants = self.checked_at, self.checked_at + _PERIOD, latest, last
+        latest_at, now = self.latest(group), self._cycle.snapshot.now
+        if (last_at := self._spared_until(group)) <= now:
+            return CheckTimes(last_at, inf)
+        instants = self.checked_at, self.checked_at + _CHECK_SECONDS, latest_at, last_at
         return CheckTimes(max(at for at in instants if at <= now), min(at for at in instants if at > now))

@@ -31,7 +31,7 @@ from extender.domain.model.reasons import LACKS_CAPACITY, Reason
 from extender.domain.model.records import GroupKey, Uid
 from extender.domain.model.resources import Resources, add
 from extender.domain.placement.planner import EquivalenceClass, Planner
-from extender.domain.scheduling.backfill import FAR, Backfill, ReservedCapacity, start_of
+from extender.domain.scheduling.backfill import FAR_PERIODS, Backfill, ReservedCapacity, start_of
 from extender.domain.scheduling.consolidation import reserved_homes
 from extender.domain.scheduling.cycle import Cycle, Guard
 from extender.domain.scheduling.headroom import Amounts, reserve, subtract
@@ -41,17 +41,17 @@ from extender.domain.snapshot.decisions import GroupDecision
 from extender.domain.snapshot.group_info import GroupInfo, Reservation
 from extender.domain.snapshot.wholeness import Missing, missing, ready_since
 
-_MIN_STAY = 60.0  # seconds until other nodes may be chosen; doubled with each choice
-_SEARCH_PERIOD = 1.0  # seconds until the next search if a cycle has already searched
-_GRACE = 60.0  # seconds after a guaranteed time in which running groups may still end
+_MIN_STAY_SECONDS = 60.0  # seconds until other nodes may be chosen; doubled with each choice
+_SEARCH_SECONDS = 1.0  # seconds until the next search if a cycle has already searched
+_GRACE_SECONDS = 60.0  # seconds after a guaranteed time in which running groups may still end
 _MAX_RESERVATIONS = 32  # number of reservations in any cluster, since each group is compared with all
-_SEARCHES = 4  # number of searches without a result in one cycle
-_IN_ROTATION = _SEARCHES // 2  # number of searches for groups that take turns
-RESERVED_FROM_OTHERS = (*LACKS_CAPACITY, Reason.QUEUE_CEILING)  # such groups may get a reservation
-_MAY_RESERVE = (*RESERVED_FROM_OTHERS, Reason.RESERVED)
-_KEEPS = (*_MAY_RESERVE, Reason.QUEUE_SHARE, Reason.WINDOW_FULL)
-RESERVED = "reserved"  # topic of reads of reservations
-InForce = Mapping[GroupKey, tuple[Reservation, tuple[bytes, Amounts, bool, Rank | None] | None]]
+_MAX_SEARCHES = 4  # number of searches without a result in one cycle
+_TURN_COUNT = _MAX_SEARCHES // 2  # number of searches for groups that take turns
+CAPACITY_REASONS = (*LACKS_CAPACITY, Reason.QUEUE_CEILING)  # such groups may get a reservation
+_RESERVING_REASONS = (*CAPACITY_REASONS, Reason.RESERVED)
+_KEEPING_REASONS = (*_RESERVING_REASONS, Reason.QUEUE_SHARE, Reason.WINDOW_FULL)
+RESERVATION_TOPIC = "reserved"  # topic of reads of reservations
+WithheldByGroup = Mapping[GroupKey, tuple[Reservation, tuple[bytes, Amounts, bool, Rank | None] | None]]
 """Reservations by group. Unless its capacity is lent, each comes with the reserved amounts of nodes and the
 reserved headroom, whether it binds all queues and, without a promise, the place of the group in its queue."""
 
@@ -61,8 +61,8 @@ class Reservations:
 
     def __init__(self, cycle: Cycle, strategies: Strategies) -> None:
         self._cycle, self._rank = cycle, strategies.rank
-        self._reserved: dict[GroupKey, tuple[GroupInfo, Reservation]] = {}
-        self._withheld: dict[GroupKey, ReservedCapacity] = {}
+        self._holders: dict[GroupKey, tuple[GroupInfo, Reservation]] = {}
+        self._capacities: dict[GroupKey, ReservedCapacity] = {}
         self.lends = False  # whether the cycle now evaluates groups above their share
         self._waiting: defaultdict[EquivalenceClass, list[GroupInfo]] = defaultdict(list)
         self.first_eligible: Mapping[EquivalenceClass, GroupInfo] = {}  # first eligible group of each class
@@ -71,48 +71,48 @@ class Reservations:
 
     @cached_property
     def _backfill(self) -> Backfill:
-        return Backfill(self._cycle, self._rank, self._withheld)
+        return Backfill(self._cycle, self._rank, self._capacities)
 
     def reserve_for_moved(self) -> None:
         """Reserve the capacity for replacements of moved pods until they run there."""
-        self._withheld.update(reserved_homes(self._cycle))
+        self._capacities.update(reserved_homes(self._cycle))
 
     def begin(self, waiting: Iterable[GroupInfo]) -> None:
         """Reserve the capacity for those of the `waiting` groups that have a reservation."""
         cycle = self._cycle
-        others = (group for group in waiting if group.key not in self._withheld)  # except moved groups
+        others = (group for group in waiting if group.key not in self._capacities)  # except moved groups
         reservations = ((group.start.reservation, _with_reserved_plan(group)) for group in others)
-        holders = [(before, group) for before, group in reservations if before is not None]
+        holders = [(old, group) for old, group in reservations if old is not None]
         holders.sort(key=lambda holder: (not holder[0].is_promised, holder[0].since, start_of(holder[0])))
-        for before, group in holders:
+        for old, group in holders:
             with Guard(cycle, group):
-                if not self._is_within_limit(before.requests) or (found := self._renewed(group)) is None:
+                if not self._is_within_limit(old.requests) or (renewed := self._renewed(group)) is None:
                     continue
-                reservation = self._with_guarantee(group, found)
+                reservation = self._with_guarantee(group, renewed)
                 # Reserved and lent periods alternate. If there is a guaranteed time, they begin then.
-                promised = reservation.passable_until
-                since = reservation.since if promised is None else promised
-                turn = turn_at(cycle.snapshot.now, since, cycle.limits.capacity_reserved)
+                promised_at = reservation.passable_until
+                begins_at = reservation.since if promised_at is None else promised_at
+                turn = turn_at(cycle.snapshot.now, begins_at, cycle.limits.capacity_reserved)
                 cycle.is_due(turn.until)
                 lent_until = "" if turn.is_reserved else cycle.snapshot.timestamp(turn.until)
                 reservation = replace(reservation, lent_until=lent_until)
-                self._reserved[group.key] = group, reservation
+                self._holders[group.key] = group, reservation
                 if turn.is_reserved:
                     binds = reservation.is_promised or not self._brings_above_share(group, reservation)
                     self._backfill.reserve(group, reservation, binds)
 
-    def _is_within_limit(self, asks: Resources) -> bool:
-        """Return whether all reservations, with one more for the amounts `asks`, are within their limit."""
-        limit, sums = self._cycle.limits.reservations, dict(asks)
+    def _is_within_limit(self, requests: Resources) -> bool:
+        """Return whether all reservations, with one more for `requests`, are within their limit."""
+        limit, sums = self._cycle.limits.reservations, dict(requests)
         if limit <= 0.0:
             return False
-        if not self._reserved:
+        if not self._holders:
             return True
-        for _, reservation in self._reserved.values():
+        for _, reservation in self._holders.values():
             add(sums, reservation.requests)
         totals = total_of(self._cycle.snapshot).items()
-        fits = all(sums.get(name, 0) <= limit * amount for name, amount in totals)
-        return fits and len(self._reserved) < _MAX_RESERVATIONS
+        is_within = all(sums.get(name, 0) <= limit * amount for name, amount in totals)
+        return is_within and len(self._holders) < _MAX_RESERVATIONS
 
     def _with_guarantee(self, group: GroupInfo, reservation: Reservation) -> Reservation:
         """Return the reservation with the present guarantee of its start, which may begin or end now.
@@ -120,13 +120,16 @@ class Reservations:
         A new guarantee ranks behind earlier guarantees. It ends some time after the guaranteed start.
         """
         cycle, instant = self._cycle, reservation.passable_until
-        if instant is None or (reservation.is_promised and not cycle.is_due(instant + _GRACE)):
+        if instant is None or (reservation.is_promised and not cycle.is_due(instant + _GRACE_SECONDS)):
             return reservation
-        is_near = cycle.is_due(instant - FAR * cycle.limits.capacity_reserved) and not reservation.is_delayed
+        is_near = (
+            cycle.is_due(instant - FAR_PERIODS * cycle.limits.capacity_reserved)
+            and not reservation.is_delayed
+        )
         is_near = is_near and not cycle.budget.flavors.may_choose(group)  # its flavor may be missing
         is_promised = is_near and not (cycle.is_due(instant) or self._brings_above_share(group, reservation))
-        since = cycle.snapshot.now if is_promised else reservation.since
-        return replace(reservation, is_promised=is_promised, since=since)
+        guaranteed_since = cycle.snapshot.now if is_promised else reservation.since
+        return replace(reservation, is_promised=is_promised, since=guaranteed_since)
 
     def _brings_above_share(self, group: GroupInfo, reservation: Reservation) -> bool:
         """Return whether the group would bring its queue above its share.
@@ -142,22 +145,22 @@ class Reservations:
 
     def _renewed(self, group: GroupInfo) -> Reservation | None:
         """Return the present reservation of a group. None means that the reservation ends."""
-        cycle, before = self._cycle, group.start.reservation
+        cycle, old = self._cycle, group.start.reservation
         wanted = cycle.budget.flavors.settled_members(group)
-        if before is None or cycle.budget.shares.is_never_below_ceiling(group.queue, wanted.requests):
+        if old is None or cycle.budget.shares.is_never_below_ceiling(group.queue, wanted.requests):
             return None
-        if self._backfill.forecast.still_fits(before, group):
-            return before
-        rescheduled = self._backfill.forecast.rescheduled(before, group)
-        if rescheduled is not None and (cycle.snapshot.now < before.stays_until or self._has_searched()):
-            return _no_later(rescheduled, before)
-        if rescheduled is None and self._has_searched():
+        if self._backfill.forecast.still_fits(old, group):
+            return old
+        later = self._backfill.forecast.rescheduled(old, group)
+        if later is not None and (cycle.snapshot.now < old.stays_until or self._has_searched()):
+            return _passable_no_later(later, old)
+        if later is None and self._has_searched():
             return None
-        stay = max(2.0 * (before.stays_until - before.since), _MIN_STAY)
-        found = self._backfill.forecast.find(group, self.unreserved_capacity(), stay)
-        if found is None:
+        stay_seconds = max(2.0 * (old.stays_until - old.since), _MIN_STAY_SECONDS)
+        new = self._backfill.forecast.find(group, self.unreserved_capacity(), stay_seconds)
+        if new is None:
             return None
-        return replace(_no_later(found, before), since=before.since, is_promised=before.is_promised)
+        return replace(_passable_no_later(new, old), since=old.since, is_promised=old.is_promised)
 
     def _has_searched(self) -> bool:
         """Return whether this cycle has searched nodes already.
@@ -165,7 +168,7 @@ class Reservations:
         If so, request a cycle for the next search.
         """
         if self._backfill.forecast.has_searched:
-            self._cycle.request_cycle_at(self._cycle.snapshot.now + _SEARCH_PERIOD)
+            self._cycle.request_cycle_at(self._cycle.snapshot.now + _SEARCH_SECONDS)
         return self._backfill.forecast.has_searched
 
     def unreserved_capacity(self, only_promised: bool = False) -> Planner:
@@ -174,29 +177,29 @@ class Reservations:
         With `only_promised`, later needs of reservations without a guaranteed start count as free.
         """
         planner = self._cycle.budget.planner.clone()
-        for reserved in self._withheld.values():
-            if reserved.reservation.is_promised or not only_promised:
-                planner.allocate_amounts(reserved.rows, reserved.needs - reserved.amounts)
+        for capacity in self._capacities.values():
+            if capacity.reservation.is_promised or not only_promised:
+                planner.allocate_amounts(capacity.rows, capacity.needs - capacity.amounts)
         return planner
 
     def free_own_capacity(self, group: GroupInfo, planner: Planner) -> None:
         """Free the group's own reserved capacity in `planner`."""
-        for reserved in self.reserved_for(group):
-            freed = reserved.needs if reserved.reservation.is_promised else reserved.amounts
-            planner.allocate_amounts(reserved.rows, freed, times=-1)
+        for capacity in self.reserved_for(group):
+            freed_amounts = capacity.needs if capacity.reservation.is_promised else capacity.amounts
+            planner.allocate_amounts(capacity.rows, freed_amounts, times=-1)
 
     def reserve_promised_headroom(self) -> None:
         """Reserve the headroom of groups with a guaranteed start, even if other groups still hold it."""
-        for reserved in self._withheld.values():
-            if reserved.reservation.is_promised:
-                reserve(self._cycle.budget, subtract(reserved.headroom.needed, reserved.headroom.reserved))
+        for capacity in self._capacities.values():
+            if capacity.reservation.is_promised:
+                reserve(self._cycle.budget, subtract(capacity.headroom.needed, capacity.headroom.reserved))
 
     def free_own_headroom(self, group: GroupInfo) -> None:
         """Free the group's own reserved headroom."""
-        for reserved in self.reserved_for(group):
-            need = reserved.headroom
-            freed = need.needed if reserved.reservation.is_promised else need.reserved
-            reserve(self._cycle.budget, freed, times=-1)
+        for capacity in self.reserved_for(group):
+            need = capacity.headroom
+            freed_amounts = need.needed if capacity.reservation.is_promised else need.reserved
+            reserve(self._cycle.budget, freed_amounts, times=-1)
 
     def is_limited(self, group: GroupInfo) -> bool:
         """Return whether limits on running groups and pods prevent a group's start.
@@ -204,70 +207,70 @@ class Reservations:
         Headroom that is reserved for the group itself counts as free.
         """
         checkpoint = self._cycle.journal.checkpoint()
-        for reserved in self.reserved_for(group):
-            reserve(self._cycle.budget, reserved.headroom.reserved, times=-1)
+        for capacity in self.reserved_for(group):
+            reserve(self._cycle.budget, capacity.headroom.reserved, times=-1)
         is_limited = self._cycle.budget.running.excess(group, len(missing(group).members)) is not None
         self._cycle.journal.roll_back(checkpoint)
         return is_limited
 
     def free_all_headroom(self) -> None:
         """Free all reserved headroom. The journal can undo this."""
-        for reserved in self._withheld.values():
-            reserve(self._cycle.budget, reserved.headroom.reserved, times=-1)
+        for capacity in self._capacities.values():
+            reserve(self._cycle.budget, capacity.headroom.reserved, times=-1)
 
     @property
-    def in_force(self) -> InForce:
+    def in_force(self) -> WithheldByGroup:
         """Return the capacity that each reservation withholds from other groups, if any."""
-        reserved = {}
-        for key, capacity in self._withheld.items():
+        terms = {}
+        for key, capacity in self._capacities.items():
             rank = None if capacity.reservation.is_promised else self._rank(capacity.group)
-            reserved[key] = capacity.amounts.tobytes(), capacity.headroom.reserved, capacity.binds, rank
-        withheld = {key: (capacity.reservation, reserved[key]) for key, capacity in self._withheld.items()}
-        return withheld | {
-            key: (reservation, reserved.get(key)) for key, (_, reservation) in self._reserved.items()
+            terms[key] = capacity.amounts.tobytes(), capacity.headroom.reserved, capacity.binds, rank
+        result = {key: (capacity.reservation, terms[key]) for key, capacity in self._capacities.items()}
+        return result | {
+            key: (reservation, terms.get(key)) for key, (_, reservation) in self._holders.items()
         }
 
     def has_reservation(self, group: GroupInfo) -> bool:
-        return group.key in self._reserved
+        return group.key in self._holders
 
     def reserved_for(self, group: GroupInfo) -> list[ReservedCapacity]:
         """Return the capacity that is reserved for a group itself."""
-        return [self._withheld[group.key]] if group.key in self._withheld else []
+        return [self._capacities[group.key]] if group.key in self._capacities else []
 
     def is_promised(self, group: GroupInfo) -> bool:
         """Return whether the start of the group is guaranteed, so that no other group may delay it."""
-        return any(reserved.reservation.is_promised for reserved in self.reserved_for(group))
+        return any(capacity.reservation.is_promised for capacity in self.reserved_for(group))
 
     def may_backfill(self, group: GroupInfo) -> list[ReservedCapacity]:
         """Return the reservations whose capacity a group may use."""
-        self._cycle.reads.record(RESERVED)
-        return self._backfill.may_pass(group, self.lends) if self._withheld else []
+        self._cycle.reads.record(RESERVATION_TOPIC)
+        return self._backfill.may_pass(group, self.lends) if self._capacities else []
 
     def blocked_by(self, group: GroupInfo, wanted: Missing, reason: Reason | None) -> str:
         """Return the owners of reservations that prevent members from starting, as text.
 
         The text is empty if there are none.
         """
-        self._cycle.reads.record(RESERVED)
-        return self._backfill.blocked_by(group, wanted, reason) if self._withheld else ""
+        self._cycle.reads.record(RESERVATION_TOPIC)
+        return self._backfill.blocked_by(group, wanted, reason) if self._capacities else ""
 
     def own_capacity(self, group: GroupInfo) -> AbstractContextManager[None]:
         """Make the capacity that is reserved for a group usable for it during the block."""
-        reserved = self.reserved_for(group)
-        return self.usable(reserved) if reserved else nullcontext()
+        capacities = self.reserved_for(group)
+        return self.usable(capacities) if capacities else nullcontext()
 
-    def usable(self, reserved: Collection[ReservedCapacity]) -> AbstractContextManager[None]:
+    def usable(self, capacities: Collection[ReservedCapacity]) -> AbstractContextManager[None]:
         """Make reserved capacity usable during the block."""
-        return self._backfill.usable(reserved)
+        return self._backfill.usable(capacities)
 
     def use_reserved(self, group: GroupInfo, plan: Mapping[Uid, str]) -> None:
         """Let a starting group use capacity first that is reserved for groups that start after its end."""
-        if self._withheld:
+        if self._capacities:
             self._backfill.use_reserved(group, plan)
 
     def end(self, group: GroupInfo) -> None:
         """End the reservation of a group that starts. Its unused capacity becomes free."""
-        self._reserved.pop(group.key, None)
+        self._holders.pop(group.key, None)
         self._backfill.end(group)
 
     def record(self, group: GroupInfo, decision: GroupDecision) -> GroupDecision:
@@ -275,13 +278,13 @@ class Reservations:
 
         Groups that might get a reservation are recorded.
         """
-        if group.key in self._reserved and decision.reason in _KEEPS:
-            _, reservation = self._reserved[group.key]
+        if group.key in self._holders and decision.reason in _KEEPING_REASONS:
+            _, reservation = self._holders[group.key]
             detail = "; ".join(filter(None, (decision.detail, reservation.text)))
             return replace(decision, detail=detail, reservation=reservation)
         is_at_ceiling = decision.reason is Reason.QUEUE_CEILING
         is_flavor_open = is_at_ceiling and self._cycle.budget.flavors.may_choose(group)
-        if decision.reason in _MAY_RESERVE and not is_flavor_open and self._is_due(group):
+        if decision.reason in _RESERVING_REASONS and not is_flavor_open and self._is_due(group):
             self._waiting[self._class_of(group)].append(group)
         return decision
 
@@ -307,14 +310,14 @@ class Reservations:
         cannot get a reservation blocks other groups only if the limit of all reservations is too low for it.
         """
         self.first_eligible = {class_: min(line, key=self._rank) for class_, line in self._waiting.items()}
-        has_one = {group.queue for group, _ in self._reserved.values()}
+        reserving_queues = {group.queue for group, _ in self._holders.values()}
         lines: defaultdict[str, list[GroupInfo]] = defaultdict(list)
         for group in sorted(self.first_eligible.values(), key=self._rank):
             with Guard(self._cycle, group):
-                if group.queue not in has_one and self._cycle.fits_empty_cluster(missing(group)):
+                if group.queue not in reserving_queues and self._cycle.fits_empty_cluster(missing(group)):
                     lines[group.queue].append(group)
-        in_order = sorted(lines.values(), key=lambda line: longest_wait(line[0]))
-        self.eligible = list(chain.from_iterable(in_order))
+        ordered_lines = sorted(lines.values(), key=lambda line: longest_wait(line[0]))
+        self.eligible = list(chain.from_iterable(ordered_lines))
         if self.eligible and not self._is_within_limit(missing(self.eligible[0]).requests):
             self.next_reserving, self.eligible = self.eligible[0], self.eligible[:1]
         elif self.eligible and not self._has_searched():
@@ -331,49 +334,49 @@ class Reservations:
 
     def _groups_to_search(self, eligible: Sequence[GroupInfo]) -> Sequence[GroupInfo]:
         """Return the groups to search for now: always the first groups, and some of the others in turn."""
-        if len(eligible) <= _SEARCHES:
+        if len(eligible) <= _MAX_SEARCHES:
             return eligible
-        first, others = eligible[:_IN_ROTATION], eligible[_IN_ROTATION:]
+        first_groups, other_groups = eligible[:_TURN_COUNT], eligible[_TURN_COUNT:]
         now, changed_at = int(self._cycle.snapshot.now), int(self._cycle.snapshot.changed_at)
-        if (now - changed_at) * _IN_ROTATION < len(others):
+        if (now - changed_at) * _TURN_COUNT < len(other_groups):
             self._cycle.request_cycle_at(now + 1.0)
-        turn = now * _IN_ROTATION % len(others)
-        return (*first, *(*others[turn:], *others[:turn])[:_IN_ROTATION])
+        turn_index = now * _TURN_COUNT % len(other_groups)
+        return (*first_groups, *(*other_groups[turn_index:], *other_groups[:turn_index])[:_TURN_COUNT])
 
     def _search(self, groups: Iterable[GroupInfo]) -> None:
         """Make a reservation for each group for which nodes are found, one for each queue."""
-        checkpoint, group_of_queue = self._cycle.journal.checkpoint(), dict[str, GroupKey]()
+        checkpoint, key_by_queue = self._cycle.journal.checkpoint(), dict[str, GroupKey]()
         for group in groups:
             with Guard(self._cycle, group):
-                if group.queue in group_of_queue:
+                if group.queue in key_by_queue:
                     continue
                 if not self._is_within_limit(missing(group).requests):
                     break
-                stay = max(self._patience(group), _MIN_STAY)
-                found = self._backfill.forecast.find(group, self.unreserved_capacity(), stay)
-                if found is not None:
-                    reservation = self._with_guarantee(group, found)
+                stay_seconds = max(self._patience(group), _MIN_STAY_SECONDS)
+                nodes = self._backfill.forecast.find(group, self.unreserved_capacity(), stay_seconds)
+                if nodes is not None:
+                    reservation = self._with_guarantee(group, nodes)
                     self._cycle.record(replace(self._cycle.decided[group.key], reservation=reservation))
-                    group_of_queue[group.queue] = group.key
-                    self._reserved[group.key] = group, reservation
+                    key_by_queue[group.queue] = group.key
+                    self._holders[group.key] = group, reservation
                     self._backfill.reserve(group, reservation)
         self._cycle.journal.roll_back(checkpoint)
-        for key in group_of_queue.values():
-            self._withheld.pop(key, None)
-            self._reserved.pop(key, None)
+        for key in key_by_queue.values():
+            self._capacities.pop(key, None)
+            self._holders.pop(key, None)
 
 
-def _no_later(now: Reservation, before: Reservation) -> Reservation:
+def _passable_no_later(new: Reservation, old: Reservation) -> Reservation:
     """Return the reservation, but passable no longer than before: groups that pass it must not delay it."""
-    instants = before.passable_until, now.passable_until, now.starts_at
-    return replace(now, passable_until=min((at for at in instants if at is not None), default=None))
+    instants = old.passable_until, new.passable_until, new.starts_at
+    return replace(new, passable_until=min((at for at in instants if at is not None), default=None))
 
 
 def _with_reserved_plan(group: GroupInfo) -> GroupInfo:
     """Return the group. If its reservation covers a partial start of a job, it needs only so many members."""
-    found = len(group.start.reservation.nodes) if group.start.reservation else 0
-    is_smaller = 0 < group.job.least <= found < group.min_member
-    return replace(group, min_member=found) if is_smaller else group
+    node_count = len(group.start.reservation.nodes) if group.start.reservation else 0
+    is_smaller = 0 < group.job.least <= node_count < group.min_member
+    return replace(group, min_member=node_count) if is_smaller else group
 
 
 def longest_wait(group: GroupInfo) -> tuple[str, GroupKey]:
@@ -388,17 +391,17 @@ class CapacityTurn(NamedTuple):
     until: float
 
 
-def turn_at(now: float, since: float, first: float) -> CapacityTurn:
+def turn_at(now: float, first_begin: float, first_seconds: float) -> CapacityTurn:
     """Return the period at this instant.
 
     Args:
         now: The instant.
-        since: The start of the first period.
-        first: The length of the first period in seconds.
+        first_begin: The start of the first period.
+        first_seconds: The length of the first period in seconds.
     """
-    if now < since:
-        return CapacityTurn(True, since)
-    number = floor(log2((now - since) / first / 2.0 + 1.0))
-    begin, length = since + 2.0 * first * (2.0**number - 1.0), first * 2.0**number
+    if now < first_begin:
+        return CapacityTurn(True, first_begin)
+    doublings = floor(log2((now - first_begin) / first_seconds / 2.0 + 1.0))
+    begin, length = first_begin + 2.0 * first_seconds * (2.0**doublings - 1.0), first_seconds * 2.0**doublings
     is_reserved = now < begin + length
     return CapacityTurn(is_reserved, begin + (1.0 if is_reserved else 2.0) * length)
