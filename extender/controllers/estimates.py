@@ -17,8 +17,8 @@ from extender.api.units import timestamp_at
 from extender.controllers.cycle import ChangedGroups, FaultGuard
 from extender.domain.explain.forecast import (
     FUTURES,
-    MOST_CYCLES,
-    SHORTEST,
+    MAX_CYCLES,
+    MIN_DEVIATION,
     Calibration,
     ExpectedStart,
     ExpectedStarts,
@@ -129,7 +129,7 @@ class Estimates(Poller):
     def _compare(self, key: GroupKey, estimate: ExpectedStart, now: float) -> None:
         """Record the difference between an estimate and the real start in a metric and in the calibration."""
         if estimate.is_known:
-            expected, waited = (max(at - estimate.made_at, SHORTEST) for at in (estimate.p50, now))
+            expected, waited = (max(at - estimate.made_at, MIN_DEVIATION) for at in (estimate.p50, now))
             metrics.estimate_error.labels(interval_of(estimate, now)).observe(waited / expected)
             self._calibration = self._calibration.after(key, estimate, now)
 
@@ -173,9 +173,9 @@ class Estimates(Poller):
             waits_long = next(iter(self._waits_since.values()), inf) <= now - _MIN_WAIT
         if not waits_long or now < self._began_at + min_age or carried_facts_of(decisions) is None:
             return False
-        cycles = MOST_CYCLES if not self._cycle_seconds else int(_MAX_WORK / FUTURES / self._cycle_seconds)
+        cycles = MAX_CYCLES if not self._cycle_seconds else int(_MAX_WORK / FUTURES / self._cycle_seconds)
         self._basis, self._began_at = decisions, now
-        self._work = forecasts(decisions, max(1, min(cycles, MOST_CYCLES)))
+        self._work = forecasts(decisions, max(1, min(cycles, MAX_CYCLES)))
         return True
 
     def _publish(self, expected_starts: ExpectedStarts) -> None:

@@ -131,7 +131,7 @@ def _status(faults: list[Fault]) -> admission.Status:
     if any(fault.code.is_temporary for fault in faults):
         details = admission.Details(causes, _RETRY_AFTER)
         return admission.Status(503, "ServiceUnavailable", join_faults(faults), details)
-    code, reason = (422, "Invalid") if all(fault.code.about_value for fault in faults) else (403, "Forbidden")
+    code, reason = (422, "Invalid") if all(fault.code.is_inherent for fault in faults) else (403, "Forbidden")
     return admission.Status(code, reason, join_faults(faults), admission.Details(causes))
 
 

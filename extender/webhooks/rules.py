@@ -28,7 +28,7 @@ from extender.api.objects.queues import LocalQueue, PodGroup, Queue, ResourceFla
 from extender.api.objects.volcano import CronJob, VolcanoJob
 from extender.api.workloads.operators import VOLCANO, VOLCANO_JOB
 from extender.domain.admission.access import (
-    ACCOUNTS,
+    ACCOUNT_PREFIX,
     Subject,
     acts_for_all,
     acts_for_owners,
@@ -99,7 +99,7 @@ from extender.webhooks.latest import Latest, MayUse
 from extender.webhooks.reviews import NotKnown, Path, ReviewOutcome, Rule, read, read_if_there
 
 _PROGRAM_PREFIX = "system:"  # prefix of service accounts and components of Kubernetes
-_MUSTER_PREFIX = f"{ACCOUNTS}kube-muster:"  # prefix of the accounts of Muster, which creates groups for users
+_MUSTER_PREFIX = f"{ACCOUNT_PREFIX}kube-muster:"  # accounts of Muster, which creates groups for users
 _BATCH = "batch"
 _MAX_LEVEL_WARNINGS = 8
 _POD_GROUP = "PodGroup"
@@ -426,7 +426,7 @@ class AdmissionRules:
 
     def _job_entry(self) -> Entry:
         """Return the check whether a queue accepts a job."""
-        return partial(review_job_entry, tree=self._ledger.queues.tree)
+        return partial(review_job_entry, read_tree=self._ledger.queues.tree)
 
     def record_use(self, request: ReviewRequest) -> ReviewOutcome:
         """Record that the author of an object may use the restricted queue that the object enters.
@@ -480,7 +480,7 @@ class AdmissionRules:
             return ReviewOutcome()
         scheduler = self._schedulers[0] if adopts else ""
         obj = read(request.object, dict[str, Any])
-        patch = pod_defaults(obj, user, scheduler, gated=self._gated, adds_markers=is_default)
+        patch = pod_defaults(obj, user, scheduler, is_gated=self._gated, adds_markers=is_default)
         return ReviewOutcome(patch=patch)
 
     def review_pod(self, request: ReviewRequest) -> ReviewOutcome:

@@ -11,9 +11,9 @@ from msgspec.structs import replace
 
 from extender.domain.explain import forecast
 from extender.domain.explain.forecast import (
-    _MAX_KNOWN,
+    _MAX_KEPT_FACTORS,
     FUTURES,
-    MOST_CYCLES,
+    MAX_CYCLES,
     Calibration,
     ExpectedStart,
     RunLaw,
@@ -29,7 +29,7 @@ from tests.domain.world import World, gang, key
 NEVER = preemption(within_queue="Never", unmanaged="Never")
 
 
-def foretold(world: World, cycles: int = MOST_CYCLES) -> Mapping[str, ExpectedStart]:
+def foretold(world: World, cycles: int = MAX_CYCLES) -> Mapping[str, ExpectedStart]:
     """Return the expected starts by name."""
     work = forecasts(world.decisions, cycles)
     while True:
@@ -180,9 +180,9 @@ def test_wrong_declarations_in_one_namespace_change_no_estimates_of_others() -> 
 
 def test_calibration_remembers_few_namespaces() -> None:
     reported, calibration = ExpectedStart(0.0, 90.0, 100.0, 110.0), Calibration()
-    for number in range(2 * _MAX_KNOWN):
+    for number in range(2 * _MAX_KEPT_FACTORS):
         calibration = calibration.after(GroupKey(f"n{number}/g"), reported, 200.0)
-    assert len(calibration.factors) == _MAX_KNOWN
+    assert len(calibration.factors) == _MAX_KEPT_FACTORS
 
 
 @pytest.mark.parametrize("kinds", [1, 12])
@@ -194,5 +194,5 @@ def test_a_long_queue_delays_no_estimates_of_others(kinds: int, monkeypatch: pyt
     world.add(queue("other", preemption=NEVER), gang("other", 1, queue="other", cpu="4", run_time="1m"))
     world.add(*(waits(f"w{n:02}", cpu=f"{3000 + n % kinds}m", run_time="1m") for n in range(12))).settle()
     found = foretold(world)
-    assert [found[f"w{n:02}"].unknown for n in range(12)] == [""] * 4 + [forecast._TOO_FAR] * 8
+    assert [found[f"w{n:02}"].unknown for n in range(12)] == [""] * 4 + [forecast._LIMIT_TEXT] * 8
     assert found["other"].is_known

@@ -11,9 +11,9 @@ from extender.api.admission import NewPod, UserInfo
 from extender.domain.admission.faults import Code, Fault
 from extender.domain.admission.submission import Destination
 
-ACCOUNTS = "system:serviceaccount:"
-_CONTROLLERS = "system:serviceaccounts:kube-system"
-_CONTROLLER_MANAGER = "system:kube-controller-manager"
+ACCOUNT_PREFIX = "system:serviceaccount:"
+_CONTROLLER_GROUP = "system:serviceaccounts:kube-system"
+_MANAGER_USER = "system:kube-controller-manager"
 
 
 class Subject(msgspec.Struct, frozen=True):
@@ -55,7 +55,7 @@ def asked_about_template(pod: NewPod, user: UserInfo) -> tuple[Subject, ...]:
 
 def acts_for_all(user: UserInfo) -> bool:
     """Return whether a user is one of the cluster's controllers, which act for all users."""
-    return _CONTROLLERS in (user.groups or ()) or user.username == _CONTROLLER_MANAGER
+    return _CONTROLLER_GROUP in (user.groups or ()) or user.username == _MANAGER_USER
 
 
 def acts_for_owners(user: UserInfo, namespace: str) -> bool:
@@ -63,19 +63,19 @@ def acts_for_owners(user: UserInfo, namespace: str) -> bool:
 
     Such users are the cluster's controllers, and operators, which are service accounts of other namespaces.
     """
-    is_account, own_prefix = user.username.startswith(ACCOUNTS), f"{ACCOUNTS}{namespace}:"
+    is_account, own_prefix = user.username.startswith(ACCOUNT_PREFIX), f"{ACCOUNT_PREFIX}{namespace}:"
     return acts_for_all(user) or (is_account and not user.username.startswith(own_prefix))
 
 
 def not_granted(to: Destination, subjects: tuple[Subject, ...]) -> Fault:
     """Return the fault of subjects without the right to use a restricted queue."""
     names = " nor ".join(repr(subject.user) for subject in subjects)
-    cannot = f"neither {names} may use it" if len(subjects) > 1 else f"{names} may not use it"
+    denial = f"neither {names} may use it" if len(subjects) > 1 else f"{names} may not use it"
     remedy = f"grant the verb use on queues.scheduling.volcano.sh {to.queue!r} by RBAC, or name another queue"
-    return Fault(Code.USE_NOT_GRANTED, to.field, f"queue {to.queue!r} is restricted and {cannot}: {remedy}")
+    return Fault(Code.USE_NOT_GRANTED, to.field, f"queue {to.queue!r} is restricted and {denial}: {remedy}")
 
 
-def pods_not_reviewed(to: Destination, pods: int) -> Fault:
+def pods_not_reviewed(to: Destination, pod_count: int) -> Fault:
     """Return the fault of a group whose pods were created before the group.
 
     When they were created, their queue was unknown, so its use was not reviewed. The message has the number
@@ -83,13 +83,13 @@ def pods_not_reviewed(to: Destination, pods: int) -> Fault:
     """
     text = (
         f"queue {to.queue!r} is restricted, and pods that named this group before it existed are waiting "
-        f"({pods}), so their permission was not checked: delete them, create the group, then its pods"
+        f"({pod_count}), so their permission was not checked: delete them, create the group, then its pods"
     )
     return Fault(Code.PODS_NOT_REVIEWED, to.field, text)
 
 
-def not_known(to: Destination, why: str) -> Fault:
+def not_known(to: Destination, cause: str) -> Fault:
     """Return the fault if the right to use a restricted queue could not be checked."""
-    text = f"queue {to.queue!r} is restricted, and the permission to use it could not be checked ({why}): "
+    text = f"queue {to.queue!r} is restricted, and the permission to use it could not be checked ({cause}): "
     text += "try again"
     return Fault(Code.NOT_NOW, to.field, text)

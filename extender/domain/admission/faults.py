@@ -86,9 +86,9 @@ class Code(StrEnum):
     NOT_NOW = "NotNow"
 
     @property
-    def about_value(self) -> bool:
+    def is_inherent(self) -> bool:
         """Return whether the object itself is wrong, independent of other objects in the cluster."""
-        return _ORDER[self] <= _ORDER[Code.INVALID_OPERATION]
+        return _POSITION_BY_CODE[self] <= _POSITION_BY_CODE[Code.INVALID_OPERATION]
 
     @property
     def is_temporary(self) -> bool:
@@ -96,7 +96,7 @@ class Code(StrEnum):
         return self is Code.NOT_NOW
 
 
-_ORDER = {code: number for number, code in enumerate(Code)}
+_POSITION_BY_CODE = {code: number for number, code in enumerate(Code)}
 
 
 class Fault(msgspec.Struct, frozen=True):
@@ -117,7 +117,7 @@ def join_faults(faults: Iterable[Fault]) -> str:
     return "; ".join(map(str, faults))
 
 
-_ALL = "*"  # stands for each item of a list
+_EACH_ITEM = "*"  # stands for each item of a list
 _TOPOLOGY = f"annotate the pods with {keys.REQUIRED_TOPOLOGY}: the label of nodes of one domain"
 _KUEUE_TOPOLOGY = "kueue.x-k8s.io/podset-"
 _READ = (
@@ -128,38 +128,38 @@ _READ = (
 _MAX_WARNINGS = 8
 
 # Ignored fields by API group and kind, with advice for users.
-_FIELDS: Mapping[tuple[str, str], Mapping[tuple[str, ...], str]] = {
+_IGNORED_FIELDS: Mapping[tuple[str, str], Mapping[tuple[str, ...], str]] = {
     ("scheduling.volcano.sh", "Queue"): {
         ("spec", "affinity"): "use node selectors, taints or spec.flavors to tie work to nodes",
         ("spec", "extendClusters"): "Muster serves one cluster",
     },
     ("batch.volcano.sh", "Job"): {
         ("spec", "runningEstimate"): "use the annotation kube-muster.io/run-time",
-        ("spec", "tasks", _ALL, "maxRetry"): "use spec.maxRetry",
+        ("spec", "tasks", _EACH_ITEM, "maxRetry"): "use spec.maxRetry",
     },
     ("scheduling.x-k8s.io", "PodGroup"): {
         ("spec", "scheduleTimeoutSeconds"): "the start timeout of Muster applies to all groups"
     },
 }
-_ANNOTATIONS = ("metadata", "annotations")
-_ANNOTATED = (
-    _ANNOTATIONS,
+_ANNOTATIONS_PATH = ("metadata", "annotations")
+_ANNOTATION_PATHS = (
+    _ANNOTATIONS_PATH,
     ("spec", "template", "metadata", "annotations"),
-    ("spec", "tasks", _ALL, "template", "metadata", "annotations"),
+    ("spec", "tasks", _EACH_ITEM, "template", "metadata", "annotations"),
 )
 
 
 def ignored_fields(group: str, kind: str, obj: Mapping[str, Any]) -> list[str]:
     """Return a warning for the user for each field of a new object that Muster ignores."""
-    found: list[str] = []
-    for path, advice in _FIELDS.get((group, kind), {}).items():
-        found += [f"{field}: accepted and ignored; {advice}" for field, _ in _values_at(obj, path)]
-    for path in _ANNOTATED:
+    warnings: list[str] = []
+    for path, advice in _IGNORED_FIELDS.get((group, kind), {}).items():
+        warnings += [f"{field}: accepted and ignored; {advice}" for field, _ in _values_at(obj, path)]
+    for path in _ANNOTATION_PATHS:
         for field, annotations in _values_at(obj, path):
-            written = annotations if isinstance(annotations, dict) else ()
-            ignored_keys = [key for key in written if key.startswith(_KUEUE_TOPOLOGY) and key not in _READ]
-            found += [f"{field}[{key[:100]}]: accepted and ignored; {_TOPOLOGY}" for key in ignored_keys]
-    return found[:_MAX_WARNINGS]
+            names = annotations if isinstance(annotations, dict) else ()
+            ignored_keys = [key for key in names if key.startswith(_KUEUE_TOPOLOGY) and key not in _READ]
+            warnings += [f"{field}[{key[:100]}]: accepted and ignored; {_TOPOLOGY}" for key in ignored_keys]
+    return warnings[:_MAX_WARNINGS]
 
 
 def _values_at(value: Any, path: tuple[str, ...], field: str = "") -> Iterator[tuple[str, Any]]:
@@ -167,7 +167,7 @@ def _values_at(value: Any, path: tuple[str, ...], field: str = "") -> Iterator[t
     if not path:
         if value:
             yield field, value
-    elif path[0] == _ALL:
+    elif path[0] == _EACH_ITEM:
         for number, item in enumerate(value if isinstance(value, list) else ()):
             yield from _values_at(item, path[1:], f"{field}[{number}]")
     elif isinstance(value, dict):
@@ -176,11 +176,11 @@ def _values_at(value: Any, path: tuple[str, ...], field: str = "") -> Iterator[t
 
 def review_on_lost_domain(obj: Json) -> Iterator[Fault]:
     """Yield a fault for each unknown value of the annotation on an object or on its pod templates."""
-    for path in _ANNOTATED:
+    for path in _ANNOTATION_PATHS:
         for field, annotations in _values_at(obj, path):
-            written = annotations.get(keys.ON_LOST_DOMAIN) if isinstance(annotations, dict) else None
-            if written not in (None, keys.WAIT, keys.RESTART):
-                text = f"invalid value {str(written)[:60]!r}: must be {keys.WAIT} or {keys.RESTART}"
+            value = annotations.get(keys.ON_LOST_DOMAIN) if isinstance(annotations, dict) else None
+            if value not in (None, keys.WAIT, keys.RESTART):
+                text = f"invalid value {str(value)[:60]!r}: must be {keys.WAIT} or {keys.RESTART}"
                 yield Fault(Code.ON_LOST_DOMAIN_NOT_VALID, f"{field}[{keys.ON_LOST_DOMAIN}]", text)
 
 
@@ -192,8 +192,8 @@ _LEVELS = {
 }
 _NETWORK_TOPOLOGIES = (
     ("spec", "networkTopology"),
-    ("spec", "subGroupPolicy", _ALL, "networkTopology"),
-    ("spec", "tasks", _ALL, "partitionPolicy", "networkTopology"),
+    ("spec", "subGroupPolicy", _EACH_ITEM, "networkTopology"),
+    ("spec", "tasks", _EACH_ITEM, "partitionPolicy", "networkTopology"),
 )
 
 
@@ -219,13 +219,13 @@ def named_levels(obj: Json) -> Iterator[NamedLevel]:
     If several fields name a level for a part, the first one counts.
     """
     for topology in _NETWORK_TOPOLOGIES:
-        for field, written in _values_at(obj, topology):
-            request = written if isinstance(written, dict) else {}
+        for field, value in _values_at(obj, topology):
+            request = value if isinstance(value, dict) else {}
             if (tier := request.get("highestTierName") or request.get("highestTierAllowed")) is not None:
                 yield NamedLevel(field, f"tier:{tier}", _LEVELS, field.replace("spec.networkTopology", ""))
-    for field, level in _values_at(obj, ("spec", "schedulingConstraints", "topology", _ALL, "key")):
+    for field, level in _values_at(obj, ("spec", "schedulingConstraints", "topology", _EACH_ITEM, "key")):
         yield NamedLevel(field, str(level), _LEVELS, "")
-    for path in _ANNOTATED:
+    for path in _ANNOTATION_PATHS:
         for field, annotations in _values_at(obj, path):
             levels = annotations if isinstance(annotations, dict) else {}
             scope = field.removesuffix("metadata.annotations")
@@ -238,16 +238,16 @@ def unknown_levels(levels: Iterable[NamedLevel], known: KnownLevels) -> Iterator
     """Yield a fault for each level that neither a topology nor a node has."""
     for field, level, *_ in levels:
         if level not in known.of_topologies and not known.is_label(level):
-            must = name_hint(level, known.of_topologies) if known.of_topologies else "there are no topologies"
+            hint = name_hint(level, known.of_topologies) if known.of_topologies else "there are no topologies"
             text = f"invalid value {level[:100]!r}, which no topology has as a level and no node as a label"
-            yield Fault(Code.LEVEL_NOT_FOUND, field, f"{text}; {must}")
+            yield Fault(Code.LEVEL_NOT_FOUND, field, f"{text}; {hint}")
 
 
 def contradicting_levels(levels: Iterable[NamedLevel]) -> Iterator[str]:
     """Yield a warning for each level that does not count, because another field names a different level."""
-    counting: dict[tuple[str, str], NamedLevel] = {}
+    counting_levels: dict[tuple[str, str], NamedLevel] = {}
     for each in levels:
-        first_levels = [counting.setdefault((each.scope, part), each) for part in each.parts]
+        first_levels = [counting_levels.setdefault((each.scope, part), each) for part in each.parts]
         first, level = first_levels[0], each.level
         if level != first.level:
             yield f"{each.field}: {level[:100]!r} does not count: {first.field} names {first.level[:100]!r}"
@@ -264,21 +264,21 @@ def workload_warnings(workload: Json, schedulers: Collection[str]) -> Iterator[s
         if (workload.get("apiVersion"), workload.get("kind")) == STATEFUL_SET:
             yield from (
                 warning
-                for part in pod_sets(workload)
-                if _scheduler_of(part) in schedulers
-                for warning in _created_in_turn(workload, part)
+                for pod_set in pod_sets(workload)
+                if _scheduler_of(pod_set) in schedulers
+                for warning in _created_in_turn(workload, pod_set)
             )
 
 
-def _scheduler_of(part: JobPodSet) -> str:
-    return str(value_at(part.template, ("spec", "schedulerName")) or keys.DEFAULT_SCHEDULER)
+def _scheduler_of(pod_set: JobPodSet) -> str:
+    return str(value_at(pod_set.template, ("spec", "schedulerName")) or keys.DEFAULT_SCHEDULER)
 
 
-def _created_in_turn(stateful_set: Json, part: JobPodSet) -> Iterator[str]:
+def _created_in_turn(stateful_set: Json, pod_set: JobPodSet) -> Iterator[str]:
     """Yield the fault of a gang whose pods are created only one after the other."""
     policy = value_at(stateful_set, ("spec", "podManagementPolicy")) or ORDERED_READY
-    gang = gang_of_replicas(value_at(stateful_set, _ANNOTATIONS) or {}, part.count, policy)
-    template = (value_at(part.template, _ANNOTATIONS) or {}).get(keys.MIN_MEMBER, "")
+    gang = gang_of_replicas(value_at(stateful_set, _ANNOTATIONS_PATH) or {}, pod_set.count, policy)
+    template = (value_at(pod_set.template, _ANNOTATIONS_PATH) or {}).get(keys.MIN_MEMBER, "")
     fault = gang_size_of(gang, template, Defaults(), waits=False).fault
     if IN_TURN in fault:
         yield fault

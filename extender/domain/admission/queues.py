@@ -22,10 +22,10 @@ def _parent_of(queue: Queue) -> str:
     return queue.spec.parent if queue.spec.parent != ROOT_QUEUE else ""
 
 
-def review_place(queue: Queue, before: Queue | None, tree: QueueTree, max_depth: int) -> Iterator[Fault]:
+def review_place(queue: Queue, old_queue: Queue | None, tree: QueueTree, max_depth: int) -> Iterator[Fault]:
     """Yield a fault unless a new parent exists, holds no pods, forms no cycle and is not too deep."""
     name, parent = queue.metadata.name, _parent_of(queue)
-    if not parent or (before is not None and parent == _parent_of(before)):
+    if not parent or (old_queue is not None and parent == _parent_of(old_queue)):
         return
     ancestors = [record.name for record in tree.ancestry(parent)]
     depth = len(ancestors) + tree.height(name)
@@ -104,9 +104,9 @@ def _hierarchy_faults(own: _Amounts, name: str, parent: str, tree: QueueTree) ->
         yield Fault(code, field, text)
 
 
-def _sums_above(parts: list[_Amounts], parent: _Amounts) -> Iterator[tuple[Code, str, str, str]]:
+def _sums_above(children: list[_Amounts], parent: _Amounts) -> Iterator[tuple[Code, str, str, str]]:
     """Yield code, field, sum and limit where guarantees or deserved amounts add up to too much."""
-    guarantees, deserved = [part.guarantee for part in parts], [part.deserved for part in parts]
+    guarantees, deserved = [child.guarantee for child in children], [child.deserved for child in children]
     for code, field, amounts, limits in (
         (Code.CHILDREN_GUARANTEE_SUM, "spec.guarantee.resource", guarantees, parent.guarantee),
         (Code.CHILDREN_DESERVED_SUM, "spec.deserved", deserved, parent.deserved),
@@ -117,36 +117,36 @@ def _sums_above(parts: list[_Amounts], parent: _Amounts) -> Iterator[tuple[Code,
 
 
 def guaranteed_too_much(
-    queue: Queue, before: Queue | None, tree: QueueTree, on_nodes: Resources
+    queue: Queue, before: Queue | None, tree: QueueTree, node_amounts: Resources
 ) -> Iterator[str]:
-    """Yield warnings if new guarantees directly below root add up to more than nodes offer (`on_nodes`).
+    """Yield warnings if new guarantees directly below root add up to more than nodes offer (`node_amounts`).
 
     An excess is not a fault, since nodes are added and removed.
     """
     new, name = _amounts(queue).guarantee, queue.metadata.name
     if _parent_of(queue) or name == ROOT_QUEUE or (before is not None and new == _amounts(before).guarantee):
         return
-    others = [tree.queues[each] for parent in ("", ROOT_QUEUE) for each in tree.children(parent)]
+    others = [tree.queues[child] for parent in ("", ROOT_QUEUE) for child in tree.children(parent)]
     sums = total([new, *(record.guarantee for record in others if record.name not in (name, ROOT_QUEUE))])
     for resource in new:
-        if sums[resource] > (available := on_nodes.get(resource, 0)):
+        if sums[resource] > (offer := node_amounts.get(resource, 0)):
             text = f"queues are guaranteed {show(resource, sums[resource])} together; nodes offer"
-            text = f"{text} {show(resource, available)} now, so each has the same part of its guarantee"
+            text = f"{text} {show(resource, offer)} now, so each has the same part of its guarantee"
             yield f"spec.guarantee.resource[{resource}]: {text}"
 
 
-def deserved_too_much(queue: Queue, before: Queue | None, on_nodes: Resources) -> Iterator[str]:
+def deserved_too_much(queue: Queue, old_queue: Queue | None, node_amounts: Resources) -> Iterator[str]:
     """Yield a warning for each resource of which a new spec.deserved exceeds the amount on nodes."""
     amounts = _amounts(queue).deserved
-    if before is not None and amounts == _amounts(before).deserved:
+    if old_queue is not None and amounts == _amounts(old_queue).deserved:
         return
     for resource, amount in amounts.items():
-        if amount > (available := on_nodes.get(resource, 0)):
-            got = f"invalid value {show(resource, amount)}: nodes offer {show(resource, available)} now"
-            yield f"spec.deserved[{resource}]: {got}: until nodes are added, the queue gets no more"
+        if amount > (offer := node_amounts.get(resource, 0)):
+            value_text = f"invalid value {show(resource, amount)}: nodes offer {show(resource, offer)} now"
+            yield f"spec.deserved[{resource}]: {value_text}: until nodes are added, the queue gets no more"
 
 
-def flavor_warnings(queue: Queue, before: Queue | None, tree: QueueTree) -> Iterator[str]:
+def flavor_warnings(queue: Queue, old_queue: Queue | None, tree: QueueTree) -> Iterator[str]:
     """Yield warnings about new flavors.
 
     The warnings concern three kinds of flavors:
@@ -155,24 +155,24 @@ def flavor_warnings(queue: Queue, before: Queue | None, tree: QueueTree) -> Iter
     - flavors of which all nodes belong to an earlier flavor,
     - flavors whose name another queue uses for other nodes.
     """
-    if before is not None and queue.spec.flavors == before.spec.flavors:
+    if old_queue is not None and queue.spec.flavors == old_queue.spec.flavors:
         return
     flavors = resolve(queue_record(queue).flavors, tree.shared_flavors)
-    with_flavors = {name: record for name, record in sorted(tree.queues.items()) if record.flavors}
+    queues_with_flavors = {name: record for name, record in sorted(tree.queues.items()) if record.flavors}
     for number, new in enumerate(flavors):
         field, labels = f"spec.flavors[{number}].nodeLabels", set(new.nodes.labels)
         if new.is_missing:
             field = f"spec.flavors[{number}].resourceFlavor"
             yield f"{field}: there is no ResourceFlavor {new.shared} yet: nothing starts on it"
             continue
-        present = (other for other in flavors[:number] if not other.is_missing)
-        earlier = (other.name for other in present if labels >= set(other.nodes.labels))
-        if (first := next(earlier, None)) is not None:
-            text = f"all nodes with these labels are of flavor {first}, which comes first"
+        existing_flavors = (other for other in flavors[:number] if not other.is_missing)
+        earlier_names = (other.name for other in existing_flavors if labels >= set(other.nodes.labels))
+        if (earlier_name := next(earlier_names, None)) is not None:
+            text = f"all nodes with these labels are of flavor {earlier_name}, which comes first"
             yield f"{field}: {text}: this flavor has no nodes"
-        for name, record in with_flavors.items():
-            others = (flavor for flavor in record.flavors if flavor.name == new.name)
-            if name != queue.metadata.name and any(flavor.nodes != new.nodes for flavor in others):
+        for name, record in queues_with_flavors.items():
+            namesakes = (flavor for flavor in record.flavors if flavor.name == new.name)
+            if name != queue.metadata.name and any(flavor.nodes != new.nodes for flavor in namesakes):
                 yield f"{field}: queue {name} has a flavor {new.name} for other nodes: these are two flavors"
                 break
 
@@ -180,7 +180,7 @@ def flavor_warnings(queue: Queue, before: Queue | None, tree: QueueTree) -> Iter
 def review_flavor(flavor: ResourceFlavor) -> Iterator[Fault]:
     """Yield the faults of a ResourceFlavor that its schema does not find."""
     for key in flavor.spec.node_labels or {}:
-        if len(key.rpartition("/")[2]) > _MAX_LENGTH or _LABEL_KEY.fullmatch(key) is None:
+        if len(key.rpartition("/")[2]) > _MAX_NAME_LENGTH or _LABEL_KEY.fullmatch(key) is None:
             text = f"invalid key {key!r}: must be a label key such as example.com/gpu"
             yield Fault(Code.FLAVOR_NOT_VALID, "spec.nodeLabels", text)
     taints = [(taint.key, taint.effect) for taint in flavor.spec.node_taints or ()]
@@ -194,38 +194,38 @@ def review_flavor_deletion(name: str, tree: QueueTree) -> Iterator[Fault]:
 
     After its deletion, no group would start on it.
     """
-    users = [key for key, queue in tree.queues.items() if name in {each.shared for each in queue.flavors}]
+    users = [key for key, queue in tree.queues.items() if name in {flavor.shared for flavor in queue.flavors}]
     if users:
         text = f"ResourceFlavor {name!r} is named by queue {listed(sorted(users))}: change spec.flavors there"
         yield Fault(Code.FLAVOR_IN_USE, "metadata.name", text)
 
 
-PROTECTED = frozenset({DEFAULT_QUEUE, ROOT_QUEUE})
+PROTECTED_QUEUES = frozenset({DEFAULT_QUEUE, ROOT_QUEUE})
 _VALID_STATES = ("", "Open", "Closed")
 _FIELD_NAMES = {"borrowing_limit": "borrowingLimit", "lending_limit": "lendingLimit"}
 _LABEL_KEY = re.compile(
     r"([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?"
 )
-_MAX_LENGTH = 63
-_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_MAX_NAME_LENGTH = 63
+_NUMBER_PATTERN = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 
 
-def review_queue(queue: Queue, before: Queue | None, tree: QueueTree, max_depth: int) -> list[Fault]:
+def review_queue(queue: Queue, old_queue: Queue | None, tree: QueueTree, max_depth: int) -> list[Fault]:
     """Return the faults of a queue.
 
     After a fault, later rules are not evaluated. The rules concern first the queue's own values, then its
     parent, and then the amounts of other queues.
     """
-    faults = [*_own_faults(queue, before), *_review_hierarchy(queue, tree)]
-    faults = faults or list(_review_root(queue, before))
-    faults = faults or list(review_place(queue, before, tree, max_depth))
-    return faults or list(review_resources(queue, before, tree))
+    faults = [*_own_faults(queue, old_queue), *_review_hierarchy(queue, tree)]
+    faults = faults or list(_review_root(queue, old_queue))
+    faults = faults or list(review_place(queue, old_queue, tree, max_depth))
+    return faults or list(review_resources(queue, old_queue, tree))
 
 
-def _own_faults(queue: Queue, before: Queue | None) -> Iterator[Fault]:
+def _own_faults(queue: Queue, old_queue: Queue | None) -> Iterator[Fault]:
     """Yield the faults of a queue that do not depend on other queues. An unchanged status is no fault."""
     spec, state = queue.spec, queue.status.state
-    if state not in _VALID_STATES and (before is None or state != before.status.state):
+    if state not in _VALID_STATES and (old_queue is None or state != old_queue.status.state):
         yield Fault(Code.INVALID_STATE, "status.state", f"invalid value {state!r}: must be Open or Closed")
     if spec.state not in _VALID_STATES:
         yield Fault(Code.INVALID_STATE, "spec.state", f"invalid value {spec.state!r}: must be Open or Closed")
@@ -241,8 +241,8 @@ def _review_amounts(queue: Queue) -> Iterator[Fault]:
         "spec.borrowingLimit": spec.borrowing_limit or {},
         "spec.lendingLimit": spec.lending_limit or {},
     }
-    bad = [fault for field, amounts in (fields | limits).items() for fault in _bad_amounts(field, amounts)]
-    yield from bad or _review_relations(fields, spec.lending_limit or {})
+    faults = [fault for field, amounts in (fields | limits).items() for fault in _bad_amounts(field, amounts)]
+    yield from faults or _review_relations(fields, spec.lending_limit or {})
     if spec.oversell is not None:
         try:
             is_valid = 1000 <= _exact(spec.oversell) <= MOST_OVERSELL * 1000
@@ -301,31 +301,31 @@ def _bad_amounts(field: str, amounts: Quantities) -> Iterator[Fault]:
             yield Fault(Code.NOT_A_QUANTITY, path, f"invalid value {fault}")
 
 
-def _review_relations(by_field: Mapping[str, Quantities], lending_limit: Quantities) -> Iterator[Fault]:
+def _review_relations(amounts: Mapping[str, Quantities], lending_limit: Quantities) -> Iterator[Fault]:
     """Yield faults for guarantees above deserved amounts, and for deserved amounts above the capability.
 
     A lending limit must not exceed the deserved amount, either.
     """
-    capability, deserved, guarantee = by_field.values()
+    capability, deserved_amounts, guarantee = amounts.values()
     for name, amount in guarantee.items():
         path = f"spec.deserved[{name}]"
-        if name not in deserved:
+        if name not in deserved_amounts:
             text = f"absent, but the guarantee is {amount}; must be {amount} or more"
             yield Fault(Code.DESERVED_BELOW_GUARANTEE, path, text)
-        elif _exact(deserved[name]) < _exact(amount):
-            text = f"invalid value {deserved[name]}: must be the guarantee, {amount}, or more"
+        elif _exact(deserved_amounts[name]) < _exact(amount):
+            text = f"invalid value {deserved_amounts[name]}: must be the guarantee, {amount}, or more"
             yield Fault(Code.DESERVED_BELOW_GUARANTEE, path, text)
-    for name, amount in deserved.items():
+    for name, amount in deserved_amounts.items():
         if name in capability and _exact(amount) > _exact(capability[name]):
             text = f"invalid value {amount}: must be the capability, {capability[name]}, or less"
             yield Fault(Code.DESERVED_ABOVE_CAPABILITY, f"spec.deserved[{name}]", text)
     for name, amount in lending_limit.items():
         path = f"spec.lendingLimit[{name}]"
-        if name not in deserved:
+        if name not in deserved_amounts:
             text = f"invalid value {amount}, but spec.deserved has no {name}: only deserved amounts are lent"
             yield Fault(Code.LENDING_ABOVE_DESERVED, path, text)
-        elif _exact(amount) > _exact(deserved[name]):
-            text = f"invalid value {amount}: must be the deserved amount, {deserved[name]}, or less"
+        elif _exact(amount) > _exact(deserved_amounts[name]):
+            text = f"invalid value {amount}: must be the deserved amount, {deserved_amounts[name]}, or less"
             yield Fault(Code.LENDING_ABOVE_DESERVED, path, text)
 
 
@@ -343,36 +343,36 @@ def _review_hierarchy(queue: Queue, tree: QueueTree) -> Iterator[Fault]:
     path, weights = annotations.get(HIERARCHY, ""), annotations.get(HIERARCHY_WEIGHTS, "")
     if not path and not weights:
         return
-    key, parts, length = f"metadata.annotations[{HIERARCHY_WEIGHTS}]", weights.split("/"), path.count("/") + 1
-    if len(parts) != length:
+    key, parts, count = f"metadata.annotations[{HIERARCHY_WEIGHTS}]", weights.split("/"), path.count("/") + 1
+    if len(parts) != count:
         text = (
-            f"invalid value {weights!r}, {len(parts)} parts: must be {length}, one for each part of {path!r}"
+            f"invalid value {weights!r}, {len(parts)} parts: must be {count}, one for each part of {path!r}"
         )
         yield Fault(Code.HIERARCHY_LENGTH_MISMATCH, key, text)
         return
-    for part in parts:
-        if _NUMBER.fullmatch(part) is None:
-            text = f"invalid value {part!r} in {weights!r}: must be numbers above 0, such as 1/2/3"
+    for weight_text in parts:
+        if _NUMBER_PATTERN.fullmatch(weight_text) is None:
+            text = f"invalid value {weight_text!r} in {weights!r}: must be numbers above 0, such as 1/2/3"
             yield Fault(Code.HIERARCHY_WEIGHT_NOT_NUMBER, key, text)
             return
-        if float(part) <= 0:
-            text = f"invalid value {part} in {weights!r}: must be numbers above 0"
+        if float(weight_text) <= 0:
+            text = f"invalid value {weight_text} in {weights!r}: must be numbers above 0"
             yield Fault(Code.HIERARCHY_WEIGHT_NOT_POSITIVE, key, text)
             return
-    for other, record in tree.queues.items():
-        if other != queue.metadata.name and record.hierarchy.startswith(f"{path}/"):
-            text = f"invalid value {path!r}: must not be above {record.hierarchy!r} of queue {other!r}"
+    for other_name, record in tree.queues.items():
+        if other_name != queue.metadata.name and record.hierarchy.startswith(f"{path}/"):
+            text = f"invalid value {path!r}: must not be above {record.hierarchy!r} of queue {other_name!r}"
             yield Fault(Code.HIERARCHY_SUBPATH, f"metadata.annotations[{HIERARCHY}]", text)
             return
 
 
-def _review_root(queue: Queue, before: Queue | None) -> Iterator[Fault]:
+def _review_root(queue: Queue, old_queue: Queue | None) -> Iterator[Fault]:
     """Yield a fault for each list of amounts of root that has changed."""
-    if queue.metadata.name != ROOT_QUEUE or before is None:
+    if queue.metadata.name != ROOT_QUEUE or old_queue is None:
         return
-    before_by_field = _amounts_by_field(before)
+    old_by_field = _amounts_by_field(old_queue)
     for field, amounts in _amounts_by_field(queue).items():
-        old = before_by_field[field]
+        old = old_by_field[field]
         if amounts.keys() != old.keys() or any(_exact(amounts[name]) != _exact(old[name]) for name in old):
             text = "root is the whole cluster: its amounts cannot change; limit the queues below it instead"
             yield Fault(Code.ROOT_IMMUTABLE, field, text)
@@ -381,7 +381,7 @@ def _review_root(queue: Queue, before: Queue | None) -> Iterator[Fault]:
 def review_deletion(name: str, tree: QueueTree) -> list[Fault]:
     """Return the first reason why a queue may not be deleted, such as objects that depend on it."""
     info = tree.info(name)
-    if name in PROTECTED:
+    if name in PROTECTED_QUEUES:
         code, text = Code.PROTECTED_QUEUE, "is never deleted: work that names no queue goes to default, "
         text += "and every queue is below root"
     elif info is None:

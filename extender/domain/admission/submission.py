@@ -99,9 +99,9 @@ def destination_of_pod(
     controller = pod.controller if job is None else controller_of(job.owner_references)
     if destination is None and controller is not None:
         destination = _destination_by_owner(controller, meta.namespace, queues)
-    joined = queues.of_podgroup(meta.namespace, auto_name(pod)) if pod.controller else None
-    if joined is not None and (destination is None or destination.queue == joined):
-        return Destination(joined, "metadata.ownerReferences", joined=True)
+    joined_queue = queues.of_podgroup(meta.namespace, auto_name(pod)) if pod.controller else None
+    if joined_queue is not None and (destination is None or destination.queue == joined_queue):
+        return Destination(joined_queue, "metadata.ownerReferences", joined=True)
     return destination or destination_by_namespace(meta.namespace, queues)
 
 
@@ -121,8 +121,8 @@ def _destination_by_owner(
     destination = Destination(found.queue, "metadata.ownerReferences", namespace=namespace, by_owner=True)
     if found.queue:
         return destination
-    if (local := queues.local_queue_named_by(namespace, found.local_queue)) is not None:
-        return replace(destination, queue=local.leads_to, leads_nowhere=not local.exists)
+    if (local_queue := queues.local_queue_named_by(namespace, found.local_queue)) is not None:
+        return replace(destination, queue=local_queue.leads_to, leads_nowhere=not local_queue.exists)
     return None if found.is_known else replace(destination, leads_nowhere=True)
 
 
@@ -139,11 +139,11 @@ def _destination_by_label(
 ) -> Destination | None:
     """Return the queue of the LocalQueue that a label names; None if there is no such label."""
     label = local_queue_label(meta)
-    local = queues.local_queue_named_by(namespace, label)
-    if local is None or label is None:
+    local_queue = queues.local_queue_named_by(namespace, label)
+    if local_queue is None or label is None:
         return None
     field = f"{path}metadata.labels[{label.key}]"
-    return Destination(local.leads_to, field, namespace=namespace, leads_nowhere=not local.exists)
+    return Destination(local_queue.leads_to, field, namespace=namespace, leads_nowhere=not local_queue.exists)
 
 
 def destination_by_namespace(namespace: str, queues: QueueLookup) -> Destination:
@@ -210,7 +210,7 @@ def review_move(to: Destination, started_in: str) -> list[Fault]:
     return [Fault(Code.GROUP_HAS_STARTED, to.field, f"{text}wait until none of its pods is on a node")]
 
 
-def review_job_entry(to: Destination, queues: QueueLookup, tree: Callable[[], QueueTree]) -> list[Fault]:
+def review_job_entry(to: Destination, queues: QueueLookup, read_tree: Callable[[], QueueTree]) -> list[Fault]:
     """Return the faults of a Job that enters a queue. It is also a fault if the queue has children.
 
     A Job that names no queue is always accepted (Volcano's design of queue states). Its pods wait until
@@ -222,13 +222,13 @@ def review_job_entry(to: Destination, queues: QueueLookup, tree: Callable[[], Qu
     if to.queue == keys.ROOT_QUEUE:
         text = f"queue {to.queue!r} accepts no groups: name a queue below it"
         return [Fault(Code.QUEUE_IS_ROOT, to.field, text)]
-    if below := ", ".join(sorted(tree().children(to.queue))):
+    if below := ", ".join(sorted(read_tree().children(to.queue))):
         text = f"queue {to.queue!r} has other queues below it and accepts no groups: name one of {below}"
         return [Fault(Code.QUEUE_NOT_LEAF, to.field, text)]
     return []
 
 
-_BUDGET = re.compile(r"0*[1-9][0-9]{0,8}|0*[1-9][0-9]?%")
+_BUDGET_PATTERN = re.compile(r"0*[1-9][0-9]{0,8}|0*[1-9][0-9]?%")
 
 
 def review_budgets(pod: Pod) -> Iterator[Fault]:
@@ -236,7 +236,7 @@ def review_budgets(pod: Pod) -> Iterator[Fault]:
     annotations = pod.metadata.annotations or {}
     budgets = [key for key in (MIN_AVAILABLE, MAX_UNAVAILABLE) if key in annotations]
     for key in budgets:
-        if _BUDGET.fullmatch(annotations[key]) is None:
+        if _BUDGET_PATTERN.fullmatch(annotations[key]) is None:
             text = f"invalid value {annotations[key]!r}: must be a whole number above 0, or 1% to 99%"
             yield Fault(Code.BUDGET_NOT_VALID, f"metadata.annotations[{key}]", text)
     if len(budgets) > 1:
@@ -258,26 +258,26 @@ def _review_topology(field: str, topology: NetworkTopology | None) -> Iterator[F
         yield Fault(Code.TOPOLOGY_BOTH_TIERS, field, text)
 
 
-def unread_annotations(meta: Meta, pods: Pod | None = None) -> Iterator[str]:
+def unread_annotations(meta: Meta, template: Pod | None = None) -> Iterator[str]:
     """Yield the faults in Muster's annotations of an object, as texts for users.
 
-    `pods` is the template of a job.
+    `template` is the template of a job.
     """
     annotations = meta.annotations or {}
     size = annotations.get(keys.MIN_MEMBER, ALL)
     fault = "" if size == ALL else gang_size_of(None, size, Defaults(), waits=False).fault
     if fault:
         yield fault
-    allowed = {}
+    allowed_by_key = {}
     if annotations.get(keys.CHECKPOINT) and checkpoint_of(meta) == NEVER_SAVED:
         saved = "when work was last saved, such as 2026-01-31T08:00:00Z, or how often it is, such as 10m"
-        allowed[keys.CHECKPOINT] = saved
+        allowed_by_key[keys.CHECKPOINT] = saved
     if annotations.get(keys.RUN_TIME) and duration_of(annotations[keys.RUN_TIME], None) is None:
-        allowed[keys.RUN_TIME] = "how long the group runs, such as 1h30m"
-    for key, text in allowed.items():
-        got = f"invalid value {annotations[key][:60]!r}, which counts as absent"
-        yield f"metadata.annotations[{key}]: {got}: must be {text}"
-    group = group_name(pods) if pods is not None else ""
+        allowed_by_key[keys.RUN_TIME] = "how long the group runs, such as 1h30m"
+    for key, text in allowed_by_key.items():
+        value_text = f"invalid value {annotations[key][:60]!r}, which counts as absent"
+        yield f"metadata.annotations[{key}]: {value_text}: must be {text}"
+    group = group_name(template) if template is not None else ""
     for key in (keys.CHECKPOINT, keys.RUN_TIME):
         if group not in ("", group_name_of(meta.uid)) and annotations.get(key):
             text = f"metadata.annotations[{key}]: pods of PodGroup {group} do not have it from their job"
@@ -286,16 +286,16 @@ def unread_annotations(meta: Meta, pods: Pod | None = None) -> Iterator[str]:
 
 # In-place resizes of pods are reviewed here, since growth uses a queue's amounts without a start.
 
-_FIELD = "spec.containers[*].resources.requests"
+_REQUESTS_FIELD = "spec.containers[*].resources.requests"
 
 
-def growth(before: Pod, now: Pod) -> Resources:
+def growth(old_pod: Pod, new_pod: Pod) -> Resources:
     """Return the increase of a pod's request.
 
     It is empty for unreadable amounts, which the API server refuses.
     """
     try:
-        requests_before, requests = pod_requests(before.spec), pod_requests(now.spec)
+        requests_before, requests = pod_requests(old_pod.spec), pod_requests(new_pod.spec)
     except BadQuantity:
         return {}
     increase = {name: amount - requests_before.get(name, 0) for name, amount in requests.items()}
@@ -303,26 +303,26 @@ def growth(before: Pod, now: Pod) -> Resources:
 
 
 def review_growth(
-    more: Resources, to: Destination, queues: QueueLookup, ceilings: Iterable[Ceiling]
+    increase: Resources, destination: Destination, queues: QueueLookup, ceilings: Iterable[Ceiling]
 ) -> list[Fault]:
-    """Return faults unless `more` stays within the capability of the queue and within all `ceilings`.
+    """Return faults unless `increase` stays within the capability of the queue and within all `ceilings`.
 
     The capability is compared with the present allocation of the queue. `ceilings` are the ceilings of the
     queue and of all queues above it.
     """
-    if (info := queues.info(to.queue)) is None:
+    if (info := queues.info(destination.queue)) is None:
         return []
     own_ceiling = Ceiling(info.record.name, info.allocated, info.record.capability or {})
-    found = (
-        f"the group takes {show(name, amount)} {name} more, and queue {each.queue!r} holds "
-        f"{show(name, each.held.get(name, 0))} of {show(name, each.most[name])} at most: "
+    texts = (
+        f"the group takes {show(name, amount)} {name} more, and queue {ceiling.queue!r} holds "
+        f"{show(name, ceiling.held.get(name, 0))} of {show(name, ceiling.most[name])} at most: "
         "free capacity, or raise its limit"
-        for name, amount in more.items()
-        for each in (own_ceiling, *ceilings)
-        if each.held.get(name, 0) + amount > each.most.get(name, inf)
+        for name, amount in increase.items()
+        for ceiling in (own_ceiling, *ceilings)
+        if ceiling.held.get(name, 0) + amount > ceiling.most.get(name, inf)
     )
-    text = next(found, "")
-    return [Fault(Code.RESIZE_ABOVE_CEILING, _FIELD, text)] if text else []
+    text = next(texts, "")
+    return [Fault(Code.RESIZE_ABOVE_CEILING, _REQUESTS_FIELD, text)] if text else []
 
 
 # The next functions return defaults as JSON patches. An empty list changes nothing.
@@ -356,9 +356,9 @@ def job_queue_default(meta: Meta, namespace: str, queue: str, queues: QueueLooku
 
 def _namespace_default(meta: Meta, namespace: str, queue: str, queues: QueueLookup) -> list[Operation]:
     """Return the operations that set the namespace's queue, unless the object or its owner names a queue."""
-    by_namespace = queues.of_namespace(namespace)
-    fills = by_namespace and not explicit_queue(queue) and not _is_routed(meta, namespace, queues)
-    return [added(("spec", "queue"), by_namespace)] if fills else []
+    namespace_queue = queues.of_namespace(namespace)
+    may_fill = namespace_queue and not explicit_queue(queue) and not _is_routed(meta, namespace, queues)
+    return [added(("spec", "queue"), namespace_queue)] if may_fill else []
 
 
 def _is_routed(meta: Meta, namespace: str, queues: QueueLookup) -> bool:
@@ -371,14 +371,14 @@ def _is_routed(meta: Meta, namespace: str, queues: QueueLookup) -> bool:
 
 def annotate(meta: Meta, annotations: Mapping[str, str]) -> list[Operation]:
     """Return the operations that add annotations, except annotations that the object already has."""
-    path, present = ("metadata", "annotations"), meta.annotations
-    if present is None:
+    path, existing = ("metadata", "annotations"), meta.annotations
+    if existing is None:
         return [added(path, {**annotations})] if annotations else []
-    return [added((*path, key), text) for key, text in annotations.items() if present.get(key) != text]
+    return [added((*path, key), text) for key, text in annotations.items() if existing.get(key) != text]
 
 
 def pod_defaults(
-    pod: dict[str, Any], user: str, scheduler: str = "", gated: bool = True, adds_markers: bool = False
+    pod: dict[str, Any], user: str, scheduler: str = "", is_gated: bool = True, adds_markers: bool = False
 ) -> list[Operation]:
     """Return the operations that fill in a new pod, as the admission policies do.
 
@@ -389,7 +389,7 @@ def pod_defaults(
         pod: The object as submitted.
         user: The user who creates it.
         scheduler: The name of the scheduler that adopts the pod. If it is empty, the pod keeps its scheduler.
-        gated: Whether the pod gets Muster's gate.
+        is_gated: Whether the pod gets Muster's gate.
         adds_markers: Whether the pod gets the marker resources, by which the scheduler sends it to Muster.
     """
     spec, owners = pod.get("spec") or {}, pod.get("metadata", {}).get("ownerReferences") or []
@@ -399,14 +399,14 @@ def pod_defaults(
         return []
     gate, gates = {"name": keys.GATE}, spec.get("schedulingGates")
     patch = [added(("spec", "schedulerName"), scheduler)] if scheduler else []
-    if gated and not gates:
+    if is_gated and not gates:
         patch.append(added(("spec", "schedulingGates"), [gate]))
-    elif gated and gates and gate not in gates:
+    elif is_gated and gates and gate not in gates:
         patch.append(added(("spec", "schedulingGates", "-"), gate))
     containers = spec.get("containers") if adds_markers else None
     if containers:  # the first container gets the markers, in addition to its requests
         markers = dict.fromkeys(sorted(keys.MARKERS), "1")
         resources = containers[0].get("resources") or {}
-        with_markers = {part: {**(resources.get(part) or {}), **markers} for part in ("requests", "limits")}
+        with_markers = {kind: {**(resources.get(kind) or {}), **markers} for kind in ("requests", "limits")}
         patch.append(added(("spec", "containers", "0", "resources"), {**resources, **with_markers}))
     return patch

@@ -21,8 +21,8 @@ from extender.domain.snapshot.snapshot import Snapshot
 from extender.domain.snapshot.wholeness import ready_since
 
 _MAX_HOLDERS = 20
-_MAX_AHEAD = 5
-_MAX_NAMES = 3  # number of names in one sentence
+_MAX_LISTED_GROUPS = 5
+_MAX_LISTED_NAMES = 3  # number of names in one sentence
 _MAX_WORK = 40_000  # limit of work; takes one to two seconds on the largest clusters
 _LOOKS_PER_NODE = 20  # number of looks at a node for a term that cost as much as the evaluation of a node
 
@@ -75,7 +75,7 @@ def explain_group(decisions: Decisions, key: GroupKey, work: int = _MAX_WORK) ->
         return None
     queue = decisions.queues.get(decision.queue)
     reason = decision.reason
-    why = WhyGroup(
+    explanation = WhyGroup(
         group=key,
         queue=decision.queue,
         verdict=decision.verdict,
@@ -87,19 +87,19 @@ def explain_group(decisions: Decisions, key: GroupKey, work: int = _MAX_WORK) ->
     )
     group = memory.snapshot.groups.get(key) if memory is not None else None
     if memory is None or group is None or reason is None or decision.verdict is not Verdict.WAITING:
-        return why
+        return explanation
     case = WaitingCase(memory.snapshot, decisions, group, work // work_of(decisions))
     holders = case.holders(reason)
-    change, reserved = None, ""
+    change, no_reclaim_text = None, ""
     with suppress(Exception):  # after an error, the explanation has fewer parts
-        reserved = _why_not_reclaimed(case, memory.evaluated.cycle) if reason in LACKS_CAPACITY else ""
+        no_reclaim_text = _why_not_reclaimed(case, memory.evaluated.cycle) if reason in LACKS_CAPACITY else ""
         change = smallest_change(case)
     return replace(
-        why,
-        ahead=case.groups_ahead(_MAX_AHEAD),
+        explanation,
+        ahead=case.groups_ahead(_MAX_LISTED_GROUPS),
         holders=tuple(holders[:_MAX_HOLDERS]),
         more_holders=max(len(holders) - _MAX_HOLDERS, 0),
-        reserved=reserved,
+        reserved=no_reclaim_text,
         change=change,
     )
 
@@ -122,9 +122,9 @@ def _why_not_reclaimed(case: WaitingCase, cycle: Cycle) -> str:
     is_above_share = bool(excess_texts) and all(excess_texts)
     if not (is_above_share or snapshot.disruption_budgets):
         return ""
-    rules, since = case.queue.preemption, ready_since(group)
-    at = snapshot.instant(since) + max(rules.after, rules.at_most) if since else snapshot.now
-    later = replace(snapshot, now=max(at, snapshot.now))  # the losses of victims no longer count by then
+    rules, ready_at = case.queue.preemption, ready_since(group)
+    instant = snapshot.instant(ready_at) + max(rules.after, rules.at_most) if ready_at else snapshot.now
+    later = replace(snapshot, now=max(instant, snapshot.now))  # the losses of victims no longer count by then
     found = case.trial.decision(later)
     if found is None or found.verdict is not Verdict.WAITING or found.reclaim is not None:
         return ""
@@ -137,22 +137,22 @@ def _why_not_reclaimed(case: WaitingCase, cycle: Cycle) -> str:
 def _protecting_budgets(snapshot: Snapshot, victims: Sequence[ReclaimVictim]) -> str:
     """Return a text about the budgets that protect the victims; empty if there are none."""
     groups = {victim.group: snapshot.groups[victim.group] for victim in victims if victim.group}
-    others = (snapshot.other_pods.get(victim.uid) for victim in victims if not victim.group)
-    pods = [*(pod for group in groups.values() for pod in group.placed), *filter(None, others)]
-    protected = {
+    other_pods = (snapshot.other_pods.get(victim.uid) for victim in victims if not victim.group)
+    pods = [*(pod for group in groups.values() for pod in group.placed), *filter(None, other_pods)]
+    protected_uids = {
         victim.uid
         for victim in victims
         if victim.cause is not EvictionCause.RECLAIM
         or snapshot.queues[victim.queue].protection.honours_budgets
     }
-    protected_pods = [pod for pod in pods if pod.uid in protected]
-    if not (names := Disruptions(snapshot.disruption_budgets).refusing(protected_pods)):
+    protected_pods = [pod for pod in pods if pod.uid in protected_uids]
+    if not (budget_names := Disruptions(snapshot.disruption_budgets).refusing(protected_pods)):
         return ""
-    protected_names = {group.display_name for group in groups.values()}
-    protected_names |= {f"{pod.namespace}/{pod.name}" for pod in victims if not pod.group}
+    victim_names = {group.display_name for group in groups.values()}
+    victim_names |= {f"{pod.namespace}/{pod.name}" for pod in victims if not pod.group}
     budgets_text = (
-        f"disruption budget {names[0]} keeps"
-        if len(names) == 1
-        else f"disruption budgets {listed(names)} keep"
+        f"disruption budget {budget_names[0]} keeps"
+        if len(budget_names) == 1
+        else f"disruption budgets {listed(budget_names)} keep"
     )
-    return f"{budgets_text} {listed(sorted(protected_names), _MAX_NAMES)}, {NOT_RECLAIMED}"
+    return f"{budgets_text} {listed(sorted(victim_names), _MAX_LISTED_NAMES)}, {NOT_RECLAIMED}"

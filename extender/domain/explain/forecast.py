@@ -37,21 +37,21 @@ from extender.domain.snapshot.group_info import GroupInfo, kind_of
 from extender.domain.snapshot.snapshot import Snapshot
 from extender.domain.snapshot.wholeness import Signature, missing
 
-MOST_CYCLES = 1500  # number of cycles of one future
+MAX_CYCLES = 1500  # number of cycles of one future
 # Limits per queue on groups and on different requests, which cost the most. So no queue delays all others.
-_MAX_PLACES, _MAX_KINDS = 100, 32
+_MAX_POSITION, _MAX_KINDS = 100, 32
 _MERGE_RATIO = 1.05  # factor up to which two ends count as one; intervals are wider
 _MAX_CAUSES = 200  # number of causes that are examined in one forecast; each takes a pass over all groups
-_MAX_NAMES = 3  # number of names in one sentence
+_MAX_LISTED_NAMES = 3  # number of names in one sentence
 _MAX_DEPTH = 8  # number of groups in a chain of waits; the cause of the first group counts
-_TOO_FAR = "the simulation limit was reached before it started"
+_LIMIT_TEXT = "the simulation limit was reached before it started"
 
 _PARTS = (0.08, 0.5, 0.92)  # fractions of starts before p10, p50 and p90, which make intervals slightly wide
 _STEP = 0.08  # change of the logarithm of a factor by one start
-_EXACT = (1.0, 1.0, 1.0)  # factors that correct nothing
+_EXACT_FACTORS = (1.0, 1.0, 1.0)  # factors that correct nothing
 _MAX_FACTOR = 20.0  # largest factor; its inverse is the smallest factor
-_MAX_KNOWN = 400  # number of namespaces and methods with recent starts whose factors are kept
-SHORTEST = 10.0  # seconds; shorter deviations do not count
+_MAX_KEPT_FACTORS = 400  # number of namespaces and methods with recent starts whose factors are kept
+MIN_DEVIATION = 10.0  # seconds; shorter deviations do not count
 
 
 class ExpectedStart(msgspec.Struct, frozen=True):
@@ -72,49 +72,49 @@ class ExpectedStart(msgspec.Struct, frozen=True):
 ExpectedStarts = Mapping[GroupKey, ExpectedStart]
 
 
-def forecasts(decisions: Decisions, cycles: int = MOST_CYCLES) -> Generator[None, None, ExpectedStarts]:
+def forecasts(decisions: Decisions, cycles: int = MAX_CYCLES) -> Generator[None, None, ExpectedStarts]:
     """Yield after each cycle, or similar work, and return the forecasts of all pending groups.
 
     `cycles` limits the number of cycles of each future.
     """
     memory = carried_facts_of(decisions)
-    waiting = [key for key, decision in decisions.groups.items() if decision.verdict is Verdict.WAITING]
-    if memory is None or not waiting:
+    waiting_keys = [key for key, decision in decisions.groups.items() if decision.verdict is Verdict.WAITING]
+    if memory is None or not waiting_keys:
         return {}
-    unknown = dict.fromkeys(_groups_further_back(memory), _TOO_FAR)
-    snapshot = _snapshot_without(memory.snapshot, unknown)
+    unknown_texts = dict.fromkeys(_groups_further_back(memory), _LIMIT_TEXT)
+    snapshot = _snapshot_without(memory.snapshot, unknown_texts)
     laws = RunLaws(snapshot)
     starts: list[Mapping[GroupKey, float]] = []
-    reclaiming = Counter[GroupKey]()  # number of futures with a reclaim, by group
+    reclaim_counts = Counter[GroupKey]()  # number of futures with a reclaim, by group
     for number in range(FUTURES):
         future = Future(snapshot, laws.ends_in_future(number), _MERGE_RATIO)
         yield
         future.step()  # this step makes the first decisions
         yield
-        is_cut = yield from _run_until_started(future, set(waiting).difference(unknown), cycles)
+        is_cut = yield from _run_until_started(future, set(waiting_keys).difference(unknown_texts), cycles)
         causes = _Causes(future, is_cut)
-        for key in waiting:
-            if key not in future.starts and key not in unknown:
-                examined = causes.examined
-                unknown[key] = causes.cause_of(key)
-                if causes.examined > examined:
+        for key in waiting_keys:
+            if key not in future.starts and key not in unknown_texts:
+                old_count = causes.examined
+                unknown_texts[key] = causes.cause_of(key)
+                if causes.examined > old_count:
                     yield
         starts.append(future.starts)
-        reclaiming.update(key for key in future.starts if future.method(key) is Method.RECLAIM)
+        reclaim_counts.update(key for key in future.starts if future.method(key) is Method.RECLAIM)
     made_at = snapshot.now
-    found: dict[GroupKey, ExpectedStart] = {}
-    for key in waiting:
-        if key in unknown:
-            found[key] = ExpectedStart(made_at, unknown=unknown[key])
+    forecast_by_key: dict[GroupKey, ExpectedStart] = {}
+    for key in waiting_keys:
+        if key in unknown_texts:
+            forecast_by_key[key] = ExpectedStart(made_at, unknown=unknown_texts[key])
             continue
-        instants = [each[key] for each in starts]
-        is_learnt = any(at >= learnt for at, learnt in zip(instants, laws.learnt_from, strict=True))
-        first, *_, last = ordered = sorted(instants)
+        instants = [starts_of_future[key] for starts_of_future in starts]
+        is_learnt = any(at >= learnt_at for at, learnt_at in zip(instants, laws.learnt_from, strict=True))
+        earliest, *_, latest = sorted_instants = sorted(instants)
         method = Method.LEARNT if is_learnt else Method.DECLARED
-        if reclaiming[key] > FUTURES // 2:
+        if reclaim_counts[key] > FUTURES // 2:
             method = Method.RECLAIM
-        found[key] = ExpectedStart(made_at, first, ordered[FUTURES // 2], last, method)
-    return found
+        forecast_by_key[key] = ExpectedStart(made_at, earliest, sorted_instants[FUTURES // 2], latest, method)
+    return forecast_by_key
 
 
 def _groups_further_back(memory: CarriedFacts) -> Iterator[GroupKey]:
@@ -123,7 +123,7 @@ def _groups_further_back(memory: CarriedFacts) -> Iterator[GroupKey]:
         kinds = set[Signature]()
         for place, group in enumerate(line):
             kinds.add(missing(group).signature)
-            if (place >= _MAX_PLACES or len(kinds) > _MAX_KINDS) and not placements(group):
+            if (place >= _MAX_POSITION or len(kinds) > _MAX_KINDS) and not placements(group):
                 yield group.key
 
 
@@ -134,12 +134,12 @@ def _snapshot_without(snapshot: Snapshot, keys: Collection[GroupKey]) -> Snapsho
     of the queue stay the same.
     """
     groups = {key: group for key, group in snapshot.groups.items() if key not in keys}
-    by_queue = defaultdict[str, list[GroupInfo]](list)
+    groups_by_queue = defaultdict[str, list[GroupInfo]](list)
     for group in (snapshot.groups[key] for key in keys):
         if group.missing_request and group.waiting:
-            by_queue[group.queue].append(group)
-    for first, *others in by_queue.values():
-        requests = total(group.pending for group in (first, *others))
+            groups_by_queue[group.queue].append(group)
+    for first, *other_groups in groups_by_queue.values():
+        requests = total(group.pending for group in (first, *other_groups))
         pod = replace(
             first.waiting[0], shape=Shapes().with_requests(first.waiting[0].shape, requests), expected=False
         )
@@ -165,14 +165,14 @@ class _Causes:
 
     def __init__(self, future: Future, is_cut: bool) -> None:
         self._snapshot, self._decisions = future.snapshot, future.decisions
-        self._endless = future.endless_groups
+        self._endless_keys = future.endless_groups
         self._is_cut = is_cut
-        self._cache: dict[object, str] = {}
+        self._cause_by_key: dict[object, str] = {}
 
     @property
     def examined(self) -> int:
         """Return the number of causes that were examined so far."""
-        return len(self._cache)
+        return len(self._cause_by_key)
 
     def cause_of(self, key: GroupKey, depth: int = 0) -> str:
         """Return why a group has not started by the end of the future."""
@@ -182,38 +182,38 @@ class _Causes:
         if decision.reason not in ENDED_BY_OTHERS:
             return f"nothing that is expected to happen starts it: {decision.reason.meaning}"
         if self._is_cut:
-            return _TOO_FAR
-        key_of_equals = (group.queue, decision.reason, missing(group).signature)
-        if key_of_equals not in self._cache:
-            if len(self._cache) >= _MAX_CAUSES:
+            return _LIMIT_TEXT
+        equality_key = (group.queue, decision.reason, missing(group).signature)
+        if equality_key not in self._cause_by_key:
+            if len(self._cause_by_key) >= _MAX_CAUSES:
                 return "groups without a known end hold what it lacks"
-            self._cache[key_of_equals] = self._examine(group, decision.reason, depth)
-        return self._cache[key_of_equals]
+            self._cause_by_key[equality_key] = self._examine(group, decision.reason, depth)
+        return self._cause_by_key[equality_key]
 
     def _examine(self, group: GroupInfo, reason: Reason, depth: int) -> str:
         """Return the cause of a wait: holders without a known end, or the cause of a group ahead."""
         case = WaitingCase(self._snapshot, self._decisions, group, cycles=0)
         holders = case.holders(reason)
-        endless = [holder for holder in holders if holder.group in self._endless]
-        named = [f"{holder.called} of queue {holder.queue}" for holder in endless]
-        if named:
-            has = "has" if len(named) == 1 else "have"
-            return f"{listed(named, _MAX_NAMES)} {has} no known end (annotation {RUN_TIME})"
+        endless_holders = [holder for holder in holders if holder.group in self._endless_keys]
+        names = [f"{holder.called} of queue {holder.queue}" for holder in endless_holders]
+        if names:
+            verb = "has" if len(names) == 1 else "have"
+            return f"{listed(names, _MAX_LISTED_NAMES)} {verb} no known end (annotation {RUN_TIME})"
         ahead = next((holder.group for holder in holders if holder.group and holder.group != group.key), None)
-        if ahead is not None and reason in _BEHIND and depth < _MAX_DEPTH:
+        if ahead is not None and reason in _CHAIN_REASONS and depth < _MAX_DEPTH:
             return self.cause_of(ahead, depth + 1)
         return f"nothing that is expected to happen starts it: {reason.meaning}"
 
 
-_BEHIND = (Reason.BEHIND_OTHERS, Reason.RESERVED, Reason.WINDOW_FULL)  # such groups wait for others
+_CHAIN_REASONS = (Reason.BEHIND_OTHERS, Reason.RESERVED, Reason.WINDOW_FULL)  # such groups wait for others
 
 FUTURES = 5  # a start that depends on one run comes at 10, 30, 50, 70 and 90 % of its distribution
 _STEPS = (1, 2, 3, 4)  # none of them has a common divisor with FUTURES
-_SHORTEST = 1.0  # seconds of the shortest run
-_USUAL, _COUNTS = 0.3, 2  # usual deviation of logarithms, and its weight as a number of runs
+_MIN_RUN_SECONDS = 1.0  # seconds of the shortest run
+_USUAL_DEVIATION, _VIRTUAL_RUNS = 0.3, 2  # usual deviation of logarithms, and its weight as a number of runs
 _AS_DECLARED = 0.1  # deviation of the logarithm of runs with a declared time
-_CERTAIN = 0.9999  # a run beyond this part of its law is longer than its law explains
-_LATER = 1.0 + 1e-9  # factor that keeps ends of running groups later than now
+_MAX_PART = 0.9999  # a run beyond this part of its law is longer than its law explains
+_LATER_FACTOR = 1.0 + 1e-9  # factor that keeps ends of running groups later than now
 
 
 class RunLaw(NamedTuple):
@@ -224,18 +224,18 @@ class RunLaw(NamedTuple):
     limit: float  # run time limit of Kubernetes; infinite if there is none
     is_learnt: bool  # whether the law follows from earlier runs
 
-    def end(self, chance: float, since: float, now: float) -> RunEnd:
+    def end(self, chance: float, started_at: float, now: float) -> RunEnd:
         """Return the expected end of a run as of `now`, at the quantile `chance` (from 0 to 1).
 
-        `since` is the start of the run.
+        `started_at` is the start of the run.
         """
-        law, ran = NormalDist(log(self.usual), self.varies), now - since
-        passed_part = law.cdf(log(ran)) if ran > 0.0 else 0.0
-        if passed_part > _CERTAIN:
-            end = expected_end(min(self.usual, self.limit), since, now)
-            return end if ran >= self.limit else end._replace(at=min(end.at, since + self.limit))
+        law, run_seconds = NormalDist(log(self.usual), self.varies), now - started_at
+        passed_part = law.cdf(log(run_seconds)) if run_seconds > 0.0 else 0.0
+        if passed_part > _MAX_PART:
+            end = expected_end(min(self.usual, self.limit), started_at, now)
+            return end if run_seconds >= self.limit else end._replace(at=min(end.at, started_at + self.limit))
         seconds = exp(law.inv_cdf(passed_part + chance * (1.0 - passed_part)))
-        return expected_end(min(max(seconds, ran * _LATER), self.limit), since, now)
+        return expected_end(min(max(seconds, run_seconds * _LATER_FACTOR), self.limit), started_at, now)
 
 
 class RunLaws:
@@ -272,39 +272,39 @@ class RunLaws:
     def law_of(self, group: GroupInfo) -> RunLaw | None:
         """Return the law of a group; None if it is unknown."""
         if group.key not in self._laws:
-            self._laws[group.key] = self._law(group)
+            self._laws[group.key] = self._make_law(group)
         return self._laws[group.key]
 
-    def _law(self, group: GroupInfo) -> RunLaw | None:
+    def _make_law(self, group: GroupInfo) -> RunLaw | None:
         """Return the law from the declared run time, or else from earlier runs, or else from the limit."""
-        declared, history = group.spec.run_time, self._history
-        limit = inf if group.run_limit is None else max(group.run_limit, _SHORTEST)
-        if declared is not None:
-            usual = max(declared, _SHORTEST)
-            runs = [usual * ratio for ratio in history.stretches.get(group.spec.series, ())]
-            return _empirical_law(runs, limit) or RunLaw(usual, _AS_DECLARED, limit, is_learnt=False)
-        if (learnt := _empirical_law(history.runs.get(kind_of(group), ()), limit)) is not None:
-            return learnt
+        declared_seconds, history = group.spec.run_time, self._history
+        limit = inf if group.run_limit is None else max(group.run_limit, _MIN_RUN_SECONDS)
+        if declared_seconds is not None:
+            median_seconds = max(declared_seconds, _MIN_RUN_SECONDS)
+            runs = [median_seconds * ratio for ratio in history.stretches.get(group.spec.series, ())]
+            return _empirical_law(runs, limit) or RunLaw(median_seconds, _AS_DECLARED, limit, is_learnt=False)
+        if (learnt_law := _empirical_law(history.runs.get(kind_of(group), ()), limit)) is not None:
+            return learnt_law
         return None if limit == inf else RunLaw(limit, _AS_DECLARED, limit, is_learnt=False)
 
 
-def _empirical_law(runs: Sequence[float], limit: float) -> RunLaw | None:
+def _empirical_law(run_times: Sequence[float], limit: float) -> RunLaw | None:
     """Return the law that follows from earlier runs; None if there are none."""
-    if not runs:
+    if not run_times:
         return None
-    logs = [log(max(seconds, _SHORTEST)) for seconds in runs]
-    middle, count = fmean(logs), len(logs)
-    spread = sum((each - middle) ** 2 for each in logs) + _COUNTS * _USUAL**2
-    freedom = count - 1 + _COUNTS
+    logs = [log(max(seconds, _MIN_RUN_SECONDS)) for seconds in run_times]
+    mean_log, count = fmean(logs), len(logs)
+    square_sum = sum((value - mean_log) ** 2 for value in logs) + _VIRTUAL_RUNS * _USUAL_DEVIATION**2
+    freedom = count - 1 + _VIRTUAL_RUNS
     # the deviation of the next run includes the uncertainty of the mean
-    varies = sqrt(spread / freedom * (1.0 + 1.0 / count)) * (1.0 + 0.7 / freedom)
-    return RunLaw(exp(middle), varies, limit, is_learnt=True)
+    deviation = sqrt(square_sum / freedom * (1.0 + 1.0 / count)) * (1.0 + 0.7 / freedom)
+    return RunLaw(exp(mean_log), deviation, limit, is_learnt=True)
 
 
 def _quantile_of(key: GroupKey, number: int) -> float:
     """Return the quantile of a group's run time in a future. Each group has its own order of quantiles."""
-    mixed = crc32(key.encode())
-    return ((number * _STEPS[mixed % len(_STEPS)] + mixed // len(_STEPS)) % FUTURES + 0.5) / FUTURES
+    group_hash = crc32(key.encode())
+    return ((number * _STEPS[group_hash % len(_STEPS)] + group_hash // len(_STEPS)) % FUTURES + 0.5) / FUTURES
 
 
 _Factors = tuple[float, float, float]
@@ -321,12 +321,12 @@ class Calibration(msgspec.Struct, frozen=True, dict=True):
 
         The exact factors limit the effect that declarations in one namespace have on other namespaces.
         """
-        usual: dict[Method, _Factors] = {}
+        factors_by_method: dict[Method, _Factors] = {}
         for method in Method:
             of_method = [each for (each_method, _), each in self.factors.items() if each_method is method]
-            p10, p50, p90 = map(median, zip(_EXACT, _EXACT, *of_method, strict=True))
-            usual[method] = p10, p50, p90
-        return usual
+            p10, p50, p90 = map(median, zip(_EXACT_FACTORS, _EXACT_FACTORS, *of_method, strict=True))
+            factors_by_method[method] = p10, p50, p90
+        return factors_by_method
 
     def _factors_of(self, key: GroupKey, method: Method) -> _Factors:
         return self.factors.get((method, _namespace(key))) or self._default_factors[method]
@@ -340,26 +340,26 @@ class Calibration(msgspec.Struct, frozen=True, dict=True):
         p10, p50, p90 = sorted(start + (at - start) * by for at, by in zip(instants, factors, strict=True))
         return replace(forecast, p10=p10, p50=p50, p90=p90)
 
-    def after(self, key: GroupKey, reported: ExpectedStart, start: float) -> "Calibration":
+    def after(self, key: GroupKey, forecast: ExpectedStart, start: float) -> "Calibration":
         """Return the calibration after the start of a group with a published estimate."""
-        if not reported.is_known:
+        if not forecast.is_known:
             return self
-        new_factors, instants = list[float](), (reported.p10, reported.p50, reported.p90)
-        for factor, when, share in zip(self._factors_of(key, reported.method), instants, _PARTS, strict=True):
-            step = share if start > max(when, reported.made_at + SHORTEST) else share - 1.0
+        new_factors, instants = list[float](), (forecast.p10, forecast.p50, forecast.p90)
+        for factor, when, share in zip(self._factors_of(key, forecast.method), instants, _PARTS, strict=True):
+            step = share if start > max(when, forecast.made_at + MIN_DEVIATION) else share - 1.0
             new_factors.append(min(max(factor * exp(_STEP * step), 1.0 / _MAX_FACTOR), _MAX_FACTOR))
         p10, p50, p90 = new_factors
-        latest = reported.method, _namespace(key)
-        others = [each for each in self.factors.items() if each[0] != latest]
-        return Calibration({**dict(others[1 - _MAX_KNOWN :]), latest: (p10, p50, p90)})
+        new_key = forecast.method, _namespace(key)
+        other_factors = [item for item in self.factors.items() if item[0] != new_key]
+        return Calibration({**dict(other_factors[1 - _MAX_KEPT_FACTORS :]), new_key: (p10, p50, p90)})
 
 
 def _namespace(key: GroupKey) -> str:
     return key.partition("/")[0]
 
 
-def interval_of(reported: ExpectedStart, start: float) -> str:
+def interval_of(forecast: ExpectedStart, start: float) -> str:
     """Return whether a start came `before`, `inside` or `after` the estimated interval."""
-    if start > max(reported.p90, reported.made_at + SHORTEST):
+    if start > max(forecast.p90, forecast.made_at + MIN_DEVIATION):
         return "after"
-    return "before" if start < reported.p10 else "inside"
+    return "before" if start < forecast.p10 else "inside"

@@ -38,7 +38,7 @@ from extender.domain.snapshot.snapshot import Limits, Snapshot, clock_time_of
 from extender.domain.snapshot.wholeness import running_since, whole
 
 _QUIET = 3600.0  # seconds without events after which no further change is expected
-_LAST = 253_402_300_799.0  # the last second that a timestamp can express
+_LAST_SECOND = 253_402_300_799.0  # the last second that a timestamp can express
 
 EndOf = Callable[[GroupInfo, float, float], RunEnd]  # arguments: the group, its start, and the present time
 
@@ -70,7 +70,7 @@ class TimeStep(NamedTuple):
     merge_ratio: float = 1.0
 
 
-_COARSE = TimeStep(5.0, 0.05, _QUIET)  # decide() may request a cycle each second
+_COARSE_STEP = TimeStep(5.0, 0.05, _QUIET)  # decide() may request a cycle each second
 
 
 class _Action(NamedTuple):
@@ -101,9 +101,9 @@ class VirtualCluster:
     """
 
     def __init__(
-        self, ownership: Ownership, limits: Limits, begun: float, epoch: float, step: TimeStep
+        self, ownership: Ownership, limits: Limits, began_at: float, epoch: float, step: TimeStep
     ) -> None:
-        self.now = self.begun = self.last = begun  # `last`: time of the last action
+        self.now = self.begun = self.last = began_at  # `last`: time of the last action
         self.ledger = Ledger(ownership, limits, lambda: self.now, wall_clock=lambda: epoch + self.now)
         self.cycles = 0
         self._epoch, self._step = epoch, step
@@ -113,7 +113,7 @@ class VirtualCluster:
 
     @property
     def timestamp(self) -> str:
-        return timestamp_at(min(self._epoch + self.now, _LAST))
+        return timestamp_at(min(self._epoch + self.now, _LAST_SECOND))
 
     def restore(self, snapshot: Snapshot) -> None:
         """Continue from a snapshot. Terminating pods are removed at the end of their grace period."""
@@ -132,10 +132,10 @@ class VirtualCluster:
 
         Actions of that instant are run.
         """
-        if (found := self._next(self.requeue_at())) is None:
+        if (next_time := self._next(self.requeue_at())) is None:
             return False
-        self.now, until = found
-        while self._actions and self._actions[0].at <= until:
+        self.now, latest_at = next_time
+        while self._actions and self._actions[0].at <= latest_at:
             self.last = self.now
             heapq.heappop(self._actions).act()
         return True
@@ -146,17 +146,17 @@ class VirtualCluster:
 
     def _next(self, requeued: float | None) -> tuple[float, float] | None:
         """Return the next instant, and the latest time of actions that run at it; None if there is none."""
-        first = self._actions[0].at if self._actions else inf
+        first_at = self._actions[0].at if self._actions else inf
         if requeued is not None and requeued <= self.last + (self._step.quiet if self._actions else _QUIET):
             requeued = max(
                 requeued, self.now + max(self._step.pause, (self.now - self.last) * self._step.pause_ratio)
             )
-            if requeued < first:
+            if requeued < first_at:
                 return requeued, requeued
         if not self._actions:
             return None
-        until = max(first, self.begun + (first - self.begun) * self._step.merge_ratio)
-        return fmean(action.at for action in self._actions if action.at <= until), until
+        latest_at = max(first_at, self.begun + (first_at - self.begun) * self._step.merge_ratio)
+        return fmean(action.at for action in self._actions if action.at <= latest_at), latest_at
 
     def decide(self) -> Snapshot:
         """Make new decisions. Return the snapshot that they are based on."""
@@ -168,8 +168,8 @@ class VirtualCluster:
     def carry_out(self) -> Followed:
         """Carry out the last decisions: start, evict and suspend pods."""
         decisions = self.ledger.decisions
-        undone = [uid for decision in decisions.groups.values() for uid in decision.undo]
-        removed = [[*filter(None, map(self.remove, uids))] for uids in (undone, decisions.evictions)]
+        undone_uids = [uid for decision in decisions.groups.values() for uid in decision.undo]
+        removed = [[*filter(None, map(self.remove, uids))] for uids in (undone_uids, decisions.evictions)]
         return Followed(self._start(decisions), evicted=removed[1], undone=removed[0])
 
     def remove(self, uid: Uid) -> PodRecord | None:
@@ -180,28 +180,28 @@ class VirtualCluster:
 
     def _start(self, decisions: Decisions) -> list[PodRecord]:
         """Start the pods of planned claims, and the pods that are assumed on a node. Return them."""
-        started, claims = list[PodRecord](), self.ledger.claims
+        started_pods, claims = list[PodRecord](), self.ledger.claims
         claims_by_group: dict[GroupKey, list[Claim]] = {}
         for claim in [*claims.in_stage(ClaimStage.ANSWERED), *claims.in_stage(ClaimStage.PLANNED)]:
             decision = decisions.groups.get(claim.pod.group)
             if claim.is_fixed or (decision is not None and claim.pod.uid in decision.plan):
                 claims_by_group.setdefault(claim.pod.group, []).append(claim)
         for key, group_claims in claims_by_group.items():
-            found = [(pod, claim.node) for claim in group_claims if (pod := self.pod_of(claim)) is not None]
-            if len(found) == len(group_claims) or self._is_quorate(key, [pod for pod, _ in found]):
-                started += [self.start(pod, node) for pod, node in found]
-        return started
+            pairs = [(pod, claim.node) for claim in group_claims if (pod := self.pod_of(claim)) is not None]
+            if len(pairs) == len(group_claims) or self._is_quorate(key, [pod for pod, _ in pairs]):
+                started_pods += [self.start(pod, node) for pod, node in pairs]
+        return started_pods
 
-    def _is_quorate(self, key: GroupKey, coming: Sequence[PodRecord]) -> bool:
+    def _is_quorate(self, key: GroupKey, coming_pods: Sequence[PodRecord]) -> bool:
         """Return whether a group is whole even if some of its expected pods are not created."""
         group = self.ledger.registry.group(key)
-        roles = Counter([*group.standing.values(), *(pod.role for pod in coming)])
+        roles = Counter([*group.standing.values(), *(pod.role for pod in coming_pods)])
         return group.stood_whole or whole(group.needs, roles, roles.total())
 
     def start(self, pod: PodRecord, node: str) -> PodRecord:
         """Run a pod on a node from now on. Return the previous record of the pod."""
-        since, changes = self.timestamp, {"phase": "Running", "started": True, "gated": False}
-        self.ledger.pods.put(replace(pod, node=node, running_since=since, **changes))
+        now, changes = self.timestamp, {"phase": "Running", "started": True, "gated": False}
+        self.ledger.pods.put(replace(pod, node=node, running_since=now, **changes))
         return pod
 
     def pod_of(self, claim: Claim) -> PodRecord | None:
@@ -224,13 +224,13 @@ class VirtualCluster:
         self._waiting_jobs[key] = job
         if decision.reduced_to is not None:
             counts = Counter(int(uid.rsplit("/", 2)[1]) for uid in decision.plan)
-            parts = tuple(replace(part, count=counts[number]) for number, part in enumerate(job.pods))
-            job = replace(job, pods=parts, declared=counts.total())
+            pod_sets = tuple(replace(part, count=counts[number]) for number, part in enumerate(job.pods))
+            job = replace(job, pods=pod_sets, declared=counts.total())
         self.ledger.intake.put_job(replace(job, suspended=False, started_at=self.timestamp))
 
-    def replace_pods(self, gone: Sequence[PodRecord]) -> None:
+    def replace_pods(self, lost_pods: Sequence[PodRecord]) -> None:
         """Suspend jobs that lost pods. Other controllers replace their lost pods."""
-        for key in dict.fromkeys(pod.group for pod in gone):
+        for key in dict.fromkeys(pod.group for pod in lost_pods):
             job = self.ledger.registry.jobs.get(key)
             if job is not None and job.is_unsuspended:
                 job = self._waiting_jobs.pop(key, job)
@@ -238,8 +238,8 @@ class VirtualCluster:
                 for pod in [*self.ledger.registry.group(key).pods.values()]:
                     self.ledger.pods.drop(pod.uid)
             else:
-                to_replace = [pod for pod in gone if pod.group == key and pod.is_replaced]
-                for pod in to_replace:
+                replaced_pods = [pod for pod in lost_pods if pod.group == key and pod.is_replaced]
+                for pod in replaced_pods:
                     self.ledger.pods.put(self.replacement_of(pod))
 
     def replacement_of(self, pod: PodRecord) -> PodRecord:
@@ -262,19 +262,19 @@ class Future(VirtualCluster):
     """
 
     def __init__(self, snapshot: Snapshot, end_of: EndOf, merge_ratio: float = 1.005) -> None:
-        step = _COARSE._replace(merge_ratio=merge_ratio)
+        step = _COARSE_STEP._replace(merge_ratio=merge_ratio)
         super().__init__(Ownership(frozenset()), snapshot.limits, snapshot.now, snapshot.epoch, step)
         self.restore(snapshot)
         self.starts: dict[GroupKey, float] = {}  # first start of each group
         self.victims: dict[GroupKey, tuple[ReclaimVictim, ...]] = {}  # pods evicted for the start of a group
         self.ends: dict[GroupKey, RunEnd] = {}  # ends of running groups
-        self._reserved: set[GroupKey] = set()  # groups with reserved nodes before their start
+        self._reserving_keys: set[GroupKey] = set()  # groups with reserved nodes before their start
         self._end_of = end_of
         self.snapshot = snapshot
         for group in snapshot.groups.values():
             if group.is_on_nodes:
-                since = running_since(group, snapshot.instant)
-                self._expect_end(group, self.begun if since is None else since)
+                started_at = running_since(group, snapshot.instant)
+                self._expect_end(group, self.begun if started_at is None else started_at)
 
     @property
     def decisions(self) -> Decisions:
@@ -292,42 +292,42 @@ class Future(VirtualCluster):
         """
         if self.victims.get(key):
             return Method.RECLAIM
-        return Method.RESERVATION if key in self._reserved else Method.DECLARED
+        return Method.RESERVATION if key in self._reserving_keys else Method.DECLARED
 
     def step(self) -> bool:
         """Run the next scheduling cycle. Return False if no further change is expected."""
         if not self.cycles:
             self._decide()
             return True
-        done = self.carry_out()
-        self._follow_groups(done)
-        is_event, frees = any(done), bool(done.evicted or done.undone or self._opens_window(done))
+        changes = self.carry_out()
+        self._follow_groups(changes)
+        is_event, frees = any(changes), bool(changes.evicted or changes.undone or self._opens_window(changes))
         self.last = self.now if is_event else self.last
         if not frees and not self.advance() and not is_event:
             return False
         self._decide()
         return True
 
-    def _opens_window(self, followed: Followed) -> bool:
+    def _opens_window(self, changes: Followed) -> bool:
         """Return whether groups that waited for places in the window may start now."""
         decisions = self.decisions.groups.values()
-        return bool(followed.started) and any(decision.reason is Reason.WINDOW_FULL for decision in decisions)
+        return bool(changes.started) and any(decision.reason is Reason.WINDOW_FULL for decision in decisions)
 
-    def _follow_groups(self, followed: Followed) -> None:
+    def _follow_groups(self, changes: Followed) -> None:
         """Replace removed pods, and plan the ends of groups that have started."""
-        removed = [*followed.evicted, *followed.undone]
-        self.replace_pods(removed)
-        for key in dict.fromkeys(pod.group for pod in removed if pod.group):
+        removed_pods = [*changes.evicted, *changes.undone]
+        self.replace_pods(removed_pods)
+        for key in dict.fromkeys(pod.group for pod in removed_pods if pod.group):
             group = self.ledger.registry.groups.get(key)
             if group is None or not any(pod.placed for pod in group.pods.values()):
                 self.ends.pop(key, None)
-        for key in dict.fromkeys(pod.group for pod in followed.started):
+        for key in dict.fromkeys(pod.group for pod in changes.started):
             if key not in self.ends:
                 self._expect_end(self.snapshot.groups[key], self.now)
 
-    def _expect_end(self, group: GroupInfo, since: float) -> None:
+    def _expect_end(self, group: GroupInfo, started_at: float) -> None:
         """Plan the expected end of a group that has run since a time."""
-        end = self.ends[group.key] = self._end_of(group, since, self.now)
+        end = self.ends[group.key] = self._end_of(group, started_at, self.now)
         if end.at < inf:
             self.plan(end.at, partial(self._end, group.key, end))
 
@@ -351,8 +351,8 @@ class Future(VirtualCluster):
             if decision.reclaim is not None or decision.verdict is Verdict.WAITING:
                 self.victims[key] = decision.reclaim.victims if decision.reclaim is not None else ()
             if decision.reservation is not None:
-                self._reserved.add(key)
+                self._reserving_keys.add(key)
             elif decision.verdict is Verdict.WAITING:
-                self._reserved.discard(key)
+                self._reserving_keys.discard(key)
             if decision.plan:
                 self.starts[key] = self.now

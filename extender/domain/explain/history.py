@@ -18,8 +18,8 @@ from extender.api.units import INSTANTS, as_time, timestamp_at
 from extender.domain.model.reasons import Reason
 from extender.domain.model.resources import CPU, Resources
 
-_DEFAULT_PERIOD = 7 * 86400.0  # seconds of the default period
-Spent = Mapping[str, float]  # amounts by resource, multiplied by seconds
+_DEFAULT_SECONDS = 7 * 86400.0  # seconds of the default period
+ResourceSeconds = Mapping[str, float]  # amounts by resource, multiplied by seconds
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind"):
@@ -62,7 +62,7 @@ class GroupRun(Record, frozen=True, kw_only=True, omit_defaults=True, tag="Run")
 
     group: str
     until: float
-    spent: Spent = {}
+    spent: ResourceSeconds = {}
     held: Resources = {}  # amounts held since `until`; empty once the run has ended
 
     @property
@@ -74,7 +74,7 @@ class GroupRun(Record, frozen=True, kw_only=True, omit_defaults=True, tag="Run")
         spent = {name: self.spent.get(name, 0.0) + amount * elapsed for name, amount in self.held.items()}
         return replace(self, until=max(now, self.until), spent={**self.spent, **spent})
 
-    def usage_between(self, since: float, until: float) -> Spent:
+    def usage_between(self, since: float, until: float) -> ResourceSeconds:
         """Return the part of the usage that falls between two times, in proportion to the time."""
         run = self if self.end is not None else self.up_to(until)
         end = run.until if run.end is None else run.end
@@ -107,8 +107,8 @@ class Wait(Record, frozen=True, kw_only=True, omit_defaults=True, tag="Wait"):
         return self.from_objects
 
     def up_to(self, now: float) -> "Wait":
-        waited = self.waited.get(self.reason, 0.0) + max(now - self.until, 0.0)
-        waits = {**self.waited, self.reason: waited}
+        waited_seconds = self.waited.get(self.reason, 0.0) + max(now - self.until, 0.0)
+        waits = {**self.waited, self.reason: waited_seconds}
         return replace(self, until=max(now, self.until), waited=waits)
 
     @property
@@ -125,7 +125,7 @@ class Evicted(Record, frozen=True, kw_only=True, omit_defaults=True, tag="Evicte
     group: str = ""  # empty for a pod of another scheduler
     cause: str  # an EvictionCause
     claimant: str = ""  # group that gets the capacity, if any
-    lost: Spent = {}  # lost work
+    lost: ResourceSeconds = {}  # lost work
 
     @property
     def name(self) -> str:
@@ -143,7 +143,7 @@ class Evicted(Record, frozen=True, kw_only=True, omit_defaults=True, tag="Evicte
 class QueueHour(Record, frozen=True, kw_only=True, omit_defaults=True, tag="QueueHour"):
     """One hour of a queue and the queues below it: usage and deserved share, from samples."""
 
-    deserved: Spent = {}
+    deserved: ResourceSeconds = {}
     wanting: float = 0.0  # seconds in which the queue requested more than it held
     share: float = 0.0  # held part of its deserved amounts, multiplied by these seconds
 
@@ -208,7 +208,7 @@ class Period(NamedTuple):
         """
         if by not in ("", *By):
             raise InvalidPeriod(f"by: invalid value {by!r}: must be {', '.join(By)}")
-        instants = {"since": now - _DEFAULT_PERIOD, "until": now}
+        instants = {"since": now - _DEFAULT_SECONDS, "until": now}
         for name, text in (("since", since), ("until", until)):
             try:
                 instants[name] = as_time(text, now) if text else instants[name]
@@ -229,16 +229,16 @@ def report(records: Iterable[AnyRecord], period: Period, note: str = "") -> Repo
         if by is By.QUEUE or not isinstance(record, QueueHour):
             sums[getattr(record, by)].add(record, since, until)
     total = _Sums()
-    for each in sums.values():
-        total.join(each)
-    rows = [each.row(name) for name, each in sums.items() if not each.is_empty]
+    for row_sums in sums.values():
+        total.join(row_sums)
+    rows = [row_sums.row(name) for name, row_sums in sums.items() if not row_sums.is_empty]
     rows.sort(key=lambda row: (-row.gpu_hours, -row.cpu_hours, -row.starts, row.name))
     return Report(timestamp_at(since), timestamp_at(until), by, tuple(rows), total.row(""), note)
 
 
-def gap(first: float, period: Period) -> str:
-    """Return a text for users about the part of the period before records began at `first`; empty if none."""
-    return f"records before {timestamp_at(first)} are missing" if first > period.since else ""
+def gap(first_at: float, period: Period) -> str:
+    """Return a text for users about the part of the period before the first record; empty if none."""
+    return f"records before {timestamp_at(first_at)} are missing" if first_at > period.since else ""
 
 
 class _Sums(msgspec.Struct):
@@ -276,16 +276,16 @@ class _Sums(msgspec.Struct):
                 self.wanting += record.wanting
                 self.share += record.share
 
-    def join(self, other: "_Sums") -> None:
+    def join(self, other_sums: "_Sums") -> None:
         """Add the sums of another row.
 
         Deserved amounts are not added, since they already include queues below.
         """
-        self.waits += other.waits
-        self.waiting += other.waiting
-        self.evictions += other.evictions
-        _add(self.spent, other.spent)
-        _add(self.lost, other.lost)
+        self.waits += other_sums.waits
+        self.waiting += other_sums.waiting
+        self.evictions += other_sums.evictions
+        _add(self.spent, other_sums.spent)
+        _add(self.lost, other_sums.lost)
 
     def row(self, name: str) -> ReportRow:
         """Return the sums as a row of the report."""
@@ -316,16 +316,16 @@ def gpus(amounts: Mapping[str, float]) -> Iterator[tuple[str, float]]:
     return ((name, amount) for name, amount in amounts.items() if name.endswith("/gpu"))
 
 
-def _hours(name: str, spent: float) -> float:
-    """Return an amount multiplied by hours, in cores for cpu. `spent` is multiplied by seconds."""
-    return spent / 3600.0 / (1000 if name == CPU else 1)
+def _hours(name: str, amount: float) -> float:
+    """Return an amount multiplied by hours, in cores for cpu. `amount` is multiplied by seconds."""
+    return amount / 3600.0 / (1000 if name == CPU else 1)
 
 
-def _add(sums: defaultdict[str, float], added: Spent) -> None:
-    for name, amount in added.items():
+def _add(sums: defaultdict[str, float], amounts: ResourceSeconds) -> None:
+    for name, amount in amounts.items():
         sums[name] += amount
 
 
-def _quantile(ordered: list[float], part: float) -> float | None:
-    """Return the smallest value that at least `part` of the values do not exceed; None without values."""
-    return ordered[ceil(part * len(ordered)) - 1] if ordered else None
+def _quantile(sorted_values: list[float], fraction: float) -> float | None:
+    """Return the smallest value that at least `fraction` of the values do not exceed; None without values."""
+    return sorted_values[ceil(fraction * len(sorted_values)) - 1] if sorted_values else None

@@ -49,9 +49,9 @@ class StartChange(msgspec.Struct, frozen=True, omit_defaults=True):
         return f"{self.text} it would wait for {self.then}" if self.then else f"it starts {self.text}"
 
 
-_HELD_ON_NODES = (*LACKS_CAPACITY, Reason.REFUSED_BY_SCHEDULER, Reason.QUEUE_SHARE)
+_NODE_REASONS = (*LACKS_CAPACITY, Reason.REFUSED_BY_SCHEDULER, Reason.QUEUE_SHARE)
 _Filter = Callable[[GroupDecision], bool]
-_BY_POSITION = attrgetter("position", "key")
+_position_of = attrgetter("position", "key")
 
 
 class WaitingCase:
@@ -73,44 +73,44 @@ class WaitingCase:
 
     def holders(self, reason: Reason) -> list[Holder]:
         """Return the holders of the resources that the group lacks by its `reason`."""
-        if reason in _HELD_ON_NODES:
+        if reason in _NODE_REASONS:
             return self.largest_first([*self.on_suitable_nodes(), *self.other_holders()])
         if reason is Reason.QUEUE_CEILING:
             return self.largest_first(self.queue_holders())
         if reason is Reason.RECLAIMING:
             return self.largest_first(self.victims())
-        picks: Mapping[Reason, _Filter] = {
+        filter_by_reason: Mapping[Reason, _Filter] = {
             Reason.BEHIND_OTHERS: self._is_ahead,
             Reason.RESERVED: lambda decision: decision.reservation is not None,
             Reason.WINDOW_FULL: lambda decision: decision.verdict is Verdict.STARTING,
         }
-        return self.holders_by_decision(picks[reason]) if reason in picks else []
+        return self.holders_by_decision(filter_by_reason[reason]) if reason in filter_by_reason else []
 
     def victims(self) -> Iterator[Holder]:
         """Yield the groups of victims, and the number of their pods that still hold capacity."""
         reclaim = self.decision.reclaim
-        group_of = {victim.uid: victim.group for victim in reclaim.victims} if reclaim else {}
-        for key in dict.fromkeys(group_of.values()):
+        group_by_uid = {victim.uid: victim.group for victim in reclaim.victims} if reclaim else {}
+        for key in dict.fromkeys(group_by_uid.values()):
             if (group := self.snapshot.groups.get(key)) is not None:
-                pods = [pod for pod, _ in placements(group) if pod.uid in group_of]
+                pods = [pod for pod, _ in placements(group) if pod.uid in group_by_uid]
                 yield self._holder_of_pods(pods, key, group)
-        for uid in group_of:
+        for uid in group_by_uid:
             if (pod := self.snapshot.other_pods.get(uid)) is not None:
                 yield self._holder_of_pods([pod], pod.key)
 
     def groups_ahead(self, limit: int) -> tuple[GroupKey, ...]:
         """Return the first groups ahead of this group."""
         line = filter(self._is_ahead, self.decisions.groups.values())
-        return tuple(decision.key for decision in nsmallest(limit, line, key=_BY_POSITION))
+        return tuple(decision.key for decision in nsmallest(limit, line, key=_position_of))
 
     def _is_ahead(self, decision: GroupDecision) -> bool:
         return decision.queue == self.group.queue and 0 < decision.position < self.decision.position
 
-    def holders_by_decision(self, picks: _Filter) -> list[Holder]:
+    def holders_by_decision(self, is_match: _Filter) -> list[Holder]:
         """Return the groups whose decision matches, the next group in line first."""
-        others = (each for each in self.decisions.groups.values() if each.key != self.group.key)
-        found = sorted(filter(picks, others), key=_BY_POSITION)
-        return [self._holder_of_group(self.snapshot.groups[decision.key]) for decision in found]
+        other_decisions = (each for each in self.decisions.groups.values() if each.key != self.group.key)
+        matching_decisions = sorted(filter(is_match, other_decisions), key=_position_of)
+        return [self._holder_of_group(self.snapshot.groups[decision.key]) for decision in matching_decisions]
 
     def on_suitable_nodes(self) -> Iterator[Holder]:
         """Yield the groups with members on suitable nodes."""
@@ -147,10 +147,10 @@ class WaitingCase:
     def largest_first(self, holders: Iterable[Holder]) -> list[Holder]:
         """Return holders by their largest part of the whole cluster in any resource."""
         totals = np.maximum(self.snapshot.allocatable.sum(axis=0), 1)
-        sizes = dict(zip(self.snapshot.dimensions, totals.tolist(), strict=True))
+        total_by_name = dict(zip(self.snapshot.dimensions, totals.tolist(), strict=True))
 
         def size(holder: Holder) -> tuple[float, str]:
-            parts = (amount / sizes.get(name, 1) for name, amount in holder.amounts.items())
+            parts = (amount / total_by_name.get(name, 1) for name, amount in holder.amounts.items())
             return -max(parts, default=0.0), holder.called or holder.name
 
         return sorted(holders, key=size)
@@ -164,15 +164,15 @@ class WaitingCase:
 
     def _holder_of_pods(self, pods: Sequence[PodRecord], name: str, group: GroupInfo | None = None) -> Holder:
         """Return the holder of pods: their group, or a single pod of another scheduler."""
-        ends = [pod.deletion_deadline for pod in pods if pod.deleting]
+        deadlines = [pod.deletion_deadline for pod in pods if pod.deleting]
         now, epoch = self.snapshot.now, self.snapshot.epoch
         holder = Holder(
             name,
             len(pods),
             self._amounts_of(pods),
             uid=pods[0].uid if group is None else Uid(""),
-            deleting=len(ends),
-            overdue=min((end for end in ends if clock_time_of(end, epoch) < now), default=""),
+            deleting=len(deadlines),
+            overdue=min((end for end in deadlines if clock_time_of(end, epoch) < now), default=""),
         )
         if group is None:
             return holder
@@ -185,10 +185,10 @@ class WaitingCase:
 
     def _suits(self, node: str) -> bool:
         row = self.snapshot.nodes.row.get(node)
-        return row is not None and bool(self._suitable[row])
+        return row is not None and bool(self._suitable_rows[row])
 
     @cached_property
-    def _suitable(self) -> Mask:
+    def _suitable_rows(self) -> Mask:
         masks = [self.snapshot.nodes.suitable(shape) for shape in missing(self.group).shapes]
         return np.logical_or.reduce(masks) if masks else np.zeros(len(self.snapshot.nodes.nodes), np.bool_)
 

@@ -24,25 +24,26 @@ from extender.domain.snapshot.wholeness import missing
 
 _HOSTNAME = "kubernetes.io/hostname"
 _MAX_CYCLES = 48  # limit of cycles for one explanation
-_SINGLE_TRIALS = 12  # number of candidates that are tried alone before joint trials
+_MAX_SINGLE_TRIALS = 12  # number of candidates that are tried alone before joint trials
 
 T = TypeVar("T")
 
 
 def with_infos(
-    snapshot: Snapshot, changed: Mapping[GroupKey, GroupInfo | None], gone: Set[Uid] = frozenset()
+    snapshot: Snapshot, changed_groups: Mapping[GroupKey, GroupInfo | None], gone: Set[Uid] = frozenset()
 ) -> Snapshot:
     """Return the snapshot with changed groups, and without the pods `gone` of other schedulers.
 
-    A group whose value in `changed` is None is removed. The sums of queues and the free capacity are updated.
+    A group whose value in `changed_groups` is None is removed. The sums of queues and the free capacity are
+    updated.
     """
     groups, queues = dict(snapshot.groups), dict(snapshot.queues)
     pod_changes = [(pod, pod.node, -1) for uid in gone if (pod := snapshot.other_pods.get(uid)) is not None]
-    for key, now in changed.items():
-        before = groups.pop(key, None)
-        if now is not None:
-            groups[key] = now
-        for info, times in ((before, -1), (now, 1)):
+    for key, new_group in changed_groups.items():
+        old_group = groups.pop(key, None)
+        if new_group is not None:
+            groups[key] = new_group
+        for info, times in ((old_group, -1), (new_group, 1)):
             if info is None:
                 continue
             pod_changes += [(pod, node, times) for pod, node in placements(info)]
@@ -81,7 +82,7 @@ def without_pods(snapshot: Snapshot, uids: Set[Uid]) -> Snapshot:
     changed: dict[GroupKey, GroupInfo | None] = {}
     for key, group in snapshot.groups.items():
         pods = placements(group)
-        removed = [each for each in pods if each[0].uid in uids]
+        removed = [placement for placement in pods if placement[0].uid in uids]
         if removed:
             changed[key] = None if len(removed) == len(pods) else _without_members(snapshot, group, removed)
     return with_infos(snapshot, changed, {uid for uid in uids if uid in snapshot.other_pods})
@@ -103,23 +104,23 @@ def _without_members(
 
 def placements(group: GroupInfo) -> list[tuple[PodRecord, str]]:
     """Return the members with allocated capacity, with their nodes."""
-    on_nodes = [(pod, pod.node) for pod in (*group.placed, *group.departing) if pod.holds_capacity]
-    return [*on_nodes, *((pod, node) for pod, node in group.assumed)]
+    pods_on_nodes = [(pod, pod.node) for pod in (*group.placed, *group.departing) if pod.holds_capacity]
+    return [*pods_on_nodes, *((pod, node) for pod, node in group.assumed)]
 
 
 def with_group(snapshot: Snapshot, group: GroupInfo) -> Snapshot:
     return with_groups(snapshot, [group])
 
 
-def with_groups(snapshot: Snapshot, changed: Iterable[GroupInfo]) -> Snapshot:
+def with_groups(snapshot: Snapshot, changed_groups: Iterable[GroupInfo]) -> Snapshot:
     """Return the snapshot with changed groups, and with the requests of their queues updated."""
     groups, queues = dict(snapshot.groups), dict(snapshot.queues)
-    for group in changed:
+    for group in changed_groups:
         group = replace(group, pending=requests_of(Counter(pod.shape for pod in group.waiting)))
         if (queue := queues.get(group.queue)) is not None and not queue.record.stop_policy:
-            others = _minus(queue.requested, [groups[group.key].missing_request])
+            other_requests = _minus(queue.requested, [groups[group.key].missing_request])
             queues[group.queue] = replace(
-                queue, requested=_offered_sum(snapshot, [others, group.missing_request])
+                queue, requested=_offered_sum(snapshot, [other_requests, group.missing_request])
             )
         groups[group.key] = group
     return replace(snapshot, groups=groups, queues=queues)
@@ -130,9 +131,9 @@ def with_queue(snapshot: Snapshot, record: QueueRecord) -> Snapshot:
 
     A resumed queue also requests what its waiting groups need.
     """
-    before = snapshot.queues[record.name]
-    queue = replace(before, record=record)
-    if before.record.stop_policy and not record.stop_policy:
+    old_queue = snapshot.queues[record.name]
+    queue = replace(old_queue, record=record)
+    if old_queue.record.stop_policy and not record.stop_policy:
         requests = (group.missing_request for group in snapshot.groups.values() if group.queue == record.name)
         queue = replace(queue, requested=_offered_sum(snapshot, [queue.allocated, *requests]))
     return replace(snapshot, queues={**snapshot.queues, record.name: queue})
@@ -143,17 +144,17 @@ def best_node(snapshot: Snapshot, group: GroupInfo) -> int | None:
 
     Among equal nodes, the smallest node counts. If no member is missing, the members on nodes count.
     """
-    fits = np.zeros(len(snapshot.nodes.nodes), dtype=np.int64)
+    fitting_counts = np.zeros(len(snapshot.nodes.nodes), dtype=np.int64)
     for shape in missing(group).shapes or {pod.shape for pod in group.placed}:
         suits = snapshot.nodes.suitable(shape).astype(np.int64)
         for column, name in enumerate(snapshot.dimensions):
             if amount := shape.requests.get(name, 0):
                 suits = np.where(suits > 0, np.minimum(snapshot.allocatable[:, column] // amount, 2**30), 0)
-        fits += suits
-    if not fits.max(initial=0):
+        fitting_counts += suits
+    if not fitting_counts.max(initial=0):
         return None
-    best = np.flatnonzero(fits == fits.max())
-    row = int(best[np.argmin(snapshot.allocatable[best].sum(axis=1))])
+    best_rows = np.flatnonzero(fitting_counts == fitting_counts.max())
+    row = int(best_rows[np.argmin(snapshot.allocatable[best_rows].sum(axis=1))])
     return row if snapshot.nodes.nodes[row] is not None else None
 
 
@@ -177,11 +178,11 @@ def with_nodes(snapshot: Snapshot, row: int, count: int) -> Snapshot:
     )
 
 
-def _minus(amounts: Resources, others: Iterable[Resources]) -> Resources:
+def _minus(amounts: Resources, subtrahends: Iterable[Resources]) -> Resources:
     """Return the positive amounts that remain after others are subtracted."""
     difference = dict(amounts)
-    for other in others:
-        add(difference, other, times=-1)
+    for subtrahend in subtrahends:
+        add(difference, subtrahend, times=-1)
     return {name: amount for name, amount in difference.items() if amount > 0}
 
 
@@ -219,8 +220,8 @@ class Trial:
 
     def outcome(self, snapshot: Snapshot) -> tuple[Verdict, Reason | None] | None:
         """Return the verdict and reason of the group; None if they are unknown."""
-        decided = self.decision(snapshot)
-        return None if decided is None else (decided.verdict, decided.reason)
+        decision = self.decision(snapshot)
+        return None if decision is None else (decision.verdict, decision.reason)
 
     def decision(self, snapshot: Snapshot) -> GroupDecision | None:
         """Return the decision on the group; None if it is unknown or if no cycles are left."""
@@ -229,14 +230,17 @@ class Trial:
         self._cycles_left -= 1
         return decide(snapshot).groups.get(self._key)
 
-    def smallest_number(self, most: int, after: Callable[[int], Snapshot]) -> int | None:
-        """Return the smallest number from 1 to `most` with which the group starts; None if there is none."""
-        if most < 1 or not self.starts(after(most)):
+    def smallest_number(self, max_number: int, change_by: Callable[[int], Snapshot]) -> int | None:
+        """Return the smallest number up to `max_number` with which the group starts; None if there is none.
+
+        `change_by` returns the snapshot after a change by a number, which is at least 1.
+        """
+        if max_number < 1 or not self.starts(change_by(max_number)):
             return None
-        return 1 + bisect_left(range(1, most), True, key=lambda n: self.starts(after(n)))
+        return 1 + bisect_left(range(1, max_number), True, key=lambda n: self.starts(change_by(n)))
 
     def fewest(
-        self, candidates: Sequence[T], after: Callable[[Sequence[T]], Snapshot], needs_capacity: bool = False
+        self, candidates: Sequence[T], apply: Callable[[Sequence[T]], Snapshot], needs_capacity: bool = False
     ) -> Sequence[T]:
         """Return one of `candidates` that suffices alone, or else a list of candidates that are all needed.
 
@@ -244,8 +248,8 @@ class Trial:
         spent if the members of the group lack capacity.
         """
 
-        def is_enough(chosen: Sequence[T]) -> bool:
-            snapshot = after(chosen)
+        def is_enough(needed: Sequence[T]) -> bool:
+            snapshot = apply(needed)
             wanted = missing(snapshot.groups[self._key])
             if needs_capacity and not Planner.from_snapshot(snapshot).could_place(wanted):
                 return False
@@ -253,18 +257,18 @@ class Trial:
 
         if not candidates or not is_enough(candidates):
             return []
-        for candidate in candidates[:_SINGLE_TRIALS] if len(candidates) > 1 else ():
+        for candidate in candidates[:_MAX_SINGLE_TRIALS] if len(candidates) > 1 else ():
             if is_enough([candidate]):
                 return [candidate]
-        fewer = bisect_left(range(1, len(candidates)), True, key=lambda n: is_enough(candidates[:n]))
-        chosen = list(candidates[: 1 + fewer])
-        tried = chosen[:-1]  # the last candidate is needed
-        while tried:
-            before = len(chosen)
-            for candidate in reversed(tried):
-                remaining = [other for other in chosen if other is not candidate]
-                if remaining and is_enough(remaining):
-                    chosen = remaining
+        further_count = bisect_left(range(1, len(candidates)), True, key=lambda n: is_enough(candidates[:n]))
+        needed = list(candidates[: 1 + further_count])
+        tried_candidates = needed[:-1]  # the last candidate is needed
+        while tried_candidates:
+            old_count = len(needed)
+            for candidate in reversed(tried_candidates):
+                others = [item for item in needed if item is not candidate]
+                if others and is_enough(others):
+                    needed = others
             # The order of queues may change when spared groups remain.
-            tried = chosen if len(chosen) < before else []
-        return chosen
+            tried_candidates = needed if len(needed) < old_count else []
+        return needed

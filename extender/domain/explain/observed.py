@@ -34,8 +34,8 @@ from extender.domain.queues.tree import in_tree_order
 from extender.domain.snapshot.phases import reported_verdict
 
 _COLUMNS = ("pending", "inqueue", "running", "unknown", "completed", "failed", "aborted")
-_MAX_GROUPS = 16  # number of groups that are named for one node
-_CORDON = ("node.kubernetes.io/unschedulable",)  # the taint that follows from spec.unschedulable
+_MAX_NAMED_GROUPS = 16  # number of groups that are named for one node
+_CORDON_TAINTS = ("node.kubernetes.io/unschedulable",)  # the taint that follows from spec.unschedulable
 
 
 class ObservedQueue(Queue, frozen=True):
@@ -72,8 +72,8 @@ class ObservedQueue(Queue, frozen=True):
     @property
     def has_fault(self) -> bool:
         """Return whether the queue's own specification is invalid."""
-        found = condition(self.status.conditions, "Valid")
-        return found is not None and found.status == "False"
+        valid = condition(self.status.conditions, "Valid")
+        return valid is not None and valid.status == "False"
 
     @property
     def counts(self) -> dict[str, int]:
@@ -119,8 +119,8 @@ class ObservedGroup(PodGroup, frozen=True):
     @property
     def reason(self) -> str:
         """Return why the group or further members of it wait; empty if no member waits."""
-        found = self.scheduled
-        return found.reason if found and found.reason not in NOT_WAITING else ""
+        scheduled = self.scheduled
+        return scheduled.reason if scheduled and scheduled.reason not in NOT_WAITING else ""
 
     @property
     def message(self) -> str:
@@ -135,8 +135,8 @@ class ObservedGroup(PodGroup, frozen=True):
     @property
     def verdict(self) -> Verdict:
         """Return the verdict that the status follows from; Unknown until Muster has written a condition."""
-        found = self.scheduled
-        return reported_verdict(self.status.phase, found.reason) if found else Verdict.UNKNOWN
+        scheduled = self.scheduled
+        return reported_verdict(self.status.phase, scheduled.reason) if scheduled else Verdict.UNKNOWN
 
     @property
     def is_holding(self) -> bool:
@@ -144,33 +144,33 @@ class ObservedGroup(PodGroup, frozen=True):
         return self.verdict in (Verdict.RUNNING, Verdict.STARTING)
 
 
-def queue_summaries(found: Iterable[ObservedQueue]) -> Iterator[QueueSummary]:
+def queue_summaries(queues: Iterable[ObservedQueue]) -> Iterator[QueueSummary]:
     """Yield a summary of each queue, in the order of the queue tree."""
-    by_name = {queue.name: queue for queue in found}
-    parents = {name: _parent(queue) for name, queue in by_name.items()}
+    queue_by_name = {queue.name: queue for queue in queues}
+    parents = {name: _parent(queue) for name, queue in queue_by_name.items()}
     for name, depth in in_tree_order(parents):
-        yield _queue_summary(by_name[name], parents[name], depth)
+        yield _queue_summary(queue_by_name[name], parents[name], depth)
 
 
 def last_eviction(events: Sequence[EventSummary]) -> EvictionSummary | None:
     """Return the last eviction among `events` of a group and its pods, which are ordered from the oldest."""
-    found = (event for event in reversed(events) if event.reason in EVICTED)
-    return next((EvictionSummary(event.at, event.reason, event.message) for event in found), None)
+    evictions = (event for event in reversed(events) if event.reason in EVICTED)
+    return next((EvictionSummary(event.at, event.reason, event.message) for event in evictions), None)
 
 
-def local_queue_summaries(found: Iterable[LocalQueue]) -> Iterator[LocalQueueSummary]:
-    for local in sorted(found, key=lambda copy: (copy.metadata.namespace, copy.metadata.name)):
-        yield _local_queue_summary(local)
+def local_queue_summaries(local_queues: Iterable[LocalQueue]) -> Iterator[LocalQueueSummary]:
+    for local_queue in sorted(local_queues, key=lambda copy: (copy.metadata.namespace, copy.metadata.name)):
+        yield _local_queue_summary(local_queue)
 
 
-def _local_queue_summary(local: LocalQueue) -> LocalQueueSummary:
-    meta, status = local.metadata, local.status
+def _local_queue_summary(local_queue: LocalQueue) -> LocalQueueSummary:
+    meta, status = local_queue.metadata, local_queue.status
     active = condition(status.conditions, "Active")
     problem = active.message or active.reason if active and active.status == "False" else ""
     return LocalQueueSummary(
         meta.namespace,
         meta.name,
-        local.spec.queue,
+        local_queue.spec.queue,
         status.waiting or 0,
         status.admitted or 0,
         _readable_amounts(status.reserved),
@@ -187,11 +187,11 @@ def _queue_summary(queue: ObservedQueue, parent: str, depth: int) -> QueueSummar
     spec, status, counts = queue.spec, queue.status, queue.counts
     guarantee = _readable_amounts(spec.guarantee.resource) if spec.guarantee else {}
     ceiling = {**dict.fromkeys(spec.capability or (), 0.0), **_readable_amounts(spec.capability)}
-    held, deserved = _readable_amounts(status.allocated), _readable_amounts(status.deserved)
-    shares = [*share_summaries("", held, deserved, guarantee, ceiling, _readable_amounts(spec.deserved))]
-    for each in status.flavors or ():
+    allocated, deserved = _readable_amounts(status.allocated), _readable_amounts(status.deserved)
+    shares = [*share_summaries("", allocated, deserved, guarantee, ceiling, _readable_amounts(spec.deserved))]
+    for flavor in status.flavors or ():
         shares += share_summaries(
-            each.name, _readable_amounts(each.allocated), _readable_amounts(each.deserved)
+            flavor.name, _readable_amounts(flavor.allocated), _readable_amounts(flavor.deserved)
         )
     return QueueSummary(
         name=queue.name,
@@ -211,18 +211,18 @@ def _queue_summary(queue: ObservedQueue, parent: str, depth: int) -> QueueSummar
 
 def _readable_amounts(quantities: Quantities | None) -> dict[str, float]:
     """Return the amounts that are valid."""
-    found: dict[str, float] = {}
+    amounts: dict[str, float] = {}
     for name, quantity in (quantities or {}).items():
         with suppress(BadQuantity):
-            found |= in_units(offered({name: quantity}))
-    return found
+            amounts |= in_units(offered({name: quantity}))
+    return amounts
 
 
 class RequestSums:
     """Sums of the requests of pods. Each pod is parsed only once, since 50,000 pods take two seconds."""
 
     def __init__(self) -> None:
-        self._cache: dict[str, tuple[PodSpec, Mapping[str, int]]] = {}
+        self._entry_by_uid: dict[str, tuple[PodSpec, Mapping[str, int]]] = {}
 
     def of_pods(self, pods: Iterable[Pod]) -> Amounts:
         sums: dict[str, int] = {}
@@ -233,17 +233,17 @@ class RequestSums:
     def forget_all_but(self, pods: Iterable[Pod]) -> None:
         """Remove all other pods from the cache."""
         uids = {pod.metadata.uid for pod in pods}
-        self._cache = {uid: cached for uid, cached in self._cache.items() if uid in uids}
+        self._entry_by_uid = {uid: entry for uid, entry in self._entry_by_uid.items() if uid in uids}
 
     def _of_pod(self, pod: Pod) -> Mapping[str, int]:
         """Return the requests of a pod; empty if an amount is invalid."""
         uid = pod.metadata.uid
-        if (cached := self._cache.get(uid)) is None or cached[0] is not pod.spec:
+        if (entry := self._entry_by_uid.get(uid)) is None or entry[0] is not pod.spec:
             amounts: Mapping[str, int] = {}
             with suppress(BadQuantity):
                 amounts = pod_requests(pod.spec)
-            cached = self._cache[uid] = (pod.spec, amounts)
-        return cached[1]
+            entry = self._entry_by_uid[uid] = (pod.spec, amounts)
+        return entry[1]
 
 
 def group_summary(
@@ -259,8 +259,8 @@ def group_summary(
         requests: The sums of requests, with their cache.
         is_job: Whether the group represents a job.
     """
-    live = [pod for pod in pods if pod.status.phase not in ENDED_PHASES]
-    placed = [pod for pod in live if pod.spec.node_name]
+    live_pods = [pod for pod in pods if pod.status.phase not in ENDED_PHASES]
+    placed_pods = [pod for pod in live_pods if pod.spec.node_name]
     status, annotations = group.status, group.metadata.annotations or {}
     wait = WaitSummary.from_status(group.reason, sentence(group.reason), group.message, group.waiting, line)
     return GroupSummary(
@@ -269,17 +269,17 @@ def group_summary(
         called=group.display_name,
         queue=queue,
         user=annotations.get(SUBMITTER, ""),
-        priority=max((pod.spec.priority or 0 for pod in live), default=0),
+        priority=max((pod.spec.priority or 0 for pod in live_pods), default=0),
         verdict=group.verdict,
         needed=group.spec.min_member,
-        members=len(live),
-        placed=len(placed) if pods else status.running,
+        members=len(live_pods),
+        placed=len(placed_pods) if pods else status.running,
         failed=status.failed,
         succeeded=status.succeeded,
-        asks=_waiting_requests(group, live, requests),
-        holds=requests.of_pods(placed),
+        asks=_waiting_requests(group, live_pods, requests),
+        holds=requests.of_pods(placed_pods),
         created=group.metadata.creation_timestamp or "",
-        started=min(filter(None, (pod.status.start_time for pod in placed)), default=""),
+        started=min(filter(None, (pod.status.start_time for pod in placed_pods)), default=""),
         wait=wait if group.reason else None,
         held=annotations.get(HOLD) == "true",
         stopped=is_job and group.scheduled is not None and group.scheduled.reason == Outcome.ABORTED,
@@ -316,23 +316,23 @@ def node_summaries(
         if pod.status.phase not in ENDED_PHASES:
             if pod.spec.node_name:
                 bound_pods[pod.spec.node_name].append(pod)
-            elif nominated := pod.status.nominated_node_name:
-                nominated_pods[nominated].append(pod)
-    levels = {level for each in topologies for level in each}
+            elif node_name := pod.status.nominated_node_name:
+                nominated_pods[node_name].append(pod)
+    levels = {level for topology in topologies for level in topology}
     for node in sorted(nodes, key=lambda node: node.metadata.name):
         name, labels = node.metadata.name, node.metadata.labels or {}
-        on_node = (*bound_pods[name], *nominated_pods[name])
-        groups = {f"{pod.metadata.namespace}/{group}" for pod in on_node if (group := group_name(pod))}
+        pods_on_node = (*bound_pods[name], *nominated_pods[name])
+        groups = {f"{pod.metadata.namespace}/{group}" for pod in pods_on_node if (group := group_name(pod))}
         yield NodeSummary(
             name,
             _readable_amounts(node.status.allocatable),
             requests.of_pods(bound_pods[name]),
             requests.of_pods(nominated_pods[name]),
-            groups=sorted(groups)[:_MAX_GROUPS],
+            groups=sorted(groups)[:_MAX_NAMED_GROUPS],
             flavors=[pool.name for pool in pools.pools_of_node(labels)],
             domains={level: labels[level] for level in levels & labels.keys()},
             taken=not node.spec.unschedulable,
             health=node_health(
-                [*_CORDON[: node.spec.unschedulable], *(taint.key for taint in node.spec.taints or ())]
+                [*_CORDON_TAINTS[: node.spec.unschedulable], *(taint.key for taint in node.spec.taints or ())]
             ),
         )

@@ -20,12 +20,12 @@ from extender.domain.snapshot.decisions import Decisions, GroupDecision, QueueDe
 from extender.domain.snapshot.group_info import GroupInfo
 from extender.domain.snapshot.snapshot import Snapshot
 
-_MIN_RUN = 60.0  # seconds; changes of held amounts within this time are reported as one run
-_MAX_LENGTH = 253  # number of characters of a user name, which the API does not limit
-_SLACK = 1.0  # seconds; timestamps of the API are whole seconds
-_HOUR = 3600.0
+_MIN_RUN_SECONDS = 60.0  # seconds; changes of held amounts within this time are reported as one run
+_MAX_USER_LENGTH = 253  # number of characters of a user name, which the API does not limit
+_SLACK_SECONDS = 1.0  # seconds; timestamps of the API are whole seconds
+_HOUR_SECONDS = 3600.0
 Guard = Callable[[GroupKey, Callable[[], None]], object]
-_WAITS = (Verdict.WAITING, Verdict.STARTING)
+_WAITING_VERDICTS = (Verdict.WAITING, Verdict.STARTING)
 
 
 class _Step(NamedTuple):
@@ -38,16 +38,16 @@ class _Step(NamedTuple):
 
     def running_since(self, info: GroupInfo, pod: PodRecord) -> float:
         """Return when a member on a node began to run: by its object, otherwise by the watch."""
-        seen = self.snapshot.epoch + info.bound_since.get(pod.uid, self.snapshot.now)
-        return min(unix_seconds(pod.running_since) or seen, self.now)
+        bound_at = self.snapshot.epoch + info.bound_since.get(pod.uid, self.snapshot.now)
+        return min(unix_seconds(pod.running_since) or bound_at, self.now)
 
     def is_new_run(self, info: GroupInfo) -> bool:
         """Return whether all members on nodes began to run after the previous process had stopped."""
-        since = (unix_seconds(pod.running_since) for pod in info.placed if pod.holds_capacity)
-        return self.is_first and min(since, default=0.0) > self.since + _SLACK
+        start_times = (unix_seconds(pod.running_since) for pod in info.placed if pod.holds_capacity)
+        return self.is_first and min(start_times, default=0.0) > self.since + _SLACK_SECONDS
 
 
-class _Known(NamedTuple):
+class _Group(NamedTuple):
     """Group that exists, with the decision on it."""
 
     decision: GroupDecision
@@ -60,25 +60,25 @@ class _Known(NamedTuple):
     @property
     def group_fields(self) -> dict[str, Any]:
         """Return the fields of a record that name its group."""
-        key, user = self.info.key, self.info.spec.submitter[:_MAX_LENGTH]
+        key, user = self.info.key, self.info.spec.submitter[:_MAX_USER_LENGTH]
         return {"group": key, "queue": self.decision.queue, "namespace": key.partition("/")[0], "user": user}
 
-    def is_like(self, other: "_Known") -> bool:
+    def is_like(self, other_group: "_Group") -> bool:
         """Return whether both are equal for records. Most decisions differ only in numbers."""
-        old, new = self.decision, other.decision
+        old, new = self.decision, other_group.decision
         return (
             old.verdict is new.verdict
             and old.reason is new.reason
             and old.queue == new.queue
             and old.reclaim is new.reclaim
             and not (old.undo or new.undo)
-            and (self.info is other.info or self.info.created == other.info.created)
-            and (self.info is other.info or self.info.allocated == other.info.allocated)
+            and (self.info is other_group.info or self.info.created == other_group.info.created)
+            and (self.info is other_group.info or self.info.allocated == other_group.info.allocated)
         )
 
     def owns(self, record: GroupRun | Wait) -> bool:
         """Return whether a record belongs to this group in its present queue, and not to an earlier group."""
-        return self.created <= record.start + _SLACK and self.decision.queue == record.queue
+        return self.created <= record.start + _SLACK_SECONDS and self.decision.queue == record.queue
 
 
 class Recorder:
@@ -92,13 +92,13 @@ class Recorder:
     """
 
     def __init__(
-        self, known: Iterable[AnyRecord], seen: float, is_going: Callable[[Uid], bool], guard: Guard
+        self, open_records: Iterable[AnyRecord], seen_at: float, is_going: Callable[[Uid], bool], guard: Guard
     ) -> None:
         self._guard = guard
         self._runs, self._waits, self._evictions = _Runs(), _Waits(), _Evictions(is_going)
-        self._before, self._seen, self._is_first = Decisions(), seen, True
+        self._last_decisions, self._seen_at, self._is_first = Decisions(), seen_at, True
         self._infos: Mapping[GroupKey, GroupInfo] = {}  # last info of each group
-        for record in sorted(known, key=lambda each: each.start):
+        for record in sorted(open_records, key=lambda open_record: open_record.start):
             match record:
                 case GroupRun():
                     self._runs.open[record.group] = record
@@ -107,25 +107,25 @@ class Recorder:
 
     def observe(self, decisions: Decisions, snapshot: Snapshot) -> list[AnyRecord]:
         """Return new or changed records. `snapshot` is the snapshot of these decisions."""
-        before, now = self._before, snapshot.epoch + snapshot.now
-        if decisions is before:
+        previous, now = self._last_decisions, snapshot.epoch + snapshot.now
+        if decisions is previous:
             return []
-        step = _Step(snapshot, now, min(self._seen, now) if self._is_first else now, self._is_first)
+        step = _Step(snapshot, now, min(self._seen_at, now) if self._is_first else now, self._is_first)
         records: list[AnyRecord] = []
-        recorded = (*self._runs.open, *self._waits.open) if self._is_first else ()
-        for key in dict.fromkeys((*decisions.changed_since(before), *map(GroupKey, recorded))):
-            former = _seen_group(before, self._infos, key)
+        recorded_keys = (*self._runs.open, *self._waits.open) if self._is_first else ()
+        for key in dict.fromkeys((*decisions.changed_since(previous), *map(GroupKey, recorded_keys))):
+            former = _seen_group(previous, self._infos, key)
             group = _seen_group(decisions, snapshot.groups, key)
             if group is not None and former is not None and former.is_like(group) and not self._is_first:
                 continue
             self._guard(key, partial(self._follow, key, group, step, former is not None, records))
         records += self._evictions.observe(decisions, step)
-        self._before, self._infos = decisions, snapshot.groups
-        self._seen, self._is_first = now, False
+        self._last_decisions, self._infos = decisions, snapshot.groups
+        self._seen_at, self._is_first = now, False
         return records
 
     def _follow(
-        self, key: GroupKey, group: _Known | None, step: _Step, was_there: bool, records: list[AnyRecord]
+        self, key: GroupKey, group: _Group | None, step: _Step, was_there: bool, records: list[AnyRecord]
     ) -> None:
         """Add the new or changed records of one group to `records`."""
         self._evictions.record(key, group)
@@ -138,9 +138,9 @@ class Recorder:
         return [*self._runs.open.values(), *self._waits.open.values()]
 
 
-def _seen_group(decisions: Decisions, infos: Mapping[GroupKey, GroupInfo], key: GroupKey) -> _Known | None:
+def _seen_group(decisions: Decisions, infos: Mapping[GroupKey, GroupInfo], key: GroupKey) -> _Group | None:
     decision, info = decisions.groups.get(key), infos.get(key)
-    return _Known(decision, info) if decision is not None and info is not None else None
+    return _Group(decision, info) if decision is not None and info is not None else None
 
 
 class _Runs:
@@ -149,46 +149,46 @@ class _Runs:
     def __init__(self) -> None:
         self.open: dict[str, GroupRun] = {}
 
-    def observe(self, key: GroupKey, group: _Known | None, step: _Step) -> Iterator[GroupRun]:
+    def observe(self, key: GroupKey, group: _Group | None, step: _Step) -> Iterator[GroupRun]:
         """Yield the records of the group's run that begin, change or end with this step."""
-        held = group.info.allocated if group is not None else {}
+        held_amounts = group.info.allocated if group is not None else {}
         if (run := self.open.get(key)) is None:
-            if group is not None and held:
-                yield self._begin(group, step, floor=0.0)
+            if group is not None and held_amounts:
+                yield self._begin(group, step, earliest_start=0.0)
             return
-        continues = group is not None and held and group.owns(run) and not step.is_new_run(group.info)
-        if continues and held == run.held:
+        continues = group is not None and held_amounts and group.owns(run) and not step.is_new_run(group.info)
+        if continues and held_amounts == run.held:
             return
-        if continues and step.since - run.start < _MIN_RUN:
-            self.open[key] = replace(run.up_to(step.since), held=held)
+        if continues and step.since - run.start < _MIN_RUN_SECONDS:
+            self.open[key] = replace(run.up_to(step.since), held=held_amounts)
             yield self.open[key]
             return
         run = self.open.pop(key).ended(step.since)
         yield replace(run, held={})
-        if group is not None and held:
-            yield self._begin(group, step, floor=run.until, is_same=bool(continues))
+        if group is not None and held_amounts:
+            yield self._begin(group, step, earliest_start=run.until, is_same=bool(continues))
 
-    def _begin(self, group: _Known, step: _Step, floor: float, is_same: bool = False) -> GroupRun:
+    def _begin(self, group: _Group, step: _Step, earliest_start: float, is_same: bool = False) -> GroupRun:
         """Begin a record of a run.
 
         Args:
             group: The group that runs.
             step: The present step.
-            floor: The end of the earlier records.
+            earliest_start: The end of the earlier records.
             is_same: Whether the group has run without a break since then.
         """
-        spent, starts = dict[str, float](), [step.now]
+        spent_amounts, starts = dict[str, float](), [step.now]
         if is_same:
             starts = [step.since]
         elif step.is_first:  # take run times from the objects
             for pod in (*group.info.placed, *group.info.departing):
                 if pod.holds_capacity:
-                    starts.append(max(step.running_since(group.info, pod), floor))
+                    starts.append(max(step.running_since(group.info, pod), earliest_start))
                     for name, amount in pod.shape.requests.items():
-                        spent[name] = spent.get(name, 0.0) + amount * (step.now - starts[-1])
-        start, held = min(starts), group.info.allocated
-        until = step.now if spent else start
-        run = GroupRun(**group.group_fields, start=start, until=until, spent=spent, held=held)
+                        spent_amounts[name] = spent_amounts.get(name, 0.0) + amount * (step.now - starts[-1])
+        start, held_amounts = min(starts), group.info.allocated
+        end = step.now if spent_amounts else start
+        run = GroupRun(**group.group_fields, start=start, until=end, spent=spent_amounts, held=held_amounts)
         self.open[run.group] = run
         return run
 
@@ -199,28 +199,28 @@ class _Waits:
     def __init__(self) -> None:
         self.open: dict[str, Wait] = {}
 
-    def observe(self, key: GroupKey, group: _Known | None, step: _Step, was_there: bool) -> Iterator[Wait]:
+    def observe(self, key: GroupKey, group: _Group | None, step: _Step, was_there: bool) -> Iterator[Wait]:
         """Yield the records of the group's wait that begin, change or end with this step."""
         wait, verdict = self.open.get(key), group.decision.verdict if group is not None else Verdict.ENDED
         if wait is None and group is not None and step.is_first and verdict is Verdict.RUNNING:
             yield from self._waits_from_objects(group, step)
         is_another = wait is not None and group is not None and not group.owns(wait)
-        if wait is not None and (is_another or verdict not in _WAITS):
+        if wait is not None and (is_another or verdict not in _WAITING_VERDICTS):
             del self.open[key]
             yield self._end_of_wait(wait, None if is_another else group, step)
             wait = None
-        if group is None or verdict not in _WAITS:
+        if group is None or verdict not in _WAITING_VERDICTS:
             return
         reason = group.decision.reason or ""
         if wait is None:
-            begun = step.now if was_there else min(group.created or step.now, step.now)
-            wait = Wait(**group.group_fields, start=begun, until=begun)
+            begun_at = step.now if was_there else min(group.created or step.now, step.now)
+            wait = Wait(**group.group_fields, start=begun_at, until=begun_at)
         elif wait.reason == reason:
             return
         self.open[key] = replace(wait.up_to(step.now), reason=reason)
         yield self.open[key]
 
-    def _end_of_wait(self, wait: Wait, group: _Known | None, step: _Step) -> Wait:
+    def _end_of_wait(self, wait: Wait, group: _Group | None, step: _Step) -> Wait:
         """Return the wait with its end. The group runs, has run, or no longer exists."""
         decision = group.decision if group is not None else None
         is_running, ended_at = decision is not None and decision.verdict is Verdict.RUNNING, step.since
@@ -229,7 +229,7 @@ class _Waits:
         has_run = decision is not None and decision.life.outcome is Outcome.COMPLETED
         return replace(wait.ended(ended_at), has_started=is_running or has_run)
 
-    def _waits_from_objects(self, group: _Known, step: _Step) -> Iterator[Wait]:
+    def _waits_from_objects(self, group: _Group, step: _Step) -> Iterator[Wait]:
         """Yield the wait of a running group that was not observed.
 
         There is none if the group may have waited twice.
@@ -241,10 +241,10 @@ class _Waits:
             yield replace(wait, end=max(end, start), from_objects=True)
 
     @staticmethod
-    def _wait_ended_at(group: _Known, step: _Step) -> float:
+    def _wait_ended_at(group: _Group, step: _Step) -> float:
         """Return when the group's wait ended: when its first member on a node began to run."""
-        on_nodes = (pod for pod in group.info.placed if pod.holds_capacity)
-        return min((step.running_since(group.info, pod) for pod in on_nodes), default=step.now)
+        pods_on_nodes = (pod for pod in group.info.placed if pod.holds_capacity)
+        return min((step.running_since(group.info, pod) for pod in pods_on_nodes), default=step.now)
 
 
 class _Evictions:
@@ -253,40 +253,40 @@ class _Evictions:
     def __init__(self, is_going: Callable[[Uid], bool]) -> None:
         self._is_going = is_going
         self._reclaims: dict[GroupKey, Reclaim] = {}  # active reclaims by the group that gets the capacity
-        self._undone: dict[GroupKey, list[ReclaimVictim]] = {}  # members of failed starts
-        self._leaving: dict[Uid, Evicted | None] = {}  # pods to evict; None if already reported
+        self._undone_members: dict[GroupKey, list[ReclaimVictim]] = {}  # members of failed starts
+        self._record_by_uid: dict[Uid, Evicted | None] = {}  # pods to evict; None if already reported
 
-    def record(self, key: GroupKey, group: _Known | None) -> None:
+    def record(self, key: GroupKey, group: _Group | None) -> None:
         """Record the evictions that the decision on a group asks for."""
         self._reclaims.pop(key, None)
-        self._undone.pop(key, None)
+        self._undone_members.pop(key, None)
         if group is not None and group.decision.reclaim is not None:
             self._reclaims[key] = group.decision.reclaim
         if group is not None and group.decision.undo:
             beneficiary = key, group.decision.queue, EvictionCause.UNDO
             members = (pod for pod in group.info.placed if pod.uid in group.decision.undo)
-            self._undone[key] = [
+            self._undone_members[key] = [
                 ReclaimVictim(pod.uid, pod.namespace, pod.name, *beneficiary) for pod in members
             ]
 
     def observe(self, decisions: Decisions, step: _Step) -> Iterator[Evicted]:
         """Yield the evicted pods that no longer exist or are terminating."""
-        wanted = {each.uid: each for each in chain.from_iterable(self._undone.values())}
-        wanted |= {uid: each.victim for uid, each in decisions.evictions.items() if not each.is_slow}
-        for uid, victim in wanted.items():
-            if uid not in self._leaving:
-                self._leaving[uid] = self._eviction_record(victim, step)
-        for uid, evicted in tuple(self._leaving.items()):
-            if evicted is not None and self._is_going(uid):
-                yield replace(evicted, start=step.now, end=step.now)
-                self._leaving[uid] = None
-            if uid not in wanted and uid not in decisions.evictions:
-                del self._leaving[uid]
+        victim_by_uid = {item.uid: item for item in chain.from_iterable(self._undone_members.values())}
+        victim_by_uid |= {uid: item.victim for uid, item in decisions.evictions.items() if not item.is_slow}
+        for uid, victim in victim_by_uid.items():
+            if uid not in self._record_by_uid:
+                self._record_by_uid[uid] = self._eviction_record(victim, step)
+        for uid, record in tuple(self._record_by_uid.items()):
+            if record is not None and self._is_going(uid):
+                yield replace(record, start=step.now, end=step.now)
+                self._record_by_uid[uid] = None
+            if uid not in victim_by_uid and uid not in decisions.evictions:
+                del self._record_by_uid[uid]
 
     def _eviction_record(self, victim: ReclaimVictim, step: _Step) -> Evicted:
         """Return the record of an evicted pod, with the group that gets its capacity."""
         info, reclaims = step.snapshot.groups.get(victim.group), self._reclaims.items()
-        held = info.allocated if info is not None else {}
+        held_amounts = info.allocated if info is not None else {}
         claimants = (key for key, reclaim in reclaims if victim.uid in {pod.uid for pod in reclaim.victims})
         return Evicted(
             uid=victim.uid,
@@ -294,34 +294,34 @@ class _Evictions:
             group=victim.group,
             queue=victim.queue,
             namespace=victim.namespace,
-            user=info.spec.submitter[:_MAX_LENGTH] if info is not None else "",
+            user=info.spec.submitter[:_MAX_USER_LENGTH] if info is not None else "",
             cause=victim.cause,
             claimant=next(claimants, ""),
             start=step.now,
-            lost={name: amount * victim.lost for name, amount in held.items() if victim.lost},
+            lost={name: amount * victim.lost for name, amount in held_amounts.items() if victim.lost},
         )
 
 
 class QueueHours:
     """Recorder of the hours of queues. `known` are earlier records without an end."""
 
-    def __init__(self, known: Iterable[AnyRecord] = ()) -> None:
-        self._open = {record.queue: record for record in known if isinstance(record, QueueHour)}
-        self._sampled: float | None = None
+    def __init__(self, open_records: Iterable[AnyRecord] = ()) -> None:
+        self._open = {record.queue: record for record in open_records if isinstance(record, QueueHour)}
+        self._sampled_at: float | None = None
 
     def sample(self, queues: Mapping[str, QueueDecision], now: float, longest: float) -> Iterator[QueueHour]:
         """Yield new or changed records.
 
         The present decisions count for the time since the last sample, up to `longest` seconds.
         """
-        hour = now // _HOUR * _HOUR
-        seconds = max(min(now - (self._sampled or now), longest), 0.0)
-        self._sampled = now
-        for name in [name for name, hour_record in self._open.items() if hour_record.start != hour]:
-            yield self._open.pop(name).ended(hour)
+        hour_start = now // _HOUR_SECONDS * _HOUR_SECONDS
+        seconds = max(min(now - (self._sampled_at or now), longest), 0.0)
+        self._sampled_at = now
+        for name in [name for name, hour_record in self._open.items() if hour_record.start != hour_start]:
+            yield self._open.pop(name).ended(hour_start)
         for name, queue in queues.items():
             if seconds and (queue.allocated or queue.requested):
-                hour_record = self._open.get(name) or QueueHour(queue=name, start=hour)
+                hour_record = self._open.get(name) or QueueHour(queue=name, start=hour_start)
                 self._open[name] = _with_sample(hour_record, queue, seconds)
                 yield self._open[name]
 
@@ -331,10 +331,10 @@ class QueueHours:
         return list(self._open.values())
 
 
-def _with_sample(hour: QueueHour, queue: QueueDecision, seconds: float) -> QueueHour:
+def _with_sample(record: QueueHour, queue: QueueDecision, seconds: float) -> QueueHour:
     """Return the record of the hour with more seconds of the queue's present state."""
     is_wanting = any(amount > queue.allocated.get(name, 0) for name, amount in queue.requested.items())
-    names = hour.deserved.keys() | queue.deserved.keys()
-    sums = {name: hour.deserved.get(name, 0.0) + queue.deserved.get(name, 0.0) * seconds for name in names}
-    wanting, share = hour.wanting + seconds * is_wanting, hour.share + queue.share * seconds * is_wanting
-    return replace(hour, deserved=sums, wanting=wanting, share=share)
+    names = record.deserved.keys() | queue.deserved.keys()
+    sums = {name: record.deserved.get(name, 0.0) + queue.deserved.get(name, 0.0) * seconds for name in names}
+    wanting, share = record.wanting + seconds * is_wanting, record.share + queue.share * seconds * is_wanting
+    return replace(record, deserved=sums, wanting=wanting, share=share)

@@ -23,7 +23,7 @@ from extender.domain.snapshot.group_info import GroupInfo
 from extender.domain.snapshot.snapshot import Snapshot
 
 _MAX_INT = 2**31 - 1  # largest int32
-_MAX_NODES = 1000
+_MAX_NODE_COUNT = 1000
 _MAX_TERMS = 20
 _LONGEST = 1000  # number of characters of a term; names of two objects and a resource have fewer
 _MAX_QUOTED = 200  # number of characters of a term that an error repeats
@@ -44,11 +44,11 @@ class Supposition(NamedTuple):
     value: str
     resource: str = ""  # `cpu` of `queue.capability.cpu`
 
-    def error(self, why: str) -> BadTerm:
-        return BadTerm(f"{self.text[:_MAX_QUOTED]!r}: {why}")
+    def error(self, advice: str) -> BadTerm:
+        return BadTerm(f"{self.text[:_MAX_QUOTED]!r}: {advice}")
 
 
-_AMOUNTS = {
+_RECORD_FIELDS = {
     "capability": "capability",
     "deserved": "deserved",
     "guarantee": "guarantee",
@@ -59,7 +59,7 @@ ALLOWED: Mapping[str, str] = {
     "nodes": "nodes=+N or nodes=+N:LIKE-NODE",
     "queue.weight": "queue.weight=QUEUE:N",
     "queue.priority": "queue.priority=QUEUE:N",
-    **{f"queue.{field}": f"queue.{field}.RESOURCE=QUEUE:AMOUNT" for field in _AMOUNTS},
+    **{f"queue.{field}": f"queue.{field}.RESOURCE=QUEUE:AMOUNT" for field in _RECORD_FIELDS},
     "flavor": "flavor=QUEUE:FLAVOR",
     "minMember": "minMember=N or minMember=[NAMESPACE/]GROUP:N",
     "priority": "priority=N or priority=[NAMESPACE/]GROUP:N",
@@ -80,16 +80,16 @@ def suppositions(texts: Sequence[str]) -> list[Supposition]:
 
 def _term(text: str) -> Supposition:
     """Return the change that a text such as `queue.capability.cpu=team:8` describes."""
-    name, equals, value = text.partition("=")
+    name, equals_sign, value = text.partition("=")
     field, resource = name, ""
     if len(text) > _LONGEST:
         raise Supposition(text, name, "", value).error(f"{len(text)} characters: must be at most {_LONGEST}")
     if name.startswith("queue."):
         _, kind, resource = [*name.split(".", 2), ""][:3]
         field = f"queue.{kind}"
-    if not equals or field not in ALLOWED or bool(resource) is not ("RESOURCE" in ALLOWED[field]):
-        why = ALLOWED[field] if field in ALLOWED else listed([*ALLOWED.values()], len(ALLOWED))
-        raise Supposition(text, name, "", value).error(f"must be {why}")
+    if not equals_sign or field not in ALLOWED or bool(resource) is not ("RESOURCE" in ALLOWED[field]):
+        allowed_text = ALLOWED[field] if field in ALLOWED else listed([*ALLOWED.values()], len(ALLOWED))
+        raise Supposition(text, name, "", value).error(f"must be {allowed_text}")
     if field == "delete":
         subject, value = "", value
     elif field == "nodes":
@@ -99,36 +99,36 @@ def _term(text: str) -> Supposition:
     return Supposition(text, field, subject, value, resource)
 
 
-def with_terms(snapshot: Snapshot, terms: Iterable[Supposition], about: GroupKey | None = None) -> Snapshot:
+def with_terms(snapshot: Snapshot, terms: Iterable[Supposition], group: GroupKey | None = None) -> Snapshot:
     """Return the snapshot with all changes applied in order.
 
-    `about` is the group that terms concern if they name none.
+    `group` is the group that terms concern if they name none.
 
     Raises:
         BadTerm: A term names an unknown object.
     """
     for term in terms:
-        snapshot = _FIELDS[term.field.partition(".")[0]](snapshot, term, about)
+        snapshot = _CHANGE_FUNCTIONS[term.field.partition(".")[0]](snapshot, term, group)
     return snapshot
 
 
-def _nodes(snapshot: Snapshot, term: Supposition, about: GroupKey | None) -> Snapshot:
+def _nodes(snapshot: Snapshot, term: Supposition, group: GroupKey | None) -> Snapshot:
     """Return the snapshot with additional nodes, like the named node or the best node for the group."""
-    count = _number(term, term.value.removeprefix("+") if term.value[:1] == "+" else "", 1, _MAX_NODES)
+    count = _number(term, term.value.removeprefix("+") if term.value[:1] == "+" else "", 1, _MAX_NODE_COUNT)
     if term.subject:
         row = snapshot.nodes.row.get(term.subject)
         if row is None or snapshot.nodes.nodes[row] is None:
             raise term.error(_not_found("node", term.subject, snapshot.nodes.row))
-    elif about is None:
+    elif group is None:
         raise term.error("the node to copy is missing: must be nodes=+N:LIKE-NODE")
     else:
-        row = best_node(snapshot, snapshot.groups[about])
+        row = best_node(snapshot, snapshot.groups[group])
         if row is None:
             raise term.error("no node could hold its members even when empty: name one, nodes=+N:LIKE-NODE")
     return with_nodes(snapshot, row, count)
 
 
-def _queue(snapshot: Snapshot, term: Supposition, about: GroupKey | None) -> Snapshot:
+def _queue(snapshot: Snapshot, term: Supposition, group: GroupKey | None) -> Snapshot:
     """Return the snapshot with another value of a queue's field, or another amount of one resource."""
     record, field = _record(snapshot, term), term.field.removeprefix("queue.")
     if not term.resource:
@@ -139,15 +139,15 @@ def _queue(snapshot: Snapshot, term: Supposition, about: GroupKey | None) -> Sna
     except BadQuantity as fault:
         raise term.error(str(fault)) from fault
     if min(amount.values(), default=-1) < 0:
-        why = (
+        hint = (
             "the amount has to be 0 or more" if amount else f"{term.resource} is no resource that is counted"
         )
-        raise term.error(f"{why}, such as {term.field}.cpu={term.subject}:8")
-    before = getattr(record, _AMOUNTS[field]) or {}
-    return with_queue(snapshot, replace(record, **{_AMOUNTS[field]: {**before, **amount}}))
+        raise term.error(f"{hint}, such as {term.field}.cpu={term.subject}:8")
+    old_amounts = getattr(record, _RECORD_FIELDS[field]) or {}
+    return with_queue(snapshot, replace(record, **{_RECORD_FIELDS[field]: {**old_amounts, **amount}}))
 
 
-def _flavor(snapshot: Snapshot, term: Supposition, about: GroupKey | None) -> Snapshot:
+def _flavor(snapshot: Snapshot, term: Supposition, group: GroupKey | None) -> Snapshot:
     """Return the snapshot with one more flavor of a queue and of the queues that inherit its flavors.
 
     The flavor has no limits of its own there.
@@ -181,60 +181,60 @@ def _ancestors(snapshot: Snapshot, name: str) -> list[str]:
     return names
 
 
-def _min_member(snapshot: Snapshot, term: Supposition, about: GroupKey | None) -> Snapshot:
+def _min_member(snapshot: Snapshot, term: Supposition, asked_group: GroupKey | None) -> Snapshot:
     """Return the snapshot with another minMember of a group."""
-    group = _group(snapshot, term, about)
+    group = _group(snapshot, term, asked_group)
     return with_group(snapshot, replace(group, min_member=_number(term, term.value, 1)))
 
 
-def _priority(snapshot: Snapshot, term: Supposition, about: GroupKey | None) -> Snapshot:
+def _priority(snapshot: Snapshot, term: Supposition, asked_group: GroupKey | None) -> Snapshot:
     """Return the snapshot with another priority of a group."""
-    group = _group(snapshot, term, about)
+    group = _group(snapshot, term, asked_group)
     return with_group(snapshot, replace(group, priority=_number(term, term.value, -_MAX_INT)))
 
 
-def _delete(snapshot: Snapshot, term: Supposition, about: GroupKey | None) -> Snapshot:
+def _delete(snapshot: Snapshot, term: Supposition, asked_group: GroupKey | None) -> Snapshot:
     """Return the snapshot without a group or pod. The group in question cannot be deleted."""
     kind, _, name = term.value.partition("/")
     if not (kind and name):
         raise term.error(f"must be {ALLOWED['delete']}")
-    full = _full_name(term, name, about)
-    deleted_pods = [pod.uid for pod in snapshot.other_pods if pod.key == full] if kind == "pod" else []
-    ended = [key for key, group in snapshot.groups.items() if _is_called(group, kind, full)]
-    if not (deleted_pods or ended):
-        known = f"there is no {kind} {full} that Muster knows a group of"
-        raise term.error(f"{known}: must be {ALLOWED['delete']}")
-    if about in ended:
+    full_name = _full_name(term, name, asked_group)
+    deleted_pods = [pod.uid for pod in snapshot.other_pods if pod.key == full_name] if kind == "pod" else []
+    ended_groups = [key for key, group in snapshot.groups.items() if _is_called(group, kind, full_name)]
+    if not (deleted_pods or ended_groups):
+        unknown_text = f"there is no {kind} {full_name} that Muster knows a group of"
+        raise term.error(f"{unknown_text}: must be {ALLOWED['delete']}")
+    if asked_group in ended_groups:
         raise term.error("this is what is asked about")
-    return snapshot_without(snapshot, frozenset(ended), frozenset(deleted_pods))
+    return snapshot_without(snapshot, frozenset(ended_groups), frozenset(deleted_pods))
 
 
-def _is_called(group: GroupInfo, kind: str, full: str) -> bool:
+def _is_called(group: GroupInfo, kind: str, full_name: str) -> bool:
     """Return whether a group or its owner has this kind and this full name, `namespace/name`."""
     if kind == "podgroup":
-        return group.key == full
-    namespace, _, name = full.partition("/")
+        return group.key == full_name
+    namespace, _, name = full_name.partition("/")
     return group.display_name == f"{namespace}/{kind}/{name}" or (
         kind == "pod" and group.key == f"{namespace}/pod:{name}"
     )
 
 
-def _full_name(term: Supposition, name: str, about: GroupKey | None) -> str:
+def _full_name(term: Supposition, name: str, asked_group: GroupKey | None) -> str:
     """Return the name with a namespace.
 
     If none is written, the namespace of the group in question is used.
     """
-    if "/" not in name and about is None:
+    if "/" not in name and asked_group is None:
         raise term.error(f"the namespace is missing: must be {ALLOWED[term.field]}, with NAMESPACE")
-    return name if "/" in name or about is None else f"{about.partition('/')[0]}/{name}"
+    return name if "/" in name or asked_group is None else f"{asked_group.partition('/')[0]}/{name}"
 
 
 def _group(snapshot: Snapshot, term: Supposition, about: GroupKey | None) -> GroupInfo:
     """Return the group that a term names, or the group in question. Raises BadTerm."""
     key = GroupKey(_full_name(term, term.subject, about)) if term.subject or about is None else about
     if key not in snapshot.groups:
-        in_namespace = (name for name in snapshot.groups if name.startswith(f"{key.partition('/')[0]}/"))
-        raise term.error(_not_found("podgroup", key, in_namespace))
+        names = (name for name in snapshot.groups if name.startswith(f"{key.partition('/')[0]}/"))
+        raise term.error(_not_found("podgroup", key, names))
     return snapshot.groups[key]
 
 
@@ -268,7 +268,7 @@ def _number(term: Supposition, text: str, minimum: int, maximum: int = _MAX_INT)
     return number
 
 
-_FIELDS: Mapping[str, Callable[[Snapshot, Supposition, GroupKey | None], Snapshot]] = {
+_CHANGE_FUNCTIONS: Mapping[str, Callable[[Snapshot, Supposition, GroupKey | None], Snapshot]] = {
     "nodes": _nodes,
     "queue": _queue,
     "flavor": _flavor,
@@ -311,17 +311,17 @@ CHANGES = (  # ordered from the most important
 )
 
 
-def _change(before: Outlook, after: Outlook) -> str:
+def _change(old: Outlook, new: Outlook) -> str:
     """Return how a group's outlook changes, as the predicate of a sentence; empty if it hardly changes."""
-    if before.verdict is not after.verdict:
-        if Verdict.WAITING not in (before.verdict, after.verdict):
+    if old.verdict is not new.verdict:
+        if Verdict.WAITING not in (old.verdict, new.verdict):
             return ""
-        return "no longer starts" if after.verdict is Verdict.WAITING else STARTS
-    if after.evicted != before.evicted:
-        return "gives up capacity" if after.evicted > before.evicted else "keeps its capacity"
-    if before.position and after.position and before.position != after.position:
-        return "is further back" if after.position > before.position else "moves up"
-    return "waits for something else" if before.reason != after.reason else ""
+        return "no longer starts" if new.verdict is Verdict.WAITING else STARTS
+    if new.evicted != old.evicted:
+        return "gives up capacity" if new.evicted > old.evicted else "keeps its capacity"
+    if old.position and new.position and old.position != new.position:
+        return "is further back" if new.position > old.position else "moves up"
+    return "waits for something else" if old.reason != new.reason else ""
 
 
 def changed_groups(snapshot: Snapshot, before: Decisions, after: Decisions) -> list[ChangedGroup]:
@@ -335,18 +335,18 @@ def changed_groups(snapshot: Snapshot, before: Decisions, after: Decisions) -> l
         old, new = (
             _outlook(side.groups[key], lost[key]) for side, lost in zip((before, after), losses, strict=True)
         )
-        called = snapshot.groups[key].display_name
-        found.append(ChangedGroup(key, after.groups[key].queue, _change(old, new), old, new, called))
+        display_name = snapshot.groups[key].display_name
+        found.append(ChangedGroup(key, after.groups[key].queue, _change(old, new), old, new, display_name))
     order = (*CHANGES, "")
     return sorted(found, key=lambda change: (order.index(change.change), change.after.position, change.group))
 
 
-def _outlook(decision: GroupDecision, evicted: int) -> Outlook:
+def _outlook(decision: GroupDecision, evicted_count: int) -> Outlook:
     reason, message = str(decision.reason or ""), message_of(decision)
-    return Outlook(decision.verdict, reason, message, decision.position, evicted)
+    return Outlook(decision.verdict, reason, message, decision.position, evicted_count)
 
 
-_CONTINUES = {
+_CONTINUATIONS = {
     Verdict.STARTING: "would be starting, as it is now",
     Verdict.RUNNING: "would go on running",
     Verdict.ENDED: "has ended",
@@ -360,7 +360,7 @@ def future(group: ChangedGroup) -> str:
         return f"would start now. Without that, it waits: {before.reason}."
     if after.verdict is not Verdict.WAITING:
         evicted_text = f", and give up the capacity of {after.evicted} of its pods" if after.evicted else ""
-        return f"{_CONTINUES[after.verdict]}{evicted_text}."
+        return f"{_CONTINUATIONS[after.verdict]}{evicted_text}."
     if before.verdict is not Verdict.WAITING:
         return f"would not start now, as it does without that: {after.reason}."
     position_text = (
@@ -387,12 +387,12 @@ class WhatIf(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
     more_others: int = 0  # number of changed groups that are left out
 
 
-def what_if(snapshot: Snapshot, terms: Sequence[Supposition], about: GroupKey | None = None) -> WhatIf:
+def what_if(snapshot: Snapshot, terms: Sequence[Supposition], asked_group: GroupKey | None = None) -> WhatIf:
     """Decide without and with the terms, both times without a previous cycle. Raises BadTerm."""
-    supposed = with_terms(snapshot, terms, about)
-    before, after = decide(snapshot), decide(supposed)
-    found = changed_groups(supposed, before, after)
-    about_change = next((change for change in found if change.group == about), None)
-    others = [change for change in found if change.change and change.group != about]
+    supposed_snapshot = with_terms(snapshot, terms, asked_group)
+    old_decisions, new_decisions = decide(snapshot), decide(supposed_snapshot)
+    changes = changed_groups(supposed_snapshot, old_decisions, new_decisions)
+    own_change = next((change for change in changes if change.group == asked_group), None)
+    others = [change for change in changes if change.change and change.group != asked_group]
     texts = tuple(term.text for term in terms)
-    return WhatIf(texts, about_change, tuple(others[:_MAX_OTHERS]), max(len(others) - _MAX_OTHERS, 0))
+    return WhatIf(texts, own_change, tuple(others[:_MAX_OTHERS]), max(len(others) - _MAX_OTHERS, 0))
