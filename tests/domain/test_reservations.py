@@ -397,9 +397,9 @@ def test_turns_grow(now: float, turn: CapacityTurn) -> None:
 @given(now=st.floats(0.0, 1e9), since=st.floats(0.0, 1e9), first=st.floats(1.0, 1e4))
 def test_a_turn_ends_later_than_now_and_another_follows(now: float, since: float, first: float) -> None:
     turn = turn_at(now, since, first)
-    assert turn.until > now
+    assert turn.ends_at > now
     if now > since:
-        assert turn_at(turn.until + 0.01, since, first).is_reserved is not turn.is_reserved
+        assert turn_at(turn.ends_at + 0.01, since, first).is_reserved is not turn.is_reserved
 
 
 def test_capacity_next_to_services_is_reserved_and_borrowed_by_turns() -> None:

@@ -202,13 +202,13 @@ def test_a_pending_pod_with_terms_does_not_slow_down_the_placement_of_others() -
         nodes("a", "b"), pod("wide", affinity=anti_affinity(app="x")), gang("g", 3, labels={"app": "x"})
     )
     members = [record(world, f"g-{n}") for n in range(3)]
-    assert not planner_of(world).affinity.interdependent(members)
-    assert planner_of(world).affinity.interdependent([*members, record(world, "wide")]) == {
+    assert not planner_of(world).affinity.dependent_uids(members)
+    assert planner_of(world).affinity.dependent_uids([*members, record(world, "wide")]) == {
         *(member.uid for member in members),
         record(world, "wide").uid,
     }
     world.bind("wide", "a")
-    assert len(planner_of(world).affinity.interdependent(members)) == 3
+    assert len(planner_of(world).affinity.dependent_uids(members)) == 3
     assert placed(world, "g-0", "g-1", "g-2") == {"g-0": "b", "g-1": "b", "g-2": "b"}
 
 

@@ -61,7 +61,7 @@ def work_of(decisions: Decisions) -> int:
     """
     if (memory := carried_facts_of(decisions)) is None:
         return 0
-    snapshot, looks = memory.snapshot, memory.evaluated.cycle.effort_spent
+    snapshot, looks = memory.snapshot, memory.evaluated.cycle.spent_effort
     return len(snapshot.groups) + len(snapshot.nodes.nodes) + 1 + round(looks / _LOOKS_PER_NODE)
 
 
@@ -146,7 +146,7 @@ def _protecting_budgets(snapshot: Snapshot, victims: Sequence[ReclaimVictim]) ->
         or snapshot.queues[victim.queue].protection.honours_budgets
     }
     protected_pods = [pod for pod in pods if pod.uid in protected_uids]
-    if not (budget_names := Disruptions(snapshot.disruption_budgets).refusing(protected_pods)):
+    if not (budget_names := Disruptions(snapshot.disruption_budgets).refusing_budgets(protected_pods)):
         return ""
     victim_names = {group.display_name for group in groups.values()}
     victim_names |= {f"{pod.namespace}/{pod.name}" for pod in victims if not pod.group}

@@ -55,14 +55,14 @@ class TermSet:
     A set has one of two sorts: a pod carries the terms of its anti-affinity, and terms in use select a pod.
 
     Attributes:
-        common: The sets of the other sort with common terms, and the topology keys of these common terms.
+        keys_by_set: The sets of the other sort with common terms, and the topology keys of these common terms.
     """
 
-    __slots__ = ("common", "terms")
+    __slots__ = ("keys_by_set", "terms")
 
     def __init__(self, terms: Iterable[Term]) -> None:
         self.terms = dict.fromkeys(terms)
-        self.common: dict[TermSet, set[str]] = {}
+        self.keys_by_set: dict[TermSet, set[str]] = {}
 
 
 NO_TERMS = TermSet(())
@@ -108,7 +108,7 @@ class TermSets:
             self._anti_affinity[shape] = self.set_of(shape.constraints.anti_affinity)
         return self._anti_affinity[shape]
 
-    def selecting(self, pod: PodRecord) -> TermSet:
+    def terms_for(self, pod: PodRecord) -> TermSet:
         """Return the set of all terms in use that select a pod.
 
         Raises:
@@ -145,8 +145,8 @@ class TermSets:
             spend_beyond_free(self._spend, len(new_set.terms) + pair_count, _RELATE_COST)
             for term, sets in related_sets:
                 for other_set in sets:
-                    new_set.common.setdefault(other_set, set()).add(term.topology_key)
-                    other_set.common.setdefault(new_set, set()).add(term.topology_key)
+                    new_set.keys_by_set.setdefault(other_set, set()).add(term.topology_key)
+                    other_set.keys_by_set.setdefault(new_set, set()).add(term.topology_key)
             for term in new_set.terms:
                 own_sort.by_term[term].append(new_set)
             own_sort.sets[terms] = new_set
@@ -158,15 +158,15 @@ class _PodChanges:
 
     Attributes:
         by_node: The number of pods by node, without zeros. It is negative for removed pods of the snapshot.
-        added: The nodes of the pods counted since the last removal, in order.
+        added_nodes: The nodes of the pods counted since the last removal, in order.
         removals: The number of removals.
     """
 
-    __slots__ = ("added", "by_node", "removals")
+    __slots__ = ("added_nodes", "by_node", "removals")
 
     def __init__(self) -> None:
         self.by_node: dict[str, int] = {}
-        self.added: list[str] = []
+        self.added_nodes: list[str] = []
         self.removals = 0
 
     def count(self, node: str, times: int) -> int:
@@ -178,9 +178,9 @@ class _PodChanges:
         if new_count := old_count + times:
             self.by_node[node] = new_count
         if times > 0:
-            self.added.append(node)
+            self.added_nodes.append(node)
         else:
-            self.added, self.removals = [], self.removals + 1
+            self.added_nodes, self.removals = [], self.removals + 1
         return (new_count < 0) - (old_count < 0)
 
     def copy(self) -> "_PodChanges":
@@ -193,15 +193,15 @@ class _CachedAnswers:
     """Cached answers for a set of terms.
 
     Attributes:
-        any: The answer of `PodsByTerms.any`, valid at the version `any_at`.
-        mask: The answer of `PodsByTerms.domains`, valid at the version `mask_at`.
+        has_any: The answer of `PodsByTerms.any`, valid at the version `any_version`.
+        mask: The answer of `PodsByTerms.domains`, valid at the version `mask_version`.
         done: For each set of the other sort, how many removals and added pods `mask` accounts for.
     """
 
-    __slots__ = ("any", "any_at", "done", "mask", "mask_at")
+    __slots__ = ("has_any", "any_version", "done", "mask", "mask_version")
 
     def __init__(self) -> None:
-        self.any, self.any_at, self.mask_at = False, -1, -1
+        self.has_any, self.any_version, self.mask_version = False, -1, -1
         self.mask: Mask | None = None
         self.done: dict[TermSet, tuple[int, int]] = {}
 
@@ -241,18 +241,18 @@ class PodsByTerms:
             OverBudget: The evaluation is over budget.
         """
         answers = self._answers_by_set.get(terms) or self._answers_by_set.setdefault(terms, _CachedAnswers())
-        if answers.any_at != self._version:
+        if answers.any_version != self._version:
             if terms not in self._has_pods:
                 spend_beyond_free(self._spend, len(terms.terms))
                 self._has_pods[terms] = any(map(self._snapshot_counts.get, terms.terms))
-            spend_beyond_free(self._spend, len(terms.common))
+            spend_beyond_free(self._spend, len(terms.keys_by_set))
             if self._is_any_removed(terms):
-                answers.any = any(any(self._by_node(term, terms).values()) for term in terms.terms)
+                answers.has_any = any(any(self._by_node(term, terms).values()) for term in terms.terms)
             else:
                 node_counts = (changes.by_node for _, changes in self._counted(terms))
-                answers.any = self._has_pods[terms] or any(node_counts)
-            answers.any_at = self._version
-        return answers.any
+                answers.has_any = self._has_pods[terms] or any(node_counts)
+            answers.any_version = self._version
+        return answers.has_any
 
     def domains(self, terms: TermSet) -> Mask:
         """Return the rows that share a domain with a pod that has one of these terms.
@@ -263,29 +263,29 @@ class PodsByTerms:
             OverBudget: The evaluation is over budget.
         """
         memo = self._answers_by_set.get(terms) or self._answers_by_set.setdefault(terms, _CachedAnswers())
-        if memo.mask is None or memo.mask_at != self._version:
-            spend_beyond_free(self._spend, len(terms.common))
+        if memo.mask is None or memo.mask_version != self._version:
+            spend_beyond_free(self._spend, len(terms.keys_by_set))
             is_extensible = memo.mask is not None and all(
                 changes.removals == memo.done.get(peer, (0, 0))[0] for peer, changes in self._counted(terms)
             )
             memo.mask = self._added_since(terms, memo) if is_extensible else self._recompute(terms)
             memo.done = {
-                peer: (changes.removals, len(changes.added)) for peer, changes in self._counted(terms)
+                peer: (changes.removals, len(changes.added_nodes)) for peer, changes in self._counted(terms)
             }
-            memo.mask_at = self._version
+            memo.mask_version = self._version
         return memo.mask
 
     def _counted(self, terms: TermSet) -> Iterator[tuple[TermSet, _PodChanges]]:
         """Yield the sets with common terms that have pods counted since the snapshot, with these counts."""
         changes_by_set = self._since
-        return ((peer, changes_by_set[peer]) for peer in terms.common if peer in changes_by_set)
+        return ((peer, changes_by_set[peer]) for peer in terms.keys_by_set if peer in changes_by_set)
 
     def _added_since(self, terms: TermSet, answers: _CachedAnswers) -> Mask:
         """Return the cached mask extended by the domains of pods that were added after it was computed."""
         new_nodes: defaultdict[str, list[str]] = defaultdict(list)
         for other_set, changes in self._counted(terms):
-            if added_nodes := changes.added[answers.done.get(other_set, (0, 0))[1] :]:
-                for key in terms.common[other_set]:
+            if added_nodes := changes.added_nodes[answers.done.get(other_set, (0, 0))[1] :]:
+                for key in terms.keys_by_set[other_set]:
                     new_nodes[key] += added_nodes
         assert answers.mask is not None
         return self._with_domains(new_nodes, answers.mask) if new_nodes else answers.mask
@@ -310,7 +310,7 @@ class PodsByTerms:
             self._at_start[terms] = self._with_domains(base_nodes, np.zeros(len(self._nodes.nodes), np.bool_))
         added_nodes: defaultdict[str, set[str]] = defaultdict(set)
         for other_set, changes in self._counted(terms):
-            for key in terms.common[other_set]:
+            for key in terms.keys_by_set[other_set]:
                 added_nodes[key].update(changes.by_node)
         return self._with_domains(added_nodes, self._at_start[terms])
 
@@ -323,7 +323,7 @@ class PodsByTerms:
     def _by_node(self, term: Term, terms: TermSet) -> Mapping[str, int]:
         """Return the present number of pods by node that match `term`, which is one of `terms`."""
         by_node = Counter(self._snapshot_counts.get(term, _NO_NODES))
-        self._spend(len(by_node) + len(terms.common))
+        self._spend(len(by_node) + len(terms.keys_by_set))
         for other_set, changes in self._counted(terms):
             if term in other_set.terms:
                 for node, count in changes.by_node.items():
@@ -445,11 +445,11 @@ class AffinityCounts:
         return self._like.sets if self._like else TermSets(self._occupancy.terms, self.effort.spend)
 
     @cached_property
-    def _selected(self) -> PodsByTerms:
+    def _selected_pods(self) -> PodsByTerms:
         return PodsByTerms(self._occupancy.selected, self._nodes, self.effort.spend)
 
     @cached_property
-    def _carried(self) -> PodsByTerms:
+    def _pods_apart(self) -> PodsByTerms:
         return PodsByTerms(self._occupancy.carried, self._nodes, self.effort.spend)
 
     def clone(self, counts: Callable[[Shape], Rows]) -> "AffinityCounts":
@@ -461,7 +461,7 @@ class AffinityCounts:
         clone._nodes_of_sets = {pod_set: nodes.copy() for pod_set, nodes in self._nodes_of_sets.items()}
         clone._ports = {node: ports.copy() for node, ports in self._ports.items()}
         if self._has_terms:
-            clone._selected, clone._carried = self._selected.clone(), self._carried.clone()
+            clone._selected_pods, clone._pods_apart = self._selected_pods.clone(), self._pods_apart.clone()
         return clone
 
     @contextmanager
@@ -481,9 +481,11 @@ class AffinityCounts:
         Raises:
             OverBudget: The evaluation is over budget.
         """
-        return pod.shape.looks_at_others or (self._has_terms and self._carried.any(self.sets.selecting(pod)))
+        return pod.shape.looks_at_others or (
+            self._has_terms and self._pods_apart.any(self.sets.terms_for(pod))
+        )
 
-    def interdependent(self, pods: Collection[PodRecord]) -> set[Uid]:
+    def dependent_uids(self, pods: Collection[PodRecord]) -> set[Uid]:
         """Return the pods that are interdependent already, or once other pods of the collection are placed.
 
         Raises:
@@ -494,11 +496,11 @@ class AffinityCounts:
         if not (exclusive or self._any_related(pods, shapes)):
             return found_uids
         for pod in pods:
-            if self.is_interdependent(pod) or not exclusive.isdisjoint(self.sets.selecting(pod).common):
+            if self.is_interdependent(pod) or not exclusive.isdisjoint(self.sets.terms_for(pod).keys_by_set):
                 found_uids.add(pod.uid)
         return found_uids
 
-    def any_interdependent(self, wanted: Missing) -> bool:
+    def is_any_interdependent(self, wanted: Missing) -> bool:
         """Return whether the node of a member depends on other pods, or on placed members of its pod sets."""
         if any(map(self.has_members, wanted.pod_sets)):
             return True
@@ -522,7 +524,7 @@ class AffinityCounts:
 
         Pod sets do not matter here.
         """
-        return pod.shape.looks_at_others or (self._has_terms and bool(self.sets.selecting(pod).terms))
+        return pod.shape.looks_at_others or (self._has_terms and bool(self.sets.terms_for(pod).terms))
 
     def admit(self, pod: PodRecord) -> Mask:
         """Return the rows where no pod on the node or in its domain excludes `pod`, and its affinity is met.
@@ -544,7 +546,7 @@ class AffinityCounts:
             OverBudget: The evaluation is over budget.
         """
         has_ports = bool(pod.shape.constraints.ports)  # two of these pods never fit on one node
-        keys_apart = self.sets.selecting(pod).common.get(self.sets.anti_affinity_of(pod.shape), set())
+        keys_apart = self.sets.terms_for(pod).keys_by_set.get(self.sets.anti_affinity_of(pod.shape), set())
         if not keys_apart and not has_ports:
             return np.repeat(np.arange(len(rows)), counts)
         self.effort.spend(len(rows) * len(keys_apart))
@@ -562,9 +564,9 @@ class AffinityCounts:
     def count(self, pod: PodRecord, node: str, times: int) -> None:
         """Add `pod` to a node; with `times` -1, remove it. Only adding a pod raises OverBudget."""
         if self._has_terms:
-            selecting, anti_affinity = self.sets.selecting(pod), self.sets.anti_affinity_of(pod.shape)
-            self._selected.count(selecting, node, times)
-            self._carried.count(anti_affinity, node, times)
+            selecting, anti_affinity = self.sets.terms_for(pod), self.sets.anti_affinity_of(pod.shape)
+            self._selected_pods.count(selecting, node, times)
+            self._pods_apart.count(anti_affinity, node, times)
         for port in pod.shape.constraints.ports:
             self._ports.setdefault(node, Counter())[port] += times
         self.count_in_sets([(pod.pod_sets, node, 1)], times)
@@ -619,8 +621,8 @@ class AffinityCounts:
             if row is not None and conflicting_ports(ports, +used_ports):
                 free_rows[row] = False
         for pods, terms in (
-            (self._selected, self.sets.anti_affinity_of(pod.shape)),
-            (self._carried, self.sets.selecting(pod)),
+            (self._selected_pods, self.sets.anti_affinity_of(pod.shape)),
+            (self._pods_apart, self.sets.terms_for(pod)),
         ):
             if pods.any(terms):
                 free_rows &= ~pods.domains(terms)
@@ -633,9 +635,9 @@ class AffinityCounts:
         """
         self.effort.spend(cost_on_rows(self._nodes, _NEAR_COST))
         terms = self.sets.set_of((term,))
-        if not self._selected.any(terms) and term.matches(pod.namespace, pod.labels):
+        if not self._selected_pods.any(terms) and term.matches(pod.namespace, pod.labels):
             return self._domains_with_capacity(term.topology_key, self._sharing_pods.get(term, {}))
-        return self._selected.domains(terms)
+        return self._selected_pods.domains(terms)
 
     def _nodes_of_set(self, pod_set: TopologySet) -> Counter[str]:
         """Return the number of members of a pod set by node. The caller may change it."""

@@ -120,7 +120,7 @@ class Capacity:
         """Return how many pods of `shape` fit on each row, by amounts, labels, taints and refusals."""
         self._record(PLACES)
         if shape not in self._counts and not self._correct_counts(shape):
-            rows, fitting_counts = self._fitting(shape, self.suitable(shape))
+            rows, fitting_counts = self._fitting(shape, self.rows_for(shape))
             self._counts[shape] = np.zeros(len(self.free), dtype=np.int64)
             self._counts[shape][rows] = fitting_counts
         return self._counts[shape]
@@ -170,7 +170,7 @@ class Capacity:
                 count += int(now.sum() - at_base.sum())
             if count is None:  # the array of counts is not cached, since it has an entry for each node
                 counts = self._counts.get(shape)
-                fitting_counts = self._fitting(shape, self.suitable(shape))[1] if counts is None else counts
+                fitting_counts = self._fitting(shape, self.rows_for(shape))[1] if counts is None else counts
                 count = int(fitting_counts.sum()) if len(fitting_counts) else 0
             self._totals[shape] = count
             if self.base is not None and not self._dirty:
@@ -183,7 +183,7 @@ class Capacity:
         if not len(rows) or not len(columns) or not self._offers(shape):
             return np.zeros(len(rows), dtype=np.int64)
         fitting_counts = np.min(matrix[rows[:, None], columns] // amounts, axis=1)
-        return np.where(self.suitable(shape)[rows], np.maximum(fitting_counts, 0), 0)
+        return np.where(self.rows_for(shape)[rows], np.maximum(fitting_counts, 0), 0)
 
     def is_short_for(self, shapes: Mapping[Shape, int]) -> bool:
         """Return whether some shape's pods do not fit on the nodes, even without the pods of other shapes."""
@@ -217,7 +217,7 @@ class Capacity:
         base = self.base if not self._dirty else None
         cached_sums = base.free_sums.get(nodes_key(shapes)) if base is not None else None
         if cached_sums is None:
-            suitable = np.logical_or.reduce([self.suitable(shape) for shape in shapes])
+            suitable = np.logical_or.reduce([self.rows_for(shape) for shape in shapes])
             rows = np.maximum(self.free[suitable], 0).sum(axis=0)
             cached_sums = shapes, {name: int(rows[column]) for name, column in self._columns.items()}
             if base is not None:
@@ -252,7 +252,7 @@ class Capacity:
         is_suitable = self.nodes.suitable(shape)[row] and row not in self._refused.get(shape.on_all_nodes, ())
         return bool(is_suitable and (self.free[row, columns] >= amounts).all())
 
-    def largest_part(self, requests: Resources) -> float:
+    def largest_part_of(self, requests: Resources) -> float:
         """Return the largest part of the initial free capacity that a request takes, over all resources."""
         columns = self._columns
         parts = (n * self._weights[columns[name]] for name, n in requests.items() if name in columns)
@@ -371,7 +371,7 @@ class Capacity:
         quotients = (self.free[rows, column] // amount for column, amount in request)
         return rows, reduce(np.minimum, quotients)
 
-    def suitable(self, shape: Shape) -> Mask:
+    def rows_for(self, shape: Shape) -> Mask:
         """Return the rows that labels, taints and refusals allow for `shape`. Free amounts do not matter."""
         mask = self.nodes.suitable(shape)
         refusing_rows = self._refused.get(shape.on_all_nodes)
@@ -386,7 +386,7 @@ class Capacity:
 
         The row -1 means a missing node, which is never suitable.
         """
-        return self._offers(shape) and rows.min() >= 0 and bool(self.suitable(shape)[rows].all())
+        return self._offers(shape) and rows.min() >= 0 and bool(self.rows_for(shape)[rows].all())
 
     def _request(self, shape: Shape) -> tuple[Rows, AmountRows]:
         """Return the columns and the amounts of the request of a shape.

@@ -157,7 +157,7 @@ class Departures:
 
     def __init__(self, groups: Iterable[GroupInfo], run_times: RunTimes, nodes: NodeTable) -> None:
         ends_of_groups = [(group, run_times.end_of(group)) for group in groups if nodes_of(group)]
-        self._guessed_ends = [(nodes_of(group), end.at) for group, end in ends_of_groups if not end.is_known]
+        self._guesses = [(nodes_of(group), end.at) for group, end in ends_of_groups if not end.is_known]
         self.instants = sorted({end.at for _, end in ends_of_groups})  # times at which groups end, in order
         ends_by_shape: dict[Shape, list[tuple[float, Rows]]] = {}
         for group, end in ends_of_groups:
@@ -182,7 +182,7 @@ class Departures:
 
     def is_guess(self, nodes: frozenset[str], instant: float) -> bool:
         """Return whether a group that leaves one of these nodes until a time has no known run time."""
-        return any(end <= instant and not used.isdisjoint(nodes) for used, end in self._guessed_ends)
+        return any(end <= instant and not used.isdisjoint(nodes) for used, end in self._guesses)
 
 
 def earliest_start(

@@ -38,19 +38,19 @@ class DomainCapacity(NamedTuple):
         codes: The domain of each row; -1 means no domain.
         free: How many of the pods fit in each domain, where each shape is counted without the other shapes.
         capped: The same number for each domain, limited for each shape to its number of pods.
-        are_enough: Whether each domain has capacity for all pods of each shape.
+        is_enough: Whether each domain has capacity for all pods of each shape.
     """
 
     codes: Rows
     free: Rows
     capped: Rows
-    are_enough: Mask
+    is_enough: Mask
 
 
 class Tools(NamedTuple):
     """Functions of the planner that the search needs. Placed pods stay allocated until `roll_back`."""
 
-    counts: Callable[[Shape], Rows]
+    count_fitting: Callable[[Shape], Rows]
     place: Callable[[Sequence[PodRecord], Mask], Plan | None]
     place_together: Callable[[Sequence[PodRecord], Mapping[int, Mask]], Plan | None]
     allocate: Callable[[Sequence[tuple[PodRecord, int]]], Plan]
@@ -286,12 +286,12 @@ class DomainSearch:
         Domains with capacity for members that may join later come before the other domains.
         """
         capacity = self._capacity(pods, depth, rows, level)
-        codes = np.flatnonzero(capacity.are_enough)
+        codes = np.flatnonzero(capacity.is_enough)
         free_counts = -capacity.free[codes] if self._apart else capacity.free[codes]
         is_too_small = np.zeros(len(codes), np.bool_)
         all_members = self._members_of_sets.get(pod_set, ())
         if len(all_members) > len(pods):
-            is_too_small = ~self._capacity(all_members, depth, rows, level).are_enough[codes]
+            is_too_small = ~self._capacity(all_members, depth, rows, level).is_enough[codes]
         full = self._full_domains(pods, level)
         for code in codes[np.lexsort((free_counts, is_too_small))].tolist():
             if code not in full:
@@ -303,7 +303,7 @@ class DomainSearch:
 
         The caller may add domains.
         """
-        if self._full_codes is None or len(_grouped_by_sets(pods)) > 1 or self._affinity.interdependent(pods):
+        if self._full_codes is None or len(_grouped_by_sets(pods)) > 1 or self._affinity.dependent_uids(pods):
             return set()
         return self._full_codes.setdefault((level, frozenset(Counter(map(_shape_of, pods)).items())), set())
 
@@ -321,7 +321,7 @@ class DomainSearch:
         shapes = Counter(map(_shape_of, pods))
         slices = _slice_of(pods, depth) if len(shapes) == 1 else None
         for shape, members in shapes.items():
-            counts = self._tools.counts(shape)[inner_rows]
+            counts = self._tools.count_fitting(shape)[inner_rows]
             sums = self._count_by_domain(slices, level, inner_rows, counts, domain_count)
             free_counts += sums
             capped_counts += np.minimum(sums, members)
@@ -413,7 +413,7 @@ class DomainSearch:
         result = {pod_set: pods for pod_set, pods in slices.items() if len(pods) == sizes[0][0]}
         all_pods = [pod for pods in result.values() for pod in pods]
         are_equal = len({(pod.shape, pod.pod_sets[-1].level) for pod in all_pods}) == 1
-        return result if len(result) > 1 and are_equal and not self._affinity.interdependent(all_pods) else {}
+        return result if len(result) > 1 and are_equal and not self._affinity.dependent_uids(all_pods) else {}
 
     def _place_slices(self, slices: dict[TopologySet, list[PodRecord]], rows: Mask) -> Plan | None:
         """Place equal slices, each slice inside one domain.
@@ -421,7 +421,7 @@ class DomainSearch:
         Domains with capacity for the most slices come first.
         """
         (pod_set, (pod, *_)), *_ = slices.items()
-        codes, counts = self._nodes.domains_of_level(pod_set.level), self._tools.counts(pod.shape)
+        codes, counts = self._nodes.domains_of_level(pod_set.level), self._tools.count_fitting(pod.shape)
         order, _ = self._nodes.path_order(pod_set.level)
         in_rows = order[(rows & (codes >= 0) & (counts > 0))[order]]
         size = len(slices[pod_set])

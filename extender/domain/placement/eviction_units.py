@@ -37,8 +37,8 @@ class Run(NamedTuple):
 
     since: str = ""  # start as a timestamp; empty if unknown
     checkpoint: Checkpoint = NEVER_SAVED
-    lost: float = 0.0  # seconds of work that the group lost by earlier evictions
-    members: int = 1  # number of the group's pods on nodes
+    lost_seconds: float = 0.0  # seconds of work that the group lost by earlier evictions
+    member_count: int = 1  # number of the group's pods on nodes
 
 
 class EvictionUnit(msgspec.Struct, frozen=True, eq=False, dict=True):
@@ -54,14 +54,14 @@ class EvictionUnit(msgspec.Struct, frozen=True, eq=False, dict=True):
     overrules: bool = False  # whether to ignore the disruption budgets of its pods
 
     @cached_property
-    def last_first(self) -> tuple[int, ...]:
+    def rank_key(self) -> tuple[int, ...]:
         """Return a sort key that puts the unit with the highest rank first."""
         return descending_key(self.rank)
 
     @cached_property
     def order(self) -> tuple[int, tuple[int, ...], Uid]:
         """Return a sort key of units among which the losses are equal."""
-        return (self.tier, self.last_first, self.pods[0].uid)
+        return (self.tier, self.rank_key, self.pods[0].uid)
 
     @cached_property
     def requests(self) -> Resources:
@@ -69,7 +69,7 @@ class EvictionUnit(msgspec.Struct, frozen=True, eq=False, dict=True):
         return total_requests(pod.shape for pod in self.pods)
 
     @cached_property
-    def by_node(self) -> dict[str, list[PodRecord]]:
+    def pods_by_node(self) -> dict[str, list[PodRecord]]:
         """Return the unit's pods by node."""
         pods_by_node: dict[str, list[PodRecord]] = {}
         for pod in self.pods:
@@ -80,12 +80,12 @@ class EvictionUnit(msgspec.Struct, frozen=True, eq=False, dict=True):
         """Return the amounts that become free on a node if the unit's remaining pods, `pods`, are evicted."""
         if not pods or len(self.pods) == 1:
             return self.requests if pods else {}
-        pods_on_node = self.by_node[node]
+        pods_on_node = self.pods_by_node[node]
         return requests_together(pod for pod in pods_on_node if len(pods) == len(self.pods) or pod in pods)
 
     def victims(self, pods: Iterable[PodRecord], run_seconds: float) -> Iterator[ReclaimVictim]:
         """Yield the given pods as victims. All pods of the run together lose `run_seconds` of work."""
-        origin, lost_seconds = (self.group, self.queue, self.cause), run_seconds / self.run.members
+        origin, lost_seconds = (self.group, self.queue, self.cause), run_seconds / self.run.member_count
         return (ReclaimVictim(pod.uid, pod.namespace, pod.name, *origin, lost_seconds) for pod in pods)
 
 
@@ -214,8 +214,8 @@ class Loss(NamedTuple):
     """Loss by the eviction of pods, ordered from the smallest."""
 
     work: float  # part of the cluster, multiplied by the seconds of lost work
-    part: float  # part of the cluster, in the dominant resource
-    pods: int
+    cluster_part: float  # part of the cluster, in the dominant resource
+    pod_count: int
 
 
 class EvictionUnitsOfRow:
@@ -224,8 +224,8 @@ class EvictionUnitsOfRow:
     def __init__(self) -> None:
         self._tiers: dict[int, dict[str, list[EvictionUnit]]] = {}
         self._losses: list[tuple[Loss, EvictionUnit]] = []
-        self.least_loss = Loss(inf, inf, 0)
-        self.least_later_loss = self.least_loss  # lower bound of the loss once any unit is chosen
+        self.min_loss = Loss(inf, inf, 0)
+        self.min_later_loss = self.min_loss  # lower bound of the loss once any unit is chosen
 
     def add(self, eviction_unit: EvictionUnit, loss: Loss) -> None:
         """Add a unit, with the loss by its eviction."""
@@ -233,8 +233,8 @@ class EvictionUnitsOfRow:
             eviction_unit
         )
         self._losses.append((loss, eviction_unit))
-        self.least_loss = min(self.least_loss, loss)
-        self.least_later_loss = min(self.least_later_loss, loss if loss.pods == 1 else Loss(0.0, 0.0, 1))
+        self.min_loss = min(self.min_loss, loss)
+        self.min_later_loss = min(self.min_later_loss, loss if loss.pod_count == 1 else Loss(0.0, 0.0, 1))
 
     def first(self) -> EvictionUnit | None:
         """Return the unit to evict first. None means that it depends on the shares of several queues."""
@@ -243,7 +243,7 @@ class EvictionUnitsOfRow:
 
     def cheaper_than(self, loss: Loss) -> list[EvictionUnit]:
         """Return the units with a smaller loss, in the order of their losses."""
-        if self.least_loss >= loss:
+        if self.min_loss >= loss:
             return []
         sorted_losses = sorted(self._losses, key=itemgetter(0))
         return [eviction_unit for unit_loss, eviction_unit in sorted_losses if unit_loss < loss]
@@ -306,7 +306,7 @@ class Disruptions:
                     return False
         return True
 
-    def refusing(self, pods: Sequence[PodRecord]) -> list[str]:
+    def refusing_budgets(self, pods: Sequence[PodRecord]) -> list[str]:
         """Return the budgets that do not allow the eviction of all these pods, as `namespace/name`."""
         budgets_by_pod = list(map(self._budgets_of, pods))
         count_by_budget = Counter(chain.from_iterable(budgets_by_pod))

@@ -42,13 +42,13 @@ Topic = Hashable  # subject of a read: a shape, or a part of the budget with a q
 class Question(NamedTuple):
     """Question to a part of the budget (a type such as the shares). A later cycle can ask it again."""
 
-    part: type
+    part_type: type
     ask: Callable[..., object]
-    about: tuple[Any, ...]
+    arguments: tuple[Any, ...]
     answer: object
 
     def has_same_answer(self, part: object) -> bool:
-        return self.ask(part, *self.about) == self.answer
+        return self.ask(part, *self.arguments) == self.answer
 
 
 Read = Mapping[Topic, Sequence[Question]]  # by topic; an empty list means that any change matters
@@ -145,11 +145,11 @@ def read(method: Callable[P, R]) -> Callable[P, R]:
 
 
 class Holding:
-    """Allocation of a group's plan: `pods` with their planned nodes, and `unplanned` members without one."""
+    """Allocation of a group's plan: `pods` with their planned nodes, and `unplanned_pods` members without one."""
 
     def __init__(self, pods: Iterable[PlannedPod], unplanned: Iterable[PodRecord]) -> None:
         self.pods = tuple(pods)
-        self.unplanned = tuple(unplanned)
+        self.unplanned_pods = tuple(unplanned)
         self._rows: tuple[NodeTable | None, dict[Shape, Rows]] = (None, {})
 
     @cached_property
@@ -157,7 +157,7 @@ class Holding:
         return {pod.uid: node for pod, node in self.pods}
 
     @cached_property
-    def in_sets(self) -> list[InSets]:
+    def counts_in_sets(self) -> list[InSets]:
         """Return the number of planned pods by pod sets and node."""
         return numbers_in_sets(self.pods)
 
@@ -181,7 +181,7 @@ class Holding:
         """
         remaining_pods = [(pod, node) for pod, node in self.pods if pod.uid not in refused_pods]
         newly_unplanned_pods = [pod for pod, _ in self.pods if pod.uid in refused_pods]
-        return Holding(remaining_pods, [*newly_unplanned_pods, *self.unplanned])
+        return Holding(remaining_pods, [*newly_unplanned_pods, *self.unplanned_pods])
 
 
 def numbers_in_sets(pods: Iterable[tuple[PodRecord, N]]) -> list[tuple[tuple[TopologySet, ...], N, int]]:
@@ -365,7 +365,7 @@ class Planner:
         """Return whether all missing members would fit, without allocating any capacity."""
         if self.capacity.is_short_for(wanted.shapes):
             return False
-        if len(wanted.shapes) == 1 and not (wanted.pod_sets or self.affinity.any_interdependent(wanted)):
+        if len(wanted.shapes) == 1 and not (wanted.pod_sets or self.affinity.is_any_interdependent(wanted)):
             return True
         checkpoint = self._journal.checkpoint()
         try:
@@ -398,7 +398,7 @@ class Planner:
         """
         return self._domain_search().largest_domain(pod_set, pods)
 
-    def fitting(self, pods: Sequence[PodRecord]) -> frozenset[Uid]:
+    def fitting_pods(self, pods: Sequence[PodRecord]) -> frozenset[Uid]:
         """Return as many of the pods as fit at the same time. Nothing is allocated.
 
         The smallest shapes are tried first.
@@ -420,7 +420,7 @@ class Planner:
         for holding in holdings:
             if any(self.affinity.is_related(pod) for pod, _ in holding.pods):
                 return False
-            in_sets += holding.in_sets
+            in_sets += holding.counts_in_sets
             for shape, shape_rows in holding.rows(self.nodes).items():
                 rows.setdefault(shape, []).append(shape_rows)
         return self._allocate_at_once({shape: np.concatenate(each) for shape, each in rows.items()}, in_sets)
@@ -431,7 +431,7 @@ class Planner:
             self.allocate(holding.pods, times=-1)
         else:
             self._journal.apply(partial(self.capacity.allocate_rows, holding.rows(self.nodes)), times=-1)
-            self._journal.apply(partial(self.affinity.count_in_sets, holding.in_sets), times=-1)
+            self._journal.apply(partial(self.affinity.count_in_sets, holding.counts_in_sets), times=-1)
 
     def allocate_on_nodes(self, targets: Sequence[PlannedPod]) -> dict[Uid, str]:
         """Allocate capacity for pods on given nodes. Return the pods that fit, with their nodes."""
@@ -508,13 +508,13 @@ class Planner:
         same terms and have the same pod sets.
         """
         batches: dict[Any, list[PodRecord]] = {}
-        interdependent_uids = self.affinity.interdependent(pods)
+        interdependent_uids = self.affinity.dependent_uids(pods)
         has_sets = (self._block_rows is None or self._rows_by_sets) and any(pod.pod_sets for pod in pods)
         for pod in pods:
-            terms = self.affinity.sets.selecting(pod) if pod.uid in interdependent_uids else None
+            terms = self.affinity.sets.terms_for(pod) if pod.uid in interdependent_uids else None
             batch_key = (pod.shape, terms, id(pod.pod_sets)) if terms or has_sets else pod.shape
             batches.setdefault(batch_key, []).append(pod)
-        largest_part = self.capacity.largest_part
+        largest_part = self.capacity.largest_part_of
         return sorted(batches.values(), key=lambda batch: -largest_part(batch[0].shape.requests))
 
     def _place(
@@ -598,7 +598,7 @@ class Planner:
         pods, checkpoint = list(chain.from_iterable(batches)), self._journal.checkpoint()
         shapes = Counter(pod.shape for pod in pods)
         sums = self.capacity.sum_for(shapes)
-        is_any_interdependent = len(batches) > 2 or self._rows_by_sets or self.affinity.interdependent(pods)
+        is_any_interdependent = len(batches) > 2 or self._rows_by_sets or self.affinity.dependent_uids(pods)
         if not is_any_interdependent or any(n > sums.get(name, 0) for name, n in requests_of(shapes).items()):
             return None
         for batch in batches:

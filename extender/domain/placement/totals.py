@@ -42,7 +42,7 @@ class Totals:
         self.pods: dict[Shape, int] = {}  # number of pods of each shape that fit
         self.free_sums: dict[NodesKey, tuple[Sequence[Shape], Mapping[str, int]]] = {}
         """Free amounts on the nodes that suit any of these shapes."""
-        self.changed: Sequence[Hashable] | None = None
+        self.changed_topics: Sequence[Hashable] | None = None
         """Topics whose reads differ from those of the previous totals; None if all were counted again."""
         self.is_fresh = True  # False if updated from the totals of an earlier cycle
         self._table = _ShapeTable((), dimensions, nodes)
@@ -73,7 +73,7 @@ class Totals:
             differences = np.maximum(after, 0) - np.maximum(before, 0)
             totals.free_sums[key] = shapes, table.add(amounts, shapes, rows, differences)
         place_topics = (PLACES,) if len(rows) else ()
-        totals.changed = (*new_shapes, *totals._changed_amounts(self), *place_topics)
+        totals.changed_topics = (*new_shapes, *totals._changed_amounts(self), *place_topics)
         return totals
 
     def _changed_amounts(self, previous_totals: "Totals") -> Iterator[Hashable]:

@@ -47,7 +47,7 @@ class Cost(NamedTuple):
     tier: int
     loss: Loss
     queue: str  # queue that loses capacity; of several queues, the queue with the smallest share
-    last_first: tuple[int, ...]  # sort key that puts the highest rank of the units first
+    rank_key: tuple[int, ...]  # sort key that puts the highest rank of the units first
     row: int
 
 
@@ -88,7 +88,7 @@ class Search:
         self._must_free_share = False  # whether its own queue lacks the share to hold the group
         row = planner.nodes.row
         for unit in self._eviction_units:
-            for node in unit.by_node:
+            for node in unit.pods_by_node:
                 if node in row:
                     self._units_by_row.setdefault(row[node], EvictionUnitsOfRow()).add(unit, losses[unit])
 
@@ -121,7 +121,7 @@ class Search:
 
     def _find(self, wanted: Missing) -> Found | None:
         """Search node by node. If that fails and pods depend on each other, search by trial."""
-        is_interdependent = bool(wanted.pod_sets) or self._planner.affinity.any_interdependent(wanted)
+        is_interdependent = bool(wanted.pod_sets) or self._planner.affinity.is_any_interdependent(wanted)
         trial_planner = self._planner.clone() if is_interdependent else None
         self._must_free_share = not self._shares.suffices()
         plan: dict[Uid, str] = {}
@@ -147,7 +147,7 @@ class Search:
 
     def _is_on_searched_rows(self, eviction_unit: EvictionUnit) -> bool:
         """Return whether a unit has pods on the rows where victims are searched."""
-        rows = map(self._planner.nodes.row.get, eviction_unit.by_node)
+        rows = map(self._planner.nodes.row.get, eviction_unit.pods_by_node)
         return self._rows is None or any(self._rows[row] for row in rows if row is not None)
 
     def _place(self, members: Sequence[PodRecord], plan: dict[Uid, str]) -> bool:
@@ -181,7 +181,7 @@ class Search:
 
     def _suitable_rows(self, pod: PodRecord) -> Mask:
         """Return the rows where a pod may be placed once other pods are evicted."""
-        suitable_rows, affinity = self._planner.capacity.suitable(pod.shape), self._planner.affinity
+        suitable_rows, affinity = self._planner.capacity.rows_for(pod.shape), self._planner.affinity
         if self._rows is not None:
             suitable_rows = suitable_rows & self._rows
         return suitable_rows & affinity.admit(pod) if affinity.is_interdependent(pod) else suitable_rows
@@ -199,9 +199,9 @@ class Search:
                 yield no_cost(row)
             elif units is not None:
                 eviction_unit = units.first()
-                min_loss = units.least_later_loss if self._picks.all else units.least_loss
+                min_loss = units.min_later_loss if self._picks.all else units.min_loss
                 yield (
-                    Cost(eviction_unit.tier, min_loss, eviction_unit.queue, eviction_unit.last_first, row)
+                    Cost(eviction_unit.tier, min_loss, eviction_unit.queue, eviction_unit.rank_key, row)
                     if eviction_unit
                     else no_cost(row)
                 )
@@ -257,9 +257,9 @@ class Search:
         loss = self._shares.loss_of(picks)
         cost = Cost(
             max(pick.eviction_unit.tier for pick in picks),
-            loss._replace(pods=loss.pods + extra_pods),
+            loss._replace(pod_count=loss.pod_count + extra_pods),
             min((pick.eviction_unit.queue for pick in picks), key=self._shares.share),
-            max(pick.eviction_unit.last_first for pick in picks),
+            max(pick.eviction_unit.rank_key for pick in picks),
             row,
         )
         return cost, picks
@@ -388,7 +388,7 @@ def _spare_unneeded(
 
 def _freed_for(planner: Planner, pick: Pick, wanted: Missing) -> Resources:
     """Return the amounts that a pick frees on nodes that suit any of the members."""
-    suitable_rows = np.logical_or.reduce([planner.capacity.suitable(shape) for shape in wanted.shapes])
+    suitable_rows = np.logical_or.reduce([planner.capacity.rows_for(shape) for shape in wanted.shapes])
     rows = ((pod, planner.nodes.row.get(pod.node)) for pod in pick.pods)
     return requests_together(pod for pod, row in rows if row is not None and suitable_rows[row])
 
@@ -399,14 +399,14 @@ class _QueueKey(NamedTuple):
     tier: int
     loss: Loss
     share: float  # negated, so that the queue furthest above its share comes first
-    last_first: tuple[int, ...]
+    rank_key: tuple[int, ...]
     row: int
     queue: str
 
 
 def no_cost(row: int) -> Cost:
     """Return the cost of a row where no eviction is needed."""
-    return Cost(tier=-1, loss=_NO_LOSS, queue="", last_first=(), row=row)
+    return Cost(tier=-1, loss=_NO_LOSS, queue="", rank_key=(), row=row)
 
 
 class CheapestFirst:

@@ -48,10 +48,10 @@ class Forecast:
 
     def __init__(self, cycle: Cycle) -> None:
         self._cycle = cycle
-        self.times = RunTimes(cycle.snapshot)
+        self.run_times = RunTimes(cycle.snapshot)
         self.has_searched = False  # a cycle searches nodes only once
-        self._reserved: AmountRows | None = None  # reserved future capacity by row
-        self.headroom = HeadroomForecast(cycle, self.times)
+        self._reserved_amounts: AmountRows | None = None  # reserved future capacity by row
+        self.headroom = HeadroomForecast(cycle, self.run_times)
 
     def find(self, group: GroupInfo, planner: Planner, stay: float) -> Reservation | None:
         """Return a reservation for the earliest start of a group. It keeps its nodes for `stay` seconds.
@@ -75,7 +75,7 @@ class Forecast:
         requests = missing(group).requests
         return Reservation(now, nodes, requests, known_start, known_start, now + stay, expected, level_names)
 
-    def rescheduled(self, reservation: Reservation, group: GroupInfo) -> Reservation | None:
+    def with_new_start(self, reservation: Reservation, group: GroupInfo) -> Reservation | None:
         """Return the reservation with the time at which its nodes and headroom become free.
 
         None means that they never become free.
@@ -138,31 +138,31 @@ class Forecast:
         """Return the free amounts on rows at an instant, without amounts reserved for other groups."""
         capacity = self._cycle.budget.planner.capacity
         free_amounts = np.asarray(capacity.free[rows] + departures.freed_on(rows, capacity, instant))
-        return free_amounts if self._reserved is None else free_amounts - self._reserved[rows]
+        return free_amounts if self._reserved_amounts is None else free_amounts - self._reserved_amounts[rows]
 
     def reserve(self, rows: Rows, amounts: AmountRows) -> None:
         """Reserve future capacity for one group, so that forecasts for later reservations do not count it."""
-        if self._reserved is None:
-            self._reserved = np.zeros_like(self._cycle.budget.planner.capacity.free)
-        self._reserved[rows] += amounts
+        if self._reserved_amounts is None:
+            self._reserved_amounts = np.zeros_like(self._cycle.budget.planner.capacity.free)
+        self._reserved_amounts[rows] += amounts
 
     def _departures_from(self, reservation: Reservation) -> Departures:
         """Return the departures of groups that run on the reserved nodes."""
         nodes, (reserved, departures) = set(reservation.nodes.values()), self._departures_from_reserved_nodes
         if nodes <= reserved:
             return departures
-        return Departures(self._holders_on(nodes), self.times, self._cycle.snapshot.nodes)
+        return Departures(self._holders_on(nodes), self.run_times, self._cycle.snapshot.nodes)
 
     @cached_property
     def _departures_from_reserved_nodes(self) -> tuple[Set[str], Departures]:
         """Return the nodes of all reservations at the start of the cycle, and the departures from them."""
         reservations = (group.start.reservation for group in self._cycle.snapshot.groups.values())
         nodes = set(chain.from_iterable(item.nodes.values() for item in reservations if item))
-        return nodes, Departures(self._holders_on(nodes), self.times, self._cycle.snapshot.nodes)
+        return nodes, Departures(self._holders_on(nodes), self.run_times, self._cycle.snapshot.nodes)
 
     @cached_property
     def _departures(self) -> Departures:
-        return Departures(self._holders, self.times, self._cycle.snapshot.nodes)
+        return Departures(self._holders, self.run_times, self._cycle.snapshot.nodes)
 
     def _holders_on(self, nodes: Iterable[str]) -> Iterable[GroupInfo]:
         """Return the groups with members on these nodes."""
@@ -201,9 +201,9 @@ class ReservedCapacity(msgspec.Struct, eq=False):
     reservation: Reservation
     rows: Rows
     needs: AmountRows  # amounts that the group will need on these rows
-    amounts: AmountRows  # amounts there that other groups cannot use now
+    withheld: AmountRows  # amounts there that other groups cannot use now
     headroom: Need  # headroom that the group will need
-    binds: bool  # whether it binds all groups, or only groups above their queue's share
+    binds_all: bool  # whether it binds all groups, or only groups above their queue's share
 
 
 class Backfill:
@@ -247,8 +247,8 @@ class Backfill:
     def end(self, group: GroupInfo) -> None:
         """End the reservation of a group that starts. Its unused capacity becomes free."""
         if (capacity := self._reserved.pop(group.key, None)) is not None:
-            self._cycle.budget.planner.allocate_amounts(capacity.rows, capacity.amounts, times=-1)
-            reserve(self._cycle.budget, capacity.headroom.reserved, times=-1)
+            self._cycle.budget.planner.allocate_amounts(capacity.rows, capacity.withheld, times=-1)
+            reserve(self._cycle.budget, capacity.headroom.reserves, times=-1)
 
     def may_pass(self, group: GroupInfo, lends: bool) -> list[ReservedCapacity]:
         """Return the reservations whose capacity a group may use.
@@ -268,7 +268,7 @@ class Backfill:
             if self._ends_before(group, capacity):
                 passable_capacities.append(capacity)
             elif capacity.group.queue != group.queue:
-                if not (lends or capacity.binds) or self._has_turn_before(group, capacity):
+                if not (lends or capacity.binds_all) or self._has_turn_before(group, capacity):
                     passable_capacities.append(capacity)
             elif not capacity.reservation.is_promised and self._is_ahead(group, capacity.group):
                 passable_capacities.append(capacity)
@@ -280,7 +280,7 @@ class Backfill:
     def _ends_before(self, group: GroupInfo, capacity: ReservedCapacity) -> bool:
         """Return whether a group that starts now would end before the start of the reservation."""
         cycle, now, latest_end = self._cycle, self._cycle.snapshot.now, capacity.reservation.passable_until
-        seconds = self.forecast.times.run_time_of(group)
+        seconds = self.forecast.run_times.run_time_of(group)
         end = now + (FAR_PERIODS * cycle.limits.capacity_reserved if seconds is None else seconds)
         if latest_end is None or end > latest_end:
             return False
@@ -336,10 +336,10 @@ class Backfill:
         """Return whether members would have headroom if nothing were reserved."""
         checkpoint = self._cycle.journal.checkpoint()
         for capacity in self._reserved.values():
-            reserve(self._cycle.budget, capacity.headroom.reserved, times=-1)
+            reserve(self._cycle.budget, capacity.headroom.reserves, times=-1)
         budget = self._cycle.budget
         is_within = (
-            not budget.shares.above_ceiling(group.queue, requests)
+            not budget.shares.excess_text(group.queue, requests)
             for requests in budget.flavors.requests_by_assignment(group)
         )
         has_headroom = suffices(budget, group, wanted) and any(is_within)
@@ -349,7 +349,7 @@ class Backfill:
     def _has_capacity(self, wanted: Missing) -> bool:
         """Return whether members would fit if nothing were reserved."""
         planner, cached = self._cycle.budget.planner, self._known_fits
-        is_interdependent = planner.affinity.any_interdependent(wanted)
+        is_interdependent = planner.affinity.is_any_interdependent(wanted)
         if not is_interdependent and cached.get(wanted.signature) is False:
             return False  # in a cycle, capacity never grows
         counts = planner.capacity.cached_counts
@@ -357,7 +357,7 @@ class Backfill:
             self._known_fits = cached = {signature: fits for signature, fits in cached.items() if not fits}
             self._free = counts, planner.clone()
             for capacity in self._reserved.values():
-                self._free[1].allocate_amounts(capacity.rows, capacity.amounts, times=-1)
+                self._free[1].allocate_amounts(capacity.rows, capacity.withheld, times=-1)
         if is_interdependent or wanted.signature not in cached:
             cached[wanted.signature] = self._free[1].could_place(wanted)
         return cached[wanted.signature]
@@ -374,8 +374,8 @@ def _make_available(
     planner, groups = budget.planner, frozenset(reserved.group.key for reserved in capacities)
     capacity, counts_outside = planner.capacity, planner.capacity.cached_counts
     for reserved in capacities:
-        planner.allocate_amounts(reserved.rows, reserved.amounts, times=-1)
-        reserve(budget, reserved.headroom.reserved, times=-1)
+        planner.allocate_amounts(reserved.rows, reserved.withheld, times=-1)
+        reserve(budget, reserved.headroom.reserves, times=-1)
     if groups in cached_counts:
         known_outside, known_inside = cached_counts[groups]
         if known_outside.belongs_with(counts_outside):
@@ -386,13 +386,13 @@ def _make_available(
         yield
         for reserved, (free_before, headroom) in zip(capacities, before, strict=True):
             used_amounts = np.maximum(free_before - capacity.free[reserved.rows], 0)
-            reserved.amounts = np.maximum(reserved.amounts - used_amounts, 0)
+            reserved.withheld = np.maximum(reserved.withheld - used_amounts, 0)
             reserved.headroom = reserved.headroom.after(headroom, remaining_for(budget, reserved.group))
     finally:
         is_as_before = capacity.cached_counts.belongs_with(counts_inside)
         for reserved in capacities:
-            planner.allocate_amounts(reserved.rows, reserved.amounts)
-            reserve(budget, reserved.headroom.reserved)
+            planner.allocate_amounts(reserved.rows, reserved.withheld)
+            reserve(budget, reserved.headroom.reserves)
         if is_as_before:
             capacity.restore(counts_outside)
             cached_counts[groups] = counts_outside, counts_inside

@@ -35,9 +35,9 @@ class QueueRules(NamedTuple):
     """Rules in the specifications of queues. Few queues have such rules."""
 
     queues: Mapping[str, QueueInfo] = {}  # all queues, which these rules follow from
-    limits: Mapping[str, RunningLimits] = {}  # limits on running groups and pods, by queue
-    spread: Set[str] = frozenset()  # queues that spread their pods
-    drained: Set[str] = frozenset()  # queues whose groups are evicted
+    limits_by_queue: Mapping[str, RunningLimits] = {}  # limits on running groups and pods, by queue
+    spreading_queues: Set[str] = frozenset()  # queues that spread their pods
+    drained_queues: Set[str] = frozenset()  # queues whose groups are evicted
 
     def for_queues(self, queues: Mapping[str, QueueInfo]) -> "QueueRules":
         """Return the rules of `queues`. Only changed queues are read."""
@@ -53,9 +53,9 @@ class QueueRules(NamedTuple):
         draining = {name for name, now in existing_records.items() if now.stop_policy == keys.STOP_DRAIN}
         return QueueRules(
             queues,
-            with_changes(self.limits, limits),
-            (self.spread - changes.keys()) | spreading,
-            (self.drained - changes.keys()) | draining,
+            with_changes(self.limits_by_queue, limits),
+            (self.spreading_queues - changes.keys()) | spreading,
+            (self.drained_queues - changes.keys()) | draining,
         )
 
 
@@ -82,9 +82,9 @@ class Budget:
         self.planner = Planner.from_snapshot(snapshot, self.journal)
         self.shares = QueueShares(snapshot, None if before is None else before.shares.at_start, self.journal)
         self.flavors = Flavors(snapshot, self.shares)
-        self.running = RunningCounts(snapshot, self.rules.limits, self.journal)
+        self.running = RunningCounts(snapshot, self.rules.limits_by_queue, self.journal)
         self.window = Window(snapshot, self.shares.tree, self.journal)
-        self.allocations = 0  # number of allocations; if it has not changed, neither has the budget
+        self.allocation_count = 0  # number of allocations; if it has not changed, neither has the budget
 
     def place(
         self, group: GroupInfo, pods: Iterable[PodRecord], partly: bool = False, places: int | None = None
@@ -94,7 +94,7 @@ class Budget:
         None means that the capacity does not suffice. With `partly`, as many pods as possible start instead.
         `places` is as in `count`. Members that join later must fit into the same domains.
         """
-        pods, apart = list(pods), group.queue in self.rules.spread
+        pods, apart = list(pods), group.queue in self.rules.spreading_queues
         is_small = len({pod.shape for pod in group.waiting}) <= _MAX_SHAPES
         sharing_pods = group.waiting if is_small else ()
         plan = self.planner.place(pods, partly=partly, apart=apart, together=sharing_pods)
@@ -117,7 +117,7 @@ class Budget:
             window_places: The number of places in the window. None means one place for each member.
         """
         if plan:
-            self.allocations += 1
+            self.allocation_count += 1
             self.shares.add(group.queue, self.requests(group, plan, requests))
             self.running.add(group, len(plan))
             self.window.add(group, len(plan) if window_places is None else window_places)
@@ -130,7 +130,7 @@ class Budget:
 
     def reserve(self, group: GroupInfo, plan: Mapping[Uid, str]) -> None:
         """Allocate capacity and share for members that start once the capacity is free."""
-        self.allocations += 1
+        self.allocation_count += 1
         self.planner.allocate((pod, plan[pod.uid]) for pod in group.waiting if pod.uid in plan)
         self.shares.add(group.queue, self.requests(group, plan))
 
@@ -315,7 +315,7 @@ class Excess(NamedTuple):
 
     scope: Scope
     text: str  # text with the numbers for users
-    always: bool  # whether the limit would be too low even if nothing ran
+    is_lasting: bool  # whether the limit would be too low even if nothing ran
 
 
 CountsByScope = Mapping[Scope, Counter[str]]  # running groups and pods by scope
@@ -340,7 +340,7 @@ class RunningCounts:
                 pods_on_nodes = len(group.placed) - group.succeeded + group.leaving
                 if pods := pods_on_nodes + len(group.assumed):
                     self._add(group, pods)
-        self.scoped_at_start = self.scoped
+        self.start_counts = self.tenant_counts
 
     def add(self, group: GroupInfo, pods: int) -> None:
         """Count more members of a group as started. A negative number removes members."""
@@ -400,7 +400,7 @@ class RunningCounts:
         return max(min(free_pods, default=_MAX_COUNT), 0)
 
     @property
-    def scoped(self) -> Mapping[Scope, tuple[int, ...]]:
+    def tenant_counts(self) -> Mapping[Scope, tuple[int, ...]]:
         """Return the running and reserved counts of each user and each namespace with a limit."""
         counts_by_scope: dict[Scope, tuple[int, ...]] = {}
         for scope in {**self._sums, **self._reserves}:

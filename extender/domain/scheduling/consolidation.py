@@ -168,7 +168,7 @@ def _reserve_move(
     nodes = {pod.uid: node for pod, node in homes}
     requests = total(pod.shape.requests for pod, _ in homes)
     reservation = Reservation(move.at, nodes, requests, is_promised=True, is_for_replacements=True)
-    return ReservedCapacity(group, reservation, rows, needs, needs, Need(headroom, headroom), binds=True)
+    return ReservedCapacity(group, reservation, rows, needs, needs, Need(headroom, headroom), binds_all=True)
 
 
 def begin_restarts(cycle: Cycle, groups: Iterable[GroupInfo], free_capacity: Callable[[], Planner]) -> None:
@@ -215,7 +215,7 @@ def _why_no_restart(cycle: Cycle, group: GroupInfo, since: float) -> str:
         return "it does not restart elsewhere: some of its pods would not be created again"
     victims = (live_pod(cycle, eviction.victim) for eviction in cycle.evictions.values())
     budgets = Disruptions(snapshot.disruption_budgets, [pod for pod in victims if pod is not None])
-    if refusing_budgets := budgets.refusing(pods):
+    if refusing_budgets := budgets.refusing_budgets(pods):
         return f"it does not restart elsewhere: not allowed by disruption budget {refusing_budgets[0]}"
     return ""
 

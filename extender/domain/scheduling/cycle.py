@@ -102,7 +102,7 @@ class Cycle:
         self.journal = self.budget.journal
         self.effort = self.budget.planner.affinity.effort
         self.efforts = Efforts(snapshot.occupancy.namespaces)
-        self.costly: set[GroupKey] = set()  # groups whose evaluation spent effort
+        self.costly_groups: set[GroupKey] = set()  # groups whose evaluation spent effort
         self.reads = self.journal.reads
         self.decided: dict[GroupKey, GroupDecision] = {}
         self._old_decisions = earlier_decisions
@@ -112,12 +112,12 @@ class Cycle:
         self.reclaimed: dict[str, dict[ReclaimKey, Reclaimed]] = {}  # recent reclaims by queue, cached
         # Next time at which time alone could change a decision, keyed by group; `NO_GROUP` means any group.
         self.instants: dict[GroupKey, float] = {}
-        self.evaluated = NO_GROUP  # the group under evaluation
+        self.current_group = NO_GROUP  # the group under evaluation
         if snapshot.expires_at is not None:
             self.request_cycle_at(snapshot.expires_at)
 
     @property
-    def effort_spent(self) -> float:
+    def spent_effort(self) -> float:
         """Return the effort that the evaluations have spent, in looks at a node for a term."""
         return sum(self.efforts.spent.values())
 
@@ -200,7 +200,7 @@ class Cycle:
 
     def request_cycle_at(self, instant: float) -> None:
         """Request a cycle at this instant, for the group under evaluation if there is one."""
-        self.instants[self.evaluated] = min(instant, self.instants.get(self.evaluated, instant))
+        self.instants[self.current_group] = min(instant, self.instants.get(self.current_group, instant))
 
     def is_broken(self, group: GroupInfo) -> bool:
         """Return whether the evaluation of a group has raised an error in this cycle."""
@@ -217,19 +217,19 @@ class Cycle:
         return {key: reclaim for key, reclaim in reclaims if reclaim is not None}
 
     @cached_property
-    def being_reclaimed(self) -> Mapping[Uid, GroupKey]:
+    def group_by_victim(self) -> Mapping[Uid, GroupKey]:
         """Return the pods whose capacity is being reclaimed, with the group that gets the capacity."""
         return {victim.uid: key for key, reclaim in self.reclaims.items() for victim in reclaim.victims}
 
     @property
     def evicts_groups(self) -> bool:
         """Return whether a reclaim, a restart or a drained queue evicts running groups."""
-        return bool(self.has_begun_reclaim or self.reclaims or self.draining)
+        return bool(self.has_begun_reclaim or self.reclaims or self.draining_groups)
 
     @cached_property
-    def draining(self) -> Mapping[GroupKey, GroupInfo]:
+    def draining_groups(self) -> Mapping[GroupKey, GroupInfo]:
         """Return the groups that are evicted because their queue or LocalQueue drains."""
-        drained_queues = self.budget.rules.drained
+        drained_queues = self.budget.rules.drained_queues
         return {
             key: group
             for key, group in self.groups.items()
@@ -237,7 +237,7 @@ class Cycle:
         }
 
     @cached_property
-    def in_flight(self) -> int:
+    def in_flight_count(self) -> int:
         """Return the number of member pods that are planned, or assumed on a node."""
         return sum(len(group.planned) + len(group.assumed) for group in self.groups.values())
 
@@ -249,7 +249,7 @@ class Cycle:
         return dict(zip(snapshot.dimensions, largest_amounts, strict=False))
 
     @cached_property
-    def empty(self) -> Planner:
+    def empty_planner(self) -> Planner:
         """Return the capacity that the nodes would have without any pods."""
         return Planner.empty(self.snapshot, self.budget.planner.affinity)
 
@@ -265,8 +265,8 @@ class Cycle:
         scheduler refuses are left out, and the cache lasts for this cycle.
         """
         is_refused = keeps_refusals and bool(self.snapshot.refused)
-        planner = self._empty_except_refused if is_refused else self.empty
-        if planner.affinity.any_interdependent(wanted):
+        planner = self._empty_except_refused if is_refused else self.empty_planner
+        if planner.affinity.is_any_interdependent(wanted):
             return planner.could_place(wanted)
         cached_results = self._fits_without_refusals if is_refused else self.snapshot.nodes.fits_when_empty()
         need_key = frozenset(
@@ -305,8 +305,8 @@ class Guard:
 
     def __enter__(self) -> None:
         cycle, key = self._cycle, self._group.key
-        self._checkpoint, self._outer = cycle.journal.checkpoint(), cycle.evaluated
-        cycle.evaluated, self._outer_read = key, cycle.reads.now
+        self._checkpoint, self._outer = cycle.journal.checkpoint(), cycle.current_group
+        cycle.current_group, self._outer_read = key, cycle.reads.now
         cycle.reads.begin_group(key)
         is_over_budget = getattr(self._group.start, "failure", "") == OVER_BUDGET  # may raise if malformed
         self._allowed = cycle.efforts.remaining(key, is_over_budget)
@@ -316,11 +316,11 @@ class Guard:
         cycle, group, journal = self._cycle, self._group, self._cycle.journal
         if spent := self._allowed - cycle.effort.allow(self._outer_effort):
             cycle.efforts.spend(group.key, spent)
-            cycle.costly.add(group.key)
+            cycle.costly_groups.add(group.key)
         is_over_budget = isinstance(fault, OverBudget)
         if is_over_budget:
             cycle.request_cycle_at(next_try_at(cycle, group))
-        cycle.evaluated, cycle.reads.now = self._outer, self._outer_read
+        cycle.current_group, cycle.reads.now = self._outer, self._outer_read
         if not isinstance(fault, Exception):  # an error of one group does not stop other groups
             return False
         journal.roll_back(self._checkpoint)

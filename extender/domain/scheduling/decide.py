@@ -79,14 +79,14 @@ def evaluate(cycle: Cycle, inadmissible: InadmissibleGroups) -> Evaluation:
 
     # 4. The capacity of reservations is withheld from all other groups.
     reservations.begin(waiting)
-    allocations = cycle.budget.allocations
+    allocations = cycle.budget.allocation_count
     in_line += inadmissible.requeue_changed(cycle, reservations.in_force)
 
     # 5. Gangs at or below their queue's deserved share are admitted, queue by queue in order of share.
     above_share = admission.admit(in_line)
 
     # 6. Groups above their queue's share borrow capacity that no group of step 5 claims.
-    reservations.lends = True
+    reservations.is_lending = True
     if above_share:
         lending.begin()
         admission.admit(above_share)
@@ -109,14 +109,14 @@ def evaluate(cycle: Cycle, inadmissible: InadmissibleGroups) -> Evaluation:
     )
 
     # 10. Queues are drained. A group restarts as a whole if its domain has no capacity for lost members.
-    if cycle.draining:
+    if cycle.draining_groups:
         victims.drain_queues(cycle)
     to_restart = [active.group for active, _ in started_replacements if active.group.spec.restarts]
     if to_restart and not cycle.has_begun_reclaim:  # a reclaim reserves its capacity only in the next cycle
         ordered, _ = reclaim.turn_order(to_restart, int(cycle.snapshot.now) * consolidation.MAX_RESTARTS)
         consolidation.begin_restarts(cycle, ordered, reservations.unreserved_capacity)
 
-    has_allocated = cycle.budget.allocations > allocations or bool(replacements)
+    has_allocated = cycle.budget.allocation_count > allocations or bool(replacements)
     has_used = has_allocated or _reserves_any(cycle, lending, reservations)
     depends_on_others = _depends_on_others(cycle)
     lines, heads = admission.lines, admission.heads
@@ -143,7 +143,7 @@ def _depends_on_others(cycle: Cycle) -> bool:
 def _by_state(cycle: Cycle) -> dict[State, list[GroupInfo]]:
     """Return the groups to evaluate by state, and decide on all other groups."""
     groups: dict[State, list[GroupInfo]] = {state: [] for state in State}
-    are_any_evicted = bool(cycle.draining or cycle.being_reclaimed)
+    are_any_evicted = bool(cycle.draining_groups or cycle.group_by_victim)
     for group in cycle.groups.values():
         with Guard(cycle, group):
             decision = None

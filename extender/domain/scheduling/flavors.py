@@ -146,9 +146,9 @@ class Flavors:
 
     def why_above_ceiling(self, queue: str, requests: Resources) -> Cause | None:
         """Return why a ceiling prevents that a queue holds `requests` more of flavors; None if none does."""
-        if not (excess_text := self._shares.above_ceiling(queue, requests)):
+        if not (excess_text := self._shares.excess_text(queue, requests)):
             return None
-        is_lasting = self._shares.is_never_below_ceiling(queue, requests)
+        is_lasting = self._shares.never_fits(queue, requests)
         return (Reason.NEVER_FITS if is_lasting else Reason.QUEUE_CEILING), excess_text
 
     def order_by_lender(
@@ -181,7 +181,7 @@ class Flavors:
         admitted_pods: list[PodRecord] = []
         for pod in pods:
             amounts_after = total([requests, self.counted_part(flavor, pod.shape.requests)])
-            if self._shares.above_ceiling(queue, amounts_after):
+            if self._shares.excess_text(queue, amounts_after):
                 break
             if not is_lent and self._shares.is_above_share(queue, amounts_after):
                 break

@@ -98,9 +98,9 @@ class Admission:
         self._decisions.clear()
         above_share: list[GroupInfo] = []
         for _, line in TurnOrder(budget.shares, self._cycle.snapshot.queues, lines, lambda group: group):
-            allocations = budget.allocations
+            allocations = budget.allocation_count
             # It is the queue's turn until one of its groups gets capacity.
-            while line and budget.allocations == allocations:
+            while line and budget.allocation_count == allocations:
                 group = line.popleft()
                 with Guard(self._cycle, group):
                     decision = self._decide(group)
@@ -179,7 +179,7 @@ class Admission:
         if not self._strategies.traverse_of(group).lets_none_pass(group):
             return False
         wanted, budget = missing(group), self._budget
-        if budget.shares.is_never_below_ceiling(group.queue, wanted.requests):
+        if budget.shares.never_fits(group.queue, wanted.requests):
             return False
         could_start = group.computed(may_choose) or self._cycle.fits_empty_cluster(wanted)
         return could_start and len(wanted.members) <= budget.window.size
@@ -300,7 +300,7 @@ class Admission:
 
         More nodes would help if each member fits on an empty node.
         """
-        decision, capacity = waiting_decision(group, *cause), self._cycle.empty.capacity
+        decision, capacity = waiting_decision(group, *cause), self._cycle.empty_planner.capacity
         if decision.reason is not Reason.NEVER_FITS or not all(map(capacity.total, wanted.shapes)):
             return decision
         return replace(decision, exceeds_cluster=True)
@@ -313,18 +313,18 @@ class Admission:
         wanted, planner = missing(group), self._budget.planner
         if not group.computed(may_choose) or planner.could_place(wanted):
             return wanted
-        return missing_of(group, planner.fitting(group.waiting))
+        return missing_of(group, planner.fitting_pods(group.waiting))
 
     def _exceeds_limits(self, group: GroupInfo, wanted: Missing) -> GroupDecision | None:
         """Return the decision if limits, the ceiling or the size of the window prevent a start; else None."""
         shares, window = self._budget.shares, self._budget.window
         queue, size = group.queue, len(wanted.members)
         if (excess := self._budget.running.excess(group, size)) is not None:
-            if excess.always:
+            if excess.is_lasting:
                 return exceeds_queue(group, f"too large for a limit: {excess.text}")
             return waiting_decision(group, Reason.QUEUE_CEILING, excess.text)
-        if excess_text := shares.above_ceiling(queue, wanted.requests):
-            if shares.is_never_below_ceiling(queue, wanted.requests):
+        if excess_text := shares.excess_text(queue, wanted.requests):
+            if shares.never_fits(queue, wanted.requests):
                 return exceeds_queue(group, f"too large for the ceiling of queue {queue}: {excess_text}")
             if claims_text := self._lending.headroom_claims_text(group, wanted):
                 return waiting_decision(group, Reason.QUEUE_SHARE, claims_text)
@@ -353,7 +353,7 @@ class Admission:
         if signature not in self._known_causes:
             return None
         cause, allocations, questions = self._known_causes[signature]
-        if cause[0] in _CHANGING_REASONS and allocations < self._budget.allocations:
+        if cause[0] in _CHANGING_REASONS and allocations < self._budget.allocation_count:
             return None
         self._cycle.reads.share_reads(questions)
         return cause
@@ -366,7 +366,7 @@ class Admission:
         else:
             cause = explain(self._cycle, unclaimed_capacity or planner, group, wanted)
         if signature is not None:
-            self._known_causes[signature] = cause, self._budget.allocations, self._cycle.reads.now or {}
+            self._known_causes[signature] = cause, self._budget.allocation_count, self._cycle.reads.now or {}
         return cause
 
 
@@ -400,4 +400,4 @@ def _signature(planner: Planner, wanted: Missing) -> Signature | None:
 
     None means that there is no such key, since the labels of a member matter.
     """
-    return None if planner.affinity.any_interdependent(wanted) else wanted.signature
+    return None if planner.affinity.is_any_interdependent(wanted) else wanted.signature

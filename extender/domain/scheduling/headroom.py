@@ -23,15 +23,15 @@ Amounts = Mapping[Level, Resources]
 class Need(NamedTuple):
     """Headroom that one group needs at each level, and the part that is reserved for it now."""
 
-    needed: Amounts
-    reserved: Amounts
+    amounts: Amounts
+    reserves: Amounts
 
     def after(self, old_amounts: Amounts, new_amounts: Amounts) -> "Need":
         """Return the need without the reserved part that other groups have used.
 
         `old_amounts` and `new_amounts` are the remaining headroom before and after that use.
         """
-        return self._replace(reserved=subtract(self.reserved, subtract(old_amounts, new_amounts)))
+        return self._replace(reserves=subtract(self.reserves, subtract(old_amounts, new_amounts)))
 
 
 def reserve(budget: Budget, amounts: Amounts, times: int = 1) -> None:
@@ -46,7 +46,7 @@ def suffices(budget: Budget, group: GroupInfo, wanted: Missing) -> bool:
     """Return whether ceilings and limits allow members to start."""
     if budget.running.excess(group, len(wanted.members)) is not None:
         return False
-    return not budget.shares.above_ceiling(group.queue, wanted.requests)
+    return not budget.shares.excess_text(group.queue, wanted.requests)
 
 
 def levels(budget: Budget, group: GroupInfo, wanted: Missing) -> Iterator[tuple[Level, Resources, Resources]]:
@@ -124,7 +124,7 @@ class HeadroomForecast:
         }
         need = Need({level: needs for level, (needs, _) in needed_and_free.items()}, reserved_amounts)
         reserve(budget, reserved_amounts)
-        self._later_needs.append(subtract(need.needed, reserved_amounts))
+        self._later_needs.append(subtract(need.amounts, reserved_amounts))
         return need
 
     @contextmanager

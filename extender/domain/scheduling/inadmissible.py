@@ -104,7 +104,7 @@ class InadmissibleGroups:
             topics = changes_between(memory.basis, new_basis)
             self.evaluates_all_classes |= topics is None
             for topic in topics or ():
-                for class_ in classes.by_topic.get(topic, ()):
+                for class_ in classes.classes_by_topic.get(topic, ()):
                     if class_ not in dirty_classes and not _have_same_answers(
                         classes.read[class_][topic], cycle.budget
                     ):
@@ -230,7 +230,7 @@ def _have_same_answers(questions: Sequence[Question], budget: Budget) -> bool:
     """Return whether all questions have the same answer. If there are no questions, any change counts."""
     part_by_type: Mapping[type, object] = {QueueShares: budget.shares, RunningCounts: budget.running}
     try:
-        return bool(questions) and all(item.has_same_answer(part_by_type[item.part]) for item in questions)
+        return bool(questions) and all(item.has_same_answer(part_by_type[item.owner]) for item in questions)
     except Exception:  # if a group has an error, evaluate it again inside a guard
         return False
 
@@ -286,7 +286,7 @@ def usage_changes(inadmissible: InadmissibleGroups, carried_facts: CarriedFacts)
 
 def capacity_changes(old_basis: Basis, basis: Basis) -> Iterable[Topic] | None:
     """Return the shapes and resources for which the number of fitting pods or the free amount has changed."""
-    return basis.totals.changed
+    return basis.totals.changed_topics
 
 
 def reservation_changes(old_basis: Basis, basis: Basis) -> Iterable[Topic] | None:
@@ -300,7 +300,7 @@ def reservation_changes(old_basis: Basis, basis: Basis) -> Iterable[Topic] | Non
     are_turns_unchanged = basis.shares.snapshot.past_usage is old_basis.shares.snapshot.past_usage
     are_turns_unchanged = are_turns_unchanged and basis.shares.nodes_changed_since(old_basis.shares) == set()
     is_unchanged = are_turns_unchanged and basis.history is old_basis.history
-    is_unchanged = is_unchanged and PLACES not in (basis.totals.changed or ())
+    is_unchanged = is_unchanged and PLACES not in (basis.totals.changed_topics or ())
     return () if is_unchanged or not basis.in_force else (RESERVATION_TOPIC,)
 
 
@@ -318,7 +318,7 @@ def share_changes(old: Basis, now: Basis) -> Iterable[Topic]:
 
 def running_changes(old_basis: Basis, basis: Basis) -> Iterable[Topic]:
     """Return the queues with limits on running groups or pods whose running counts have changed."""
-    queues = (scope.queue for scope in _changed_keys(old_basis.running, basis.running))
+    queues = (scope.queue for scope in _changed_keys(old_basis.running_counts, basis.running_counts))
     return [(RunningCounts, queue) for queue in dict.fromkeys(queues)]
 
 
@@ -356,9 +356,9 @@ def user_changes(
 ) -> Iterable[GroupKey]:
     """Return the groups of users and namespaces whose running counts have changed."""
     now, old_budget = evaluation.cycle.budget.running, inadmissible.budget
-    old_counts = {} if old_budget is None else old_budget.running.scoped
+    old_counts = {} if old_budget is None else old_budget.running.tenant_counts
     return inadmissible.groups_in_scopes(
-        {*_changed_keys(old_counts, now.scoped_at_start), *_changed_keys(now.scoped_at_start, now.scoped)}
+        {*_changed_keys(old_counts, now.start_counts), *_changed_keys(now.start_counts, now.tenant_counts)}
     )
 
 
@@ -375,7 +375,7 @@ def next_candidates(
 ) -> Iterable[GroupKey] | None:
     """Return the groups that may now be the first to get a reservation or to look for victims."""
     reservations, seekers, groups = evaluation.reservations, evaluation.starving, inadmissible.snapshot.groups
-    if memory.next_reserving is not None and reservations.next_reserving is not memory.next_reserving:
+    if memory.next_group is not None and reservations.next_group is not memory.next_group:
         return None  # all other groups waited for it
     reserving_queues = {
         group.queue
@@ -385,7 +385,7 @@ def next_candidates(
     }
     starving_queues = (
         group.queue
-        for class_, group in memory.first_starving.items()
+        for class_, group in memory.starving_by_class.items()
         if _comes_later(seekers.first.get(class_), group) and seekers.may_find(group, ALL_CAUSES)
     )
     return inadmissible.keys_in(reserving_queues.union(starving_queues))
@@ -402,7 +402,7 @@ def new_victims(
     inadmissible: InadmissibleGroups, memory: Memory, evaluation: Evaluation
 ) -> Iterable[GroupKey]:
     """Return the groups for which newly running groups may be victims."""
-    cycle, groups_without_victims, causes = evaluation.cycle, memory.without_victims.values(), ALL_CAUSES
+    cycle, groups_without_victims, causes = evaluation.cycle, memory.no_victims.values(), ALL_CAUSES
     old_groups, now = memory.snapshot.groups, cycle.snapshot
     changed = (groups.get(key) for key in {*cycle.groups, *now.dirty} for groups in (old_groups, now.groups))
     share_state, basis = cycle.budget.shares.state, memory.basis

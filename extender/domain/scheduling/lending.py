@@ -54,7 +54,7 @@ class Lending:
             return False
         if is_at_ceiling and (
             shares.is_above_share(group.queue, wanted.requests)
-            or not shares.above_ceiling(group.queue, wanted.requests)
+            or not shares.excess_text(group.queue, wanted.requests)
         ):
             return False
         if self.is_claim_lent(group) or not self._cycle.fits_empty_cluster(wanted, keeps_refusals=True):
@@ -147,7 +147,7 @@ class Lending:
         shares, journal = self._cycle.budget.shares, self._cycle.journal
         checkpoint = journal.checkpoint()
         self.free_headroom()
-        has_headroom = not shares.above_ceiling(group.queue, wanted.requests)
+        has_headroom = not shares.excess_text(group.queue, wanted.requests)
         journal.roll_back(checkpoint)
         queues = ", ".join(sorted({group.queue for group, _ in self._ceiling_claimants}))
         return f"groups in {queues} have a claim on the headroom below the ceiling" if has_headroom else ""
@@ -214,7 +214,7 @@ class VictimShares:
         if queue not in self._queues:
             return False
         losses = {name: n for name, n in amounts.items() if n > 0 and name != PODS}
-        for held, deserved, reserved in self._shares.levels(queue, self._own):
+        for held, deserved, reserved in self._shares.levels_of(queue, self._own):
             exceeded = {name for name in losses if held.get(name, 0) > deserved.get(name, 0.0) + EPSILON}
             exceeded -= self._counted_as.keys()
             if not (exceeded & self._scarce_names if self._scarce_names & losses.keys() else exceeded):
@@ -233,7 +233,7 @@ class VictimShares:
         if not queue:
             return 0.0
         if queue not in self._cached_shares:
-            level_count = sum(1 for _ in self._shares.levels(queue, self._own))
+            level_count = sum(1 for _ in self._shares.levels_of(queue, self._own))
             self._cached_shares[queue] = self._shares.share_of_own_groups(queue) - _NEARNESS * level_count
         return self._cached_shares[queue]
 
@@ -241,6 +241,6 @@ class VictimShares:
         return self._price.loss(picks)
 
     def suffices(self) -> bool:
-        if self._shares.above_ceiling(self._own, self._requests):
+        if self._shares.excess_text(self._own, self._requests):
             return False
         return not self._crosses_queues or not self._shares.is_above_share(self._own, self._requests)

@@ -171,7 +171,7 @@ def _ceiling_excess_text(cycle: Cycle, group: GroupInfo, pods: Sequence[PodRecor
     requests, budget = total_requests(pod.shape for pod in pods), cycle.budget
     if (excess := budget.running.excess(group, len(pods))) is not None:
         return excess.text
-    excess_text = budget.shares.above_ceiling(group.queue, requests)
+    excess_text = budget.shares.excess_text(group.queue, requests)
     return excess_text and f"queue {group.queue}: {excess_text}"
 
 
@@ -195,7 +195,7 @@ def reserve(cycle: Cycle, replacing: Iterable[ActivePlan]) -> list[tuple[ActiveP
                 shapes = Counter(pod.shape for pod in allowed_pods)
                 for pod in _new_members(active)[: max(headroom, 0)]:
                     shapes[pod.shape] += 1
-                    if budget.shares.above_ceiling(active.group.queue, requests_of(shapes)):
+                    if budget.shares.excess_text(active.group.queue, requests_of(shapes)):
                         break
                     allowed_pods.append(pod)
                 in_use = flavors_in_use(budget.flavors, active.group, active.plan)

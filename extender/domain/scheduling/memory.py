@@ -66,7 +66,7 @@ class EquivalenceClasses:
         self._class_by_group = class_by_group
 
     @cached_property
-    def by_topic(self) -> Mapping[Topic, Sequence[EquivalenceClass]]:
+    def classes_by_topic(self) -> Mapping[Topic, Sequence[EquivalenceClass]]:
         """Return the equivalence classes that have read each topic."""
         classes: dict[Topic, list[EquivalenceClass]] = {}
         for class_, topics in self.read.items():
@@ -119,7 +119,7 @@ class Basis(msgspec.Struct, frozen=True, eq=False):
 
     totals: Totals
     shares: ShareState
-    running: CountsByScope
+    running_counts: CountsByScope
     in_force: WithheldByGroup  # reservations
     history: RunHistory  # run times, which decide what groups may pass
 
@@ -141,9 +141,9 @@ class Memory(msgspec.Struct, frozen=True, eq=False):
     active: frozenset[GroupKey] = frozenset()  # groups that the next cycle evaluates; others are inadmissible
     classes: EquivalenceClasses = _NO_CLASSES
     first_eligible: Mapping[EquivalenceClass, GroupInfo] = {}  # first group that may get a reservation
-    next_reserving: GroupInfo | None = None  # group that gets the next reservation
-    first_starving: Mapping[object, GroupInfo] = {}  # first group that looks for victims, by class
-    without_victims: Mapping[tuple[str, int], GroupInfo] = {}  # groups without possible victims
+    next_group: GroupInfo | None = None  # group that gets the next reservation
+    starving_by_class: Mapping[object, GroupInfo] = {}  # first group that looks for victims, by class
+    no_victims: Mapping[tuple[str, int], GroupInfo] = {}  # groups without possible victims
 
     def with_all_active(self, snapshot: Snapshot) -> "Memory":
         """Return the memory in which all groups are active, except groups that their state decides."""
@@ -153,7 +153,7 @@ class Memory(msgspec.Struct, frozen=True, eq=False):
 class NodeRequests(NamedTuple):
     """Groups that request nodes, in queues without headroom for all groups that nodes would help."""
 
-    too_large: Set[GroupKey] = frozenset()  # gangs that are too large for all nodes together
+    large_gangs: Set[GroupKey] = frozenset()  # gangs that are too large for all nodes together
     asking: Mapping[str, Set[GroupKey]] = {}  # requesting groups of such queues
 
 
@@ -164,7 +164,7 @@ class CarriedFacts(msgspec.Struct, frozen=True, eq=False, dict=True):
     """
 
     evaluated: Evaluation
-    memory_before: Memory | None  # memory with which the cycle began, if any group was inadmissible
+    old_memory: Memory | None  # memory with which the cycle began, if any group was inadmissible
     groups: Mapping[GroupKey, GroupDecision]  # decisions on all groups
     lines: Mapping[str, Sequence[GroupInfo]]  # groups in line by queue
     instants: Mapping[GroupKey, float]  # next time at which time alone could change a decision
@@ -193,11 +193,11 @@ class CarriedFacts(msgspec.Struct, frozen=True, eq=False, dict=True):
 
         After a cycle with an allocation, the next cycle evaluates one group of each class in any case.
         """
-        evaluation, old_memory, cycle = self.evaluated, self.memory_before, self.evaluated.cycle
+        evaluation, old_memory, cycle = self.evaluated, self.old_memory, self.evaluated.cycle
         decided, snapshot, capacity = cycle.decided, cycle.snapshot, cycle.budget.planner.capacity
         reservations, starving, groups = evaluation.reservations, evaluation.starving, snapshot.groups
         deleted_keys = [key for key in snapshot.dirty if key not in groups]
-        active_keys = {group.key for group in (*reservations.eligible, *starving.first.values())}
+        active_keys = {group.key for group in (*reservations.eligible_groups, *starving.first.values())}
         inactive = {key for key in decided if _may_be_inadmissible(evaluation, groups[key], self.groups[key])}
         active_keys |= (decided.keys() - inactive).union(evaluation.heads.values())
         reads, totals = cycle.reads, capacity.cached_totals()
@@ -238,9 +238,9 @@ class CarriedFacts(msgspec.Struct, frozen=True, eq=False, dict=True):
             active=frozenset(active_keys),
             classes=classes,
             first_eligible=self._first_eligible(),
-            next_reserving=reservations.next_reserving,
-            first_starving=starving.first,
-            without_victims=self._without_victims(),
+            next_group=reservations.next_group,
+            starving_by_class=starving.first,
+            no_victims=self._without_victims(),
         )
 
     def _evaluable(self, deleted_keys: Iterable[GroupKey]) -> frozenset[GroupKey]:
@@ -248,7 +248,7 @@ class CarriedFacts(msgspec.Struct, frozen=True, eq=False, dict=True):
 
         They include groups that this cycle did not evaluate.
         """
-        decisions, old_memory, groups = self.evaluated.cycle.decided, self.memory_before, self.snapshot.groups
+        decisions, old_memory, groups = self.evaluated.cycle.decided, self.old_memory, self.snapshot.groups
         keys = {key for key in decisions if self.groups[key].fault or state_decision(groups[key]) is None}
         if old_memory is not None and old_memory.evaluable is not None:
             keys |= old_memory.evaluable.difference(decisions, deleted_keys)
@@ -256,8 +256,8 @@ class CarriedFacts(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     def _first_eligible(self) -> Mapping[EquivalenceClass, GroupInfo]:
         """Return the first group of each class that may get a reservation, including inadmissible groups."""
-        evaluation, old_memory = self.evaluated, self.memory_before
-        first_by_class, rank = dict(evaluation.reservations.first_eligible), evaluation.strategies.rank
+        evaluation, old_memory = self.evaluated, self.old_memory
+        first_by_class, rank = dict(evaluation.reservations.first_by_class), evaluation.strategies.rank
         for class_, group in old_memory.first_eligible.items() if old_memory is not None else ():
             if group.key not in evaluation.cycle.decided and group.key in self.snapshot.groups:
                 first_by_class[class_] = min(group, first_by_class.get(class_, group), key=rank)
@@ -265,12 +265,12 @@ class CarriedFacts(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     def _without_victims(self) -> Mapping[tuple[str, int], GroupInfo]:
         """Return starving groups for which no running group may be a victim, by queue and priority."""
-        starving_groups, old_memory = self.evaluated.starving, self.memory_before
+        starving_groups, old_memory = self.evaluated.starving, self.old_memory
         if old_memory is None:
-            return starving_groups.idle
-        old_groups = (*old_memory.without_victims.values(), *old_memory.first_starving.values())
+            return starving_groups.hopeless
+        old_groups = (*old_memory.no_victims.values(), *old_memory.starving_by_class.values())
         groups = [group for group in old_groups if not starving_groups.may_find(group, ALL_CAUSES)]
-        return {**{(group.queue, group.priority): group for group in groups}, **starving_groups.idle}
+        return {**{(group.queue, group.priority): group for group in groups}, **starving_groups.hopeless}
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, CarriedFacts)
@@ -312,7 +312,7 @@ def _may_be_inadmissible(evaluation: Evaluation, group: GroupInfo, decision: Gro
         and group.start.window_full_since is None
         and not group.job.least  # a job with partial starts is evaluated with several sizes
         and not group.computed(may_choose)
-        and group.key not in evaluation.cycle.costly  # its evaluation leaves other groups less effort
+        and group.key not in evaluation.cycle.costly_groups  # its evaluation leaves other groups less effort
         # the run time decides which reservations it may pass, unlike other groups of its class
         and not (evaluation.reservations.in_force and group.spec.run_time is not None)
     )

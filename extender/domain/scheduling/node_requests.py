@@ -52,10 +52,10 @@ def requests_after(
     cycle, old_requests = evaluation.cycle, NodeRequests() if old_facts is None else old_facts.requests
     groups, tree = cycle.snapshot.groups, cycle.budget.shares.tree
     too_large = {key for key, decision in now.items() if decision.exceeds_cluster}
-    too_large |= {key for key in old_requests.too_large if key in groups and key not in now}
+    too_large |= {key for key in old_requests.large_gangs if key in groups and key not in now}
     changed = _changed_queues(evaluation, old_facts, lines, previous)
     if changed is not None and not changed:
-        return old_requests._replace(too_large=too_large), []
+        return old_requests._replace(large_gangs=too_large), []
 
     def concerns(queue: str) -> bool:
         return queue in tree.leaf and (changed is None or not changed.isdisjoint(tree.path(queue)[-2:-1]))
@@ -213,7 +213,7 @@ class _QueueRequests:
         The users and namespaces whose remaining limit is lower than the needs of all their groups are
         recorded.
         """
-        limits, free = self._budget.rules.limits.get(queue), dict[Scope, Resources]()
+        limits, free = self._budget.rules.limits_by_queue.get(queue), dict[Scope, Resources]()
         needs = defaultdict[Scope, Counter[str]](Counter)
         if limits is None:
             return False
@@ -268,7 +268,7 @@ class _QueueRequests:
         fitting_count = min(self._count_fitting(run[0], wanted), len(run))
         if fitting_count:
             self._budget.shares.add(run[0].queue, wanted.requests, fitting_count)
-        for group in run[:fitting_count] if run[0].queue in self._budget.rules.limits else ():
+        for group in run[:fitting_count] if run[0].queue in self._budget.rules.limits_by_queue else ():
             self._budget.running.add(group, len(wanted.members))
         return fitting_count
 

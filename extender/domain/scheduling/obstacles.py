@@ -211,11 +211,11 @@ def explain(cycle: Cycle, planner: Planner, group: GroupInfo, wanted: Missing) -
     if is_refused and all(capacity.fits_without_refusals(shape, n) for shape, n in shapes.items()):
         detail = group.start.failure or "the scheduler rejects the nodes with free capacity"
         return Reason.REFUSED_BY_SCHEDULER, detail
-    if not planner.affinity.any_interdependent(wanted) and capacity.is_short_for(shapes):
+    if not planner.affinity.is_any_interdependent(wanted) and capacity.is_short_for(shapes):
         # One shape alone lacks capacity, and no member has affinity. Counting the pods suffices here.
         at_once_text = f"{_capacity_text(capacity, shapes)} at once"
     else:
-        at_once_text = f"capacity for {len(planner.fitting(members))} of {len(members)} members at once"
+        at_once_text = f"capacity for {len(planner.fitting_pods(members))} of {len(members)} members at once"
     shape_counts: list[Mapping[Shape, int]] = [{shape: count} for shape, count in shapes.items()]
     for counted_shapes in (*shape_counts, shapes) if len(shape_counts) > 1 else shape_counts:
         if shortage := _shortage_text(capacity, counted_shapes, "left"):
@@ -280,13 +280,13 @@ def no_capacity_text(capacity: Capacity, shapes: Counter[Shape]) -> str:
 def never_fits(cycle: Cycle, wanted: Missing) -> tuple[Reason, str] | None:
     """Return why members have no placement even on empty nodes. None means that they have a placement."""
     for shape in wanted.shapes:
-        if not cycle.empty.capacity.total(shape):
+        if not cycle.empty_planner.capacity.total(shape):
             return Reason.NEVER_FITS, _no_node_text(cycle, shape)
     if cycle.fits_empty_cluster(wanted):
         return None
-    if domains := _domains_text(cycle.empty, wanted):
+    if domains := _domains_text(cycle.empty_planner, wanted):
         return Reason.NEVER_FITS, f"on empty nodes: {domains}"
-    shortage = _shortage_text(cycle.empty.capacity, wanted.shapes, "there")
+    shortage = _shortage_text(cycle.empty_planner.capacity, wanted.shapes, "there")
     detail = f"all suitable nodes together cannot hold {len(wanted.members)} members, even when empty"
     return Reason.NEVER_FITS, f"{shortage}; {detail}" if shortage else detail
 

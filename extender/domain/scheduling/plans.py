@@ -73,7 +73,7 @@ def keep_plans(cycle: Cycle, groups: Iterable[GroupInfo]) -> list[ActivePlan]:
     for group, holding, rejected_nodes in kept_plans:
         with Guard(cycle, group):
             plan: dict[Uid, str] = holding.plan
-            unplanned_pods: Sequence[PodRecord] = holding.unplanned
+            unplanned_pods: Sequence[PodRecord] = holding.unplanned_pods
             if not all_fit:
                 plan = budget.planner.allocate_on_nodes(holding.pods)
                 unplanned_pods = (*(pod for pod, _ in holding.pods if pod.uid not in plan), *unplanned_pods)
@@ -140,7 +140,7 @@ def _within_ceilings(
     """
     joining_pods = [pod for pod in group.waiting if pod.uid in plan and not pod.reserved_for]
     excluded = {pod.uid: plan[pod.uid] for pod in joining_pods}
-    if not excluded or not budget.shares.above_ceiling(group.queue, budget.requests(group, excluded)):
+    if not excluded or not budget.shares.excess_text(group.queue, budget.requests(group, excluded)):
         return plan, unplanned_pods
     budget.planner.unplace(group.waiting, excluded)
     return {uid: node for uid, node in plan.items() if uid not in excluded}, (*unplanned_pods, *joining_pods)
@@ -209,7 +209,7 @@ def _is_overdue(cycle: Cycle, group: GroupInfo, unused: Unused) -> bool:
     if unused.refused:
         last_left_at, grace = cycle.snapshot.last_freed.for_group(group.key), limits.refusal_grace
         return (unused.asked_twice and last_left_at < begins_at - grace) or cycle.is_due(begins_at + grace)
-    grace = limits.arrival_grace + limits.arrival_grace_per_pod * cycle.in_flight
+    grace = limits.arrival_grace + limits.arrival_grace_per_pod * cycle.in_flight_count
     if asked_at is not None:
         return cycle.is_due(asked_at + grace)
     return unused.refused_before and cycle.is_due(begins_at + _SILENT_FACTOR * grace)

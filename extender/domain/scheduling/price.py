@@ -85,7 +85,7 @@ class Price:
         lost_work, pod_count = 0.0, 0
         for pick in picks:
             run = pick.eviction_unit.run
-            lost_work += self.part_of_cluster(pick.requests) * (self.seconds(run) + run.lost)
+            lost_work += self.part_of_cluster(pick.requests) * (self.seconds(run) + run.lost_seconds)
             pod_count += len(pick.pods)
         loss = Loss(lost_work, self.part_of_cluster(total(pick.requests for pick in picks)), pod_count)
         if whole_pick is not None:

@@ -120,7 +120,7 @@ def _may_continue(cycle: Cycle, group: GroupInfo, wanted: Missing) -> bool:
     for other_group in cycle.snapshot.groups.values():
         if other_group.queue == queue:
             pods_on_nodes = (pod for pod in other_group.placed if pod.holds_capacity)
-            victims = (pod for pod in pods_on_nodes if pod.uid in cycle.being_reclaimed)
+            victims = (pod for pod in pods_on_nodes if pod.uid in cycle.group_by_victim)
             leaving_pods += ((pod, pod.node) for pod in (*other_group.departing, *victims))
     leaving_requests = cycle.budget.flavors.requests(leaving_pods)
     shares.add(queue, leaving_requests, times=-1)
@@ -174,7 +174,7 @@ def _place(cycle: Cycle, group: GroupInfo, reclaim: Reclaim) -> dict[Uid, str] |
     budget, wanted = cycle.budget, missing(group)
     requests = _planned_requests(cycle, group, reclaim)
     running_excess = budget.running.excess(group, len(wanted.members))
-    if budget.shares.above_ceiling(group.queue, requests) or running_excess is not None:
+    if budget.shares.excess_text(group.queue, requests) or running_excess is not None:
         return None  # the group's queue must lose capacity first
     planned_pods: list[tuple[PodRecord, str]] = []
     for pod in wanted.members:  # each pod may only use nodes of its planned flavor
@@ -206,7 +206,7 @@ class Starving(NamedTuple):
     """
 
     first: Mapping[object, GroupInfo]  # first and longest waiting group of each kind with victims
-    idle: Mapping[tuple[str, int], GroupInfo]  # groups without possible victims
+    hopeless: Mapping[tuple[str, int], GroupInfo]  # groups without possible victims
     may_find: Callable[[GroupInfo, tuple[EvictionCause, ...]], bool]  # returns whether possible victims run
 
 

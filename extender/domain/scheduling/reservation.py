@@ -63,11 +63,11 @@ class Reservations:
         self._cycle, self._rank = cycle, strategies.rank
         self._holders: dict[GroupKey, tuple[GroupInfo, Reservation]] = {}
         self._capacities: dict[GroupKey, ReservedCapacity] = {}
-        self.lends = False  # whether the cycle now evaluates groups above their share
-        self._waiting: defaultdict[EquivalenceClass, list[GroupInfo]] = defaultdict(list)
-        self.first_eligible: Mapping[EquivalenceClass, GroupInfo] = {}  # first eligible group of each class
-        self.eligible: list[GroupInfo] = []  # groups that may get a reservation now, in order
-        self.next_reserving: GroupInfo | None = None  # group that must get the next reservation
+        self.is_lending = False  # whether the cycle now evaluates groups above their share
+        self._lines: defaultdict[EquivalenceClass, list[GroupInfo]] = defaultdict(list)
+        self.first_by_class: Mapping[EquivalenceClass, GroupInfo] = {}  # first eligible group of each class
+        self.eligible_groups: list[GroupInfo] = []  # groups that may get a reservation now, in order
+        self.next_group: GroupInfo | None = None  # group that must get the next reservation
 
     @cached_property
     def _backfill(self) -> Backfill:
@@ -93,8 +93,8 @@ class Reservations:
                 promised_at = reservation.passable_until
                 begins_at = reservation.since if promised_at is None else promised_at
                 turn = turn_at(cycle.snapshot.now, begins_at, cycle.limits.capacity_reserved)
-                cycle.is_due(turn.until)
-                lent_until = "" if turn.is_reserved else cycle.snapshot.timestamp(turn.until)
+                cycle.is_due(turn.ends_at)
+                lent_until = "" if turn.is_reserved else cycle.snapshot.timestamp(turn.ends_at)
                 reservation = replace(reservation, lent_until=lent_until)
                 self._holders[group.key] = group, reservation
                 if turn.is_reserved:
@@ -147,11 +147,11 @@ class Reservations:
         """Return the present reservation of a group. None means that the reservation ends."""
         cycle, old = self._cycle, group.start.reservation
         wanted = cycle.budget.flavors.settled_members(group)
-        if old is None or cycle.budget.shares.is_never_below_ceiling(group.queue, wanted.requests):
+        if old is None or cycle.budget.shares.never_fits(group.queue, wanted.requests):
             return None
         if self._backfill.forecast.still_fits(old, group):
             return old
-        later = self._backfill.forecast.rescheduled(old, group)
+        later = self._backfill.forecast.with_new_start(old, group)
         if later is not None and (cycle.snapshot.now < old.stays_until or self._has_searched()):
             return _passable_no_later(later, old)
         if later is None and self._has_searched():
@@ -179,26 +179,26 @@ class Reservations:
         planner = self._cycle.budget.planner.clone()
         for capacity in self._capacities.values():
             if capacity.reservation.is_promised or not only_promised:
-                planner.allocate_amounts(capacity.rows, capacity.needs - capacity.amounts)
+                planner.allocate_amounts(capacity.rows, capacity.needs - capacity.withheld)
         return planner
 
     def free_own_capacity(self, group: GroupInfo, planner: Planner) -> None:
         """Free the group's own reserved capacity in `planner`."""
         for capacity in self.reserved_for(group):
-            freed_amounts = capacity.needs if capacity.reservation.is_promised else capacity.amounts
+            freed_amounts = capacity.needs if capacity.reservation.is_promised else capacity.withheld
             planner.allocate_amounts(capacity.rows, freed_amounts, times=-1)
 
     def reserve_promised_headroom(self) -> None:
         """Reserve the headroom of groups with a guaranteed start, even if other groups still hold it."""
         for capacity in self._capacities.values():
             if capacity.reservation.is_promised:
-                reserve(self._cycle.budget, subtract(capacity.headroom.needed, capacity.headroom.reserved))
+                reserve(self._cycle.budget, subtract(capacity.headroom.amounts, capacity.headroom.reserves))
 
     def free_own_headroom(self, group: GroupInfo) -> None:
         """Free the group's own reserved headroom."""
         for capacity in self.reserved_for(group):
             need = capacity.headroom
-            freed_amounts = need.needed if capacity.reservation.is_promised else need.reserved
+            freed_amounts = need.amounts if capacity.reservation.is_promised else need.reserves
             reserve(self._cycle.budget, freed_amounts, times=-1)
 
     def is_limited(self, group: GroupInfo) -> bool:
@@ -208,7 +208,7 @@ class Reservations:
         """
         checkpoint = self._cycle.journal.checkpoint()
         for capacity in self.reserved_for(group):
-            reserve(self._cycle.budget, capacity.headroom.reserved, times=-1)
+            reserve(self._cycle.budget, capacity.headroom.reserves, times=-1)
         is_limited = self._cycle.budget.running.excess(group, len(missing(group).members)) is not None
         self._cycle.journal.roll_back(checkpoint)
         return is_limited
@@ -216,7 +216,7 @@ class Reservations:
     def free_all_headroom(self) -> None:
         """Free all reserved headroom. The journal can undo this."""
         for capacity in self._capacities.values():
-            reserve(self._cycle.budget, capacity.headroom.reserved, times=-1)
+            reserve(self._cycle.budget, capacity.headroom.reserves, times=-1)
 
     @property
     def in_force(self) -> WithheldByGroup:
@@ -224,7 +224,7 @@ class Reservations:
         terms = {}
         for key, capacity in self._capacities.items():
             rank = None if capacity.reservation.is_promised else self._rank(capacity.group)
-            terms[key] = capacity.amounts.tobytes(), capacity.headroom.reserved, capacity.binds, rank
+            terms[key] = capacity.withheld.tobytes(), capacity.headroom.reserves, capacity.binds_all, rank
         result = {key: (capacity.reservation, terms[key]) for key, capacity in self._capacities.items()}
         return result | {
             key: (reservation, terms.get(key)) for key, (_, reservation) in self._holders.items()
@@ -244,7 +244,7 @@ class Reservations:
     def may_backfill(self, group: GroupInfo) -> list[ReservedCapacity]:
         """Return the reservations whose capacity a group may use."""
         self._cycle.reads.record(RESERVATION_TOPIC)
-        return self._backfill.may_pass(group, self.lends) if self._capacities else []
+        return self._backfill.may_pass(group, self.is_lending) if self._capacities else []
 
     def blocked_by(self, group: GroupInfo, wanted: Missing, reason: Reason | None) -> str:
         """Return the owners of reservations that prevent members from starting, as text.
@@ -285,7 +285,7 @@ class Reservations:
         is_at_ceiling = decision.reason is Reason.QUEUE_CEILING
         is_flavor_open = is_at_ceiling and self._cycle.budget.flavors.may_choose(group)
         if decision.reason in _RESERVING_REASONS and not is_flavor_open and self._is_due(group):
-            self._waiting[self._class_of(group)].append(group)
+            self._lines[self._class_of(group)].append(group)
         return decision
 
     def _class_of(self, group: GroupInfo) -> EquivalenceClass:
@@ -294,14 +294,14 @@ class Reservations:
         Either all groups of a class find nodes, or none of them does.
         """
         wanted, budget = missing(group), self._cycle.budget
-        if budget.planner.affinity.any_interdependent(wanted):
+        if budget.planner.affinity.is_any_interdependent(wanted):
             return group.key
         return group.queue, wanted.signature, budget.running.class_key(group)
 
     @property
     def candidates(self) -> Set[tuple[EquivalenceClass, GroupKey]]:
         """Return the groups that might get a reservation, with their class."""
-        return {(class_, group.key) for class_, line in self._waiting.items() for group in line}
+        return {(class_, group.key) for class_, line in self._lines.items() for group in line}
 
     def make(self) -> None:
         """Make more reservations at the end of a cycle. They reserve nothing before the next cycle.
@@ -309,19 +309,19 @@ class Reservations:
         Candidates are the first groups of the queues, the group with the longest wait first. A group that
         cannot get a reservation blocks other groups only if the limit of all reservations is too low for it.
         """
-        self.first_eligible = {class_: min(line, key=self._rank) for class_, line in self._waiting.items()}
+        self.first_by_class = {class_: min(line, key=self._rank) for class_, line in self._lines.items()}
         reserving_queues = {group.queue for group, _ in self._holders.values()}
         lines: defaultdict[str, list[GroupInfo]] = defaultdict(list)
-        for group in sorted(self.first_eligible.values(), key=self._rank):
+        for group in sorted(self.first_by_class.values(), key=self._rank):
             with Guard(self._cycle, group):
                 if group.queue not in reserving_queues and self._cycle.fits_empty_cluster(missing(group)):
                     lines[group.queue].append(group)
         ordered_lines = sorted(lines.values(), key=lambda line: longest_wait(line[0]))
-        self.eligible = list(chain.from_iterable(ordered_lines))
-        if self.eligible and not self._is_within_limit(missing(self.eligible[0]).requests):
-            self.next_reserving, self.eligible = self.eligible[0], self.eligible[:1]
-        elif self.eligible and not self._has_searched():
-            self._search(self._groups_to_search(self.eligible))
+        self.eligible_groups = list(chain.from_iterable(ordered_lines))
+        if self.eligible_groups and not self._is_within_limit(missing(self.eligible_groups[0]).requests):
+            self.next_group, self.eligible_groups = self.eligible_groups[0], self.eligible_groups[:1]
+        elif self.eligible_groups and not self._has_searched():
+            self._search(self._groups_to_search(self.eligible_groups))
 
     def _is_due(self, group: GroupInfo) -> bool:
         """Return whether a group has waited for `reserveAfter` of its queue; False without a timestamp."""
@@ -388,7 +388,7 @@ class CapacityTurn(NamedTuple):
     """Period in which capacity is reserved or lent, until a time on the ledger's clock."""
 
     is_reserved: bool
-    until: float
+    ends_at: float
 
 
 def turn_at(now: float, first_begin: float, first_seconds: float) -> CapacityTurn:

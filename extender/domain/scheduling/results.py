@@ -463,7 +463,7 @@ def _queue_decision(
         deserved=on_all_nodes(shares.state.deserved_at(node)),
         ceiling=on_all_nodes(shares.state.ceiling_at(node)),
         share=shares.relative_share(node),
-        borrowed=on_all_nodes(shares.borrowed(node)),
+        borrowed=on_all_nodes(shares.borrowed_amounts(node)),
         above_nodes=_above_nodes(record, shares.at_start.division.total),
         unmet=shares.at_start.unmet.get(name, {}),
         usage=cycle.snapshot.past_usage.shown.get(name),
@@ -515,7 +515,7 @@ class _Flavors:
         """
         if not self._pools.all:
             return {}
-        deserved, above_share = self._shares.state.deserved_at(node), self._shares.borrowed(node)
+        deserved, above_share = self._shares.state.deserved_at(node), self._shares.borrowed_amounts(node)
         names = {flavor.nodes: flavor.name for flavor in queue.flavors}
         shares = {
             pool.name: FlavorShare(

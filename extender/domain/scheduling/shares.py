@@ -36,7 +36,7 @@ class ShareState(NamedTuple):
     division: Division
     holdings: Holdings
     snapshot: Snapshot  # the snapshot that these amounts follow from
-    as_specified: Division  # division with the specified guarantees, which may exceed the cluster
+    specified_division: Division  # division with the specified guarantees, which may exceed the cluster
     unmet: Mapping[str, Resources]  # available part of the guarantee, for queues that do not get all of it
 
     @classmethod
@@ -56,7 +56,7 @@ class ShareState(NamedTuple):
             and before.snapshot.limits == snapshot.limits
             and have_same_keys(queues, before.snapshot.queues)
         ):
-            known_queues, known_demands = before.snapshot.queues, before.as_specified.demands
+            known_queues, known_demands = before.snapshot.queues, before.specified_division.demands
             known_own = before.holdings.own
         changed_demands: dict[str, QueueDemand] = {}
         changed_own: dict[str, Resources] = {}
@@ -68,7 +68,7 @@ class ShareState(NamedTuple):
                 changed_own[name] = {**queue.allocated, **snapshot.pools.count(queue.by_pool)}
         demands, amounts = with_changes(known_demands, changed_demands), with_changes(known_own, changed_own)
         division = specified_division = Division.divide(
-            total, demands, None if before is None else before.as_specified
+            total, demands, None if before is None else before.specified_division
         )
         if available := specified_division.available_guarantees():
             reduced_demands = {name: _with_guarantee(demands[name], part) for name, part in available.items()}
@@ -186,7 +186,7 @@ class QueueShares:
             return self.at_start.snapshot.past_usage.queues.get(queue, 0.0)
         return sum(map(self._used_part, self.tree.children([node])[0].tolist()))
 
-    def borrowed(self, node: int) -> Resources:
+    def borrowed_amounts(self, node: int) -> Resources:
         """Return the amounts that a queue held above its deserved amounts when the cycle began."""
         held_amounts, deserved = self.at_start.holdings.held(node), self.state.deserved_at(node)
         excess = {name: amount - deserved.get(name, 0.0) for name, amount in held_amounts.items()}
@@ -332,7 +332,7 @@ class QueueShares:
             requests_here = self._holdings.beyond_reservation(node, requests_here)
 
     @read
-    def is_never_below_ceiling(self, queue: str, requests: Resources) -> bool:
+    def never_fits(self, queue: str, requests: Resources) -> bool:
         """Return whether `requests` exceeds the ceiling even if no queue held anything.
 
         Amounts that are reserved for guarantees beyond the cluster count as available, since more nodes or
@@ -346,7 +346,7 @@ class QueueShares:
         return bool(exceeded_dimensions(self._offered_part(requests), {}, potential))
 
     @read
-    def above_ceiling(self, queue: str, requests: Resources) -> str:
+    def excess_text(self, queue: str, requests: Resources) -> str:
         """Return how `requests` would exceed a ceiling of the queue or of a queue above it, as text.
 
         The text is empty if no ceiling would be exceeded.
@@ -472,7 +472,7 @@ class QueueShares:
         remaining = ((name, n - amounts.get(name, 0)) for name, n in usage.items() if name not in _NOT_SHARED)
         return all(n < deserved.get(name, 0.0) - EPSILON for name, n in remaining if n)
 
-    def levels(self, queue: str, other_queue: str = "") -> Iterator[tuple[Resources, Portions, Resources]]:
+    def levels_of(self, queue: str, other_queue: str = "") -> Iterator[tuple[Resources, Portions, Resources]]:
         """Yield the allocation, the deserved and the reserved amounts of a queue and of each queue above it.
 
         Queues that are also above the queue `other_queue` are left out, since they lose nothing to it.

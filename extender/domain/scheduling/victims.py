@@ -43,12 +43,12 @@ def evicted_whole(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
     """Return the decision on a group that is evicted as a whole; None for other groups."""
     if not has_run(group):
         return None
-    if group.key in cycle.draining:
+    if group.key in cycle.draining_groups:
         text = f"all its members are being evicted: {_drained_by(cycle, group)} is drained"
         waiting_reason = Reason.QUEUE_STOPPED
     else:
-        pods = group.computed(running_members) if cycle.being_reclaimed and group.placed else ()
-        claimants = {cycle.being_reclaimed.get(pod.uid) for pod in pods}
+        pods = group.computed(running_members) if cycle.group_by_victim and group.placed else ()
+        claimants = {cycle.group_by_victim.get(pod.uid) for pod in pods}
         if not claimants or not claimants.isdisjoint((None, group.key)):
             return None
         text = f"all its members are being evicted, for {', '.join(sorted(map(str, claimants)))}"
@@ -60,7 +60,7 @@ def evicted_whole(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
 def _drained_by(cycle: Cycle, group: GroupInfo) -> str:
     """Return the queue or LocalQueue that evicts a group, as text for users."""
     local_queue = group.local_queue
-    if local_queue is None or group.queue in cycle.budget.rules.drained:
+    if local_queue is None or group.queue in cycle.budget.rules.drained_queues:
         return f"queue {group.queue}"
     return f"LocalQueue {local_queue.key}"
 
@@ -72,7 +72,7 @@ def drain_queues(cycle: Cycle) -> None:
     first, then the lowest priority, then the shortest run.
     """
     groups_by_queue: dict[str, list[GroupInfo]] = {}
-    for group in cycle.draining.values():
+    for group in cycle.draining_groups.values():
         groups_by_queue.setdefault(group.queue, []).append(group)
     for groups in groups_by_queue.values():
         groups.sort(key=lambda g: (not g.leaving, g.priority, descending_key(g.running_since), g.key))
@@ -132,7 +132,7 @@ def would_be_split(cycle: Cycle, key: GroupKey) -> bool:
     group = cycle.snapshot.groups.get(key)
     if group is None:
         return False
-    pods = [pod for pod in group.placed if pod.uid not in cycle.being_reclaimed]
+    pods = [pod for pod in group.placed if pod.uid not in cycle.group_by_victim]
     return len(pods) < len(group.placed) and _is_in_part(group, pods)
 
 
@@ -388,7 +388,7 @@ class Candidates:
 
         No set is empty.
         """
-        uid_sets = self._cycle.being_reclaimed, self._cycle.snapshot.refused_evictions, self.promised_pods
+        uid_sets = self._cycle.group_by_victim, self._cycle.snapshot.refused_evictions, self.promised_pods
         return [uids for uids in uid_sets if uids]
 
     def _running_in(self, queue: str) -> list[GroupInfo]:
@@ -405,7 +405,7 @@ class Candidates:
                 if (
                     has_run(group)
                     and group.computed(running_members)
-                    and group.key not in self._cycle.draining
+                    and group.key not in self._cycle.draining_groups
                 ):
                     evictable_groups.append(group)
             self._evictable_by_queue[queue] = evictable_groups
