@@ -35,8 +35,7 @@ from extender.domain.snapshot.snapshot import OtherPods, Snapshot
 
 _INFINITE_NUMBERS = {"inf": inf, "-inf": -inf}
 _WRITTEN_SHAPES = tuple[tuple[Resources, Constraints], ...]  # types of the written shapes
-# Types with up to 100,000 objects. Each object is encoded at once: millions of parts would take as many bytes
-# as the ledger, and all threads would wait a second for the encoder or the garbage collector.
+# Types with up to 100,000 objects. Each object is encoded at once, since millions of parts take too long.
 _FREQUENT_TYPES = (GroupInfo, PodRecord)
 _Conversion = Callable[[Any], Any]
 

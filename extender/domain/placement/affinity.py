@@ -55,7 +55,7 @@ class TermSet:
     A set has one of two sorts: a pod carries the terms of its anti-affinity, and terms in use select a pod.
 
     Attributes:
-        keys_by_set: The sets of the other sort with common terms, and the topology keys of these common terms.
+        keys_by_set: For each set of the other sort with common terms, the topology keys of these terms.
     """
 
     __slots__ = ("keys_by_set", "terms")
@@ -198,7 +198,7 @@ class _CachedAnswers:
         done: For each set of the other sort, how many removals and added pods `mask` accounts for.
     """
 
-    __slots__ = ("has_any", "any_version", "done", "mask", "mask_version")
+    __slots__ = ("any_version", "done", "has_any", "mask", "mask_version")
 
     def __init__(self) -> None:
         self.has_any, self.any_version, self.mask_version = False, -1, -1

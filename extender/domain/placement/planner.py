@@ -61,19 +61,19 @@ class Reads:
     """
 
     def __init__(self) -> None:
-        self.by_class: dict[EquivalenceClass, dict[Topic, list[Question]]] = {}
-        self.class_of: dict[GroupKey, EquivalenceClass] = {}  # a unique group has its own class
+        self.reads_by_class: dict[EquivalenceClass, dict[Topic, list[Question]]] = {}
+        self.class_by_group: dict[GroupKey, EquivalenceClass] = {}  # a unique group has its own class
         self.now: dict[Topic, list[Question]] | None = None  # reads for the group under evaluation, if any
 
     def begin_group(self, group: GroupKey) -> None:
         """Attribute all reads from now on to this group."""
-        class_ = self.class_of.setdefault(group, group)
-        self.now = self.by_class.setdefault(class_, {})
+        class_ = self.class_by_group.setdefault(group, group)
+        self.now = self.reads_by_class.setdefault(class_, {})
 
     def set_class(self, group: GroupKey, class_: EquivalenceClass) -> None:
         """Record the equivalence class of the group under evaluation, and move its reads there."""
-        earlier_reads, self.class_of[group] = self.now or {}, class_
-        self.now = self.by_class.setdefault(class_, {})
+        earlier_reads, self.class_by_group[group] = self.now or {}, class_
+        self.now = self.reads_by_class.setdefault(class_, {})
         if earlier_reads is not self.now:
             for topic, questions in earlier_reads.items():
                 self.now.setdefault(topic, []).extend(questions)
@@ -145,7 +145,7 @@ def read(method: Callable[P, R]) -> Callable[P, R]:
 
 
 class Holding:
-    """Allocation of a group's plan: `pods` with their planned nodes, and `unplanned_pods` members without one."""
+    """Allocation of a group's plan: pods with their planned nodes, and `unplanned_pods` without a node."""
 
     def __init__(self, pods: Iterable[PlannedPod], unplanned: Iterable[PodRecord]) -> None:
         self.pods = tuple(pods)

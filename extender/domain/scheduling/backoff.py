@@ -50,9 +50,9 @@ def back_off(cycle: Cycle, group: GroupInfo) -> GroupDecision:
 class Retry(NamedTuple):
     """Retry of members that join a running group."""
 
-    at: float = 0.0  # time of the retry; 0 if no member was refused
+    retry_at: float = 0.0  # time of the retry; 0 if no member was refused
     waits: bool = False  # whether this time is still to come
-    failed: str = ""  # why the members were refused; empty if recorded already
+    failure: str = ""  # why the members were refused; empty if recorded already
 
 
 def retry_of(cycle: Cycle, active: ActivePlan) -> Retry:
@@ -63,16 +63,16 @@ def retry_of(cycle: Cycle, active: ActivePlan) -> Retry:
     """
     start, now = active.group.start, cycle.snapshot.now
     if refusal := binding_refusal(active.group):
-        return Retry(now + cycle.limits.retry_after(start.failures), waits=True, failed=refusal)
-    if active.rejected:
+        return Retry(now + cycle.limits.retry_after(start.failures), waits=True, failure=refusal)
+    if active.bad_nodes:
         failure_count = start.failures - 2  # after the first refusals, try the next node at once
         instant = now + cycle.limits.retry_after(failure_count) if failure_count >= 0 else now
         failure = why_no_plan(active)
-    elif start.failures and (active.unplanned or active.plan):
+    elif start.failures and (active.pods_left or active.plan):
         instant, failure = start.retry_at, ""
     else:
         return Retry()
-    return Retry(instant, waits=not cycle.is_due(instant), failed=failure)
+    return Retry(instant, waits=not cycle.is_due(instant), failure=failure)
 
 
 @computed_once
@@ -94,7 +94,7 @@ def why_no_plan(active: ActivePlan) -> str:
     unused_text = "the scheduler did not use the planned nodes in time"
     if any(pod.expected and not pod.reserved_for for pod in active.group.waiting):
         unused_text = "its controller has not created all its pods in time"
-    return refusal_of(active) or (unused_text if active.rejected else "no capacity for the missing members")
+    return refusal_of(active) or (unused_text if active.bad_nodes else "no capacity for the missing members")
 
 
 def _bound_members(group: GroupInfo) -> tuple[Uid, ...]:

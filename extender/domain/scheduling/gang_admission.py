@@ -30,8 +30,7 @@ from extender.domain.snapshot.decisions import GroupDecision
 from extender.domain.snapshot.group_info import GroupInfo
 from extender.domain.snapshot.wholeness import Missing, Signature, missing, missing_of
 
-# Key of equal groups: their missing members, the reservations they may use, the limits that bind them, and
-# whether the capacity that they claim is lent at present.
+# Key of equal groups: missing members, usable reservations, binding limits, and whether their claim is lent.
 ClassKey = tuple[tuple[Signature, NeedKey | None], tuple[GroupKey, ...], tuple[object, ...], bool]
 Members = Mapping[str, int]  # number by role; a job with partial starts has one role, with an empty name
 # Groups with these reasons block no other groups. InvalidSpec is about a flavor here.

@@ -230,7 +230,9 @@ def _have_same_answers(questions: Sequence[Question], budget: Budget) -> bool:
     """Return whether all questions have the same answer. If there are no questions, any change counts."""
     part_by_type: Mapping[type, object] = {QueueShares: budget.shares, RunningCounts: budget.running}
     try:
-        return bool(questions) and all(item.has_same_answer(part_by_type[item.owner]) for item in questions)
+        return bool(questions) and all(
+            item.has_same_answer(part_by_type[item.part_type]) for item in questions
+        )
     except Exception:  # if a group has an error, evaluate it again inside a guard
         return False
 
@@ -339,7 +341,7 @@ def decision_changes(
     inadmissible: InadmissibleGroups, memory: Memory, evaluation: Evaluation
 ) -> Iterable[GroupKey]:
     """Return the groups of each class whose evaluated group has got another decision and does not start."""
-    class_by_group = evaluation.cycle.reads.class_of
+    class_by_group = evaluation.cycle.reads.class_by_group
     for class_, key in inadmissible.requeued.items():
         old, new_decision = inadmissible.before.groups[key], evaluation.cycle.decided[key]
         if new_decision.verdict is Verdict.STARTING or _is_head(class_, key, evaluation.heads):

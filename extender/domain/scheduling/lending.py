@@ -59,7 +59,7 @@ class Lending:
             return False
         if self.is_claim_lent(group) or not self._cycle.fits_empty_cluster(wanted, keeps_refusals=True):
             return False
-        class_ = self._cycle.reads.class_of.get(group.key, group.key)
+        class_ = self._cycle.reads.class_by_group.get(group.key, group.key)
         if class_ not in self._claimed_classes:
             self._claimed_classes.add(class_)
             (self._ceiling_claimants if is_at_ceiling else self._claimants).append((group, wanted))

@@ -120,13 +120,13 @@ def _complete(cycle: Cycle, group: GroupInfo, active: ActivePlan) -> GroupDecisi
     """
     budget, absent = cycle.budget, missing(group).absent
     refusal = refusal_of(active)
-    refused_uids = (uid for uid in active.rejected if group.attempts[uid].refused_at is not None)
+    refused_uids = (uid for uid in active.bad_nodes if group.attempts[uid].refused_at is not None)
     if not group.placed and (uid := next(refused_uids, None)) is not None:
         budget.release(group, active.plan)
-        return fail(cycle, group, group.attempts[uid].message, {uid: active.rejected[uid]})
+        return fail(cycle, group, group.attempts[uid].message, {uid: active.bad_nodes[uid]})
     is_interrupted = group.start.admitted_at is None
     is_beginning = is_interrupted or not (group.placed or group.assumed)
-    joining_pods = active.unplanned if is_beginning else _new_members(active)
+    joining_pods = active.pods_left if is_beginning else _new_members(active)
     excess_text = _ceiling_excess_text(cycle, group, joining_pods) if is_beginning or joining_pods else ""
     if is_beginning and excess_text:
         budget.release(group, active.plan)
@@ -136,14 +136,14 @@ def _complete(cycle: Cycle, group: GroupInfo, active: ActivePlan) -> GroupDecisi
             else waiting_decision(group, Reason.QUEUE_CEILING, excess_text)
         )
     new_nodes: dict[Uid, str] | None = {}
-    if active.unplanned:
-        pods = None if excess_text else all_if_flavors_fit(budget, group, active.unplanned, active.plan)
+    if active.pods_left:
+        pods = None if excess_text else all_if_flavors_fit(budget, group, active.pods_left, active.plan)
         new_nodes = None if pods is None else budget.place(group, pods)
     if (new_nodes is None or absent) and not group.placed:
         if not group.assumed:  # the scheduler has assigned no node yet, so the group just waits again
             budget.release(group, {**active.plan, **(new_nodes or {})})
-            if active.rejected or refusal:
-                return fail(cycle, group, why_no_plan(active), active.rejected)
+            if active.bad_nodes or refusal:
+                return fail(cycle, group, why_no_plan(active), active.bad_nodes)
             if absent:
                 return waiting_decision(group, Reason.NOT_ENOUGH_MEMBERS, absent)
             return waiting_decision(
@@ -157,13 +157,13 @@ def _complete(cycle: Cycle, group: GroupInfo, active: ActivePlan) -> GroupDecisi
     if not detail and group.job.created_pods is not None:
         detail = created_text(group.job.created_pods, group.min_member)
     reason = Reason.REFUSED_BY_SCHEDULER if refusal else None
-    plan, unused = active.plan, active.rejected
+    plan, unused = active.plan, active.bad_nodes
     return GroupDecision(group.key, group.queue, Verdict.STARTING, reason, detail, plan=plan, moved=unused)
 
 
 def _new_members(active: ActivePlan) -> list[PodRecord]:
     """Return the unplanned members that had no planned node before."""
-    return [pod for pod in active.unplanned if pod.uid not in active.group.planned]
+    return [pod for pod in active.pods_left if pod.uid not in active.group.planned]
 
 
 def _ceiling_excess_text(cycle: Cycle, group: GroupInfo, pods: Sequence[PodRecord]) -> str:
@@ -187,10 +187,10 @@ def reserve(cycle: Cycle, replacing: Iterable[ActivePlan]) -> list[tuple[ActiveP
         with Guard(cycle, active.group, active.plan):
             plan: dict[Uid, str] = {}
             if not (
-                retry_of(cycle, active).waits or not active.unplanned or why_not_replaced(cycle, active.group)
+                retry_of(cycle, active).waits or not active.pods_left or why_not_replaced(cycle, active.group)
             ):
                 # Take members that had a node, then others up to the limits and the ceiling of the queue.
-                allowed_pods = [pod for pod in active.unplanned if pod.uid in active.group.planned]
+                allowed_pods = [pod for pod in active.pods_left if pod.uid in active.group.planned]
                 headroom = budget.running.headroom(active.group) - len(allowed_pods)
                 shapes = Counter(pod.shape for pod in allowed_pods)
                 for pod in _new_members(active)[: max(headroom, 0)]:
@@ -238,9 +238,9 @@ def replace(cycle: Cycle, replacements: Iterable[tuple[ActivePlan, dict[Uid, str
                 reason,
                 detail,
                 plan=active.plan,
-                failed=retry.failed,
-                retry_at=retry.at,
-                moved=active.rejected,
+                failed=retry.failure,
+                retry_at=retry.retry_at,
+                moved=active.bad_nodes,
                 stood_whole=True,
             )
             cycle.record(decision)
@@ -292,7 +292,7 @@ def grow(cycle: Cycle, running: Sequence[ActivePlan], lending: Lending, reservat
     """
     growing_plans: list[ActivePlan] = []
     for active in running:
-        if active.unplanned:
+        if active.pods_left:
             with Guard(cycle, active.group, active.plan):
                 if (fault := blocking_decision(cycle, active.group)) is not None:
                     active.reason, active.detail = fault.reason, fault.detail
@@ -393,8 +393,8 @@ def _decision(cycle: Cycle, active: ActivePlan, lending: Lending) -> GroupDecisi
         active.reason if pods_left else None,
         active.detail if pods_left else "",
         plan=active.plan,
-        failed=retry.failed,
-        retry_at=retry.at,
-        moved=active.rejected,
+        failed=retry.failure,
+        retry_at=retry.retry_at,
+        moved=active.bad_nodes,
         stood_whole=group.stood_whole if whole_instant is None else cycle.is_due(whole_instant),
     )

@@ -94,7 +94,10 @@ class EquivalenceClasses:
         now: dict[GroupKey, EquivalenceClass | None] = {**dict.fromkeys(evaluated_or_gone, None), **settled}
         old = self._class_by_group
         changes = {key: class_ for key, class_ in now.items() if old.get(key) != class_ or key in reordered}
-        reads_by_class = {**self.read, **{class_: reads.by_class[class_] for class_ in set(settled.values())}}
+        reads_by_class = {
+            **self.read,
+            **{class_: reads.reads_by_class[class_] for class_ in set(settled.values())},
+        }
         if not changes:
             return EquivalenceClasses(old, self.groups, reads_by_class) if settled else self
         joining_keys: dict[EquivalenceClass, list[GroupKey]] = {old[key]: [] for key in changes if key in old}
@@ -202,9 +205,11 @@ class CarriedFacts(msgspec.Struct, frozen=True, eq=False, dict=True):
         active_keys |= (decided.keys() - inactive).union(evaluation.heads.values())
         reads, totals = cycle.reads, capacity.cached_totals()
         class_of = {
-            key: reads.class_of[key] for key in decided if key not in active_keys and key in reads.class_of
+            key: reads.class_by_group[key]
+            for key in decided
+            if key not in active_keys and key in reads.class_by_group
         }
-        topics_of = {class_: reads.by_class[class_] for class_ in {*class_of.values()}}
+        topics_of = {class_: reads.reads_by_class[class_] for class_ in {*class_of.values()}}
         valid = set(topics_of)
         if evaluation.has_no_effect:
             cover = totals.cover if totals is not None else lambda _: False
@@ -222,7 +227,7 @@ class CarriedFacts(msgspec.Struct, frozen=True, eq=False, dict=True):
         if totals is not None and len(totals.pods) > MAX_ROWS + _SHAPES_PER_CLASS * len(classes.read):
             # most of these totals are of outdated shapes
             totals = totals.with_topics(
-                {*chain.from_iterable((*classes.read.values(), *reads.by_class.values()))}
+                {*chain.from_iterable((*classes.read.values(), *reads.reads_by_class.values()))}
             )
         in_force = reservations.in_force
         basis = None
@@ -267,10 +272,10 @@ class CarriedFacts(msgspec.Struct, frozen=True, eq=False, dict=True):
         """Return starving groups for which no running group may be a victim, by queue and priority."""
         starving_groups, old_memory = self.evaluated.starving, self.old_memory
         if old_memory is None:
-            return starving_groups.hopeless
+            return starving_groups.no_victims
         old_groups = (*old_memory.no_victims.values(), *old_memory.starving_by_class.values())
         groups = [group for group in old_groups if not starving_groups.may_find(group, ALL_CAUSES)]
-        return {**{(group.queue, group.priority): group for group in groups}, **starving_groups.hopeless}
+        return {**{(group.queue, group.priority): group for group in groups}, **starving_groups.no_victims}
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, CarriedFacts)

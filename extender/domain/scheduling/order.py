@@ -63,8 +63,7 @@ _HOUR_SECONDS = 3600.0
 T = TypeVar("T")
 
 
-# Sort key of a group in its queue, the smallest first: whether its priority is not high, its rotation, the
-# recent usage of its user, its priority and its age.
+# Sort key of a group: whether its priority is not high, rotation, recent usage of its user, priority and age.
 Rank = tuple[bool, int, float, float, str, str, str, str]
 
 

@@ -38,14 +38,14 @@ class ActivePlan(msgspec.Struct):
 
     group: GroupInfo
     plan: dict[Uid, str]  # valid nodes, and nodes added in this cycle; all their capacity is allocated
-    rejected: dict[Uid, str]  # nodes that the scheduler did not use, by member
-    unplanned: Sequence[PodRecord]  # members that had no valid node when the cycle began
+    bad_nodes: dict[Uid, str]  # nodes that the scheduler did not use, by member
+    pods_left: Sequence[PodRecord]  # members that had no valid node when the cycle began
     reason: Reason | None = None  # why the next unplanned member does not start
     detail: str = ""
 
     def unplanned_members(self) -> list[PodRecord]:
         """Return the members that still have no node."""
-        return [pod for pod in self.unplanned if pod.uid not in self.plan]
+        return [pod for pod in self.pods_left if pod.uid not in self.plan]
 
     def add(self, new_nodes: dict[Uid, str]) -> None:
         """Add nodes to the plan. If `new_nodes` is empty, the plan stays the same object."""

@@ -206,7 +206,7 @@ class Starving(NamedTuple):
     """
 
     first: Mapping[object, GroupInfo]  # first and longest waiting group of each kind with victims
-    hopeless: Mapping[tuple[str, int], GroupInfo]  # groups without possible victims
+    no_victims: Mapping[tuple[str, int], GroupInfo]  # groups without possible victims
     may_find: Callable[[GroupInfo, tuple[EvictionCause, ...]], bool]  # returns whether possible victims run
 
 

@@ -396,8 +396,7 @@ class QueueShares:
         """Return the ceiling of a node for a resource. Guarantees of queues also limit root."""
         if node == TOP and self._reserved_below(TOP, name):
             return self._division.total[name]
-        # The allocatable sum of all nodes is no ceiling, but a queue's own limit of that size is. Pods may
-        # hold more than that sum, on nodes that no longer exist or have become smaller.
+        # Unlike a queue's own limit, the sum of all nodes is no ceiling: nodes with pods may be gone.
         if node not in self._ceilings:
             node_share = self._division.share(node)
             ceilings, limits = node_share.ceiling if node_share else _NOTHING, self._division.own_limits(node)
