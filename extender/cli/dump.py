@@ -135,13 +135,13 @@ def replay(file: Path, terms: tuple[str, ...], output: str) -> None:
             "muster": dumped.file.muster,
             "taken": dumped.file.taken,
             "groups": len(dumped.snapshot.groups),
-            "same": result.same,
+            "same": result.is_same,
             "differences": result.differences,
         }
         click.echo(msgspec.json.format(msgspec.json.encode(document), indent=2))
     else:
         echo(_comparison_text(dumped, result))
-    sys.exit(0 if result.same else 1)
+    sys.exit(0 if result.is_same else 1)
 
 
 @contextmanager
@@ -193,7 +193,7 @@ def read(file: Path) -> "Dump":
 def _comparison_text(dumped: "Dump", result: "Replay") -> str:
     groups, nodes = dumped.snapshot.groups, dumped.snapshot.nodes
     title = f"{len(groups)} groups on {len(nodes.row)} nodes at {dumped.file.taken}"
-    if result.same:
+    if result.is_same:
         verdicts = Counter(decision.verdict.value for decision in result.decisions.groups.values())
         counts = ", ".join(f"{count} {verdict}" for verdict, count in sorted(verdicts.items()))
         return f"{title}: equal decisions ({counts})" if counts else f"{title}: equal decisions"

@@ -385,7 +385,7 @@ def _start_of(
     key = GroupKey(start.group)
     future = clock_advance.future
     if (started_at := future.starts.get(key)) is not None:
-        after, at = round(started_at - future.begun), future.snapshot.timestamp(started_at)
+        after, at = round(started_at - future.began_at), future.snapshot.timestamp(started_at)
         if not after:
             return start
         method, payers = str(future.method(key)), _evicted_names(live, future.victims.get(key, ()))

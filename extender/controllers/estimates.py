@@ -189,7 +189,7 @@ class Estimates(Poller):
                 before, decision = self._published.get(key), decided.get(key)
                 if decision is None or decision.verdict is not Verdict.WAITING:
                     continue
-                forecast = self._calibration.applied(key, forecast)
+                forecast = self._calibration.corrected(key, forecast)
                 clock_was_set = before is not None and abs(epoch - before.epoch) > _LARGE_SECONDS
                 if before is None or clock_was_set or is_news(before.newest, forecast):
                     text = estimate_of(forecast, epoch)

@@ -525,8 +525,8 @@ class AdmissionRules:
         user, namespace, may_use = request.user_info, pod.metadata.namespace, self._ledger.groups.may_use
         is_by_operator = acts_for_owners(user, namespace) and not acts_for_all(user)
         group = group_name(pod)
-        is_of_owner = owner is not None and group == podgroup_name(owner) and target.joined
-        if is_by_operator and target.by_owner and not group:  # the ledger checks the owner's right
+        is_of_owner = owner is not None and group == podgroup_name(owner) and target.is_joining
+        if is_by_operator and target.is_by_owner and not group:  # the ledger checks the owner's right
             return True
         return is_by_operator and is_of_owner and may_use(GroupKey(f"{namespace}/{group}"), target.queue)
 

@@ -59,7 +59,7 @@ def dumped(decisions: Decisions) -> bytes:
 def is_replayed(decisions: Decisions) -> bool:
     found = read_dump(dumped(decisions), "1.2.3")
     assert as_bytes(found.decisions) == as_bytes(decisions)
-    return replay(found.snapshot, found.decisions).same
+    return replay(found.snapshot, found.decisions).is_same
 
 
 def in_the_same_order(part: str) -> str:
@@ -139,7 +139,7 @@ def test_a_replay_on_another_state_names_groups_with_another_decision() -> None:
     found = read_dump(dumped(before), "1.2.3")
     now = full_cluster().add(node("n9", cpu="8")).settle().ledger.decisions
     result = replay(found.snapshot, now)
-    assert not result.same
+    assert not result.is_same
     changed = [each.group for each in differences(before, now)]
     assert [each.group for each in result.differences] == changed
     assert key("one") in changed
@@ -188,7 +188,7 @@ def test_under_other_names_the_same_is_decided(world: Callable[[], World]) -> No
     """Compare groups that differ in age: no name decides the order."""
     found = other_names(world().ledger.decisions, keyed_hash(b"secret"))
     assert (found.file.renamed, found.file.otherwise) == (True, 0)
-    assert replay(found.snapshot, found.decisions).same
+    assert replay(found.snapshot, found.decisions).is_same
 
 
 def test_a_difference_is_counted_where_names_decide_the_order() -> None:

@@ -34,7 +34,7 @@ def played(world: World) -> dict[GroupKey, float]:
     future = future_of(world)
     for _ in range(_MOST):
         if not future.step():
-            return {key: at - future.begun for key, at in future.starts.items()}
+            return {key: at - future.began_at for key, at in future.starts.items()}
     raise AssertionError("no end")
 
 
@@ -139,7 +139,7 @@ def test_jobs_make_their_pods_when_they_start_and_end_with_them() -> None:
     for _ in range(_MOST):
         if not future.step():
             break
-    found = {name: future.starts[GroupKey(f"team/{podgroup_name(name)}")] - future.begun for name in "bc"}
+    found = {name: future.starts[GroupKey(f"team/{podgroup_name(name)}")] - future.began_at for name in "bc"}
     assert found == {"b": pytest.approx(600, abs=5), "c": pytest.approx(1200, abs=15)}
     assert not future.snapshot.groups
     assert (future.snapshot.capacity == future.snapshot.allocatable).all()

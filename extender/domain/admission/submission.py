@@ -69,10 +69,10 @@ class Destination(msgspec.Struct, frozen=True):
 
     queue: str  # name of the queue, which may not exist
     field: str  # field that names the queue
-    joined: bool = False  # whether the object joins an existing group of the queue
-    named: bool = True  # whether any field names the queue; otherwise it is `default`
+    is_joining: bool = False  # whether the object joins an existing group of the queue
+    is_named: bool = True  # whether any field names the queue; otherwise it is `default`
     namespace: str = ""  # namespace of the object; empty if it does not matter
-    by_owner: bool = False  # whether only an owner names the queue
+    is_by_owner: bool = False  # whether only an owner names the queue
     leads_nowhere: bool = False  # whether its LocalQueue is missing or unknown, so that the group waits
 
 
@@ -91,7 +91,7 @@ def destination_of_pod(
     if group := group_name(pod):
         queue = queues.of_podgroup(meta.namespace, group)
         if queue is not None:
-            return Destination(queue, f"{path}metadata.annotations[{keys.GROUP_ANNOTATION}]", joined=True)
+            return Destination(queue, f"{path}metadata.annotations[{keys.GROUP_ANNOTATION}]", is_joining=True)
         return _named_in_object(meta, meta.namespace, queues, path)
     destination = _named_in_object(pod.metadata, meta.namespace, queues, path)
     if destination is None and job is not None:
@@ -101,7 +101,7 @@ def destination_of_pod(
         destination = _destination_by_owner(controller, meta.namespace, queues)
     joined_queue = queues.of_podgroup(meta.namespace, auto_name(pod)) if pod.controller else None
     if joined_queue is not None and (destination is None or destination.queue == joined_queue):
-        return Destination(joined_queue, "metadata.ownerReferences", joined=True)
+        return Destination(joined_queue, "metadata.ownerReferences", is_joining=True)
     return destination or destination_by_namespace(meta.namespace, queues)
 
 
@@ -118,7 +118,7 @@ def _destination_by_owner(
 ) -> Destination | None:
     """Return the queue that an owner names. If the owner is not read yet, the group waits for it."""
     found = queues.of_owner(namespace, controller)
-    destination = Destination(found.queue, "metadata.ownerReferences", namespace=namespace, by_owner=True)
+    destination = Destination(found.queue, "metadata.ownerReferences", namespace=namespace, is_by_owner=True)
     if found.queue:
         return destination
     if (local_queue := queues.local_queue_named_by(namespace, found.local_queue)) is not None:
@@ -151,7 +151,7 @@ def destination_by_namespace(namespace: str, queues: QueueLookup) -> Destination
     queue = queues.of_namespace(namespace)
     if queue:
         return Destination(queue, _BY_NAMESPACE, namespace=namespace)
-    return Destination(keys.DEFAULT_QUEUE, "spec.queue", named=False, namespace=namespace)
+    return Destination(keys.DEFAULT_QUEUE, "spec.queue", is_named=False, namespace=namespace)
 
 
 def destination_of_other_group(
@@ -165,7 +165,7 @@ def destination_of_other_group(
     meta = group.metadata
     own = queue_named_in(meta) or _destination_by_label(meta, namespace, queues)
     to = replace(own, namespace=namespace) if own is not None else destination_by_namespace(namespace, queues)
-    return to if to.named else None
+    return to if to.is_named else None
 
 
 def destination_of_group(meta: Meta, namespace: str, queue: str, queues: QueueLookup) -> Destination:
@@ -173,7 +173,7 @@ def destination_of_group(meta: Meta, namespace: str, queue: str, queues: QueueLo
     if explicit_queue(queue):
         return Destination(queue, "spec.queue", namespace=namespace)
     to = _destination_by_label(meta, namespace, queues) or destination_by_namespace(namespace, queues)
-    return replace(to, named=to.named or bool(queue))
+    return replace(to, named=to.is_named or bool(queue))
 
 
 def review_entry(to: Destination, queues: QueueLookup) -> list[Fault]:
@@ -184,7 +184,7 @@ def review_entry(to: Destination, queues: QueueLookup) -> list[Fault]:
     if info is None:
         text = f"there is no queue {to.queue!r}: create it, or name an existing one"
         return [Fault(Code.QUEUE_NOT_FOUND, to.field, text)]
-    if to.joined:
+    if to.is_joining:
         return []
     if info.state != "Open":
         text = f"queue {to.queue!r} is {info.state} and takes no new work: "
@@ -216,8 +216,8 @@ def review_job_entry(to: Destination, queues: QueueLookup, read_tree: Callable[[
     A Job that names no queue is always accepted (Volcano's design of queue states). Its pods wait until
     `default` is open.
     """
-    faults = review_entry(to, queues) if to.named else []
-    if faults or to.joined or not to.named:
+    faults = review_entry(to, queues) if to.is_named else []
+    if faults or to.is_joining or not to.is_named:
         return faults
     if to.queue == keys.ROOT_QUEUE:
         text = f"queue {to.queue!r} accepts no groups: name a queue below it"

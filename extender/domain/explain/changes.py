@@ -421,7 +421,7 @@ def _end_of(
         pods = frozenset(holder.uid for holder in holders if holder.uid)
         return snapshot_without(case.snapshot, groups, pods)
 
-    chosen_holders = case.trial.fewest(candidates, remove_holders, needs_capacity)
+    chosen_holders = case.trial.smallest_set(candidates, remove_holders, needs_capacity)
     if not chosen_holders:
         return None
     text = f"once {_names_of(chosen_holders)} {singular_verb if len(chosen_holders) == 1 else plural_verb}"

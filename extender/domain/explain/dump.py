@@ -358,7 +358,7 @@ class ChangedDecision(msgspec.Struct, frozen=True, omit_defaults=True):
 class Replay(msgspec.Struct, frozen=True):
     """Result of deciding on a snapshot again."""
 
-    same: bool  # whether all decisions are equal byte for byte
+    is_same: bool  # whether all decisions are equal byte for byte
     differences: tuple[ChangedDecision, ...]  # sorted by group
     decisions: Decisions
 

@@ -95,9 +95,9 @@ def forecasts(decisions: Decisions, cycles: int = MAX_CYCLES) -> Generator[None,
         causes = _Causes(future, is_cut)
         for key in waiting_keys:
             if key not in future.starts and key not in unknown_texts:
-                old_count = causes.examined
+                old_count = causes.examined_count
                 unknown_texts[key] = causes.cause_of(key)
-                if causes.examined > old_count:
+                if causes.examined_count > old_count:
                     yield
         starts.append(future.starts)
         reclaim_counts.update(key for key in future.starts if future.method(key) is Method.RECLAIM)
@@ -170,7 +170,7 @@ class _Causes:
         self._cause_by_key: dict[object, str] = {}
 
     @property
-    def examined(self) -> int:
+    def examined_count(self) -> int:
         """Return the number of causes that were examined so far."""
         return len(self._cause_by_key)
 
@@ -219,8 +219,8 @@ _LATER_FACTOR = 1.0 + 1e-9  # factor that keeps ends of running groups later tha
 class RunLaw(NamedTuple):
     """Probability distribution of a run time, in seconds."""
 
-    usual: float  # median
-    varies: float  # standard deviation of the logarithm
+    median_seconds: float  # median
+    deviation: float  # standard deviation of the logarithm
     limit: float  # run time limit of Kubernetes; infinite if there is none
     is_learnt: bool  # whether the law follows from earlier runs
 
@@ -229,10 +229,10 @@ class RunLaw(NamedTuple):
 
         `started_at` is the start of the run.
         """
-        law, run_seconds = NormalDist(log(self.usual), self.varies), now - started_at
+        law, run_seconds = NormalDist(log(self.median_seconds), self.deviation), now - started_at
         passed_part = law.cdf(log(run_seconds)) if run_seconds > 0.0 else 0.0
         if passed_part > _MAX_PART:
-            end = expected_end(min(self.usual, self.limit), started_at, now)
+            end = expected_end(min(self.median_seconds, self.limit), started_at, now)
             return end if run_seconds >= self.limit else end._replace(at=min(end.at, started_at + self.limit))
         seconds = exp(law.inv_cdf(passed_part + chance * (1.0 - passed_part)))
         return expected_end(min(max(seconds, run_seconds * _LATER_FACTOR), self.limit), started_at, now)
@@ -331,7 +331,7 @@ class Calibration(msgspec.Struct, frozen=True, dict=True):
     def _factors_of(self, key: GroupKey, method: Method) -> _Factors:
         return self.factors.get((method, _namespace(key))) or self._default_factors[method]
 
-    def applied(self, key: GroupKey, forecast: ExpectedStart) -> ExpectedStart:
+    def corrected(self, key: GroupKey, forecast: ExpectedStart) -> ExpectedStart:
         """Return the forecast with its times corrected by the factors of its namespace."""
         if not forecast.is_known:
             return forecast

@@ -95,7 +95,7 @@ class VirtualCluster:
     Args:
         ownership: The rules by which pods belong to groups.
         limits: The limits of the scheduler.
-        begun: The time of the ledger's clock at the beginning.
+        began_at: The time of the ledger's clock at the beginning.
         epoch: Seconds since 1970 minus that clock.
         step: The coarseness of virtual time.
     """
@@ -103,7 +103,7 @@ class VirtualCluster:
     def __init__(
         self, ownership: Ownership, limits: Limits, began_at: float, epoch: float, step: TimeStep
     ) -> None:
-        self.now = self.begun = self.last = began_at  # `last`: time of the last action
+        self.now = self.began_at = self.last = began_at  # `last`: time of the last action
         self.ledger = Ledger(ownership, limits, lambda: self.now, wall_clock=lambda: epoch + self.now)
         self.cycles = 0
         self._epoch, self._step = epoch, step
@@ -120,7 +120,7 @@ class VirtualCluster:
         restore(self.ledger, snapshot)
         departing = [pod for group in snapshot.groups.values() for pod in group.departing]
         for pod in (*departing, *snapshot.other_pods.leaving.values()):
-            gone_at = max(clock_time_of(pod.deletion_deadline, snapshot.epoch), self.begun + 1.0)
+            gone_at = max(clock_time_of(pod.deletion_deadline, snapshot.epoch), self.began_at + 1.0)
             self.plan(gone_at, partial(self.remove, pod.uid))
 
     def plan(self, at: float, act: Callable[[], object]) -> None:
@@ -155,7 +155,7 @@ class VirtualCluster:
                 return requeued, requeued
         if not self._actions:
             return None
-        latest_at = max(first_at, self.begun + (first_at - self.begun) * self._step.merge_ratio)
+        latest_at = max(first_at, self.began_at + (first_at - self.began_at) * self._step.merge_ratio)
         return fmean(action.at for action in self._actions if action.at <= latest_at), latest_at
 
     def decide(self) -> Snapshot:
@@ -274,7 +274,7 @@ class Future(VirtualCluster):
         for group in snapshot.groups.values():
             if group.is_on_nodes:
                 started_at = running_since(group, snapshot.instant)
-                self._expect_end(group, self.begun if started_at is None else started_at)
+                self._expect_end(group, self.began_at if started_at is None else started_at)
 
     @property
     def decisions(self) -> Decisions:

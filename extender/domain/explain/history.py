@@ -247,7 +247,7 @@ class _Sums(msgspec.Struct):
     waits: list[float] = []
     waiting: int = 0
     spent: defaultdict[str, float] = msgspec.field(default_factory=lambda: defaultdict(float))
-    lost: defaultdict[str, float] = msgspec.field(default_factory=lambda: defaultdict(float))
+    lost_amounts: defaultdict[str, float] = msgspec.field(default_factory=lambda: defaultdict(float))
     deserved: defaultdict[str, float] = msgspec.field(default_factory=lambda: defaultdict(float))
     evictions: int = 0
     wanting: float = 0.0
@@ -269,7 +269,7 @@ class _Sums(msgspec.Struct):
                 self.waits.append(record.seconds)
             case Evicted(start=at) if since <= at <= until:
                 self.evictions += 1
-                _add(self.lost, record.lost)
+                _add(self.lost_amounts, record.lost)
             case QueueHour(start=hour) if since - 3600 < hour <= until:
                 self.is_sampled = True
                 _add(self.deserved, record.deserved)
@@ -285,7 +285,7 @@ class _Sums(msgspec.Struct):
         self.waiting += other_sums.waiting
         self.evictions += other_sums.evictions
         _add(self.spent, other_sums.spent)
-        _add(self.lost, other_sums.lost)
+        _add(self.lost_amounts, other_sums.lost_amounts)
 
     def row(self, name: str) -> ReportRow:
         """Return the sums as a row of the report."""
@@ -302,8 +302,8 @@ class _Sums(msgspec.Struct):
             cpu_hours=hours.get(CPU, 0.0),
             hours=hours,
             evictions=self.evictions,
-            lost_gpu_hours=sum(_hours(*each) for each in gpus(self.lost)),
-            lost_cpu_hours=_hours(CPU, self.lost.get(CPU, 0.0)),
+            lost_gpu_hours=sum(_hours(*each) for each in gpus(self.lost_amounts)),
+            lost_cpu_hours=_hours(CPU, self.lost_amounts.get(CPU, 0.0)),
             share=self.share / self.wanting if self.wanting else None,
             deserved_gpu_hours=sum(_hours(*each) for each in gpus(self.deserved))
             if self.is_sampled

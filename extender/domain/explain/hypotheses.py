@@ -239,7 +239,7 @@ class Trial:
             return None
         return 1 + bisect_left(range(1, max_number), True, key=lambda n: self.starts(change_by(n)))
 
-    def fewest(
+    def smallest_set(
         self, candidates: Sequence[T], apply: Callable[[Sequence[T]], Snapshot], needs_capacity: bool = False
     ) -> Sequence[T]:
         """Return one of `candidates` that suffices alone, or else a list of candidates that are all needed.

@@ -339,7 +339,7 @@ class Backfill:
             reserve(self._cycle.budget, capacity.headroom.reserves, times=-1)
         budget = self._cycle.budget
         is_within = (
-            not budget.shares.excess_text(group.queue, requests)
+            not budget.shares.ceiling_excess(group.queue, requests)
             for requests in budget.flavors.requests_by_assignment(group)
         )
         has_headroom = suffices(budget, group, wanted) and any(is_within)

@@ -50,7 +50,7 @@ class Efforts:
     """
 
     def __init__(self, namespaces: int) -> None:
-        self.spent = defaultdict[str, float](float)  # by namespace, in looks at a node for a term
+        self.spent_looks = defaultdict[str, float](float)  # by namespace, in looks at a node for a term
         self._share = max(_COMMON_LOOKS / max(namespaces, 1), _MIN_NAMESPACE_LOOKS)
         self._common_looks = _COMMON_LOOKS
 
@@ -59,7 +59,7 @@ class Efforts:
 
         A group gets more if an earlier evaluation was over budget.
         """
-        spent_looks = self.spent.get(_namespace_of(group), 0.0) if self.spent else 0.0
+        spent_looks = self.spent_looks.get(_namespace_of(group), 0.0) if self.spent_looks else 0.0
         remaining_looks = max(self._share - spent_looks, 0.0) + self._common_looks
         if is_over_budget:
             return min(remaining_looks, _MAX_RETRY_LOOKS - spent_looks)
@@ -68,8 +68,8 @@ class Efforts:
     def spend(self, group: GroupKey, looks: float) -> None:
         """Spend effort of the group's namespace first, then of the common amount."""
         namespace = _namespace_of(group)
-        old_looks = self.spent[namespace]
-        self.spent[namespace] += looks
+        old_looks = self.spent_looks[namespace]
+        self.spent_looks[namespace] += looks
         self._common_looks -= max(old_looks + looks - self._share, 0.0) - max(old_looks - self._share, 0.0)
 
 
@@ -119,7 +119,7 @@ class Cycle:
     @property
     def spent_effort(self) -> float:
         """Return the effort that the evaluations have spent, in looks at a node for a term."""
-        return sum(self.efforts.spent.values())
+        return sum(self.efforts.spent_looks.values())
 
     def decision_on(self, group: GroupKey) -> GroupDecision | None:
         """Return the current decision on a group.

@@ -126,7 +126,7 @@ def evaluate(cycle: Cycle, inadmissible: InadmissibleGroups) -> Evaluation:
 def _reserves_any(cycle: Cycle, lending: Lending, reservations: Reservations) -> bool:
     """Return whether lending or a reservation withholds capacity or headroom from other groups."""
     capacity = cycle.budget.planner.capacity
-    is_claimed = bool(reservations.in_force) and any(map(capacity.total, lending.claims))
+    is_claimed = bool(reservations.in_force) and any(map(capacity.total, lending.claimed_shapes))
     return lending.reserves_any or is_claimed
 
 

@@ -46,9 +46,9 @@ class FlavoredMembers(Missing, frozen=True):
 class FlavorAssignment(NamedTuple):
     """Assignment of flavors to all roles of a group."""
 
-    wanted: Missing  # the members, which may only use nodes of these flavors
+    members: Missing  # the members, which may only use nodes of these flavors
     requests: Resources  # requests on these nodes, including amounts of flavors
-    counted_as: Mapping[str, Collection[str]]  # names by which these flavors count each resource
+    name_map: Mapping[str, Collection[str]]  # names by which these flavors count each resource
 
 
 class Flavors:
@@ -132,7 +132,7 @@ class Flavors:
         if not self.flavors_of(group.queue) or self.may_choose(group):
             return wanted
         assignment = next(self.assignments(group, wanted))
-        return FlavoredMembers(assignment.wanted.members, wanted.absent, assignment.requests)
+        return FlavoredMembers(assignment.members.members, wanted.absent, assignment.requests)
 
     def _suits(self, flavor: Flavor, pods: Sequence[PodRecord]) -> bool:
         """Return whether nodes of a flavor admit pods of each shape."""
@@ -146,7 +146,7 @@ class Flavors:
 
     def why_above_ceiling(self, queue: str, requests: Resources) -> Cause | None:
         """Return why a ceiling prevents that a queue holds `requests` more of flavors; None if none does."""
-        if not (excess_text := self._shares.excess_text(queue, requests)):
+        if not (excess_text := self._shares.ceiling_excess(queue, requests)):
             return None
         is_lasting = self._shares.never_fits(queue, requests)
         return (Reason.NEVER_FITS if is_lasting else Reason.QUEUE_CEILING), excess_text
@@ -181,7 +181,7 @@ class Flavors:
         admitted_pods: list[PodRecord] = []
         for pod in pods:
             amounts_after = total([requests, self.counted_part(flavor, pod.shape.requests)])
-            if self._shares.excess_text(queue, amounts_after):
+            if self._shares.ceiling_excess(queue, amounts_after):
                 break
             if not is_lent and self._shares.is_above_share(queue, amounts_after):
                 break
@@ -274,14 +274,14 @@ class Choice(msgspec.Struct, frozen=True):
 
     Attributes:
         wanted: The members with a flavor. Each member may only use nodes of its flavor.
-        flavors: The flavor of each role.
+        flavor_by_role: The flavor of each role.
         requests: The amounts of flavors that these members request.
         role: The role for which no flavor was found, if any.
         tried: The flavors that did not fit `role`; empty if all roles have a flavor.
     """
 
     wanted: Missing
-    flavors: dict[str, str]
+    flavor_by_role: dict[str, str]
     requests: Resources
     role: str = ""
     tried: tuple[FlavorObstacle, ...] = ()
@@ -292,7 +292,7 @@ class Choice(msgspec.Struct, frozen=True):
         """Return whether more nodes would not help."""
         return all(flavor.is_amount and flavor.reason in _LASTING_REASONS for flavor in self.tried)
 
-    def why(self) -> Cause:
+    def cause(self) -> Cause:
         """Return the common reason of all flavors, and a text with the obstacle of each flavor."""
         reason = min((obstacle.reason for obstacle in self.tried), key=_REASONS_NEAREST_FIRST.index)
         texts = [f"flavor {item.flavor}: {item.reason} ({item.detail})" for item in self.tried[:_MAX_LISTED]]
@@ -330,12 +330,12 @@ def choose(
         for role, pods in by_role(group, members).items()
     ]
     limit = sum(len(flavors) for *_, flavors in roles) + _MAX_FURTHER_ATTEMPTS
-    empty_search = _Search(amounts, group.queue, lends=True, lacks_capacity=never_fits, attempts_left=limit)
+    empty_search = _Search(amounts, group.queue, is_lent=True, lacks_capacity=never_fits, attempts_left=limit)
     search = _Search(amounts, group.queue, is_lent, lacks_capacity, attempts_left=limit, empty=empty_search)
     if (choice := search.choose(roles, _NO_CHOICE)) is not None:
         return choice
     if not (search.dead_end.tried or search.is_above_share):  # no choice of flavors fits even on empty nodes
-        search = _Search(amounts, group.queue, lends=True, lacks_capacity=never_fits, attempts_left=limit)
+        search = _Search(amounts, group.queue, is_lent=True, lacks_capacity=never_fits, attempts_left=limit)
         search.choose(roles, _NO_CHOICE)
     return replace(search.dead_end, is_above_share=search.is_above_share)
 
@@ -363,13 +363,13 @@ class _Search(msgspec.Struct, eq=False):
 
     amounts: Flavors
     queue: str
-    lends: bool
+    is_lent: bool
     lacks_capacity: CapacityCheck
     attempts_left: int
     empty: "_Search | None" = None
     is_above_share: bool = False
     dead_end: Choice = _NO_CHOICE  # first role without a flavor, and the reason
-    never: dict[tuple[str, ...], FlavorObstacle | None] = {}  # why a role can have no flavor
+    lasting_obstacles: dict[tuple[str, ...], FlavorObstacle | None] = {}  # why a role can have no flavor
 
     def choose(self, roles: Sequence[_Role], earlier: Choice) -> Choice | None:
         """Return `earlier` with flavors for `roles`; None if there are none."""
@@ -402,7 +402,7 @@ class _Search(msgspec.Struct, eq=False):
             obstacles += [] if obstacle is None else [obstacle]
         if self.empty is None or any(obstacle.reason not in _LASTING_REASONS for obstacle in obstacles):
             full_flavors = [obstacle.flavor for obstacle in obstacles if obstacle.reason in LACKS_CAPACITY]
-            flavor_by_role = choice.flavors | ({role: full_flavors[0]} if full_flavors else {})
+            flavor_by_role = choice.flavor_by_role | ({role: full_flavors[0]} if full_flavors else {})
             self.dead_end = replace(choice, flavors=flavor_by_role, role=role, tried=tuple(obstacles))
 
     def why_never(self, flavor: Flavor, roles: Sequence[_Role], earlier: Choice) -> FlavorObstacle | None:
@@ -410,14 +410,14 @@ class _Search(msgspec.Struct, eq=False):
 
         None means that it can for some choice of the later roles, or that there are too many choices to try.
         """
-        key = (*earlier.flavors.values(), flavor.name)
-        if key not in self.never:
+        key = (*earlier.flavor_by_role.values(), flavor.name)
+        if key not in self.lasting_obstacles:
             obstacle, choice = self._try(flavor, roles[0], earlier)
             if obstacle is None and self.choose(roles[1:], choice) is None:
                 detail = "no flavor remains for the other roles, even when empty"
                 obstacle = FlavorObstacle(flavor.name, Reason.NEVER_FITS, detail, is_amount=False)
-            self.never[key] = obstacle if self.attempts_left >= 0 else None
-        return self.never[key]
+            self.lasting_obstacles[key] = obstacle if self.attempts_left >= 0 else None
+        return self.lasting_obstacles[key]
 
     def _try(self, flavor: Flavor, role: _Role, earlier: Choice) -> tuple[FlavorObstacle | None, Choice]:
         """Return why a flavor does not fit a role (None if it fits), and the choice with that flavor."""
@@ -430,7 +430,7 @@ class _Search(msgspec.Struct, eq=False):
             is_tried = self.attempts_left >= 0
             reason = self.lacks_capacity(wanted) if is_tried else (Reason.NO_ROOM, "not looked at any more")
             obstacle = None if reason is None else FlavorObstacle(flavor.name, *reason, is_amount=False)
-        return obstacle, Choice(wanted, earlier.flavors | {name: flavor.name}, amounts_after)
+        return obstacle, Choice(wanted, earlier.flavor_by_role | {name: flavor.name}, amounts_after)
 
     def _refusal(self, flavor: Flavor, pods: Sequence[PodRecord]) -> FlavorObstacle | None:
         """Return why pods can never get a flavor; None if they can."""
@@ -444,7 +444,7 @@ class _Search(msgspec.Struct, eq=False):
         excess = self.amounts.why_above_ceiling(self.queue, requests)
         if excess is not None and (self.empty is not None or excess[0] in _LASTING_REASONS):
             return FlavorObstacle(flavor.name, *excess, is_amount=True)
-        if self.lends or not self.amounts.is_above_share(self.queue, requests):
+        if self.is_lent or not self.amounts.is_above_share(self.queue, requests):
             return None
         self.is_above_share = True
         return FlavorObstacle(flavor.name, Reason.QUEUE_SHARE, "", is_amount=True)

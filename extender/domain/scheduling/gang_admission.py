@@ -280,8 +280,8 @@ class Admission:
             if choice.is_above_share:
                 return None
             if choice.tried:
-                decision = waiting_decision(group, *choice.why())
-                return replace(decision, flavors=choice.flavors, exceeds_queue=choice.exceeds_queue)
+                decision = waiting_decision(group, *choice.cause())
+                return replace(decision, flavors=choice.flavor_by_role, exceeds_queue=choice.exceeds_queue)
             wanted = choice.wanted
         signature, size = _signature(budget.planner, wanted), len(wanted.members)
         if (cached_reason := self._known_reason(signature)) is not None:
@@ -322,7 +322,7 @@ class Admission:
             if excess.is_lasting:
                 return exceeds_queue(group, f"too large for a limit: {excess.text}")
             return waiting_decision(group, Reason.QUEUE_CEILING, excess.text)
-        if excess_text := shares.excess_text(queue, wanted.requests):
+        if excess_text := shares.ceiling_excess(queue, wanted.requests):
             if shares.never_fits(queue, wanted.requests):
                 return exceeds_queue(group, f"too large for the ceiling of queue {queue}: {excess_text}")
             if claims_text := self._lending.headroom_claims_text(group, wanted):
@@ -361,7 +361,7 @@ class Admission:
         """Return why members have no capacity, and cache the reason for their signature during this pass."""
         planner, unclaimed_capacity = self._budget.planner, self._lending.unclaimed
         if unclaimed_capacity is not None and unclaimed_capacity.could_place(wanted):
-            cause = Reason.QUEUE_SHARE, self._lending.text()
+            cause = Reason.QUEUE_SHARE, self._lending.claims_text()
         else:
             cause = explain(self._cycle, unclaimed_capacity or planner, group, wanted)
         if signature is not None:

@@ -46,7 +46,7 @@ def suffices(budget: Budget, group: GroupInfo, wanted: Missing) -> bool:
     """Return whether ceilings and limits allow members to start."""
     if budget.running.excess(group, len(wanted.members)) is not None:
         return False
-    return not budget.shares.excess_text(group.queue, wanted.requests)
+    return not budget.shares.ceiling_excess(group.queue, wanted.requests)
 
 
 def levels(budget: Budget, group: GroupInfo, wanted: Missing) -> Iterator[tuple[Level, Resources, Resources]]:

@@ -45,11 +45,11 @@ class InadmissibleGroups:
 
     def __init__(self, snapshot: Snapshot, previous: Decisions | None, facts: CarriedFacts | None) -> None:
         self.snapshot = snapshot
-        self.before = Decisions() if previous is None else previous
-        self.carried = facts
+        self.previous = Decisions() if previous is None else previous
+        self.facts = facts
         self.memory: Memory | None = None  # the memory of inadmissible groups, if there are any
         self.active: Mapping[GroupKey, GroupInfo] = snapshot.groups
-        self.requeued: dict[EquivalenceClass, GroupKey] = {}  # the evaluated group of each class
+        self.group_by_class: dict[EquivalenceClass, GroupKey] = {}  # the evaluated group of each class
         self._next_of_class: dict[GroupKey, tuple[EquivalenceClass, Iterator[GroupKey]]] = {}  # next in class
         self.evaluates_all_classes = False  # whether one group of each equivalence class is evaluated
         self.are_all_active = True  # except groups that their state decides
@@ -66,22 +66,22 @@ class InadmissibleGroups:
     @property
     def budget(self) -> Budget | None:
         """Return the budget of the previous cycle."""
-        return self.carried.evaluated.cycle.budget if self.carried is not None else None
+        return self.facts.evaluated.cycle.budget if self.facts is not None else None
 
     @property
     def decisions(self) -> Mapping[GroupKey, GroupDecision]:
         """Return the decisions of the previous cycle, which are valid for inadmissible groups."""
-        return self.before.groups if self.memory is not None else {}
+        return self.previous.groups if self.memory is not None else {}
 
     def requeue_changed(self, cycle: Cycle, in_force: WithheldByGroup) -> list[GroupInfo]:
         """Return one group of each class that a change concerns.
 
         The budget of the cycle is complete by now.
         """
-        self.requeued, self._next_of_class = {}, {}
+        self.group_by_class, self._next_of_class = {}, {}
         capacity = cycle.budget.planner.capacity
-        if self.carried is not None and self.carried.memory.totals is not None:
-            capacity.count_assumed(self.carried.memory.totals)
+        if self.facts is not None and self.facts.memory.totals is not None:
+            capacity.count_assumed(self.facts.memory.totals)
         if self.memory is None or not self.memory.classes.groups:
             return []
         self.evaluates_all_classes |= capacity.base is None
@@ -90,7 +90,7 @@ class InadmissibleGroups:
             classes = self._dirty_classes(cycle, in_force, capacity.base)
         for class_ in self.memory.classes.groups if self.evaluates_all_classes else classes:
             self._requeue_one(class_, filter(self.is_inadmissible, self.memory.classes.groups[class_]))
-        return [self.snapshot.groups[key] for key in self.requeued.values()]
+        return [self.snapshot.groups[key] for key in self.group_by_class.values()]
 
     def _dirty_classes(
         self, cycle: Cycle, in_force: WithheldByGroup, totals: Totals
@@ -114,7 +114,7 @@ class InadmissibleGroups:
     def _requeue_one(self, class_: EquivalenceClass, remaining_keys: Iterator[GroupKey]) -> GroupKey | None:
         """Requeue the next group of an equivalence class, and return it; None if there is none."""
         if (key := next(remaining_keys, None)) is not None:
-            self.requeued[class_] = key
+            self.group_by_class[class_] = key
             self._next_of_class[key] = class_, remaining_keys
         return key
 
@@ -164,7 +164,7 @@ class InadmissibleGroups:
         """
         if not evaluation.uses_capacity or self.evaluates_all_classes or self.memory is None:
             return False
-        return self.requeued.keys() != self.memory.classes.groups.keys()
+        return self.group_by_class.keys() != self.memory.classes.groups.keys()
 
     def _requeue(self, causes: Iterable[Callable[..., Iterable[GroupKey] | None]], *inputs: object) -> bool:
         """Requeue the groups that causes affect. Return whether any of them was inadmissible.
@@ -196,7 +196,7 @@ class InadmissibleGroups:
             self.memory, self.active = None, self.snapshot.groups
         else:
             self.memory = memory.with_all_active(self.snapshot)
-            due_groups = () if self.carried is None else due_instants(self, self.carried)
+            due_groups = () if self.facts is None else due_instants(self, self.facts)
             self.active = self._existing(memory.evaluable.union(self.snapshot.dirty, due_groups))
 
     def _existing(self, keys: Set[GroupKey]) -> Mapping[GroupKey, GroupInfo]:
@@ -208,8 +208,8 @@ class InadmissibleGroups:
     ) -> Iterator[GroupDecision]:
         """Yield decisions on other groups of requeued classes, with the numbers of the evaluated group."""
         classes = self.memory.classes.groups if self.memory is not None else {}
-        for class_, key in self.requeued.items():
-            now, before = new_decisions[key], self.before.groups[key]
+        for class_, key in self.group_by_class.items():
+            now, before = new_decisions[key], self.previous.groups[key]
             if _is_head(class_, key, heads):
                 now = replace(before, detail=behind_message(key, now.queue))
             is_unchanged = now.detail == before.detail and now.claims_capacity == before.claims_capacity
@@ -217,7 +217,7 @@ class InadmissibleGroups:
                 continue
             for other_key in classes[class_]:
                 if other_key not in new_decisions and self.is_inadmissible(other_key):
-                    updated_decisions = self.before.groups[other_key]
+                    updated_decisions = self.previous.groups[other_key]
                     yield replace(updated_decisions, detail=now.detail, claims_capacity=now.claims_capacity)
 
 
@@ -267,7 +267,7 @@ def object_changes(inadmissible: InadmissibleGroups, carried_facts: CarriedFacts
 
 def due_instants(inadmissible: InadmissibleGroups, carried_facts: CarriedFacts) -> Iterable[GroupKey]:
     """Return the groups whose decision may have changed by time alone."""
-    now, requeue_at = inadmissible.snapshot.now, inadmissible.before.requeue_at
+    now, requeue_at = inadmissible.snapshot.now, inadmissible.previous.requeue_at
     is_due = requeue_at is not None and requeue_at <= now
     return [key for key, at in carried_facts.instants.items() if at <= now] if is_due else ()
 
@@ -342,8 +342,8 @@ def decision_changes(
 ) -> Iterable[GroupKey]:
     """Return the groups of each class whose evaluated group has got another decision and does not start."""
     class_by_group = evaluation.cycle.reads.class_by_group
-    for class_, key in inadmissible.requeued.items():
-        old, new_decision = inadmissible.before.groups[key], evaluation.cycle.decided[key]
+    for class_, key in inadmissible.group_by_class.items():
+        old, new_decision = inadmissible.previous.groups[key], evaluation.cycle.decided[key]
         if new_decision.verdict is Verdict.STARTING or _is_head(class_, key, evaluation.heads):
             continue
         if (
@@ -368,7 +368,7 @@ def newly_blocked(
     inadmissible: InadmissibleGroups, memory: Memory, evaluation: Evaluation
 ) -> Iterable[GroupKey]:
     """Return the groups of each queue that a head has newly blocked."""
-    old_heads = inadmissible.carried.evaluated.heads if inadmissible.carried is not None else {}
+    old_heads = inadmissible.facts.evaluated.heads if inadmissible.facts is not None else {}
     return inadmissible.keys_in({scope.queue for scope in evaluation.heads.keys() - old_heads.keys()})
 
 

@@ -54,7 +54,7 @@ class Lending:
             return False
         if is_at_ceiling and (
             shares.is_above_share(group.queue, wanted.requests)
-            or not shares.excess_text(group.queue, wanted.requests)
+            or not shares.ceiling_excess(group.queue, wanted.requests)
         ):
             return False
         if self.is_claim_lent(group) or not self._cycle.fits_empty_cluster(wanted, keeps_refusals=True):
@@ -128,11 +128,11 @@ class Lending:
         )
 
     @property
-    def claims(self) -> frozenset[Shape]:
+    def claimed_shapes(self) -> frozenset[Shape]:
         """Return the shapes of the members for which claimants lack capacity."""
         return frozenset(shape for _, wanted in self._claimants for shape in wanted.shapes)
 
-    def text(self) -> str:
+    def claims_text(self) -> str:
         """Return the queues whose groups claim capacity, as text."""
         queues = ", ".join(sorted({group.queue for group, _ in self._claimants}))
         return f"groups in {queues} have a claim on the capacity"
@@ -147,7 +147,7 @@ class Lending:
         shares, journal = self._cycle.budget.shares, self._cycle.journal
         checkpoint = journal.checkpoint()
         self.free_headroom()
-        has_headroom = not shares.excess_text(group.queue, wanted.requests)
+        has_headroom = not shares.ceiling_excess(group.queue, wanted.requests)
         journal.roll_back(checkpoint)
         queues = ", ".join(sorted({group.queue for group, _ in self._ceiling_claimants}))
         return f"groups in {queues} have a claim on the headroom below the ceiling" if has_headroom else ""
@@ -193,8 +193,8 @@ class VictimShares:
         self._queues = cycle.snapshot.queues
         self._shares = cycle.budget.shares
         self._flavors = cycle.budget.flavors
-        self._own, self._requests, self._counted_as = group.queue, assignment.requests, assignment.counted_as
-        self._scarce_names = {each for name in scarce for each in assignment.counted_as.get(name, (name,))}
+        self._queue, self._requests, self._counted_as = group.queue, assignment.requests, assignment.name_map
+        self._scarce_names = {each for name in scarce for each in assignment.name_map.get(name, (name,))}
         self._crosses_queues, self._price = crosses_queues, price
         self._cached_shares: dict[str, float] = {}  # cached shares, until the queue loses capacity
 
@@ -209,12 +209,12 @@ class VictimShares:
         below the share. Otherwise one large gang would keep all its capacity. In its own queue, a group may
         always replace other groups.
         """
-        if queue == self._own:
+        if queue == self._queue:
             return True
         if queue not in self._queues:
             return False
         losses = {name: n for name, n in amounts.items() if n > 0 and name != PODS}
-        for held, deserved, reserved in self._shares.levels_of(queue, self._own):
+        for held, deserved, reserved in self._shares.levels_of(queue, self._queue):
             exceeded = {name for name in losses if held.get(name, 0) > deserved.get(name, 0.0) + EPSILON}
             exceeded -= self._counted_as.keys()
             if not (exceeded & self._scarce_names if self._scarce_names & losses.keys() else exceeded):
@@ -233,7 +233,7 @@ class VictimShares:
         if not queue:
             return 0.0
         if queue not in self._cached_shares:
-            level_count = sum(1 for _ in self._shares.levels_of(queue, self._own))
+            level_count = sum(1 for _ in self._shares.levels_of(queue, self._queue))
             self._cached_shares[queue] = self._shares.share_of_own_groups(queue) - _NEARNESS * level_count
         return self._cached_shares[queue]
 
@@ -241,6 +241,6 @@ class VictimShares:
         return self._price.loss(picks)
 
     def suffices(self) -> bool:
-        if self._shares.excess_text(self._own, self._requests):
+        if self._shares.ceiling_excess(self._queue, self._requests):
             return False
-        return not self._crosses_queues or not self._shares.is_above_share(self._own, self._requests)
+        return not self._crosses_queues or not self._shares.is_above_share(self._queue, self._requests)

@@ -171,7 +171,7 @@ def _ceiling_excess_text(cycle: Cycle, group: GroupInfo, pods: Sequence[PodRecor
     requests, budget = total_requests(pod.shape for pod in pods), cycle.budget
     if (excess := budget.running.excess(group, len(pods))) is not None:
         return excess.text
-    excess_text = budget.shares.excess_text(group.queue, requests)
+    excess_text = budget.shares.ceiling_excess(group.queue, requests)
     return excess_text and f"queue {group.queue}: {excess_text}"
 
 
@@ -195,7 +195,7 @@ def reserve(cycle: Cycle, replacing: Iterable[ActivePlan]) -> list[tuple[ActiveP
                 shapes = Counter(pod.shape for pod in allowed_pods)
                 for pod in _new_members(active)[: max(headroom, 0)]:
                     shapes[pod.shape] += 1
-                    if budget.shares.excess_text(active.group.queue, requests_of(shapes)):
+                    if budget.shares.ceiling_excess(active.group.queue, requests_of(shapes)):
                         break
                     allowed_pods.append(pod)
                 in_use = flavors_in_use(budget.flavors, active.group, active.plan)
@@ -251,13 +251,13 @@ class _Batch(msgspec.Struct):
 
     active: ActivePlan
     pods: list[PodRecord]
-    in_use: dict[str, Flavor]  # flavors of the group's members by role; all batches of a group share it
-    at_once: int  # number of members that start together
+    flavors: dict[str, Flavor]  # flavors of the group's members by role; all batches of a group share it
+    joint_count: int  # number of members that start together
 
     @property
     def requests(self) -> Resources:
         """Return the sum of the requests of the members that start together."""
-        return total_requests(pod.shape for pod in self.pods[: self.at_once])
+        return total_requests(pod.shape for pod in self.pods[: self.joint_count])
 
 
 def _batches(active: ActivePlan, flavor_by_role: dict[str, Flavor]) -> list[_Batch]:
@@ -340,7 +340,7 @@ def _grow(cycle: Cycle, batch: _Batch, max_started: int | None, lends: bool) -> 
 
     Return whether the batch may start more in this cycle.
     """
-    active, pods, budget, at_once = batch.active, batch.pods, cycle.budget, batch.at_once
+    active, pods, budget, at_once = batch.active, batch.pods, cycle.budget, batch.joint_count
     group, shares, requests = active.group, budget.shares, batch.requests
     allowances = [  # number of members or sub-groups that may start, and the reason why the next may not
         (shares.headroom_below_ceiling(group.queue, requests), Reason.QUEUE_CEILING),
@@ -351,7 +351,7 @@ def _grow(cycle: Cycle, batch: _Batch, max_started: int | None, lends: bool) -> 
         allowances.append((shares.headroom_within_share(group.queue, requests), Reason.QUEUE_SHARE))
     max_allowed, reason = min(allowances, key=itemgetter(0))
     tried_pods = pods[: at_once * (max_allowed if max_started is None else min(max_allowed, max_started))]
-    joining_pods, obstacle_text = first_within_flavors(budget, group, tried_pods, batch.in_use, lends)
+    joining_pods, obstacle_text = first_within_flavors(budget, group, tried_pods, batch.flavors, lends)
     if at_once > 1 and len(joining_pods) < at_once:
         joining_pods = []
     plan = budget.place(group, joining_pods, partly=at_once == 1) or {}
@@ -377,7 +377,7 @@ def _decision(cycle: Cycle, active: ActivePlan, lending: Lending) -> GroupDecisi
         for role, pods in by_role(group, pod_by_shape).items():
             joining_pods = on_nodes_of(flavor_by_role[role], pods) if role in flavor_by_role else pods
             if any(map(lending.withholds_capacity_from, joining_pods)):
-                active.reason, active.detail = Reason.QUEUE_SHARE, lending.text()
+                active.reason, active.detail = Reason.QUEUE_SHARE, lending.claims_text()
         if active.reason is Reason.NO_ROOM and (domain_text := best_domain_text(cycle, pods_left)):
             active.reason, active.detail = Reason.NO_DOMAIN, domain_text
         shapes = Counter(pod.shape for pod in pods_left)

@@ -248,7 +248,7 @@ class Turn(NamedTuple):
     due: float  # share of the queue; all shares up to the deserved share are equal
     usage: float  # recent usage
     share: float
-    since: str  # creation time of its first group
+    first_created: str  # creation time of its first group
     queue: str
     node: int
 
@@ -329,7 +329,7 @@ class TurnOrder(Generic[T]):
     def _since(self, node: int) -> str:
         """Return the creation time of the first group at a node, or at the next node below it."""
         if turns := self._turns.get(node):
-            return turns[0].since
+            return turns[0].first_created
         line = self._lines.get(self._tree.queues[node])
         return self._group_of(line[0]).created if line else ""
 

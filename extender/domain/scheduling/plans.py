@@ -140,7 +140,7 @@ def _within_ceilings(
     """
     joining_pods = [pod for pod in group.waiting if pod.uid in plan and not pod.reserved_for]
     excluded = {pod.uid: plan[pod.uid] for pod in joining_pods}
-    if not excluded or not budget.shares.excess_text(group.queue, budget.requests(group, excluded)):
+    if not excluded or not budget.shares.ceiling_excess(group.queue, budget.requests(group, excluded)):
         return plan, unplanned_pods
     budget.planner.unplace(group.waiting, excluded)
     return {uid: node for uid, node in plan.items() if uid not in excluded}, (*unplanned_pods, *joining_pods)
@@ -166,9 +166,9 @@ class Unused(NamedTuple):
     """State of a planned node that the scheduler has not used."""
 
     since: float
-    refused: bool  # whether the scheduler has refused the pod since then
+    is_refused: bool  # whether the scheduler has refused the pod since then
     asked_twice: bool  # whether the scheduler was asked twice in the same start
-    refused_before: bool  # whether it refused the pod before, so that an equal refusal would be invisible
+    was_refused: bool  # whether it refused the pod before, so that an equal refusal would be invisible
 
 
 def _unused_since(group: GroupInfo, pod: PodRecord) -> Unused | None:
@@ -181,7 +181,7 @@ def _unused_since(group: GroupInfo, pod: PodRecord) -> Unused | None:
         return None
     is_refused = attempt.refused_at is not None
     unused_since = attempt.shown_at if attempt.refused_at is None else attempt.refused_at
-    return Unused(unused_since, is_refused, attempt.was_asked_again, refused_before=bool(pod.unschedulable))
+    return Unused(unused_since, is_refused, attempt.was_asked_again, was_refused=bool(pod.unschedulable))
 
 
 def _longest_unused(group: GroupInfo) -> tuple[Unused, ...]:
@@ -206,13 +206,13 @@ def _is_overdue(cycle: Cycle, group: GroupInfo, unused: Unused) -> bool:
     if attention.leading_since is None:
         return False
     begins_at = max(unused.since, attention.leading_since)
-    if unused.refused:
+    if unused.is_refused:
         last_left_at, grace = cycle.snapshot.last_freed.for_group(group.key), limits.refusal_grace
         return (unused.asked_twice and last_left_at < begins_at - grace) or cycle.is_due(begins_at + grace)
     grace = limits.arrival_grace + limits.arrival_grace_per_pod * cycle.in_flight_count
     if asked_at is not None:
         return cycle.is_due(asked_at + grace)
-    return unused.refused_before and cycle.is_due(begins_at + _SILENT_FACTOR * grace)
+    return unused.was_refused and cycle.is_due(begins_at + _SILENT_FACTOR * grace)
 
 
 def all_if_flavors_fit(

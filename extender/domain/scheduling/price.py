@@ -67,7 +67,7 @@ class Price:
         ratios = (n / self._total[name] for name, n in amounts.items() if self._total.get(name))
         return max(ratios, default=0.0)
 
-    def seconds(self, run: Run) -> float:
+    def lost_seconds(self, run: Run) -> float:
         """Return how many seconds of work a run loses if it is evicted now."""
         instant, begun_at = self._cycle.snapshot.instant, self._cycle.snapshot.instant(run.since)
         saved_at, period = run.checkpoint
@@ -85,7 +85,7 @@ class Price:
         lost_work, pod_count = 0.0, 0
         for pick in picks:
             run = pick.eviction_unit.run
-            lost_work += self.part_of_cluster(pick.requests) * (self.seconds(run) + run.lost_seconds)
+            lost_work += self.part_of_cluster(pick.requests) * (self.lost_seconds(run) + run.lost_seconds)
             pod_count += len(pick.pods)
         loss = Loss(lost_work, self.part_of_cluster(total(pick.requests for pick in picks)), pod_count)
         if whole_pick is not None:
@@ -104,7 +104,7 @@ class Price:
         change.
         """
         snapshot, rules = self._cycle.snapshot, self._rules(group)
-        lost_work, end, latest_at = self.loss(picks).work, self._end(picks), self.latest(group)
+        lost_work, end, latest_at = self.loss(picks).work, self._end(picks), self.latest_at(group)
         seconds_left = end - self.checked_at
         ends_soon = (seconds_left <= rules.after or end <= latest_at) and end <= self._spared_until(group)
         if lost_work > rules.patience * self.missed_work(group, wanted) and latest_at > snapshot.now:
@@ -135,14 +135,14 @@ class Price:
         lost_work, cluster_part = self.loss(picks).work, self.part_of_cluster(wanted.requests)
         return min(max(lost_work / cluster_part if cluster_part else 0.0, _MIN_USE), _MAX_USE)
 
-    def latest(self, group: GroupInfo) -> float:
+    def latest_at(self, group: GroupInfo) -> float:
         """Return the time from which capacity is reclaimed for a group at any price."""
         rules, begin = self._rules(group), self._waits_since(group)
         return self._cycle.snapshot.instant(begin) + max(rules.at_most, rules.after) if begin else -inf
 
     def _spared_until(self, group: GroupInfo) -> float:
         """Return the time from which victims are evicted even if they are expected to end soon."""
-        return self.latest(group) + self._rules(group).at_most
+        return self.latest_at(group) + self._rules(group).at_most
 
     def _rules(self, group: GroupInfo) -> PreemptionRules:
         """Return the preemption rules of the group's queue."""
@@ -154,7 +154,7 @@ class Price:
 
     def check_times(self, group: GroupInfo) -> CheckTimes:
         """Return the last and the next time at which the price of evictions for a group is checked."""
-        latest_at, now = self.latest(group), self._cycle.snapshot.now
+        latest_at, now = self.latest_at(group), self._cycle.snapshot.now
         if (last_at := self._spared_until(group)) <= now:
             return CheckTimes(last_at, inf)
         instants = self.checked_at, self.checked_at + _CHECK_SECONDS, latest_at, last_at

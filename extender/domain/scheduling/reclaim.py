@@ -174,7 +174,7 @@ def _place(cycle: Cycle, group: GroupInfo, reclaim: Reclaim) -> dict[Uid, str] |
     budget, wanted = cycle.budget, missing(group)
     requests = _planned_requests(cycle, group, reclaim)
     running_excess = budget.running.excess(group, len(wanted.members))
-    if budget.shares.excess_text(group.queue, requests) or running_excess is not None:
+    if budget.shares.ceiling_excess(group.queue, requests) or running_excess is not None:
         return None  # the group's queue must lose capacity first
     planned_pods: list[tuple[PodRecord, str]] = []
     for pod in wanted.members:  # each pod may only use nodes of its planned flavor
@@ -319,7 +319,7 @@ class _Searches:
         self._reservations = reservations
         self._candidates = candidates
         self._price = price
-        candidates.latest = price.latest
+        candidates.latest = price.latest_at
         self._failed_kinds: set[object] = set()  # kinds of groups without a result
         decisions, reclaims = cycle.decided, cycle.reclaims.items()
         reserving_reclaims = [
@@ -420,7 +420,7 @@ class _Searches:
         """
         journal = self._cycle.budget.journal
         for assignment in self._cycle.budget.flavors.assignments(group, wanted):
-            bound = assignment.wanted
+            bound = assignment.members
             planner = self._base_planner.clone()
             planner.unplace(wanted.members, self._lending.reserved_for(group))
             self._reservations.free_own_capacity(group, planner)
@@ -456,7 +456,7 @@ class _Searches:
         """Begin a reclaim: record its victims and plan, and count them for the next searches."""
         cycle, planner = self._cycle, self._base_planner
         pods = [pod for pick in found_victims.picks for pod in pick.pods]
-        losses = [(pick, self._price.seconds(pick.eviction_unit.run)) for pick in found_victims.picks]
+        losses = [(pick, self._price.lost_seconds(pick.eviction_unit.run)) for pick in found_victims.picks]
         victims = tuple(
             victim for each, seconds in losses for victim in each.eviction_unit.victims(each.pods, seconds)
         )

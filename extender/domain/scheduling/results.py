@@ -115,7 +115,7 @@ _REASONS_OUT_OF_LINE = (
 class Positions(NamedTuple):
     """Positions of pending groups in their queues."""
 
-    by_group: Mapping[GroupKey, int]
+    position_by_group: Mapping[GroupKey, int]
     """Positions by group, 1 for the next group. Unchanged lines have only their evaluated groups."""
     lines: Mapping[str, Sequence[GroupInfo]]  # groups in line by queue, in order
 
@@ -129,10 +129,10 @@ def positions_of(evaluation: Evaluation, inadmissible: InadmissibleGroups) -> Po
 
     A line without changed groups stays the same object.
     """
-    carried_facts, new_lines = inadmissible.carried, _lines_of(evaluation)
+    carried_facts, new_lines = inadmissible.facts, _lines_of(evaluation)
     if carried_facts is None or inadmissible.memory is None:
         return Positions(_coarse_positions(new_lines.values()), new_lines)
-    old_decisions, lines = inadmissible.before.groups, dict(carried_facts.lines)
+    old_decisions, lines = inadmissible.previous.groups, dict(carried_facts.lines)
     old_line: dict[str, list[GroupInfo]] = {}
     for key in {*evaluation.cycle.decided, *inadmissible.snapshot.dirty}:
         if (old_decision := old_decisions.get(key)) is not None and old_decision.position:
@@ -216,9 +216,9 @@ def decisions_of(evaluation: Evaluation, inadmissible: InadmissibleGroups) -> De
 
     If a decision equals the previous decision, it is the same object, so that readers can skip it.
     """
-    cycle, previous, snapshot = evaluation.cycle, inadmissible.before, inadmissible.snapshot
+    cycle, previous, snapshot = evaluation.cycle, inadmissible.previous, inadmissible.snapshot
     positions, dirty, old = positions_of(evaluation, inadmissible), snapshot.dirty, previous.groups
-    now = _latest_decisions(evaluation, inadmissible, positions.by_group)
+    now = _latest_decisions(evaluation, inadmissible, positions.position_by_group)
     requests = _request_nodes(evaluation, inadmissible, positions.lines, now)
     gone_keys = {key for key in (old if inadmissible.memory is None else dirty) if key not in snapshot.groups}
     changes = {key: decision for key, decision in now.items() if old.get(key) is not decision}
@@ -262,7 +262,7 @@ def _latest_decisions(
     evaluation: Evaluation, inadmissible: InadmissibleGroups, positions: Mapping[GroupKey, int]
 ) -> dict[GroupKey, GroupDecision]:
     """Return the decisions that may differ from the previous decisions."""
-    cycle, previous = evaluation.cycle, inadmissible.before.groups
+    cycle, previous = evaluation.cycle, inadmissible.previous.groups
     decisions: dict[GroupKey, GroupDecision] = {}
     if inadmissible.memory is not None:
         updates = inadmissible.updated_decisions(cycle.decided, evaluation.heads)
@@ -283,8 +283,8 @@ def _request_nodes(
     evaluation: Evaluation, inadmissible: InadmissibleGroups, lines: Lines, now: dict[GroupKey, GroupDecision]
 ) -> NodeRequests:
     """Return the groups that request nodes, and add the decisions that change with the requests to `now`."""
-    previous = inadmissible.before.groups
-    earlier_facts = inadmissible.carried if inadmissible.memory is not None else None
+    previous = inadmissible.previous.groups
+    earlier_facts = inadmissible.facts if inadmissible.memory is not None else None
     requests = NodeRequests() if earlier_facts is None else earlier_facts.requests
     may_request = any(lines.values()) or any(decision.reason for decision in now.values())
     if may_request or requests != NodeRequests():
@@ -302,10 +302,10 @@ def _instants(
     cycle: Cycle, inadmissible: InadmissibleGroups, deleted: Set[GroupKey]
 ) -> tuple[Mapping[GroupKey, float], float | None]:
     """Return when time alone could next change each decision, and the earliest of these times."""
-    instants, carried_facts = cycle.instants, inadmissible.carried
+    instants, carried_facts = cycle.instants, inadmissible.facts
     if carried_facts is None or inadmissible.memory is None:
         return instants, min(instants.values(), default=None)
-    previous, earliest = carried_facts.instants, inadmissible.before.requeue_at
+    previous, earliest = carried_facts.instants, inadmissible.previous.requeue_at
     old = {key: previous[key] for key in (*cycle.decided, *deleted, NO_GROUP) if key in previous}
     if old == instants:
         return previous, earliest
@@ -344,7 +344,7 @@ class _PreviousQueues(NamedTuple):
     @classmethod
     def from_carried(cls, inadmissible: InadmissibleGroups, cycle: Cycle) -> "_PreviousQueues":
         """Return the previous results, with the changed nodes of the queue tree; empty if not comparable."""
-        if (facts := inadmissible.carried) is None:
+        if (facts := inadmissible.facts) is None:
             return cls()
         shares, earlier, snapshot = cycle.budget.shares, facts.evaluated.cycle.budget.shares, cycle.snapshot
         changed_at_start = shares.at_start.nodes_changed_since(earlier.at_start)
@@ -360,7 +360,7 @@ class _PreviousQueues(NamedTuple):
             or shares.at_start.unmet != earlier.at_start.unmet
         ):
             return cls()
-        results = inadmissible.before.queues, facts.snapshot.queues, facts.lines, facts.reserving_queues
+        results = inadmissible.previous.queues, facts.snapshot.queues, facts.lines, facts.reserving_queues
         return cls(*results, changed_at_start | changed_nodes)
 
     def changed_queues(
@@ -411,7 +411,7 @@ def _queue_decisions(
         changed_counts: The changes of these numbers.
         positions: The groups in line.
     """
-    snapshot, shares, old_decisions = cycle.snapshot, cycle.budget.shares, inadmissible.before.queues
+    snapshot, shares, old_decisions = cycle.snapshot, cycle.budget.shares, inadmissible.previous.queues
     queues, tree, earlier = snapshot.queues, shares.tree, _PreviousQueues.from_carried(inadmissible, cycle)
     columns, requested_sums = _Sums(tree.ancestry), _Sums(tree.ancestry)
     for (name, column), number in (changed_counts if earlier.decisions else counts).items():
@@ -484,7 +484,7 @@ def _queue_decision(
 
 def _reserving_queues(inadmissible: InadmissibleGroups, now: Mapping[str, QueueDecision]) -> Set[str]:
     """Return the queues with a reservation, or with reclaimed capacity."""
-    carried_facts, old_decisions = inadmissible.carried, inadmissible.before.queues
+    carried_facts, old_decisions = inadmissible.facts, inadmissible.previous.queues
     names = set(changed_keys(now, old_decisions if carried_facts is not None else {}))
     reserved = (name for name in names if name in now and (now[name].reservation or now[name].reclaimed))
     return {*(carried_facts.reserving_queues - names if carried_facts is not None else ()), *reserved}

@@ -346,7 +346,7 @@ class QueueShares:
         return bool(exceeded_dimensions(self._offered_part(requests), {}, potential))
 
     @read
-    def excess_text(self, queue: str, requests: Resources) -> str:
+    def ceiling_excess(self, queue: str, requests: Resources) -> str:
         """Return how `requests` would exceed a ceiling of the queue or of a queue above it, as text.
 
         The text is empty if no ceiling would be exceeded.

@@ -154,7 +154,7 @@ class Simulation(VirtualCluster):
     @property
     def second(self) -> float:
         """Return the seconds since the start of the simulation."""
-        return self.now - self.begun
+        return self.now - self.began_at
 
     def run(self, report_started: Callable[[float], None] = lambda started: None) -> float:
         """Run until no event is pending. Return the time of the last event.
@@ -171,7 +171,7 @@ class Simulation(VirtualCluster):
                 self._settle()
             self._observer.decided(self.ledger.decisions, self.second)
             report_started(self._started)
-        return self.last - self.begun
+        return self.last - self.began_at
 
     def _settle(self) -> None:
         """Decide until no more pods start."""
