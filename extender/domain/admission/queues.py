@@ -23,7 +23,11 @@ def _parent_of(queue: Queue) -> str:
 
 
 def review_place(queue: Queue, old_queue: Queue | None, tree: QueueTree, max_depth: int) -> Iterator[Fault]:
-    """Yield a fault unless a new parent exists, holds no pods, forms no cycle and is not too deep."""
+    """Yield a fault unless the parent of a queue may hold it.
+
+    A new parent must exist, have no pods and be no queue below this one. The tree must not become too deep.
+    An unchanged parent is not reviewed.
+    """
     name, parent = queue.metadata.name, _parent_of(queue)
     if not parent or (old_queue is not None and parent == _parent_of(old_queue)):
         return
@@ -105,7 +109,10 @@ def _hierarchy_faults(own: _Amounts, name: str, parent: str, tree: QueueTree) ->
 
 
 def _sums_above(children: list[_Amounts], parent: _Amounts) -> Iterator[tuple[Code, str, str, str]]:
-    """Yield code, field, sum and limit where guarantees or deserved amounts add up to too much."""
+    """Yield each sum of the children's guarantees or deserved amounts that exceeds the amount of the parent.
+
+    Each item has the fault code, the field, the sum and the parent's amount.
+    """
     guarantees, deserved = [child.guarantee for child in children], [child.deserved for child in children]
     for code, field, amounts, limits in (
         (Code.CHILDREN_GUARANTEE_SUM, "spec.guarantee.resource", guarantees, parent.guarantee),

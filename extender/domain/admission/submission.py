@@ -173,7 +173,7 @@ def destination_of_group(meta: Meta, namespace: str, queue: str, queues: QueueLo
     if explicit_queue(queue):
         return Destination(queue, "spec.queue", namespace=namespace)
     to = _destination_by_label(meta, namespace, queues) or destination_by_namespace(namespace, queues)
-    return replace(to, named=to.is_named or bool(queue))
+    return replace(to, is_named=to.is_named or bool(queue))
 
 
 def review_entry(to: Destination, queues: QueueLookup) -> list[Fault]:
@@ -211,10 +211,10 @@ def review_move(to: Destination, started_in: str) -> list[Fault]:
 
 
 def review_job_entry(to: Destination, queues: QueueLookup, read_tree: Callable[[], QueueTree]) -> list[Fault]:
-    """Return the faults of a Job that enters a queue. It is also a fault if the queue has children.
+    """Return the faults of a Job that enters a queue. A queue with children is a fault, too.
 
-    A Job that names no queue is always accepted (Volcano's design of queue states). Its pods wait until
-    `default` is open.
+    A Job that names no queue is always accepted, by Volcano's design of queue states. Its pods wait until the
+    queue `default` is open.
     """
     faults = review_entry(to, queues) if to.is_named else []
     if faults or to.is_joining or not to.is_named:

@@ -161,7 +161,11 @@ def _run_until_started(future: Future, waiting: set[GroupKey], cycles: int) -> G
 
 
 class _Causes:
-    """Causes why groups have not started at the end of a future. Of equal groups, only one is examined."""
+    """Causes why groups have not started by the end of a future.
+
+    Groups of one queue that wait for the same reason and lack the same members are equal. Only one of them is
+    examined.
+    """
 
     def __init__(self, future: Future, is_cut: bool) -> None:
         self._snapshot, self._decisions = future.snapshot, future.decisions
@@ -341,7 +345,10 @@ class Calibration(msgspec.Struct, frozen=True, dict=True):
         return replace(forecast, p10=p10, p50=p50, p90=p90)
 
     def after(self, key: GroupKey, forecast: ExpectedStart, start: float) -> "Calibration":
-        """Return the calibration after the start of a group with a published estimate."""
+        """Return the calibration after a group has started, for which `forecast` was published.
+
+        A forecast without known times changes nothing.
+        """
         if not forecast.is_known:
             return self
         new_factors, instants = list[float](), (forecast.p10, forecast.p50, forecast.p90)
@@ -359,7 +366,7 @@ def _namespace(key: GroupKey) -> str:
 
 
 def interval_of(forecast: ExpectedStart, start: float) -> str:
-    """Return whether a start came `before`, `inside` or `after` the estimated interval."""
+    """Return whether a start came `before`, `inside` or `after` the interval of its forecast."""
     if start > max(forecast.p90, forecast.made_at + MIN_DEVIATION):
         return "after"
     return "before" if start < forecast.p10 else "inside"

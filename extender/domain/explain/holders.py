@@ -67,7 +67,7 @@ class WaitingCase:
         self._requests = missing(group).requests
 
     def start_change(self, text: str, snapshot: Snapshot) -> StartChange:
-        """Return a change. If the group would still wait after it, the change has the reason."""
+        """Return a change. If the group would still wait after the change, `then` says why."""
         outcome = self.trial.outcome(snapshot)
         return StartChange(text, then=str(outcome[1]) if outcome and outcome[1] else "")
 

@@ -219,7 +219,10 @@ class Trial:
         return self.outcome(snapshot) == (Verdict.STARTING, None)
 
     def outcome(self, snapshot: Snapshot) -> tuple[Verdict, Reason | None] | None:
-        """Return the verdict and reason of the group; None if they are unknown."""
+        """Return the verdict and reason of the group.
+
+        None means that they are unknown, or that no cycles are left.
+        """
         decision = self.decision(snapshot)
         return None if decision is None else (decision.verdict, decision.reason)
 

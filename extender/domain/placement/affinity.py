@@ -372,7 +372,10 @@ class Effort:
         return outer_looks
 
     def within(self, looks: float, work: Callable[[], T]) -> T | None:
-        """Return the result of the work. None means that the work takes more than `looks`."""
+        """Return the result of `work`, which may spend up to `looks`. None means that it would spend more.
+
+        The effort counts against the outer budget, too.
+        """
         outer_looks = self.allow(0.0)
         allowed_looks = min(outer_looks, looks)
         self.allow(allowed_looks)

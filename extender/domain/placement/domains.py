@@ -349,8 +349,9 @@ class DomainSearch:
     def _place_in_fewest(self, pods: list[PodRecord], depth: int, rows: Mask, level: str) -> Plan | None:
         """Place pods in as few domains of a level as possible.
 
-        The largest domains are chosen. The last domain is the tightest domain in which the remaining pods
-        fit.
+        The largest domains are chosen, except for the last one: it is the tightest domain in which the
+        remaining pods fit. If the pods do not fit there, a bounded number of other combinations of domains is
+        tried, with more and more domains.
         """
         capacity = self._capacity(pods, depth, rows, level)
         codes = np.argsort(-capacity.capped, kind="stable")
@@ -380,7 +381,11 @@ class DomainSearch:
     def _place_evenly(
         self, pods: list[PodRecord], depth: int, rows: Mask, capacity: DomainCapacity, codes: Sequence[int]
     ) -> Plan | None:
-        """Place equal pods in these domains, with numbers of whole slices as equal as capacity allows."""
+        """Place equal pods in these domains, with numbers of whole slices as equal as capacity allows.
+
+        The result is None if the pods or their slices differ, or if there are more than `_MAX_SEARCHED_SETS`
+        domains.
+        """
         if len(codes) > _MAX_SEARCHED_SETS:
             return None
         sizes = [len(set_pods) for set_pods in _grouped_by_sets(pods)]

@@ -86,7 +86,10 @@ class Reads:
                 questions.append(question)
 
     def share_reads(self, questions_by_topic: Read) -> None:
-        """Record the reads of another group whose result is reused: only the topics without questions."""
+        """Record the reads of another group, whose result is reused for the group under evaluation.
+
+        Only topics without questions are recorded.
+        """
         for topic, questions in questions_by_topic.items():
             if not questions:
                 self.record(topic)
@@ -592,8 +595,8 @@ class Planner:
         """Return nodes that a bounded search found; None if it found no nodes.
 
         The search is not tried if a batch does not fit even alone. It tries the first pod of a batch in each
-        domain, and the other pods follow the first pod. If there are few pods, each pod is a batch of its
-        own. If there are few nodes, each node is tried.
+        domain, and the other pods of the batch follow the first pod. Up to `_MAX_SINGLE_PODS` pods are
+        searched one by one. On up to `_MAX_TRIED_ROWS` rows, each row is tried instead of each domain.
         """
         pods, checkpoint = list(chain.from_iterable(batches)), self._journal.checkpoint()
         shapes = Counter(pod.shape for pod in pods)
@@ -653,9 +656,13 @@ class Planner:
     def _place_two(self, *batches: list[PodRecord]) -> dict[Uid, str] | None:
         """Place pods of two shapes, if all of them fit.
 
-        Pods of the rarer shape go to the rows where the other shape loses the least capacity. If there is a
-        solution, there is also a solution with only the cheapest rows for 1, 2, … rare pods. `best` has, for
-        each number of placed rare pods, the lowest cost and the rows of these pods.
+        Pods of the rarer shape go to the rows where the other shape loses the least capacity. For each number
+        of rare pods, only the cheapest rows need to be tried: if any rows are a solution, the cheapest rows
+        are a solution, too. `best` has the lowest cost and the rows for each number of rare pods that are
+        placed so far.
+
+        The result is None if the pods do not fit, if a pod depends on other pods, or if there are too many
+        rare pods.
         """
         rare_pods, common_pods = sorted(batches, key=len)
         rare_count = len(rare_pods)
@@ -685,7 +692,10 @@ class Planner:
         return plan | {pod.uid: self.name_of(row) for pod, row in placements}
 
     def _allocate_at_once(self, rows: Mapping[Shape, Rows], counts_in_sets: Sequence[InSets]) -> bool:
-        """Allocate capacity on rows if all of it fits and pod sets stay together. Return whether it did."""
+        """Allocate capacity on rows, and return whether it was allocated.
+
+        Nothing is allocated unless all of it fits and the pod sets stay together.
+        """
         is_allocated = self.affinity.are_together(counts_in_sets) and self.capacity.allocate_at_once(rows)
         if is_allocated:
             self._journal.record(partial(self.capacity.allocate_rows, rows))
@@ -729,11 +739,11 @@ class Planner:
 
 
 def with_refusing_zones(refusals: Mapping[Shape, Iterable[int]], nodes: NodeTable) -> dict[Shape, set[int]]:
-    """Return the rows that refuse each shape. If several nodes of a zone refuse it, the whole zone does.
+    """Return the rows that refuse each shape. If several nodes of a zone refuse it, all rows of the zone do.
 
-    The scheduler refuses every node of a zone that is down, or that does not have the volume of the pod. It
-    would take seconds per node to learn this node by node, and the member would keep its place in the window
-    of members that are tried. In a cluster of one zone, only the refusing nodes themselves count.
+    The scheduler refuses every node of a zone that is down, or that does not have the volume of the pod. To
+    learn this node by node would take seconds for each node. Until then, the member would keep its place in
+    the window of members that are tried. In a cluster of one zone, only the refusing nodes themselves count.
     """
     refusing_rows: dict[Shape, set[int]] = {}
     for shape, shape_rows in refusals.items():

@@ -176,7 +176,8 @@ class Flavors:
         """Return the first of `pods` that keep the queue within its limit of a flavor.
 
         Unless capacity is lent, they also keep the queue within its deserved amount of the flavor. `requests`
-        are the requests of other members for flavors. The requests of the returned pods are added.
+        are the amounts of flavors that other members request. The requests of the returned pods are added to
+        them.
         """
         admitted_pods: list[PodRecord] = []
         for pod in pods:
@@ -293,7 +294,7 @@ class Choice(msgspec.Struct, frozen=True):
         return all(flavor.is_amount and flavor.reason in _LASTING_REASONS for flavor in self.tried)
 
     def cause(self) -> Cause:
-        """Return the common reason of all flavors, and a text with the obstacle of each flavor."""
+        """Return the reason that is nearest to a start, and a text with the obstacle of each flavor."""
         reason = min((obstacle.reason for obstacle in self.tried), key=_REASONS_NEAREST_FIRST.index)
         texts = [f"flavor {item.flavor}: {item.reason} ({item.detail})" for item in self.tried[:_MAX_LISTED]]
         rest_texts = and_more(len(self.tried) - _MAX_LISTED)
@@ -403,7 +404,7 @@ class _Search(msgspec.Struct, eq=False):
         if self.empty is None or any(obstacle.reason not in _LASTING_REASONS for obstacle in obstacles):
             full_flavors = [obstacle.flavor for obstacle in obstacles if obstacle.reason in LACKS_CAPACITY]
             flavor_by_role = choice.flavor_by_role | ({role: full_flavors[0]} if full_flavors else {})
-            self.dead_end = replace(choice, flavors=flavor_by_role, role=role, tried=tuple(obstacles))
+            self.dead_end = replace(choice, flavor_by_role=flavor_by_role, role=role, tried=tuple(obstacles))
 
     def why_never(self, flavor: Flavor, roles: Sequence[_Role], earlier: Choice) -> FlavorObstacle | None:
         """Return why the first of `roles` can never have a flavor after `earlier`.
@@ -440,7 +441,10 @@ class _Search(msgspec.Struct, eq=False):
         return FlavorObstacle(flavor.name, reason, detail, is_amount=True)
 
     def _exceeded_limit(self, flavor: Flavor, requests: Resources) -> FlavorObstacle | None:
-        """Return the ceiling or share of a flavor that requests exceed; None if they exceed none."""
+        """Return the ceiling or share of a flavor that requests exceed; None if they exceed none.
+
+        If they exceed a share, the search records that another choice may exist once capacity is lent.
+        """
         excess = self.amounts.why_above_ceiling(self.queue, requests)
         if excess is not None and (self.empty is not None or excess[0] in _LASTING_REASONS):
             return FlavorObstacle(flavor.name, *excess, is_amount=True)

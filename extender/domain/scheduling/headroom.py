@@ -105,9 +105,10 @@ class HeadroomForecast:
         return {end.at for end, _ in self._ends_in_tree(group.queue)}
 
     def reserve(self, group: GroupInfo, wanted: Missing, start: float | None) -> Need:
-        """Reserve the headroom that the group would lack at its start if other groups used it until then.
+        """Reserve headroom for the start of a group, and return all the headroom that the group needs.
 
-        `start` is the time of the start. None means that it is unknown.
+        Only the headroom is reserved that the group would lack at its start if other groups used it until
+        then. `start` is the time of the start. None means that it is unknown.
         """
         budget = self._cycle.budget
         needed_and_free = {level: (needs, rest) for level, needs, rest in levels(budget, group, wanted)}

@@ -46,8 +46,12 @@ class Lending:
     def record_claim(self, group: GroupInfo, wanted: Missing, reason: Reason | None) -> bool:
         """Record the claim of a group, and return whether the group claims capacity or headroom now.
 
-        A group within its share claims the members `wanted` if it waits for `reason`, unless its claim is
-        lent.
+        Only a group within its share claims anything, and only while its claim is not lent.
+
+        Args:
+            group: The waiting group.
+            wanted: The members of the group that are to start.
+            reason: Why they wait. It decides whether they claim capacity, headroom or nothing.
         """
         shares, is_at_ceiling = self._cycle.budget.shares, reason is Reason.QUEUE_CEILING
         if self.has_begun or not (is_at_ceiling or reason in LACKS_CAPACITY):

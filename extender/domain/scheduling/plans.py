@@ -117,8 +117,8 @@ def _within_share(
 ) -> tuple[dict[Uid, str], Sequence[PodRecord]]:
     """Return the plan and the unplanned members of a running group.
 
-    The plan leaves out placeholders for minResources if they exceed the queue's share. They start last, like
-    elastic members, so that they withhold no capacity from groups within their share.
+    Placeholders for minResources that exceed the queue's share are left out of the plan. They start last,
+    like elastic members, so that they withhold no capacity from groups within their share.
     """
     placeholders = [pod for pod in group.waiting if pod.is_for_min_resources and pod.uid in plan]
     excluded_plan = {pod.uid: plan[pod.uid] for pod in placeholders}
@@ -135,8 +135,8 @@ def _within_ceilings(
 ) -> tuple[dict[Uid, str], Sequence[PodRecord]]:
     """Return the plan and the unplanned members.
 
-    The plan leaves out joining members if they exceed a ceiling. Members take over capacity that was reserved
-    for minResources, but may request more than minResources lists.
+    Members take over capacity that was reserved for minResources, but may request more than minResources
+    lists. If the joining members of the plan exceed a ceiling, they are left out of the plan.
     """
     joining_pods = [pod for pod in group.waiting if pod.uid in plan and not pod.reserved_for]
     excluded = {pod.uid: plan[pod.uid] for pod in joining_pods}

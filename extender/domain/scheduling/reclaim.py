@@ -548,9 +548,9 @@ def _cause_sets(cycle: Cycle, group: GroupInfo, wanted: Missing) -> Iterator[Seq
     """Yield sets of causes of evictions, in the order in which they are tried.
 
     If free capacity is fragmented, movable groups move first. Other queues lose capacity only up to the
-    deserved share of the group's queue. Beyond that share, groups of the same queue are evicted. If this
-    brings the queue below its share, other queues lose capacity as well. Queues that may borrow by evicting
-    come last. At a ceiling, only groups that count towards it are evicted.
+    deserved share of the group's queue. Beyond that share, groups of the group's own queue are evicted. If
+    they do not suffice, and the queue falls below its share without them, other queues lose capacity as well.
+    Queues that may borrow by evicting come last. At a ceiling, only groups that count towards it are evicted.
     """
     shares, requests = cycle.budget.shares, cycle.budget.flavors.requests_by_assignment(group)
     if all(shares.is_above_share(group.queue, assigned_requests) for assigned_requests in requests):

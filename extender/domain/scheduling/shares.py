@@ -207,9 +207,9 @@ class QueueShares:
     def _is_deserved_over_time(self, queue: str, requests: Resources) -> bool:
         """Return whether a queue below its share may exceed the share by one indivisible request.
 
-        It may if siblings have recently used more of their due than the queue, and this difference exceeds
-        the excess of the request over the share. Later, the queue's own decayed usage lets the siblings catch
-        up.
+        The excess of the request is compared with recent usage, relative to what is due to each queue by its
+        weight. The queue may exceed its share if the recent usage of a sibling is ahead of its own by at
+        least the excess. Later, the queue's own usage lets the siblings catch up.
 
         An excess beyond `_MAX_EXCESS_PART` is not allowed. Such a request would withhold capacity from other
         groups until all of it is free, and cannot be told from borrowing.
@@ -227,7 +227,9 @@ class QueueShares:
     def may_keep_excess(self, queue: str, claimant: str) -> bool:
         """Return whether a queue may keep its allocation beyond its share when `claimant` wants it.
 
-        It may if its recent usage is ahead of the claimant's usage by no more than the excess over its share.
+        It may if its recent usage is ahead of the claimant's usage by no more than the excess. The excess is
+        a part of the share, and must be at most `_MAX_EXCESS_PART`. If neither queue has used anything
+        recently, or if one of the queues is below the other, the queue may not keep its excess.
         """
         leaf, claimant_path = self.tree.leaf[queue], set(self.tree.path(claimant))
         held_amounts, deserved = self._holdings.held(leaf), self.state.deserved_at(leaf)

@@ -150,9 +150,9 @@ def has_broken_gang(cycle: Cycle, reclaim: Reclaim) -> bool:
 
 
 def refused_namespace(cycle: Cycle, group: GroupInfo) -> str:
-    """Return the group's namespace if any queue gives no capacity to it at present; otherwise an empty text.
+    """Return the group's namespace if some queue gives no capacity to it at present; otherwise an empty text.
 
-    The namespace distinguishes groups of one class for which other victims are found.
+    Groups of one class can have different victims in this case. The namespace tells these groups apart.
     """
     namespace, records = group.key.partition("/")[0], cycle.reclaimed_by(group.queue).items()
     last_reclaims = (reclaim for losing_key, reclaim in records if losing_key.namespace == namespace)
@@ -163,8 +163,9 @@ def refused_namespace(cycle: Cycle, group: GroupInfo) -> str:
 def pause_end(cycle: Cycle, group: GroupInfo, last_reclaim: Reclaimed) -> float:
     """Return until when a queue gives no capacity to a group after unused reclaims.
 
-    For a group that was created later, such as a job that was submitted again, the pause ends after `atMost`
-    of the group's own wait.
+    After fewer than `_MAX_IN_VAIN_COUNT` unused reclaims, there is no pause, and the result is -inf. For a
+    group that was created after the last reclaim, such as a job that was submitted again, the pause ends
+    earlier: after `atMost` of the group's own wait.
     """
     if last_reclaim.in_vain < _MAX_IN_VAIN_COUNT:
         return -inf
@@ -294,7 +295,11 @@ class Candidates:
         return (group for queue in queues for group in self._running_in(queue) if group.priority <= priority)
 
     def _may_lose(self, group: GroupInfo, queue: str) -> bool:
-        """Return whether another queue holds more than it deserves, and the group may get a part of this."""
+        """Return whether a group may get capacity that another queue holds above its share.
+
+        If the queue would fall below its share without one of its groups, it may keep that capacity as long
+        as its recent usage allows. Then a cycle is requested for the next check.
+        """
         exceeds_share = self._cycle.budget.shares.exceeds_share(queue)
         may_give = exceeds_share and self._cycle.snapshot.queues[queue].record.reclaimable
         needs_whole_group = may_give and self._is_one_group_above(queue)
