@@ -13,7 +13,7 @@ from threading import Lock, Thread
 from msgspec.structs import replace
 
 from extender.controllers.cycle import FaultGuard
-from extender.domain.explain.history import AnyRecord, Evicted, Period, Report, gap, report
+from extender.domain.explain.history import AnyRecord, Evicted, Period, Report, missing_part_text, report
 from extender.domain.explain.recorder import QueueHours, Recorder
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.records import Uid
@@ -171,7 +171,7 @@ class History:
             records, first = [*self._latest_records.values()], self._first_at
         if len(records) == _MAX_RECORDS:
             first = records[0].end or first
-        note = "; ".join(filter(None, (note, gap(first, period))))
+        note = "; ".join(filter(None, (note, missing_part_text(first, period))))
         return report((*records, *self._open_records()), period, note)
 
 

@@ -33,7 +33,7 @@ from extender.apimachinery.objects import UNREADABLE, typed
 from extender.apimachinery.quotas import is_counted
 from extender.domain.admission.faults import Code, review_on_lost_domain, workload_warnings
 from extender.domain.admission.queues import flavor_warnings, review_flavor, review_queue
-from extender.domain.admission.submission import unread_annotations
+from extender.domain.admission.submission import annotation_warnings
 from extender.domain.ledger.topologies import BadTopology, levels_of
 from extender.domain.queues.flavors import shared_flavor
 from extender.domain.queues.records import queue_record
@@ -274,7 +274,7 @@ def _webhook_refusals(manifests: Sequence[Manifest], notes: list[str]) -> Iterat
     tree = QueueTree(known.records, lambda _: None, known.shared_flavors)
     for manifest in manifests:
         subject = f'{manifest.where}: {manifest.object["kind"]} "{manifest.name}"'
-        warnings = [*unread_annotations(typed(manifest.object, AnyObject).metadata)]
+        warnings = [*annotation_warnings(typed(manifest.object, AnyObject).metadata)]
         warnings += workload_warnings(manifest.object, Configuration().scheduler_names)
         if manifest.kind is QUEUES:
             queue = queues[manifest.name]

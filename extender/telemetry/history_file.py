@@ -13,7 +13,7 @@ from typing import IO
 
 import msgspec
 
-from extender.domain.explain.history import AnyRecord, Period, Report, gap, report
+from extender.domain.explain.history import AnyRecord, Period, Report, missing_part_text, report
 
 _APPLICATION, _VERSION = 0x4D555354, 1  # header of the file: Muster's identifier, and version
 _SCHEMA = f"""
@@ -159,7 +159,7 @@ def report_of_file(path: Path, period: Period, through: Callable[[Records], Reco
         HistoryFault: The file cannot be read.
     """
     with closing(HistoryReader(path)) as reader:
-        note = gap(reader.first or period.until, period)
+        note = missing_part_text(reader.first or period.until, period)
         return report(through(reader.records(period.since)), period, note)
 
 

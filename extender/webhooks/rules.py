@@ -32,12 +32,12 @@ from extender.domain.admission.access import (
     Subject,
     acts_for_all,
     acts_for_owners,
-    asked_about_pod,
-    asked_about_template,
-    not_granted,
-    not_known,
-    pods_not_reviewed,
+    missing_right_fault,
     subject,
+    subjects_of_pod,
+    subjects_of_template,
+    unknown_right_fault,
+    unreviewed_pods_fault,
 )
 from extender.domain.admission.faults import (
     Code,
@@ -46,15 +46,15 @@ from extender.domain.admission.faults import (
     NamedLevel,
     contradicting_levels,
     ignored_fields,
+    level_faults,
     named_levels,
     review_on_lost_domain,
-    unknown_levels,
     workload_warnings,
 )
 from extender.domain.admission.queues import (
-    deserved_too_much,
+    deserved_warnings,
     flavor_warnings,
-    guaranteed_too_much,
+    guarantee_warnings,
     queue_defaults,
     review_deletion,
     review_flavor,
@@ -65,21 +65,21 @@ from extender.domain.admission.submission import (
     Destination,
     QueueLookup,
     annotate,
+    annotation_warnings,
     destination_of_group,
     destination_of_other_group,
     destination_of_pod,
     group_defaults,
-    growth,
     job_queue_default,
     pod_defaults,
     queue_named_in,
+    request_growth,
     review_budgets,
     review_entry,
     review_growth,
     review_job_entry,
     review_move,
     review_topologies,
-    unread_annotations,
 )
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.ownership import controller_of, group_name, is_adoptable, podgroup_name
@@ -144,8 +144,8 @@ class EntryRules:
         try:
             may_use = any(self._may_use(user, target.queue, self.latest.seconds_left()) for user in subjects)
         except NotKnown as fault:
-            return [not_known(target, str(fault))]
-        return [] if may_use else [not_granted(target, subjects)]
+            return [unknown_right_fault(target, str(fault))]
+        return [] if may_use else [missing_right_fault(target, subjects)]
 
     def is_restricted(self, target: Destination) -> bool:
         """Return whether only users with a right may use the queue."""
@@ -164,7 +164,7 @@ def with_warnings(review: Rule, ledger: Ledger) -> Rule:
     def reviewed(request: ReviewRequest) -> ReviewOutcome:
         outcome, meta = review(request), read(request.object, AnyObject).metadata
         pods = read(request.object, Job).pod if request.kind.group == _BATCH else None
-        warnings = [*outcome.warnings, *unread_annotations(meta, pods), *_ignored(request)]
+        warnings = [*outcome.warnings, *annotation_warnings(meta, pods), *_ignored(request)]
         former_faults = [*review_on_lost_domain(read_if_there(request.old_object, dict[str, Any]) or {})]
         current_faults = review_on_lost_domain(read(request.object, dict[str, Any]))
         faults = [*outcome.faults, *(fault for fault in current_faults if fault not in former_faults)]
@@ -200,7 +200,7 @@ def _unknown_levels(named: Sequence[NamedLevel], ledger: Ledger) -> list[Fault]:
     table = ledger.node_table() if named else NodeTable()
     down_to = table.topologies.levels_down_to
     known = KnownLevels(table.topologies.levels, lambda level: table.has_label(level) or not down_to(level))
-    return list(unknown_levels(named, known)) if table.row else []
+    return list(level_faults(named, known)) if table.row else []
 
 
 class AdmissionRules:
@@ -277,7 +277,7 @@ class AdmissionRules:
         if faults:
             return ReviewOutcome(faults)
         total = self._ledger.offered()
-        unmet = [*guaranteed_too_much(queue, before, tree, total), *deserved_too_much(queue, before, total)]
+        unmet = [*guarantee_warnings(queue, before, tree, total), *deserved_warnings(queue, before, total)]
         warnings = [*unmet, *flavor_warnings(queue, before, tree), *_ignored(request)]
         return ReviewOutcome(warnings=warnings)
 
@@ -328,7 +328,7 @@ class AdmissionRules:
             # Pods that already wait were reviewed before the group had this queue.
             members = self._ledger.groups.members(key)
             if not_reviewed := sum(pod.waiting and not pod.auto for pod in members):
-                faults = [pods_not_reviewed(target, not_reviewed)]
+                faults = [unreviewed_pods_fault(target, not_reviewed)]
         return ReviewOutcome([*faults, *topologies])
 
     def _unknown_levels(self, request: ReviewRequest) -> list[Fault]:
@@ -378,7 +378,7 @@ class AdmissionRules:
         is_by_muster = _is_by_muster(request)  # Muster unsuspends jobs and writes their group
         owner = controller_of(job.metadata.owner_references)
         needs_right = not (is_by_muster or self._is_made_for(pod, owner, target, request))
-        users = asked_about_template(pod, request.user_info) if needs_right else ()
+        users = subjects_of_template(pod, request.user_info) if needs_right else ()
         job_target = queue_named_in(job.metadata)
         faults = entry.review(target, job_entry, *users)
         if job_target is None or faults:
@@ -442,7 +442,7 @@ class AdmissionRules:
         users: tuple[Subject, ...] = (subject(request.user_info),)
         if kind.kind == "Pod":
             pod = _with_namespace(read(request.object, NewPod), request)
-            target, users = self._destination(pod), asked_about_pod(pod, request.user_info)
+            target, users = self._destination(pod), subjects_of_pod(pod, request.user_info)
         elif kind.group == POD_GROUPS.group:
             queue = read(request.object, PodGroup).spec.queue
             target = entry.destination(partial(destination_of_group, meta, meta.namespace, queue))
@@ -456,7 +456,7 @@ class AdmissionRules:
             target = entry.destination(partial(destination_of_group, job_meta, meta.namespace, queue_name))
             if kind.group == _BATCH:
                 pod = _with_namespace(read(request.object, Job).pod, request)
-                users = asked_about_template(pod, request.user_info)
+                users = subjects_of_template(pod, request.user_info)
         if target is None:
             return ReviewOutcome()
         author = _author(request)
@@ -490,11 +490,11 @@ class AdmissionRules:
         if request.sub_resource == RESIZE:
             if not target or not pod.spec.node_name:  # a waiting pod is evaluated before its start
                 return ReviewOutcome()
-            increase = growth(read(request.old_object, NewPod), pod)
+            increase = request_growth(read(request.old_object, NewPod), pod)
             if not increase:
                 return ReviewOutcome()
             fits = partial(review_growth, increase, ceilings=tuple(self._ledger.ceilings(target.queue)))
-            users = asked_about_template(pod, request.user_info)
+            users = subjects_of_template(pod, request.user_info)
             return ReviewOutcome(self._entry().review(target, fits, *users))
         if request.operation == UPDATE:
             if target is None or self._had_same_queue(read(request.old_object, NewPod), target, request):
@@ -504,7 +504,7 @@ class AdmissionRules:
         if target is None:
             return ReviewOutcome()
         needs_right = not self._is_made_for(pod, pod.controller, target, request)
-        users = asked_about_pod(pod, request.user_info) if needs_right else ()
+        users = subjects_of_pod(pod, request.user_info) if needs_right else ()
         return ReviewOutcome(self._entry().review(target, review_entry, *users))
 
     def _destination(self, pod: NewPod, path: str = "", job: Meta | None = None) -> Destination | None:

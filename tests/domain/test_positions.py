@@ -10,7 +10,7 @@ from extender.api.objects.base import Meta
 from extender.api.objects.cluster import PriorityClass
 from extender.api.objects.queues import QueueLimits
 from extender.domain.model.reasons import Reason, Verdict
-from extender.domain.scheduling.results import coarse
+from extender.domain.scheduling.results import coarse_position
 from extender.domain.snapshot.decisions import message_of
 from tests.domain.builders import foreign_pod, node, pod, preemption, queue
 from tests.domain.world import World, gang
@@ -100,13 +100,13 @@ def test_positions_stay_where_only_capacity_changes() -> None:
 
 
 def test_the_first_nine_positions_are_exact_and_others_rounded_down() -> None:
-    assert [coarse(n) for n in (0, 1, 9, 10, 14, 15, 49, 50, 59, 99, 100, 149, 150, 999, 1000, 12345)] == [
-        *(0, 1, 9, 10, 10, 15, 45, 50, 50, 90, 100, 100, 150, 900, 1000, 10000)
-    ]
+    assert [
+        coarse_position(n) for n in (0, 1, 9, 10, 14, 15, 49, 50, 59, 99, 100, 149, 150, 999, 1000, 12345)
+    ] == [*(0, 1, 9, 10, 10, 15, 45, 50, 50, 90, 100, 100, 150, 900, 1000, 10000)]
 
 
 def test_one_start_moves_few_positions_of_a_long_line() -> None:
-    assert sum(coarse(n) != coarse(n - 1) for n in range(2, 1001)) == 35
+    assert sum(coarse_position(n) != coarse_position(n - 1) for n in range(2, 1001)) == 35
 
 
 @settings(max_examples=examples(30))

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from extender.api.keys import CHECKPOINT, HOLD, LOST_WORK, MIN_MEMBER, PREEMPTABLE, RUN_TIME
 from extender.api.objects.base import Meta
-from extender.domain.admission.submission import unread_annotations
+from extender.domain.admission.submission import annotation_warnings
 from extender.domain.model.reasons import Verdict
 from extender.domain.queues.records import queue_record
 from extender.domain.scheduling.decide import decide
@@ -200,13 +200,13 @@ def test_a_checkpoint_in_the_future_counts_as_now_however_long_it_has_been_there
 @each_of("soon", "2026-01-01T00:00:00", "-5m", "9" * 400 + "h", "0s")
 def test_a_checkpoint_that_cannot_be_read_counts_as_absent(text: str) -> None:
     assert taken_after(borrowing(ran=3 * 86400.0, notes={CHECKPOINT: text}), most=300.0) is None
-    (reported,) = unread_annotations(Meta(name="a", annotations={CHECKPOINT: text}))
+    (reported,) = annotation_warnings(Meta(name="a", annotations={CHECKPOINT: text}))
     assert "counts as absent" in reported
 
 
 @each_of("", "10m", "2026-01-01T00:00:00Z", "2026-01-01T00:00:00+02:00")
 def test_a_checkpoint_that_can_be_read_is_taken(text: str) -> None:
-    assert not [*unread_annotations(Meta(name="a", annotations={CHECKPOINT: text}))]
+    assert not [*annotation_warnings(Meta(name="a", annotations={CHECKPOINT: text}))]
 
 
 @each_of(
@@ -218,7 +218,7 @@ def test_a_checkpoint_that_can_be_read_is_taken(text: str) -> None:
     (MIN_MEMBER, "4", ""),
 )
 def test_other_annotations_that_cannot_be_read_are_warned_of_as_well(key: str, text: str, fault: str) -> None:
-    reported = [*unread_annotations(Meta(name="a", annotations={key: text}))]
+    reported = [*annotation_warnings(Meta(name="a", annotations={key: text}))]
     assert [fault in each for each in reported] == [True] * bool(fault)
 
 

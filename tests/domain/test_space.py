@@ -68,15 +68,17 @@ def test_pods_are_spread_each_to_the_emptiest_node(
     size = sum(expected.values())
     world = World(*(node(name, cpu=cpus[name], memory="1Ti") for name in cpus), gang("g", size, cpu=cpu))
     pods = [record(world, f"g-{n}") for n in range(size)]
-    assert Counter((planner_of(world).place(pods, apart=True) or {}).values()) == expected
+    assert Counter((planner_of(world).place(pods, is_spread=True) or {}).values()) == expected
 
 
 def test_a_gang_that_fits_only_packed_is_packed() -> None:
     """Spread, the two small ones would leave no node for the large one."""
     world = World(nodes("a", "b", cpu="4"), pod("l", cpu="4"), gang("g", 2, cpu="2"))
     small, large = [record(world, f"g-{n}") for n in range(2)], record(world, "l")
-    assert len(set((planner_of(world).place(small, apart=True) or {}).values())) == 2
-    assert planner_of(world).place([*small, large], apart=True) == planner_of(world).place([*small, large])
+    assert len(set((planner_of(world).place(small, is_spread=True) or {}).values())) == 2
+    assert planner_of(world).place([*small, large], is_spread=True) == planner_of(world).place(
+        [*small, large]
+    )
 
 
 @each_of(("", 1, ["a", "b"]), ("Pack", 1, ["a"]), ("Spread", 2, ["b"]))
@@ -269,14 +271,14 @@ def state(planner: Planner, pods: list[PodRecord]) -> list[object]:
 
 
 @given(crowded(), st.booleans(), st.booleans())
-def test_an_undone_plan_leaves_no_trace(world: World, partly: bool, spread: bool) -> None:
+def test_an_undone_plan_leaves_no_trace(world: World, is_partial: bool, spread: bool) -> None:
     pods = [record(world, name) for name in world.pods if name.startswith("new")]
     candidates = [record(world, name) for name in world.pods]
     planner = planner_of(world)
     before = state(planner, candidates)
-    plan = planner.place(pods, partly, spread)
+    plan = planner.place(pods, is_partial, spread)
     if plan is not None:
-        assert len(plan) == len(pods) or partly
+        assert len(plan) == len(pods) or is_partial
         planner.unplace(pods, plan)
     assert state(planner, candidates) == before
     could = planner.could_place(Missing(tuple(pods)))
@@ -380,10 +382,10 @@ def test_placed_pods_fit_and_keep_apart(world: World, spread: bool) -> None:
     assert (
         spread
         or planner_of(world).place(pods) is None
-        or planner_of(world).place(pods, apart=True) is not None
+        or planner_of(world).place(pods, is_spread=True) is not None
     )
     planner = planner_of(world)
-    plan = planner.place(pods, partly=True, apart=spread) or {}
+    plan = planner.place(pods, is_partial=True, is_spread=spread) or {}
     assert (planner.capacity.free >= np.minimum(planner_of(world).capacity.free, 0)).all()
     on = {name: [each for each in pods if plan.get(each.uid) == name] for name in world.nodes}
     for name, there in on.items():

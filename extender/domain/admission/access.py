@@ -35,7 +35,7 @@ def service_account(namespace: str, name: str) -> Subject:
     return Subject(f"system:serviceaccount:{namespace}:{name or 'default'}", groups=groups)
 
 
-def asked_about_pod(pod: NewPod, user: UserInfo) -> tuple[Subject, ...]:
+def subjects_of_pod(pod: NewPod, user: UserInfo) -> tuple[Subject, ...]:
     """Return the subjects of which at least one must have the right to use the queue.
 
     The result is empty for a pod that the cluster's own controllers create for a Job, since the Job was
@@ -45,10 +45,10 @@ def asked_about_pod(pod: NewPod, user: UserInfo) -> tuple[Subject, ...]:
     """
     owner = pod.controller
     is_of_job = owner is not None and (owner.kind, owner.api_version.partition("/")[0]) == ("Job", "batch")
-    return () if is_of_job and acts_for_all(user) else asked_about_template(pod, user)
+    return () if is_of_job and acts_for_all(user) else subjects_of_template(pod, user)
 
 
-def asked_about_template(pod: NewPod, user: UserInfo) -> tuple[Subject, ...]:
+def subjects_of_template(pod: NewPod, user: UserInfo) -> tuple[Subject, ...]:
     """Return the subjects of a Job. The rights of a controller that acts for all users do not count."""
     account = service_account(pod.metadata.namespace, pod.spec.service_account_name)
     return (account,) if acts_for_all(user) else (subject(user), account)
@@ -68,7 +68,7 @@ def acts_for_owners(user: UserInfo, namespace: str) -> bool:
     return acts_for_all(user) or (is_account and not user.username.startswith(own_prefix))
 
 
-def not_granted(to: Destination, subjects: tuple[Subject, ...]) -> Fault:
+def missing_right_fault(to: Destination, subjects: tuple[Subject, ...]) -> Fault:
     """Return the fault of subjects without the right to use a restricted queue."""
     names = " nor ".join(repr(subject.user) for subject in subjects)
     denial = f"neither {names} may use it" if len(subjects) > 1 else f"{names} may not use it"
@@ -76,7 +76,7 @@ def not_granted(to: Destination, subjects: tuple[Subject, ...]) -> Fault:
     return Fault(Code.USE_NOT_GRANTED, to.field, f"queue {to.queue!r} is restricted and {denial}: {remedy}")
 
 
-def pods_not_reviewed(to: Destination, pod_count: int) -> Fault:
+def unreviewed_pods_fault(to: Destination, pod_count: int) -> Fault:
     """Return the fault of a group whose pods were created before the group.
 
     When they were created, their queue was unknown, so its use was not reviewed. The message has the number
@@ -89,7 +89,7 @@ def pods_not_reviewed(to: Destination, pod_count: int) -> Fault:
     return Fault(Code.PODS_NOT_REVIEWED, to.field, text)
 
 
-def not_known(to: Destination, cause: str) -> Fault:
+def unknown_right_fault(to: Destination, cause: str) -> Fault:
     """Return the fault if the right to use a restricted queue could not be checked."""
     text = f"queue {to.queue!r} is restricted, and the permission to use it could not be checked ({cause}): "
     text += "try again"

@@ -234,7 +234,7 @@ def named_levels(obj: Json) -> Iterator[NamedLevel]:
                     yield NamedLevel(f"{field}[{key}]", str(levels[key]), (part,), scope)
 
 
-def unknown_levels(levels: Iterable[NamedLevel], known: KnownLevels) -> Iterator[Fault]:
+def level_faults(levels: Iterable[NamedLevel], known: KnownLevels) -> Iterator[Fault]:
     """Yield a fault for each level that neither a topology nor a node has."""
     for field, level, *_ in levels:
         if level not in known.of_topologies and not known.is_label(level):
@@ -266,7 +266,7 @@ def workload_warnings(workload: Json, schedulers: Collection[str]) -> Iterator[s
                 warning
                 for pod_set in pod_sets(workload)
                 if _scheduler_of(pod_set) in schedulers
-                for warning in _created_in_turn(workload, pod_set)
+                for warning in _turn_warnings(workload, pod_set)
             )
 
 
@@ -274,7 +274,7 @@ def _scheduler_of(pod_set: JobPodSet) -> str:
     return str(value_at(pod_set.template, ("spec", "schedulerName")) or keys.DEFAULT_SCHEDULER)
 
 
-def _created_in_turn(stateful_set: Json, pod_set: JobPodSet) -> Iterator[str]:
+def _turn_warnings(stateful_set: Json, pod_set: JobPodSet) -> Iterator[str]:
     """Yield the fault of a gang whose pods are created only one after the other."""
     policy = value_at(stateful_set, ("spec", "podManagementPolicy")) or ORDERED_READY
     gang = gang_of_replicas(value_at(stateful_set, _ANNOTATIONS_PATH) or {}, pod_set.count, policy)

@@ -123,7 +123,7 @@ def _sums_above(children: list[_Amounts], parent: _Amounts) -> Iterator[tuple[Co
                 yield code, f"{field}[{name}]", show(name, amount), show(name, limit)
 
 
-def guaranteed_too_much(
+def guarantee_warnings(
     queue: Queue, before: Queue | None, tree: QueueTree, node_amounts: Resources
 ) -> Iterator[str]:
     """Yield warnings if new guarantees directly below root add up to more than nodes offer (`node_amounts`).
@@ -142,7 +142,7 @@ def guaranteed_too_much(
             yield f"spec.guarantee.resource[{resource}]: {text}"
 
 
-def deserved_too_much(queue: Queue, old_queue: Queue | None, node_amounts: Resources) -> Iterator[str]:
+def deserved_warnings(queue: Queue, old_queue: Queue | None, node_amounts: Resources) -> Iterator[str]:
     """Yield a warning for each resource of which a new spec.deserved exceeds the amount on nodes."""
     amounts = _amounts(queue).deserved
     if old_queue is not None and amounts == _amounts(old_queue).deserved:

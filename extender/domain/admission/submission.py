@@ -258,7 +258,7 @@ def _review_topology(field: str, topology: NetworkTopology | None) -> Iterator[F
         yield Fault(Code.TOPOLOGY_BOTH_TIERS, field, text)
 
 
-def unread_annotations(meta: Meta, template: Pod | None = None) -> Iterator[str]:
+def annotation_warnings(meta: Meta, template: Pod | None = None) -> Iterator[str]:
     """Yield the faults in Muster's annotations of an object, as texts for users.
 
     `template` is the template of a job.
@@ -289,7 +289,7 @@ def unread_annotations(meta: Meta, template: Pod | None = None) -> Iterator[str]
 _REQUESTS_FIELD = "spec.containers[*].resources.requests"
 
 
-def growth(old_pod: Pod, new_pod: Pod) -> Resources:
+def request_growth(old_pod: Pod, new_pod: Pod) -> Resources:
     """Return the increase of a pod's request.
 
     It is empty for unreadable amounts, which the API server refuses.

@@ -273,7 +273,7 @@ def _as_term_index(terms: Sequence[Term]) -> TermIndex:
     return index
 
 
-KIND = "MusterDump"
+DUMP_KIND = "MusterDump"
 
 
 class InvalidDump(ValueError):
@@ -283,7 +283,7 @@ class InvalidDump(ValueError):
 class DumpFile(msgspec.Struct, frozen=True, kw_only=True):
     """File of a dump in JSON. `Forms` writes and reads the last three fields."""
 
-    kind: str = KIND
+    kind: str = DUMP_KIND
     muster: str  # version of Muster that wrote the file; other versions refuse it
     python: str
     taken: str  # time of the snapshot, as a timestamp
@@ -334,8 +334,8 @@ def read_dump(encoded_dump: bytes, version: str) -> Dump:
         document = msgspec.json.decode(encoded_dump)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as fault:
         raise InvalidDump(f"it is no JSON, or was cut off: {fault}") from fault
-    if not isinstance(document, dict) or document.get("kind") != KIND:
-        raise InvalidDump(f"its kind is not {KIND}")
+    if not isinstance(document, dict) or document.get("kind") != DUMP_KIND:
+        raise InvalidDump(f"its kind is not {DUMP_KIND}")
     if document.get("muster") != version:
         raise InvalidDump(f"muster {document.get('muster')} wrote it, and this is muster {version}")
     forms = Forms()

@@ -236,7 +236,7 @@ def report(records: Iterable[AnyRecord], period: Period, note: str = "") -> Repo
     return Report(timestamp_at(since), timestamp_at(until), by, tuple(rows), total.row(""), note)
 
 
-def gap(first_at: float, period: Period) -> str:
+def missing_part_text(first_at: float, period: Period) -> str:
     """Return a text for users about the part of the period before the first record; empty if none."""
     return f"records before {timestamp_at(first_at)} are missing" if first_at > period.since else ""
 
@@ -298,20 +298,20 @@ class _Sums(msgspec.Struct):
             wait_median=_quantile(waits, 0.5),
             wait90=_quantile(waits, 0.9),
             wait_longest=waits[-1] if waits else None,
-            gpu_hours=sum(_hours(*each) for each in gpus(self.spent)),
+            gpu_hours=sum(_hours(*each) for each in gpu_amounts(self.spent)),
             cpu_hours=hours.get(CPU, 0.0),
             hours=hours,
             evictions=self.evictions,
-            lost_gpu_hours=sum(_hours(*each) for each in gpus(self.lost_amounts)),
+            lost_gpu_hours=sum(_hours(*each) for each in gpu_amounts(self.lost_amounts)),
             lost_cpu_hours=_hours(CPU, self.lost_amounts.get(CPU, 0.0)),
             share=self.share / self.wanting if self.wanting else None,
-            deserved_gpu_hours=sum(_hours(*each) for each in gpus(self.deserved))
+            deserved_gpu_hours=sum(_hours(*each) for each in gpu_amounts(self.deserved))
             if self.is_sampled
             else None,
         )
 
 
-def gpus(amounts: Mapping[str, float]) -> Iterator[tuple[str, float]]:
+def gpu_amounts(amounts: Mapping[str, float]) -> Iterator[tuple[str, float]]:
     """Yield the amounts of GPUs of all vendors, such as `nvidia.com/gpu`, in devices."""
     return ((name, amount) for name, amount in amounts.items() if name.endswith("/gpu"))
 

@@ -399,8 +399,8 @@ class Effort:
         self._remaining_looks -= looks
 
 
-InSets = tuple[tuple[TopologySet, ...], str, int]  # pod sets, a node, and the number of members there
-Sharing = Mapping[Shape, list[PodRecord]]  # pods that must share a domain, keyed by shape
+SetCount = tuple[tuple[TopologySet, ...], str, int]  # pod sets, a node, and the number of members there
+PodsByShape = Mapping[Shape, list[PodRecord]]  # pods that must share a domain, keyed by shape
 
 
 def _nodes_of_sets(group: GroupInfo) -> Mapping[TopologySet, Counter[str]]:
@@ -574,7 +574,7 @@ class AffinityCounts:
             self._ports.setdefault(node, Counter())[port] += times
         self.count_in_sets([(pod.pod_sets, node, 1)], times)
 
-    def are_together(self, pods: Iterable[InSets]) -> bool:
+    def are_together(self, pods: Iterable[SetCount]) -> bool:
         """Return whether members on these nodes share the domains that their pod sets require."""
         nodes: dict[TopologySet, list[str]] = {}
         for pod_sets, node, _ in pods:
@@ -589,7 +589,7 @@ class AffinityCounts:
                 return False
         return True
 
-    def count_in_sets(self, pods: Iterable[InSets], times: int = 1) -> None:
+    def count_in_sets(self, pods: Iterable[SetCount], times: int = 1) -> None:
         """Add members to their pod sets; with `times` -1, remove them."""
         for pod_sets, node, count in pods:
             for pod_set in pod_sets:
@@ -650,7 +650,7 @@ class AffinityCounts:
             self._nodes_of_sets[pod_set] = Counter(nodes_by_set.get(pod_set, ()))
         return self._nodes_of_sets[pod_set]
 
-    def _domains_with_capacity(self, key: str, sharing_pods: Sharing) -> Mask:
+    def _domains_with_capacity(self, key: str, sharing_pods: PodsByShape) -> Mask:
         """Return the rows of the domains with capacity for all pods that must share a domain.
 
         If no domain has that capacity, return the rows of all domains.

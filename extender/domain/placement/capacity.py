@@ -14,7 +14,7 @@ import numpy as np
 
 from extender.domain.model.resources import Resources, three_digits
 from extender.domain.model.shapes import Shape
-from extender.domain.placement.totals import MAX_ROWS, PLACES, FreeAmount, Totals, nodes_key
+from extender.domain.placement.totals import MAX_ROWS, NODES_TOPIC, FreeAmount, Totals, nodes_key
 from extender.domain.snapshot.nodes import AmountRows, Mask, NodeTable, Rows
 
 _MAX_COUNT = np.iinfo(np.int64).max
@@ -118,7 +118,7 @@ class Capacity:
 
     def counts(self, shape: Shape) -> Rows:
         """Return how many pods of `shape` fit on each row, by amounts, labels, taints and refusals."""
-        self._record(PLACES)
+        self._record(NODES_TOPIC)
         if shape not in self._counts and not self._correct_counts(shape):
             rows, fitting_counts = self._fitting(shape, self.rows_for(shape))
             self._counts[shape] = np.zeros(len(self.free), dtype=np.int64)
@@ -203,7 +203,7 @@ class Capacity:
 
     def sum_for(self, shapes: Iterable[Shape]) -> Mapping[str, int]:
         """Return the free amounts on all nodes that suit any of `shapes`."""
-        self._record(PLACES)
+        self._record(NODES_TOPIC)
         return self._sum_for(tuple(shapes))
 
     def _sum_for(self, shapes: tuple[Shape, ...]) -> Mapping[str, int]:
@@ -236,7 +236,7 @@ class Capacity:
 
     def fits_without_refusals(self, shape: Shape, pod_count: int) -> bool:
         """Return whether `pod_count` pods of `shape` would fit if the scheduler refused no nodes."""
-        self._record(PLACES)
+        self._record(NODES_TOPIC)
         _, fitting_counts = self._fitting(shape, self.nodes.suitable(shape))
         return int(np.minimum(fitting_counts, pod_count).sum()) >= pod_count
 
@@ -245,7 +245,7 @@ class Capacity:
 
         The check is cheap: no other row is counted.
         """
-        self._record(PLACES)
+        self._record(NODES_TOPIC)
         if not self._offers(shape):
             return False
         columns, amounts = self._request(shape)

@@ -59,18 +59,18 @@ class Tools(NamedTuple):
 
 
 class DomainSearch:
-    """Search for nodes of one gang by domains. With `apart`, the emptiest domains come first."""
+    """Search for nodes of one gang by domains. With `is_spread`, the emptiest domains come first."""
 
     def __init__(
         self,
         nodes: NodeTable,
         affinity: AffinityCounts,
         tools: Tools,
-        apart: bool = False,
-        together: Sequence[PodRecord] = (),
+        is_spread: bool = False,
+        gang_pods: Sequence[PodRecord] = (),
     ) -> None:
-        self._nodes, self._affinity, self._tools, self._apart = nodes, affinity, tools, apart
-        self._together = together  # all members, including members that may join later
+        self._nodes, self._affinity, self._tools, self._is_spread = nodes, affinity, tools, is_spread
+        self._gang_pods = gang_pods  # all members, including members that may join later
         self._tries_left, self._try_count = _MAX_TRIES, 0
         self._full_codes: dict[object, set[int]] | None = None  # domains found full, by level and pods
 
@@ -123,7 +123,7 @@ class DomainSearch:
     def _members_of_sets(self) -> Mapping[TopologySet, Sequence[PodRecord]]:
         """Return the members of each set, including members that may join later."""
         members_by_set = defaultdict[TopologySet, list[PodRecord]](list)
-        for equal_pods in _grouped_by_sets(self._together):
+        for equal_pods in _grouped_by_sets(self._gang_pods):
             for pod_set in equal_pods[0].pod_sets:
                 members_by_set[pod_set] += equal_pods
         return members_by_set
@@ -287,7 +287,7 @@ class DomainSearch:
         """
         capacity = self._capacity(pods, depth, rows, level)
         codes = np.flatnonzero(capacity.is_enough)
-        free_counts = -capacity.free[codes] if self._apart else capacity.free[codes]
+        free_counts = -capacity.free[codes] if self._is_spread else capacity.free[codes]
         is_too_small = np.zeros(len(codes), np.bool_)
         all_members = self._members_of_sets.get(pod_set, ())
         if len(all_members) > len(pods):
@@ -392,7 +392,7 @@ class DomainSearch:
         size = max(sizes) if all(len(pod.pod_sets) > depth for pod in pods) else 1
         if len({*map(_shape_of, pods)}) > 1 or (len(sizes) > 1 and len({*sizes}) > 1):
             return None
-        rest, plan = by_index(pods), Plan()
+        rest, plan = sorted_by_index(pods), Plan()
         for position, code in enumerate(sorted(codes, key=lambda code: int(capacity.capped[code]))):
             quota = min(-(-len(rest) // size // (len(codes) - position)) * size, int(capacity.capped[code]))
             batch, rest = rest[:quota], rest[quota:]
@@ -442,7 +442,7 @@ class DomainSearch:
         first_places = np.flatnonzero(np.diff(place_codes, prepend=-1))  # the rows of a domain are adjacent
         places = np.arange(len(row_of)) - np.repeat(first_places, np.diff(first_places, append=len(row_of)))
         row_of = row_of[places < chosen_slices[place_codes] * size]
-        ordered_slices = list(map(by_index, slices.values()))
+        ordered_slices = list(map(sorted_by_index, slices.values()))
         if all(pods[0].index is not None for pods in ordered_slices):
             ordered_slices.sort(key=lambda pods: _index_of(pods[0]))
         members = [pod for pods in ordered_slices for pod in pods]
@@ -471,6 +471,6 @@ def _slice_of(pods: Sequence[PodRecord], depth: int) -> tuple[str, int] | None:
     return (pods[0].pod_sets[-1].level, slices[0][1]) if len({size for _, size in slices}) == 1 else None
 
 
-def by_index(pods: list[PodRecord]) -> list[PodRecord]:
+def sorted_by_index(pods: list[PodRecord]) -> list[PodRecord]:
     """Return pods in the order of their indices. If any pod has no index, the order stays the same."""
     return pods if None in map(_index_of, pods) else sorted(pods, key=_index_of)

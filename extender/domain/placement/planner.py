@@ -18,9 +18,9 @@ from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.resources import Resources
 from extender.domain.model.shapes import Shape, requests_of, total_requests
 from extender.domain.model.topology import TopologySet
-from extender.domain.placement.affinity import AffinityCounts, InSets
+from extender.domain.placement.affinity import AffinityCounts, SetCount
 from extender.domain.placement.capacity import Capacity
-from extender.domain.placement.domains import DomainSearch, Tools, by_index
+from extender.domain.placement.domains import DomainSearch, Tools, sorted_by_index
 from extender.domain.snapshot.group_info import GroupInfo
 from extender.domain.snapshot.nodes import AmountRows, Mask, NodeTable, Rows
 from extender.domain.snapshot.snapshot import Occupancy, Snapshot
@@ -51,7 +51,7 @@ class Question(NamedTuple):
         return self.ask(part, *self.arguments) == self.answer
 
 
-Read = Mapping[Topic, Sequence[Question]]  # by topic; an empty list means that any change matters
+ReadTopics = Mapping[Topic, Sequence[Question]]  # by topic; an empty list means that any change matters
 
 
 class Reads:
@@ -85,7 +85,7 @@ class Reads:
             if question is not None:
                 questions.append(question)
 
-    def share_reads(self, questions_by_topic: Read) -> None:
+    def share_reads(self, questions_by_topic: ReadTopics) -> None:
         """Record the reads of another group, whose result is reused for the group under evaluation.
 
         Only topics without questions are recorded.
@@ -132,7 +132,7 @@ R = TypeVar("R")
 N = TypeVar("N", str, int)  # name or row of a node
 
 
-def read(method: Callable[P, R]) -> Callable[P, R]:
+def recorded_read(method: Callable[P, R]) -> Callable[P, R]:
     """Decorate a method of the budget, so that its answers about a queue or a group are recorded as reads."""
 
     @wraps(method)
@@ -160,9 +160,9 @@ class Holding:
         return {pod.uid: node for pod, node in self.pods}
 
     @cached_property
-    def counts_in_sets(self) -> list[InSets]:
+    def counts_in_sets(self) -> list[SetCount]:
         """Return the number of planned pods by pod sets and node."""
-        return numbers_in_sets(self.pods)
+        return counts_in_sets_of(self.pods)
 
     @cached_property
     def requests(self) -> Resources:
@@ -187,7 +187,7 @@ class Holding:
         return Holding(remaining_pods, [*newly_unplanned_pods, *self.unplanned_pods])
 
 
-def numbers_in_sets(pods: Iterable[tuple[PodRecord, N]]) -> list[tuple[tuple[TopologySet, ...], N, int]]:
+def counts_in_sets_of(pods: Iterable[tuple[PodRecord, N]]) -> list[tuple[tuple[TopologySet, ...], N, int]]:
     """Return the number of pods by pod sets and node. Pods without pod sets do not count."""
     pod_counts: list[tuple[tuple[TopologySet, ...], N, int]] = []
     for _, planned_pods in groupby(pods, lambda planned: id(planned[0].pod_sets)):
@@ -267,9 +267,9 @@ class Planner:
     def place(
         self,
         pods: Iterable[PodRecord],
-        partly: bool = False,
-        apart: bool = False,
-        together: Sequence[PodRecord] = (),
+        is_partial: bool = False,
+        is_spread: bool = False,
+        gang_pods: Sequence[PodRecord] = (),
         in_sets: bool = True,
     ) -> dict[Uid, str] | None:
         """Return nodes for all of `pods` at once, and allocate their capacity.
@@ -284,9 +284,9 @@ class Planner:
 
         Args:
             pods: The pods to place.
-            partly: Place as many pods as possible if not all pods fit.
-            apart: Place each pod on the emptiest node, if all pods fit that way.
-            together: Pods that may have to share a domain: prefer domains with capacity for all of them. If
+            is_partial: Place as many pods as possible if not all pods fit.
+            is_spread: Place each pod on the emptiest node, if all pods fit that way.
+            gang_pods: Pods that may have to share a domain: prefer domains with capacity for all of them. If
                 it is empty, the domains need capacity for `pods` only.
             in_sets: Place each pod set in a domain.
 
@@ -294,45 +294,45 @@ class Planner:
             The node of each pod. None, and nothing is allocated, if not all pods fit.
         """
         pods = list(pods)
-        if in_sets and not partly and any(pod.pod_sets for pod in pods):
-            return self._domain_search(apart, together).place(pods, self._block_rows)
+        if in_sets and not is_partial and any(pod.pod_sets for pod in pods):
+            return self._domain_search(is_spread, gang_pods).place(pods, self._block_rows)
         with self.affinity.gathering(pods):
             batches = self.batches(pods)
-            if apart and (plan := self._place(batches, partly, apart)) is not None:
+            if is_spread and (plan := self._place(batches, is_partial, is_spread)) is not None:
                 return plan
-            plan = self._place(batches, partly)
+            plan = self._place(batches, is_partial)
             if plan is not None or len(batches) == 1:
                 return plan
-            return next((plan for plan in self._retries(batches, partly) if plan is not None), None)
+            return next((plan for plan in self._retries(batches, is_partial) if plan is not None), None)
 
-    def _retries(self, batches: list[list[PodRecord]], partly: bool) -> Iterator[dict[Uid, str] | None]:
+    def _retries(self, batches: list[list[PodRecord]], is_partial: bool) -> Iterator[dict[Uid, str] | None]:
         """Yield the result of each further try. The caller stops at the first plan."""
         count_fitting = self._counts
         fewest_nodes_first = sorted(batches, key=lambda batch: np.count_nonzero(count_fitting(batch[0])))
         if fewest_nodes_first != batches:
-            yield self._place(fewest_nodes_first, partly)
-        yield self._place(batches[::-1], partly)
+            yield self._place(fewest_nodes_first, is_partial)
+        yield self._place(batches[::-1], is_partial)
         if len(batches) == 2:
             yield self._place_two(*batches)
-        if not partly:
+        if not is_partial:
             yield self._search_placement(batches)
 
-    def _domain_search(self, apart: bool = False, together: Sequence[PodRecord] = ()) -> DomainSearch:
+    def _domain_search(self, is_spread: bool = False, gang_pods: Sequence[PodRecord] = ()) -> DomainSearch:
         """Return a search for topology domains that places and counts pods with this planner.
 
         Args:
-            apart: Whether to spread the pods over nodes.
-            together: The members of the group, including members that may join later.
+            is_spread: Whether to spread the pods over nodes.
+            gang_pods: The members of the group, including members that may join later.
         """
 
         def place(pods: Sequence[PodRecord], rows: Mask) -> dict[Uid, str] | None:
             with self.inside(rows):
-                return self.place(pods, apart=apart, in_sets=False)
+                return self.place(pods, is_spread=is_spread, in_sets=False)
 
         def place_together(pods: Sequence[PodRecord], rows: Mapping[int, Mask]) -> dict[Uid, str] | None:
             self._rows_by_sets = rows
             try:
-                return self.place(pods, apart=apart, in_sets=False)
+                return self.place(pods, is_spread=is_spread, in_sets=False)
             finally:
                 self._rows_by_sets = {}
 
@@ -344,7 +344,7 @@ class Planner:
         tools = Tools(
             self.capacity.counts, place, place_together, allocate, journal.checkpoint, journal.roll_back
         )
-        return DomainSearch(self.nodes, self.affinity, tools, apart, together)
+        return DomainSearch(self.nodes, self.affinity, tools, is_spread, gang_pods)
 
     @contextmanager
     def inside(self, rows: Mask | None) -> Iterator[None]:
@@ -409,7 +409,7 @@ class Planner:
         checkpoint = self._journal.checkpoint()
         try:
             with self.affinity.gathering(pods):
-                return frozenset(self._place(self.batches(pods)[::-1], partly=True) or {})
+                return frozenset(self._place(self.batches(pods)[::-1], is_partial=True) or {})
         finally:
             self._journal.roll_back(checkpoint)
 
@@ -419,7 +419,7 @@ class Planner:
         The result is also False if a pod has constraints on other pods or is selected by such a constraint.
         """
         rows: dict[Shape, list[Rows]] = {}
-        in_sets: list[InSets] = []
+        in_sets: list[SetCount] = []
         for holding in holdings:
             if any(self.affinity.is_related(pod) for pod, _ in holding.pods):
                 return False
@@ -439,7 +439,7 @@ class Planner:
     def allocate_on_nodes(self, targets: Sequence[PlannedPod]) -> dict[Uid, str]:
         """Allocate capacity for pods on given nodes. Return the pods that fit, with their nodes."""
         are_unrelated = not any(self.affinity.is_related(pod) for pod, _ in targets)
-        if are_unrelated and self._allocate_at_once(rows_of(targets, self.nodes), numbers_in_sets(targets)):
+        if are_unrelated and self._allocate_at_once(rows_of(targets, self.nodes), counts_in_sets_of(targets)):
             return {pod.uid: node for pod, node in targets}
         node_of = {pod.uid: node for pod, node in targets}
         plan: dict[Uid, str] = {}
@@ -521,19 +521,19 @@ class Planner:
         return sorted(batches.values(), key=lambda batch: -largest_part(batch[0].shape.requests))
 
     def _place(
-        self, batches: list[list[PodRecord]], partly: bool, apart: bool = False
+        self, batches: list[list[PodRecord]], is_partial: bool, is_spread: bool = False
     ) -> dict[Uid, str] | None:
         """Return the nodes of as many pods as fit, and count the pods on these nodes.
 
         Args:
             batches: Pods of one shape each, in the order in which they are placed.
-            partly: Whether some pods may remain without a node. If not, the result is None in this case.
-            apart: Whether to spread the pods over nodes.
+            is_partial: Whether some pods may remain without a node. If not, the result is None in this case.
+            is_spread: Whether to spread the pods over nodes.
         """
         placements: list[tuple[PodRecord, int]] = []
         with self.inside(self._block_rows):
             for batch in batches:
-                if partly and batch[0].pod_sets:
+                if is_partial and batch[0].pod_sets:
                     self._block_rows = self._domain_search().rows_for_most(batch)
                 pod = batch[0]
                 # The first member chooses the domain if members must share one.
@@ -541,41 +541,41 @@ class Planner:
                 for sub_batch in (batch[:1], batch[1:]) if follow_first else (batch,):
                     counts, allowed_rows = self.capacity.counts(pod.shape), self._allowed_rows(pod)
                     counts = counts if allowed_rows is None else counts * allowed_rows
-                    if apart and not self.affinity.is_interdependent(pod):
+                    if is_spread and not self.affinity.is_interdependent(pod):
                         rows = self.capacity.emptiest_first(pod.shape, counts, len(sub_batch))
                     else:
-                        rows = self._rows_for(sub_batch, counts, apart)
+                        rows = self._rows_for(sub_batch, counts, is_spread)
                     rows = rows[: len(sub_batch)]
                     if pod.pod_sets and not self.affinity.is_interdependent(pod):
                         # Pods with neighboring indices get neighboring nodes in the topology.
                         rows = rows[np.argsort(self.nodes.path_order(pod.pod_sets[-1].level)[1][rows])]
-                        sub_batch = by_index(sub_batch)
+                        sub_batch = sorted_by_index(sub_batch)
                     new_placements = list(zip(sub_batch, rows.tolist(), strict=False))
                     self._count_all(new_placements, times=1)
                     placements += new_placements
-                    if len(new_placements) < len(sub_batch) and not partly:
+                    if len(new_placements) < len(sub_batch) and not is_partial:
                         self._count_all(placements, times=-1)
                         return None
         return {pod.uid: self.name_of(row) for pod, row in placements}
 
     def _rows_for(
-        self, pods: Sequence[PodRecord], counts: Rows, apart: bool = False, first_rows: Mask | None = None
+        self, pods: Sequence[PodRecord], counts: Rows, is_spread: bool = False, first_rows: Mask | None = None
     ) -> Rows:
         """Return a row for each pod of one batch; fewer rows if not all pods fit.
 
-        The tightest rows come first, or the emptiest rows with `apart`. Each row is filled before the next
-        row. The rows `first_rows` come before all other rows.
+        The tightest rows come first, or the emptiest rows with `is_spread`. Each row is filled before the
+        next row. The rows `first_rows` come before all other rows.
 
         Args:
             pods: The pods of one batch.
             counts: The number of these pods that fit on each row.
-            apart: Prefer the emptiest rows.
+            is_spread: Prefer the emptiest rows.
             first_rows: The rows to fill first, if any.
         """
         pod, is_interdependent = pods[0], self.affinity.is_interdependent(pods[0])
         if is_interdependent or first_rows is not None:
             order = self._open_rows(pod)
-            order = order[::-1] if apart else order
+            order = order[::-1] if is_spread else order
         else:
             order = self.capacity.tightest_first(np.flatnonzero(counts), len(pods))
         if first_rows is not None:
@@ -605,7 +605,7 @@ class Planner:
         if not is_any_interdependent or any(n > sums.get(name, 0) for name, n in requests_of(shapes).items()):
             return None
         for batch in batches:
-            fits_alone = self._place([batch], partly=False) is not None
+            fits_alone = self._place([batch], is_partial=False) is not None
             self._journal.roll_back(checkpoint)
             if not fits_alone:
                 return None
@@ -687,11 +687,11 @@ class Planner:
             return None
         placements = list(zip(rare_pods, rows_of_all, strict=True))
         self._count_all(placements, times=1)
-        plan = self._place([common_pods], partly=False)
+        plan = self._place([common_pods], is_partial=False)
         assert plan is not None, "half a gang is not placed"
         return plan | {pod.uid: self.name_of(row) for pod, row in placements}
 
-    def _allocate_at_once(self, rows: Mapping[Shape, Rows], counts_in_sets: Sequence[InSets]) -> bool:
+    def _allocate_at_once(self, rows: Mapping[Shape, Rows], counts_in_sets: Sequence[SetCount]) -> bool:
         """Allocate capacity on rows, and return whether it was allocated.
 
         Nothing is allocated unless all of it fits and the pod sets stay together.
@@ -718,7 +718,7 @@ class Planner:
                 set_placements.append((pod, row))
             rows_by_shape.setdefault(pod.shape, []).append(row)
         if set_placements:
-            set_counts = [(sets, self.name_of(row), n) for sets, row, n in numbers_in_sets(set_placements)]
+            set_counts = [(sets, self.name_of(row), n) for sets, row, n in counts_in_sets_of(set_placements)]
             self._journal.apply(partial(self.affinity.count_in_sets, set_counts), times)
         row_arrays = {shape: np.array(shape_rows) for shape, shape_rows in rows_by_shape.items()}
         if row_arrays:

@@ -15,7 +15,7 @@ from extender.domain.snapshot.nodes import AmountRows, NodeTable, Rows
 
 MAX_ROWS = 64  # up to this number of rows are corrected one by one; otherwise all rows are counted again
 _MAX_COUNT = np.iinfo(np.int64).max
-PLACES = "places"  # topic of all reads of single nodes
+NODES_TOPIC = "places"  # topic of all reads of single nodes
 NodesKey = frozenset[object]  # keys of NodeTests; equal for shapes that suit the same nodes
 
 
@@ -72,7 +72,7 @@ class Totals:
         for key, (shapes, amounts) in self.free_sums.items() if len(rows) else ():
             differences = np.maximum(after, 0) - np.maximum(before, 0)
             totals.free_sums[key] = shapes, table.add(amounts, shapes, rows, differences)
-        place_topics = (PLACES,) if len(rows) else ()
+        place_topics = (NODES_TOPIC,) if len(rows) else ()
         totals.changed_topics = (*new_shapes, *totals._changed_amounts(self), *place_topics)
         return totals
 

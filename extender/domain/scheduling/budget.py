@@ -16,7 +16,7 @@ from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.resources import Resources, add
 from extender.domain.model.shared_maps import changed_keys, with_changes
 from extender.domain.placement.departures import holding_of
-from extender.domain.placement.planner import Journal, Planner, read
+from extender.domain.placement.planner import Journal, Planner, recorded_read
 from extender.domain.queues.records import Limit, QueueRecord, RunningLimits
 from extender.domain.queues.share_tree import TOP, ShareTree
 from extender.domain.queues.tree import QueueInfo
@@ -87,17 +87,17 @@ class Budget:
         self.allocation_count = 0  # number of allocations; if it has not changed, neither has the budget
 
     def place(
-        self, group: GroupInfo, pods: Iterable[PodRecord], partly: bool = False, places: int | None = None
+        self, group: GroupInfo, pods: Iterable[PodRecord], is_partial: bool = False, places: int | None = None
     ) -> dict[Uid, str] | None:
         """Start `pods` of a group: allocate capacity, share and window places for all of them at once.
 
-        None means that the capacity does not suffice. With `partly`, as many pods as possible start instead.
-        `places` is as in `count`. Members that join later must fit into the same domains.
+        None means that the capacity does not suffice. With `is_partial`, as many pods as possible start
+        instead. `places` is as in `count`. Members that join later must fit into the same domains.
         """
-        pods, apart = list(pods), group.queue in self.rules.spreading_queues
+        pods, is_spread = list(pods), group.queue in self.rules.spreading_queues
         is_small = len({pod.shape for pod in group.waiting}) <= _MAX_SHAPES
         sharing_pods = group.waiting if is_small else ()
-        plan = self.planner.place(pods, partly=partly, apart=apart, together=sharing_pods)
+        plan = self.planner.place(pods, is_partial=is_partial, is_spread=is_spread, gang_pods=sharing_pods)
         self.count(group, plan or {}, window_places=places)
         return plan
 
@@ -364,7 +364,7 @@ class RunningCounts:
         """Return the sums without zeros, in a mapping that does not change later."""
         return {scope: sums for scope, sums in self._sums.items() if any(sums.values())}
 
-    @read
+    @recorded_read
     def excess(self, group: GroupInfo, pods: int) -> Excess | None:
         """Return the limit that `pods` more members of a group would exceed; None if they exceed no limit."""
         if group.queue not in self._limits:
@@ -391,7 +391,7 @@ class RunningCounts:
             }
             yield scope, {kind: added_counts[kind] for kind in free_counts if added_counts[kind]}, free_counts
 
-    @read
+    @recorded_read
     def headroom(self, group: GroupInfo) -> int:
         """Return how many more members of a group may start."""
         if self.excess(group, 0) is not None:

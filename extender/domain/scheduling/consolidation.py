@@ -93,7 +93,7 @@ def _replacement_nodes(cycle: Cycle, planner: Planner, pods: Sequence[PodRecord]
     """
     outer_effort = cycle.effort.allow(_MAX_LOOKS)
     try:
-        return planner.place([_replacement_of(cycle, pod) for pod in pods], partly=True) or {}
+        return planner.place([_replacement_of(cycle, pod) for pod in pods], is_partial=True) or {}
     except OverBudget:
         return {}
     finally:

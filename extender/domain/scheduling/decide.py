@@ -16,8 +16,8 @@ from extender.domain.scheduling.lending import Lending
 from extender.domain.scheduling.memory import Evaluation, carried_facts_of
 from extender.domain.scheduling.obstacles import (
     blocking_decision,
+    competing_groups,
     decision_by_state,
-    evaluable_groups,
     missing_group_message,
     waiting_decision,
 )
@@ -58,7 +58,7 @@ def evaluate(cycle: Cycle, inadmissible: InadmissibleGroups) -> Evaluation:
 
     # 1. Groups are sorted by state. The groups that are not evaluated get their decisions.
     groups = _by_state(cycle)
-    in_line = evaluable_groups(cycle, strategies, groups[State.WAITING])
+    in_line = competing_groups(cycle, strategies, groups[State.WAITING])
 
     # 2. Pods that are being started keep their planned nodes.
     starting_plans = members.keep_starts(cycle, groups[State.STARTING]) if groups[State.STARTING] else []

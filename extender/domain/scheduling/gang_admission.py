@@ -16,15 +16,15 @@ from msgspec.structs import replace
 
 from extender.domain.model.reasons import LACKS_CAPACITY, Reason, Verdict
 from extender.domain.model.records import GroupKey
-from extender.domain.placement.planner import Planner, Read
+from extender.domain.placement.planner import Planner, ReadTopics
 from extender.domain.scheduling.backfill import ReservedCapacity
 from extender.domain.scheduling.backoff import back_off
 from extender.domain.scheduling.budget import Scope
 from extender.domain.scheduling.cycle import Cycle, Guard
 from extender.domain.scheduling.flavors import Cause, NeedKey, choose, flavored, roles_of
 from extender.domain.scheduling.lending import Lending
-from extender.domain.scheduling.obstacles import exceeds_queue, explain, never_fits, waiting_decision
-from extender.domain.scheduling.order import Strategies, TurnOrder, in_lines
+from extender.domain.scheduling.obstacles import excess_decision, explain, waiting_decision, why_never_fits
+from extender.domain.scheduling.order import Strategies, TurnOrder, lines_by_queue
 from extender.domain.scheduling.reservation import CAPACITY_REASONS, Reservations
 from extender.domain.snapshot.decisions import GroupDecision
 from extender.domain.snapshot.group_info import GroupInfo
@@ -81,7 +81,7 @@ class Admission:
         self.lines: Mapping[str, list[GroupInfo]] = {}  # all groups to evaluate, by queue, in order
         self.heads: dict[Scope, GroupKey] = {}  # groups that block others, by scope
         # By signature, in this pass: why members have no capacity, the allocations before, and the reads.
-        self._known_causes: dict[Signature | None, tuple[Cause, int, Read]] = {}
+        self._known_causes: dict[Signature | None, tuple[Cause, int, ReadTopics]] = {}
         self._decisions: dict[tuple[str, ClassKey], GroupDecision | None] = {}  # decisions of this pass
 
     def admit(self, groups: Iterable[GroupInfo]) -> list[GroupInfo]:
@@ -91,7 +91,7 @@ class Admission:
         pass a waiting group, the rest of its queue waits, too.
         """
         strategies, budget = self._strategies, self._budget
-        lines = in_lines(groups, lambda group: group, strategies.rank)
+        lines = lines_by_queue(groups, lambda group: group, strategies.rank)
         self.lines = self.lines or {queue: list(line) for queue, line in lines.items()}
         self._known_causes.clear()
         self._decisions.clear()
@@ -275,7 +275,7 @@ class Admission:
         if not self._lending.has_begun and budget.shares.needs_borrowing(group.queue, wanted.requests):
             return None
         if budget.flavors.flavors_of(group.queue):  # each role may only use nodes of one flavor
-            checks = partial(self._why_no_capacity, group), partial(never_fits, self._cycle)
+            checks = partial(self._why_no_capacity, group), partial(why_never_fits, self._cycle)
             choice = choose(budget.flavors, group, wanted.members, {}, self._lending.has_begun, *checks)
             if choice.is_above_share:
                 return None
@@ -320,11 +320,11 @@ class Admission:
         queue, size = group.queue, len(wanted.members)
         if (excess := self._budget.running.excess(group, size)) is not None:
             if excess.is_lasting:
-                return exceeds_queue(group, f"too large for a limit: {excess.text}")
+                return excess_decision(group, f"too large for a limit: {excess.text}")
             return waiting_decision(group, Reason.QUEUE_CEILING, excess.text)
         if excess_text := shares.ceiling_excess(queue, wanted.requests):
             if shares.never_fits(queue, wanted.requests):
-                return exceeds_queue(group, f"too large for the ceiling of queue {queue}: {excess_text}")
+                return excess_decision(group, f"too large for the ceiling of queue {queue}: {excess_text}")
             if claims_text := self._lending.headroom_claims_text(group, wanted):
                 return waiting_decision(group, Reason.QUEUE_SHARE, claims_text)
             return waiting_decision(group, Reason.QUEUE_CEILING, f"queue {queue}: {excess_text}")

@@ -23,7 +23,7 @@ from extender.domain.model.reasons import Verdict
 from extender.domain.model.records import GroupKey
 from extender.domain.model.shared_maps import have_same_keys
 from extender.domain.placement.planner import EquivalenceClass, Question, Topic
-from extender.domain.placement.totals import PLACES, Totals
+from extender.domain.placement.totals import NODES_TOPIC, Totals
 from extender.domain.scheduling.budget import Budget, RunningCounts, Scope
 from extender.domain.scheduling.cycle import Cycle
 from extender.domain.scheduling.gang_admission import HEAD_TOPIC, BehindHead, behind_message
@@ -302,7 +302,7 @@ def reservation_changes(old_basis: Basis, basis: Basis) -> Iterable[Topic] | Non
     are_turns_unchanged = basis.shares.snapshot.past_usage is old_basis.shares.snapshot.past_usage
     are_turns_unchanged = are_turns_unchanged and basis.shares.nodes_changed_since(old_basis.shares) == set()
     is_unchanged = are_turns_unchanged and basis.history is old_basis.history
-    is_unchanged = is_unchanged and PLACES not in (basis.totals.changed_topics or ())
+    is_unchanged = is_unchanged and NODES_TOPIC not in (basis.totals.changed_topics or ())
     return () if is_unchanged or not basis.in_force else (RESERVATION_TOPIC,)
 
 

@@ -105,7 +105,7 @@ class Lending:
         """Reserve the free capacity that a claimant could use now."""
         planner = self._cycle.budget.planner
         has_capacity = any(planner.capacity.total(shape) for shape in wanted.shapes)
-        if plan := planner.place(wanted.members, partly=True) if has_capacity else None:
+        if plan := planner.place(wanted.members, is_partial=True) if has_capacity else None:
             planned_pods = ((pod, plan[pod.uid]) for pod in wanted.members if pod.uid in plan)
             self._reserved_holdings.append((group.key, Holding(planned_pods, ())))
 

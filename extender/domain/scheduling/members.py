@@ -51,7 +51,7 @@ from extender.domain.scheduling.obstacles import (
     waiting_decision,
     why_not_replaced,
 )
-from extender.domain.scheduling.order import TurnOrder, in_lines
+from extender.domain.scheduling.order import TurnOrder, lines_by_queue
 from extender.domain.scheduling.plans import ActivePlan, all_if_flavors_fit, first_within_flavors, keep_plans
 from extender.domain.scheduling.reservation import Reservations
 from extender.domain.snapshot.decisions import GroupDecision
@@ -200,7 +200,7 @@ def reserve(cycle: Cycle, replacing: Iterable[ActivePlan]) -> list[tuple[ActiveP
                     allowed_pods.append(pod)
                 in_use = flavors_in_use(budget.flavors, active.group, active.plan)
                 joining_pods, _ = first_within_flavors(budget, active.group, allowed_pods, in_use, lends=True)
-                plan = budget.place(active.group, joining_pods, partly=True, places=0) or {}
+                plan = budget.place(active.group, joining_pods, is_partial=True, places=0) or {}
             replacements.append((active, plan))
     return replacements
 
@@ -321,7 +321,7 @@ def _grow_all(cycle: Cycle, groups: Iterable[ActivePlan], reservations: Reservat
         if not cycle.is_broken(active.group):
             with Guard(cycle, active.group, active.plan):
                 batches += _batches(active, flavors_in_use(cycle.budget.flavors, active.group, active.plan))
-    lines = in_lines(batches, lambda batch: batch.active.group)
+    lines = lines_by_queue(batches, lambda batch: batch.active.group)
     order = TurnOrder(cycle.budget.shares, cycle.snapshot.queues, lines, lambda batch: batch.active.group)
     for _, line in order:
         batch, has_more = line[0], False
@@ -354,7 +354,7 @@ def _grow(cycle: Cycle, batch: _Batch, max_started: int | None, lends: bool) -> 
     joining_pods, obstacle_text = first_within_flavors(budget, group, tried_pods, batch.flavors, lends)
     if at_once > 1 and len(joining_pods) < at_once:
         joining_pods = []
-    plan = budget.place(group, joining_pods, partly=at_once == 1) or {}
+    plan = budget.place(group, joining_pods, is_partial=at_once == 1) or {}
     active.add(plan)
     batch.pods = [pod for pod in pods if pod.uid not in plan]
     if not batch.pods:

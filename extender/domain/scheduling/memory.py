@@ -15,12 +15,12 @@ from extender.domain.model.reasons import Verdict
 from extender.domain.model.records import GroupKey
 from extender.domain.model.run_history import RunHistory
 from extender.domain.model.shared_maps import with_changes
-from extender.domain.placement.planner import EquivalenceClass, Read, Reads, Topic
+from extender.domain.placement.planner import EquivalenceClass, Reads, ReadTopics, Topic
 from extender.domain.placement.totals import MAX_ROWS, Totals
 from extender.domain.scheduling.budget import CountsByScope, Scope
 from extender.domain.scheduling.cycle import Cycle
 from extender.domain.scheduling.gang_admission import may_choose
-from extender.domain.scheduling.obstacles import state_decision
+from extender.domain.scheduling.obstacles import decision_of_state
 from extender.domain.scheduling.order import Rank, Strategies
 from extender.domain.scheduling.reclaim import Starving
 from extender.domain.scheduling.reservation import Reservations, WithheldByGroup
@@ -59,7 +59,7 @@ class EquivalenceClasses:
         self,
         class_by_group: Mapping[GroupKey, EquivalenceClass],
         groups: Mapping[EquivalenceClass, Sequence[GroupKey]],
-        reads_by_class: Mapping[EquivalenceClass, Read],
+        reads_by_class: Mapping[EquivalenceClass, ReadTopics],
     ) -> None:
         self.groups = groups
         self.read = reads_by_class
@@ -254,7 +254,7 @@ class CarriedFacts(msgspec.Struct, frozen=True, eq=False, dict=True):
         They include groups that this cycle did not evaluate.
         """
         decisions, old_memory, groups = self.evaluated.cycle.decided, self.old_memory, self.snapshot.groups
-        keys = {key for key in decisions if self.groups[key].fault or state_decision(groups[key]) is None}
+        keys = {key for key in decisions if self.groups[key].fault or decision_of_state(groups[key]) is None}
         if old_memory is not None and old_memory.evaluable is not None:
             keys |= old_memory.evaluable.difference(decisions, deleted_keys)
         return frozenset(keys)
@@ -301,7 +301,7 @@ def _may_be_inadmissible(evaluation: Evaluation, group: GroupInfo, decision: Gro
     """
     if decision.fault:
         return False
-    if state_decision(group) is not None:
+    if decision_of_state(group) is not None:
         return True
     queue = evaluation.cycle.snapshot.queues.get(group.queue)
     has_capacity = group.placed or group.assumed or group.planned or group.departing

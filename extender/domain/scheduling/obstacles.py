@@ -37,7 +37,7 @@ from extender.domain.snapshot.wholeness import Missing, missing, whole_at
 
 
 @computed_once
-def state_decision(group: GroupInfo) -> GroupDecision | None:
+def decision_of_state(group: GroupInfo) -> GroupDecision | None:
     """Return the decision on a group that has ended, is terminating, or fully runs without waiting members.
 
     Other objects do not change this decision. None means that the group must be evaluated.
@@ -55,7 +55,7 @@ def decision_by_state(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
 
     The decision also records that the group has fully run for the grace period.
     """
-    decision = state_decision(group)
+    decision = decision_of_state(group)
     if decision is None or state_of(group) is not State.NEWLY_RUNNING:
         return decision
     instant = whole_at(group, cycle.limits.whole_grace)
@@ -140,7 +140,7 @@ def why_not_replaced(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
     return _held_decision(group, queue.record) if queue is not None and (group.spec.held or drains) else None
 
 
-def capability_excess_text(cycle: Cycle, group: GroupInfo) -> str:
+def capability_excess(cycle: Cycle, group: GroupInfo) -> str:
     """Return how `minResources` exceeds the capability of the queue; empty if it does not.
 
     This is Volcano's rule for its enqueue action. While the group is Pending, operators create no members
@@ -159,7 +159,7 @@ def capability_excess_text(cycle: Cycle, group: GroupInfo) -> str:
     return f"{field} is above the capability of queue {group.queue}: {', '.join(texts)}" if texts else ""
 
 
-def exceeds_queue(group: GroupInfo, detail: str) -> GroupDecision:
+def excess_decision(group: GroupInfo, detail: str) -> GroupDecision:
     """Return the decision on a group that never fits, because of its queue."""
     return replace(waiting_decision(group, Reason.NEVER_FITS, detail), exceeds_queue=True)
 
@@ -173,7 +173,7 @@ def missing_group_message(group: GroupInfo) -> str:
     return f"PodGroup {group.key} does not exist"
 
 
-def evaluable_groups(cycle: Cycle, strategies: Strategies, groups: Iterable[GroupInfo]) -> list[GroupInfo]:
+def competing_groups(cycle: Cycle, strategies: Strategies, groups: Iterable[GroupInfo]) -> list[GroupInfo]:
     """Return the pending groups that compete for capacity, and record decisions on the others.
 
     A group that backs off competes only if no group may pass it.
@@ -183,8 +183,8 @@ def evaluable_groups(cycle: Cycle, strategies: Strategies, groups: Iterable[Grou
 
 def _decision_out_of_line(cycle: Cycle, strategies: Strategies, group: GroupInfo) -> GroupDecision | None:
     """Return the decision on a group that does not compete for capacity. None means that it does."""
-    if excess_text := capability_excess_text(cycle, group):
-        return undo_decision(cycle, group) or exceeds_queue(group, excess_text)
+    if excess_text := capability_excess(cycle, group):
+        return undo_decision(cycle, group) or excess_decision(group, excess_text)
     absent_text = missing(group).absent
     if (group.is_on_nodes or not absent_text) and strategies.traverse_of(group).backs_off(group):
         is_in_line = not absent_text and strategies.traverse_of(group).lets_none_pass(group)
@@ -205,7 +205,7 @@ _MAX_LISTED = 8  # number of names in one sentence, so that a status stays small
 def explain(cycle: Cycle, planner: Planner, group: GroupInfo, wanted: Missing) -> tuple[Reason, str]:
     """Return why members have no placement in `planner`: the reason, and a text with numbers."""
     members, shapes, capacity = wanted.members, wanted.shapes, planner.capacity
-    if (never_reason := never_fits(cycle, wanted)) is not None:
+    if (never_reason := why_never_fits(cycle, wanted)) is not None:
         return never_reason
     is_refused = any(capacity.refuses(shape) for shape in shapes)
     if is_refused and all(capacity.fits_without_refusals(shape, n) for shape, n in shapes.items()):
@@ -277,7 +277,7 @@ def no_capacity_text(capacity: Capacity, shapes: Counter[Shape]) -> str:
     return f"{prefix}no free capacity for {shapes.total()} more member{'s' * (shapes.total() > 1)}"
 
 
-def never_fits(cycle: Cycle, wanted: Missing) -> tuple[Reason, str] | None:
+def why_never_fits(cycle: Cycle, wanted: Missing) -> tuple[Reason, str] | None:
     """Return why members have no placement even on empty nodes. None means that they have a placement."""
     for shape in wanted.shapes:
         if not cycle.empty_planner.capacity.total(shape):

@@ -219,7 +219,7 @@ class Strategies:
 def advance_rotation(cycle: Cycle, strategies: Strategies, groups: Iterable[GroupInfo]) -> None:
     """Record on the decision of each group its next rotation. This cycle has evaluated all `groups`."""
     rotating = [group for group in groups if strategies.traverse_of(group).has_turns(group)]
-    for line in in_lines(rotating, lambda group: group, strategies.rank).values():
+    for line in lines_by_queue(rotating, lambda group: group, strategies.rank).values():
         is_passed = False
         for group in reversed(line):
             decision = cycle.decided[group.key]
@@ -364,7 +364,7 @@ def is_ahead(shares: QueueShares, queues: Mapping[str, QueueInfo], queue: str, o
     return _turn_key(shares, queues, node) < _turn_key(shares, queues, other_node)
 
 
-def in_lines(
+def lines_by_queue(
     items: Iterable[T],
     group_of: Callable[[T], GroupInfo],
     rank_of: Callable[[GroupInfo], tuple[float | str, ...]] = attrgetter("order"),

@@ -41,7 +41,7 @@ from extender.domain.scheduling.victims import (
     has_broken_gang,
     live_pod,
     refused_namespace,
-    slow_deletes,
+    slow_victims,
     would_be_split,
 )
 from extender.domain.snapshot.decisions import GroupDecision
@@ -221,7 +221,7 @@ def begin_reclaims(cycle: Cycle, lending: Lending, reservations: Reservations) -
     slots, candidates = cycle.limits.reclaims - len(cycle.reclaims), Candidates(cycle)
     groups = _starved_groups(cycle)
     if groups or cycle.reclaims:
-        cycle.evictions |= {each.uid: Eviction(each, _SLOW, is_slow=True) for each in slow_deletes(cycle)}
+        cycle.evictions |= {each.uid: Eviction(each, _SLOW, is_slow=True) for each in slow_victims(cycle)}
     idle = {(group.queue, group.priority): group for group in groups if not candidates.may_exist_for(group)}
     seeking_groups = [group for group in groups if (group.queue, group.priority) not in idle]
     longest = _longest_waiting(seeking_groups)

@@ -81,7 +81,7 @@ def recount(counts: Mapping[Column, int], changes: Mapping[Column, int]) -> Mapp
     return new_counts
 
 
-def in_queue(decision: GroupDecision) -> Column | None:
+def queue_column(decision: GroupDecision) -> Column | None:
     """Return the column of a group in its queue's status: its outcome once it has ended, else its phase."""
     life = decision.life
     column = _PHASE_COLUMNS.get(life.phase, "unknown") if life.outcome is None else _BY_OUTCOME[life.outcome]
@@ -187,10 +187,10 @@ def _order_of(evaluation: Evaluation) -> Callable[[GroupInfo], tuple[bool, Rank]
 
 def _coarse_positions(lines: Iterable[Sequence[GroupInfo]]) -> dict[GroupKey, int]:
     """Return the position of each group in these lines."""
-    return {group.key: coarse(place) for line in lines for place, group in enumerate(line, 1)}
+    return {group.key: coarse_position(place) for line in lines for place, group in enumerate(line, 1)}
 
 
-def coarse(position: int) -> int:
+def coarse_position(position: int) -> int:
     """Return a position, rounded down from 10 on: to 10, 15, 20 … 50, 60 … 100, 150 and so on.
 
     One start moves a whole line, and each changed position is a write. Of 1,000 groups, only 35 positions
@@ -229,7 +229,7 @@ def decisions_of(evaluation: Evaluation, inadmissible: InadmissibleGroups) -> De
     renumbered_set = frozenset(renumbered_keys)
     changed_groups = [key for key in now if key in dirty or (key in changes and key not in renumbered_set)]
     changed_groups += sorted(gone_keys | (dirty - now.keys()))  # the order depends only on decisions
-    differences = column_changes(old, groups, changed_groups, in_queue)
+    differences = column_changes(old, groups, changed_groups, queue_column)
     counts = recount(previous.counts, differences)
     local_differences = column_changes(old, groups, changed_groups, local_queue_column)
     queues = _queue_decisions(inadmissible, cycle, counts, differences, positions)  # may request a cycle

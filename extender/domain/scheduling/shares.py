@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from extender.domain.model.resources import PODS, Resources, add, counts_in_queues, resource_of, show, total
 from extender.domain.model.shared_maps import changed_keys, have_same_keys, with_changes
-from extender.domain.placement.planner import Journal, read
+from extender.domain.placement.planner import Journal, recorded_read
 from extender.domain.queues.deserved import Demands, Division, Holdings
 from extender.domain.queues.flavors import Pool, PoolRows
 from extender.domain.queues.share_tree import EPSILON, TOP, Portions, QueueDemand, exceeded_dimensions, share
@@ -192,7 +192,7 @@ class QueueShares:
         excess = {name: amount - deserved.get(name, 0.0) for name, amount in held_amounts.items()}
         return {name: int(n) for name, n in excess.items() if n >= 1 and name not in _NOT_SHARED}
 
-    @read
+    @recorded_read
     def is_above_share(self, queue: str, requests: Resources) -> bool:
         """Return whether the queue would hold more than its deserved share with `requests`."""
         leaf = self.tree.leaf[queue]
@@ -203,7 +203,7 @@ class QueueShares:
         """Return whether `requests` is beyond the share of a queue and is not deserved over time, either."""
         return self.is_above_share(queue, requests) and not self._is_deserved_over_time(queue, requests)
 
-    @read
+    @recorded_read
     def _is_deserved_over_time(self, queue: str, requests: Resources) -> bool:
         """Return whether a queue below its share may exceed the share by one indivisible request.
 
@@ -284,7 +284,7 @@ class QueueShares:
         )
         return int(min(max(min(fitting_times, default=inf), 0.0), _MAX_COUNT))
 
-    @read
+    @recorded_read
     def steps_to_lender(self, queue: str, requests: Resources) -> int:
         """Return how many steps above a queue's own groups the nearest lender of `requests` is.
 
@@ -299,7 +299,7 @@ class QueueShares:
                 return steps
         return len(path)
 
-    @read
+    @recorded_read
     def headroom_below_ceiling(self, queue: str, requests: Resources) -> int:
         """Return how many more times the queue may hold `requests`.
 
@@ -333,7 +333,7 @@ class QueueShares:
                 yield node, {name: requests_here[name] for name in free_amounts}, free_amounts
             requests_here = self._holdings.beyond_reservation(node, requests_here)
 
-    @read
+    @recorded_read
     def never_fits(self, queue: str, requests: Resources) -> bool:
         """Return whether `requests` exceeds the ceiling even if no queue held anything.
 
@@ -347,7 +347,7 @@ class QueueShares:
             potential[name] = min(self._division.total.get(name, 0), *limits)
         return bool(exceeded_dimensions(self._offered_part(requests), {}, potential))
 
-    @read
+    @recorded_read
     def ceiling_excess(self, queue: str, requests: Resources) -> str:
         """Return how `requests` would exceed a ceiling of the queue or of a queue above it, as text.
 

@@ -113,7 +113,7 @@ def departing_pods(cycle: Cycle) -> Iterator[PodRecord]:
     yield from cycle.snapshot.other_pods.leaving.values()
 
 
-def slow_deletes(cycle: Cycle) -> Iterator[ReclaimVictim]:
+def slow_victims(cycle: Cycle) -> Iterator[ReclaimVictim]:
     """Yield pods that terminate for longer than their queue allows. The caller checks that others wait.
 
     The user who deletes a pod chooses its grace period.

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from extender.domain.queues.past_usage import PastUsage, UsageKey
 from extender.domain.scheduling.cycle import Cycle
-from extender.domain.scheduling.order import Strategies, in_lines
+from extender.domain.scheduling.order import Strategies, lines_by_queue
 from tests.conformance.amounts import unequal
 from tests.conformance.cases import Case
 from tests.conformance.queueing.needs import in_family
@@ -47,7 +47,7 @@ def check_submitters(case: Case) -> Iterator[str]:
     relative_usage = {UsageKey(QUEUE, user=name): n / max(*usage.values(), 1) for name, n in usage.items()}
     snapshot = replace(world.ledger.snapshot(), past_usage=PastUsage(parts=relative_usage))
     rank = Strategies(Cycle(snapshot, snapshot.groups, {}, None)).rank
-    ordered = in_lines(snapshot.groups.values(), lambda info: info, rank).get(QUEUE, ())
+    ordered = lines_by_queue(snapshot.groups.values(), lambda info: info, rank).get(QUEUE, ())
     names = [info.key.partition("/")[2] for info in ordered]
     yield from unequal("top", [case.expect["top"]], names[:1])
 

@@ -18,7 +18,7 @@ from extender.api.objects.queues import QueueLimits, RunningLimit
 from extender.domain.model.reasons import Verdict
 from extender.domain.scheduling.cycle import Cycle
 from extender.domain.scheduling.decide import decide
-from extender.domain.scheduling.order import Strategies, in_lines
+from extender.domain.scheduling.order import Strategies, lines_by_queue
 from extender.domain.snapshot.group_info import GroupInfo, Start
 from extender.domain.snapshot.snapshot import Snapshot
 from tests.conformance.amounts import unequal
@@ -112,7 +112,9 @@ class _Script:
     def _waiting_groups(self) -> list[GroupInfo]:
         snapshot = self._snapshot()
         waiting = [info for info in snapshot.groups.values() if not _id(info).startswith(_BUSY)]
-        return list(in_lines(waiting, lambda info: info, Strategies(Cycle(snapshot)).rank).get(QUEUE, ()))
+        return list(
+            lines_by_queue(waiting, lambda info: info, Strategies(Cycle(snapshot)).rank).get(QUEUE, ())
+        )
 
     def _classes(self) -> dict[str, list[str]]:
         strategies = Strategies(Cycle(self._snapshot()))

@@ -18,7 +18,7 @@ from extender.api.objects.queues import QueueFlavor
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey, Uid
 from extender.domain.scheduling.decide import decide
-from extender.domain.scheduling.order import in_lines
+from extender.domain.scheduling.order import lines_by_queue
 from extender.domain.snapshot.decisions import Decisions, GroupDecision
 from extender.domain.snapshot.group_info import Start
 from extender.domain.snapshot.snapshot import Snapshot
@@ -112,7 +112,7 @@ class _Script:
     def pop(self) -> str | None:
         """Return the first workload that starts; it is taken out."""
         snapshot = self._snapshot()
-        waiting = in_lines(snapshot.groups.values(), lambda info: info).get(QUEUE, ())
+        waiting = lines_by_queue(snapshot.groups.values(), lambda info: info).get(QUEUE, ())
         names = [info.key.partition("/")[2] for info in waiting]
         active = {*self.active()}
         first = next((name for name in names if name in active), None)

@@ -12,7 +12,7 @@ from extender.api.objects.cluster import Node, PriorityClass
 from extender.api.objects.pods import LabelSelector, Pod, Requirement
 from extender.api.objects.queues import PodGroup
 from extender.domain.model.records import GroupKey
-from extender.domain.scheduling.order import in_lines
+from extender.domain.scheduling.order import lines_by_queue
 from tests.conformance.volcano.objects import group, node, pod, priority_class
 from tests.domain.world import World
 
@@ -58,7 +58,7 @@ def key_of(name: str) -> GroupKey:
 
 def waiting_ids(world: World, queue: str = QUEUE) -> list[str]:
     """Return the ids of a queue's waiting workloads, in its order."""
-    lines = in_lines(world.ledger.snapshot().groups.values(), lambda info: info)
+    lines = lines_by_queue(world.ledger.snapshot().groups.values(), lambda info: info)
     return [info.key.partition("/")[2] for info in lines.get(queue, ())]
 
 
