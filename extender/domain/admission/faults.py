@@ -246,11 +246,11 @@ def level_faults(levels: Iterable[NamedLevel], known: KnownLevels) -> Iterator[F
 def contradicting_levels(levels: Iterable[NamedLevel]) -> Iterator[str]:
     """Yield a warning for each level that does not count, because another field names a different level."""
     counting_levels: dict[tuple[str, str], NamedLevel] = {}
-    for each in levels:
-        first_levels = [counting_levels.setdefault((each.scope, part), each) for part in each.parts]
-        first, level = first_levels[0], each.level
+    for item in levels:
+        first_levels = [counting_levels.setdefault((item.scope, part), item) for part in item.parts]
+        first, level = first_levels[0], item.level
         if level != first.level:
-            yield f"{each.field}: {level[:100]!r} does not count: {first.field} names {first.level[:100]!r}"
+            yield f"{item.field}: {level[:100]!r} does not count: {first.field} names {first.level[:100]!r}"
 
 
 def workload_warnings(workload: Json, schedulers: Collection[str]) -> Iterator[str]:

@@ -91,7 +91,7 @@ def _hierarchy_faults(own: _Amounts, name: str, parent: str, tree: QueueTree) ->
                 text = f"invalid value {show(resource, amount)}: must be at most {show(resource, limit)}, "
                 text += f"the capability of queue {owner!r} above it"
                 yield Fault(Code.CAPABILITY_ABOVE_ANCESTOR, f"spec.capability[{resource}]", text)
-        siblings = [_recorded_amounts(tree.queues[each]) for each in tree.children(parent) if each != name]
+        siblings = [_recorded_amounts(tree.queues[item]) for item in tree.children(parent) if item != name]
         for code, field, sums, top in _sums_above([own, *siblings], _recorded_amounts(tree.queues[parent])):
             text = f"the sum with its siblings is {sums}: must be at most {top}, "
             yield Fault(code, field, f"{text}that of their parent {parent!r}")
@@ -133,8 +133,8 @@ def guarantee_warnings(
     new, name = _amounts(queue).guarantee, queue.metadata.name
     if _parent_of(queue) or name == ROOT_QUEUE or (before is not None and new == _amounts(before).guarantee):
         return
-    others = [tree.queues[child] for parent in ("", ROOT_QUEUE) for child in tree.children(parent)]
-    sums = total([new, *(record.guarantee for record in others if record.name not in (name, ROOT_QUEUE))])
+    records = [tree.queues[child] for parent in ("", ROOT_QUEUE) for child in tree.children(parent)]
+    sums = total([new, *(record.guarantee for record in records if record.name not in (name, ROOT_QUEUE))])
     for resource in new:
         if sums[resource] > (offer := node_amounts.get(resource, 0)):
             text = f"queues are guaranteed {show(resource, sums[resource])} together; nodes offer"
@@ -172,8 +172,8 @@ def flavor_warnings(queue: Queue, old_queue: Queue | None, tree: QueueTree) -> I
             field = f"spec.flavors[{number}].resourceFlavor"
             yield f"{field}: there is no ResourceFlavor {new.shared} yet: nothing starts on it"
             continue
-        existing_flavors = (other for other in flavors[:number] if not other.is_missing)
-        earlier_names = (other.name for other in existing_flavors if labels >= set(other.nodes.labels))
+        existing_flavors = (item for item in flavors[:number] if not item.is_missing)
+        earlier_names = (item.name for item in existing_flavors if labels >= set(item.nodes.labels))
         if (earlier_name := next(earlier_names, None)) is not None:
             text = f"all nodes with these labels are of flavor {earlier_name}, which comes first"
             yield f"{field}: {text}: this flavor has no nodes"

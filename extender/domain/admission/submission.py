@@ -117,13 +117,13 @@ def _destination_by_owner(
     controller: OwnerReference, namespace: str, queues: QueueLookup
 ) -> Destination | None:
     """Return the queue that an owner names. If the owner is not read yet, the group waits for it."""
-    found = queues.of_owner(namespace, controller)
-    destination = Destination(found.queue, "metadata.ownerReferences", namespace=namespace, is_by_owner=True)
-    if found.queue:
+    names = queues.of_owner(namespace, controller)
+    destination = Destination(names.queue, "metadata.ownerReferences", namespace=namespace, is_by_owner=True)
+    if names.queue:
         return destination
-    if (local_queue := queues.local_queue_named_by(namespace, found.local_queue)) is not None:
+    if (local_queue := queues.local_queue_named_by(namespace, names.local_queue)) is not None:
         return replace(destination, queue=local_queue.leads_to, leads_nowhere=not local_queue.exists)
-    return None if found.is_known else replace(destination, leads_nowhere=True)
+    return None if names.is_known else replace(destination, leads_nowhere=True)
 
 
 def queue_named_in(meta: Meta, path: str = "") -> Destination | None:
@@ -222,8 +222,8 @@ def review_job_entry(to: Destination, queues: QueueLookup, read_tree: Callable[[
     if to.queue == keys.ROOT_QUEUE:
         text = f"queue {to.queue!r} accepts no groups: name a queue below it"
         return [Fault(Code.QUEUE_IS_ROOT, to.field, text)]
-    if below := ", ".join(sorted(read_tree().children(to.queue))):
-        text = f"queue {to.queue!r} has other queues below it and accepts no groups: name one of {below}"
+    if children := ", ".join(sorted(read_tree().children(to.queue))):
+        text = f"queue {to.queue!r} has other queues below it and accepts no groups: name one of {children}"
         return [Fault(Code.QUEUE_NOT_LEAF, to.field, text)]
     return []
 
@@ -270,8 +270,8 @@ def annotation_warnings(meta: Meta, template: Pod | None = None) -> Iterator[str
         yield fault
     allowed_by_key = {}
     if annotations.get(keys.CHECKPOINT) and checkpoint_of(meta) == NEVER_SAVED:
-        saved = "when work was last saved, such as 2026-01-31T08:00:00Z, or how often it is, such as 10m"
-        allowed_by_key[keys.CHECKPOINT] = saved
+        advice = "when work was last saved, such as 2026-01-31T08:00:00Z, or how often it is, such as 10m"
+        allowed_by_key[keys.CHECKPOINT] = advice
     if annotations.get(keys.RUN_TIME) and duration_of(annotations[keys.RUN_TIME], None) is None:
         allowed_by_key[keys.RUN_TIME] = "how long the group runs, such as 1h30m"
     for key, text in allowed_by_key.items():

@@ -79,14 +79,14 @@ def more_empty_nodes(case: WaitingCase) -> StartChange | None:
 
     The number of nodes does not depend on running groups.
     """
-    row, wanted = best_node(case.snapshot, case.group), missing(case.group)
+    row, need = best_node(case.snapshot, case.group), missing(case.group)
 
     def fits(n: int) -> bool:
         larger_snapshot = with_nodes(case.snapshot, row or 0, n)
         empty_planner = Planner.empty(larger_snapshot, Planner.from_snapshot(larger_snapshot).affinity)
-        return empty_planner.could_place(wanted)
+        return empty_planner.could_place(need)
 
-    max_nodes = min(len(wanted.members), _MAX_NODE_COUNT)
+    max_nodes = min(len(need.members), _MAX_NODE_COUNT)
     if row is None or not fits(max_nodes):
         return None
     count = 1 + bisect_left(range(1, max_nodes), True, key=fits)
@@ -126,10 +126,10 @@ def more_members(case: WaitingCase) -> StartChange | None:
 def smaller_requests(case: WaitingCase) -> StartChange | None:
     """Return the change that members request less, for members that no node can hold."""
     largest_requests = {shape: _largest_request(case, shape) for shape in missing(case.group).shapes}
-    changed = {shape: amounts for shape, amounts in largest_requests.items() if amounts != shape.requests}
-    if not changed or any(amounts is None for amounts in changed.values()):
+    requests = {shape: amounts for shape, amounts in largest_requests.items() if amounts != shape.requests}
+    if not requests or any(amounts is None for amounts in requests.values()):
         return None
-    shapes = {shape: Shape(amounts or {}, shape.constraints) for shape, amounts in changed.items()}
+    shapes = {shape: Shape(amounts or {}, shape.constraints) for shape, amounts in requests.items()}
     waiting = tuple(replace(pod, shape=shapes.get(pod.shape, pod.shape)) for pod in case.group.waiting)
     spec = case.group.spec
     if spec.owner_name:  # Muster computed minResources from the requests
@@ -137,7 +137,7 @@ def smaller_requests(case: WaitingCase) -> StartChange | None:
     changed_snapshot = with_group(case.snapshot, replace(case.group, waiting=waiting, spec=spec))
     texts = [
         f"{amounts_text({name: n})} per member instead of {show(name, shape.requests[name])}"
-        for shape, amounts in changed.items()
+        for shape, amounts in requests.items()
         for name, n in (amounts or {}).items()
         if n != shape.requests[name]
     ]
@@ -256,15 +256,15 @@ def flavor_capability(case: WaitingCase) -> StartChange | None:
     for name in queues_above(case.decisions, case.group.queue):
         record, flavor_shares = case.snapshot.queues[name].record, case.decisions.queues[name].flavors
         for number, flavor in enumerate(record.flavors):
-            before = flavor.amounts.get("capability", {})
+            limits = flavor.amounts.get("capability", {})
             held_amounts = flavor_shares[flavor.name].allocated if flavor.name in flavor_shares else {}
-            needs = {item: held_amounts.get(item, 0) + requests[item] for item in before if item in requests}
-            more = {item: n for item, n in needs.items() if n > before[item]}
-            raised_flavor = replace(flavor, amounts={**flavor.amounts, "capability": {**before, **more}})
+            needs = {item: held_amounts.get(item, 0) + requests[item] for item in limits if item in requests}
+            more = {item: n for item, n in needs.items() if n > limits[item]}
+            raised_flavor = replace(flavor, amounts={**flavor.amounts, "capability": {**limits, **more}})
             flavors = tuple(raised_flavor if item is flavor else item for item in record.flavors)
             if more and case.trial.starts(with_queue(case.snapshot, replace(record, flavors=flavors))):
                 amount_texts = [
-                    f"{amounts_text({key: n})} instead of {show(key, before[key])}" for key, n in more.items()
+                    f"{amounts_text({key: n})} instead of {show(key, limits[key])}" for key, n in more.items()
                 ]
                 field = f"spec.flavors[{number}].capability ({flavor.name}) in queue {name}"
                 return StartChange(f"with {', '.join(amount_texts)} in {field}")

@@ -86,14 +86,14 @@ class Forms:
         """Return a value that msgspec can encode. Some parts of it are already encoded."""
         return self._form_of(kind).write(value)
 
-    def read(self, kind: Any, written: Any) -> Any:
+    def read(self, kind: Any, document: Any) -> Any:
         """Return the value that was written.
 
         Raises:
             Misread: The value cannot be read.
         """
         try:
-            return self._form_of(kind).read(written)
+            return self._form_of(kind).read(document)
         except Exception as fault:  # a field of a dump may hold any value
             raise _as_misread(fault) from fault
 
@@ -186,10 +186,10 @@ class Forms:
             parts = ((name, form, getattr(value, name), default) for name, form, default in forms)
             return {name: form.write(part) for name, form, part, usual in parts if not _is_equal(part, usual)}
 
-        def read(written: Any) -> Any:
+        def read(document: Any) -> Any:
             values, path = {}, ""
             try:
-                for name, part in _read_exactly(dict, written).items():
+                for name, part in _read_exactly(dict, document).items():
                     path = f".{name}"
                     values[name] = readers[name](part)
                 path = ""
@@ -434,20 +434,22 @@ def keyed_hash(key: bytes) -> Callable[[str], str]:
     return lambda part: f"x{blake2b(part.encode(), digest_size=6, key=key).hexdigest()}"
 
 
-def rename_dump(found: Dump, hash_part: Callable[[str], str]) -> bytes:
+def rename_dump(original: Dump, hash_part: Callable[[str], str]) -> bytes:
     """Return the dump with other names and new decisions, but without the configuration.
 
     Decisions may differ where the order depends on names.
     """
-    names = Pseudonyms(hash_part, found.snapshot.dimensions)
+    names = Pseudonyms(hash_part, original.snapshot.dimensions)
     forms, new_forms = Forms(rename=names), Forms()
-    snapshot = msgspec.json.encode(forms.write(Snapshot, found.snapshot))
+    snapshot = msgspec.json.encode(forms.write(Snapshot, original.snapshot))
     new_forms.read_shapes(shapes := forms.write_shapes())
     decisions = decide(new_forms.read(Snapshot, msgspec.json.decode(snapshot)))
-    pairs = ((old, decisions.groups.get(GroupKey(names(key)))) for key, old in found.decisions.groups.items())
+    pairs = (
+        (old, decisions.groups.get(GroupKey(names(key)))) for key, old in original.decisions.groups.items()
+    )
     return msgspec.json.encode(
         replace(
-            found.file,
+            original.file,
             renamed=True,
             otherwise=sum(latest is None or verdict_of(old) != verdict_of(latest) for old, latest in pairs),
             configuration={},

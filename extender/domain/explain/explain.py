@@ -125,13 +125,13 @@ def _why_not_reclaimed(case: WaitingCase, cycle: Cycle) -> str:
     rules, ready_at = case.queue.preemption, ready_since(group)
     instant = snapshot.instant(ready_at) + max(rules.after, rules.at_most) if ready_at else snapshot.now
     later = replace(snapshot, now=max(instant, snapshot.now))  # the losses of victims no longer count by then
-    found = case.trial.decision(later)
-    if found is None or found.verdict is not Verdict.WAITING or found.reclaim is not None:
+    outcome = case.trial.decision(later)
+    if outcome is None or outcome.verdict is not Verdict.WAITING or outcome.reclaim is not None:
         return ""
     if is_above_share:
         return f"queue {group.queue} would hold {excess_texts[0]} that it deserves, {NOT_RECLAIMED}"
-    found = case.trial.decision(replace(later, disruption_budgets={}))
-    return _protecting_budgets(snapshot, found.reclaim.victims) if found and found.reclaim else ""
+    outcome = case.trial.decision(replace(later, disruption_budgets={}))
+    return _protecting_budgets(snapshot, outcome.reclaim.victims) if outcome and outcome.reclaim else ""
 
 
 def _protecting_budgets(snapshot: Snapshot, victims: Sequence[ReclaimVictim]) -> str:

@@ -327,7 +327,7 @@ class Calibration(msgspec.Struct, frozen=True, dict=True):
         """
         factors_by_method: dict[Method, _Factors] = {}
         for method in Method:
-            of_method = [each for (each_method, _), each in self.factors.items() if each_method is method]
+            of_method = [item for (each_method, _), item in self.factors.items() if each_method is method]
             p10, p50, p90 = map(median, zip(_EXACT_FACTORS, _EXACT_FACTORS, *of_method, strict=True))
             factors_by_method[method] = p10, p50, p90
         return factors_by_method

@@ -70,8 +70,8 @@ class GroupRun(Record, frozen=True, kw_only=True, omit_defaults=True, tag="Run")
         return self.group
 
     def up_to(self, now: float) -> "GroupRun":
-        elapsed = max(now - self.until, 0.0)
-        spent = {name: self.spent.get(name, 0.0) + amount * elapsed for name, amount in self.held.items()}
+        seconds = max(now - self.until, 0.0)
+        spent = {name: self.spent.get(name, 0.0) + amount * seconds for name, amount in self.held.items()}
         return replace(self, until=max(now, self.until), spent={**self.spent, **spent})
 
     def usage_between(self, since: float, until: float) -> ResourceSeconds:
@@ -298,14 +298,14 @@ class _Sums(msgspec.Struct):
             wait_median=_quantile(waits, 0.5),
             wait90=_quantile(waits, 0.9),
             wait_longest=waits[-1] if waits else None,
-            gpu_hours=sum(_hours(*each) for each in gpu_amounts(self.spent)),
+            gpu_hours=sum(_hours(*item) for item in gpu_amounts(self.spent)),
             cpu_hours=hours.get(CPU, 0.0),
             hours=hours,
             evictions=self.evictions,
-            lost_gpu_hours=sum(_hours(*each) for each in gpu_amounts(self.lost_amounts)),
+            lost_gpu_hours=sum(_hours(*item) for item in gpu_amounts(self.lost_amounts)),
             lost_cpu_hours=_hours(CPU, self.lost_amounts.get(CPU, 0.0)),
             share=self.share / self.wanting if self.wanting else None,
-            deserved_gpu_hours=sum(_hours(*each) for each in gpu_amounts(self.deserved))
+            deserved_gpu_hours=sum(_hours(*item) for item in gpu_amounts(self.deserved))
             if self.is_sampled
             else None,
         )

@@ -108,7 +108,7 @@ class WaitingCase:
 
     def holders_by_decision(self, is_match: _Filter) -> list[Holder]:
         """Return the groups whose decision matches, the next group in line first."""
-        other_decisions = (each for each in self.decisions.groups.values() if each.key != self.group.key)
+        other_decisions = (item for item in self.decisions.groups.values() if item.key != self.group.key)
         matching_decisions = sorted(filter(is_match, other_decisions), key=_position_of)
         return [self._holder_of_group(self.snapshot.groups[decision.key]) for decision in matching_decisions]
 

@@ -30,15 +30,15 @@ T = TypeVar("T")
 
 
 def with_infos(
-    snapshot: Snapshot, changed_groups: Mapping[GroupKey, GroupInfo | None], gone: Set[Uid] = frozenset()
+    snapshot: Snapshot, changed_groups: Mapping[GroupKey, GroupInfo | None], uids: Set[Uid] = frozenset()
 ) -> Snapshot:
-    """Return the snapshot with changed groups, and without the pods `gone` of other schedulers.
+    """Return the snapshot with changed groups, and without the pods `uids` of other schedulers.
 
     A group whose value in `changed_groups` is None is removed. The sums of queues and the free capacity are
     updated.
     """
     groups, queues = dict(snapshot.groups), dict(snapshot.queues)
-    pod_changes = [(pod, pod.node, -1) for uid in gone if (pod := snapshot.other_pods.get(uid)) is not None]
+    pod_changes = [(pod, pod.node, -1) for uid in uids if (pod := snapshot.other_pods.get(uid)) is not None]
     for key, new_group in changed_groups.items():
         old_group = groups.pop(key, None)
         if new_group is not None:
@@ -52,7 +52,7 @@ def with_infos(
     return replace(
         snapshot,
         groups=groups,
-        other_pods=snapshot.other_pods.with_changes(dict.fromkeys(gone)) if gone else snapshot.other_pods,
+        other_pods=snapshot.other_pods.with_changes(dict.fromkeys(uids)) if uids else snapshot.other_pods,
         queues=queues,
         capacity=_capacity_with(snapshot, pod_changes),
         occupancy=snapshot.occupancy.with_pods(pod_changes),
@@ -79,13 +79,13 @@ def snapshot_without(snapshot: Snapshot, ended_groups: Set[GroupKey], removed_po
 
 def without_pods(snapshot: Snapshot, uids: Set[Uid]) -> Snapshot:
     """Return the snapshot without some pods. A group of which pods remain continues."""
-    changed: dict[GroupKey, GroupInfo | None] = {}
+    infos: dict[GroupKey, GroupInfo | None] = {}
     for key, group in snapshot.groups.items():
         pods = placements(group)
         removed = [placement for placement in pods if placement[0].uid in uids]
         if removed:
-            changed[key] = None if len(removed) == len(pods) else _without_members(snapshot, group, removed)
-    return with_infos(snapshot, changed, {uid for uid in uids if uid in snapshot.other_pods})
+            infos[key] = None if len(removed) == len(pods) else _without_members(snapshot, group, removed)
+    return with_infos(snapshot, infos, {uid for uid in uids if uid in snapshot.other_pods})
 
 
 def _without_members(
@@ -163,12 +163,12 @@ def with_nodes(snapshot: Snapshot, row: int, count: int) -> Snapshot:
     node = snapshot.nodes.nodes[row]
     assert node is not None
     row_count = len(snapshot.nodes.nodes)
-    added: list[NodeRecord] = []
+    copies: list[NodeRecord] = []
     for number in range(row_count, row_count + count):
         name = f"{node.name}:{number}"
         labels = {**node.labels, _HOSTNAME: name} if _HOSTNAME in node.labels else node.labels
-        added.append(replace(node, name=name, labels=labels))
-    nodes = snapshot.nodes.with_changes((*snapshot.nodes.nodes, *added), range(row_count, row_count + count))
+        copies.append(replace(node, name=name, labels=labels))
+    nodes = snapshot.nodes.with_changes((*snapshot.nodes.nodes, *copies), range(row_count, row_count + count))
     rows = np.repeat(snapshot.allocatable[row : row + 1], count, axis=0)
     return replace(
         snapshot,
@@ -191,9 +191,9 @@ def _offered_sum(snapshot: Snapshot, amounts: Iterable[Resources]) -> dict[str, 
     return {name: n for name, n in total(amounts).items() if name in snapshot.dimensions}
 
 
-def _less_by_pool(held: Mapping[str, Resources], less: Mapping[str, Resources]) -> dict[str, Resources]:
+def _less_by_pool(held: Mapping[str, Resources], minus: Mapping[str, Resources]) -> dict[str, Resources]:
     """Return by pool the held amounts that remain after others are subtracted."""
-    return {pool: _minus(amounts, [less.get(pool, {})]) for pool, amounts in held.items()}
+    return {pool: _minus(amounts, [minus.get(pool, {})]) for pool, amounts in held.items()}
 
 
 def _capacity_with(snapshot: Snapshot, pods: Iterable[tuple[PodRecord, str, int]]) -> AmountRows:
@@ -251,10 +251,10 @@ class Trial:
         spent if the members of the group lack capacity.
         """
 
-        def is_enough(needed: Sequence[T]) -> bool:
-            snapshot = apply(needed)
-            wanted = missing(snapshot.groups[self._key])
-            if needs_capacity and not Planner.from_snapshot(snapshot).could_place(wanted):
+        def is_enough(suspects: Sequence[T]) -> bool:
+            snapshot = apply(suspects)
+            need = missing(snapshot.groups[self._key])
+            if needs_capacity and not Planner.from_snapshot(snapshot).could_place(need):
                 return False
             return self.starts(snapshot)
 
@@ -264,14 +264,14 @@ class Trial:
             if is_enough([candidate]):
                 return [candidate]
         further_count = bisect_left(range(1, len(candidates)), True, key=lambda n: is_enough(candidates[:n]))
-        needed = list(candidates[: 1 + further_count])
-        tried_candidates = needed[:-1]  # the last candidate is needed
+        suspects = list(candidates[: 1 + further_count])
+        tried_candidates = suspects[:-1]  # the last candidate is needed
         while tried_candidates:
-            old_count = len(needed)
+            old_count = len(suspects)
             for candidate in reversed(tried_candidates):
-                others = [item for item in needed if item is not candidate]
+                others = [item for item in suspects if item is not candidate]
                 if others and is_enough(others):
-                    needed = others
+                    suspects = others
             # The order of queues may change when spared groups remain.
-            tried_candidates = needed if len(needed) < old_count else []
-        return needed
+            tried_candidates = suspects if len(suspects) < old_count else []
+        return suspects

@@ -114,11 +114,11 @@ class Recorder:
         records: list[AnyRecord] = []
         recorded_keys = (*self._runs.open, *self._waits.open) if self._is_first else ()
         for key in dict.fromkeys((*decisions.changed_since(previous), *map(GroupKey, recorded_keys))):
-            former = _seen_group(previous, self._infos, key)
+            before = _seen_group(previous, self._infos, key)
             group = _seen_group(decisions, snapshot.groups, key)
-            if group is not None and former is not None and former.is_like(group) and not self._is_first:
+            if group is not None and before is not None and before.is_like(group) and not self._is_first:
                 continue
-            self._guard(key, partial(self._follow, key, group, step, former is not None, records))
+            self._guard(key, partial(self._follow, key, group, step, before is not None, records))
         records += self._evictions.observe(decisions, step)
         self._last_decisions, self._infos = decisions, snapshot.groups
         self._seen_at, self._is_first = now, False
@@ -236,8 +236,8 @@ class _Waits:
         """
         start, end = group.created, self._wait_ended_at(group, step)
         if start and not group.info.history.lost_work:
-            waited = {"": max(end - start, 0.0)}
-            wait = Wait(**group.group_fields, start=start, until=end, waited=waited, has_started=True)
+            seconds = {"": max(end - start, 0.0)}
+            wait = Wait(**group.group_fields, start=start, until=end, waited=seconds, has_started=True)
             yield replace(wait, end=max(end, start), from_objects=True)
 
     @staticmethod

@@ -329,14 +329,14 @@ def changed_groups(snapshot: Snapshot, before: Decisions, after: Decisions) -> l
 
     Both decisions cover the groups of the snapshot.
     """
-    losses = [Counter(each.victim.group for each in result.evictions.values()) for result in (before, after)]
+    losses = [Counter(item.victim.group for item in result.evictions.values()) for result in (before, after)]
     found = []
     for key in before.groups.keys() & after.groups.keys() & snapshot.groups.keys():
-        old, new = (
+        past, new = (
             _outlook(side.groups[key], lost[key]) for side, lost in zip((before, after), losses, strict=True)
         )
         display_name = snapshot.groups[key].display_name
-        found.append(ChangedGroup(key, after.groups[key].queue, _change(old, new), old, new, display_name))
+        found.append(ChangedGroup(key, after.groups[key].queue, _change(past, new), past, new, display_name))
     order = (*CHANGES, "")
     return sorted(found, key=lambda change: (order.index(change.change), change.after.position, change.group))
 
@@ -393,6 +393,6 @@ def what_if(snapshot: Snapshot, terms: Sequence[Supposition], asked_group: Group
     old_decisions, new_decisions = decide(snapshot), decide(supposed_snapshot)
     changes = changed_groups(supposed_snapshot, old_decisions, new_decisions)
     own_change = next((change for change in changes if change.group == asked_group), None)
-    others = [change for change in changes if change.change and change.group != asked_group]
+    rest = [change for change in changes if change.change and change.group != asked_group]
     texts = tuple(term.text for term in terms)
-    return WhatIf(texts, own_change, tuple(others[:_MAX_OTHERS]), max(len(others) - _MAX_OTHERS, 0))
+    return WhatIf(texts, own_change, tuple(rest[:_MAX_OTHERS]), max(len(rest) - _MAX_OTHERS, 0))

@@ -126,21 +126,21 @@ class TermSets:
             self._by_labels[key] = pod.labels, self._set_by_mentioned[similar_key]
         return self._by_labels[key][1]
 
-    def _unique_set(self, own_sort: _TermSetIndex, others: _TermSetIndex, terms: tuple[Term, ...]) -> TermSet:
+    def _unique_set(self, own_sort: _TermSetIndex, peers: _TermSetIndex, terms: tuple[Term, ...]) -> TermSet:
         """Return the one TermSet object for these terms.
 
         A new object is related to the sets with common terms.
 
         Args:
             own_sort: The existing sets of the same sort.
-            others: The existing sets of the other sort, which may have terms in common.
+            peers: The existing sets of the other sort, which may have terms in common.
             terms: The terms of the set.
         """
         if not terms:
             return NO_TERMS
         if terms not in own_sort.sets:
             new_set = TermSet(terms)
-            related_sets = [(term, sets) for term in new_set.terms if (sets := others.by_term.get(term))]
+            related_sets = [(term, sets) for term in new_set.terms if (sets := peers.by_term.get(term))]
             pair_count = sum(len(sets) for _, sets in related_sets)
             spend_beyond_free(self._spend, len(new_set.terms) + pair_count, _RELATE_COST)
             for term, sets in related_sets:
@@ -195,15 +195,15 @@ class _CachedAnswers:
     Attributes:
         has_any: The answer of `PodsByTerms.any`, valid at the version `any_version`.
         mask: The answer of `PodsByTerms.domains`, valid at the version `mask_version`.
-        done: For each set of the other sort, how many removals and added pods `mask` accounts for.
+        progress: For each set of the other sort, how many removals and added pods `mask` accounts for.
     """
 
-    __slots__ = ("any_version", "done", "has_any", "mask", "mask_version")
+    __slots__ = ("any_version", "has_any", "mask", "mask_version", "progress")
 
     def __init__(self) -> None:
         self.has_any, self.any_version, self.mask_version = False, -1, -1
         self.mask: Mask | None = None
-        self.done: dict[TermSet, tuple[int, int]] = {}
+        self.progress: dict[TermSet, tuple[int, int]] = {}
 
 
 class PodsByTerms:
@@ -266,10 +266,11 @@ class PodsByTerms:
         if memo.mask is None or memo.mask_version != self._version:
             spend_beyond_free(self._spend, len(terms.keys_by_set))
             is_extensible = memo.mask is not None and all(
-                changes.removals == memo.done.get(peer, (0, 0))[0] for peer, changes in self._counted(terms)
+                changes.removals == memo.progress.get(peer, (0, 0))[0]
+                for peer, changes in self._counted(terms)
             )
             memo.mask = self._added_since(terms, memo) if is_extensible else self._recompute(terms)
-            memo.done = {
+            memo.progress = {
                 peer: (changes.removals, len(changes.added_nodes)) for peer, changes in self._counted(terms)
             }
             memo.mask_version = self._version
@@ -284,7 +285,7 @@ class PodsByTerms:
         """Return the cached mask extended by the domains of pods that were added after it was computed."""
         new_nodes: defaultdict[str, list[str]] = defaultdict(list)
         for other_set, changes in self._counted(terms):
-            if added_nodes := changes.added_nodes[answers.done.get(other_set, (0, 0))[1] :]:
+            if added_nodes := changes.added_nodes[answers.progress.get(other_set, (0, 0))[1] :]:
                 for key in terms.keys_by_set[other_set]:
                     new_nodes[key] += added_nodes
         assert answers.mask is not None
@@ -503,11 +504,11 @@ class AffinityCounts:
                 found_uids.add(pod.uid)
         return found_uids
 
-    def is_any_interdependent(self, wanted: Missing) -> bool:
+    def is_any_interdependent(self, need: Missing) -> bool:
         """Return whether the node of a member depends on other pods, or on placed members of its pod sets."""
-        if any(map(self.has_members, wanted.pod_sets)):
+        if any(map(self.has_members, need.pod_sets)):
             return True
-        return self._any_related(wanted.members, wanted.shapes)
+        return self._any_related(need.members, need.shapes)
 
     def _any_related(self, pods: Iterable[PodRecord], shapes: Iterable[Shape]) -> bool:
         """Return whether any of `pods` is interdependent. `shapes` are the shapes of these pods."""

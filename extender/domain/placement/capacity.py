@@ -146,14 +146,14 @@ class Capacity:
         fit next to n pods of `shape`, for n from 0 to `max_pods`. It is -1 if n pods of `shape` do not fit.
         `allowed_rows` has the rows that count, if not all.
         """
-        counts, others, (columns, amounts) = self.counts(shape), self.counts(common), self._request(common)
-        rows = np.flatnonzero((counts + others) if allowed_rows is None else (counts + others) * allowed_rows)
+        counts, fits_2, (columns, amounts) = self.counts(shape), self.counts(common), self._request(common)
+        rows = np.flatnonzero((counts + fits_2) if allowed_rows is None else (counts + fits_2) * allowed_rows)
         counts_together = np.full((len(rows), max_pods + 1), -1, dtype=np.int64)
         for n in range(max_pods + 1):
             capacity = self.free[rows]
             capacity[:, self._request(shape)[0]] -= n * self._request(shape)[1]
             others_fit = np.maximum(np.min(capacity[:, columns] // amounts, axis=1, initial=_MAX_COUNT), 0)
-            counts_together[:, n] = np.where(counts[rows] >= n, np.where(others[rows] > 0, others_fit, 0), -1)
+            counts_together[:, n] = np.where(counts[rows] >= n, np.where(fits_2[rows] > 0, others_fit, 0), -1)
         return rows, counts_together
 
     def total(self, shape: Shape) -> int:

@@ -186,14 +186,14 @@ class Departures:
 
 
 def earliest_start(
-    planner: Planner, departures: Departures, wanted: Missing, now: float, is_allowed: Callable[[float], bool]
+    planner: Planner, departures: Departures, need: Missing, now: float, is_allowed: Callable[[float], bool]
 ) -> tuple[float | None, dict[Uid, str]] | None:
     """Return when the members of a group will fit, and on which nodes.
 
     Args:
         planner: The free capacity now. It is not changed.
         departures: The expected ends of running groups.
-        wanted: The members without a node.
+        need: The members without a node.
         now: The present time on the ledger's clock.
         is_allowed: Whether all other conditions let the members start at a time, and from then on.
 
@@ -207,7 +207,7 @@ def earliest_start(
             return None
         future_one = planner.clone()
         departures.free_capacity(future_one.capacity, instant)
-        return None if future_one.capacity.is_short_for(wanted.shapes) else future_one.place(wanted.members)
+        return None if future_one.capacity.is_short_for(need.shapes) else future_one.place(need.members)
 
     instants = [now, *(instant for instant in departures.instants if instant > now)]
     if places_at(instants[-1]) is None:

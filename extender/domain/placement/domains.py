@@ -292,11 +292,11 @@ class DomainSearch:
         all_members = self._members_of_sets.get(pod_set, ())
         if len(all_members) > len(pods):
             is_too_small = ~self._capacity(all_members, depth, rows, level).is_enough[codes]
-        full = self._full_domains(pods, level)
+        full_set = self._full_domains(pods, level)
         for code in codes[np.lexsort((free_counts, is_too_small))].tolist():
-            if code not in full:
+            if code not in full_set:
                 yield rows & (capacity.codes == code)
-                full.add(code)  # the caller asks for the next domain if the pods do not fit into this one
+                full_set.add(code)  # the caller asks for the next domain if the pods do not fit into this one
 
     def _full_domains(self, pods: Sequence[PodRecord], level: str) -> set[int]:
         """Return the domains of a level that tries have shown to have no capacity for such pods.

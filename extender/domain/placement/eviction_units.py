@@ -434,7 +434,7 @@ class Picks:
         """Return whether the group of a unit is evicted as a whole."""
         key, tier = pick.eviction_unit.group, pick.eviction_unit.tier
         return bool(key) and any(
-            picked.eviction_unit.group == key and picked.eviction_unit.tier > tier for picked in self.all
+            item.eviction_unit.group == key and item.eviction_unit.tier > tier for item in self.all
         )
 
 

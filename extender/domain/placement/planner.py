@@ -364,15 +364,15 @@ class Planner:
         counts, allowed_rows = self.capacity.counts(pod.shape), self._allowed_rows(pod)
         return counts if allowed_rows is None else counts * allowed_rows
 
-    def could_place(self, wanted: Missing) -> bool:
+    def could_place(self, need: Missing) -> bool:
         """Return whether all missing members would fit, without allocating any capacity."""
-        if self.capacity.is_short_for(wanted.shapes):
+        if self.capacity.is_short_for(need.shapes):
             return False
-        if len(wanted.shapes) == 1 and not (wanted.pod_sets or self.affinity.is_any_interdependent(wanted)):
+        if len(need.shapes) == 1 and not (need.pod_sets or self.affinity.is_any_interdependent(need)):
             return True
         checkpoint = self._journal.checkpoint()
         try:
-            return self.place(wanted.members) is not None
+            return self.place(need.members) is not None
         finally:
             self._journal.roll_back(checkpoint)
 
@@ -629,7 +629,7 @@ class Planner:
         """
         if not parts:
             return {}
-        (pod, *others), checkpoint, counts = parts[0], self._journal.checkpoint(), self._counts
+        (pod, *rest), checkpoint, counts = parts[0], self._journal.checkpoint(), self._counts
         rows = self._open_rows(pod).tolist()
         shared_domains = [codes for codes in domains if len(np.unique(codes[rows])) < len(rows)]
         first_row_in = {tuple(int(codes[row]) for codes in shared_domains): row for row in reversed(rows)}
@@ -638,18 +638,18 @@ class Planner:
             tries_left[0] -= 1
             if tries_left[0] < 0:
                 return None
-            found = [row]
+            picked = [row]
             self._count_all([(pod, row)], times=1)
-            if others:
+            if rest:
                 all_rows = np.ones(len(self.nodes.nodes), dtype=np.bool_)
                 shared_rows = np.all([all_rows, *(codes == codes[row] for codes in shared_domains)], axis=0)
-                found += self._rows_for(others, counts(pod), first_rows=shared_rows)[: len(others)].tolist()
-                self._count_all(zip(others, found[1:], strict=False), times=1)
-            if len(found) > len(others):
+                picked += self._rows_for(rest, counts(pod), first_rows=shared_rows)[: len(rest)].tolist()
+                self._count_all(zip(rest, picked[1:], strict=False), times=1)
+            if len(picked) > len(rest):
                 others_plan = self._place_by_search(parts[1:], domains, tries_left)
                 if others_plan is not None:
-                    nodes = map(self.name_of, found)
-                    return others_plan | {each.uid: name for each, name in zip(parts[0], nodes, strict=True)}
+                    nodes = map(self.name_of, picked)
+                    return others_plan | {item.uid: name for item, name in zip(parts[0], nodes, strict=True)}
             self._journal.roll_back(checkpoint)
         return None
 

@@ -92,19 +92,19 @@ class Search:
                 if node in row:
                     self._units_by_row.setdefault(row[node], EvictionUnitsOfRow()).add(unit, losses[unit])
 
-    def find(self, wanted: Missing) -> Found | None:
+    def find(self, need: Missing) -> Found | None:
         """Return the victims and the nodes. None means that no set of units suffices.
 
         Members that must share a domain get the domain whose units lose the least.
         """
-        domains = self._planner.domains_to_clear(wanted.members) if wanted.pod_sets else []
+        domains = self._planner.domains_to_clear(need.members) if need.pod_sets else []
         if not domains:
-            return self._find(wanted)
+            return self._find(need)
         results: list[tuple[int, Loss, int, Found]] = []
         for position, self._rows in enumerate(domains):
             checkpoint = self._planner.checkpoint()
             with self._planner.inside(self._rows):
-                result = self._find(wanted)
+                result = self._find(need)
             self._planner.roll_back(checkpoint)
             self._picks = Picks(self._planner, self._shares, self._disruptions)
             if result is not None:
@@ -119,18 +119,18 @@ class Search:
             self._picks.count(pick)
         return cheapest_result
 
-    def _find(self, wanted: Missing) -> Found | None:
+    def _find(self, need: Missing) -> Found | None:
         """Search node by node. If that fails and pods depend on each other, search by trial."""
-        is_interdependent = bool(wanted.pod_sets) or self._planner.affinity.is_any_interdependent(wanted)
+        is_interdependent = bool(need.pod_sets) or self._planner.affinity.is_any_interdependent(need)
         trial_planner = self._planner.clone() if is_interdependent else None
         self._must_free_share = not self._shares.suffices()
         plan: dict[Uid, str] = {}
-        batches = self._planner.batches(wanted.members)
-        has_parts = sum(pod_set.is_required for pod_set in wanted.pod_sets) > 1
+        batches = self._planner.batches(need.members)
+        has_parts = sum(pod_set.is_required for pod_set in need.pod_sets) > 1
         if not has_parts and all(self._place(batch, plan) for batch in batches) and self._free_share():
-            self._put_back_unused(wanted)
-            spared_plan = _spare_unneeded(self._planner, self._shares, self._picks, wanted, plan)
-            cheapest_plan = self._exchange(spared_plan, wanted)
+            self._put_back_unused(need)
+            spared_plan = _spare_unneeded(self._planner, self._shares, self._picks, need, plan)
+            cheapest_plan = self._exchange(spared_plan, need)
             return Found(tuple(self._picks.all), cheapest_plan)
         if trial_planner is None:
             return None
@@ -139,7 +139,7 @@ class Search:
         picks = Picks(trial_planner, self._shares, self._disruptions)
         with trial_planner.inside(self._rows):
             searched_units = filter(self._is_on_searched_rows, self._eviction_units)
-            trial_plan = _plan_by_trial(trial_planner, self._shares, searched_units, picks, wanted)
+            trial_plan = _plan_by_trial(trial_planner, self._shares, searched_units, picks, need)
         if trial_plan is None:
             for pick in picks.all:
                 picks.count(pick, times=-1)
@@ -276,37 +276,37 @@ class Search:
                 self._picks.evict_rest(eviction_unit)
         return self._shares.suffices()
 
-    def _exchange(self, plan: Mapping[Uid, str], wanted: Missing) -> Mapping[Uid, str]:
+    def _exchange(self, plan: Mapping[Uid, str], need: Missing) -> Mapping[Uid, str]:
         """Return the nodes of the members after replacing units by cheaper units.
 
         All members must still fit. The most expensive unit is replaced first.
         """
         n_tries, planner, picks = _MAX_EXCHANGES, self._planner, self._picks
         for pick in sorted(picks.all, key=lambda item: self._shares.loss_of([item]), reverse=True)[:n_tries]:
-            for replacement in self._replacements(pick, wanted):
+            for replacement in self._replacements(pick, need):
                 if not n_tries:
                     return plan
                 n_tries -= 1
-                planner.unplace(wanted.members, plan)
+                planner.unplace(need.members, plan)
                 picks.put_back(pick)
                 if picks.may_evict(replacement):
                     picks.evict([replacement])
-                    if self._shares.suffices() and (new_plan := planner.place(wanted.members)) is not None:
+                    if self._shares.suffices() and (new_plan := planner.place(need.members)) is not None:
                         plan = new_plan
                         break
                     picks.put_back(replacement)
                 picks.evict([pick])
-                planner.allocate((pod, plan[pod.uid]) for pod in wanted.members)
+                planner.allocate((pod, plan[pod.uid]) for pod in need.members)
         return plan
 
-    def _replacements(self, pick: Pick, wanted: Missing) -> Iterator[Pick]:
+    def _replacements(self, pick: Pick, need: Missing) -> Iterator[Pick]:
         """Yield units that could replace a chosen unit, with a smaller loss."""
         group, picks, loss = pick.eviction_unit.group, self._picks, self._shares.loss_of([pick])
         if group and sum(other_pick.eviction_unit.group == group for other_pick in picks.all) > 1:
             return
-        free_amounts = self._planner.capacity.sum_for(wanted.shapes)
-        names = {name for shape in wanted.shapes for name, n in shape.requests.items() if n > 0}
-        gains = _freed_for(self._planner, pick, wanted)
+        free_amounts = self._planner.capacity.sum_for(need.shapes)
+        names = {name for shape in need.shapes for name, n in shape.requests.items() if n > 0}
+        gains = _freed_for(self._planner, pick, need)
         needed_amounts = {name: n - free_amounts.get(name, 0) for name, n in gains.items() if name in names}
         for eviction_unit in self._eviction_units[:_MAX_COMPARED_UNITS]:
             replacement = Pick(eviction_unit, picks.remaining_pods(eviction_unit))
@@ -315,9 +315,9 @@ class Search:
                 if suffices and self._shares.loss_of([replacement]) < loss:
                     yield replacement
 
-    def _put_back_unused(self, wanted: Missing) -> None:
+    def _put_back_unused(self, need: Missing) -> None:
         """Put back units whose capacity no member uses, the last chosen unit first."""
-        names = {name for shape in wanted.shapes for name, n in shape.requests.items() if n > 0}
+        names = {name for shape in need.shapes for name, n in shape.requests.items() if n > 0}
         columns = [column for column, name in enumerate(self._planner.capacity.dimensions) if name in names]
         for pick in reversed(tuple(self._picks.all)):
             if self._picks.is_evicted_whole(pick) or any(map(self._planner.affinity.is_counted, pick.pods)):
@@ -330,7 +330,7 @@ class Search:
 
 
 def _plan_by_trial(
-    planner: Planner, shares: Shares, eviction_units: Iterable[EvictionUnit], picks: Picks, wanted: Missing
+    planner: Planner, shares: Shares, eviction_units: Iterable[EvictionUnit], picks: Picks, need: Missing
 ) -> Mapping[Uid, str] | None:
     """Return a node for each member whose constraints concern other pods.
 
@@ -343,7 +343,7 @@ def _plan_by_trial(
         shares: The shares without the units chosen so far.
         eviction_units: The units, in the order in which they are evicted.
         picks: The units chosen so far, which is extended.
-        wanted: The members without a node.
+        need: The members without a node.
     """
     plan, min_evicted_count, remaining_units = None, 1, iter(eviction_units)
     while plan is None:
@@ -355,40 +355,40 @@ def _plan_by_trial(
         if not evicted_count:
             return None
         min_evicted_count *= 2
-        plan = planner.place(wanted.members) if shares.suffices() else None
-    return _spare_unneeded(planner, shares, picks, wanted, plan)
+        plan = planner.place(need.members) if shares.suffices() else None
+    return _spare_unneeded(planner, shares, picks, need, plan)
 
 
 def _spare_unneeded(
-    planner: Planner, shares: Shares, picks: Picks, wanted: Missing, plan: Mapping[Uid, str]
+    planner: Planner, shares: Shares, picks: Picks, need: Missing, plan: Mapping[Uid, str]
 ) -> Mapping[Uid, str]:
     """Return the nodes of the members after sparing units that are not needed.
 
     A unit is spared if all members fit without its eviction, perhaps on other nodes. The unit with the
     largest loss is tried first.
     """
-    n_tries, names = _TRIALS, {name for shape in wanted.shapes for name, n in shape.requests.items() if n > 0}
+    n_tries, names = _TRIALS, {name for shape in need.shapes for name, n in shape.requests.items() if n > 0}
     for pick in sorted(picks.all, key=lambda pick: shares.loss_of([pick]), reverse=True):
-        free_amounts = planner.capacity.sum_for(wanted.shapes)
-        freed_amounts = _freed_for(planner, pick, wanted).items()
+        free_amounts = planner.capacity.sum_for(need.shapes)
+        freed_amounts = _freed_for(planner, pick, need).items()
         is_spare = all(n <= free_amounts.get(name, 0) for name, n in freed_amounts if name in names)
         if not (is_spare and n_tries) or picks.is_evicted_whole(pick):
             continue
         n_tries -= 1
-        planner.unplace(wanted.members, plan)
+        planner.unplace(need.members, plan)
         picks.put_back(pick)
-        new_plan = planner.place(wanted.members) if shares.suffices() else None
+        new_plan = planner.place(need.members) if shares.suffices() else None
         if new_plan is None:
             picks.evict([pick])
-            planner.allocate((pod, plan[pod.uid]) for pod in wanted.members)
+            planner.allocate((pod, plan[pod.uid]) for pod in need.members)
         else:
             plan = new_plan
     return plan
 
 
-def _freed_for(planner: Planner, pick: Pick, wanted: Missing) -> Resources:
+def _freed_for(planner: Planner, pick: Pick, need: Missing) -> Resources:
     """Return the amounts that a pick frees on nodes that suit any of the members."""
-    suitable_rows = np.logical_or.reduce([planner.capacity.rows_for(shape) for shape in wanted.shapes])
+    suitable_rows = np.logical_or.reduce([planner.capacity.rows_for(shape) for shape in need.shapes])
     rows = ((pod, planner.nodes.row.get(pod.node)) for pod in pick.pods)
     return requests_together(pod for pod, row in rows if row is not None and suitable_rows[row])
 

@@ -60,17 +60,17 @@ class Forecast:
         """
         self.has_searched = True
         snapshot, now = self._cycle.snapshot, self._cycle.snapshot.now
-        wanted = self._cycle.budget.flavors.settled_members(group)
+        need = self._cycle.budget.flavors.settled_members(group)
 
         def has_headroom_at(instant: float) -> bool:
-            return self.headroom.has_headroom(group, wanted, instant)
+            return self.headroom.has_headroom(group, need, instant)
 
-        start_and_nodes = earliest_start(planner, self._departures, wanted, now, has_headroom_at)
+        start_and_nodes = earliest_start(planner, self._departures, need, now, has_headroom_at)
         if start_and_nodes is None:
             return None
         start, nodes = start_and_nodes
-        known_start = start if start is None or not self.headroom.is_guess(group, wanted, start) else None
-        level_names = full_levels(self._cycle.budget, group, wanted)
+        known_start = start if start is None or not self.headroom.is_guess(group, need, start) else None
+        level_names = full_levels(self._cycle.budget, group, need)
         expected = snapshot.timestamp(known_start)
         requests = missing(group).requests
         return Reservation(now, nodes, requests, known_start, known_start, now + stay, expected, level_names)
@@ -80,51 +80,51 @@ class Forecast:
 
         None means that they never become free.
         """
-        wanted = self._cycle.budget.flavors.settled_members(group)
-        if (rows_and_needs := self._reserved_requests(reservation, wanted)) is None:
+        need = self._cycle.budget.flavors.settled_members(group)
+        if (rows_and_needs := self._reserved_requests(reservation, need)) is None:
             return None
         rows, needs = rows_and_needs
         departures = self._departures_from(reservation)
 
         def is_free(instant: float) -> bool:
             has_capacity = bool((self._free_after(departures, instant, rows) >= needs).all())
-            return has_capacity and self.headroom.has_headroom(group, wanted, instant)
+            return has_capacity and self.headroom.has_headroom(group, need, instant)
 
         instants = sorted(
-            {self._cycle.snapshot.now, *departures.instants, *self.headroom.instants(group, wanted)}
+            {self._cycle.snapshot.now, *departures.instants, *self.headroom.instants(group, need)}
         )
         first_index = bisect_left(instants, True, key=is_free)
         if first_index == len(instants):
             return None
         freed_at, nodes = instants[first_index], frozenset(reservation.nodes.values())
-        is_guess = departures.is_guess(nodes, freed_at) or self.headroom.is_guess(group, wanted, freed_at)
+        is_guess = departures.is_guess(nodes, freed_at) or self.headroom.is_guess(group, need, freed_at)
         start = None if is_guess else freed_at
         return replace(reservation, starts_at=start, expected=self._cycle.snapshot.timestamp(start))
 
     def still_fits(self, reservation: Reservation, group: GroupInfo) -> bool:
         """Return whether the members fit on the reserved nodes and within headroom at the reserved start."""
-        wanted = self._cycle.budget.flavors.settled_members(group)
-        if (rows_and_needs := self._reserved_requests(reservation, wanted)) is None:
+        need = self._cycle.budget.flavors.settled_members(group)
+        if (rows_and_needs := self._reserved_requests(reservation, need)) is None:
             return False
         rows, needs = rows_and_needs
         has_capacity = bool((self.free_at_start(reservation, rows) >= needs).all())
-        return has_capacity and self.headroom.has_headroom(group, wanted, start_of(reservation))
+        return has_capacity and self.headroom.has_headroom(group, need, start_of(reservation))
 
-    def _reserved_requests(self, reservation: Reservation, wanted: Missing) -> tuple[Rows, AmountRows] | None:
+    def _reserved_requests(self, reservation: Reservation, need: Missing) -> tuple[Rows, AmountRows] | None:
         """Return the reserved rows, and the amounts that the members need there.
 
         None means that the nodes are not for exactly these members, do not exist, or do not suit.
         """
-        is_for_them = reservation.nodes.keys() == {pod.uid for pod in wanted.members}
+        is_for_them = reservation.nodes.keys() == {pod.uid for pod in need.members}
         if not is_for_them or not set(reservation.nodes.values()) <= self._cycle.snapshot.nodes.row.keys():
             return None
-        rows, capacity = self.rows(reservation, wanted), self._cycle.budget.planner.capacity
+        rows, capacity = self.rows(reservation, need), self._cycle.budget.planner.capacity
         are_suitable = all(capacity.are_suitable(shape, shape_rows) for shape, shape_rows in rows.items())
         return capacity.requests_on(rows) if are_suitable else None
 
-    def rows(self, reservation: Reservation, wanted: Missing) -> dict[Shape, Rows]:
+    def rows(self, reservation: Reservation, need: Missing) -> dict[Shape, Rows]:
         """Return for each shape the rows of the reserved nodes, one row for each member."""
-        placements = ((pod, reservation.nodes[pod.uid]) for pod in wanted.members)
+        placements = ((pod, reservation.nodes[pod.uid]) for pod in need.members)
         return rows_of(placements, self._cycle.snapshot.nodes)
 
     def free_at_start(self, reservation: Reservation, rows: Rows) -> AmountRows:
@@ -212,7 +212,7 @@ class Backfill:
     def __init__(
         self, cycle: Cycle, rank: Callable[[GroupInfo], Rank], reserved: dict[GroupKey, ReservedCapacity]
     ) -> None:
-        self._cycle, self._rank, self._reserved = cycle, rank, reserved
+        self._cycle, self._rank, self._reserves = cycle, rank, reserved
         self._owners_text: tuple[tuple[GroupKey, ...], str] = (), ""  # groups with reservations, and a text
         self._known_fits: dict[Signature, bool] = {}
         self._cached_counts: CachedCounts = {}
@@ -229,24 +229,24 @@ class Backfill:
         for a group whose start is unknown and that lacks headroom.
         """
         cycle, forecast, planner = self._cycle, self.forecast, self._cycle.budget.planner
-        wanted, start = cycle.budget.flavors.settled_members(group), reservation.starts_at
-        rows, needs = planner.capacity.requests_on(forecast.rows(reservation, wanted))
+        need, start = cycle.budget.flavors.settled_members(group), reservation.starts_at
+        rows, needs = planner.capacity.requests_on(forecast.rows(reservation, need))
         free_amounts = np.maximum(planner.capacity.free[rows], 0)
         is_known = start is not None and not cycle.is_due(start)
         free_at_start = forecast.free_at_start(reservation, rows) if is_known else free_amounts
         withheld = np.where(needs > 0, np.maximum(free_amounts - np.maximum(free_at_start - needs, 0), 0), 0)
-        if start is None and not suffices(cycle.budget, group, wanted):
+        if start is None and not suffices(cycle.budget, group, need):
             withheld = np.zeros_like(withheld)
         planner.allocate_amounts(rows, withheld)
         forecast.reserve(rows, needs - withheld)
-        headroom = forecast.headroom.reserve(group, wanted, start)
-        self._reserved[group.key] = ReservedCapacity(
+        headroom = forecast.headroom.reserve(group, need, start)
+        self._reserves[group.key] = ReservedCapacity(
             group, reservation, rows, needs, withheld, headroom, binds
         )
 
     def end(self, group: GroupInfo) -> None:
         """End the reservation of a group that starts. Its unused capacity becomes free."""
-        if (capacity := self._reserved.pop(group.key, None)) is not None:
+        if (capacity := self._reserves.pop(group.key, None)) is not None:
             self._cycle.budget.planner.allocate_amounts(capacity.rows, capacity.withheld, times=-1)
             reserve(self._cycle.budget, capacity.headroom.reserves, times=-1)
 
@@ -264,7 +264,7 @@ class Backfill:
         `lends` is whether the group is above its share.
         """
         passable_capacities: list[ReservedCapacity] = []
-        for capacity in self._reserved.values():
+        for capacity in self._reserves.values():
             if self._ends_before(group, capacity):
                 passable_capacities.append(capacity)
             elif capacity.group.queue != group.queue:
@@ -292,7 +292,7 @@ class Backfill:
 
         It may use only the capacity of reservations that start after its end.
         """
-        capacities = [capacity for capacity in self._reserved.values() if self._ends_before(group, capacity)]
+        capacities = [capacity for capacity in self._reserves.values() if self._ends_before(group, capacity)]
         if capacities:
             budget = self._cycle.budget
             budget.free_plan(group, plan)
@@ -316,51 +316,51 @@ class Backfill:
         """Make reserved capacity usable during the block."""
         return _make_available(self._cycle.budget, capacities, self._cached_counts)
 
-    def blocked_by(self, group: GroupInfo, wanted: Missing, reason: Reason | None) -> str:
+    def blocked_by(self, group: GroupInfo, need: Missing, reason: Reason | None) -> str:
         """Return the owners of reservations that prevent members from starting, as text.
 
         The text is empty if the members would lack capacity or headroom even without the reservations.
         """
         is_at_ceiling = reason is Reason.QUEUE_CEILING
-        if not (self._has_headroom(group, wanted) if is_at_ceiling else self._has_capacity(wanted)):
+        if not (self._has_headroom(group, need) if is_at_ceiling else self._has_capacity(need)):
             return ""
-        if self._owners_text[0] != (owners := tuple(self._reserved)):
+        if self._owners_text[0] != (owners := tuple(self._reserves)):
             holder_texts = (
                 f"{capacity.group.display_name}: {capacity.reservation.text}"
-                for capacity in self._reserved.values()
+                for capacity in self._reserves.values()
             )
             self._owners_text = owners, "; ".join(holder_texts)
         return self._owners_text[1]
 
-    def _has_headroom(self, group: GroupInfo, wanted: Missing) -> bool:
+    def _has_headroom(self, group: GroupInfo, need: Missing) -> bool:
         """Return whether members would have headroom if nothing were reserved."""
         checkpoint = self._cycle.journal.checkpoint()
-        for capacity in self._reserved.values():
+        for capacity in self._reserves.values():
             reserve(self._cycle.budget, capacity.headroom.reserves, times=-1)
         budget = self._cycle.budget
         is_within = (
             not budget.shares.ceiling_excess(group.queue, requests)
             for requests in budget.flavors.requests_by_assignment(group)
         )
-        has_headroom = suffices(budget, group, wanted) and any(is_within)
+        has_headroom = suffices(budget, group, need) and any(is_within)
         self._cycle.journal.roll_back(checkpoint)
         return has_headroom
 
-    def _has_capacity(self, wanted: Missing) -> bool:
+    def _has_capacity(self, need: Missing) -> bool:
         """Return whether members would fit if nothing were reserved."""
-        planner, cached = self._cycle.budget.planner, self._known_fits
-        is_interdependent = planner.affinity.is_any_interdependent(wanted)
-        if not is_interdependent and cached.get(wanted.signature) is False:
+        planner, known = self._cycle.budget.planner, self._known_fits
+        is_interdependent = planner.affinity.is_any_interdependent(need)
+        if not is_interdependent and known.get(need.signature) is False:
             return False  # in a cycle, capacity never grows
         counts = planner.capacity.cached_counts
         if self._free is None or not self._free[0].belongs_with(counts):  # compute it again after allocations
-            self._known_fits = cached = {signature: fits for signature, fits in cached.items() if not fits}
+            self._known_fits = known = {signature: fits for signature, fits in known.items() if not fits}
             self._free = counts, planner.clone()
-            for capacity in self._reserved.values():
+            for capacity in self._reserves.values():
                 self._free[1].allocate_amounts(capacity.rows, capacity.withheld, times=-1)
-        if is_interdependent or wanted.signature not in cached:
-            cached[wanted.signature] = self._free[1].could_place(wanted)
-        return cached[wanted.signature]
+        if is_interdependent or need.signature not in known:
+            known[need.signature] = self._free[1].could_place(need)
+        return known[need.signature]
 
 
 @contextmanager
@@ -381,10 +381,10 @@ def _make_available(
         if known_outside.belongs_with(counts_outside):
             capacity.restore(known_inside)
     counts_inside = capacity.cached_counts
-    before = [(capacity.free[item.rows], remaining_for(budget, item.group)) for item in capacities]
+    amounts_then = [(capacity.free[item.rows], remaining_for(budget, item.group)) for item in capacities]
     try:
         yield
-        for reserved, (free_before, headroom) in zip(capacities, before, strict=True):
+        for reserved, (free_before, headroom) in zip(capacities, amounts_then, strict=True):
             used_amounts = np.maximum(free_before - capacity.free[reserved.rows], 0)
             reserved.withheld = np.maximum(reserved.withheld - used_amounts, 0)
             reserved.headroom = reserved.headroom.after(headroom, remaining_for(budget, reserved.group))

@@ -60,7 +60,7 @@ def find_with_homes(
     shares: UnchangedShares,
     eviction_units: Sequence[EvictionUnit],
     disruptions: Disruptions,
-    wanted: Missing,
+    need: Missing,
 ) -> Found | None:
     """Return the units to move for a gang, with new nodes for their pods; None if there are none.
 
@@ -71,13 +71,13 @@ def find_with_homes(
     for _ in range(_MAX_SEARCHES):
         if not eviction_units:
             return None
-        found = Search(planner.clone(), shares, eviction_units, disruptions.clone()).find(wanted)
+        found = Search(planner.clone(), shares, eviction_units, disruptions.clone()).find(need)
         pods = [pod for pick in found.picks for pod in pick.pods] if found is not None else []
         if found is None or not 0 < len(pods) <= _MAX_MOVED_PODS:
             return None
         trial_planner = planner.clone()
         trial_planner.free(pods)
-        trial_planner.allocate((pod, found.plan[pod.uid]) for pod in wanted.members)
+        trial_planner.allocate((pod, found.plan[pod.uid]) for pod in need.members)
         homes = _replacement_nodes(cycle, trial_planner, pods)
         if len(homes) == len(pods):
             return Found(found.picks, found.plan, homes)
@@ -196,20 +196,20 @@ def begin_restarts(cycle: Cycle, groups: Iterable[GroupInfo], free_capacity: Cal
         cycle.request_cycle_at(cycle.snapshot.now + 1.0)
 
 
-def _why_no_restart(cycle: Cycle, group: GroupInfo, since: float) -> str:
+def _why_no_restart(cycle: Cycle, group: GroupInfo, start: float) -> str:
     """Return why a group does not restart elsewhere yet, as text for users.
 
     An empty text means that only capacity can prevent the restart.
     """
-    snapshot, pods, wanted = cycle.snapshot, group.computed(running_members), members_to_replace(group)
+    snapshot, pods, need = cycle.snapshot, group.computed(running_members), members_to_replace(group)
     last = snapshot.moves.get(group.key)
-    earliest_at = max(since + cycle.limits.lost_domain_grace, last.again_at if last is not None else since)
+    earliest_at = max(start + cycle.limits.lost_domain_grace, last.again_at if last is not None else start)
     if not cycle.is_due(earliest_at):
         return f"it restarts elsewhere from {snapshot.timestamp(earliest_at)} on"
     if (block := blocking_decision(cycle, group)) is not None:
         return f"it does not restart elsewhere: {block.detail}"
     is_any_starting = group.assumed or cycle.decided[group.key].plan
-    if is_any_starting or wanted.absent or any(pod.expected for pod in wanted.members):
+    if is_any_starting or need.absent or any(pod.expected for pod in need.members):
         return "it restarts elsewhere once all its pods exist, and none is starting"
     if group.succeeded or not (group.job.managed or all(pod.is_replaced for pod in pods)):
         return "it does not restart elsewhere: some of its pods would not be created again"

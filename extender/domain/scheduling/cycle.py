@@ -258,7 +258,7 @@ class Cycle:
         """Return the capacity of empty nodes, without the nodes that the scheduler refuses."""
         return Planner.empty(self.snapshot, self.budget.planner.affinity, keeps_refusals=True)
 
-    def fits_empty_cluster(self, wanted: Missing, keeps_refusals: bool = False) -> bool:
+    def fits_empty_cluster(self, need: Missing, keeps_refusals: bool = False) -> bool:
         """Return whether all members would fit if no pod ran.
 
         The result is cached while the nodes stay the same. With `keeps_refusals`, the nodes that the
@@ -266,15 +266,15 @@ class Cycle:
         """
         is_refused = keeps_refusals and bool(self.snapshot.refused)
         planner = self._empty_except_refused if is_refused else self.empty_planner
-        if planner.affinity.is_any_interdependent(wanted):
-            return planner.could_place(wanted)
+        if planner.affinity.is_any_interdependent(need):
+            return planner.could_place(need)
         cached_results = self._fits_without_refusals if is_refused else self.snapshot.nodes.fits_when_empty()
         need_key = frozenset(
             ((kind[0].number, kind[1]) if isinstance(kind, tuple) else kind.number, count)
-            for kind, count in wanted.signature
+            for kind, count in need.signature
         )
         if need_key not in cached_results:
-            cached_results[need_key] = planner.could_place(wanted)
+            cached_results[need_key] = planner.could_place(need)
         return cached_results[need_key]
 
 

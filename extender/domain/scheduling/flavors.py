@@ -87,28 +87,26 @@ class Flavors:
         requests = total_requests(pod.shape for pod, _ in planned_pods) if known_sums is None else known_sums
         return {**requests, **pools.count(self._snapshot.in_pools(planned_pods))} if pools.all else requests
 
-    def assignments(self, group: GroupInfo, wanted: Missing) -> Iterator[FlavorAssignment]:
+    def assignments(self, group: GroupInfo, need: Missing) -> Iterator[FlavorAssignment]:
         """Yield the assignments of flavors with suitable nodes to the roles of missing members.
 
         A queue without flavors has one empty assignment.
         """
         roles = (
-            [pods for _, pods in by_role(group, wanted.members).items()]
-            if self.flavors_of(group.queue)
-            else []
+            [pods for _, pods in by_role(group, need.members).items()] if self.flavors_of(group.queue) else []
         )
         suitable_flavors = [
             [flavor for flavor in self.flavors_of(group.queue) if self._suits(flavor, pods)] for pods in roles
         ]
         for flavors in islice(product(*suitable_flavors), _MAX_ASSIGNMENTS):
-            requests, counted_as = dict(wanted.requests), defaultdict[str, set[str]](set)
+            requests, counted_as = dict(need.requests), defaultdict[str, set[str]](set)
             for flavor, pods in zip(flavors, roles, strict=True):
                 add(requests, self.counted_part(flavor, total_requests(pod.shape for pod in pods)))
                 pool = self._snapshot.pools.by_nodes.get(flavor.nodes)
                 for name in pool.resources if pool is not None else ():
                     counted_as[name].add(in_flavor(name, pool.name if pool is not None else ""))
             members = [on_nodes_of(flavor, pods) for flavor, pods in zip(flavors, roles, strict=True)]
-            bound_members = Missing(tuple(chain.from_iterable(members)), wanted.absent) if roles else wanted
+            bound_members = Missing(tuple(chain.from_iterable(members)), need.absent) if roles else need
             yield FlavorAssignment(bound_members, requests, counted_as)
 
     def requests_by_assignment(self, group: GroupInfo) -> tuple[Resources, ...]:
@@ -128,11 +126,11 @@ class Flavors:
 
         If the group has a choice, they have no flavors yet.
         """
-        wanted = missing(group)
+        need = missing(group)
         if not self.flavors_of(group.queue) or self.may_choose(group):
-            return wanted
-        assignment = next(self.assignments(group, wanted))
-        return FlavoredMembers(assignment.members.members, wanted.absent, assignment.requests)
+            return need
+        assignment = next(self.assignments(group, need))
+        return FlavoredMembers(assignment.members.members, need.absent, assignment.requests)
 
     def _suits(self, flavor: Flavor, pods: Sequence[PodRecord]) -> bool:
         """Return whether nodes of a flavor admit pods of each shape."""
@@ -274,7 +272,7 @@ class Choice(msgspec.Struct, frozen=True):
     """Choice of flavors.
 
     Attributes:
-        wanted: The members with a flavor. Each member may only use nodes of its flavor.
+        need: The members with a flavor. Each member may only use nodes of its flavor.
         flavor_by_role: The flavor of each role.
         requests: The amounts of flavors that these members request.
         role: The role for which no flavor was found, if any.
@@ -341,14 +339,14 @@ def choose(
     return replace(search.dead_end, is_above_share=search.is_above_share)
 
 
-def flavored(amounts: Flavors, group: GroupInfo, wanted: Missing, flavors: Mapping[str, str]) -> Missing:
+def flavored(amounts: Flavors, group: GroupInfo, need: Missing, flavors: Mapping[str, str]) -> Missing:
     """Return members that may only use nodes of the flavors that a decision names by role."""
     by_name = {flavor.name: flavor for flavor in amounts.flavors_of(group.queue)}
     members: list[PodRecord] = []
-    for role, pods in by_role(group, wanted.members).items():
+    for role, pods in by_role(group, need.members).items():
         flavor = by_name.get(flavors.get(role, ""))
         members += pods if flavor is None else on_nodes_of(flavor, pods)
-    return Missing(tuple(members), wanted.absent)
+    return Missing(tuple(members), need.absent)
 
 
 _Role = tuple[str, Sequence[PodRecord], Sequence[Flavor]]  # name, members and allowed flavors
@@ -425,13 +423,13 @@ class _Search(msgspec.Struct, eq=False):
         name, pods, _ = role
         requests = total(pod.shape.requests for pod in pods)
         amounts_after = total([earlier.requests, self.amounts.counted_part(flavor, requests)])
-        wanted = Missing((*earlier.wanted.members, *on_nodes_of(flavor, pods)))
+        need = Missing((*earlier.wanted.members, *on_nodes_of(flavor, pods)))
         if (obstacle := self._refusal(flavor, pods) or self._exceeded_limit(flavor, amounts_after)) is None:
             self.attempts_left -= 1
             is_tried = self.attempts_left >= 0
-            reason = self.lacks_capacity(wanted) if is_tried else (Reason.NO_ROOM, "not looked at any more")
+            reason = self.lacks_capacity(need) if is_tried else (Reason.NO_ROOM, "not looked at any more")
             obstacle = None if reason is None else FlavorObstacle(flavor.name, *reason, is_amount=False)
-        return obstacle, Choice(wanted, earlier.flavor_by_role | {name: flavor.name}, amounts_after)
+        return obstacle, Choice(need, earlier.flavor_by_role | {name: flavor.name}, amounts_after)
 
     def _refusal(self, flavor: Flavor, pods: Sequence[PodRecord]) -> FlavorObstacle | None:
         """Return why pods can never get a flavor; None if they can."""

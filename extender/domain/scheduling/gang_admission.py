@@ -147,11 +147,11 @@ class Admission:
         if decision.reason is Reason.WINDOW_FULL:
             self._budget.window.waiting_queues.add(group.queue)
         decision = self._record_blocker(group, decision)
-        wanted = missing(group)
+        need = missing(group)
         if decision.reason in LACKS_CAPACITY and self._budget.flavors.flavors_of(group.queue):
-            wanted = flavored(self._budget.flavors, group, wanted, decision.flavors)
+            need = flavored(self._budget.flavors, group, need, decision.flavors)
         has_reservation, reason = self._reservations.has_reservation(group), decision.reason
-        claims_capacity = not has_reservation and self._lending.record_claim(group, wanted, reason)
+        claims_capacity = not has_reservation and self._lending.record_claim(group, need, reason)
         decision = self._reservations.record(group, decision)
         return replace(decision, claims_capacity=True) if claims_capacity else decision
 
@@ -177,11 +177,11 @@ class Admission:
         """
         if not self._strategies.traverse_of(group).lets_none_pass(group):
             return False
-        wanted, budget = missing(group), self._budget
-        if budget.shares.never_fits(group.queue, wanted.requests):
+        need, budget = missing(group), self._budget
+        if budget.shares.never_fits(group.queue, need.requests):
             return False
-        could_start = group.computed(may_choose) or self._cycle.fits_empty_cluster(wanted)
-        return could_start and len(wanted.members) <= budget.window.size
+        could_start = group.computed(may_choose) or self._cycle.fits_empty_cluster(need)
+        return could_start and len(need.members) <= budget.window.size
 
     def _shrink(self, group: GroupInfo, whole: GroupDecision) -> tuple[GroupInfo, GroupDecision | None]:
         """Return the largest partial start of a job that allows one.
@@ -243,8 +243,8 @@ class Admission:
             if usable:
                 decision = self._evaluate_with(group, usable)
             if decision is not None and decision.reason in CAPACITY_REASONS:
-                wanted = self._members_to_start(group)
-                blockers = self._reservations.blocked_by(group, wanted, decision.reason)
+                need = self._members_to_start(group)
+                blockers = self._reservations.blocked_by(group, need, decision.reason)
                 decision = waiting_decision(group, Reason.RESERVED, blockers) if blockers else decision
         is_start = decision is not None and decision.verdict is Verdict.STARTING
         if class_key is not None and not is_start:  # each start has its own nodes
@@ -269,38 +269,38 @@ class Admission:
             The decision. None means that the group is evaluated later in the cycle, when it may borrow
             capacity.
         """
-        wanted, budget = self._members_to_start(group), self._budget
-        if (limit_decision := self._exceeds_limits(group, wanted)) is not None:
+        need, budget = self._members_to_start(group), self._budget
+        if (limit_decision := self._exceeds_limits(group, need)) is not None:
             return limit_decision
-        if not self._lending.has_begun and budget.shares.needs_borrowing(group.queue, wanted.requests):
+        if not self._lending.has_begun and budget.shares.needs_borrowing(group.queue, need.requests):
             return None
         if budget.flavors.flavors_of(group.queue):  # each role may only use nodes of one flavor
             checks = partial(self._why_no_capacity, group), partial(why_never_fits, self._cycle)
-            choice = choose(budget.flavors, group, wanted.members, {}, self._lending.has_begun, *checks)
+            choice = choose(budget.flavors, group, need.members, {}, self._lending.has_begun, *checks)
             if choice.is_above_share:
                 return None
             if choice.tried:
                 decision = waiting_decision(group, *choice.cause())
                 return replace(decision, flavors=choice.flavor_by_role, exceeds_queue=choice.exceeds_queue)
-            wanted = choice.wanted
-        signature, size = _signature(budget.planner, wanted), len(wanted.members)
+            need = choice.wanted
+        signature, size = _signature(budget.planner, need), len(need.members)
         if (cached_reason := self._known_reason(signature)) is not None:
-            return self._waits_for_nodes(group, wanted, cached_reason)
-        is_short = budget.planner.capacity.is_short_for(wanted.shapes)
+            return self._waits_for_nodes(group, need, cached_reason)
+        is_short = budget.planner.capacity.is_short_for(need.shapes)
         if not is_short and budget.window.has_places_for(group, size):
-            if (plan := budget.place(group, wanted.members)) is not None:
+            if (plan := budget.place(group, need.members)) is not None:
                 return GroupDecision(group.key, group.queue, Verdict.STARTING, plan=plan)
-        elif not is_short and budget.planner.could_place(wanted):
+        elif not is_short and budget.planner.could_place(need):
             return waiting_decision(group, Reason.WINDOW_FULL, budget.window.describe_wait(group, size))
-        return self._waits_for_nodes(group, wanted, self._explain(group, wanted, signature))
+        return self._waits_for_nodes(group, need, self._explain(group, need, signature))
 
-    def _waits_for_nodes(self, group: GroupInfo, wanted: Missing, cause: Cause) -> GroupDecision:
+    def _waits_for_nodes(self, group: GroupInfo, need: Missing, cause: Cause) -> GroupDecision:
         """Return the decision on members without a placement.
 
         More nodes would help if each member fits on an empty node.
         """
         decision, capacity = waiting_decision(group, *cause), self._cycle.empty_planner.capacity
-        if decision.reason is not Reason.NEVER_FITS or not all(map(capacity.total, wanted.shapes)):
+        if decision.reason is not Reason.NEVER_FITS or not all(map(capacity.total, need.shapes)):
             return decision
         return replace(decision, exceeds_cluster=True)
 
@@ -309,23 +309,23 @@ class Admission:
 
         A group with more members than it needs starts without the members that do not fit.
         """
-        wanted, planner = missing(group), self._budget.planner
-        if not group.computed(may_choose) or planner.could_place(wanted):
-            return wanted
+        need, planner = missing(group), self._budget.planner
+        if not group.computed(may_choose) or planner.could_place(need):
+            return need
         return missing_of(group, planner.fitting_pods(group.waiting))
 
-    def _exceeds_limits(self, group: GroupInfo, wanted: Missing) -> GroupDecision | None:
+    def _exceeds_limits(self, group: GroupInfo, need: Missing) -> GroupDecision | None:
         """Return the decision if limits, the ceiling or the size of the window prevent a start; else None."""
         shares, window = self._budget.shares, self._budget.window
-        queue, size = group.queue, len(wanted.members)
+        queue, size = group.queue, len(need.members)
         if (excess := self._budget.running.excess(group, size)) is not None:
             if excess.is_lasting:
                 return excess_decision(group, f"too large for a limit: {excess.text}")
             return waiting_decision(group, Reason.QUEUE_CEILING, excess.text)
-        if excess_text := shares.ceiling_excess(queue, wanted.requests):
-            if shares.never_fits(queue, wanted.requests):
+        if excess_text := shares.ceiling_excess(queue, need.requests):
+            if shares.never_fits(queue, need.requests):
                 return excess_decision(group, f"too large for the ceiling of queue {queue}: {excess_text}")
-            if claims_text := self._lending.headroom_claims_text(group, wanted):
+            if claims_text := self._lending.headroom_claims_text(group, need):
                 return waiting_decision(group, Reason.QUEUE_SHARE, claims_text)
             return waiting_decision(group, Reason.QUEUE_CEILING, f"queue {queue}: {excess_text}")
         if size > window.size:
@@ -334,15 +334,15 @@ class Admission:
             )
         return None
 
-    def _why_no_capacity(self, group: GroupInfo, wanted: Missing) -> Cause | None:
+    def _why_no_capacity(self, group: GroupInfo, need: Missing) -> Cause | None:
         """Return why members have no capacity on the nodes of a flavor. None means that they have."""
         planner = self._budget.planner
-        signature = _signature(planner, wanted)
+        signature = _signature(planner, need)
         if (cached_reason := self._known_reason(signature)) is not None:
             return cached_reason
-        if planner.could_place(wanted):
+        if planner.could_place(need):
             return None
-        return self._explain(group, wanted, signature)
+        return self._explain(group, need, signature)
 
     def _known_reason(self, signature: Signature | None) -> Cause | None:
         """Return why members of a signature have no capacity, if this pass has found that before.
@@ -357,30 +357,30 @@ class Admission:
         self._cycle.reads.share_reads(questions)
         return cause
 
-    def _explain(self, group: GroupInfo, wanted: Missing, signature: Signature | None) -> Cause:
+    def _explain(self, group: GroupInfo, need: Missing, signature: Signature | None) -> Cause:
         """Return why members have no capacity, and cache the reason for their signature during this pass."""
         planner, unclaimed_capacity = self._budget.planner, self._lending.unclaimed
-        if unclaimed_capacity is not None and unclaimed_capacity.could_place(wanted):
+        if unclaimed_capacity is not None and unclaimed_capacity.could_place(need):
             cause = Reason.QUEUE_SHARE, self._lending.claims_text()
         else:
-            cause = explain(self._cycle, unclaimed_capacity or planner, group, wanted)
+            cause = explain(self._cycle, unclaimed_capacity or planner, group, need)
         if signature is not None:
             self._known_causes[signature] = cause, self._budget.allocation_count, self._cycle.reads.now or {}
         return cause
 
 
-def largest_fitting(wanted: Members, min_members: Members, fits: Callable[[Members], bool]) -> Members | None:
+def largest_fitting(need: Members, min_members: Members, fits: Callable[[Members], bool]) -> Members | None:
     """Return the largest number of members that fits, by role.
 
     As in Kueue, all roles give up the same part of their spare members, rounded down, and no more than
     necessary. A role that is not in `min_members` gives up no members. The result is None if no role has
     spare members, or if not even `min_members` fits.
     """
-    spare_counts = {role: max(n - min_members.get(role, n), 0) for role, n in wanted.items()}
+    spare_counts = {role: max(n - min_members.get(role, n), 0) for role, n in need.items()}
     spare_total = sum(spare_counts.values())
 
     def without(given_up_count: int) -> Members:
-        return {role: n - spare_counts[role] * given_up_count // spare_total for role, n in wanted.items()}
+        return {role: n - spare_counts[role] * given_up_count // spare_total for role, n in need.items()}
 
     if not spare_total:
         return None
@@ -394,9 +394,9 @@ def may_choose(group: GroupInfo) -> bool:
     return has_spare and len({pod.shape for pod in group.waiting}) > 1
 
 
-def _signature(planner: Planner, wanted: Missing) -> Signature | None:
+def _signature(planner: Planner, need: Missing) -> Signature | None:
     """Return a key of members. Members with equal keys either all fit or all do not fit.
 
     None means that there is no such key, since the labels of a member matter.
     """
-    return None if planner.affinity.is_any_interdependent(wanted) else wanted.signature
+    return None if planner.affinity.is_any_interdependent(need) else need.signature

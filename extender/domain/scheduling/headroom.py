@@ -42,17 +42,17 @@ def reserve(budget: Budget, amounts: Amounts, times: int = 1) -> None:
     budget.running.reserve(scopes, times)
 
 
-def suffices(budget: Budget, group: GroupInfo, wanted: Missing) -> bool:
+def suffices(budget: Budget, group: GroupInfo, need: Missing) -> bool:
     """Return whether ceilings and limits allow members to start."""
-    if budget.running.excess(group, len(wanted.members)) is not None:
+    if budget.running.excess(group, len(need.members)) is not None:
         return False
-    return not budget.shares.ceiling_excess(group.queue, wanted.requests)
+    return not budget.shares.ceiling_excess(group.queue, need.requests)
 
 
-def levels(budget: Budget, group: GroupInfo, wanted: Missing) -> Iterator[tuple[Level, Resources, Resources]]:
+def levels(budget: Budget, group: GroupInfo, need: Missing) -> Iterator[tuple[Level, Resources, Resources]]:
     """Yield each level, the amounts that members need there, and the remaining headroom."""
-    yield from budget.shares.headroom(group.queue, wanted.requests)
-    yield from budget.running.remaining(group, len(wanted.members))
+    yield from budget.shares.headroom(group.queue, need.requests)
+    yield from budget.running.remaining(group, len(need.members))
 
 
 def remaining_for(budget: Budget, group: GroupInfo) -> Amounts:
@@ -60,11 +60,11 @@ def remaining_for(budget: Budget, group: GroupInfo) -> Amounts:
     return {level: free for level, _, free in levels(budget, group, budget.flavors.settled_members(group))}
 
 
-def full_levels(budget: Budget, group: GroupInfo, wanted: Missing) -> tuple[str, ...]:
+def full_levels(budget: Budget, group: GroupInfo, need: Missing) -> tuple[str, ...]:
     """Return the names of the levels with too little headroom."""
     return tuple(
         str(level) if isinstance(level, Scope) else f"queue {budget.shares.tree.queues[level]}"
-        for level, needed_amounts, free_amounts in levels(budget, group, wanted)
+        for level, needed_amounts, free_amounts in levels(budget, group, need)
         if any(amount > free_amounts[name] for name, amount in needed_amounts.items())
     )
 
@@ -84,34 +84,34 @@ class HeadroomForecast:
         self._cycle, self._times = cycle, times
         self._later_needs: list[Amounts] = []  # needs of other groups that are not reserved yet
 
-    def has_headroom(self, group: GroupInfo, wanted: Missing, instant: float) -> bool:
+    def has_headroom(self, group: GroupInfo, need: Missing, instant: float) -> bool:
         """Return whether members have headroom now or at that time."""
         with self._once_ended(group.queue, self._cycle.snapshot.now):
-            if suffices(self._cycle.budget, group, wanted):
+            if suffices(self._cycle.budget, group, need):
                 return True
         with self._once_ended(group.queue, instant):
-            return suffices(self._cycle.budget, group, wanted)
+            return suffices(self._cycle.budget, group, need)
 
-    def is_guess(self, group: GroupInfo, wanted: Missing, instant: float) -> bool:
+    def is_guess(self, group: GroupInfo, need: Missing, instant: float) -> bool:
         """Return whether the forecast depends on the end of a group without a known run time."""
-        if self.has_headroom(group, wanted, self._cycle.snapshot.now):
+        if self.has_headroom(group, need, self._cycle.snapshot.now):
             return False
         return any(end.at <= instant and not end.is_known for end, _ in self._ends_in_tree(group.queue))
 
-    def instants(self, group: GroupInfo, wanted: Missing) -> set[float]:
+    def instants(self, group: GroupInfo, need: Missing) -> set[float]:
         """Return the times at which more headroom becomes free for members that lack headroom now."""
-        if self.has_headroom(group, wanted, self._cycle.snapshot.now):
+        if self.has_headroom(group, need, self._cycle.snapshot.now):
             return set()
         return {end.at for end, _ in self._ends_in_tree(group.queue)}
 
-    def reserve(self, group: GroupInfo, wanted: Missing, start: float | None) -> Need:
+    def reserve(self, group: GroupInfo, need: Missing, start: float | None) -> Need:
         """Reserve headroom for the start of a group, and return all the headroom that the group needs.
 
         Only the headroom is reserved that the group would lack at its start if other groups used it until
         then. `start` is the time of the start. None means that it is unknown.
         """
         budget = self._cycle.budget
-        needed_and_free = {level: (needs, rest) for level, needs, rest in levels(budget, group, wanted)}
+        needed_and_free = {level: (needs, rest) for level, needs, rest in levels(budget, group, need)}
         start_amounts: Amounts = {level: rest for level, (_, rest) in needed_and_free.items()}
         if needed_and_free and start is not None and not self._cycle.is_due(start):
             with self._once_ended(group.queue, start):
@@ -123,10 +123,10 @@ class HeadroomForecast:
             }
             for level, (needs, rest) in needed_and_free.items()
         }
-        need = Need({level: needs for level, (needs, _) in needed_and_free.items()}, reserved_amounts)
+        group_need = Need({level: needs for level, (needs, _) in needed_and_free.items()}, reserved_amounts)
         reserve(budget, reserved_amounts)
-        self._later_needs.append(subtract(need.amounts, reserved_amounts))
-        return need
+        self._later_needs.append(subtract(group_need.amounts, reserved_amounts))
+        return group_need
 
     @contextmanager
     def _once_ended(self, queue: str, instant: float) -> Iterator[None]:

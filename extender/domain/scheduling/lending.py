@@ -43,32 +43,32 @@ class Lending:
         self.has_begun = False
         self._cached_unclaimed: tuple[CapacityCounts, Planner] | None = None  # cached, with its counts
 
-    def record_claim(self, group: GroupInfo, wanted: Missing, reason: Reason | None) -> bool:
+    def record_claim(self, group: GroupInfo, need: Missing, reason: Reason | None) -> bool:
         """Record the claim of a group, and return whether the group claims capacity or headroom now.
 
         Only a group within its share claims anything, and only while its claim is not lent.
 
         Args:
             group: The waiting group.
-            wanted: The members of the group that are to start.
+            need: The members of the group that are to start.
             reason: Why they wait. It decides whether they claim capacity, headroom or nothing.
         """
         shares, is_at_ceiling = self._cycle.budget.shares, reason is Reason.QUEUE_CEILING
         if self.has_begun or not (is_at_ceiling or reason in LACKS_CAPACITY):
             return False
         if is_at_ceiling and (
-            shares.is_above_share(group.queue, wanted.requests)
-            or not shares.ceiling_excess(group.queue, wanted.requests)
+            shares.is_above_share(group.queue, need.requests)
+            or not shares.ceiling_excess(group.queue, need.requests)
         ):
             return False
-        if self.is_claim_lent(group) or not self._cycle.fits_empty_cluster(wanted, keeps_refusals=True):
+        if self.is_claim_lent(group) or not self._cycle.fits_empty_cluster(need, keeps_refusals=True):
             return False
         class_ = self._cycle.reads.class_by_group.get(group.key, group.key)
         if class_ not in self._claimed_classes:
             self._claimed_classes.add(class_)
-            (self._ceiling_claimants if is_at_ceiling else self._claimants).append((group, wanted))
-            if shares.is_above_share(group.queue, wanted.requests):
-                self.reserve(group, wanted)  # otherwise smaller groups would use up the capacity
+            (self._ceiling_claimants if is_at_ceiling else self._claimants).append((group, need))
+            if shares.is_above_share(group.queue, need.requests):
+                self.reserve(group, need)  # otherwise smaller groups would use up the capacity
         return True
 
     def is_claim_lent(self, group: GroupInfo) -> bool:
@@ -89,24 +89,24 @@ class Lending:
             return
         self.has_begun = True
         reserved_groups = {key for key, _ in self._reserved_holdings}
-        for group, wanted in self._claimants:
+        for group, need in self._claimants:
             if group.key not in reserved_groups:
                 with Guard(self._cycle, group):
-                    self.reserve(group, wanted)
+                    self.reserve(group, need)
         shares = self._cycle.budget.shares
-        for group, wanted in self._ceiling_claimants:
+        for group, need in self._ceiling_claimants:
             with Guard(self._cycle, group):
-                for node, needs, free in shares.headroom(group.queue, wanted.requests):
+                for node, needs, free in shares.headroom(group.queue, need.requests):
                     reserves = {name: min(amount, max(free[name], 0)) for name, amount in needs.items()}
                     shares.reserve({node: reserves})
                     add(self._headroom_by_node.setdefault(node, {}), reserves)
 
-    def reserve(self, group: GroupInfo, wanted: Missing) -> None:
+    def reserve(self, group: GroupInfo, need: Missing) -> None:
         """Reserve the free capacity that a claimant could use now."""
         planner = self._cycle.budget.planner
-        has_capacity = any(planner.capacity.total(shape) for shape in wanted.shapes)
-        if plan := planner.place(wanted.members, is_partial=True) if has_capacity else None:
-            planned_pods = ((pod, plan[pod.uid]) for pod in wanted.members if pod.uid in plan)
+        has_capacity = any(planner.capacity.total(shape) for shape in need.shapes)
+        if plan := planner.place(need.members, is_partial=True) if has_capacity else None:
+            planned_pods = ((pod, plan[pod.uid]) for pod in need.members if pod.uid in plan)
             self._reserved_holdings.append((group.key, Holding(planned_pods, ())))
 
     def free_headroom(self) -> None:
@@ -134,14 +134,14 @@ class Lending:
     @property
     def claimed_shapes(self) -> frozenset[Shape]:
         """Return the shapes of the members for which claimants lack capacity."""
-        return frozenset(shape for _, wanted in self._claimants for shape in wanted.shapes)
+        return frozenset(shape for _, need in self._claimants for shape in need.shapes)
 
     def claims_text(self) -> str:
         """Return the queues whose groups claim capacity, as text."""
         queues = ", ".join(sorted({group.queue for group, _ in self._claimants}))
         return f"groups in {queues} have a claim on the capacity"
 
-    def headroom_claims_text(self, group: GroupInfo, wanted: Missing) -> str:
+    def headroom_claims_text(self, group: GroupInfo, need: Missing) -> str:
         """Return the queues whose groups claim the headroom that members need, as text for users.
 
         The text is empty if the headroom would not suffice without these claims, either.
@@ -151,7 +151,7 @@ class Lending:
         shares, journal = self._cycle.budget.shares, self._cycle.journal
         checkpoint = journal.checkpoint()
         self.free_headroom()
-        has_headroom = not shares.ceiling_excess(group.queue, wanted.requests)
+        has_headroom = not shares.ceiling_excess(group.queue, need.requests)
         journal.roll_back(checkpoint)
         queues = ", ".join(sorted({group.queue for group, _ in self._ceiling_claimants}))
         return f"groups in {queues} have a claim on the headroom below the ceiling" if has_headroom else ""
@@ -198,7 +198,7 @@ class VictimShares:
         self._shares = cycle.budget.shares
         self._flavors = cycle.budget.flavors
         self._queue, self._requests, self._counted_as = group.queue, assignment.requests, assignment.name_map
-        self._scarce_names = {each for name in scarce for each in assignment.name_map.get(name, (name,))}
+        self._scarce_names = {item for name in scarce for item in assignment.name_map.get(name, (name,))}
         self._crosses_queues, self._price = crosses_queues, price
         self._cached_shares: dict[str, float] = {}  # cached shares, until the queue loses capacity
 
@@ -219,9 +219,9 @@ class VictimShares:
             return False
         losses = {name: n for name, n in amounts.items() if n > 0 and name != PODS}
         for held, deserved, reserved in self._shares.levels_of(queue, self._queue):
-            exceeded = {name for name in losses if held.get(name, 0) > deserved.get(name, 0.0) + EPSILON}
-            exceeded -= self._counted_as.keys()
-            if not (exceeded & self._scarce_names if self._scarce_names & losses.keys() else exceeded):
+            excess = {name for name in losses if held.get(name, 0) > deserved.get(name, 0.0) + EPSILON}
+            excess -= self._counted_as.keys()
+            if not (excess & self._scarce_names if self._scarce_names & losses.keys() else excess):
                 return False
             if any(held.get(name, 0) - n < reserved[name] for name, n in losses.items() if name in reserved):
                 return False

@@ -89,9 +89,9 @@ def _end_of_start(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
         return back_off(cycle, group)
     begun_at = start_begun(group, cycle.snapshot)
     if begun_at is not None:
-        wanted, assumed_uids = missing(group), {pod.uid for pod, _ in group.assumed}
-        all_answered = not wanted.absent and all(
-            pod.uid in assumed_uids or pod.is_for_min_resources for pod in wanted.members
+        need, assumed_uids = missing(group), {pod.uid for pod, _ in group.assumed}
+        all_answered = not need.absent and all(
+            pod.uid in assumed_uids or pod.is_for_min_resources for pod in need.members
         )
         limits = cycle.limits
         deadline = limits.start_deadline if all_answered else limits.deadline(group.min_member)

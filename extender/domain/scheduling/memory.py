@@ -76,30 +76,30 @@ class EquivalenceClasses:
 
     def after(
         self,
-        settled: Mapping[GroupKey, EquivalenceClass],
+        new_keys: Mapping[GroupKey, EquivalenceClass],
         evaluated_or_gone: Collection[GroupKey],
         reads: Reads,
         rank_of: Callable[[GroupKey], Rank],
-        reordered: Collection[GroupKey],
+        moved_keys: Collection[GroupKey],
     ) -> "EquivalenceClasses":
         """Return the equivalence classes after a cycle.
 
         Args:
-            settled: The class of each evaluated group that is inadmissible after the cycle.
+            new_keys: The class of each evaluated group that is inadmissible after the cycle.
             evaluated_or_gone: All groups that were evaluated or no longer exist.
             reads: The reads of the cycle.
             rank_of: Returns the rank that orders groups in an equivalence class.
-            reordered: The groups whose rank may have changed.
+            moved_keys: The groups whose rank may have changed.
         """
-        now: dict[GroupKey, EquivalenceClass | None] = {**dict.fromkeys(evaluated_or_gone, None), **settled}
+        now: dict[GroupKey, EquivalenceClass | None] = {**dict.fromkeys(evaluated_or_gone, None), **new_keys}
         old = self._class_by_group
-        changes = {key: class_ for key, class_ in now.items() if old.get(key) != class_ or key in reordered}
+        changes = {key: class_ for key, class_ in now.items() if old.get(key) != class_ or key in moved_keys}
         reads_by_class = {
             **self.read,
-            **{class_: reads.reads_by_class[class_] for class_ in set(settled.values())},
+            **{class_: reads.reads_by_class[class_] for class_ in set(new_keys.values())},
         }
         if not changes:
-            return EquivalenceClasses(old, self.groups, reads_by_class) if settled else self
+            return EquivalenceClasses(old, self.groups, reads_by_class) if new_keys else self
         joining_keys: dict[EquivalenceClass, list[GroupKey]] = {old[key]: [] for key in changes if key in old}
         for key, class_ in changes.items():
             if class_ is not None:

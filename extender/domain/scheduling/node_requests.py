@@ -157,7 +157,7 @@ class _QueueRequests:
         self, evaluation: Evaluation, decision_of: Callable[[GroupKey], GroupDecision | None]
     ) -> None:
         self.decision_of = decision_of
-        self._evaluated = evaluation
+        self._evaluation = evaluation
         self._budget: Budget = evaluation.cycle.budget
         self._queues = evaluation.cycle.snapshot.queues
         self._short_scopes = set[Scope]()  # scopes whose limit is too low for all their groups
@@ -169,7 +169,7 @@ class _QueueRequests:
         """
         journal = self._budget.journal
         checkpoint = journal.checkpoint()
-        self._evaluated.reservations.free_all_headroom()  # groups with reserved headroom request nodes, too
+        self._evaluation.reservations.free_all_headroom()  # groups with reserved headroom request nodes, too
         limited_queues = self._limited_queues(waiting)
         answers: dict[str, dict[GroupKey, tuple[Uid, ...] | None]] = {queue: {} for queue in limited_queues}
         sources = {queue: self._runs(waiting[queue]) for queue in limited_queues}
@@ -195,11 +195,11 @@ class _QueueRequests:
         checkpoint, short_nodes = journal.checkpoint(), set[int]()
         for queue in waiting:
             info = self._queues.get(queue)
-            held = info.allocated if info is not None else {}
-            growth = {name: n - held.get(name, 0) for name, n in (info.requested if info else {}).items()}
+            usage = info.allocated if info is not None else {}
+            growth = {name: n - usage.get(name, 0) for name, n in (info.requested if info else {}).items()}
             growth = {name: max(n, 0) for name, n in growth.items()}
             is_short = any(
-                n > free[name] for _, asks, free in shares.headroom(queue, growth) for name, n in asks.items()
+                n > rest[name] for _, asks, rest in shares.headroom(queue, growth) for name, n in asks.items()
             )
             if is_short or self._is_limited(queue, waiting[queue]) or self._budget.flavors.flavors_of(queue):
                 short_nodes.update(shares.tree.path(queue)[-2:-1])
@@ -235,7 +235,7 @@ class _QueueRequests:
 
     def may_ask(self, key: GroupKey) -> bool:
         """Return whether nodes would help existing pods of a group. A job requests nodes once it has pods."""
-        decision, group = self.decision_of(key), self._evaluated.cycle.snapshot.groups.get(key)
+        decision, group = self.decision_of(key), self._evaluation.cycle.snapshot.groups.get(key)
         if decision is None or group is None or not _would_help(decision):
             return False
         return any(not pod.expected for pod in group.waiting)
@@ -262,14 +262,14 @@ class _QueueRequests:
 
     def _use_headroom(self, run: Run) -> int:
         """Use headroom for as many groups of a run as possible. Return the number of these groups."""
-        wanted = self._needed(run[0])
-        if not wanted.members:
+        need = self._needed(run[0])
+        if not need.members:
             return len(run)
-        fitting_count = min(self._count_fitting(run[0], wanted), len(run))
+        fitting_count = min(self._count_fitting(run[0], need), len(run))
         if fitting_count:
-            self._budget.shares.add(run[0].queue, wanted.requests, fitting_count)
+            self._budget.shares.add(run[0].queue, need.requests, fitting_count)
         for group in run[:fitting_count] if run[0].queue in self._budget.rules.limits_by_queue else ():
-            self._budget.running.add(group, len(wanted.members))
+            self._budget.running.add(group, len(need.members))
         return fitting_count
 
     def _with_spare(self, group: GroupInfo) -> tuple[Uid, ...] | None:
@@ -292,11 +292,11 @@ class _QueueRequests:
             uids += [pod.uid for pod in fitting_pods]
         return None if len(uids) == len(needed_pods) + len(spare) else tuple(uids)
 
-    def _count_fitting(self, group: GroupInfo, wanted: Missing) -> int:
+    def _count_fitting(self, group: GroupInfo, need: Missing) -> int:
         """Return how many times the headroom suffices for these members."""
         quotients = (
             free_amounts[name] // amount
-            for level, needed_amounts, free_amounts in levels(self._budget, group, wanted)
+            for level, needed_amounts, free_amounts in levels(self._budget, group, need)
             if not isinstance(level, Scope) or level in self._short_scopes
             for name, amount in needed_amounts.items()
             if amount

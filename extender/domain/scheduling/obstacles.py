@@ -202,16 +202,16 @@ _MAX_COMPARED_SETS = 64  # number of pod sets that are compared
 _MAX_LISTED = 8  # number of names in one sentence, so that a status stays small
 
 
-def explain(cycle: Cycle, planner: Planner, group: GroupInfo, wanted: Missing) -> tuple[Reason, str]:
+def explain(cycle: Cycle, planner: Planner, group: GroupInfo, need: Missing) -> tuple[Reason, str]:
     """Return why members have no placement in `planner`: the reason, and a text with numbers."""
-    members, shapes, capacity = wanted.members, wanted.shapes, planner.capacity
-    if (never_reason := why_never_fits(cycle, wanted)) is not None:
+    members, shapes, capacity = need.members, need.shapes, planner.capacity
+    if (never_reason := why_never_fits(cycle, need)) is not None:
         return never_reason
     is_refused = any(capacity.refuses(shape) for shape in shapes)
     if is_refused and all(capacity.fits_without_refusals(shape, n) for shape, n in shapes.items()):
         detail = group.start.failure or "the scheduler rejects the nodes with free capacity"
         return Reason.REFUSED_BY_SCHEDULER, detail
-    if not planner.affinity.is_any_interdependent(wanted) and capacity.is_short_for(shapes):
+    if not planner.affinity.is_any_interdependent(need) and capacity.is_short_for(shapes):
         # One shape alone lacks capacity, and no member has affinity. Counting the pods suffices here.
         at_once_text = f"{_capacity_text(capacity, shapes)} at once"
     else:
@@ -221,7 +221,7 @@ def explain(cycle: Cycle, planner: Planner, group: GroupInfo, wanted: Missing) -
         if shortage := _shortage_text(capacity, counted_shapes, "left"):
             return Reason.NO_ROOM, f"{shortage} on suitable nodes; {_capacity_text(capacity, shapes)}"
     is_enough = all(capacity.total(shape) >= n for shape, n in shapes.items())
-    if is_enough and (domains := _domains_text(planner, wanted)):
+    if is_enough and (domains := _domains_text(planner, need)):
         return Reason.NO_DOMAIN, domains
     return Reason.FRAGMENTED, at_once_text
 
@@ -231,17 +231,17 @@ def best_domain_text(cycle: Cycle, members: Sequence[PodRecord]) -> str:
 
     The text is empty if capacity is lacking, or if the members need not share a domain.
     """
-    wanted, planner = Missing(tuple(members)), cycle.budget.planner
-    return "" if planner.capacity.is_short_for(wanted.shapes) else _domains_text(planner, wanted)
+    need, planner = Missing(tuple(members)), cycle.budget.planner
+    return "" if planner.capacity.is_short_for(need.shapes) else _domains_text(planner, need)
 
 
-def _domains_text(planner: Planner, wanted: Missing) -> str:
+def _domains_text(planner: Planner, need: Missing) -> str:
     """Return the domain with the most capacity for members that must share a domain, as text.
 
     The text is empty if the members need not share a domain.
     """
     pods_by_set: dict[TopologySet, list[PodRecord]] = {}
-    for pod in wanted.members:
+    for pod in need.members:
         for pod_set in pod.pod_sets:
             if pod_set.is_required:
                 pods_by_set.setdefault(pod_set, []).append(pod)
@@ -277,17 +277,17 @@ def no_capacity_text(capacity: Capacity, shapes: Counter[Shape]) -> str:
     return f"{prefix}no free capacity for {shapes.total()} more member{'s' * (shapes.total() > 1)}"
 
 
-def why_never_fits(cycle: Cycle, wanted: Missing) -> tuple[Reason, str] | None:
+def why_never_fits(cycle: Cycle, need: Missing) -> tuple[Reason, str] | None:
     """Return why members have no placement even on empty nodes. None means that they have a placement."""
-    for shape in wanted.shapes:
+    for shape in need.shapes:
         if not cycle.empty_planner.capacity.total(shape):
             return Reason.NEVER_FITS, _no_node_text(cycle, shape)
-    if cycle.fits_empty_cluster(wanted):
+    if cycle.fits_empty_cluster(need):
         return None
-    if domains := _domains_text(cycle.empty_planner, wanted):
+    if domains := _domains_text(cycle.empty_planner, need):
         return Reason.NEVER_FITS, f"on empty nodes: {domains}"
-    shortage = _shortage_text(cycle.empty_planner.capacity, wanted.shapes, "there")
-    detail = f"all suitable nodes together cannot hold {len(wanted.members)} members, even when empty"
+    shortage = _shortage_text(cycle.empty_planner.capacity, need.shapes, "there")
+    detail = f"all suitable nodes together cannot hold {len(need.members)} members, even when empty"
     return Reason.NEVER_FITS, f"{shortage}; {detail}" if shortage else detail
 
 

@@ -113,7 +113,7 @@ def _placeholders(group: GroupInfo) -> frozenset[Uid]:
 
 
 def _within_share(
-    budget: Budget, group: GroupInfo, plan: dict[Uid, str], unplanned: Sequence[PodRecord]
+    budget: Budget, group: GroupInfo, plan: dict[Uid, str], pods_left: Sequence[PodRecord]
 ) -> tuple[dict[Uid, str], Sequence[PodRecord]]:
     """Return the plan and the unplanned members of a running group.
 
@@ -123,11 +123,11 @@ def _within_share(
     placeholders = [pod for pod in group.waiting if pod.is_for_min_resources and pod.uid in plan]
     excluded_plan = {pod.uid: plan[pod.uid] for pod in placeholders}
     if not (excluded_plan and group.is_whole):
-        return plan, unplanned
+        return plan, pods_left
     if not budget.shares.is_above_share(group.queue, budget.requests(group, excluded_plan)):
-        return plan, unplanned
+        return plan, pods_left
     budget.planner.unplace(group.waiting, excluded_plan)
-    return {uid: node for uid, node in plan.items() if uid not in excluded_plan}, (*unplanned, *placeholders)
+    return {uid: node for uid, node in plan.items() if uid not in excluded_plan}, (*pods_left, *placeholders)
 
 
 def _within_ceilings(
@@ -139,11 +139,11 @@ def _within_ceilings(
     lists. If the joining members of the plan exceed a ceiling, they are left out of the plan.
     """
     joining_pods = [pod for pod in group.waiting if pod.uid in plan and not pod.reserved_for]
-    excluded = {pod.uid: plan[pod.uid] for pod in joining_pods}
-    if not excluded or not budget.shares.ceiling_excess(group.queue, budget.requests(group, excluded)):
+    outsiders = {pod.uid: plan[pod.uid] for pod in joining_pods}
+    if not outsiders or not budget.shares.ceiling_excess(group.queue, budget.requests(group, outsiders)):
         return plan, unplanned_pods
-    budget.planner.unplace(group.waiting, excluded)
-    return {uid: node for uid, node in plan.items() if uid not in excluded}, (*unplanned_pods, *joining_pods)
+    budget.planner.unplace(group.waiting, outsiders)
+    return {uid: node for uid, node in plan.items() if uid not in outsiders}, (*unplanned_pods, *joining_pods)
 
 
 def _holding(group: GroupInfo) -> Holding:
@@ -222,8 +222,8 @@ def all_if_flavors_fit(
     if not budget.flavors.flavors_of(group.queue):
         return list(pods)
 
-    def lacks_capacity(wanted: Missing) -> tuple[Reason, str] | None:
-        return None if budget.planner.could_place(wanted) else (Reason.NO_ROOM, "")
+    def lacks_capacity(need: Missing) -> tuple[Reason, str] | None:
+        return None if budget.planner.could_place(need) else (Reason.NO_ROOM, "")
 
     choice = choose(budget.flavors, group, pods, plan, is_lent=True, lacks_capacity=lacks_capacity)
     return None if choice.tried else list(choice.wanted.members)

@@ -92,12 +92,12 @@ class Price:
             self._losses[whole_pick] = loss
         return loss
 
-    def missed_work(self, group: GroupInfo, wanted: Missing) -> float:
+    def missed_work(self, group: GroupInfo, need: Missing) -> float:
         """Return the work that a group has missed: the capacity that it lacks, multiplied by its wait."""
         wait_seconds = self.checked_at - self._cycle.snapshot.instant(self._waits_since(group))
-        return self.part_of_cluster(wanted.requests) * max(wait_seconds, 0.0)
+        return self.part_of_cluster(need.requests) * max(wait_seconds, 0.0)
 
-    def why_not_yet(self, group: GroupInfo, wanted: Missing, picks: Sequence[Pick]) -> str:
+    def why_not_yet(self, group: GroupInfo, need: Missing, picks: Sequence[Pick]) -> str:
         """Return why these victims are not evicted for a group yet, as text for users.
 
         An empty text means that they may be evicted. A cycle is requested for the time when the result may
@@ -107,12 +107,12 @@ class Price:
         lost_work, end, latest_at = self.loss(picks).work, self._end(picks), self.latest_at(group)
         seconds_left = end - self.checked_at
         ends_soon = (seconds_left <= rules.after or end <= latest_at) and end <= self._spared_until(group)
-        if lost_work > rules.patience * self.missed_work(group, wanted) and latest_at > snapshot.now:
+        if lost_work > rules.patience * self.missed_work(group, need) and latest_at > snapshot.now:
             self._cycle.request_cycle_at(latest_at)
             begin_text = snapshot.timestamp(latest_at)
             text = "evictions for the group would lose more work than its wait is worth"
             text += f"; at the latest, they begin at {begin_text}" if begin_text else ""
-        elif ends_soon and lost_work > rules.patience * self.part_of_cluster(wanted.requests) * seconds_left:
+        elif ends_soon and lost_work > rules.patience * self.part_of_cluster(need.requests) * seconds_left:
             text = "evictions for the group would lose more work than it gains before the pods end, by "
             text += snapshot.timestamp(end)
         else:
@@ -130,9 +130,9 @@ class Price:
         ends = (inf if group is None else self._run_times.end_if_running(group, instant) for group in groups)
         return max(ends, default=inf)
 
-    def break_even_seconds(self, wanted: Missing, picks: Sequence[Pick]) -> float:
+    def break_even_seconds(self, need: Missing, picks: Sequence[Pick]) -> float:
         """Return the seconds in which a group does as much work as the evictions lose, within bounds."""
-        lost_work, cluster_part = self.loss(picks).work, self.part_of_cluster(wanted.requests)
+        lost_work, cluster_part = self.loss(picks).work, self.part_of_cluster(need.requests)
         return min(max(lost_work / cluster_part if cluster_part else 0.0, _MIN_USE), _MAX_USE)
 
     def latest_at(self, group: GroupInfo) -> float:

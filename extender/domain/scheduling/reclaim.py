@@ -90,7 +90,7 @@ def reserve_reclaimed(cycle: Cycle, waiting: Iterable[GroupInfo]) -> list[GroupI
     return [group for group in groups if group.key not in cycle.decided]
 
 
-def _may_continue(cycle: Cycle, group: GroupInfo, wanted: Missing) -> bool:
+def _may_continue(cycle: Cycle, group: GroupInfo, need: Missing) -> bool:
     """Return whether a reclaim continues: it is still justified, or has already broken a gang.
 
     It is justified under these conditions:
@@ -100,9 +100,9 @@ def _may_continue(cycle: Cycle, group: GroupInfo, wanted: Missing) -> bool:
     - The group's queue stays within its share, if other queues lose capacity.
     """
     reclaim, nodes, spared = cycle.reclaims[group.key], cycle.snapshot.nodes, cycle.snapshot.refused_evictions
-    if reclaim.plan.keys() != {pod.uid for pod in wanted.members} or not group.preempts:
+    if reclaim.plan.keys() != {pod.uid for pod in need.members} or not group.preempts:
         return False
-    for pod in wanted.members:
+    for pod in need.members:
         row = nodes.row.get(reclaim.plan[pod.uid])
         if row is None or not nodes.suitable(pod.shape)[row]:
             return False
@@ -131,11 +131,11 @@ def _may_continue(cycle: Cycle, group: GroupInfo, wanted: Missing) -> bool:
 
 def _planned_requests(cycle: Cycle, group: GroupInfo, reclaim: Reclaim) -> Resources:
     """Return the requests of members on their planned nodes, with amounts of flavors if the queue has any."""
-    wanted = missing(group)
+    need = missing(group)
     if not cycle.budget.flavors.flavors_of(group.queue):
-        return wanted.requests
-    planned_pods = ((pod, reclaim.plan[pod.uid]) for pod in wanted.members)
-    return cycle.budget.flavors.requests(planned_pods, wanted.requests)
+        return need.requests
+    planned_pods = ((pod, reclaim.plan[pod.uid]) for pod in need.members)
+    return cycle.budget.flavors.requests(planned_pods, need.requests)
 
 
 def _continue_reclaim(cycle: Cycle, group: GroupInfo) -> GroupDecision:
@@ -144,10 +144,10 @@ def _continue_reclaim(cycle: Cycle, group: GroupInfo) -> GroupDecision:
     Otherwise, wait for the capacity and evict more victims. The reclaim fails at its deadline, or if no
     victims remain and the group does not fit.
     """
-    reclaim, budget, wanted = cycle.reclaims[group.key], cycle.budget, missing(group)
+    reclaim, budget, need = cycle.reclaims[group.key], cycle.budget, missing(group)
     budget.free_plan(group, reclaim.plan)
     reason = Reason.RECLAIMING
-    if budget.window.has_places_for(group, len(wanted.members)):
+    if budget.window.has_places_for(group, len(need.members)):
         # Evictions end when the group starts, so a victim gang must not be evicted in part by then.
         may_start = not has_broken_gang(cycle, reclaim) or cycle.is_due(reclaim.until)
         if may_start and (plan := _place(cycle, group, reclaim)) is not None:
@@ -171,13 +171,13 @@ def _place(cycle: Cycle, group: GroupInfo, reclaim: Reclaim) -> dict[Uid, str] |
 
     None means that the group cannot start yet.
     """
-    budget, wanted = cycle.budget, missing(group)
+    budget, need = cycle.budget, missing(group)
     requests = _planned_requests(cycle, group, reclaim)
-    running_excess = budget.running.excess(group, len(wanted.members))
+    running_excess = budget.running.excess(group, len(need.members))
     if budget.shares.ceiling_excess(group.queue, requests) or running_excess is not None:
         return None  # the group's queue must lose capacity first
     planned_pods: list[tuple[PodRecord, str]] = []
-    for pod in wanted.members:  # each pod may only use nodes of its planned flavor
+    for pod in need.members:  # each pod may only use nodes of its planned flavor
         node = reclaim.plan[pod.uid]
         flavor = budget.flavors.flavor_on(group.queue, node)
         planned_pods.append((on_nodes_of(flavor, [pod])[0] if flavor is not None else pod, node))
@@ -187,7 +187,7 @@ def _place(cycle: Cycle, group: GroupInfo, reclaim: Reclaim) -> dict[Uid, str] |
         budget.count(group, plan)
         return plan
     budget.journal.roll_back(checkpoint)
-    return None if budget.flavors.flavors_of(group.queue) else budget.place(group, wanted.members)
+    return None if budget.flavors.flavors_of(group.queue) else budget.place(group, need.members)
 
 
 def _evict(cycle: Cycle, group: GroupInfo, reclaim: Reclaim) -> None:
@@ -222,12 +222,12 @@ def begin_reclaims(cycle: Cycle, lending: Lending, reservations: Reservations) -
     groups = _starved_groups(cycle)
     if groups or cycle.reclaims:
         cycle.evictions |= {each.uid: Eviction(each, _SLOW, is_slow=True) for each in slow_victims(cycle)}
-    idle = {(group.queue, group.priority): group for group in groups if not candidates.may_exist_for(group)}
-    seeking_groups = [group for group in groups if (group.queue, group.priority) not in idle]
+    losers = {(group.queue, group.priority): group for group in groups if not candidates.may_exist_for(group)}
+    seeking_groups = [group for group in groups if (group.queue, group.priority) not in losers]
     longest = _longest_waiting(seeking_groups)
     first_by_kind = _first_of_kinds(cycle, seeking_groups)
     first_by_kind |= {(each, "longest"): group for each, group in longest.items()}
-    result = Starving(first_by_kind, idle, candidates.may_exist_for)
+    result = Starving(first_by_kind, losers, candidates.may_exist_for)
     shares, queues = cycle.budget.shares, cycle.snapshot.queues
     ranks = {
         queue: (-queues[queue].record.priority, shares.relative_share(shares.tree.node[queue]), queue)
@@ -376,12 +376,12 @@ class _Searches:
 
     def _try(self, group: GroupInfo) -> bool:
         """Search for victims of a group. Return whether a reclaim has begun for it."""
-        cycle, wanted = self._cycle, missing(group)
+        cycle, need = self._cycle, missing(group)
         kind = equal_need_key(group), refused_namespace(cycle, group)
         if kind in self._failed_kinds:
             return False
         own_queue_gives = True
-        for causes in _cause_sets(cycle, group, wanted):
+        for causes in _cause_sets(cycle, group, need):
             is_across = EvictionCause.RECLAIM in causes
             if is_across and not own_queue_gives:
                 continue  # its own queue must lose capacity, too, so other queues alone do not help
@@ -390,9 +390,9 @@ class _Searches:
             own_queue_gives = bool(eviction_units) or must_move
             if not (eviction_units or (is_across and self._is_any_departing)):
                 continue
-            if (found_victims := self._search(eviction_units, group, wanted, is_across, must_move)) is None:
+            if (found_victims := self._search(eviction_units, group, need, is_across, must_move)) is None:
                 continue
-            if not (delay_text := self._price.why_not_yet(group, wanted, found_victims.picks)):
+            if not (delay_text := self._price.why_not_yet(group, need, found_victims.picks)):
                 self._begin(group, found_victims)
                 return True
             cycle.record(replace(cycle.decided[group.key], price=delay_text))
@@ -405,7 +405,7 @@ class _Searches:
         self,
         eviction_units: Sequence[EvictionUnit],
         group: GroupInfo,
-        wanted: Missing,
+        need: Missing,
         may_cross_queues: bool,
         must_move: bool,
     ) -> Found | None:
@@ -414,15 +414,15 @@ class _Searches:
         Args:
             eviction_units: The possible victims.
             group: The group that needs capacity.
-            wanted: The members of the group that are to start.
+            need: The members of the group that are to start.
             may_cross_queues: Whether victims may be in other queues.
             must_move: Whether victims must have other nodes to restart on.
         """
         journal = self._cycle.budget.journal
-        for assignment in self._cycle.budget.flavors.assignments(group, wanted):
+        for assignment in self._cycle.budget.flavors.assignments(group, need):
             bound = assignment.members
             planner = self._base_planner.clone()
-            planner.unplace(wanted.members, self._lending.reserved_for(group))
+            planner.unplace(need.members, self._lending.reserved_for(group))
             self._reservations.free_own_capacity(group, planner)
             available = planner.capacity.sum_for(bound.shapes)  # fragmented resources do not count as scarce
             scarce_resources = [name for name, n in bound.requests.items() if n > available.get(name, 0)]
@@ -544,7 +544,7 @@ def _is_in_vain(cycle: Cycle, taken_record: QueueTaken) -> bool:
     return waits or cycle.find_receiver(taken_record) is None
 
 
-def _cause_sets(cycle: Cycle, group: GroupInfo, wanted: Missing) -> Iterator[Sequence[EvictionCause]]:
+def _cause_sets(cycle: Cycle, group: GroupInfo, need: Missing) -> Iterator[Sequence[EvictionCause]]:
     """Yield sets of causes of evictions, in the order in which they are tried.
 
     If free capacity is fragmented, movable groups move first. Other queues lose capacity only up to the

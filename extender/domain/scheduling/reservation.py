@@ -80,15 +80,15 @@ class Reservations:
     def begin(self, waiting: Iterable[GroupInfo]) -> None:
         """Reserve the capacity for those of the `waiting` groups that have a reservation."""
         cycle = self._cycle
-        others = (group for group in waiting if group.key not in self._capacities)  # except moved groups
-        reservations = ((group.start.reservation, _with_reserved_plan(group)) for group in others)
+        rest = (group for group in waiting if group.key not in self._capacities)  # except moved groups
+        reservations = ((group.start.reservation, _with_reserved_plan(group)) for group in rest)
         holders = [(old, group) for old, group in reservations if old is not None]
         holders.sort(key=lambda holder: (not holder[0].is_promised, holder[0].since, start_of(holder[0])))
         for old, group in holders:
             with Guard(cycle, group):
-                if not self._is_within_limit(old.requests) or (renewed := self._renewed(group)) is None:
+                if not self._is_within_limit(old.requests) or (new := self._renewed(group)) is None:
                     continue
-                reservation = self._with_guarantee(group, renewed)
+                reservation = self._with_guarantee(group, new)
                 # Reserved and lent periods alternate. If there is a guaranteed time, they begin then.
                 promised_at = reservation.passable_until
                 begins_at = reservation.since if promised_at is None else promised_at
@@ -136,18 +136,18 @@ class Reservations:
 
         The allocation of the queue on the reserved nodes does not count: its pods end before the start.
         """
-        shares, held = self._cycle.budget.shares, self._backfill.forecast.held_on(reservation, group.queue)
-        shares.add(group.queue, held, times=-1)
+        shares, usage = self._cycle.budget.shares, self._backfill.forecast.held_on(reservation, group.queue)
+        shares.add(group.queue, usage, times=-1)
         requests = {**self._cycle.budget.flavors.settled_members(group).requests, **reservation.requests}
         is_above = shares.is_above_share(group.queue, requests)
-        shares.add(group.queue, held)
+        shares.add(group.queue, usage)
         return is_above
 
     def _renewed(self, group: GroupInfo) -> Reservation | None:
         """Return the present reservation of a group. None means that the reservation ends."""
         cycle, old = self._cycle, group.start.reservation
-        wanted = cycle.budget.flavors.settled_members(group)
-        if old is None or cycle.budget.shares.never_fits(group.queue, wanted.requests):
+        need = cycle.budget.flavors.settled_members(group)
+        if old is None or cycle.budget.shares.never_fits(group.queue, need.requests):
             return None
         if self._backfill.forecast.still_fits(old, group):
             return old
@@ -197,8 +197,8 @@ class Reservations:
     def free_own_headroom(self, group: GroupInfo) -> None:
         """Free the group's own reserved headroom."""
         for capacity in self.reserved_for(group):
-            need = capacity.headroom
-            freed_amounts = need.amounts if capacity.reservation.is_promised else need.reserves
+            headroom = capacity.headroom
+            freed_amounts = headroom.amounts if capacity.reservation.is_promised else headroom.reserves
             reserve(self._cycle.budget, freed_amounts, times=-1)
 
     def is_limited(self, group: GroupInfo) -> bool:
@@ -246,13 +246,13 @@ class Reservations:
         self._cycle.reads.record(RESERVATION_TOPIC)
         return self._backfill.may_pass(group, self.is_lending) if self._capacities else []
 
-    def blocked_by(self, group: GroupInfo, wanted: Missing, reason: Reason | None) -> str:
+    def blocked_by(self, group: GroupInfo, need: Missing, reason: Reason | None) -> str:
         """Return the owners of reservations that prevent members from starting, as text.
 
         The text is empty if there are none.
         """
         self._cycle.reads.record(RESERVATION_TOPIC)
-        return self._backfill.blocked_by(group, wanted, reason) if self._capacities else ""
+        return self._backfill.blocked_by(group, need, reason) if self._capacities else ""
 
     def own_capacity(self, group: GroupInfo) -> AbstractContextManager[None]:
         """Make the capacity that is reserved for a group usable for it during the block."""
@@ -293,10 +293,10 @@ class Reservations:
 
         Either all groups of a class find nodes, or none of them does.
         """
-        wanted, budget = missing(group), self._cycle.budget
-        if budget.planner.affinity.is_any_interdependent(wanted):
+        need, budget = missing(group), self._cycle.budget
+        if budget.planner.affinity.is_any_interdependent(need):
             return group.key
-        return group.queue, wanted.signature, budget.running.class_key(group)
+        return group.queue, need.signature, budget.running.class_key(group)
 
     @property
     def candidates(self) -> Set[tuple[EquivalenceClass, GroupKey]]:
@@ -325,8 +325,8 @@ class Reservations:
 
     def _is_due(self, group: GroupInfo) -> bool:
         """Return whether a group has waited for `reserveAfter` of its queue; False without a timestamp."""
-        since = ready_since(group)
-        return bool(since) and self._cycle.is_due(self._cycle.snapshot.instant(since) + self._patience(group))
+        begin = ready_since(group)
+        return bool(begin) and self._cycle.is_due(self._cycle.snapshot.instant(begin) + self._patience(group))
 
     def _patience(self, group: GroupInfo) -> float:
         """Return how many seconds a group waits before it may get a reservation."""
