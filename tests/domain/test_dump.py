@@ -103,7 +103,7 @@ def test_decisions_do_not_depend_on_hash_seeds(tmp_path: Path) -> None:
         "import sys; from pathlib import Path; from extender.domain.explain.dump import *\n"
         "for name in sys.argv[1:]:\n"
         "    found = read_dump(Path(name).read_bytes(), '1.2.3')\n"
-        "    assert replay(found.snapshot, found.decisions).same, name"
+        "    assert replay(found.snapshot, found.decisions).is_same, name"
     )
     files = [str(tmp_path / name) for name in WORLDS]
     environment = {**os.environ, "PYTHONHASHSEED": "1"}

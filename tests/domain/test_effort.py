@@ -34,7 +34,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Set budgets that are enough for a gang of three, and for one of twelve only if it is tried alone."""
     monkeypatch.setattr(cycles, "_MAX_GROUP_LOOKS", 3e3)
     monkeypatch.setattr(cycles, "_MAX_NAMESPACE_LOOKS", 6e3)
-    monkeypatch.setattr(cycles, "_MAX_OF_RETRY", 10e3)
+    monkeypatch.setattr(cycles, "_MAX_RETRY_LOOKS", 10e3)
 
 
 def expensive(name: str, members: int = 12, queue: str = "", created: str = "") -> list[Any]:
@@ -109,7 +109,7 @@ def test_a_group_over_budget_costs_nothing_until_its_next_try() -> None:
 
 
 def test_a_group_that_stays_over_budget_is_tried_ever_more_rarely(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cycles, "_MAX_OF_RETRY", 4e3)
+    monkeypatch.setattr(cycles, "_MAX_RETRY_LOOKS", 4e3)
     here = world(expensive("g")).settle()
     tries = [bool(looks(partial(here.pass_time, 100.0))) for _ in range(12)]
     assert here.reason("g") is Reason.TOO_COMPLEX
@@ -127,9 +127,9 @@ def test_the_groups_of_a_namespace_share_one_budget_of_effort() -> None:
 
 def test_each_namespace_has_something_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     """Many namespaces do not take long together, and what they spend is not lacking elsewhere."""
-    for name, looks_ in {"_MAX_GROUP_LOOKS": 1e4, "_MAX_NAMESPACE_LOOKS": 1e4, "_COMMON_EFFORT": 1e4}.items():
+    for name, looks_ in {"_MAX_GROUP_LOOKS": 1e4, "_MAX_NAMESPACE_LOOKS": 1e4, "_COMMON_LOOKS": 1e4}.items():
         monkeypatch.setattr(cycles, name, looks_)
-    monkeypatch.setattr(cycles, "_MIN_OF_NAMESPACE", 4e3)
+    monkeypatch.setattr(cycles, "_MIN_NAMESPACE_LOOKS", 4e3)
     here = world(
         *(in_namespace(f"ns{n}", expensive(f"g{n}")) for n in range(20)),
         in_namespace("z", expensive("last", 3)),
@@ -185,8 +185,8 @@ def test_many_terms_that_all_select_the_same_pods_are_looked_at_as_one(
 
 def test_a_group_over_budget_in_one_namespace_blocks_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     """Many terms select many pods with different labels: none of them is compared."""
-    monkeypatch.setattr(cycles, "_COMMON_EFFORT", 1e3)
-    monkeypatch.setattr(cycles, "_MIN_OF_NAMESPACE", 4e3)
+    monkeypatch.setattr(cycles, "_COMMON_LOOKS", 1e3)
+    monkeypatch.setattr(cycles, "_MIN_NAMESPACE_LOOKS", 4e3)
     gangs = (gang(f"g{n}", 3, labels={"z": "q"}, affinity=terms_against(f"g{n}", 64)) for n in range(20))
     plain = (gang(f"p{n}", 3, labels=own(n)) for n in range(20))
     here = world(*gangs, *plain, in_namespace("z", expensive("last", 3))).settle()

@@ -188,7 +188,7 @@ def test_calibration_remembers_few_namespaces() -> None:
 @pytest.mark.parametrize("kinds", [1, 12])
 def test_a_long_queue_delays_no_estimates_of_others(kinds: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Estimate other queues; groups too far back in the large one get no estimate."""
-    most = {1: "_MAX_PLACES", 12: "_MAX_KINDS"}[kinds]
+    most = {1: "_MAX_POSITION", 12: "_MAX_KINDS"}[kinds]
     monkeypatch.setattr(forecast, most, 4)
     world = one_node(run_time="1h")
     world.add(queue("other", preemption=NEVER), gang("other", 1, queue="other", cpu="4", run_time="1m"))

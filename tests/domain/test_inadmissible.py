@@ -374,7 +374,7 @@ def test_every_requeue_equals_a_decision_without_memory(case: Case) -> None:
 
 CAUSES = [
     (when, cause.__name__, case)
-    for when in ("BEFORE", "WITHIN", "AFTER")
+    for when in ("CAUSES_BEFORE_CYCLE", "BUDGET_CHANGES", "CAUSES_AFTER_CYCLE")
     for cause in getattr(inadmissible, when)
     for case in ((cause.__name__,) if cause is not inadmissible.capacity_changes else CAPACITY)
 ]

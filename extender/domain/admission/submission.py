@@ -305,10 +305,10 @@ def request_growth(old_pod: Pod, new_pod: Pod) -> Resources:
 def review_growth(
     increase: Resources, destination: Destination, queues: QueueLookup, ceilings: Iterable[Ceiling]
 ) -> list[Fault]:
-    """Return faults unless `increase` stays within the capability of the queue and within all `ceilings`.
+    """Return a fault if a group that grows by `increase` would exceed a capability or a ceiling.
 
-    The capability is compared with the present allocation of the queue. `ceilings` are the ceilings of the
-    queue and of all queues above it.
+    The present allocation of the queue is compared with its capability. `ceilings` are the ceilings of the
+    queue and of all queues above it. Only the first excess is reported.
     """
     if (info := queues.info(destination.queue)) is None:
         return []

@@ -55,8 +55,9 @@ class Forms:
     """Forms of one dump, with its shapes.
 
     Args:
-        sorts: Whether mappings are written in sorted order, so that equal mappings are written equally.
-        renamed: Returns the text to write for each text.
+        sorts_mappings: Whether mappings are written in sorted order, so that equal mappings are written
+            equally.
+        rename: Returns the text to write for each text.
     """
 
     def __init__(self, sorts_mappings: bool = False, rename: Callable[[str], str] = str) -> None:

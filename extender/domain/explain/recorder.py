@@ -85,8 +85,8 @@ class Recorder:
     """Recorder of runs, waits and evictions.
 
     Args:
-        known: Records without an end, from earlier recording until `seen`.
-        seen: The time of the last earlier recording.
+        open_records: Records without an end, from earlier recording until `seen_at`.
+        seen_at: The time of the last earlier recording.
         is_going: Returns whether a pod no longer exists or is being deleted.
         guard: Calls a function about a group, and may catch its errors.
     """
@@ -303,7 +303,7 @@ class _Evictions:
 
 
 class QueueHours:
-    """Recorder of the hours of queues. `known` are earlier records without an end."""
+    """Recorder of the hours of queues. `open_records` are earlier records without an end."""
 
     def __init__(self, open_records: Iterable[AnyRecord] = ()) -> None:
         self._open = {record.queue: record for record in open_records if isinstance(record, QueueHour)}

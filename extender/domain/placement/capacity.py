@@ -41,7 +41,7 @@ class Capacity:
         dimensions: The resource of each column of `free`.
         nodes: The nodes of the rows.
         free: Free amounts. This object owns them and changes them in place.
-        refused: Rows where the scheduler refuses a shape.
+        refusing_rows: Rows where the scheduler refuses a shape.
         totals: How many pods of each shape fit on all rows together, as far as known.
         record: Called with the topic of every read.
     """

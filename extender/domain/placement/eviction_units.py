@@ -272,7 +272,7 @@ class Disruptions:
 
     Args:
         budgets: The budgets of each namespace.
-        evicted: Pods that are being evicted but that no budget counts yet.
+        evicted_pods: Pods that are being evicted but that no budget counts yet.
     """
 
     def __init__(self, budgets: BudgetsByNamespace, evicted_pods: Iterable[PodRecord] = ()) -> None:

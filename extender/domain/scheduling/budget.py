@@ -224,7 +224,7 @@ class Window:
         self.in_flight[group.queue] += members
         if group.key in self._needed_places:
             self._needed_places[group.key] -= members
-        self.__dict__.pop("_common_left", None)
+        self.__dict__.pop("_free_common_places", None)
 
     def reserves_for(self, group: GroupInfo) -> bool:
         """Return whether places are reserved for a group, unlike for other groups with the same needs."""

@@ -178,11 +178,12 @@ class Lending:
 class VictimShares:
     """Shares of the cycle, for a search for victims of `group`.
 
-    Attributes:
+    Args:
         scarce: The resources that the group lacks. If free capacity is only fragmented, a queue may lose pods
             if it exceeds its share of any requested resource.
         assignment: The assigned flavors. Only allocations on the nodes of these flavors are compared.
-        from_others: Whether other queues lose capacity, so that the group's queue must stay within its share.
+        crosses_queues: Whether other queues lose capacity, so that the group's queue must stay within its
+            share.
     """
 
     def __init__(

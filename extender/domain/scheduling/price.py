@@ -52,7 +52,7 @@ def equal_need_key(group: GroupInfo) -> object:
 class Price:
     """Prices of evictions in one cycle.
 
-    `longest` has the longest waiting group for each key of equal needs.
+    `longest_waiting` has the longest waiting group for each key of equal needs.
     """
 
     def __init__(self, cycle: Cycle, longest_waiting: Mapping[object, GroupInfo]) -> None:
