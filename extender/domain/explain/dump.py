@@ -367,8 +367,8 @@ class Replay(msgspec.Struct, frozen=True):
 def replay(snapshot: Snapshot, old: Decisions) -> Replay:
     """Decide without a previous cycle, and then once more with it. Compare both results with `old`."""
     decisions = decide(snapshot)
-    repeated = decide(replace(snapshot, version=snapshot.version + 1), decisions)
-    is_same = as_bytes(old) == as_bytes(decisions) == as_bytes(replace(repeated, version=decisions.version))
+    repeat = decide(replace(snapshot, version=snapshot.version + 1), decisions)
+    is_same = as_bytes(old) == as_bytes(decisions) == as_bytes(replace(repeat, version=decisions.version))
     return Replay(is_same, differences(old, decisions), decisions)
 
 

@@ -132,9 +132,9 @@ class VirtualCluster:
 
         Actions of that instant are run.
         """
-        if (next_time := self._next(self.requeue_at())) is None:
+        if (span := self._next(self.requeue_at())) is None:
             return False
-        self.now, latest_at = next_time
+        self.now, latest_at = span
         while self._actions and self._actions[0].at <= latest_at:
             self.last = self.now
             heapq.heappop(self._actions).act()

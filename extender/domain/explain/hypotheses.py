@@ -251,8 +251,8 @@ class Trial:
         spent if the members of the group lack capacity.
         """
 
-        def is_enough(suspects: Sequence[T]) -> bool:
-            snapshot = apply(suspects)
+        def is_enough(picks: Sequence[T]) -> bool:
+            snapshot = apply(picks)
             need = missing(snapshot.groups[self._key])
             if needs_capacity and not Planner.from_snapshot(snapshot).could_place(need):
                 return False
@@ -264,14 +264,14 @@ class Trial:
             if is_enough([candidate]):
                 return [candidate]
         further_count = bisect_left(range(1, len(candidates)), True, key=lambda n: is_enough(candidates[:n]))
-        suspects = list(candidates[: 1 + further_count])
-        tried_candidates = suspects[:-1]  # the last candidate is needed
+        picks = list(candidates[: 1 + further_count])
+        tried_candidates = picks[:-1]  # the last candidate is needed
         while tried_candidates:
-            old_count = len(suspects)
+            old_count = len(picks)
             for candidate in reversed(tried_candidates):
-                others = [item for item in suspects if item is not candidate]
+                others = [item for item in picks if item is not candidate]
                 if others and is_enough(others):
-                    suspects = others
+                    picks = others
             # The order of queues may change when spared groups remain.
-            tried_candidates = suspects if len(suspects) < old_count else []
-        return suspects
+            tried_candidates = picks if len(picks) < old_count else []
+        return picks

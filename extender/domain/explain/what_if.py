@@ -332,11 +332,11 @@ def changed_groups(snapshot: Snapshot, before: Decisions, after: Decisions) -> l
     losses = [Counter(item.victim.group for item in result.evictions.values()) for result in (before, after)]
     found = []
     for key in before.groups.keys() & after.groups.keys() & snapshot.groups.keys():
-        past, new = (
+        old, new = (
             _outlook(side.groups[key], lost[key]) for side, lost in zip((before, after), losses, strict=True)
         )
         display_name = snapshot.groups[key].display_name
-        found.append(ChangedGroup(key, after.groups[key].queue, _change(past, new), past, new, display_name))
+        found.append(ChangedGroup(key, after.groups[key].queue, _change(old, new), old, new, display_name))
     order = (*CHANGES, "")
     return sorted(found, key=lambda change: (order.index(change.change), change.after.position, change.group))
 

@@ -126,19 +126,19 @@ class TermSets:
             self._by_labels[key] = pod.labels, self._set_by_mentioned[similar_key]
         return self._by_labels[key][1]
 
-    def _unique_set(self, own_sort: _TermSetIndex, peers: _TermSetIndex, terms: tuple[Term, ...]) -> TermSet:
+    def _unique_set(self, own_sets: _TermSetIndex, peers: _TermSetIndex, terms: tuple[Term, ...]) -> TermSet:
         """Return the one TermSet object for these terms.
 
         A new object is related to the sets with common terms.
 
         Args:
-            own_sort: The existing sets of the same sort.
+            own_sets: The existing sets of the same sort.
             peers: The existing sets of the other sort, which may have terms in common.
             terms: The terms of the set.
         """
         if not terms:
             return NO_TERMS
-        if terms not in own_sort.sets:
+        if terms not in own_sets.sets:
             new_set = TermSet(terms)
             related_sets = [(term, sets) for term in new_set.terms if (sets := peers.by_term.get(term))]
             pair_count = sum(len(sets) for _, sets in related_sets)
@@ -148,9 +148,9 @@ class TermSets:
                     new_set.keys_by_set.setdefault(other_set, set()).add(term.topology_key)
                     other_set.keys_by_set.setdefault(new_set, set()).add(term.topology_key)
             for term in new_set.terms:
-                own_sort.by_term[term].append(new_set)
-            own_sort.sets[terms] = new_set
-        return own_sort.sets[terms]
+                own_sets.by_term[term].append(new_set)
+            own_sets.sets[terms] = new_set
+        return own_sets.sets[terms]
 
 
 class _PodChanges:

@@ -138,22 +138,22 @@ class Capacity:
         return True
 
     def capacity_for_both(
-        self, shape: Shape, max_pods: int, common: Shape, allowed_rows: Mask | None = None
+        self, shape: Shape, max_pods: int, peer: Shape, allowed_rows: Mask | None = None
     ) -> tuple[Rows, AmountRows]:
         """Return the rows with capacity for a pod of either shape, and how many of both fit together.
 
-        The second array has a row for each of these rows. Its column n is the number of `common` pods that
+        The second array has a row for each of these rows. Its column n is the number of `peer` pods that
         fit next to n pods of `shape`, for n from 0 to `max_pods`. It is -1 if n pods of `shape` do not fit.
         `allowed_rows` has the rows that count, if not all.
         """
-        counts, fits_2, (columns, amounts) = self.counts(shape), self.counts(common), self._request(common)
-        rows = np.flatnonzero((counts + fits_2) if allowed_rows is None else (counts + fits_2) * allowed_rows)
+        counts, peers, (columns, amounts) = self.counts(shape), self.counts(peer), self._request(peer)
+        rows = np.flatnonzero((counts + peers) if allowed_rows is None else (counts + peers) * allowed_rows)
         counts_together = np.full((len(rows), max_pods + 1), -1, dtype=np.int64)
         for n in range(max_pods + 1):
             capacity = self.free[rows]
             capacity[:, self._request(shape)[0]] -= n * self._request(shape)[1]
             others_fit = np.maximum(np.min(capacity[:, columns] // amounts, axis=1, initial=_MAX_COUNT), 0)
-            counts_together[:, n] = np.where(counts[rows] >= n, np.where(fits_2[rows] > 0, others_fit, 0), -1)
+            counts_together[:, n] = np.where(counts[rows] >= n, np.where(peers[rows] > 0, others_fit, 0), -1)
         return rows, counts_together
 
     def total(self, shape: Shape) -> int:

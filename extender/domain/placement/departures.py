@@ -163,22 +163,22 @@ class Departures:
         for group, end in ends_of_groups:
             for shape, rows in holding_of(group).rows(nodes).items():
                 ends_by_shape.setdefault(shape, []).append((end.at, rows[rows >= 0]))
-        self._departing: dict[Shape, _LeavingPods] = {}
+        self._leavers: dict[Shape, _LeavingPods] = {}
         for shape, ends_and_rows in ends_by_shape.items():
             ends_and_rows.sort(key=itemgetter(0))
             instants, row_arrays = zip(*ends_and_rows, strict=True)
             end_by_pod = np.repeat(np.array(instants), [len(shape_rows) for shape_rows in row_arrays])
-            self._departing[shape] = _LeavingPods(end_by_pod, np.concatenate(row_arrays))
+            self._leavers[shape] = _LeavingPods(end_by_pod, np.concatenate(row_arrays))
 
     def free_capacity(self, capacity: Capacity, instant: float) -> None:
         """Add to `capacity` the amounts that become free until a time."""
-        for shape, leaving_pods in self._departing.items():
+        for shape, leaving_pods in self._leavers.items():
             if len(freed_rows := leaving_pods.until(instant)):
                 capacity.allocate_rows({shape: freed_rows}, times=-1)
 
     def freed_on(self, rows: Rows, capacity: Capacity, time: float) -> AmountRows:
         """Return the amounts that become free until a time on some rows of `capacity`."""
-        return capacity.amounts_on(rows, {shape: pods.until(time) for shape, pods in self._departing.items()})
+        return capacity.amounts_on(rows, {shape: pods.until(time) for shape, pods in self._leavers.items()})
 
     def is_guess(self, nodes: frozenset[str], instant: float) -> bool:
         """Return whether a group that leaves one of these nodes until a time has no known run time."""
@@ -205,9 +205,9 @@ def earliest_start(
     def places_at(instant: float) -> dict[Uid, str] | None:
         if not is_allowed(instant):
             return None
-        future_one = planner.clone()
-        departures.free_capacity(future_one.capacity, instant)
-        return None if future_one.capacity.is_short_for(need.shapes) else future_one.place(need.members)
+        clone = planner.clone()
+        departures.free_capacity(clone.capacity, instant)
+        return None if clone.capacity.is_short_for(need.shapes) else clone.place(need.members)
 
     instants = [now, *(instant for instant in departures.instants if instant > now)]
     if places_at(instants[-1]) is None:

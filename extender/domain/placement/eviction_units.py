@@ -184,8 +184,8 @@ def _spare_members(group: GroupInfo, by_annotation: bool) -> tuple[PodRecord, ..
     spare_members: list[PodRecord] = []
     needed_by_role = kept_roles(group.needs)
     composite = group.spec.composite
-    lone_roles = {child.name for child in composite.pod_groups if child.is_evicted_whole} if composite else ()
-    pods = [pod for pod in group.computed(running_members) if pod.role not in lone_roles]
+    unit_roles = {child.name for child in composite.pod_groups if child.is_evicted_whole} if composite else ()
+    pods = [pod for pod in group.computed(running_members) if pod.role not in unit_roles]
     pods.sort(key=attrgetter("sort_key"), reverse=True)
     pods.sort(key=lambda pod: (pod.priority, descending_key(pod.created)))
     for pod in pods:

@@ -638,17 +638,17 @@ class Planner:
             tries_left[0] -= 1
             if tries_left[0] < 0:
                 return None
-            picked = [row]
+            picks = [row]
             self._count_all([(pod, row)], times=1)
             if rest:
                 all_rows = np.ones(len(self.nodes.nodes), dtype=np.bool_)
                 shared_rows = np.all([all_rows, *(codes == codes[row] for codes in shared_domains)], axis=0)
-                picked += self._rows_for(rest, counts(pod), first_rows=shared_rows)[: len(rest)].tolist()
-                self._count_all(zip(rest, picked[1:], strict=False), times=1)
-            if len(picked) > len(rest):
+                picks += self._rows_for(rest, counts(pod), first_rows=shared_rows)[: len(rest)].tolist()
+                self._count_all(zip(rest, picks[1:], strict=False), times=1)
+            if len(picks) > len(rest):
                 others_plan = self._place_by_search(parts[1:], domains, tries_left)
                 if others_plan is not None:
-                    nodes = map(self.name_of, picked)
+                    nodes = map(self.name_of, picks)
                     return others_plan | {item.uid: name for item, name in zip(parts[0], nodes, strict=True)}
             self._journal.roll_back(checkpoint)
         return None

@@ -155,14 +155,14 @@ class Search:
 
         Return False if there are none.
         """
-        shape, unplaced, affinity = members[0].shape, list(reversed(members)), self._planner.affinity
+        shape, pods_left, affinity = members[0].shape, list(reversed(members)), self._planner.affinity
         if len(members) > 1 and affinity.is_interdependent(members[0]):  # each member restricts the next
             return all(self._place([member], plan) for member in members)
         if not shape.requests.keys() <= self._columns.keys():
             return False
         suitable_rows = self._suitable_rows(members[0])
         rows = CheapestFirst(self._bounds(shape, suitable_rows), self._shares.share)
-        while unplaced and (lower_bound := rows.pop()) is not None:
+        while pods_left and (lower_bound := rows.pop()) is not None:
             cost_and_picks = self._cost(shape, lower_bound.row)
             if cost_and_picks is None:
                 continue
@@ -172,12 +172,12 @@ class Search:
                 continue
             changed_rows = self._picks.evict(picks) | {lower_bound.row}
             node = self._planner.name_of(lower_bound.row)
-            while unplaced and self._planner.allocate_on_node(unplaced[-1], node):  # until the node is full
-                plan[unplaced.pop().uid] = node
+            while pods_left and self._planner.allocate_on_node(pods_left[-1], node):  # until the node is full
+                plan[pods_left.pop().uid] = node
             for row in sorted(changed_rows):  # the costs of these rows may be lower now
                 if suitable_rows[row]:
                     rows.push(no_cost(row))
-        return not unplaced
+        return not pods_left
 
     def _suitable_rows(self, pod: PodRecord) -> Mask:
         """Return the rows where a pod may be placed once other pods are evicted."""
@@ -209,8 +209,8 @@ class Search:
     def _cost(self, shape: Shape, row: int) -> tuple[Cost, list[Pick]] | None:
         """Return the cost of one more member on a row. None means that evictions cannot free enough there."""
         free = self._planner.capacity.free[row]
-        lacks = ((name, n - int(free[self._columns[name]])) for name, n in shape.requests.items() if n > 0)
-        lacking_amounts = {name: n for name, n in lacks if n > 0}
+        gaps = ((name, n - int(free[self._columns[name]])) for name, n in shape.requests.items() if n > 0)
+        lacking_amounts = {name: n for name, n in gaps if n > 0}
         if not lacking_amounts:
             return no_cost(row), []
         if (units := self._units_by_row.get(row)) is None:

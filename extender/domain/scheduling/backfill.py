@@ -348,19 +348,19 @@ class Backfill:
 
     def _has_capacity(self, need: Missing) -> bool:
         """Return whether members would fit if nothing were reserved."""
-        planner, known = self._cycle.budget.planner, self._known_fits
+        planner, results = self._cycle.budget.planner, self._known_fits
         is_interdependent = planner.affinity.is_any_interdependent(need)
-        if not is_interdependent and known.get(need.signature) is False:
+        if not is_interdependent and results.get(need.signature) is False:
             return False  # in a cycle, capacity never grows
         counts = planner.capacity.cached_counts
         if self._free is None or not self._free[0].belongs_with(counts):  # compute it again after allocations
-            self._known_fits = known = {signature: fits for signature, fits in known.items() if not fits}
+            self._known_fits = results = {signature: fits for signature, fits in results.items() if not fits}
             self._free = counts, planner.clone()
             for capacity in self._reserves.values():
                 self._free[1].allocate_amounts(capacity.rows, capacity.withheld, times=-1)
-        if is_interdependent or need.signature not in known:
-            known[need.signature] = self._free[1].could_place(need)
-        return known[need.signature]
+        if is_interdependent or need.signature not in results:
+            results[need.signature] = self._free[1].could_place(need)
+        return results[need.signature]
 
 
 @contextmanager

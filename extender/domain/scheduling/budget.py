@@ -179,7 +179,7 @@ class Window:
         self.in_flight = Counter[str]()  # members in flight by queue
         self._snapshot, self._tree = snapshot, tree
         self._common_holder: GroupKey | None = None  # gang that reserves common places
-        self._any_reserver: GroupKey | None = None  # group that reserves any places
+        self._any_holder: GroupKey | None = None  # group that reserves any places
         self._needed_places: dict[GroupKey, int] = {}  # places that these two groups still need
         self.waiting_queues: set[str] = set()  # queues with a gang that waits for places
         self._journal = journal
@@ -195,7 +195,7 @@ class Window:
         candidates = sorted((*waiting_gangs, *filter(_waits_for_places, other_groups)), key=self._rank)
         overdue_groups = [group for group in candidates if is_due(self._overdue_at(group))]
         self._common_holder = waiting_gangs[0].key if waiting_gangs else None
-        self._any_reserver = overdue_groups[0].key if overdue_groups else None
+        self._any_holder = overdue_groups[0].key if overdue_groups else None
         for group in (*waiting_gangs[:1], *overdue_groups[:1]):
             self._needed_places[group.key] = max(len(missing(group).members), 1)
 
@@ -239,19 +239,19 @@ class Window:
         """Return whether there are places for a whole gang."""
         if self.in_flight[group.queue] or group.queue in self.waiting_queues:
             return members <= self.places(group)
-        reservations = max(self._reserves(key, group) for key in (self._any_reserver, self._common_holder))
+        reservations = max(self._reserves(key, group) for key in (self._any_holder, self._common_holder))
         return members <= max(self.free_places - reservations, self.places(group))
 
     def places(self, group: GroupInfo) -> int:
         """Return the number of places that a group may use, by single members or as a gang."""
         queue = group.queue
-        if group.key == self._any_reserver:
+        if group.key == self._any_holder:
             return max(self.free_places, 0)
         if queue in self.waiting_queues:
             return 0
         own_places = max(self._places_by_queue.get(queue, 0) - self.in_flight[queue], 0)
-        shared = max(self._free_common_places - self._reserves(self._common_holder, group), 0)
-        return max(min(own_places + shared, self.free_places - self._reserves(self._any_reserver, group)), 0)
+        commons = max(self._free_common_places - self._reserves(self._common_holder, group), 0)
+        return max(min(own_places + commons, self.free_places - self._reserves(self._any_holder, group)), 0)
 
     def _reserves(self, holder: GroupKey | None, group: GroupInfo) -> int:
         """Return the number of places reserved for `holder`; 0 if the holder is the group itself."""
@@ -373,10 +373,10 @@ class RunningCounts:
             for kind, count in counts.items():
                 if count > remaining_counts[kind]:
                     reserved_count = self._reserves.get(scope, Counter())[kind]
-                    in_use = self._sums.get(scope, Counter())[kind]
-                    limit = remaining_counts[kind] + in_use + reserved_count
+                    running = self._sums.get(scope, Counter())[kind]
+                    limit = remaining_counts[kind] + running + reserved_count
                     reserved_text = f" + {reserved_count} reserved" if reserved_count else ""
-                    text = f"{scope}: {kind}: {in_use} run or start{reserved_text} + {count} asked > {limit}"
+                    text = f"{scope}: {kind}: {running} run or start{reserved_text} + {count} asked > {limit}"
                     return Excess(scope, text, count > limit)
         return None
 

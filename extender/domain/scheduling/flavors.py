@@ -370,20 +370,20 @@ class _Search(msgspec.Struct, eq=False):
     dead_end: Choice = _NO_CHOICE  # first role without a flavor, and the reason
     lasting_obstacles: dict[tuple[str, ...], FlavorObstacle | None] = {}  # why a role can have no flavor
 
-    def choose(self, roles: Sequence[_Role], earlier: Choice) -> Choice | None:
-        """Return `earlier` with flavors for `roles`; None if there are none."""
+    def choose(self, roles: Sequence[_Role], base: Choice) -> Choice | None:
+        """Return `base` with flavors for `roles`; None if there are none."""
         if not roles:
-            return earlier
+            return base
         _, pods, flavors = roles[0]
         requests = total(pod.shape.requests for pod in pods)
         tried_flavors: list[tuple[Flavor, FlavorObstacle | None]] = []
-        for flavor in self.amounts.order_by_lender(self.queue, flavors, earlier.requests, requests):
-            obstacle, choice = self._try(flavor, roles[0], earlier)
+        for flavor in self.amounts.order_by_lender(self.queue, flavors, base.requests, requests):
+            obstacle, choice = self._try(flavor, roles[0], base)
             if obstacle is None and (full_choice := self.choose(roles[1:], choice)) is not None:
                 return full_choice
             tried_flavors.append((flavor, obstacle))
         if not (self.dead_end.tried or self.is_above_share):
-            self._record_dead_end(roles, earlier, tried_flavors)
+            self._record_dead_end(roles, base, tried_flavors)
         return None
 
     def _record_dead_end(
@@ -404,32 +404,32 @@ class _Search(msgspec.Struct, eq=False):
             flavor_by_role = choice.flavor_by_role | ({role: full_flavors[0]} if full_flavors else {})
             self.dead_end = replace(choice, flavor_by_role=flavor_by_role, role=role, tried=tuple(obstacles))
 
-    def why_never(self, flavor: Flavor, roles: Sequence[_Role], earlier: Choice) -> FlavorObstacle | None:
-        """Return why the first of `roles` can never have a flavor after `earlier`.
+    def why_never(self, flavor: Flavor, roles: Sequence[_Role], base: Choice) -> FlavorObstacle | None:
+        """Return why the first of `roles` can never have a flavor after `base`.
 
         None means that it can for some choice of the later roles, or that there are too many choices to try.
         """
-        key = (*earlier.flavor_by_role.values(), flavor.name)
+        key = (*base.flavor_by_role.values(), flavor.name)
         if key not in self.lasting_obstacles:
-            obstacle, choice = self._try(flavor, roles[0], earlier)
+            obstacle, choice = self._try(flavor, roles[0], base)
             if obstacle is None and self.choose(roles[1:], choice) is None:
                 detail = "no flavor remains for the other roles, even when empty"
                 obstacle = FlavorObstacle(flavor.name, Reason.NEVER_FITS, detail, is_amount=False)
             self.lasting_obstacles[key] = obstacle if self.attempts_left >= 0 else None
         return self.lasting_obstacles[key]
 
-    def _try(self, flavor: Flavor, role: _Role, earlier: Choice) -> tuple[FlavorObstacle | None, Choice]:
+    def _try(self, flavor: Flavor, role: _Role, base: Choice) -> tuple[FlavorObstacle | None, Choice]:
         """Return why a flavor does not fit a role (None if it fits), and the choice with that flavor."""
         name, pods, _ = role
         requests = total(pod.shape.requests for pod in pods)
-        amounts_after = total([earlier.requests, self.amounts.counted_part(flavor, requests)])
-        need = Missing((*earlier.wanted.members, *on_nodes_of(flavor, pods)))
+        amounts_after = total([base.requests, self.amounts.counted_part(flavor, requests)])
+        need = Missing((*base.wanted.members, *on_nodes_of(flavor, pods)))
         if (obstacle := self._refusal(flavor, pods) or self._exceeded_limit(flavor, amounts_after)) is None:
             self.attempts_left -= 1
             is_tried = self.attempts_left >= 0
             reason = self.lacks_capacity(need) if is_tried else (Reason.NO_ROOM, "not looked at any more")
             obstacle = None if reason is None else FlavorObstacle(flavor.name, *reason, is_amount=False)
-        return obstacle, Choice(need, earlier.flavor_by_role | {name: flavor.name}, amounts_after)
+        return obstacle, Choice(need, base.flavor_by_role | {name: flavor.name}, amounts_after)
 
     def _refusal(self, flavor: Flavor, pods: Sequence[PodRecord]) -> FlavorObstacle | None:
         """Return why pods can never get a flavor; None if they can."""

@@ -222,12 +222,12 @@ def begin_reclaims(cycle: Cycle, lending: Lending, reservations: Reservations) -
     groups = _starved_groups(cycle)
     if groups or cycle.reclaims:
         cycle.evictions |= {each.uid: Eviction(each, _SLOW, is_slow=True) for each in slow_victims(cycle)}
-    losers = {(group.queue, group.priority): group for group in groups if not candidates.may_exist_for(group)}
-    seeking_groups = [group for group in groups if (group.queue, group.priority) not in losers]
+    idlers = {(group.queue, group.priority): group for group in groups if not candidates.may_exist_for(group)}
+    seeking_groups = [group for group in groups if (group.queue, group.priority) not in idlers]
     longest = _longest_waiting(seeking_groups)
     first_by_kind = _first_of_kinds(cycle, seeking_groups)
     first_by_kind |= {(each, "longest"): group for each, group in longest.items()}
-    result = Starving(first_by_kind, losers, candidates.may_exist_for)
+    result = Starving(first_by_kind, idlers, candidates.may_exist_for)
     shares, queues = cycle.budget.shares, cycle.snapshot.queues
     ranks = {
         queue: (-queues[queue].record.priority, shares.relative_share(shares.tree.node[queue]), queue)
@@ -357,8 +357,8 @@ class _Searches:
         kinds = [group for group in searching_groups if group.key in first]  # the first group of each kind
         n_steps = 0
         if len(kinds) > _MAX_FAILED_SEARCHES:  # each cycle tries the first kinds; the others take turns
-            followers, n_steps = turn_order(kinds[_TURN_COUNT:], int(self._cycle.snapshot.now) * _TURN_COUNT)
-            searching_groups = [*kinds[:_TURN_COUNT], *followers]
+            rotation, n_steps = turn_order(kinds[_TURN_COUNT:], int(self._cycle.snapshot.now) * _TURN_COUNT)
+            searching_groups = [*kinds[:_TURN_COUNT], *rotation]
         for group in searching_groups:
             if open_count <= 0:
                 return
@@ -382,15 +382,15 @@ class _Searches:
             return False
         own_queue_gives = True
         for causes in _cause_sets(cycle, group, need):
-            is_across = EvictionCause.RECLAIM in causes
-            if is_across and not own_queue_gives:
+            may_cross = EvictionCause.RECLAIM in causes
+            if may_cross and not own_queue_gives:
                 continue  # its own queue must lose capacity, too, so other queues alone do not help
             eviction_units = self._candidates.units_for(group, causes)
             must_move = EvictionCause.CONSOLIDATE in causes
             own_queue_gives = bool(eviction_units) or must_move
-            if not (eviction_units or (is_across and self._is_any_departing)):
+            if not (eviction_units or (may_cross and self._is_any_departing)):
                 continue
-            if (found_victims := self._search(eviction_units, group, need, is_across, must_move)) is None:
+            if (found_victims := self._search(eviction_units, group, need, may_cross, must_move)) is None:
                 continue
             if not (delay_text := self._price.why_not_yet(group, need, found_victims.picks)):
                 self._begin(group, found_victims)
