@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from extender.domain.explain import forecast
 from extender.domain.explain.forecast import (
-    _MAX_KEPT_FACTORS,
+    _MAX_FACTOR_KEYS,
     FUTURES,
     MAX_CYCLES,
     Calibration,
@@ -180,9 +180,9 @@ def test_wrong_declarations_in_one_namespace_change_no_estimates_of_others() -> 
 
 def test_calibration_remembers_few_namespaces() -> None:
     reported, calibration = ExpectedStart(0.0, 90.0, 100.0, 110.0), Calibration()
-    for number in range(2 * _MAX_KEPT_FACTORS):
+    for number in range(2 * _MAX_FACTOR_KEYS):
         calibration = calibration.after(GroupKey(f"n{number}/g"), reported, 200.0)
-    assert len(calibration.factors) == _MAX_KEPT_FACTORS
+    assert len(calibration.factors) == _MAX_FACTOR_KEYS
 
 
 @pytest.mark.parametrize("kinds", [1, 12])

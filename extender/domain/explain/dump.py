@@ -391,7 +391,7 @@ def _without_history(decisions: Decisions) -> Decisions:
 
 
 # Words that decisions depend on, or that selectors contain.
-_KEPT_WORDS = """
+_PLAIN_WORDS = """
     default root pod cpu memory pods ephemeral-storage of 0.0.0.0 muster
     Pending Inqueue Running Completed Unknown Aborted Succeeded Failed Unschedulable SchedulingGated
     capability deserved guarantee borrowing_limit lending_limit
@@ -411,7 +411,7 @@ class Pseudonyms:
 
     def __init__(self, hash_part: Callable[[str], str], resources: Sequence[str]) -> None:
         self._hash_part = hash_part
-        words = _TEXT_PART.finditer(" ".join([_KEPT_WORDS, *resources]))
+        words = _TEXT_PART.finditer(" ".join([_PLAIN_WORDS, *resources]))
         self._pseudonym_by_part: dict[str, str] = {word[0]: word[0] for word in words}
 
     def __call__(self, text: str) -> str:

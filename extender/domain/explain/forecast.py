@@ -50,7 +50,7 @@ _PARTS = (0.08, 0.5, 0.92)  # fractions of starts before p10, p50 and p90, which
 _STEP = 0.08  # change of the logarithm of a factor by one start
 _EXACT_FACTORS = (1.0, 1.0, 1.0)  # factors that correct nothing
 _MAX_FACTOR = 20.0  # largest factor; its inverse is the smallest factor
-_MAX_KEPT_FACTORS = 400  # number of namespaces and methods with recent starts whose factors are kept
+_MAX_FACTOR_KEYS = 400  # number of namespaces and methods with recent starts whose factors are kept
 MIN_DEVIATION = 10.0  # seconds; shorter deviations do not count
 
 
@@ -358,7 +358,7 @@ class Calibration(msgspec.Struct, frozen=True, dict=True):
         p10, p50, p90 = new_factors
         new_key = forecast.method, _namespace(key)
         other_factors = [item for item in self.factors.items() if item[0] != new_key]
-        return Calibration({**dict(other_factors[1 - _MAX_KEPT_FACTORS :]), new_key: (p10, p50, p90)})
+        return Calibration({**dict(other_factors[1 - _MAX_FACTOR_KEYS :]), new_key: (p10, p50, p90)})
 
 
 def _namespace(key: GroupKey) -> str:

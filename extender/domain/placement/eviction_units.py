@@ -110,7 +110,7 @@ def eviction_units_of(group: GroupInfo, cause: EvictionCause, protection: Protec
     """
     is_reclaim = cause is EvictionCause.RECLAIM
     by_annotation = not is_reclaim or protection.honours_preemptable
-    return group.computed(_units_by_rule[cause, by_annotation, is_reclaim and not protection.honours_budgets])
+    return group.computed(_calls_by_rule[cause, by_annotation, is_reclaim and not protection.honours_budgets])
 
 
 def _eviction_units(
@@ -145,7 +145,7 @@ def _eviction_units(
     return eviction_units
 
 
-_units_by_rule = {
+_calls_by_rule = {
     (cause, named, over): partial(_eviction_units, cause=cause, by_annotation=named, overrules=over)
     for cause in _TIERS
     for named in (True, False)
@@ -184,8 +184,8 @@ def _spare_members(group: GroupInfo, by_annotation: bool) -> tuple[PodRecord, ..
     spare_members: list[PodRecord] = []
     needed_by_role = kept_roles(group.needs)
     composite = group.spec.composite
-    unit_roles = {child.name for child in composite.pod_groups if child.is_evicted_whole} if composite else ()
-    pods = [pod for pod in group.computed(running_members) if pod.role not in unit_roles]
+    tied_roles = {child.name for child in composite.pod_groups if child.is_evicted_whole} if composite else ()
+    pods = [pod for pod in group.computed(running_members) if pod.role not in tied_roles]
     pods.sort(key=attrgetter("sort_key"), reverse=True)
     pods.sort(key=lambda pod: (pod.priority, descending_key(pod.created)))
     for pod in pods:
@@ -246,7 +246,7 @@ class EvictionUnitsOfRow:
         if self.min_loss >= loss:
             return []
         sorted_losses = sorted(self._losses, key=itemgetter(0))
-        return [eviction_unit for unit_loss, eviction_unit in sorted_losses if unit_loss < loss]
+        return [eviction_unit for other_loss, eviction_unit in sorted_losses if other_loss < loss]
 
     def in_eviction_order(self, share: Callable[[str], float]) -> Iterator[EvictionUnit]:
         """Yield the units of the lowest tier first.

@@ -34,7 +34,7 @@ from extender.domain.snapshot.nodes import Mask
 from extender.domain.snapshot.wholeness import Missing
 
 _TRIALS, _MAX_EXCHANGES = 64, 16  # number of placements that are tried to spare units, and to replace units
-_MAX_COMPARED_UNITS = 1024  # number of units that are compared with a unit to replace it
+_MAX_CANDIDATES = 1024  # number of units that are compared with a unit to replace it
 _NO_LOSS = Loss(0.0, 0.0, 0)
 
 
@@ -79,18 +79,18 @@ class Search:
         self._planner = planner
         self._shares = shares
         self._disruptions = disruptions
-        losses = {unit: shares.loss_of([Pick(unit, unit.pods)]) for unit in eviction_units}
-        self._eviction_units = sorted(losses, key=lambda unit: (unit.tier, losses[unit].work, *unit.order))
+        losses = {each: shares.loss_of([Pick(each, each.pods)]) for each in eviction_units}
+        self._eviction_units = sorted(losses, key=lambda each: (each.tier, losses[each].work, *each.order))
         self._columns = {name: column for column, name in enumerate(planner.capacity.dimensions)}
-        self._units_by_row: dict[int, EvictionUnitsOfRow] = {}
+        self._victims_by_row: dict[int, EvictionUnitsOfRow] = {}
         self._picks = Picks(planner, shares, disruptions)
         self._rows: Mask | None = None  # rows on which to search victims; None means all rows
         self._must_free_share = False  # whether its own queue lacks the share to hold the group
         row = planner.nodes.row
-        for unit in self._eviction_units:
-            for node in unit.pods_by_node:
+        for each in self._eviction_units:
+            for node in each.pods_by_node:
                 if node in row:
-                    self._units_by_row.setdefault(row[node], EvictionUnitsOfRow()).add(unit, losses[unit])
+                    self._victims_by_row.setdefault(row[node], EvictionUnitsOfRow()).add(each, losses[each])
 
     def find(self, need: Missing) -> Found | None:
         """Return the victims and the nodes. None means that no set of units suffices.
@@ -138,8 +138,8 @@ class Search:
             self._picks.count(pick, times=-1)
         picks = Picks(trial_planner, self._shares, self._disruptions)
         with trial_planner.inside(self._rows):
-            searched_units = filter(self._is_on_searched_rows, self._eviction_units)
-            trial_plan = _plan_by_trial(trial_planner, self._shares, searched_units, picks, need)
+            candidates = filter(self._is_on_searched_rows, self._eviction_units)
+            trial_plan = _plan_by_trial(trial_planner, self._shares, candidates, picks, need)
         if trial_plan is None:
             for pick in picks.all:
                 picks.count(pick, times=-1)
@@ -194,7 +194,7 @@ class Search:
         """
         have_capacity = (suitable_rows & (self._planner.capacity.counts(shape) > 0)).tolist()
         for row in np.flatnonzero(suitable_rows).tolist():
-            units = self._units_by_row.get(row)
+            units = self._victims_by_row.get(row)
             if have_capacity[row]:
                 yield no_cost(row)
             elif units is not None:
@@ -213,7 +213,7 @@ class Search:
         lacking_amounts = {name: n for name, n in gaps if n > 0}
         if not lacking_amounts:
             return no_cost(row), []
-        if (units := self._units_by_row.get(row)) is None:
+        if (units := self._victims_by_row.get(row)) is None:
             return None
         choice = self._units_that_free(units.in_eviction_order(self._shares.share), lacking_amounts, row)
         if choice is None:
@@ -300,7 +300,7 @@ class Search:
         return plan
 
     def _replacements(self, pick: Pick, need: Missing) -> Iterator[Pick]:
-        """Yield units that could replace a chosen unit, with a smaller loss."""
+        """Yield units that could replace a chosen each, with a smaller loss."""
         group, picks, loss = pick.eviction_unit.group, self._picks, self._shares.loss_of([pick])
         if group and sum(other_pick.eviction_unit.group == group for other_pick in picks.all) > 1:
             return
@@ -308,7 +308,7 @@ class Search:
         names = {name for shape in need.shapes for name, n in shape.requests.items() if n > 0}
         gains = _freed_for(self._planner, pick, need)
         needed_amounts = {name: n - free_amounts.get(name, 0) for name, n in gains.items() if name in names}
-        for eviction_unit in self._eviction_units[:_MAX_COMPARED_UNITS]:
+        for eviction_unit in self._eviction_units[:_MAX_CANDIDATES]:
             replacement = Pick(eviction_unit, picks.remaining_pods(eviction_unit))
             if replacement.pods and eviction_unit.tier <= pick.eviction_unit.tier:
                 suffices = all(replacement.requests.get(name, 0) >= n for name, n in needed_amounts.items())
@@ -345,10 +345,10 @@ def _plan_by_trial(
         picks: The units chosen so far, which is extended.
         need: The members without a node.
     """
-    plan, min_evicted_count, remaining_units = None, 1, iter(eviction_units)
+    plan, min_evicted_count, remaining = None, 1, iter(eviction_units)
     while plan is None:
         evicted_count = 0
-        for eviction_unit in remaining_units:
+        for eviction_unit in remaining:
             evicted_count += picks.evict_rest(eviction_unit)
             if evicted_count >= min_evicted_count:
                 break

@@ -169,7 +169,7 @@ class Flavors:
         return self._shares.is_above_share(queue, requests)
 
     def first_within_limits(
-        self, queue: str, flavor: Flavor, pods: Iterable[PodRecord], requests: dict[str, int], is_lent: bool
+        self, queue: str, flavor: Flavor, pods: Iterable[PodRecord], requests: dict[str, int], borrows: bool
     ) -> list[PodRecord]:
         """Return the first of `pods` that keep the queue within its limit of a flavor.
 
@@ -182,7 +182,7 @@ class Flavors:
             amounts_after = total([requests, self.counted_part(flavor, pod.shape.requests)])
             if self._shares.ceiling_excess(queue, amounts_after):
                 break
-            if not is_lent and self._shares.is_above_share(queue, amounts_after):
+            if not borrows and self._shares.is_above_share(queue, amounts_after):
                 break
             requests.update(amounts_after)
             admitted_pods.append(pod)
@@ -308,7 +308,7 @@ def choose(
     group: GroupInfo,
     members: Sequence[PodRecord],
     plan: Mapping[Uid, str],
-    is_lent: bool,
+    borrows: bool,
     lacks_capacity: CapacityCheck,
     never_fits: CapacityCheck = _always_fits,
 ) -> Choice:
@@ -319,7 +319,7 @@ def choose(
         group: The group of the members.
         members: The members to place.
         plan: The nodes of other members, which have a node already.
-        is_lent: Whether the queue may exceed its deserved amount of each flavor.
+        borrows: Whether the queue may exceed its deserved amount of each flavor.
         lacks_capacity: Returns why members do not fit now.
         never_fits: Returns why members do not fit even if no pod runs.
     """
@@ -329,12 +329,12 @@ def choose(
         for role, pods in by_role(group, members).items()
     ]
     limit = sum(len(flavors) for *_, flavors in roles) + _MAX_FURTHER_ATTEMPTS
-    empty_search = _Search(amounts, group.queue, is_lent=True, lacks_capacity=never_fits, attempts_left=limit)
-    search = _Search(amounts, group.queue, is_lent, lacks_capacity, attempts_left=limit, empty=empty_search)
+    empty_search = _Search(amounts, group.queue, borrows=True, lacks_capacity=never_fits, attempts_left=limit)
+    search = _Search(amounts, group.queue, borrows, lacks_capacity, attempts_left=limit, empty=empty_search)
     if (choice := search.choose(roles, _NO_CHOICE)) is not None:
         return choice
     if not (search.dead_end.tried or search.is_above_share):  # no choice of flavors fits even on empty nodes
-        search = _Search(amounts, group.queue, is_lent=True, lacks_capacity=never_fits, attempts_left=limit)
+        search = _Search(amounts, group.queue, borrows=True, lacks_capacity=never_fits, attempts_left=limit)
         search.choose(roles, _NO_CHOICE)
     return replace(search.dead_end, is_above_share=search.is_above_share)
 
@@ -362,7 +362,7 @@ class _Search(msgspec.Struct, eq=False):
 
     amounts: Flavors
     queue: str
-    is_lent: bool
+    borrows: bool
     lacks_capacity: CapacityCheck
     attempts_left: int
     empty: "_Search | None" = None
@@ -446,7 +446,7 @@ class _Search(msgspec.Struct, eq=False):
         excess = self.amounts.why_above_ceiling(self.queue, requests)
         if excess is not None and (self.empty is not None or excess[0] in _LASTING_REASONS):
             return FlavorObstacle(flavor.name, *excess, is_amount=True)
-        if self.is_lent or not self.amounts.is_above_share(self.queue, requests):
+        if self.borrows or not self.amounts.is_above_share(self.queue, requests):
             return None
         self.is_above_share = True
         return FlavorObstacle(flavor.name, Reason.QUEUE_SHARE, "", is_amount=True)

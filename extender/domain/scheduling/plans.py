@@ -30,7 +30,7 @@ from extender.domain.snapshot.wholeness import Missing, members_to_replace, miss
 
 _SILENT_FACTOR = 4  # factor of the grace period of an unused node if the scheduler asks for no other pods
 _MAX_LOOKS = 1e5  # limit of affinity look-ups, to check whether constraints concern the pods of plans
-KeptPlan = tuple[GroupInfo, Holding, dict[Uid, str]]  # the last part has rejected nodes by member
+ValidPlan = tuple[GroupInfo, Holding, dict[Uid, str]]  # the last part has rejected nodes by member
 
 
 class ActivePlan(msgspec.Struct):
@@ -58,19 +58,19 @@ def keep_plans(cycle: Cycle, groups: Iterable[GroupInfo]) -> list[ActivePlan]:
 
     If not all plans fit any more, earlier groups come first.
     """
-    kept_plans: list[KeptPlan] = []
+    valid_plans: list[ValidPlan] = []
     for group in groups:
         with Guard(cycle, group):
-            kept_plans.append(_kept_plan(cycle, group))
+            valid_plans.append(_valid_plan(cycle, group))
     budget, outer_effort = cycle.budget, cycle.effort.allow(_MAX_LOOKS)
     try:
-        all_fit = budget.planner.allocate_holdings([holding for _, holding, _ in kept_plans])
+        all_fit = budget.planner.allocate_holdings([holding for _, holding, _ in valid_plans])
     except Exception:  # a check of all plans at once is over budget, so check each plan alone
         all_fit = False
     finally:
         cycle.effort.allow(outer_effort)
     active_plans: list[ActivePlan] = []
-    for group, holding, rejected_nodes in kept_plans:
+    for group, holding, rejected_nodes in valid_plans:
         with Guard(cycle, group):
             plan: dict[Uid, str] = holding.plan
             unplanned_pods: Sequence[PodRecord] = holding.unplanned_pods
@@ -88,7 +88,7 @@ def keep_plans(cycle: Cycle, groups: Iterable[GroupInfo]) -> list[ActivePlan]:
     return active_plans
 
 
-def _kept_plan(cycle: Cycle, group: GroupInfo) -> KeptPlan:
+def _valid_plan(cycle: Cycle, group: GroupInfo) -> ValidPlan:
     """Return the holding that a group keeps, and the nodes that the scheduler rejected, by member."""
     holding, unused_nodes = group.computed(_holding), group.computed(_longest_unused)
     if (flavors := cycle.budget.flavors).flavors_of(group.queue):
@@ -225,7 +225,7 @@ def all_if_flavors_fit(
     def lacks_capacity(need: Missing) -> tuple[Reason, str] | None:
         return None if budget.planner.could_place(need) else (Reason.NO_ROOM, "")
 
-    choice = choose(budget.flavors, group, pods, plan, is_lent=True, lacks_capacity=lacks_capacity)
+    choice = choose(budget.flavors, group, pods, plan, borrows=True, lacks_capacity=lacks_capacity)
     return None if choice.tried else list(choice.wanted.members)
 
 

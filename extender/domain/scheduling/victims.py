@@ -192,7 +192,7 @@ class Candidates:
         self._evictable_by_queue: dict[str, list[GroupInfo]] = {}
         self._lowest_priority_by_queue: dict[str, float] = {}
         self._may_exist_by_key: dict[tuple[str, int, tuple[EvictionCause, ...]], bool] = {}
-        self._unit_by_other_pod: dict[Uid, EvictionUnit] = {}
+        self._eviction_by_pod: dict[Uid, EvictionUnit] = {}
         self.promised_pods: set[Uid] = set()  # pods whose capacity is promised to a group in this cycle
         # Returns the time from which capacity is reclaimed for a group at any price.
         self.latest: Callable[[GroupInfo], float] = lambda _: -inf
@@ -426,9 +426,9 @@ class Candidates:
         return groups_by_queue
 
     def _eviction_unit_of(self, pod: PodRecord) -> EvictionUnit:
-        if pod.uid not in self._unit_by_other_pod:
-            self._unit_by_other_pod[pod.uid] = eviction_unit_of(pod)
-        return self._unit_by_other_pod[pod.uid]
+        if pod.uid not in self._eviction_by_pod:
+            self._eviction_by_pod[pod.uid] = eviction_unit_of(pod)
+        return self._eviction_by_pod[pod.uid]
 
     @cached_property
     def _other_pods_by_priority(self) -> dict[int, list[PodRecord]]:
