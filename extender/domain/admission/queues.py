@@ -414,8 +414,8 @@ def queue_defaults(queue: Queue, has_weight: bool) -> list[Operation]:
     - reclaimable,
     - a weight, unless the queue `has_weight`,
     - a hierarchy path that begins with root,
-    - a state: Closed if the status says so, as vcctl writes it (the API server drops the status of a new
-      object), but Open for a queue from a backup that was closed only because of its parent.
+    - a state. It is Closed if the status says so: vcctl writes it there, and the API server drops the status
+      of a new object. It is Open for a queue from a backup that was closed only because of its parent.
     """
     patch = []
     if queue.spec.reclaimable is None:

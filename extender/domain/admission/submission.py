@@ -58,7 +58,10 @@ class QueueLookup(Protocol):
         """Return the names of queues on the controller of an object, or on the controllers above it."""
 
     def local_queue_named_by(self, namespace: str, label: LocalQueueLabel | None) -> LocalQueueRecord | None:
-        """Return the LocalQueue that a label names, even if it does not exist; None without a label."""
+        """Return the LocalQueue that a label names, even if it does not exist.
+
+        None means that there is no label.
+        """
 
     def takes_namespace(self, queue: str, namespace: str) -> bool:
         """Return whether a queue accepts groups of a namespace."""
@@ -345,7 +348,7 @@ def group_defaults(group: PodGroup, namespace: str, user: str | None, queues: Qu
 def job_queue_default(meta: Meta, namespace: str, queue: str, queues: QueueLookup) -> list[Operation]:
     """Return the operations that name the queue of a Volcano Job.
 
-    The fallback is `default` while it accepts work, since a job that names no queue is always accepted.
+    A job that names no queue is always accepted. Its queue is `default`, unless `default` accepts no work.
     """
     patch, info = _namespace_default(meta, namespace, queue, queues), queues.info(keys.DEFAULT_QUEUE)
     is_open = info is not None and info.state == "Open"

@@ -304,7 +304,7 @@ class Dump(msgspec.Struct, frozen=True):
 
 
 def dump(decisions: Decisions, versions: Mapping[str, str], configuration: Mapping[str, Any]) -> bytes | None:
-    """Return the dump of the latest decisions; None before the first decisions.
+    """Return the dump of the latest decisions. None means that no decisions were made yet.
 
     A dump of 40,000 pods takes two seconds. It needs no lock, since decisions never change. `versions` has
     the versions of `muster` and `python`.

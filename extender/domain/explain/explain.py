@@ -66,7 +66,7 @@ def work_of(decisions: Decisions) -> int:
 
 
 def explain_group(decisions: Decisions, key: GroupKey, work: int = _MAX_WORK) -> WhyGroup | None:
-    """Return the explanation of a group; None without a decision.
+    """Return the explanation of a group. None means that there is no decision on the group.
 
     `work` is the limit of work of all cycles, as `work_of` counts it.
     """

@@ -56,12 +56,13 @@ class TimeStep(NamedTuple):
     """Coarseness of virtual time.
 
     Attributes:
-        pause: The minimum number of seconds until the next cycle that is due to time alone.
-        pause_ratio: The minimum wait until that cycle, as a part of the time since the last event.
-        quiet: Such cycles later than this number of seconds after the last event are left out if an action is
-            planned.
-        merge_ratio: Actions whose times since the beginning differ by up to this factor run together, at
-            their mean time, because a scheduling cycle is expensive in large clusters.
+        pause: The minimum number of seconds until the next cycle, if only time causes the cycle.
+        pause_ratio: The minimum wait until the next cycle, as a part of the time since the last event. It
+            also applies only if time alone causes the cycle.
+        quiet: The number of seconds after the last event from which time alone causes no cycle, while an
+            action is planned.
+        merge_ratio: The largest factor between two times, counted from the beginning, whose actions run
+            together. They run at their mean time, because a scheduling cycle is expensive in large clusters.
     """
 
     pause: float = 0.001

@@ -327,5 +327,8 @@ def _add(sums: defaultdict[str, float], amounts: ResourceSeconds) -> None:
 
 
 def _quantile(sorted_values: list[float], fraction: float) -> float | None:
-    """Return the smallest value that at least `fraction` of the values do not exceed; None without values."""
+    """Return the smallest value that at least `fraction` of the values do not exceed.
+
+    None means that there are no values.
+    """
     return sorted_values[ceil(fraction * len(sorted_values)) - 1] if sorted_values else None

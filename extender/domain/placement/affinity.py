@@ -524,7 +524,7 @@ class AffinityCounts:
         return bool(pod.pod_sets) or self.is_related(pod)
 
     def is_related(self, pod: PodRecord) -> bool:
-        """Return whether the pod has constraints on other pods or is selected by such a constraint.
+        """Return whether the pod has constraints on other pods, or constraints of other pods select it.
 
         Pod sets do not matter here.
         """
@@ -544,7 +544,8 @@ class AffinityCounts:
     def positions(self, pod: PodRecord, rows: Rows, counts: Rows) -> Rows:
         """Return the positions in `rows` on which equal pods may be placed at the same time.
 
-        Each row admits one such pod. A position is repeated if its row admits several pods, up to `counts`.
+        Each row admits one of these pods. A position is repeated if its row admits several of them, up to
+        `counts`.
 
         Raises:
             OverBudget: The evaluation is over budget.

@@ -67,7 +67,8 @@ class RunTimes:
         """Return the expected end of a group that runs at the time `when`.
 
         The end follows from the declared run time and from ended groups, and does not depend on the present
-        time. It is infinite if it is unknown, or if the group does not run at that time.
+        time. An unknown end is infinite. The result is also infinite if the group does not run at the time
+        `when`.
         """
         start, seconds = running_since(group, self._snapshot.instant), self._run_time_of(group)
         if start is None or seconds is None or not start < when < start + seconds:

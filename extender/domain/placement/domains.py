@@ -299,9 +299,10 @@ class DomainSearch:
                 full_set.add(code)  # the caller asks for the next domain if the pods do not fit into this one
 
     def _full_domains(self, pods: Sequence[PodRecord], level: str) -> set[int]:
-        """Return the domains of a level that tries have shown to have no capacity for such pods.
+        """Return the domains of a level in which pods like these did not fit when they were tried.
 
-        The caller may add domains.
+        The caller may add domains. For pods that differ in their sets or depend on other pods, no domains are
+        known.
         """
         if self._full_codes is None or len(_grouped_by_sets(pods)) > 1 or self._affinity.dependent_uids(pods):
             return set()
@@ -460,8 +461,10 @@ def _grouped_by_sets(pods: Sequence[PodRecord]) -> Collection[Sequence[PodRecord
 def _slice_of(pods: Sequence[PodRecord], depth: int) -> tuple[str, int] | None:
     """Return the level and the size of the slices that all `pods` form.
 
-    None means that a pod is in no slice, that the slices differ in size, or that a pod is in at most `depth`
-    sets.
+    The result is None in these cases:
+
+    - A pod is in no slice, or in at most `depth` sets.
+    - The slices differ in size.
     """
     if len(pods[0].pod_sets) <= depth:
         return None

@@ -416,7 +416,8 @@ class Planner:
     def allocate_holdings(self, holdings: Iterable[Holding]) -> bool:
         """Allocate the holdings of groups, all or none. Return whether all of them fit.
 
-        The result is also False if a pod has constraints on other pods or is selected by such a constraint.
+        The result is also False if pods have constraints on other pods, or if constraints of other pods
+        select them.
         """
         rows: dict[Shape, list[Rows]] = {}
         in_sets: list[SetCount] = []
@@ -483,7 +484,7 @@ class Planner:
         self._journal.apply(partial(self.capacity.allocate_amounts, rows, amounts), times)
 
     def unplace(self, pods: Iterable[PodRecord], plan: Mapping[Uid, str]) -> None:
-        """Free the capacity of those `pods` that `plan` has placed."""
+        """Free the capacity of all `pods` that have a node in `plan`."""
         self.allocate(((pod, plan[pod.uid]) for pod in pods if pod.uid in plan), times=-1)
 
     def free(self, pods: Iterable[PodRecord]) -> None:

@@ -133,8 +133,11 @@ def _reserves_any(cycle: Cycle, lending: Lending, reservations: Reservations) ->
 def _depends_on_others(cycle: Cycle) -> bool:
     """Return whether decisions on one group depend on other groups beyond the budget.
 
-    Such decisions depend on running groups that may be evicted, on refusals shared by equal pods, or on
-    places in the window that a group waits for.
+    They do in these cases:
+
+    - Running groups may be evicted.
+    - The scheduler refuses pods. Equal pods share the refusals.
+    - A group waits for places in the window.
     """
     is_refused = cycle.snapshot.refused or cycle.budget.planner.capacity.is_refused_anywhere
     return bool(cycle.evicts_groups or is_refused or cycle.budget.window.is_waited_for)

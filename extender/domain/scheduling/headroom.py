@@ -107,8 +107,8 @@ class HeadroomForecast:
     def reserve(self, group: GroupInfo, need: Missing, start: float | None) -> Need:
         """Reserve headroom for the start of a group, and return all the headroom that the group needs.
 
-        Only the headroom is reserved that the group would lack at its start if other groups used it until
-        then. `start` is the time of the start. None means that it is unknown.
+        Other groups may use headroom until the start. Only the part that the group would then lack is
+        reserved. `start` is the time of the start. None means that it is unknown.
         """
         budget = self._cycle.budget
         needed_and_free = {level: (needs, rest) for level, needs, rest in levels(budget, group, need)}

@@ -189,7 +189,7 @@ class InadmissibleGroups:
     def _requeue_all(self, memory: Memory) -> None:
         """Requeue all groups, except groups that their state decides.
 
-        Only time can change the decisions on such groups.
+        Only time can change the decisions on groups that their state decides.
         """
         self.are_all_active = True
         if memory.evaluable is None:
@@ -309,7 +309,7 @@ def reservation_changes(old_basis: Basis, basis: Basis) -> Iterable[Topic] | Non
 def share_changes(old: Basis, now: Basis) -> Iterable[Topic]:
     """Return the queues whose share, ceiling, allocation or decayed usage has changed.
 
-    Queues below such a queue are included.
+    Queues below a changed queue are included.
     """
     is_past_unchanged = now.shares.snapshot.past_usage is old.shares.snapshot.past_usage
     changed_queues = (

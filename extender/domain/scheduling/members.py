@@ -8,9 +8,9 @@ Ceilings bind all members that had no node before, whether their group has fully
 moves to another node adds nothing to the usage of its queue.
 
 Replacements: a group that has fully run is never undone. Its replacements start one by one. They get free
-capacity before pending gangs, but places in the window after the gangs, since a replacement that the
-scheduler refuses again and again would block all gangs. Refused replacements back off. Some members are
-needed only because the group's minMember was raised. They are no replacements: they start like elastic
+capacity before pending gangs, but places in the window only after the gangs. Otherwise the scheduler could
+refuse a replacement again and again, and all gangs would wait. Refused replacements back off. Some members
+are needed only because the group's minMember was raised. They are no replacements: they start like elastic
 members, once lost members are replaced.
 
 Elastic members, which are the members beyond minMember, start one by one while capacity is free, after all

@@ -31,7 +31,8 @@ Sibling queues take turns, from root down. They are compared by these criteria, 
 5. the age of their first group,
 6. their name.
 
-Usage decides which queue gets a unit that shares do not divide, so that each queue gets its part over time.
+Some requests are too large to be divided by shares. Usage decides whose turn it is then, so that each queue
+gets its part over time.
 Each allocation raises the share of a queue. `fairShare` of the parent may replace share and usage: Historical
 compares the sum of both, Instant compares only the share.
 """

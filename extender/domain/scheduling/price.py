@@ -7,8 +7,8 @@ victims vary.
 * Capacity is reclaimed once the loss is at most the work that the group has missed, multiplied by the
   patience of its queue. After `atMost` of that queue, capacity is reclaimed in any case. So the price orders
   and delays evictions, but prevents none.
-* Victims that will end within `after`, or before `atMost` is over, are spared if they lose more work than the
-  group gains until then, multiplied by its patience. They are no longer spared after twice `atMost`.
+* Some victims will end within `after`, or before `atMost` is over. They are spared if they would lose more
+  work than the group gains until their end, multiplied by its patience. After twice `atMost`, none is spared.
 * The longest wait among equal groups counts, whichever group is first in the queue. Otherwise a group whose
   wait begins again with each recreated pod would delay all of them.
 

@@ -1,8 +1,8 @@
 """Reclaim: evictions for starved groups, and the reservation of the freed capacity until these groups start.
 
-A reclaim begins at the end of a cycle. It is for a group that lacks capacity or its queue's share, and that
-is certain to fit on real nodes as a whole once the victims are evicted. From then on, the victims are
-evicted, and capacity that becomes free is reserved for the group.
+A reclaim begins at the end of a cycle, for a group that lacks capacity or its queue's share. It begins only
+if the whole group will fit on real nodes once the victims are evicted. From then on, the victims are evicted,
+and capacity that becomes free is reserved for the group.
 
 A reclaim ends when the group starts or no longer needs capacity. The start fails at the deadline, or if no
 victims remain and the group does not fit.
@@ -338,10 +338,10 @@ class _Searches:
     def search(self, seeking_groups: Iterable[GroupInfo], open_count: int) -> None:
         """Search for victims for groups that need capacity, and begin the reclaims.
 
-        Groups of one kind share a search. If there are too many kinds, each cycle searches for the first
-        kinds, and for some of the other kinds in turn, until all kinds have had a turn since the last change.
-        A group without possible victims does not use up a search. Only current allocations count: a reclaim
-        that depends on the ends of other groups would not continue.
+        Groups of one kind share a search. Each cycle searches for the first kinds. If there are too many
+        kinds, the other kinds take turns in later cycles, until all of them have had a turn since the last
+        change. A group without possible victims does not use up a search. Only current allocations count: a
+        reclaim that depends on the ends of other groups would not continue.
 
         Args:
             seeking_groups: Groups that need capacity, in order.

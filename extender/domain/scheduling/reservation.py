@@ -78,7 +78,7 @@ class Reservations:
         self._capacities.update(reserved_homes(self._cycle))
 
     def begin(self, waiting: Iterable[GroupInfo]) -> None:
-        """Reserve the capacity for those of the `waiting` groups that have a reservation."""
+        """Reserve the capacity for each of the `waiting` groups that has a reservation."""
         cycle = self._cycle
         rest = (group for group in waiting if group.key not in self._capacities)  # except moved groups
         reservations = ((group.start.reservation, _with_reserved_plan(group)) for group in rest)

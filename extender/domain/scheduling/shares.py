@@ -268,7 +268,7 @@ class QueueShares:
     def _offered_part(self, requests: Resources) -> Resources:
         """Return a request without the resources that no node offers.
 
-        Shares do not concern those resources.
+        Shares do not concern these resources.
         """
         return {name: amount for name, amount in requests.items() if name in self._division.total}
 
