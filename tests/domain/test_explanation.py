@@ -34,6 +34,7 @@ from tests.property_examples import examples
 from tests.rows import each_of
 
 STARTS = Verdict.STARTING
+GPU = "nvidia.com/gpu"
 NEVER = preemption(within_queue="Never", unmanaged="Never")
 LATER = preemption(after="10m", at_most="1h")
 
@@ -176,6 +177,13 @@ def test_one_more_node_is_suggested_where_no_group_can_be_evicted() -> None:
     assert change(world, "b").text == "with 2 more nodes like n (cpu 4)"
     world.add(node("n2", cpu="4"), node("n3", cpu="4")).settle()
     assert world.verdict("b") is STARTS
+
+
+def test_the_suggested_node_holds_the_most_members_by_all_their_resources() -> None:
+    cpu_node, gpu_node = node("c", cpu="64", more={GPU: "1"}), node("g", cpu="4", more={GPU: "16"})
+    world = World(cpu_node, gpu_node, node("even", cpu="16", more={GPU: "4"}), queue("q", preemption=NEVER))
+    world.add(small_gang("b", "4", members=8, more={GPU: "1"})).settle()
+    assert change(world, "b").text.startswith("with 1 more node like even ")
 
 
 def test_the_number_of_nodes_for_one_that_never_fits_is_the_same_whatever_runs() -> None:

@@ -24,6 +24,7 @@ from extender.domain.snapshot.wholeness import missing
 
 _HOSTNAME = "kubernetes.io/hostname"
 _MAX_CYCLES = 48  # limit of cycles for one explanation
+_MAX_COUNT = 2**30  # more members than any node holds
 _MAX_SINGLE_TRIALS = 12  # number of candidates that are tried alone before joint trials
 
 T = TypeVar("T")
@@ -146,11 +147,11 @@ def best_node(snapshot: Snapshot, group: GroupInfo) -> int | None:
     """
     fitting_counts = np.zeros(len(snapshot.nodes.nodes), dtype=np.int64)
     for shape in missing(group).shapes or {pod.shape for pod in group.placed}:
-        suits = snapshot.nodes.suitable(shape).astype(np.int64)
+        counts = np.where(snapshot.nodes.suitable(shape), _MAX_COUNT, 0)
         for column, name in enumerate(snapshot.dimensions):
             if amount := shape.requests.get(name, 0):
-                suits = np.where(suits > 0, np.minimum(snapshot.allocatable[:, column] // amount, 2**30), 0)
-        fitting_counts += suits
+                counts = np.minimum(counts, snapshot.allocatable[:, column] // amount)
+        fitting_counts += counts
     if not fitting_counts.max(initial=0):
         return None
     best_rows = np.flatnonzero(fitting_counts == fitting_counts.max())
