@@ -142,7 +142,7 @@ class AutoPodGroupsController(Controller[GroupKey]):
         pod = self._unnamed_pods.get(member.uid) or self._cluster.pod(member.namespace, member.name)
         label = self._ledger.groups.local_queue_label_of(key)
         owner, queue = self._ledger.registry.owner_of(key), self._ledger.groups.queue_of(key)
-        group = build(pod, owner, self._ledger.groups.auto_group(key).wanted, queue, label)
+        group = build(pod, owner, self._ledger.groups.auto_group(key).member_count, queue, label)
         group["status"] |= first_status(self._ledger.decisions.groups.get(key))
         record_submitter(group, self._ledger.groups.submitter_of(key))
         with suppress(Conflict):  # the PodGroup exists already; the watch will show it
@@ -153,7 +153,7 @@ class AutoPodGroupsController(Controller[GroupKey]):
         record, owner = self._ledger.groups.record(key), self._ledger.registry.owner_of(key)
         pods = self._unnamed_members(key)
         if record is not None and owner is not None and pods:
-            wanted = self._ledger.groups.auto_group(key).wanted
+            wanted = self._ledger.groups.auto_group(key).member_count
             requests = min_resources(pods[0].shape.requests, owner, wanted)
             spec = {"minMember": wanted, "minResources": requests or None}
             self._cluster.patch_group(record.namespace, record.name, record.uid, {"spec": spec})

@@ -208,7 +208,7 @@ class JobsController(RecordingController[GroupKey]):
         try:
             self._carry_out(step, managed)
         except (Forbidden, Invalid) as fault:
-            if step in (JobStep.UNSUSPEND, JobStep.UPDATE_PODGROUP) and managed.job.suspended:
+            if step in (JobStep.UNSUSPEND, JobStep.UPDATE_PODGROUP) and managed.job.is_suspended:
                 why = f"what starts it is refused: {fault.message}"
                 self._ledger.give_up_start(managed.job.group, why)
                 text = f"{managed.job.display_name} returns to queue {managed.queue}: {why}"
@@ -249,7 +249,7 @@ class JobsController(RecordingController[GroupKey]):
         if managed.job.group in self._had_podgroup and self._read_job(managed.job) is None:
             return
         job = managed.job
-        podgroup = job_podgroup(job, managed.queue, managed.members)
+        podgroup = job_podgroup(job, managed.queue, managed.member_count)
         podgroup["status"] |= first_status(self._ledger.decisions.groups.get(job.group))
         record_submitter(podgroup, self._ledger.groups.submitter_of(job.group))
         try:
@@ -286,7 +286,8 @@ class JobsController(RecordingController[GroupKey]):
                 job,
                 job_start_and_suspension.unsuspend(obj, row, paths, job.podgroup, now, managed.reduced_to),
             )
-        fitting = f"{managed.reduced_to} of its {job.needed}" if managed.reduced_to is not None else "all its"
+        count = managed.reduced_to
+        fitting = "all its" if count is None else f"{count} of its {job.pod_count}"
         self._recorder.record(job_reference(job), NORMAL, EventReason.JOB_STARTED, f"{fitting} pods fit")
 
     def _look_up_refusals(self, job: JobRecord) -> None:

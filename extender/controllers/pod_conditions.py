@@ -133,7 +133,7 @@ class PodConditionsController(PacedController[GroupKey]):
         """Return the condition for a pod; None also for a pod with a planned or assumed node."""
         if self._ledger.claims.get(pod.uid):
             return None
-        return self._policy.wanted(decision, pod, self._is_by_request(decision))
+        return self._policy.condition_of(decision, pod, self._is_by_request(decision))
 
     def _forget_write(self, key: GroupKey, uid: Uid, condition: Unscheduled) -> None:
         with self._lock:

@@ -122,7 +122,7 @@ class DecidedOverviews:
             local_queues=local_queues,
             groups=groups,
             nodes=self._nodes.summaries(snapshot, decisions, changed, reserved),
-            topologies=snapshot.nodes.topologies.all,
+            topologies=snapshot.nodes.topologies.level_lists,
             reservations=[
                 ReservationSummary(key, decisions.groups[key].queue, held.node_names, in_units(held.requests))
                 for key, held in reserved.items()
@@ -373,24 +373,24 @@ def _group_summary(
         priority=info.priority,
         verdict=decision.verdict,
         needed=info.min_member,
-        members=len(info.placed) + len(info.assumed) + len(info.waiting) + info.held_back,
+        members=len(info.placed) + len(info.assumed) + len(info.waiting) + info.held_back_count,
         placed=len(info.placed),
         failed=info.failed,
         succeeded=info.succeeded,
-        asks=in_units(info.pending),
+        asks=in_units(info.pending_requests),
         holds=in_units(info.allocated),
         created=info.created,
         started=info.running_since,
         wait=wait,
-        held=info.spec.held,
-        stopped=info.job.managed and info.aborted,
-        is_job=info.job.managed,
+        held=info.spec.is_held,
+        stopped=info.job.is_managed and info.is_aborted,
+        is_job=info.job.is_managed,
         evicted=_eviction(snapshot, info),
     )
 
 
 def _eviction(snapshot: Snapshot, info: GroupInfo) -> EvictionSummary | None:
-    eviction = info.history.evicted
+    eviction = info.history.last_eviction
     if eviction is None:
         return None
     return EvictionSummary(snapshot.timestamp(eviction.at), eviction.cause, eviction.why)
@@ -404,7 +404,7 @@ def _members(info: GroupInfo, decision: GroupDecision) -> Iterator[MemberSummary
 
     for pod in info.placed:
         yield summary(pod, pod.node, "Bound")
-    for pod in info.departing:
+    for pod in info.departing_pods:
         yield summary(pod, pod.node, "Leaving")
     for pod, node in info.assumed:
         yield summary(pod, node, "Claimed")
@@ -416,7 +416,7 @@ def _members(info: GroupInfo, decision: GroupDecision) -> Iterator[MemberSummary
 
 def _shortfall(snapshot: Snapshot, info: GroupInfo) -> Iterator[ShortfallSummary]:
     lacking = missing(info)
-    masks = [snapshot.nodes.suitable(shape) for shape in lacking.shapes]
+    masks = [snapshot.nodes.suitable_rows(shape) for shape in lacking.shapes]
     suitable = np.logical_or.reduce(masks) if masks else np.zeros(len(snapshot.nodes.nodes), np.bool_)
     sums = np.maximum(snapshot.capacity[suitable], 0).sum(axis=0).tolist()
     free = in_units(dict(zip(snapshot.dimensions, sums, strict=True)))
@@ -519,7 +519,7 @@ class _Nodes:
         changed.update(old_nodes, new_nodes)
 
     def _summary(self, snapshot: Snapshot, node: NodeRecord) -> NodeSummary:
-        row = snapshot.nodes.row[node.name]
+        row = snapshot.nodes.row_of[node.name]
         allocatable = dict(zip(snapshot.dimensions, snapshot.allocatable[row].tolist(), strict=True))
         free = dict(zip(snapshot.dimensions, snapshot.capacity[row].tolist(), strict=True))
         groups = self._groups_on.get(node.name, {})
@@ -542,7 +542,7 @@ class _Nodes:
 
 
 def _presences(info: GroupInfo, decision: GroupDecision) -> dict[str, _Presence]:
-    nodes = (pod.node for pod in (*info.placed, *info.departing) if pod.holds_capacity)
+    nodes = (pod.node for pod in (*info.placed, *info.departing_pods) if pod.holds_capacity)
     presences = {node: _Presence({}, {}) for node in nodes}
     for pod, node in info.assumed:
         add(presences.setdefault(node, _Presence({}, {})).assumed, pod.shape.requests)

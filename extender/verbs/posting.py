@@ -173,7 +173,8 @@ class Unconfirmed:
         Only the thread of the scheduling cycles calls this method.
         """
         now = self._clock()
-        claims = {claim.token: claim for claim in self._ledger.assumed.posted_before(now - self._patience)}
+        posted = self._ledger.assumed_pods.posted_before(now - self._patience)
+        claims = {claim.token: claim for claim in posted}
         self._next_reads = {token: read_at for token, read_at in self._next_reads.items() if token in claims}
         for token, claim in claims.items():
             if self._next_reads.get(token, now) <= now:
@@ -205,7 +206,7 @@ class Unconfirmed:
             if not is_bound:  # otherwise the watch will show the binding
                 log.warning("a posted binding had no effect", pod=pod.key, node=claim.node)
                 for posting in claim.posting:
-                    self._ledger.assumed.release(pod.uid, posting.token)
+                    self._ledger.assumed_pods.release(pod.uid, posting.token)
         except ApiError as fault:
             log.info("a posted pod cannot be read yet", pod=pod.key, error=str(fault))
         except Exception:

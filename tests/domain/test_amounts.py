@@ -84,12 +84,12 @@ def test_a_column_comes_with_the_first_node_that_offers_it_and_goes_with_the_las
     world.add(node("n1", more={"x.io/gpu": "4"}))
     snapshot = world.ledger.snapshot()
     assert snapshot.dimensions == ("cpu", "memory", "pods", "x.io/gpu")
-    assert [snapshot.capacity[snapshot.nodes.row[name], 3] for name in ("n0", "n1")] == [-3, 4]
+    assert [snapshot.capacity[snapshot.nodes.row_of[name], 3] for name in ("n0", "n1")] == [-3, 4]
     world.drop_node("n1")
     assert world.ledger.snapshot().dimensions == ("cpu", "memory", "pods")
     world.add(node("n0", more={"x.io/gpu": "4"}))
     snapshot = world.ledger.snapshot()
-    assert snapshot.capacity[snapshot.nodes.row["n0"], 3] == 1
+    assert snapshot.capacity[snapshot.nodes.row_of["n0"], 3] == 1
 
 
 def test_a_node_that_offers_none_of_a_resource_any_more_still_names_it() -> None:
@@ -105,7 +105,7 @@ def test_a_column_that_goes_leaves_the_others_as_they_are() -> None:
     world.add(node("n0"))
     snapshot = world.ledger.snapshot()
     assert snapshot.dimensions == ("cpu", "memory", "pods", "x.io/b")
-    rows = [snapshot.nodes.row[name] for name in ("n0", "n1")]
+    rows = [snapshot.nodes.row_of[name] for name in ("n0", "n1")]
     assert np.array_equal(snapshot.capacity[rows], [[4000, 2**36, 110, 0], [4000, 2**36, 110, 2]])
 
 

@@ -135,7 +135,7 @@ def test_each_namespace_has_something_for_itself(monkeypatch: pytest.MonkeyPatch
         in_namespace("z", expensive("last", 3)),
     ).settle()
     decided = here.decisions.groups
-    assert here.ledger.snapshot().occupancy.namespaces == 21
+    assert here.ledger.snapshot().occupancy.namespace_count == 21
     assert decided[GroupKey("z/last")].verdict is Verdict.STARTING
     reasons = [decided[GroupKey(f"ns{n}/g{n}")].reason for n in range(20)]
     assert reasons.count(Reason.TOO_COMPLEX) > 10 > reasons.count(None) > 0

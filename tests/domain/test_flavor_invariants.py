@@ -86,7 +86,7 @@ def placed(snapshot: Snapshot, world: World) -> dict[GroupKey, list[tuple[Any, s
 
 
 def labels_of(snapshot: Snapshot, name: str) -> Any:
-    record = snapshot.nodes.nodes[snapshot.nodes.row[name]]
+    record = snapshot.nodes.nodes[snapshot.nodes.row_of[name]]
     assert record is not None
     return record.labels
 

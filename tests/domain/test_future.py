@@ -100,8 +100,8 @@ def test_a_future_agrees_with_itself(seed: int) -> None:
     }
     assert not future.snapshot.groups
     assert (future.snapshot.capacity == future.snapshot.allocatable).all()
-    ports, terms = future.snapshot.occupancy.ports, future.snapshot.occupancy
-    assert not any((*ports.values(), *terms.selected.values(), *terms.carried.values()))
+    ports, terms = future.snapshot.occupancy.port_counts, future.snapshot.occupancy
+    assert not any((*ports.values(), *terms.selected_counts.values(), *terms.carrier_counts.values()))
 
 
 @each_of({"labels": {"app": "x"}, "affinity": anti_affinity(app="x")}, {"host_port": 80})

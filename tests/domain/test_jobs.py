@@ -362,8 +362,8 @@ def test_pods_that_are_made_once_others_have_ended_need_no_capacity_at_the_start
         read = AnyJob(job("a").metadata, spec, status)
         return job_record(JobKind(*JOB_SET.key), read, WORKLOADS, Shapes(), [SCHEDULER], True)
 
-    assert (record().needed, record().declared) == (2, 2)
-    assert record(replicatedJobsStatus=[{"name": "load", "succeeded": 1}]).needed == 6
+    assert (record().pod_count, record().declared_count) == (2, 2)
+    assert record(replicatedJobsStatus=[{"name": "load", "succeeded": 1}]).pod_count == 6
 
 
 @each_of("kept", None, "2100-01-01T00:00:00Z")

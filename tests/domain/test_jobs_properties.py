@@ -98,7 +98,7 @@ class Jobs(DecidedTwice):
                 continue
             assert name in self.world.jobs
             comes_in_waves = "completions" in self.world.jobs[name].spec
-            assert comes_in_waves or not (group and group.stood_whole and not self.world.suspended(name))
+            assert comes_in_waves or not (group and group.has_fully_run and not self.world.suspended(name))
             assert len(expected) <= max(self.world.jobs[name].spec["parallelism"], 0)
 
     def teardown(self) -> None:

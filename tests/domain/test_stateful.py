@@ -52,13 +52,13 @@ class Events(RuleBasedStateMachine):
         ledger = self.world.ledger
         for claim in list(ledger.claims):
             for token in claim.calls:
-                ledger.assumed.release(claim.pod.uid, token)
+                ledger.assumed_pods.release(claim.pod.uid, token)
         self.world.advance(LIMITS.start_deadline + 1)
         ledger.snapshot()
         assert {claim.stage for claim in ledger.claims} <= {ClaimStage.PLANNED, ClaimStage.BOUND}
         self.world.settle().pass_time(LIMITS.start_deadline)
         for view in ledger.snapshot().groups.values():
-            if view.is_on_nodes and not (view.is_whole or view.stood_whole or view.leaving):
+            if view.is_on_nodes and not (view.is_whole or view.has_fully_run or view.leaving_count):
                 decision = ledger.decisions.groups[view.key]
                 assert decision.undo or decision.verdict is Verdict.STARTING
 
@@ -159,14 +159,14 @@ class Events(RuleBasedStateMachine):
     def barrier_looks(self, name: str) -> None:
         requested = self.asked.get(name)
         confirmation = self.world.confirm(name)
-        for claim in confirmation.posting:
+        for claim in confirmation.claims_to_post:
             assert self.world.stage(claim.pod.name) is ClaimStage.POSTED
-        for claim in confirmation.lost:
+        for claim in confirmation.lost_claims:
             assert self.world.stage(claim.pod.name) is (ClaimStage.POSTED if claim.posting else None)
-        if confirmation.posting:
+        if confirmation.claims_to_post:
             assert requested is not None, "no member is bound without a PodGroup"
             assert requested == self.decided.get(name), "nor by a decision on what it asked for before"
-            self.share_domains(name, {claim.pod.uid: claim.node for claim in confirmation.posting})
+            self.share_domains(name, {claim.pod.uid: claim.node for claim in confirmation.claims_to_post})
 
     def share_domains(self, name: str, posted: dict[Uid, str]) -> None:
         """Check that members are bound next to the others of their sets."""
@@ -214,7 +214,7 @@ class Events(RuleBasedStateMachine):
         if self.there(name):
             claim = self.world.claim(name)
             if claim is not None and token not in claim.calls:
-                self.world.ledger.assumed.release(claim.pod.uid, token)
+                self.world.ledger.assumed_pods.release(claim.pod.uid, token)
                 assert self.world.claim(name) is claim
 
     # ---- decisions, in time and late
@@ -269,14 +269,14 @@ class Events(RuleBasedStateMachine):
         occupancy = claims.capacity.occupancy()
         ports = Counter((each.node, port) for each in assumed for port in each.pod.shape.constraints.ports)
         assert ports == {
-            (at, port): n for at, taken in occupancy.ports.items() for port, n in taken.items() if n
+            (at, port): n for at, taken in occupancy.port_counts.items() for port, n in taken.items() if n
         }
-        for term, by_node in occupancy.selected.items():
+        for term, by_node in occupancy.selected_counts.items():
             ports_held = Counter(
                 each.node for each in assumed if term.matches(each.pod.namespace, each.pod.labels)
             )
             assert by_node == ports_held
-        for term, by_node in occupancy.carried.items():
+        for term, by_node in occupancy.carrier_counts.items():
             carriers = [each for each in assumed if term in each.pod.shape.constraints.anti_affinity]
             assert by_node == Counter(carrier.node for carrier in carriers)
 
@@ -362,7 +362,7 @@ class Events(RuleBasedStateMachine):
                     and claim.stage >= ClaimStage.HELD
                 )
             }
-            assert standing == each.standing.keys()
+            assert standing == each.standing_roles.keys()
 
 
 Events.TestCase.settings = settings(max_examples=examples(30), stateful_step_count=40)

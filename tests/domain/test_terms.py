@@ -98,11 +98,11 @@ def test_terms_come_and_go_with_pods_that_stay(
 
 def _assert_recounted(terms: Terms, standing: list[PodRecord]) -> None:
     used = {term for pod in standing for term in pod.shape.terms}
-    assert terms.selected().keys() == terms.anti_affinity_nodes().keys() == used
+    assert terms.selected_counts().keys() == terms.anti_affinity_nodes().keys() == used
     assert len(terms.index()) == len(used)
     for term in used:
         there = sum(term.matches(pod.namespace, pod.labels) for pod in standing)
-        assert terms.selected()[term] == ({NODES[0]: there} if there else {})
+        assert terms.selected_counts()[term] == ({NODES[0]: there} if there else {})
         assert terms.anti_affinity_nodes()[term] == {
             NODES[0]: sum(term in pod.shape.terms for pod in standing)
         }
@@ -177,7 +177,7 @@ def test_a_copy_stays_as_it_is() -> None:
     first = record(0, "a", {"app": "x"}, (term,))
     terms.watch(first)
     terms.count(first, "n0", 1)
-    index, selected = terms.index(), terms.selected()
+    index, selected = terms.index(), terms.selected_counts()
     terms.count(record(1, "a", {"app": "x"}), "n0", 1)
     terms.unwatch(first.uid)
     assert selected == {term: {"n0": 1}}

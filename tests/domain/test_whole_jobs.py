@@ -202,7 +202,7 @@ def test_a_driver_starts_alone_and_capacity_for_its_executors_is_reserved() -> N
     cluster.add(pod_group(unit, 3)).settle()
     managed = cluster.ledger.managed_job(key)
     assert managed is not None
-    assert (managed.members, managed.has_capacity) == (3, True)
+    assert (managed.member_count, managed.has_capacity) == (3, True)
     started = named | {keys.STARTED: "2026-01-01T00:00:00Z"}
     meta = replace(app.metadata, annotations=started)
     cluster.ledger.intake.set_job(kind, replace(app, metadata=meta, spec={**app.spec, "suspend": False}))

@@ -266,13 +266,13 @@ def _why_left_alone(evidence: Evidence, job: ObservedJob) -> tuple[Statement, li
         owner_name = owner.display_name
         offer = case.offer("AskWhole", case.right_to("get", POD_GROUPS), whole=owner_name)
         return Statement("JobIsPart", whole=owner_name), [offer]
-    if record and record.named_group:
+    if record and record.names_group:
         return Statement("JobNamesGroup"), _unsuspending(evidence, job)
     if record and not record.is_for_muster:
         return Statement("JobOfScheduler", ours=" or ".join(SCHEDULERS)), _unsuspending(evidence, job)
     if evidence.is_kueues(job.meta):
         return Statement("JobOfKueue"), [_offer(evidence, job, "NameLocalQueue")]
-    names_queue = record and (record.queue or record.local_queue or record.commanded)
+    names_queue = record and (record.queue or record.local_queue or record.is_commanded)
     if record and not names_queue and not evidence.queue_of_namespace(record.namespace):
         offer = _offer(evidence, job, "NameItsQueue", queue=DEFAULT_QUEUE)
         return Statement("JobWithoutQueue"), [offer, *_unsuspending(evidence, job)]

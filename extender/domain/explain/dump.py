@@ -78,7 +78,9 @@ class Forms:
         )
         table = tuple[tuple[NodeRecord | None, ...], tuple[Levels, ...]]
         self._forms[NodeTable] = self._as_other_type(
-            table, lambda t: (t.nodes, t.topologies.all), lambda pair: NodeTable(pair[0], Topologies(pair[1]))
+            table,
+            lambda t: (t.nodes, t.topologies.level_lists),
+            lambda pair: NodeTable(pair[0], Topologies(pair[1])),
         )
         self._forms[OtherPods] = self._as_other_type(tuple[PodRecord, ...], tuple, _as_other_pods)
         self._forms[TermIndex] = self._as_other_type(tuple[Term, ...], tuple, _index)
@@ -387,7 +389,7 @@ def as_bytes(decisions: Decisions) -> bytes:
 
 def _without_history(decisions: Decisions) -> Decisions:
     """Return decisions without their serial, changes and memory, which depend on the previous cycle."""
-    return replace(decisions, serial=0, changed=(), renumbered=(), memory=None)
+    return replace(decisions, serial=0, changed_groups=(), renumbered_groups=(), memory=None)
 
 
 # Words that decisions depend on, or that selectors contain.

@@ -139,13 +139,13 @@ def _snapshot_without(snapshot: Snapshot, keys: Collection[GroupKey]) -> Snapsho
         if group.missing_request and group.waiting:
             by_queue[group.queue].append(group)
     for first, *others in by_queue.values():
-        requests = total(group.pending for group in (first, *others))
+        requests = total(group.pending_requests for group in (first, *others))
         pod = replace(
             first.waiting[0], shape=Shapes().with_requests(first.waiting[0].shape, requests), expected=False
         )
         spec = replace(first.spec, min_resources={}, composite=None)
-        job = replace(first.job, managed=False)
-        group = replace(first, spec=spec, job=job, min_member=2, min_task_member={}, pending=requests)
+        group = replace(first, spec=spec, min_member=2, min_task_member={}, pending_requests=requests)
+        group = replace(group, job=replace(first.job, is_managed=False))
         groups[first.key] = replace(group, waiting=(pod,), planned={}, attempts={})
     return replace(snapshot, groups=groups)
 

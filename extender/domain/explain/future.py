@@ -118,7 +118,7 @@ class VirtualCluster:
     def restore(self, snapshot: Snapshot) -> None:
         """Continue from a snapshot. Terminating pods are removed at the end of their grace period."""
         restore(self.ledger, snapshot)
-        departing = [pod for group in snapshot.groups.values() for pod in group.departing]
+        departing = [pod for group in snapshot.groups.values() for pod in group.departing_pods]
         for pod in (*departing, *snapshot.other_pods.leaving.values()):
             gone_at = max(clock_time_of(pod.deletion_deadline, snapshot.epoch), self.begun + 1.0)
             self.plan(gone_at, partial(self.remove, pod.uid))
@@ -195,8 +195,8 @@ class VirtualCluster:
     def _is_quorate(self, key: GroupKey, coming: Sequence[PodRecord]) -> bool:
         """Return whether a group is whole even if some of its expected pods are not created."""
         group = self.ledger.registry.group(key)
-        roles = Counter([*group.standing.values(), *(pod.role for pod in coming)])
-        return group.stood_whole or whole(group.needs, roles, roles.total())
+        roles = Counter([*group.standing_roles.values(), *(pod.role for pod in coming)])
+        return group.has_fully_run or whole(group.needs, roles, roles.total())
 
     def start(self, pod: PodRecord, node: str) -> PodRecord:
         """Run a pod on a node from now on. Return the previous record of the pod."""
@@ -219,14 +219,14 @@ class VirtualCluster:
     def _unsuspend(self, key: GroupKey) -> None:
         """Unsuspend a job that starts. A partial start has fewer pods."""
         job, decision = self.ledger.registry.jobs.get(key), self.ledger.decisions.groups[key]
-        if job is None or not job.suspended:
+        if job is None or not job.is_suspended:
             return
         self._waiting_jobs[key] = job
         if decision.reduced_to is not None:
             counts = Counter(int(uid.rsplit("/", 2)[1]) for uid in decision.plan)
             parts = tuple(replace(part, count=counts[number]) for number, part in enumerate(job.pods))
-            job = replace(job, pods=parts, declared=counts.total())
-        self.ledger.intake.put_job(replace(job, suspended=False, started_at=self.timestamp))
+            job = replace(job, pods=parts, declared_count=counts.total())
+        self.ledger.intake.put_job(replace(job, is_suspended=False, started_at=self.timestamp))
 
     def replace_pods(self, gone: Sequence[PodRecord]) -> None:
         """Suspend jobs that lost pods. Other controllers replace their lost pods."""
@@ -234,7 +234,7 @@ class VirtualCluster:
             job = self.ledger.registry.jobs.get(key)
             if job is not None and job.is_unsuspended:
                 job = self._waiting_jobs.pop(key, job)
-                self.ledger.intake.put_job(replace(job, suspended=True, started_at=""))
+                self.ledger.intake.put_job(replace(job, is_suspended=True, started_at=""))
                 for pod in [*self.ledger.registry.group(key).pods.values()]:
                     self.ledger.pods.drop(pod.uid)
             else:
@@ -344,7 +344,7 @@ class Future(VirtualCluster):
     def _decide(self) -> None:
         """Make new decisions, and record starts, victims and reservations."""
         self.snapshot = self.decide()
-        for key in self.decisions.changed:
+        for key in self.decisions.changed_groups:
             decision = self.decisions.groups.get(key)
             if decision is None or key in self.starts:
                 continue

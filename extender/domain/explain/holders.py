@@ -184,12 +184,12 @@ class WaitingCase:
         return {name: sums[name] for name in self._requests if name in sums and name != PODS}
 
     def _suits(self, node: str) -> bool:
-        row = self.snapshot.nodes.row.get(node)
+        row = self.snapshot.nodes.row_of.get(node)
         return row is not None and bool(self._suitable[row])
 
     @cached_property
     def _suitable(self) -> Mask:
-        masks = [self.snapshot.nodes.suitable(shape) for shape in missing(self.group).shapes]
+        masks = [self.snapshot.nodes.suitable_rows(shape) for shape in missing(self.group).shapes]
         return np.logical_or.reduce(masks) if masks else np.zeros(len(self.snapshot.nodes.nodes), np.bool_)
 
 

@@ -51,7 +51,7 @@ def with_infos(
     return replace(
         snapshot,
         groups=groups,
-        others=snapshot.other_pods.with_changes(dict.fromkeys(gone)) if gone else snapshot.other_pods,
+        other_pods=snapshot.other_pods.with_changes(dict.fromkeys(gone)) if gone else snapshot.other_pods,
         queues=queues,
         capacity=_capacity_with(snapshot, pod_changes),
         occupancy=snapshot.occupancy.with_pods(pod_changes),
@@ -95,7 +95,7 @@ def _without_members(
     return replace(
         group,
         placed=tuple(pod for pod in group.placed if pod.uid not in uids),
-        departing=tuple(pod for pod in group.departing if pod.uid not in uids),
+        departing_pods=tuple(pod for pod in group.departing_pods if pod.uid not in uids),
         allocated=_minus(group.allocated, [pod.shape.requests for pod, _ in members]),
         by_pool=_less_by_pool(group.by_pool, snapshot.in_pools(members)),
     )
@@ -103,7 +103,7 @@ def _without_members(
 
 def placements(group: GroupInfo) -> list[tuple[PodRecord, str]]:
     """Return the members with allocated capacity, with their nodes."""
-    on_nodes = [(pod, pod.node) for pod in (*group.placed, *group.departing) if pod.holds_capacity]
+    on_nodes = [(pod, pod.node) for pod in (*group.placed, *group.departing_pods) if pod.holds_capacity]
     return [*on_nodes, *((pod, node) for pod, node in group.assumed)]
 
 
@@ -115,7 +115,7 @@ def with_groups(snapshot: Snapshot, changed: Iterable[GroupInfo]) -> Snapshot:
     """Return the snapshot with changed groups, and with the requests of their queues updated."""
     groups, queues = dict(snapshot.groups), dict(snapshot.queues)
     for group in changed:
-        group = replace(group, pending=requests_of(Counter(pod.shape for pod in group.waiting)))
+        group = replace(group, pending_requests=requests_of(Counter(pod.shape for pod in group.waiting)))
         if (queue := queues.get(group.queue)) is not None and not queue.record.stop_policy:
             others = _minus(queue.requested, [groups[group.key].missing_request])
             queues[group.queue] = replace(
@@ -145,7 +145,7 @@ def best_node(snapshot: Snapshot, group: GroupInfo) -> int | None:
     """
     fits = np.zeros(len(snapshot.nodes.nodes), dtype=np.int64)
     for shape in missing(group).shapes or {pod.shape for pod in group.placed}:
-        suits = snapshot.nodes.suitable(shape).astype(np.int64)
+        suits = snapshot.nodes.suitable_rows(shape).astype(np.int64)
         for column, name in enumerate(snapshot.dimensions):
             if amount := shape.requests.get(name, 0):
                 suits = np.where(suits > 0, np.minimum(snapshot.allocatable[:, column] // amount, 2**30), 0)
@@ -199,7 +199,7 @@ def _capacity_with(snapshot: Snapshot, pods: Iterable[tuple[PodRecord, str, int]
     """Return the free capacity after pods are added to nodes (1) or removed from nodes (-1)."""
     capacity, column = snapshot.capacity.copy(), {name: n for n, name in enumerate(snapshot.dimensions)}
     for pod, node, times in pods:
-        row = snapshot.nodes.row.get(node)
+        row = snapshot.nodes.row_of.get(node)
         for name, amount in pod.shape.requests.items() if row is not None else ():
             if name in column:
                 capacity[row, column[name]] -= amount * times

@@ -181,7 +181,7 @@ class _Runs:
         if is_same:
             starts = [step.since]
         elif step.is_first:  # take run times from the objects
-            for pod in (*group.info.placed, *group.info.departing):
+            for pod in (*group.info.placed, *group.info.departing_pods):
                 if pod.holds_capacity:
                     starts.append(max(step.running_since(group.info, pod), floor))
                     for name, amount in pod.shape.requests.items():

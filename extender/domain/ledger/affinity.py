@@ -36,7 +36,7 @@ class HostPorts:
         counts = self._fixed.get(node, Counter()) + self._planned.get(node, Counter())
         return conflicting_ports(wanted, counts - Counter(own))
 
-    def fixed(self) -> dict[str, dict[HostPort, int]]:
+    def fixed_ports(self) -> dict[str, dict[HostPort, int]]:
         """Return a copy of the host ports of fixed claims."""
         return {node: dict(counts) for node, counts in self._fixed.items()}
 
@@ -205,7 +205,7 @@ class Terms:
         for term in pod.shape.constraints.anti_affinity:
             self._carried.count(term, node, times)
 
-    def selected(self) -> ByNode:
+    def selected_counts(self) -> ByNode:
         """Return a copy of the nodes of the pods that each term selects."""
         return self._selected.counts_by_node(self._users)
 
@@ -214,7 +214,7 @@ class Terms:
         return self._carried.counts_by_node(self._users)
 
     @property
-    def namespaces(self) -> int:
+    def namespace_count(self) -> int:
         """Return the number of namespaces whose member pods have terms."""
         return len(self._weight)
 

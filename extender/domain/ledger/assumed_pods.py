@@ -23,8 +23,8 @@ _GRANT_LIFETIME = 30.0  # seconds after which an unused grant expires
 class Grant(msgspec.Struct, frozen=True):
     """Preemption that was granted to a pod of another scheduler."""
 
-    options: Options  # granted nodes, with victims that are member pods
-    expires: float  # time of the expiry: monotonic, in seconds
+    victims_by_node: Options  # granted nodes, with victims that are member pods
+    expires_at: float  # time of the expiry: monotonic, in seconds
 
     def losses(self, claimant: PodRecord | None, pods: Mapping[Uid, PodRecord]) -> LossCounts:
         """Return the members that `claimant` may still evict.
@@ -33,9 +33,9 @@ class Grant(msgspec.Struct, frozen=True):
         """
         if claimant is not None and claimant.node:
             return Counter()
-        chosen = self.options.get(claimant.nominated) if claimant is not None else None
+        chosen = self.victims_by_node.get(claimant.nominated) if claimant is not None else None
         worst: LossCounts = Counter()
-        for victims in self.options.values() if chosen is None else [chosen]:
+        for victims in self.victims_by_node.values() if chosen is None else [chosen]:
             worst |= losses(pods[victim.uid] for victim in victims if victim.uid in pods)
         return worst
 
@@ -73,7 +73,7 @@ class Preemptions:
             is_real = is_confirmed or claimant in self._pods
             now = self._clock()
             self._grants.pop(claimant, None)
-            self._grants = {uid: grant for uid, grant in self._grants.items() if grant.expires > now}
+            self._grants = {uid: grant for uid, grant in self._grants.items() if grant.expires_at > now}
             grants = (grant.losses(self._pods.get(uid), self._pods) for uid, grant in self._grants.items())
             granted_before: LossCounts = sum(grants, start=Counter())
             member_victims = {
@@ -111,8 +111,8 @@ def losses(victims: Iterable[PodRecord]) -> LossCounts:
 class Confirmation(msgspec.Struct, frozen=True):
     """Result of the last check before binding."""
 
-    posting: tuple[Claim, ...] = ()  # claims whose bindings have to be posted
-    lost: tuple[Claim, ...] = ()  # claims that lost their node and were released
+    claims_to_post: tuple[Claim, ...] = ()  # claims whose bindings have to be posted
+    lost_claims: tuple[Claim, ...] = ()  # claims that lost their node and were released
 
 
 class AssumedPods:
@@ -221,7 +221,7 @@ class AssumedPods:
             elsewhere = self._in_other_domains(info, held) if info and info.requires_domains else ()
             for claim in held:  # the node may be full, deleted, or in another domain by now
                 is_suitable = capacity.is_suitable(claim.pod, claim.node) and claim.pod.uid not in elsewhere
-                if capacity.overcommitted(claim.node, claim.pod) or not is_suitable:
+                if capacity.is_overcommitted(claim.node, claim.pod) or not is_suitable:
                     self.release(claim.pod.uid, claim.token)
                     lost.append(claim)
             remaining = [claim for claim in held if claim not in lost] if group.is_quorate() else []

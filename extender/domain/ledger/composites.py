@@ -31,7 +31,7 @@ class Composites:
     """Composites, and the PodGroups that name a parent."""
 
     def __init__(self) -> None:
-        self.portion = 250  # groups moved by one refresh, so that no tenant can make a cycle long
+        self.portion_size = 250  # groups moved by one refresh, so that no tenant can make a cycle long
         self._records: dict[GroupKey, GroupRecord] = {}
         self._children: defaultdict[GroupKey, dict[GroupKey, None]] = defaultdict(dict)
         self._assigned: dict[GroupKey, Assignment] = {}
@@ -77,7 +77,7 @@ class Composites:
         """
         affected: dict[GroupKey, None] = {}
         groups: dict[GroupKey, GroupKey] = {}
-        while self._stale and len(affected) < self.portion:
+        while self._stale and len(affected) < self.portion_size:
             key = next(iter(self._stale))
             affected |= dict.fromkeys((key, self._group_of(key)))
             if levels := self._stale.pop(key):
@@ -100,7 +100,7 @@ class Composites:
             for child in self._children.get(key, ()):
                 self._stale[child] = max(levels - 1, self._stale.get(child, 0))
 
-    def below(self, group: GroupKey) -> list[GroupRecord]:
+    def parts_of(self, group: GroupKey) -> list[GroupRecord]:
         """Return the composites and PodGroups that are parts of a group."""
         below = self._below(group)
         return [self._records[key] for key in below if key != group and self._group_of(key) == group]

@@ -60,7 +60,7 @@ class LaterPods:
         succeeded = sum(1 for pod in existing if pod.phase == "Succeeded")
         active = sum(1 for pod in existing if pod.waiting or (pod.holds_capacity and not pod.deleting))
         remaining = max((job.completions or 0) - succeeded, 0)
-        missing = max(min(job.needed, remaining) - active, 0)
+        missing = max(min(job.pod_count, remaining) - active, 0)
         if not missing or has_newcomers:
             self._since.pop(job.group, None)
         if not missing:
@@ -74,7 +74,7 @@ class LaterPods:
     def forget(self, key: GroupKey) -> None:
         self._since.pop(key, None)
 
-    def late(self) -> list[GroupKey]:
+    def late_groups(self) -> list[GroupKey]:
         """Return the groups whose next pods have not come in time."""
         oldest = self._clock() - self._patience
         return [key for key, since in self._since.items() if _EXPIRED < since <= oldest]
@@ -87,7 +87,7 @@ class LaterPods:
 
 def has_later_pods(group: Group, job: JobRecord) -> bool:
     """Return whether a running job makes further pods once earlier pods have succeeded."""
-    return job.is_unsuspended and group.stood_whole and job.completions is not None
+    return job.is_unsuspended and group.has_fully_run and job.completions is not None
 
 
 # By part of a job: the number of pods that are still to come, and existing pods without a claim.
@@ -110,7 +110,7 @@ class ExpectedMembers:
         self._most = most
         self._counts: Counter[str] = Counter()  # number of expected members by namespace
         self._crowded_out: defaultdict[str, dict[GroupKey, None]] = defaultdict(dict)  # over the limit
-        self.later = LaterPods(parts.clock, START_TIMEOUT)
+        self.later_pods = LaterPods(parts.clock, START_TIMEOUT)
 
     def manages(self, job: JobRecord) -> bool:
         """Return whether Muster starts a job. Jobs of kinds that another controller starts do not count."""
@@ -122,13 +122,13 @@ class ExpectedMembers:
 
     def sync(self) -> None:
         """Update the expected members of dirty groups from their jobs and existing pods."""
-        for key in dict.fromkeys((*self._registry.dirty_jobs(), *self.later.late())):
+        for key in dict.fromkeys((*self._registry.dirty_jobs(), *self.later_pods.late_groups())):
             self._sync_group(self._registry.group(key), self._registry.jobs.get(key))
         # Jobs over the limit get their turn, the oldest first, up to the limit.
         for namespace, waiting in list(self._crowded_out.items()):
             for key in list(waiting):
                 job = self._registry.jobs.get(key)
-                if job is not None and self._is_too_much(self._counts[namespace], job.needed):
+                if job is not None and self._is_too_much(self._counts[namespace], job.pod_count):
                     break
                 self._sync_group(self._registry.group(key), job)
 
@@ -142,38 +142,38 @@ class ExpectedMembers:
     def _sync_group(self, group: Group, job: JobRecord | None) -> None:
         """Update the expected members of a group: the pods that its job will still create."""
         before, group.job = group.job, job if job is not None and self.manages(job) else None
-        if job is not None and job.suspended:  # pods of an earlier start do not count for the next start
+        if job is not None and job.is_suspended:  # pods of an earlier start do not count for the next start
             for pod in [pod for pod in group.pods.values() if pod.phase in ("Succeeded", "Failed")]:
                 self._pods.leave_group(pod)
-        group.record_coming(self._clock())
+        group.record_created_pods(self._clock())
         pods_before = [part.pod for part in before.pods] if before else []
         if pods_before != ([part.pod for part in group.job.pods] if group.job else []):
             for pod in _expected_pods(group):
                 self._hand_over(group, pod, [])
         to_come = self._pods_to_come(group)
         self._record_crowded_out(group, sum(count for count, _ in to_come.values()))
-        if group.crowded_out:
+        if group.is_crowded_out:
             to_come = {}
         expected = _by_part(group)
         for index in sorted(to_come.keys() | expected.keys()):
             self._settle_part(group, index, expected.get(index, []), *to_come.get(index, (0, [])))
         if group.job is not None and has_later_pods(group, group.job):
             unclaimed = [pod for pod in _expected_pods(group) if self._claims.get(pod.uid) is None]
-            for pod, vacated in zip(unclaimed, group.vacated, strict=False):
+            for pod, vacated in zip(unclaimed, group.departed_pods, strict=False):
                 if self._claims.fits(pod, vacated.node):
                     self._transitions.put(pod, ClaimEvent.PLAN, vacated.node)
-        group.vacated.clear()
+        group.departed_pods.clear()
         group.record_job(self._clock())
 
     def _pods_to_come(self, group: Group) -> PodsToCome:
         """Return by part of the job how many pods are still to come, and its pods without a claim."""
         job, pods = group.job, [pod for pod in group.pods.values() if not pod.expected]
-        if group.coming.refusal:  # no capacity is reserved for refused pods
+        if group.created_pods.refusal:  # no capacity is reserved for refused pods
             return {}
         if job is not None and has_later_pods(group, job):
             unclaimed = [pod for pod in pods if pod.waiting and self._claims.get(pod.uid) is None]
-            return {0: (self.later.pods_to_come(job, pods, bool(unclaimed)), unclaimed)}
-        self.later.forget(group.key)
+            return {0: (self.later_pods.pods_to_come(job, pods, bool(unclaimed)), unclaimed)}
+        self.later_pods.forget(group.key)
         if job is None or not _expects(group, job, pods):
             return {}
         open_places = [part.count for part in job.pods]
@@ -199,9 +199,9 @@ class ExpectedMembers:
         is_unsuspended = group.job is not None and group.job.is_unsuspended
         waited_for = self._counts[group.namespace] - sum(1 for _ in _expected_pods(group))
         is_crowded_out = not is_unsuspended and self._is_too_much(waited_for, wanted)
-        if group.crowded_out is is_crowded_out:
+        if group.is_crowded_out is is_crowded_out:
             return
-        group.crowded_out, others = is_crowded_out, self._crowded_out[group.namespace]
+        group.is_crowded_out, others = is_crowded_out, self._crowded_out[group.namespace]
         if is_crowded_out:
             others[group.key] = None
         else:
@@ -285,14 +285,14 @@ def _expects(group: Group, job: JobRecord, existing: Iterable[PodRecord]) -> boo
     A suspended job expects all its pods once the pods of an earlier start are gone. A job that Muster has
     admitted expects the pods that have not come yet, until the job is fully running or its start is given up.
     """
-    if job.fault or job.outcome is not None or job.stopped:
+    if job.fault or job.outcome is not None or job.is_stopped:
         return False
-    if job.suspended:
+    if job.is_suspended:
         return not any(pod.waiting or pod.holds_capacity for pod in existing)
-    if job.gang.at_once < job.gang.pods and group.stood_whole:  # the first pods run, and others follow
-        return job.started and not group.became_ready
-    is_under_way = group.start.admitted or not group.waited
-    return job.started and is_under_way and not group.stood_whole
+    if job.gang.at_once < job.gang.pods and group.has_fully_run:  # the first pods run, and others follow
+        return job.was_started and not group.became_ready
+    is_under_way = group.start.was_admitted or not group.has_waited
+    return job.was_started and is_under_way and not group.has_fully_run
 
 
 def _expected_pods(group: Group) -> Iterator[PodRecord]:
@@ -352,13 +352,14 @@ class LostMembers:
         """
         now = self._parts.clock()
         expired = [key for key, until in self._until.items() if until <= now]
-        for key in dict.fromkeys((*self._parts.registry.dirty, *expired)):
+        for key in dict.fromkeys((*self._parts.registry.dirty_groups, *expired)):
             self._until.pop(key, None)
             group = self._parts.registry.groups.get(key)
-            if group is not None and (group.lost or (group.vacated and not _has_later_pods(group))):
+            has_left = group is not None and group.departed_pods and not _has_later_pods(group)
+            if group is not None and (group.reserved_until or has_left):
                 self._sync_group(group, evicted)
-                if group.lost:
-                    self._until[key] = min(group.lost.values())
+                if group.reserved_until:
+                    self._until[key] = min(group.reserved_until.values())
 
     def _sync_group(self, group: Group, evicted: Container[Uid]) -> None:
         """Reserve the places of lost members that the gang needs, and give up other reserved places."""
@@ -366,12 +367,12 @@ class LostMembers:
         pods = [pod for pod in group.pods.values() if not pod.expected and (pod.placed or pod.waiting)]
         vacated: list[PodRecord] = []
         if not _has_later_pods(group):  # for a job with later pods, LaterPods reserves the places
-            vacated, group.vacated = group.vacated, []
-        candidates = [group.pods[uid] for uid, until in group.lost.items() if until > now]
+            vacated, group.departed_pods = group.departed_pods, []
+        candidates = [group.pods[uid] for uid, until in group.reserved_until.items() if until > now]
         candidates += [pod for pod in vacated if pod.uid not in evicted and not _succeeded(group, pod)]
         needed = set(self._needed(group, pods, candidates))
         newcomers = [pod for pod in pods if pod.waiting and self._parts.claims.get(pod.uid) is None]
-        for uid in [uid for uid in group.lost if uid not in needed]:
+        for uid in [uid for uid in group.reserved_until if uid not in needed]:
             self._remove_expected(group, group.pods[uid], newcomers)
         failures = sum(1 for pod in group.pods.values() if pod.phase == "Failed")
         doubled = min(max(failures - 1, 0), 10)
@@ -400,13 +401,13 @@ class LostMembers:
         """
         registry, job = self._parts.registry, self._parts.registry.jobs.get(group.key)
         return (
-            group.stood_whole
+            group.has_fully_run
             and not _has_later_pods(group)
             and group.exists
             and not group.needs_no_barrier
             and any(pod.placed and pod.phase != "Succeeded" for pod in group.pods.values())
-            and not (group.record is not None and group.record.held)
-            and not (job is not None and (job.suspended or job.outcome is not None))
+            and not (group.record is not None and group.record.is_held)
+            and not (job is not None and (job.is_suspended or job.outcome is not None))
             and not registry.is_suspended(group)
             and not registry.lost_its_queue(group)
         )
@@ -426,7 +427,7 @@ class LostMembers:
             running_since="",
             nominated="",
         )
-        group.pods[member.uid], group.lost[member.uid] = member, until
+        group.pods[member.uid], group.reserved_until[member.uid] = member, until
         self._parts.claims.capacity.watch_terms(member)
         if self._parts.claims.fits(member, pod.node):
             self._parts.transitions.put(member, ClaimEvent.PLAN, pod.node)

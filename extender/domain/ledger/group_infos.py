@@ -29,8 +29,8 @@ from extender.domain.snapshot.wholeness import whole
 class QueueSums(msgspec.Struct):
     """Sums over the groups of one queue. Amounts are without zeros."""
 
-    groups: int = 0  # number of groups that the queue counts
-    infos: int = 0  # number of groups that name the queue
+    group_count: int = 0  # number of groups that the queue counts
+    info_count: int = 0  # number of groups that name the queue
     allocated: dict[str, int] = {}  # requests of pods on nodes and assumed pods
     requested: dict[str, int] = {}  # `allocated` plus the requests of waiting entitled groups
     by_pool: dict[str, dict[str, int]] = {}  # allocated amounts on the nodes of each pool
@@ -46,7 +46,7 @@ class Usage:
     def __init__(self) -> None:
         self.by_queue: dict[str, QueueSums] = {}  # sums by queue, which may not exist
         self.by_local_queue: dict[str, dict[str, int]] = {}  # allocation of the groups, without zeros
-        self.changed: set[str] = set()  # LocalQueues whose sums have changed
+        self.changed_local_queues: set[str] = set()  # LocalQueues whose sums have changed
         self.changed_queues: set[str] = set()  # queues whose sums have changed
         self._offered: frozenset[str] = frozenset()
 
@@ -82,7 +82,7 @@ class Usage:
         add_times(used.requested, self._offered_part(info.missing_request), times)
         if info.local_queue is not None:
             key = info.local_queue.key
-            self.changed.add(key)
+            self.changed_local_queues.add(key)
             add_times(self.by_local_queue.setdefault(key, {}), allocated, times)
             if not self.by_local_queue[key]:
                 del self.by_local_queue[key]
@@ -90,9 +90,9 @@ class Usage:
             add_times(used.by_pool.setdefault(pool, {}), self._offered_part(amounts), times)
             if not used.by_pool[pool]:
                 del used.by_pool[pool]
-        used.groups += times if info.is_in_queue else 0
-        used.infos += times
-        if not used.infos:
+        used.group_count += times if info.is_in_queue else 0
+        used.info_count += times
+        if not used.info_count:
             del self.by_queue[info.queue]
 
     def _offered_part(self, amounts: Resources) -> Resources:
@@ -173,7 +173,7 @@ class GroupInfos:
         used = self.usage.by_queue.get(name) or QueueSums()
         by_pool = {pool: dict(amounts) for pool, amounts in used.by_pool.items()}
         return self._registry.queues.info(
-            name, used.groups, dict(used.allocated), dict(used.requested), by_pool
+            name, used.group_count, dict(used.allocated), dict(used.requested), by_pool
         )
 
     def _updated_info(self, group: Group, before: GroupInfo) -> GroupInfo | None:
@@ -188,16 +188,16 @@ class GroupInfos:
         return replace(
             before,
             job=self._job(group),
-            history=self._history(group, before.queue, before.history.ran_with),
+            history=self._history(group, before.queue, before.history.run_needs),
             start=group.start,
             assumed=tuple(members.assumed),
             waiting=tuple(members.waiting),
-            held_back=members.held_back,
+            held_back_count=members.held_back_count,
             claim_fault=members.claim_fault,
             planned=members.planned,
             attempts=dict(group.attempts),
-            allocated=total_requests(members.holding),
-            pending=members.pending,
+            allocated=total_requests(members.holding_shapes),
+            pending_requests=members.pending_requests,
             by_pool=self._by_pool(group),
         )
 
@@ -217,7 +217,7 @@ class GroupInfos:
         on_nodes = Counter([pod.role for pod in members.placed])
         self._record_history(group, queue, needs, members)
         self._record_held_back(group, queue, needs, members)
-        ran_with = group.ran_with.at_most(needs) if group.ran_with else None
+        ran_with = group.run_needs.at_most(needs) if group.run_needs else None
         return GroupInfo(
             key=group.key,
             exists=group.exists and not registry.awaits_controller(group),
@@ -231,7 +231,7 @@ class GroupInfos:
             min_member=needs.min_member,
             min_task_member=needs.min_task_member,
             run_limit=self._run_limit(group),
-            aborted=registry.lost_its_queue(group) or registry.is_suspended(group),
+            is_aborted=registry.lost_its_queue(group) or registry.is_suspended(group),
             spec=self._spec(group, queue),
             job=self._job(group),
             history=self._history(group, queue, ran_with),
@@ -239,8 +239,8 @@ class GroupInfos:
             placed=tuple(members.placed),
             assumed=tuple(members.assumed),
             waiting=tuple(members.waiting),
-            departing=tuple(members.departing),
-            held_back=members.held_back,
+            departing_pods=tuple(members.departing_pods),
+            held_back_count=members.held_back_count,
             planned=members.planned,
             attempts=dict(group.attempts),
             bound_since=dict(group.bound_since),
@@ -250,8 +250,8 @@ class GroupInfos:
             running_since=min((p.running_since for p in members.placed if p.running_since), default=""),
             is_whole=whole(needs, on_nodes, on_nodes.total()),
             is_whole_as_before=ran_with is not None and whole(ran_with, on_nodes, on_nodes.total()),
-            allocated=total_requests(members.holding),
-            pending=members.pending,
+            allocated=total_requests(members.holding_shapes),
+            pending_requests=members.pending_requests,
             by_pool=self._by_pool(group),
             claim_fault=members.claim_fault,
             checkpoint=reduce(Checkpoint.with_other, self._checkpoints(group, members)),
@@ -273,13 +273,13 @@ class GroupInfos:
         """Return the state of the group's job for the snapshot."""
         managed_job, any_job = group.job, self._registry.jobs.get(group.key)
         return JobState(
-            managed=managed_job is not None,
+            is_managed=managed_job is not None,
             is_unsuspended=managed_job is not None and managed_job.is_unsuspended,
             outcome=any_job.outcome if any_job is not None else None,
-            least=group.fewest_members,
-            crowded_out=group.crowded_out,
+            min_partial_size=group.fewest_members,
+            is_crowded_out=group.is_crowded_out,
             start_timeouts=group.start_timeouts,
-            created_pods=group.coming.existing if group.coming.asked_at is not None else None,
+            created_pods=group.created_pods.count if group.created_pods.asked_at is not None else None,
         )
 
     def _history(self, group: Group, queue: str, ran_with: Needs | None) -> GroupHistory:
@@ -292,22 +292,22 @@ class GroupInfos:
         """
         record, trusts_markers = group.record, self._registry.trusts_markers
         return GroupHistory(
-            entitled=group.entitled_in == queue,
+            is_entitled=group.entitled_queue == queue,
             accepted_by=self._registry.admitting_queue(group, queue),
-            ran_with=ran_with,
-            resumes=record is not None and record.admitted and trusts_markers and not group.waited,
-            reclaimed_from=dict(group.took_from),
-            evicted_for=dict(group.gave_to),
+            run_needs=ran_with,
+            resumes=record is not None and record.was_admitted and trusts_markers and not group.has_waited,
+            reclaim_times=dict(group.reclaim_times),
+            eviction_times=dict(group.eviction_times),
             lost_work=group.lost_work,
-            evicted=group.evicted,
+            last_eviction=group.last_eviction,
             ready_at=group.ready_at,
         )
 
     def _spec(self, group: Group, queue: str) -> GroupSpec:
         """Return the spec of a group, which comes from its PodGroup, its job and its pods."""
         record, is_sized = group.record, group.job is not None or group.is_implied
-        is_sized &= group.job is not None or not group.stood_whole  # past starts do not count
-        fault = (group.job.fault if group.job else "") or (group.size.fault if is_sized else "")
+        is_sized &= group.job is not None or not group.has_fully_run  # past starts do not count
+        fault = (group.job.fault if group.job else "") or (group.gang_size.fault if is_sized else "")
         fault = fault or too_long("group", group.key) or too_long("queue", queue)
         spec = GroupSpec(
             fault=fault,
@@ -327,9 +327,9 @@ class GroupInfos:
             spec,
             has_podgroup=True,
             fault=fault or record.fault,
-            held=record.held,
+            is_held=record.is_held,
             min_resources=record.min_resources,
-            preemptable=record.preemptable,
+            is_preemptable=record.is_preemptable,
             series=record.series,
             owner_name=record.stands_for,
             reported_phase=record.phase,
@@ -391,20 +391,20 @@ class GroupInfos:
         Only a group without members on nodes counts as never having run, and has to start whole again. Once a
         group has fully run, further needed members count as soon as they are on nodes.
         """
-        is_new = group.entitled_in != queue
+        is_new = group.entitled_queue != queue
         if is_new and (self._registry.was_admitted(group, queue) or self._registry.queues.is_open(queue)):
-            group.entitled_in = queue
+            group.entitled_queue = queue
         if group.record is not None and self._registry.trusts_markers:
             group.lost_work = max(group.lost_work, group.record.lost_work)
         if not members.placed:
-            group.ran_with = None
+            group.run_needs = None
             return
-        roles = Counter([pod.role for pod in members.placed if pod.started or group.stood_whole])
+        roles = Counter([pod.role for pod in members.placed if pod.started or group.has_fully_run])
         recorded = group.record.ran_with if group.record and self._registry.trusts_markers else None
         if whole(needs, roles, roles.total()):
-            group.ran_with = needs
-        elif group.ran_with is None and not group.waited and recorded is not None:
-            group.ran_with = Needs(recorded, {})  # the record on a PodGroup has no roles
+            group.run_needs = needs
+        elif group.run_needs is None and not group.has_waited and recorded is not None:
+            group.run_needs = Needs(recorded, {})  # the record on a PodGroup has no roles
 
     def _record_held_back(self, group: Group, queue: str, needs: Needs, members: Members) -> None:
         """Record since when the group could have started: its waiting time counts from then on.
@@ -417,7 +417,7 @@ class GroupInfos:
         existing = len(members.placed) + len(members.assumed) + waiting
         was_held_back = group.is_held_back
         group.is_held_back = (
-            (group.record is not None and group.record.held)
+            (group.record is not None and group.record.is_held)
             or (record is not None and bool(record.stop_policy))
             or (local is not None and (local.is_closed or bool(local.stop_policy)))
             or self._registry.is_suspended(group)

@@ -591,7 +591,7 @@ class Intake:
     def review_users(self) -> None:
         """Check from now on that the authors of groups may use restricted queues."""
         with self._lock:
-            self._registry.users_count = True
+            self._registry.requires_rights = True
             self._mark_dirty(self._registry.groups)
 
     def _mark_dirty(self, groups: Iterable[GroupKey]) -> None:

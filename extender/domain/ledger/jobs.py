@@ -61,7 +61,8 @@ class Jobs:
         An admitted job stays admitted, even if a user removes the annotation.
         """
         before = self._records.get(record.group)
-        if before is not None and before.uid == record.uid and before.is_unsuspended and not record.suspended:
+        is_same_job = before is not None and before.uid == record.uid
+        if before is not None and is_same_job and before.is_unsuspended and not record.is_suspended:
             record = replace(record, started_at=record.started_at or before.started_at)
         if before == record:
             return False

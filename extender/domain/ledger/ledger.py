@@ -107,9 +107,9 @@ class Ledger:
         self.intake = Intake(parts, self.pods, jobs, self._meter, self._stuck)
         self.groups = GroupQueries(parts, self.pods, self.intake.composites)
         self.queues = QueueQueries(parts, self._infos)
-        self.assumed = AssumedPods(parts, self.pods, lambda: self.decisions)
+        self.assumed_pods = AssumedPods(parts, self.pods, lambda: self.decisions)
         self.preemptions = Preemptions(parts, self.pods)
-        self.shown = ShownPods(parts, self.pods)
+        self.shown_pods = ShownPods(parts, self.pods)
         self._expected = ExpectedMembers(parts, self.pods, jobs, self.limits.expected_pods)
         self._lost = LostMembers(parts)
         self._min_resources = MinResources(parts, self.pods.shapes, self.limits.expected_pods)
@@ -171,24 +171,24 @@ class Ledger:
                 capacity=capacity.columns.capacity.copy(),
                 allocatable=capacity.columns.allocatable.copy(),
                 occupancy=capacity.occupancy(),
-                refused=refused,
+                refused_rows=refused,
                 queues=queues,
                 groups=groups,
                 pools=self._infos.pools,
                 expires_at=min(self._expiries(), default=None),
                 orphans=self.registry.orphans(),
-                dirty=frozenset(self._unpublished),
-                other_pods=self.pods.others(),
-                reclaimed=self._last_reclaims,
+                dirty_groups=frozenset(self._unpublished),
+                other_pods=self.pods.other_pods(),
+                last_reclaims=self._last_reclaims,
                 moves=moves,
                 refused_evictions=dict(self._spared),
                 disruption_budgets=self.intake.disruption_budgets(),
                 attention=self._changes.attention,
                 history=self._history,
                 past_usage=self._meter.past,
-                last_freed=self._changes.freed,
+                last_freed=self._changes.last_freed,
                 changed_at=self._changes.changed_at,
-                instants=self._instants.known,
+                instants=self._instants.by_timestamp,
             )
             self._instant = snapshot.instant
             return snapshot
@@ -220,9 +220,9 @@ class Ledger:
             yield until
         yield from self._spared.values()
         yield from self._reclaimed_capacity.expiries(self._clock())
-        yield from self._expected.later.expiries()
+        yield from self._expected.later_pods.expiries()
         yield from self._lost.expiries()
-        if (stuck_at := self._stuck.next_at) is not None:
+        if (stuck_at := self._stuck.next_stuck_at) is not None:
             yield stuck_at
         for claim in self.claims.in_stage(ClaimStage.ANSWERED):
             yield claim.since + self.limits.start_deadline
@@ -241,10 +241,10 @@ class Ledger:
         with self._lock:
             now = self._clock()
             self._changes.restore(snapshot)
-            self._instants.known = dict(snapshot.instants)
-            self._spared, self._last_reclaims = dict(snapshot.refused_evictions), snapshot.reclaimed
+            self._instants.by_timestamp = dict(snapshot.instants)
+            self._spared, self._last_reclaims = dict(snapshot.refused_evictions), snapshot.last_reclaims
             self._history, self._meter.past = snapshot.history, snapshot.past_usage
-            for shape, rows in snapshot.refused.items():
+            for shape, rows in snapshot.refused_rows.items():
                 for node in filter(None, (snapshot.nodes.nodes[row] for row in rows)):
                     self._refusals.add(shape, node.name, now + self.limits.refusal_memory)
             for key, info in snapshot.groups.items():
@@ -300,7 +300,7 @@ class Ledger:
             is_evicted = uid not in decisions.evictions and (pod is None or pod.deleting)
             if group is not None and is_evicted:
                 group.lost_work += eviction.victim.lost
-                group.evicted = PastEviction(eviction.victim.cause, eviction.why, self._clock())
+                group.last_eviction = PastEviction(eviction.victim.cause, eviction.why, self._clock())
                 self.registry.mark_dirty(group.key)
                 self._changes.notify()
 
@@ -330,24 +330,24 @@ class Ledger:
                 expires, words = now + self.limits.refusal_memory, group.attempt(uid).message
                 if lacks_only_capacity(words, pod.shape.requests):
                     expires = min(expires, decision.retry_at)  # by then it may know of freed capacity
-                self._refusals.add(self.pods.separate(pod), node, expires)
+                self._refusals.add(self.pods.separate_shape(pod), node, expires)
         if decision.reclaim != group.start.reclaim:
             # A group is a victim of the same other group only once, so victims are remembered.
             unharmed = self._refused_victims(group.start.reclaim)
-            recorded = ((key, at) for key, at in group.took_from.items() if key not in unharmed)
+            recorded = ((key, at) for key, at in group.reclaim_times.items() if key not in unharmed)
             remembered = {key: at for key, at in recorded if at + self.limits.reclaim_memory > now}
             victims = decision.reclaim.victims if decision.reclaim is not None else ()
-            group.took_from = remembered | {victim.group: now for victim in victims if victim.group}
+            group.reclaim_times = remembered | {victim.group: now for victim in victims if victim.group}
             self.registry.mark_dirty(group.key)
             self._record_losses(group.key, decision.reclaim, unharmed)
         # The reduced number of a partial start counts until the job waits again, or asks for this number.
         keeps_number = decision.reduced_to is None and decision.verdict is Verdict.STARTING
         if not keeps_number and group.reduced_to != decision.reduced_to:
             group.reduced_to, changed = decision.reduced_to, True
-        group.waited |= decision.verdict is Verdict.WAITING and not decision.undo
-        group.started_in = group.started_in or (decision.queue if decision.plan else "")
-        if decision.stood_whole and not group.stood_whole:
-            group.ran_with, changed = group.info.needs if group.info else group.needs, True
+        group.has_waited |= decision.verdict is Verdict.WAITING and not decision.undo
+        group.start_queue = group.start_queue or (decision.queue if decision.plan else "")
+        if decision.stood_whole and not group.has_fully_run:
+            group.run_needs, changed = group.info.needs if group.info else group.needs, True
         self._follow_start(group, group.start_after(decision, now), decision.verdict)
         if changed:
             self.registry.mark_dirty(group.key)
@@ -366,9 +366,9 @@ class Ledger:
         for key in {*stayed, *(key for key, cause in causes.items() if cause in FROM_OTHERS)}:
             if (group := self.registry.groups.get(key)) is not None:
                 earliest = now - self.limits.reclaim_memory
-                remembered = {receiver: at for receiver, at in group.gave_to.items() if at > earliest}
+                remembered = {receiver: at for receiver, at in group.eviction_times.items() if at > earliest}
                 remembered.pop(queue, None)
-                group.gave_to = remembered | ({queue: now} if key in causes else {})
+                group.eviction_times = remembered | ({queue: now} if key in causes else {})
                 self.registry.mark_dirty(key)
 
     def _follow_start(self, group: Group, start: Start, verdict: Verdict) -> None:
@@ -424,7 +424,7 @@ class Ledger:
     def record_refused_eviction(self, uid: Uid) -> None:
         """Record that the eviction of a pod was refused, so that the pod is no victim for a while."""
         with self._lock:
-            self._spared[uid] = self._clock() + self.limits.spared
+            self._spared[uid] = self._clock() + self.limits.spared_seconds
             self._changes.notify()
 
     def record_refusal(self, key: GroupKey, message: str) -> None:
@@ -436,8 +436,8 @@ class Ledger:
         """
         with self._lock:
             group = self.registry.groups.get(key)
-            if group is not None and group.coming.existing >= 0:
-                group.coming = group.coming.after_answer(self._clock(), message)
+            if group is not None and group.created_pods.count >= 0:
+                group.created_pods = group.created_pods.after_answer(self._clock(), message)
                 self.registry.mark_dirty(key)
                 self._changes.notify()
 
@@ -454,7 +454,7 @@ class Ledger:
             retry_at = self._clock() + self.limits.retry_after(failures)
             rotation = group.start.rotation
             group.start = Start(failures=failures + 1, retry_at=retry_at, failure=why, rotation=rotation)
-            group.waited = True
+            group.has_waited = True
             self.registry.mark_dirty(key)
             self._changes.notify()
 
@@ -494,7 +494,7 @@ class Ledger:
             # for the current job, and if they cover all pods with which the job starts.
             claimed = sum(1 for pod in group.pods.values() if pod.expected and self.claims.get(pod.uid))
             self.registry.settle_defaults(group)
-            members = group.size.members
+            members = group.gang_size.members
             starts_with = members if group.reduced_to is None else group.reduced_to
             is_current = self.registry.jobs.get(key) == job
             since = group.unsuspended_since
@@ -506,13 +506,13 @@ class Ledger:
                 decision=self.decisions.groups.get(key),
                 unsuspended_since=since,
                 has_capacity=is_current and claimed > 0 and claimed >= starts_with,
-                capacity_since=group.start.admitted_at if job.suspended and claimed else None,
+                capacity_since=group.start.admitted_at if job.is_suspended and claimed else None,
                 reduced_to=group.reduced_to,
-                created_pods=group.coming,
-                lacks_pods=claimed > 0 or (group.coming.existing < members and not group.became_ready),
+                created_pods=group.created_pods,
+                lacks_pods=claimed > 0 or (group.created_pods.count < members and not group.became_ready),
                 became_ready=group.became_ready,
-                runs=any(pod.holds_capacity for pod in group.pods.values()),
-                timeout=record.start_timeout if record is not None else START_TIMEOUT,
+                is_on_nodes=any(pod.holds_capacity for pod in group.pods.values()),
+                start_timeout=record.start_timeout if record is not None else START_TIMEOUT,
                 is_victim=any(uid in self.decisions.evictions for uid in group.pods),
                 runs_since=min(since, self._instant(job.started_at)) if since is not None else None,
                 max_run_time=record.max_run_time if record is not None else None,
@@ -601,8 +601,8 @@ class ReclaimedCapacity:
             node_of, moving = dict(_pods_with_nodes(group.info)), reclaim.homes
             homes = tuple((group.pods[uid], node) for uid, node in moving.items() if uid in group.pods)
             stayed = len(node_of.keys() - moving.keys())
-            group.restarts += reclaim.is_restart
-            doubled = min(group.restarts - 1, _MAX_DOUBLINGS) if reclaim.is_restart else 0
+            group.restart_count += reclaim.is_restart
+            doubled = min(group.restart_count - 1, _MAX_DOUBLINGS) if reclaim.is_restart else 0
             again_at = reclaim.since + self._memory * 2**doubled
             self._moves[moved] = Move(claimant, reclaim.since, reclaim.until, again_at, homes, stayed)
 

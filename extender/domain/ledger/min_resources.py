@@ -52,7 +52,7 @@ class MinResources:
         """Update the placeholders of dirty groups from their PodGroups and pods."""
         now = self._parts.clock()
         self._pause_until = {uid: at for uid, at in self._pause_until.items() if at > now}
-        for key in list(self._parts.registry.dirty):
+        for key in list(self._parts.registry.dirty_groups):
             group = self._parts.registry.groups.get(key)
             record = group.record if group is not None else None
             reserves = record is not None and bool(record.min_resources) and not _made_by_muster(record)

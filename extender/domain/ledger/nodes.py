@@ -302,7 +302,7 @@ class NodeCapacity:
         parts = ((sums.claimed(name) + added * n) / offers[name] for name, n in requests if offers.get(name))
         return min(max(parts, default=0.0), 1.0)
 
-    def overcommitted(self, node: str, pod: PodRecord) -> bool:
+    def is_overcommitted(self, node: str, pod: PodRecord) -> bool:
         """Return whether fixed claims exceed the node's amount of any resource that the pod requests.
 
         Other shortages, such as a device that vanished under running pods, do not concern the pod.
@@ -315,13 +315,13 @@ class NodeCapacity:
     def is_suitable(self, pod: PodRecord, node: str) -> bool:
         """Return whether the labels and taints of a node suit a pod."""
         row = self._row.get(node)
-        return row is not None and bool(self.table().suitable(pod.shape)[row])
+        return row is not None and bool(self.table().suitable_rows(pod.shape)[row])
 
     def occupancy(self) -> Occupancy:
         """Return a copy of the occupancy: host ports and terms in use, which concern few nodes."""
         terms = self.terms
-        selected, carried = terms.selected(), terms.anti_affinity_nodes()
-        return Occupancy(self._ports.fixed(), selected, carried, terms.index(), terms.namespaces)
+        selected, carried = terms.selected_counts(), terms.anti_affinity_nodes()
+        return Occupancy(self._ports.fixed_ports(), selected, carried, terms.index(), terms.namespace_count)
 
     def watch_terms(self, pod: PodRecord, before: PodRecord | None = None) -> None:
         """Count from now on the pods that the terms of `pod` select.

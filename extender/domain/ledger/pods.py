@@ -68,7 +68,7 @@ class StuckPods:
         self._awaited: set[tuple[float, Uid, str]] = set()
 
     @property
-    def next_at(self) -> float | None:
+    def next_stuck_at(self) -> float | None:
         """Return when the next terminating pod counts as stuck; None without such a pod."""
         return self._due[0][0] if self._due else None
 
@@ -165,14 +165,14 @@ class Pods:
     Look-ups need no lock.
 
     Attributes:
-        unmanaged: Scheduler names of Muster whose pods are left to another scheduler.
+        unmanaged_schedulers: Scheduler names of Muster whose pods are left to another scheduler.
     """
 
     def __init__(
         self, parts: Parts, ownership: Ownership, stuck: StuckPods, logical: LogicalResources | None = None
     ) -> None:
         self.by_uid: dict[Uid, PodRecord] = {}
-        self.unmanaged: frozenset[str] = frozenset()
+        self.unmanaged_schedulers: frozenset[str] = frozenset()
         self._moved_groups: dict[GroupKey, GroupKey] = {}  # by PodGroup: group of its composite
         self.ownership = ownership
         self.shapes = Shapes(logical)
@@ -205,15 +205,15 @@ class Pods:
 
     def is_unmanaged(self, scheduler: str) -> bool:
         """Return whether Muster leaves pods with this scheduler name to another scheduler."""
-        return scheduler in self.unmanaged
+        return scheduler in self.unmanaged_schedulers
 
     def gated_unmanaged_pods(self) -> list[PodRecord]:
         """Return pods of other schedulers that still have Muster's gate, and thus stay unscheduled."""
         with self._lock:
-            pods = self.by_uid.values() if self.unmanaged else ()
+            pods = self.by_uid.values() if self.unmanaged_schedulers else ()
             return [pod for pod in pods if pod.gated and pod.waiting and self.is_unmanaged(pod.scheduler)]
 
-    def others(self) -> OtherPods:
+    def other_pods(self) -> OtherPods:
         """Return the pods of other schedulers on nodes.
 
         The result is the same object until such a pod changes.
@@ -312,7 +312,7 @@ class Pods:
             self._claims.capacity.terms.unwatch(uid)
             if record.group:
                 self._stuck.record_change(record, None)
-                self._registry.group(record.group).record_vacated(record)
+                self._registry.group(record.group).record_departed(record)
                 self.leave_group(record)
             if record.group or record.node:
                 self._changes.notify()
@@ -327,8 +327,8 @@ class Pods:
         A pod that is left to another scheduler keeps its capacity on a node, but a plan for the pod ends.
         """
         with self._lock:
-            changed = (self.unmanaged ^ schedulers) & self.ownership.schedulers
-            self.unmanaged = schedulers
+            changed = (self.unmanaged_schedulers ^ schedulers) & self.ownership.schedulers
+            self.unmanaged_schedulers = schedulers
             for pod in [pod for pod in self.by_uid.values() if pod.scheduler in changed]:
                 if self.is_unmanaged(pod.scheduler):
                     self.drop(pod.uid)
@@ -415,9 +415,9 @@ class Pods:
             self._stuck.record_change(before, record)
             group = self._registry.group(record.group)
             group.pods[record.uid] = record
-            group.asked_by_pods = record.min_member or group.asked_by_pods
+            group.min_member_of_pods = record.min_member or group.min_member_of_pods
             if before is not None and not record.holds_capacity:
-                group.record_vacated(before)
+                group.record_departed(before)
             group.record_started(record)
             group.record_bound(record, self._clock())
             self._record_refusal(group, record, before)
@@ -469,9 +469,9 @@ class Pods:
         """
         self._registry.group(pod.group).record_refused(pod.uid, message, refused_at, asked_twice)
         if refused_at is not None:
-            self.separate(pod)
+            self.separate_shape(pod)
 
-    def separate(self, pod: PodRecord) -> Shape:
+    def separate_shape(self, pod: PodRecord) -> Shape:
         """Return a separate shape for a pod and equal pods of its namespace.
 
         Refusals then concern only these pods.

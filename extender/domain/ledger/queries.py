@@ -60,7 +60,7 @@ class GroupQueries:
             placed = Counter(pod.role for pod in group.info.placed) if group.info is not None else {}
             tree = group.record.composite.tree
             whole = {(child.name, child.children is not None): child.is_whole(placed) for child in tree}
-            below = self._composites.below(key)
+            below = self._composites.parts_of(key)
             return [(each, whole.get((each.name, each.origin is Origin.COMPOSITE), False)) for each in below]
 
     def plain_pod(self, key: GroupKey) -> PodRecord | None:
@@ -84,7 +84,7 @@ class GroupQueries:
                 self._registry.settle_defaults(group)
             return AutoGroup(
                 min_member=record.min_member if record else None,
-                wanted=group.size.members if group else 1,
+                member_count=group.gang_size.members if group else 1,
                 owner=self._registry.owner_of(key),
                 queue_is_open=self._registry.queues.is_open(self.queue_of(key)),
                 has_live_pods=any(pod.waiting or pod.holds_capacity for pod in pods) and not is_incomplete,
@@ -99,13 +99,13 @@ class GroupQueries:
             group = self._registry.groups.get(key)
             return self._registry.routes.queue_of(group) if group else ""
 
-    def started_in(self, key: GroupKey) -> str:
+    def start_queue(self, key: GroupKey) -> str:
         """Return the queue in which a group starts or has started.
 
         The result is empty if no member holds capacity.
         """
         group = self._registry.groups.get(key)
-        return group.started_in if group is not None else ""
+        return group.start_queue if group is not None else ""
 
     def queue_uid(self, key: GroupKey) -> str:
         """Return the UID of the queue of a group; empty if the group or the queue is gone."""
@@ -135,7 +135,7 @@ class GroupQueries:
 
         This is possible only while Muster leaves some pods to another scheduler.
         """
-        return bool(self._pods.unmanaged) and not self.has_members(key)
+        return bool(self._pods.unmanaged_schedulers) and not self.has_members(key)
 
     def history(self, key: GroupKey) -> tuple[int | None, str, bool, int | None, int]:
         """Return the facts about a group that have to survive a restart.
@@ -149,8 +149,8 @@ class GroupQueries:
         """
         group = self._registry.groups.get(key)
         info = group.info if group else None
-        ran_with = group.ran_with.min_member if group and group.ran_with else None
-        admitted = group is not None and group.start.admitted
+        ran_with = group.run_needs.min_member if group and group.run_needs else None
+        admitted = group is not None and group.start.was_admitted
         undone = group.start_timeouts if group and group.job is None else None
         lost_work = int(group.lost_work) if group is not None else 0
         return ran_with, info.history.accepted_by if info else "", admitted, undone, lost_work
@@ -251,6 +251,6 @@ class QueueQueries:
         """
         with self._lock:
             usage, local_queues = self._infos.usage, self._local_queues
-            changed, local_queues.changed = local_queues.changed | usage.changed, set()
-            usage.changed = set()
-            return changed
+            changed_keys = local_queues.changed_keys | usage.changed_local_queues
+            local_queues.changed_keys, usage.changed_local_queues = set(), set()
+            return changed_keys

@@ -24,7 +24,7 @@ class Owners:
 
     def __init__(self) -> None:
         self._by_group: dict[GroupKey, OwnerRecord] = {}
-        self.suspended: set[str] = set()  # UIDs of suspended controllers
+        self.suspended_uids: set[str] = set()  # UIDs of suspended controllers
         self.is_read: Callable[[str], bool] = lambda _: False  # whether a kind of owners has been read
 
     def get(self, key: GroupKey) -> OwnerRecord | None:
@@ -38,17 +38,17 @@ class Owners:
         if record == (self._by_group.get(key) or OwnerRecord(record.uid)):
             return False
         self._by_group[key] = record
-        if record.suspended:
-            self.suspended.add(record.uid)
+        if record.is_suspended:
+            self.suspended_uids.add(record.uid)
         else:
-            self.suspended.discard(record.uid)
+            self.suspended_uids.discard(record.uid)
         return True
 
     def drop(self, key: GroupKey) -> bool:
         """Remove a record. Return whether it existed."""
         record = self._by_group.pop(key, None)
         if record is not None:
-            self.suspended.discard(record.uid)
+            self.suspended_uids.discard(record.uid)
         return record is not None
 
 
@@ -145,7 +145,7 @@ class Registry:
         self.trusts_markers = False  # whether only Muster can write records on PodGroups
         self.trusts_authors = False  # whether the API server refuses records with other users' names
         self.trusts_uses = False  # whether the API server checks records of rights
-        self.users_count = False  # whether the right to use a restricted queue is required
+        self.requires_rights = False  # whether the right to use a restricted queue is required
         # Dirty groups in order, with whether their queue may have changed since their last info.
         self._dirty: dict[GroupKey, bool] = {}
         self._claims_changed: set[GroupKey] = (
@@ -195,9 +195,9 @@ class Registry:
         if old_record == new_record:
             return False
         if new_record is None:
-            group.entitled_in = ""  # pods without a PodGroup count as new in their queue
+            group.entitled_queue = ""  # pods without a PodGroup count as new in their queue
         elif not ((old_record and old_record.uid == new_record.uid) or group.is_implied):
-            group.restart()
+            group.reset_decisions()
         self.admitted_groups.record(old_record, new_record)
         group.put_record(new_record, version)
         self.record_dependencies(group)
@@ -211,7 +211,7 @@ class Registry:
             self._settle_record(group, version)
 
     @property
-    def dirty(self) -> Collection[GroupKey]:
+    def dirty_groups(self) -> Collection[GroupKey]:
         """Return the groups that have changed since infos were last made."""
         return self._dirty
 
@@ -266,7 +266,7 @@ class Registry:
         """Record the arrival of a group. If its queue is open now, the group is entitled from now on."""
         queue = self.routes.queue_of(group)
         if group.record is not None and self.queues.is_open(queue):
-            group.entitled_in = queue
+            group.entitled_queue = queue
 
     def record_start(self, group: Group, is_under_way: bool) -> None:
         """Record the queue in which a group is starting or has started.
@@ -275,15 +275,15 @@ class Registry:
         it is the queue that this process has observed.
         """
         if not is_under_way:
-            group.started_in = ""
+            group.start_queue = ""
             return
         pods = group.pods.values() if self.trusts_markers else ()
         recorded = {pod.queue_uid for pod in pods if pod.queue_uid and pod.holds_capacity}
         queues = {name for uid in recorded if (name := self.queues.names.get(uid))}
-        queue = group.started_in or self.routes.queue_of(group)
+        queue = group.start_queue or self.routes.queue_of(group)
         if queues and queue not in queues:
             queue = min(queues)
-        group.started_in = queue if self.queues.get(queue) is not None else ""
+        group.start_queue = queue if self.queues.get(queue) is not None else ""
 
     def drop_queue(self, name: str) -> None:
         affected = self.queues.drop(name)
@@ -336,9 +336,9 @@ class Registry:
         pod. Records in the template of a job do not count, because they were not checked.
         """
         record = self.queues.get(queue)
-        if not self.users_count or record is None or not record.restricted:
+        if not self.requires_rights or record is None or not record.restricted:
             return True
-        objects = self.jobs.get(group.key), group.owner, group.record, self.routes.named_above(group)
+        objects = self.jobs.get(group.key), group.owner, group.record, self.routes.nearest_owner_of(group)
         recorded = {each.may_use for each in objects if each is not None}
         members = [pod for pod in group.pods.values() if pod.waiting] or group.pods.values()
         pods = {pod.may_use if not pod.expected else "" for pod in members}
@@ -420,7 +420,7 @@ class Registry:
         queue.
         """
         queue = self.queues.get(name)
-        accepts = queue is not None and group.entitled_in == queue.name and not self.lost_its_queue(group)
+        accepts = queue is not None and group.entitled_queue == queue.name and not self.lost_its_queue(group)
         return queue.uid if queue is not None and accepts else ""
 
     def was_admitted(self, group: Group, name: str) -> bool:
@@ -432,17 +432,17 @@ class Registry:
         if queue is None or record is None or not self.trusts_markers:
             return False
         queue_took_it = bool(queue.uid) and record.queue_uid == queue.uid
-        return queue_took_it or record.admitted or record.ran_with is not None
+        return queue_took_it or record.was_admitted or record.ran_with is not None
 
     def is_suspended(self, group: Group) -> bool:
         """Return whether the owner of a group is suspended.
 
         A job that waits in its queue does not count as suspended.
         """
-        if group.job is not None and group.job.suspended:
-            return group.job.stopped
-        owner_uid = group.record.owner if group.record else ""
-        return owner_uid in self.owners.suspended or (group.owner is not None and group.owner.suspended)
+        if group.job is not None and group.job.is_suspended:
+            return group.job.is_stopped
+        owner, owner_uid = group.owner, group.record.owner if group.record else ""
+        return owner_uid in self.owners.suspended_uids or (owner is not None and owner.is_suspended)
 
     def run_limit_of(self, group: Group) -> float | None:
         """Return the seconds after which the controller of the group's pods ends them.

@@ -45,7 +45,7 @@ def restore(ledger: Ledger, snapshot: Snapshot) -> None:
     intake.review_users()
     for node in filter(None, snapshot.nodes.nodes):
         intake.put_node(node)
-    for number, levels in enumerate(snapshot.nodes.topologies.all):
+    for number, levels in enumerate(snapshot.nodes.topologies.level_lists):
         intake.put_topology(f"{number:06}", levels, TopologySource.MUSTER)
     _restore_queues(ledger, snapshot)
     for pod in snapshot.other_pods:
@@ -103,22 +103,23 @@ def _restore_group(ledger: Ledger, info: GroupInfo, snapshot: Snapshot) -> None:
     group, history = ledger.registry.group(info.key), info.history
     if not info.spec.has_podgroup:
         intake.put_owner(info.key, owner)
-        group.asked_by_pods = str(info.min_member)
-    group.entitled_in = info.queue if history.entitled else ""
-    group.start, group.ran_with = info.start, history.ran_with
-    group.took_from, group.gave_to = dict(history.reclaimed_from), dict(history.evicted_for)
-    group.lost_work, group.ready_at, group.evicted = history.lost_work, history.ready_at, history.evicted
-    group.waited = not (history.resumes or info.job.is_unsuspended)
+        group.min_member_of_pods = str(info.min_member)
+    group.entitled_queue = info.queue if history.is_entitled else ""
+    group.start, group.run_needs = info.start, history.run_needs
+    group.reclaim_times, group.eviction_times = dict(history.reclaim_times), dict(history.eviction_times)
+    group.lost_work, group.ready_at = history.lost_work, history.ready_at
+    group.last_eviction = history.last_eviction
+    group.has_waited = not (history.resumes or info.job.is_unsuspended)
     for pod in _pods_of(ledger, info):
         ledger.pods.put(pod)
-    if info.job.managed or info.job.outcome is not None:
+    if info.job.is_managed or info.job.outcome is not None:
         intake.put_job(_job_of(info, snapshot))
     for pod in (*info.waiting, *(pod for pod, _ in info.assumed)):
         if pod.reserved_for and not pod.is_for_min_resources:  # replacement of a lost member
             group.pods[pod.uid] = pod
-            group.lost[pod.uid] = snapshot.now + ledger.limits.arrival_grace
+            group.reserved_until[pod.uid] = snapshot.now + ledger.limits.arrival_grace
     if info.job.created_pods is not None:
-        group.coming = ComingPods(info.job.created_pods, snapshot.now, snapshot.now)
+        group.created_pods = ComingPods(info.job.created_pods, snapshot.now, snapshot.now)
     group.bound_since, group.attempts = dict(info.bound_since), dict(info.attempts)
     ledger.registry.mark_dirty(info.key)
 
@@ -128,10 +129,10 @@ def _pods_of(ledger: Ledger, info: GroupInfo) -> Iterator[PodRecord]:
 
     Of failed and gated pods, only the number is known, so that copies of another pod are returned.
     """
-    pods = [*info.placed, *info.departing, *(pod for pod, _ in info.assumed), *info.waiting]
+    pods = [*info.placed, *info.departing_pods, *(pod for pod, _ in info.assumed), *info.waiting]
     sample = pods[0] if pods else _any_pod(ledger, info)
     fields: dict[str, Any] = {"node": "", "deleting": False, "expected": False, "reserved_for": Uid("")}
-    for n in range(info.held_back):
+    for n in range(info.held_back_count):
         yield replace(sample, uid=Uid(f"{info.key}/gated/{n}"), foreign_gates=True, phase="Pending", **fields)
     for n in range(info.failed - sum(pod.phase == "Failed" for pod in pods)):
         yield replace(sample, uid=Uid(f"{info.key}/failed/{n}"), phase="Failed", **fields)
@@ -170,18 +171,18 @@ def _record_of(info: GroupInfo, owner: str) -> GroupRecord:
         priority_class=_priority_class_of(info).metadata.name,
         created=info.created,
         phase=spec.reported_phase,
-        admitted=history.resumes,
+        was_admitted=history.resumes,
         fault=spec.fault,
         min_resources=spec.min_resources,
         queue_uid=history.accepted_by,
         owner=owner,
-        held=spec.held,
+        is_held=spec.is_held,
         run_time=spec.run_time,
         start_timeouts=info.job.start_timeouts,
         submitter=spec.submitter,
         series=spec.series,
         stands_for=spec.owner_name,
-        preemptable=spec.preemptable,
+        is_preemptable=spec.is_preemptable,
         is_evicted_whole=spec.is_evicted_whole,
         on_lost_domain=keys.RESTART if spec.restarts else "",
         checkpoint=info.checkpoint,
@@ -197,11 +198,11 @@ def _owner_of(info: GroupInfo) -> OwnerRecord:
     limit = None if info.run_limit is None else int(info.run_limit)
     uid, needed = f"owner {info.key}", info.min_member
     if info.spec.has_podgroup:
-        return OwnerRecord(uid, suspended=info.aborted, run_limit=limit)
+        return OwnerRecord(uid, is_suspended=info.is_aborted, run_limit=limit)
     return OwnerRecord(
         uid,
         MadePods(needed, at_once=needed, together=True),
-        suspended=info.aborted,
+        is_suspended=info.is_aborted,
         run_limit=limit,
         may_use=info.queue if info.use_allowed else "",
         checkpoint=info.checkpoint,
@@ -231,16 +232,16 @@ def _job_of(info: GroupInfo, snapshot: Snapshot) -> JobRecord:
         group=info.key,
         created=info.created,
         priority_class=_priority_class_of(info).metadata.name,
-        suspended=not info.job.is_unsuspended and info.job.outcome is None,
+        is_suspended=not info.job.is_unsuspended and info.job.outcome is None,
         started_at=since if info.job.is_unsuspended else "",
         outcome=info.job.outcome,
         pods=parts,
         gang=MadePods(info.min_member, at_once=info.min_member),
         by_role=info.min_task_member,
-        declared=sum(part.count for part in parts),
-        least=info.job.least,
+        declared_count=sum(part.count for part in parts),
+        min_partial_size=info.job.min_partial_size,
         fault=info.spec.fault,
-        is_for_muster=info.job.managed,
+        is_for_muster=info.job.is_managed,
         checkpoint=info.checkpoint,
         run_time=info.spec.run_time,
         may_use=info.queue if info.use_allowed else "",

@@ -22,7 +22,7 @@ class LocalQueues:
 
     def __init__(self) -> None:
         self.kueue_is_served = False
-        self.changed: set[str] = set()  # LocalQueues with changes other than in numbers
+        self.changed_keys: set[str] = set()  # LocalQueues with changes other than in numbers
         self.records: dict[str, LocalQueueRecord] = {}
         self._named_by: defaultdict[str, set[GroupKey]] = defaultdict(set)
         self._label_of: dict[GroupKey, str] = {}
@@ -37,7 +37,7 @@ class LocalQueues:
         self.records[record.key] = record
         self._to_queue[record.queue].add(record.key)
         self._in_namespace[record.namespace].add(record.key)
-        self.changed.add(record.key)
+        self.changed_keys.add(record.key)
         return self._groups_of(record.key)
 
     def drop(self, key: str) -> Collection[GroupKey] | None:
@@ -55,11 +55,11 @@ class LocalQueues:
 
     def record_queues(self, queues: Iterable[str]) -> None:
         """Mark the LocalQueues that lead to these changed queues."""
-        self.changed.update(*(self._to_queue.get(queue, ()) for queue in queues))
+        self.changed_keys.update(*(self._to_queue.get(queue, ()) for queue in queues))
 
     def record_namespace(self, namespace: str) -> None:
         """Mark the LocalQueues of a changed namespace."""
-        self.changed.update(self._in_namespace.get(namespace, ()))
+        self.changed_keys.update(self._in_namespace.get(namespace, ()))
 
     @property
     def naming(self) -> Collection[GroupKey]:
@@ -75,7 +75,7 @@ class LocalQueues:
         if record is not None:
             discard_from(self._to_queue, record.queue, key)
             discard_from(self._in_namespace, record.namespace, key)
-            self.changed.add(key)
+            self.changed_keys.add(key)
         return record is not None
 
 
@@ -83,11 +83,11 @@ class Routes:
     """Routes of groups by namespace, by LocalQueue and by owner.
 
     Attributes:
-        named_above: Returns the nearest owner of a group that names a queue.
+        nearest_owner_of: Returns the nearest owner of a group that names a queue.
     """
 
     def __init__(self, named_above: Callable[[Group], Ancestor]) -> None:
-        self.named_above = named_above
+        self.nearest_owner_of = named_above
         self._named_queues: dict[str, str] = {}  # by namespace: queue in its annotation
         self._quota_queues: Mapping[str, str] = {}  # by namespace: queue of its quota
         self.local_queues = LocalQueues()
@@ -180,8 +180,8 @@ class Routes:
         A group that starts or has started keeps its queue even if it names another one later, because its
         capacity was granted in that queue.
         """
-        if group.started_in:
-            return group.started_in
+        if group.start_queue:
+            return group.start_queue
         names = self._named_by(group)
         return (
             self.routes_into_queues.queue_of(group.namespace, names.queue, names.local_queue) or DEFAULT_QUEUE
@@ -194,7 +194,7 @@ class Routes:
 
     def _named_by(self, group: Group) -> Ancestor:
         """Return the names that count: its own, else those of the nearest owner that has any."""
-        return _names_of(group) if self.names_queue(group) else self.named_above(group)
+        return _names_of(group) if self.names_queue(group) else self.nearest_owner_of(group)
 
 
 def _names_of(group: Group) -> Ancestor:

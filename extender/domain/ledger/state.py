@@ -27,7 +27,7 @@ class Changes:
         self.version = 0
         self.changed_at = clock()
         self.attention = Attention()
-        self.freed = Freed()
+        self.last_freed = Freed()
         self._clock = clock
         self._on_change = on_change
         self._pause = pause
@@ -49,13 +49,13 @@ class Changes:
 
     def record_freed(self, by: GroupKey = OF_OTHERS) -> None:
         """Record that a group, or other pods or nodes, freed capacity."""
-        self.freed = self.freed.recorded(self._clock(), by)
+        self.last_freed = self.last_freed.recorded(self._clock(), by)
 
     def restore(self, snapshot: Snapshot) -> None:
         """Restore versions and times from a snapshot of another ledger."""
         self.version = max(self.version, snapshot.version) + 1
         self.changed_at, self.attention = snapshot.changed_at, snapshot.attention
-        self.freed = snapshot.last_freed
+        self.last_freed = snapshot.last_freed
 
     def record_scheduler_call(self) -> bool:
         """Record a call or report of the scheduler. Return whether the scheduler had paused before."""
@@ -124,7 +124,7 @@ class Instants:
     """
 
     def __init__(self, registry: Registry) -> None:
-        self.known: dict[str, float] = {}  # times by timestamp; existing times never change
+        self.by_timestamp: dict[str, float] = {}  # times by timestamp; existing times never change
         self._registry = registry
         self._max_known = _MIN_KEPT
 
@@ -137,19 +137,20 @@ class Instants:
             now: The time on the ledger's clock.
         """
         groups = [group for key in dirty if (group := self._registry.groups.get(key)) is not None]
-        for timestamp in (each for each in self._timestamps(groups) if each and each not in self.known):
+        times = self.by_timestamp
+        for timestamp in (each for each in self._timestamps(groups) if each and each not in times):
             instant = clock_time_of(timestamp, epoch)
             if instant < inf:
-                self.known[timestamp] = min(instant, now)
-        for timestamp in (each for each in self._checkpoints(groups) if each and each not in self.known):
+                times[timestamp] = min(instant, now)
+        for timestamp in (each for each in self._checkpoints(groups) if each and each not in times):
             instant = clock_time_of(timestamp, epoch)
             if instant <= now:
-                self.known[timestamp] = instant
-        if len(self.known) > self._max_known:
+                times[timestamp] = instant
+        if len(self.by_timestamp) > self._max_known:
             groups = list(self._registry.groups.values())
             used = {*self._timestamps(groups), *self._checkpoints(groups)}
-            self.known = {timestamp: at for timestamp, at in self.known.items() if timestamp in used}
-            self._max_known = 2 * len(self.known) + _MIN_KEPT
+            self.by_timestamp = {text: at for text, at in self.by_timestamp.items() if text in used}
+            self._max_known = 2 * len(self.by_timestamp) + _MIN_KEPT
 
     def _timestamps(self, groups: Iterable[Group]) -> Iterator[str]:
         """Yield the timestamps that order groups or measure their runs."""
@@ -252,9 +253,9 @@ class ClaimTransitions:
     def count_running(self, group: Group, pod: PodRecord) -> None:
         """Count a member as standing, on a node or about to be bound, or stop counting it."""
         if pod.placed or (pod.waiting and (self._stage(pod.uid) or 0) >= ClaimStage.HELD):
-            group.standing[pod.uid] = pod.role
+            group.standing_roles[pod.uid] = pod.role
         else:
-            group.standing.pop(pod.uid, None)
+            group.standing_roles.pop(pod.uid, None)
 
     def changed_since(self, version: int) -> dict[GroupKey, int]:
         """Return the groups whose claims changed since the last call, with the version of the change.

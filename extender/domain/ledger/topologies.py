@@ -185,7 +185,7 @@ class HyperNodes:
         labels: defaultdict[str, dict[str, str]] = defaultdict(dict)
         named: dict[str, Rows] = {}  # rows by pattern
         for text, (_, names) in self._named.items():
-            named[text] = np.array([table.row[name] for name in names & table.row.keys()], np.int64)
+            named[text] = np.array([table.row_of[name] for name in names & table.row_of.keys()], np.int64)
         packed: dict[str, _Bits] = {}  # rows of the HyperNodes of smaller tiers
         nearest = np.full(len(table.nodes), -1)
         owners: list[HyperNode] = []
@@ -224,12 +224,12 @@ def _nodes_of(
             mask |= np.unpackbits(smaller[exact.name], count=len(mask)).astype(np.bool_)
         if member.type != "Node":
             continue
-        if exact is not None and exact.name in table.row:
-            mask[table.row[exact.name]] = True
+        if exact is not None and exact.name in table.row_of:
+            mask[table.row_of[exact.name]] = True
         if matched is not None and matched.pattern in named:
             mask[named[matched.pattern]] = True
         if selector.label_match is not None:
-            mask |= table.selected(selector.label_match)
+            mask |= table.selected_rows(selector.label_match)
     return mask
 
 

@@ -337,7 +337,7 @@ class PodsByTerms:
         """
         mask = mask.copy()
         for key, names in nodes_by_key.items():
-            rows = [row for row in map(self._nodes.row.get, names) if row is not None]
+            rows = [row for row in map(self._nodes.row_of.get, names) if row is not None]
             self._spend(cost_on_rows(self._nodes, len(rows)))
             codes = self._nodes.domains(key)
             inside = np.zeros(len(codes) + 1, dtype=np.bool_)  # by domain code; the last entry is for -1
@@ -434,7 +434,7 @@ class AffinityCounts:
         self.effort: Effort = like.effort if like else Effort()
         self._like, self._occupancy, self._nodes = like, occupancy, nodes
         self._capacity_for = counts
-        self._ports = {node: Counter(ports) for node, ports in occupancy.ports.items()}
+        self._ports = {node: Counter(ports) for node, ports in occupancy.port_counts.items()}
         self._has_terms = len(occupancy.terms) > 0
         self._to_gather: dict[Term, dict[Shape, list[PodRecord]]] = {}
         self._groups = groups or {}
@@ -446,11 +446,11 @@ class AffinityCounts:
 
     @cached_property
     def _selected(self) -> PodsByTerms:
-        return PodsByTerms(self._occupancy.selected, self._nodes, self.effort.spend)
+        return PodsByTerms(self._occupancy.selected_counts, self._nodes, self.effort.spend)
 
     @cached_property
     def _carried(self) -> PodsByTerms:
-        return PodsByTerms(self._occupancy.carried, self._nodes, self.effort.spend)
+        return PodsByTerms(self._occupancy.carrier_counts, self._nodes, self.effort.spend)
 
     def clone(self, counts: Callable[[Shape], Rows]) -> "AffinityCounts":
         """Return a copy that changes independently, for another planner.
@@ -577,7 +577,7 @@ class AffinityCounts:
                 if pod_set.is_required:
                     nodes.setdefault(pod_set, []).append(node)
         for pod_set, names in nodes.items():
-            rows = [self._nodes.row.get(name, -1) for name in names]
+            rows = [self._nodes.row_of.get(name, -1) for name in names]
             codes, set_rows = self._nodes.domains_of_level(pod_set.level)[rows], self.rows_of_set(pod_set)
             is_one_domain = set_rows[rows].all() if set_rows is not None else (codes == codes[0]).all()
             if min(rows) < 0 or codes.min() < 0 or not is_one_domain:
@@ -600,7 +600,7 @@ class AffinityCounts:
         if not nodes:
             return None
         codes = self._nodes.domains_of_level(pod_set.level)
-        occupied_codes = {int(codes[row]) for row in map(self._nodes.row.get, nodes) if row is not None}
+        occupied_codes = {int(codes[row]) for row in map(self._nodes.row_of.get, nodes) if row is not None}
         return np.isin(codes, [code for code in occupied_codes if code >= 0])
 
     def rows_of_sets(self, pod: PodRecord) -> Mask | None:
@@ -615,7 +615,7 @@ class AffinityCounts:
         free = np.ones(len(self._nodes.nodes), dtype=np.bool_)
         ports = pod.shape.constraints.ports
         for node, used_ports in self._ports.items() if ports else ():
-            row = self._nodes.row.get(node)
+            row = self._nodes.row_of.get(node)
             if row is not None and conflicting_ports(ports, +used_ports):
                 free[row] = False
         for pods, terms in (

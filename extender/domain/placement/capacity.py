@@ -237,7 +237,7 @@ class Capacity:
     def fits_without_refusals(self, shape: Shape, pods: int) -> bool:
         """Return whether `pods` pods of `shape` would fit if the scheduler refused no nodes."""
         self._record(PLACES)
-        _, fits = self._fits(shape, self.nodes.suitable(shape))
+        _, fits = self._fits(shape, self.nodes.suitable_rows(shape))
         return int(np.minimum(fits, pods).sum()) >= pods
 
     def admits(self, shape: Shape, row: int) -> bool:
@@ -249,7 +249,7 @@ class Capacity:
         if not self._offers(shape):
             return False
         columns, amounts = self._request(shape)
-        admits = self.nodes.suitable(shape)[row] and row not in self._refused.get(shape.on_all_nodes, ())
+        admits = self.nodes.suitable_rows(shape)[row] and row not in self._refused.get(shape.on_all_nodes, ())
         return bool(admits and (self.free[row, columns] >= amounts).all())
 
     def largest_part(self, requests: Resources) -> float:
@@ -373,7 +373,7 @@ class Capacity:
 
     def suitable(self, shape: Shape) -> Mask:
         """Return the rows that labels, taints and refusals allow for `shape`. Free amounts do not matter."""
-        mask = self.nodes.suitable(shape)
+        mask = self.nodes.suitable_rows(shape)
         refused = self._refused.get(shape.on_all_nodes)
         if not refused:
             return mask

@@ -127,7 +127,7 @@ def _eviction_units(
         by_annotation: Whether only pods whose annotation allows it may be evicted.
         overrules: Whether to ignore disruption budgets.
     """
-    is_whole = group.job.managed or group.spec.is_evicted_whole
+    is_whole = group.job.is_managed or group.spec.is_evicted_whole
     spare_members = () if is_whole else group.computed(_SPARE_MEMBERS[by_annotation])
     tier = _TIERS[cause]
     rank = f"{_least_important_key(group.priority)} {group.running_since} {group.created}"
@@ -420,7 +420,7 @@ class Picks:
             self._pods.update(pod.uid for pod in pods)
             self.all.append(pick)
             self._planner.free(pods)
-            rows.update(row for pod in pods if (row := self._planner.nodes.row.get(pod.node)) is not None)
+            rows.update(row for pod in pods if (row := self._planner.nodes.row_of.get(pod.node)) is not None)
         return rows
 
     def put_back(self, pick: Pick) -> None:

@@ -145,7 +145,7 @@ class _ShapeTable:
     def count(self, rows: Rows, free: AmountRows) -> Rows:
         """Return how many pods of each shape fit on `rows`, which have the free amounts `free`."""
         requests, sums = self._requests, np.zeros(len(self.shapes), dtype=np.int64)
-        masks = [self.nodes.suitable(shape) for shape in self._examples]
+        masks = [self.nodes.suitable_rows(shape) for shape in self._examples]
         for number, row in enumerate(rows.tolist()):
             quotients = np.where(requests > 0, free[number] // np.maximum(requests, 1), _UNBOUNDED)
             fits = quotients.min(axis=1, initial=_UNBOUNDED)
@@ -160,7 +160,7 @@ class _ShapeTable:
 
         `difference` has the change of the amounts on each of the rows.
         """
-        suitable = np.logical_or.reduce([self.nodes.suitable(shape)[rows] for shape in shapes])
+        suitable = np.logical_or.reduce([self.nodes.suitable_rows(shape)[rows] for shape in shapes])
         change = difference[suitable].sum(axis=0)
         if not change.any():
             return sums

@@ -337,7 +337,7 @@ class RunningCounts:
         self.reads = journal.reads
         for group in snapshot.groups.values() if self._limits else ():
             if group.queue in self._limits:
-                on_nodes = len(group.placed) - group.succeeded + group.leaving
+                on_nodes = len(group.placed) - group.succeeded + group.leaving_count
                 if pods := on_nodes + len(group.assumed):
                     self._add(group, pods)
         self.scoped_at_start = self.scoped

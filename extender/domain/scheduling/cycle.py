@@ -101,7 +101,7 @@ class Cycle:
         self.budget = Budget(snapshot, before)
         self.journal = self.budget.journal
         self.effort = self.budget.planner.affinity.effort
-        self.efforts = Efforts(snapshot.occupancy.namespaces)
+        self.efforts = Efforts(snapshot.occupancy.namespace_count)
         self.costly: set[GroupKey] = set()  # groups whose evaluation spent effort
         self.reads = self.journal.reads
         self.decided: dict[GroupKey, GroupDecision] = {}
@@ -141,7 +141,7 @@ class Cycle:
         """
         if queue not in self.reclaimed:
             found = dict(self.snapshot.queues[queue].record.reclaimed)
-            for losing, last in self.snapshot.reclaimed.get(queue, {}).items():
+            for losing, last in self.snapshot.last_reclaims.get(queue, {}).items():
                 found[losing] = max(last, found.get(losing, last), key=attrgetter("at"))
             until = self.snapshot.now - self.limits.reclaim_memory
             recent = ((key, last) for key, last in found.items() if self.snapshot.instant(last.at) > until)
@@ -159,7 +159,8 @@ class Cycle:
             return False
         if outcome_of(group) is Outcome.COMPLETED:
             return True
-        since = running_since(group, self.snapshot.instant) if group.stood_whole and group.is_whole else None
+        runs = group.has_fully_run and group.is_whole
+        since = running_since(group, self.snapshot.instant) if runs else None
         if since is None:
             return False
         used_at = max(since, self.snapshot.instant(taken.at)) + taken.seconds
@@ -264,7 +265,7 @@ class Cycle:
         The result is cached while the nodes stay the same. With `keeps_refusals`, the nodes that the
         scheduler refuses are left out, and the cache lasts for this cycle.
         """
-        is_refused = keeps_refusals and bool(self.snapshot.refused)
+        is_refused = keeps_refusals and bool(self.snapshot.refused_rows)
         planner = self._empty_except_refused if is_refused else self.empty
         if planner.affinity.any_interdependent(wanted):
             return planner.could_place(wanted)

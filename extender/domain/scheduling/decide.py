@@ -38,7 +38,7 @@ def decide(snapshot: Snapshot, previous: Decisions | None = None) -> Decisions:
     """
     carried = None if previous is None else carried_facts_of(previous)
     if previous is not None and carried is not None and carried.is_current(snapshot, previous):
-        return replace(previous, serial=previous.serial + 1, changed=(), renumbered=())
+        return replace(previous, serial=previous.serial + 1, changed_groups=(), renumbered_groups=())
     inadmissible = InadmissibleGroups(snapshot, previous, carried)
     while True:
         cycle = Cycle(snapshot, inadmissible.active, inadmissible.decisions, inadmissible.budget)
@@ -136,7 +136,7 @@ def _depends_on_others(cycle: Cycle) -> bool:
     Such decisions depend on running groups that may be evicted, on refusals shared by equal pods, or on
     places in the window that a group waits for.
     """
-    is_refused = cycle.snapshot.refused or cycle.budget.planner.capacity.is_refused_anywhere
+    is_refused = cycle.snapshot.refused_rows or cycle.budget.planner.capacity.is_refused_anywhere
     return bool(cycle.evicts_groups or is_refused or cycle.budget.window.is_waited_for)
 
 

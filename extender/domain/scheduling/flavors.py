@@ -69,7 +69,7 @@ class Flavors:
     def flavor_on(self, queue: str, node: str) -> Flavor | None:
         """Return the flavor of a queue that a node belongs to; None if it belongs to no flavor."""
         if (queue, node) not in self._flavor_of_node:
-            row = self._nodes.row.get(node)
+            row = self._nodes.row_of.get(node)
             record = self._nodes.nodes[row] if row is not None else None
             flavors = self.flavors_of(queue)
             self._flavor_of_node[queue, node] = flavor_on(flavors, record.labels) if record else None
@@ -108,7 +108,7 @@ class Flavors:
                 for name in pool.resources if pool is not None else ():
                     counted_as[name].add(in_flavor(name, pool.name if pool is not None else ""))
             members = [on_nodes_of(flavor, pods) for flavor, pods in zip(flavors, roles, strict=True)]
-            bound = Missing(tuple(chain.from_iterable(members)), wanted.absent) if roles else wanted
+            bound = Missing(tuple(chain.from_iterable(members)), wanted.absent_text) if roles else wanted
             yield FlavorAssignment(bound, requests, counted_as)
 
     def requests_by_assignment(self, group: GroupInfo) -> tuple[Resources, ...]:
@@ -132,13 +132,13 @@ class Flavors:
         if not self.flavors_of(group.queue) or self.may_choose(group):
             return wanted
         assignment = next(self.assignments(group, wanted))
-        return FlavoredMembers(assignment.wanted.members, wanted.absent, assignment.requests)
+        return FlavoredMembers(assignment.wanted.members, wanted.absent_text, assignment.requests)
 
     def _suits(self, flavor: Flavor, pods: Sequence[PodRecord]) -> bool:
         """Return whether nodes of a flavor admit pods of each shape."""
         shapes = {pod.shape for pod in pods}
         bound = (shape.on_part(flavor.nodes) for shape in shapes)
-        return not flavor.refuses(shapes) and all(self._nodes.suitable(shape).any() for shape in bound)
+        return not flavor.refuses(shapes) and all(self._nodes.suitable_rows(shape).any() for shape in bound)
 
     def counted_part(self, flavor: Flavor, requests: Resources) -> Resources:
         """Return the part of `requests` that counts for flavors on the nodes of `flavor`."""
@@ -352,7 +352,7 @@ def flavored(amounts: Flavors, group: GroupInfo, wanted: Missing, flavors: Mappi
     for role, pods in by_role(group, wanted.members).items():
         flavor = by_name.get(flavors.get(role, ""))
         members += pods if flavor is None else on_nodes_of(flavor, pods)
-    return Missing(tuple(members), wanted.absent)
+    return Missing(tuple(members), wanted.absent_text)
 
 
 _Role = tuple[str, Sequence[PodRecord], Sequence[Flavor]]  # name, members and allowed flavors

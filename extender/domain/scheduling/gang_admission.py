@@ -141,7 +141,7 @@ class Admission:
                 )
         backs_off = self._strategies.traverse_of(group).backs_off(group)
         decision = back_off(self._cycle, group) if backs_off else self._evaluate(group)
-        if group.job.least and decision is not None and decision.verdict is Verdict.WAITING:
+        if group.job.min_partial_size and decision is not None and decision.verdict is Verdict.WAITING:
             group, decision = self._shrink(group, decision)
         if decision is None or decision.verdict is not Verdict.WAITING:
             return decision
@@ -207,11 +207,11 @@ class Admission:
                 decision.verdict is Verdict.STARTING or decision.reason is Reason.WINDOW_FULL
             )
 
-        smallest, decision = try_start(group.job.least)
+        smallest, decision = try_start(group.job.min_partial_size)
         if decision is None or decision.verdict is not Verdict.STARTING:
             return (smallest, decision) if whole.reason in _NEVER else (group, whole)
-        largest = largest_fitting({"": group.min_member}, {"": group.job.least}, can_start)
-        members = group.job.least if largest is None else largest[""]
+        largest = largest_fitting({"": group.min_member}, {"": group.job.min_partial_size}, can_start)
+        members = group.job.min_partial_size if largest is None else largest[""]
         decision = self._evaluate(replace(group, min_member=members))
         is_start = decision is not None and decision.verdict is Verdict.STARTING
         return group, replace(decision, reduced_to=members) if decision is not None and is_start else decision
@@ -238,7 +238,8 @@ class Admission:
                 return None if decided is None else replace(decided, key=group.key)
         decision = self._evaluate_with(group, owned) if owned else self._evaluate_now(group)
         is_start = decision is not None and decision.verdict is Verdict.STARTING
-        if decision is not None and is_start and not (owned or group.job.least):  # partial starts are trials
+        # Partial starts are trials.
+        if decision is not None and is_start and not (owned or group.job.min_partial_size):
             self._reservations.use_reserved(group, decision.plan)
         if decision is not None and decision.reason in RESERVED_FROM_OTHERS and not owned:
             if backfilled:

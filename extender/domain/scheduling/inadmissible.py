@@ -195,7 +195,7 @@ class InadmissibleGroups:
         else:
             self.memory = memory.with_all_active(self.snapshot)
             due_groups = () if self.carried is None else due_instants(self, self.carried)
-            self.active = self._existing(memory.evaluable.union(self.snapshot.dirty, due_groups))
+            self.active = self._existing(memory.evaluable.union(self.snapshot.dirty_groups, due_groups))
 
     def _existing(self, keys: Set[GroupKey]) -> Mapping[GroupKey, GroupInfo]:
         groups = self.snapshot.groups
@@ -245,7 +245,7 @@ def cluster_changes(inadmissible: InadmissibleGroups, carried: CarriedFacts) -> 
         and now.nodes is before.nodes
         and now.pools == before.pools
         and now.dimensions == before.dimensions
-        and now.refused == before.refused
+        and now.refused_rows == before.refused_rows
         and have_same_keys(now.queues, before.queues)
         and now.occupancy.is_equal(before.occupancy)
         and np.array_equal(now.allocatable, before.allocatable)
@@ -258,7 +258,7 @@ def object_changes(inadmissible: InadmissibleGroups, carried: CarriedFacts) -> I
 
     Queues above the group's queue count, too.
     """
-    return inadmissible.snapshot.dirty
+    return inadmissible.snapshot.dirty_groups
 
 
 def due_instants(inadmissible: InadmissibleGroups, carried: CarriedFacts) -> Iterable[GroupKey]:
@@ -402,7 +402,8 @@ def new_victims(
     """Return the groups for which newly running groups may be victims."""
     cycle, unserved, causes = evaluated.cycle, memory.without_victims.values(), ALL_CAUSES
     before, now = memory.snapshot.groups, cycle.snapshot
-    changed = (groups.get(key) for key in {*cycle.groups, *now.dirty} for groups in (before, now.groups))
+    keys_to_compare = {*cycle.groups, *now.dirty_groups}
+    changed = (groups.get(key) for key in keys_to_compare for groups in (before, now.groups))
     share_state, basis = cycle.budget.shares.state, memory.basis
     has_no_effect = basis and not any(share_state.queues_changed_since(basis.shares))
     if has_no_effect and not any(group is not None and group.placed for group in changed):

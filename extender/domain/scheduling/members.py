@@ -90,7 +90,7 @@ def _end_of_start(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
     begun = start_begun(group, cycle.snapshot)
     if begun is not None:
         wanted, assumed = missing(group), {pod.uid for pod, _ in group.assumed}
-        all_answered = not wanted.absent and all(
+        all_answered = not wanted.absent_text and all(
             pod.uid in assumed or pod.is_for_min_resources for pod in wanted.members
         )
         limits = cycle.limits
@@ -118,7 +118,7 @@ def _complete(cycle: Cycle, group: GroupInfo, active: ActivePlan) -> GroupDecisi
     soon. The start also fails, and frees its capacity, if the scheduler refuses a member on all nodes before
     any member is bound.
     """
-    budget, absent = cycle.budget, missing(group).absent
+    budget, absent = cycle.budget, missing(group).absent_text
     refusal = refusal_of(active)
     refused = (uid for uid in active.rejected if group.attempts[uid].refused_at is not None)
     if not group.placed and (uid := next(refused, None)) is not None:
@@ -216,7 +216,7 @@ def replace(cycle: Cycle, replacements: Iterable[tuple[ActivePlan, dict[Uid, str
             window.add(group, len(started))
             active.add(started)
             reason: Reason | None = None
-            detail = members_to_replace(group).absent
+            detail = members_to_replace(group).absent_text
             if active.unplanned_members():  # report why members have no node
                 reason = Reason.NO_ROOM
                 shapes = Counter(pod.shape for pod in active.unplanned_members())
@@ -385,7 +385,7 @@ def _decision(cycle: Cycle, active: ActivePlan, lending: Lending) -> GroupDecisi
     verdict = Verdict.RUNNING
     if not group.placed:  # a group with minMember 0 starts with its first member
         verdict = Verdict.STARTING if active.plan or group.assumed else Verdict.WAITING
-    instant = None if group.stood_whole else whole_at(group, cycle.limits.whole_grace)
+    instant = None if group.has_fully_run else whole_at(group, cycle.limits.whole_grace)
     return GroupDecision(
         group.key,
         group.queue,
@@ -396,5 +396,5 @@ def _decision(cycle: Cycle, active: ActivePlan, lending: Lending) -> GroupDecisi
         failed=retry.failed,
         retry_at=retry.at,
         moved=active.rejected,
-        stood_whole=group.stood_whole if instant is None else cycle.is_due(instant),
+        stood_whole=group.has_fully_run if instant is None else cycle.is_due(instant),
     )

@@ -180,7 +180,7 @@ class CarriedFacts(msgspec.Struct, frozen=True, eq=False, dict=True):
         requeue_at = inf if previous.requeue_at is None else previous.requeue_at
         return (
             snapshot.version == previous.version
-            and not snapshot.dirty
+            and not snapshot.dirty_groups
             and snapshot.groups is self.snapshot.groups
             and self.snapshot.now <= snapshot.now < requeue_at
             and snapshot.limits is self.snapshot.limits
@@ -196,7 +196,7 @@ class CarriedFacts(msgspec.Struct, frozen=True, eq=False, dict=True):
         evaluated, before, cycle = self.evaluated, self.memory_before, self.evaluated.cycle
         decided, snapshot, capacity = cycle.decided, cycle.snapshot, cycle.budget.planner.capacity
         reservations, starving, groups = evaluated.reservations, evaluated.starving, snapshot.groups
-        deleted = [key for key in snapshot.dirty if key not in groups]
+        deleted = [key for key in snapshot.dirty_groups if key not in groups]
         active = {group.key for group in (*reservations.eligible, *starving.first.values())}
         inactive = {key for key in decided if _may_be_inadmissible(evaluated, groups[key], self.groups[key])}
         active |= (decided.keys() - inactive).union(evaluated.heads.values())
@@ -217,7 +217,7 @@ class CarriedFacts(msgspec.Struct, frozen=True, eq=False, dict=True):
             (*decided, *deleted),
             reads,
             lambda key: evaluated.strategies.rank(groups[key]),
-            groups.keys() if is_usage_changed else snapshot.dirty,
+            groups.keys() if is_usage_changed else snapshot.dirty_groups,
         )
         if totals is not None and len(totals.pods) > FEW + _FEW_SHAPES * len(classes.read):
             # most of these totals are of outdated shapes
@@ -299,7 +299,7 @@ def _may_be_inadmissible(evaluated: Evaluation, group: GroupInfo, decision: Grou
     if state_decision(group) is not None:
         return True
     queue = evaluated.cycle.snapshot.queues.get(group.queue)
-    has_capacity = group.placed or group.assumed or group.planned or group.departing
+    has_capacity = group.placed or group.assumed or group.planned or group.departing_pods
     received = decision.plan or decision.reservation or decision.reclaim or decision.spared or decision.price
     changes = decision.undo or decision.failed or decision.moved
     return (
@@ -310,7 +310,7 @@ def _may_be_inadmissible(evaluated: Evaluation, group: GroupInfo, decision: Grou
         and not (has_capacity or group.start.reservation or group.start.reclaim)
         and not (received or changes)
         and group.start.window_full_since is None
-        and not group.job.least  # a job with partial starts is evaluated with several sizes
+        and not group.job.min_partial_size  # a job with partial starts is evaluated with several sizes
         and not group.computed(may_choose)
         and group.key not in evaluated.cycle.costly  # its evaluation leaves other groups less effort
         # the run time decides which reservations it may pass, unlike other groups of its class

@@ -143,7 +143,7 @@ def _changed_queues(
     if nodes is None:
         return None
     queues = {now.queue for key, now in evaluated.cycle.decided.items() if _differs(previous.get(key), now)}
-    queues |= {previous[key].queue for key in snapshot.dirty if key in previous}
+    queues |= {previous[key].queue for key in snapshot.dirty_groups if key in previous}
     queues |= {name for name in lines.keys() | before.lines if lines.get(name) is not before.lines.get(name)}
     queues |= {*changed_keys(snapshot.queues, before.snapshot.queues)}
     queues |= {shares.tree.queues[node] for node in nodes if node != TOP}

@@ -103,8 +103,8 @@ def _may_continue(cycle: Cycle, group: GroupInfo, wanted: Missing) -> bool:
     if reclaim.plan.keys() != {pod.uid for pod in wanted.members} or not group.preempts:
         return False
     for pod in wanted.members:
-        row = nodes.row.get(reclaim.plan[pod.uid])
-        if row is None or not nodes.suitable(pod.shape)[row]:
+        row = nodes.row_of.get(reclaim.plan[pod.uid])
+        if row is None or not nodes.suitable_rows(pod.shape)[row]:
             return False
     if any(would_be_split(cycle, key) for key in {victim.group for victim in reclaim.victims}):
         return False
@@ -121,7 +121,7 @@ def _may_continue(cycle: Cycle, group: GroupInfo, wanted: Missing) -> bool:
         if other.queue == queue:
             on_nodes = (pod for pod in other.placed if pod.holds_capacity)
             victims = (pod for pod in on_nodes if pod.uid in cycle.being_reclaimed)
-            departing += ((pod, pod.node) for pod in (*other.departing, *victims))
+            departing += ((pod, pod.node) for pod in (*other.departing_pods, *victims))
     leaving = cycle.budget.flavors.requests(departing)
     shares.add(queue, leaving, times=-1)
     is_above = shares.is_above_share(queue, _requested(cycle, group, reclaim))
@@ -218,7 +218,7 @@ def begin_reclaims(cycle: Cycle, lending: Lending, reservations: Reservations) -
 
     Groups are ordered by the priority and the share of their queue, then by their order in the queue.
     """
-    to_begin, candidates = cycle.limits.reclaims - len(cycle.reclaims), Candidates(cycle)
+    to_begin, candidates = cycle.limits.max_reclaims - len(cycle.reclaims), Candidates(cycle)
     starving = _starved_groups(cycle)
     if starving or cycle.reclaims:
         cycle.evictions |= {each.uid: Eviction(each, _SLOW, is_slow=True) for each in slow_deletes(cycle)}
@@ -273,7 +273,7 @@ def _first_of_kinds(cycle: Cycle, groups: Iterable[GroupInfo]) -> dict[object, G
     for group in groups:
         limits, reason = cycle.budget.running.class_key(group), cycle.decided[group.key].reason
         needs = group.queue, group.priority, group.preempts, missing(group).signature, reason, limits
-        kind = group.key if group.history.reclaimed_from else (needs, refused_namespace(cycle, group))
+        kind = group.key if group.history.reclaim_times else (needs, refused_namespace(cycle, group))
         if kind not in first or group.order < first[kind].order:
             first[kind] = group
     return first

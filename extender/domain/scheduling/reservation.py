@@ -103,7 +103,7 @@ class Reservations:
 
     def _is_within_limit(self, asks: Resources) -> bool:
         """Return whether all reservations, with one more for the amounts `asks`, are within their limit."""
-        limit, sums = self._cycle.limits.reservations, dict(asks)
+        limit, sums = self._cycle.limits.max_reserved_part, dict(asks)
         if limit <= 0.0:
             return False
         if not self._reserved:
@@ -372,7 +372,7 @@ def _no_later(now: Reservation, before: Reservation) -> Reservation:
 def _with_reserved_plan(group: GroupInfo) -> GroupInfo:
     """Return the group. If its reservation covers a partial start of a job, it needs only so many members."""
     found = len(group.start.reservation.nodes) if group.start.reservation else 0
-    is_smaller = 0 < group.job.least <= found < group.min_member
+    is_smaller = 0 < group.job.min_partial_size <= found < group.min_member
     return replace(group, min_member=found) if is_smaller else group
 
 

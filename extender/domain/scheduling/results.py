@@ -134,7 +134,7 @@ def positions_of(evaluated: Evaluation, inadmissible: InadmissibleGroups) -> Pos
         return Positions(_coarse_positions(now.values()), now)
     before, lines = inadmissible.before.groups, dict(carried.lines)
     in_line: dict[str, list[GroupInfo]] = {}
-    for key in {*evaluated.cycle.decided, *inadmissible.snapshot.dirty}:
+    for key in {*evaluated.cycle.decided, *inadmissible.snapshot.dirty_groups}:
         if (old_decision := before.get(key)) is not None and old_decision.position:
             in_line.setdefault(old_decision.queue, []).append(carried.snapshot.groups[key])
     new_positions: dict[GroupKey, int] = {}
@@ -217,7 +217,7 @@ def decisions_of(evaluated: Evaluation, inadmissible: InadmissibleGroups) -> Dec
     If a decision equals the previous decision, it is the same object, so that readers can skip it.
     """
     cycle, before, snapshot = evaluated.cycle, inadmissible.before, inadmissible.snapshot
-    positions, dirty, old = positions_of(evaluated, inadmissible), snapshot.dirty, before.groups
+    positions, dirty, old = positions_of(evaluated, inadmissible), snapshot.dirty_groups, before.groups
     now = _latest_decisions(evaluated, inadmissible, positions.by_group)
     requests = _request_nodes(evaluated, inadmissible, positions.lines, now)
     deleted = {key for key in (old if inadmissible.memory is None else dirty) if key not in snapshot.groups}
@@ -244,8 +244,8 @@ def decisions_of(evaluated: Evaluation, inadmissible: InadmissibleGroups) -> Dec
         counts=counts,
         local_counts=recount(before.local_counts, of_local_queues),
         serial=before.serial + 1,
-        changed=changed_groups,
-        renumbered=renumbered,
+        changed_groups=changed_groups,
+        renumbered_groups=renumbered,
         memory=CarriedFacts(
             evaluated,
             inadmissible.memory,

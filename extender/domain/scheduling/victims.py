@@ -54,7 +54,8 @@ def evicted_whole(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
         why = f"all its members are being evicted, for {', '.join(sorted(map(str, claimants)))}"
         waiting_reason = Reason.BEHIND_OTHERS
     reason = waiting_reason if group.waiting else None
-    return GroupDecision(group.key, group.queue, Verdict.RUNNING, reason, why, stood_whole=group.stood_whole)
+    was_whole = group.has_fully_run
+    return GroupDecision(group.key, group.queue, Verdict.RUNNING, reason, why, stood_whole=was_whole)
 
 
 def _drained_by(cycle: Cycle, group: GroupInfo) -> str:
@@ -75,8 +76,8 @@ def drain_queues(cycle: Cycle) -> None:
     for group in cycle.draining.values():
         by_queue.setdefault(group.queue, []).append(group)
     for groups in by_queue.values():
-        groups.sort(key=lambda g: (not g.leaving, g.priority, descending_key(g.running_since), g.key))
-        remaining = cycle.limits.drain - sum(group.leaving for group in groups)
+        groups.sort(key=lambda g: (not g.leaving_count, g.priority, descending_key(g.running_since), g.key))
+        remaining = cycle.limits.max_draining_pods - sum(group.leaving_count for group in groups)
         for group in groups:
             pods: Sequence[PodRecord] = ()
             with Guard(cycle, group):  # a group is evicted once no member is on its way to a node
@@ -109,7 +110,7 @@ def _pods_by_uid(group: GroupInfo) -> dict[Uid, PodRecord]:
 def departing_pods(cycle: Cycle) -> Iterator[PodRecord]:
     """Yield the pods on nodes that are being deleted."""
     for group in cycle.snapshot.groups.values():
-        yield from group.departing
+        yield from group.departing_pods
     yield from cycle.snapshot.other_pods.leaving.values()
 
 
@@ -120,7 +121,7 @@ def slow_deletes(cycle: Cycle) -> Iterator[ReclaimVictim]:
     """
     snapshot = cycle.snapshot
     for group in snapshot.groups.values():
-        for pod in group.departing:
+        for pod in group.departing_pods:
             latest = snapshot.now + snapshot.queues[group.queue].protection.max_grace + _SLACK
             if latest < clock_time_of(pod.deletion_deadline, snapshot.epoch) < inf:
                 common = group.key, group.queue, EvictionCause.RECLAIM
@@ -236,7 +237,7 @@ class Candidates:
     def _lowest_in(self, queue: str) -> float:
         """Return the lowest priority of the running groups of a queue that allow their eviction."""
         if queue not in self._lowest_priorities:
-            priorities = (group.priority for group in self._running_in(queue) if group.spec.preemptable)
+            priorities = (group.priority for group in self._running_in(queue) if group.spec.is_preemptable)
             self._lowest_priorities[queue] = min(priorities, default=inf)
         return self._lowest_priorities[queue]
 
@@ -282,7 +283,7 @@ class Candidates:
         for victim in runners:
             protection = self._cycle.snapshot.queues[victim.queue].protection
             may_refuse = protection.honours_preemptable or cause is not EvictionCause.RECLAIM
-            if (victim.spec.preemptable or not may_refuse) and self._may_lose_to(group, victim, cause):
+            if (victim.spec.is_preemptable or not may_refuse) and self._may_lose_to(group, victim, cause):
                 eviction_units: list[EvictionUnit] = []
                 with suppress(Exception):  # an error of one group does not affect others
                     eviction_units = eviction_units_of(victim, cause, protection)
@@ -328,7 +329,7 @@ class Candidates:
         if last is not None and not self._cycle.is_due(last.again_at):
             return False
         pods = victim.computed(running_members)
-        comes_back = victim.job.managed or all(pod.is_replaced for pod in pods)
+        comes_back = victim.job.is_managed or all(pod.is_replaced for pod in pods)
         is_free = not any(pod.binds_late or pod.uid in self.promised_pods for pod in pods)
         return comes_back and is_free and blocking_decision(self._cycle, victim) is None
 
@@ -359,11 +360,11 @@ class Candidates:
             return False
         if period and not self._cycle.is_due(self._cycle.snapshot.instant(victim.running_since) + period):
             return False
-        taken_at = group.history.reclaimed_from.get(victim.key)
+        taken_at = group.history.reclaim_times.get(victim.key)
         if taken_at is not None and not self._cycle.is_due(taken_at + self._cycle.limits.reclaim_memory):
             self.spared = f"{victim.display_name} lost its capacity to this group already, and does not again"
             return False
-        given_at = victim.history.evicted_for.get(group.queue) if cause in FROM_OTHERS else None
+        given_at = victim.history.eviction_times.get(group.queue) if cause in FROM_OTHERS else None
         if given_at is None:
             return True
         at_most = self._cycle.snapshot.queues[group.queue].record.preemption.at_most

@@ -24,7 +24,7 @@ class AutoGroup(msgspec.Struct, frozen=True):
     """State of a group of pods that name no group."""
 
     min_member: int | None  # minMember of the PodGroup; None if the group has no PodGroup
-    wanted: int  # number of pods that start together
+    member_count: int  # number of pods that start together
     owner: OwnerRecord | None  # controller of the pods; None if the controller says nothing about the group
     queue_is_open: bool
     has_live_pods: bool  # whether a pod with a known controller waits or is on a node
@@ -81,7 +81,7 @@ def next_step(group: AutoGroup, goes_without: bool = False) -> PodGroupStep:
         if goes_without or not group.has_live_pods:
             return PodGroupStep.NOTHING
         return PodGroupStep.MAKE if group.queue_is_open else PodGroupStep.AWAIT_QUEUE
-    if owner is not None and group.has_pods and group.min_member != group.wanted:
+    if owner is not None and group.has_pods and group.min_member != group.member_count:
         return PodGroupStep.RENUMBER
     if owner is not None and owner.idle and not group.is_used:
         return PodGroupStep.DELETE

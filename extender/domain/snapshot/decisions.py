@@ -110,8 +110,8 @@ class Decisions(msgspec.Struct, frozen=True):
     counts: Mapping[tuple[str, str], int] = {}  # groups by (queue, column of its status)
     local_counts: Mapping[tuple[str, str], int] = {}  # groups by (LocalQueue, column of its status)
     serial: int = 0  # serial number, one more than that of the previous decisions
-    changed: Sequence[GroupKey] = ()  # groups that are gone or have a new decision since the last cycle
-    renumbered: Sequence[GroupKey] = ()  # groups of which only numbers for users changed, such as positions
+    changed_groups: Sequence[GroupKey] = ()  # groups that are gone or have a new decision
+    renumbered_groups: Sequence[GroupKey] = ()  # groups of which only positions and the like changed
     memory: object = None  # cached data that saves work in the next cycle
 
     def changed_since(self, seen: "Decisions") -> Sequence[GroupKey]:
@@ -125,7 +125,7 @@ class Decisions(msgspec.Struct, frozen=True):
         if self is seen:
             return ()
         if self.serial == seen.serial + 1:
-            return self.changed
+            return self.changed_groups
         return (*self.groups, *sorted(seen.groups.keys() - self.groups.keys()))
 
 
@@ -155,16 +155,17 @@ def start_after(
         is_undone = bool(decision.undo) and start.admitted_at is not None and undone is not None
         return Start(
             failures=start.failures + 1,
-            undone=(undone or 0) + 1 if is_undone else start.undone,
+            undone_count=(undone or 0) + 1 if is_undone else start.undone_count,
             retry_at=decision.retry_at,
             failure=decision.failed,
-            admitted=start.admitted and bool(decision.undo),
+            was_admitted=start.was_admitted and bool(decision.undo),
             rotation=rotation,
             claims_since=start.claims_since,
         )
     match decision.verdict:
         case Verdict.STARTING if start.admitted_at is None:
-            return replace(waiting, admitted_at=now, admitted=True, rotation=rotation, window_full_since=None)
+            waiting = replace(waiting, rotation=rotation, window_full_since=None)
+            return replace(waiting, admitted_at=now, was_admitted=True)
         case Verdict.RUNNING if stood_whole and not decision.retry_at:
             return Start(
                 window_full_since=window_full_since, no_domain_since=no_domain_since, reclaim=decision.reclaim
@@ -172,12 +173,13 @@ def start_after(
         case Verdict.ENDED:
             return Start()
         case Verdict.RUNNING:
-            return replace(waiting, admitted=start.admitted or resumes, window_full_since=window_full_since)
+            was_admitted = start.was_admitted or resumes
+            return replace(waiting, was_admitted=was_admitted, window_full_since=window_full_since)
         case Verdict.WAITING if not decision.undo:
             claimed_since = start.claims_since
             return replace(
                 waiting,
-                admitted=False,
+                was_admitted=False,
                 rotation=rotation,
                 claims_since=now if claimed_since is None and decision.claims_capacity else claimed_since,
                 window_full_since=window_full_since,
@@ -224,8 +226,8 @@ class Transition(msgspec.Struct, frozen=True):
 
     reason: str  # a code from the closed list of reasons
     message: str  # for users
-    warning: bool = False  # whether a user has to act
-    for_members: bool = False  # whether the Event is written for waiting members, too
+    is_warning: bool = False  # whether a user has to act
+    is_for_members: bool = False  # whether the Event is written for waiting members, too
 
 
 VerdictAndReason = tuple[Verdict, Reason | None]
@@ -245,15 +247,15 @@ def immediate_transition(previous: GroupDecision | None, decision: GroupDecision
         return None
     if decision.undo and not previous.undo:
         text = f"evicting {len(decision.undo)} bound members: {decision.detail}"
-        return Transition(EventReason.UNDONE, text, warning=True)
+        return Transition(EventReason.UNDONE, text, is_warning=True)
     if decision.failed and not previous.failed and decision.verdict is Verdict.WAITING:
         reason = decision.reason or Reason.BACKING_OFF
-        return Transition(reason, _message(reason, decision.detail), warning=True, for_members=True)
+        return Transition(reason, _message(reason, decision.detail), is_warning=True, is_for_members=True)
     if decision.reclaim and not previous.reclaim:
         reason = decision.reason or Reason.RECLAIMING
-        return Transition(reason, _message(reason, decision.detail), for_members=True)
+        return Transition(reason, _message(reason, decision.detail), is_for_members=True)
     if decision.spared and not previous.spared:
-        return Transition(EventReason.RECLAIM_LOOP, decision.spared, warning=True)
+        return Transition(EventReason.RECLAIM_LOOP, decision.spared, is_warning=True)
     if decision.verdict is Verdict.RUNNING and previous.verdict is not Verdict.RUNNING:
         return Transition(Verdict.RUNNING, "all members that the group needs are on nodes")
     return None
@@ -271,7 +273,7 @@ def state_transition(decision: GroupDecision, change: str = "") -> Transition | 
     if decision.reason is not None:
         warning = decision.reason in _NEEDS_ACTION
         message = _message(decision.reason, message_of(decision, change))
-        return Transition(decision.reason, message, warning, for_members=True)
+        return Transition(decision.reason, message, warning, is_for_members=True)
     if decision.verdict is Verdict.STARTING:
         planned = f"{len(decision.plan)} members have a planned node and are released to the scheduler"
         release_notes = [planned] if decision.plan or not decision.detail else []
@@ -303,11 +305,13 @@ class ConditionPolicy(msgspec.Struct, frozen=True):
     reason changes.
     """
 
-    ungated: bool = False  # whether pods without gates get a condition, for schedulers that write none
+    covers_ungated: bool = False  # whether pods without gates get a condition, for schedulers that write none
     shows_waiting_for_capacity: bool = True  # whether pods that lack capacity are Unschedulable
     shows_never_fits: bool = False  # whether pods that fit on no node are Unschedulable, too
 
-    def wanted(self, decision: GroupDecision, pod: PodRecord, by_request: bool = False) -> Unscheduled | None:
+    def condition_of(
+        self, decision: GroupDecision, pod: PodRecord, by_request: bool = False
+    ) -> Unscheduled | None:
         """Return the condition of a waiting member without a planned node; None means no change.
 
         Args:
@@ -323,7 +327,7 @@ class ConditionPolicy(msgspec.Struct, frozen=True):
         nodes_help = not by_request and is_shown and self.wants_nodes(decision, pod)
         if pod.gated and not nodes_help:
             return _GATED_CONDITION if pod.unscheduled and pod.unscheduled.is_ours else None
-        if not (pod.gated or self.ungated):
+        if not (pod.gated or self.covers_ungated):
             return None
         return Unscheduled(UNSCHEDULABLE if nodes_help else str(reason), refusal(reason))
 

@@ -50,7 +50,7 @@ def job_podgroup(job: JobRecord, queue: str, members: int) -> dict[str, Any]:
         "minTaskMember": dict(job.by_role),
         "queue": podgroup_queue(job, queue),
         "priorityClassName": job.priority_class,
-        "minResources": min_resources(job) if members == job.needed else {},
+        "minResources": min_resources(job) if members == job.pod_count else {},
         "subGroupPolicy": job.sub_groups,
     }
     owner = OwnerReference(*job.kind, job.name, job.uid, controller=True)
@@ -106,7 +106,7 @@ def refusal_of_pods(message: str) -> str:
 class ComingPods(msgspec.Struct, frozen=True):
     """Pods that the controller of an unsuspended job creates one after the other."""
 
-    existing: int = -1  # number of existing pods; -1: not counted yet
+    count: int = -1  # number of existing pods; -1: not counted yet
     since: float = 0.0  # when the number of existing pods last changed
     asked_at: float | None = None  # time of the last look-up of refusals; None: none yet
     refusal: str = ""  # the API server's message about refused pods; empty: no refusal
@@ -133,7 +133,7 @@ class ManagedJob(msgspec.Struct, frozen=True):
 
     job: JobRecord
     queue: str  # queue in which the job waits or runs
-    members: int  # number of pods that start together
+    member_count: int  # number of pods that start together
     group: GroupRecord | None = None  # record of the job's PodGroup; None: not created yet
     decision: GroupDecision | None = None  # decision on its group
     unsuspended_since: float | None = None  # when the job was seen to be unsuspended
@@ -143,8 +143,8 @@ class ManagedJob(msgspec.Struct, frozen=True):
     created_pods: ComingPods = ComingPods()  # pods that the job's controller has created
     lacks_pods: bool = False  # whether more pods are expected
     became_ready: bool = False  # whether all needed pods have run at the same time since the start
-    runs: bool = False  # whether its pods are on nodes
-    timeout: float = 300.0  # start timeout in seconds
+    is_on_nodes: bool = False  # whether its pods are on nodes
+    start_timeout: float = 300.0  # start timeout in seconds
     is_victim: bool = False  # whether its pods are to be evicted
     runs_since: float | None = None  # when the job was unsuspended, by its annotation
     max_run_time: float | None = None  # seconds that jobs of its queue may run; None: no limit
@@ -165,14 +165,14 @@ class ManagedJob(msgspec.Struct, frozen=True):
         Muster looks up no refusals for a job whose pods it makes itself, because it already knows these
         refusals.
         """
-        is_made_by_others = self.job.is_unsuspended and not self.job.commanded
+        is_made_by_others = self.job.is_unsuspended and not self.job.is_commanded
         return self.created_pods.next_lookup_at if self.lacks_pods and is_made_by_others else None
 
     def has_failed(self, now: float) -> bool:
         """Return whether the start has failed: by its timeout, by refused pods, or by the decision."""
         if self.start_deadline is not None and now >= self.start_deadline:
             return True
-        if self.created_pods.refusal and self.created_pods.existing < self.members and not self.runs:
+        if self.created_pods.refusal and self.created_pods.count < self.member_count and not self.is_on_nodes:
             return True
         if self.decision is None or self.decision.verdict is not Verdict.WAITING:
             return False
@@ -185,10 +185,11 @@ class ManagedJob(msgspec.Struct, frozen=True):
             return f"its pods are refused: {self.created_pods.refusal}"
         if self.decision is not None and self.decision.reason is Reason.BACKING_OFF:
             return self.decision.detail
-        if self.job.suspended:
+        if self.job.is_suspended:
             return f"the job could not be unsuspended within {_ADMIT_WITHIN:g} s"
-        text, existing = f"not all its pods ran within {self.timeout:g} s", max(self.created_pods.existing, 0)
-        return f"{text}; {created_text(existing, self.members)}" if existing < self.members else text
+        text = f"not all its pods ran within {self.start_timeout:g} s"
+        count, needed_count = max(self.created_pods.count, 0), self.member_count
+        return f"{text}; {created_text(count, needed_count)}" if count < needed_count else text
 
     @property
     def run_limit_at(self) -> float | None:
@@ -204,11 +205,11 @@ class ManagedJob(msgspec.Struct, frozen=True):
         A suspended job with claimed capacity has a deadline, too: a user who changes the job all the time, or
         a webhook that does not answer, may keep Muster from unsuspending the job.
         """
-        if self.job.suspended:
+        if self.job.is_suspended:
             return self.capacity_since + _ADMIT_WITHIN if self.capacity_since is not None else None
-        if self.unsuspended_since is None or not self.job.started or self.became_ready:
+        if self.unsuspended_since is None or not self.job.was_started or self.became_ready:
             return None
-        return self.unsuspended_since + self.timeout
+        return self.unsuspended_since + self.start_timeout
 
 
 def next_step(managed: ManagedJob, now: float) -> JobStep:
@@ -219,14 +220,14 @@ def next_step(managed: ManagedJob, now: float) -> JobStep:
         return JobStep.REMOVE_PODGROUP if is_over else JobStep.NOTHING
     if managed.group is None:
         return JobStep.MAKE_PODGROUP
-    if job.stopped:
-        return JobStep.FORGET_START if job.commanded and job.started else JobStep.NOTHING
+    if job.is_stopped:
+        return JobStep.FORGET_START if job.is_commanded and job.was_started else JobStep.NOTHING
     if decision is None:
         return JobStep.NOTHING
-    if job.suspended:
+    if job.is_suspended:
         return _step_of_waiting(managed, decision, now)
-    if not job.started:  # jobs that already run stay as they are
-        return JobStep.NOTHING if managed.runs else JobStep.SUSPEND_FOR_OTHERS
+    if not job.was_started:  # jobs that already run stay as they are
+        return JobStep.NOTHING if managed.is_on_nodes else JobStep.SUSPEND_FOR_OTHERS
     return _step_of_admitted(managed, managed.group, now)
 
 
@@ -267,21 +268,21 @@ def differences(managed: ManagedJob) -> dict[str, object]:
     group, job = managed.group, managed.job
     if group is None or job.fault:
         return {}
-    if managed.became_ready and job.commanded:  # users may change minAvailable while the job runs
-        return {"minMember": managed.members} if managed.members != group.min_member else {}
+    if managed.became_ready and job.is_commanded:  # users may change minAvailable while the job runs
+        return {"minMember": managed.member_count} if managed.member_count != group.min_member else {}
     if managed.became_ready:
-        return {"minMember": job.declared} if job.declared < group.min_member else {}
+        return {"minMember": job.declared_count} if job.declared_count < group.min_member else {}
     queue = podgroup_queue(job, managed.queue)
-    wanted = {"minMember": managed.members, "queue": queue, "priorityClassName": job.priority_class}
+    wanted = {"minMember": managed.member_count, "queue": queue, "priorityClassName": job.priority_class}
     current = {"minMember": group.min_member, "queue": group.queue, "priorityClassName": group.priority_class}
     if explicit_queue(queue) == explicit_queue(group.queue):
         current["queue"] = queue
-    compared = wanted if job.suspended else ("minMember",)
+    compared = wanted if job.is_suspended else ("minMember",)
     found: dict[str, object] = {name: wanted[name] for name in compared if current[name] != wanted[name]}
-    if job.commanded and job.suspended and job.by_role != group.min_task_member:
+    if job.is_commanded and job.is_suspended and job.by_role != group.min_task_member:
         found["minTaskMember"] = {**dict.fromkeys(group.min_task_member), **job.by_role}
-    minimum = min_resources(job) if managed.members == job.needed else None
-    return found | ({"minResources": minimum} if job.suspended and "minMember" in found else {})
+    minimum = min_resources(job) if managed.member_count == job.pod_count else None
+    return found | ({"minResources": minimum} if job.is_suspended and "minMember" in found else {})
 
 
 def unsuspend(

@@ -135,25 +135,25 @@ class JobRecord(msgspec.Struct, frozen=True):
     group: GroupKey  # group of its pods
     created: str = ""  # metadata.creationTimestamp
     queue: str = ""  # queue that the job itself names
-    commanded: bool = False  # whether only Commands stop the job; it enters `default` without a queue
+    is_commanded: bool = False  # whether only Commands stop the job; it enters `default` without a queue
     local_queue: LocalQueueLabel | None = None  # label with which the job names a LocalQueue
     priority_class: str = ""
-    suspended: bool = False  # whether it is suspended: its controller makes no pods
-    stopped: bool = False  # whether it waits in no queue until a user resumes it
+    is_suspended: bool = False  # whether it is suspended: its controller makes no pods
+    is_stopped: bool = False  # whether it waits in no queue until a user resumes it
     started_at: str = ""  # when Muster unsuspended it, by its annotation; empty: never
     outcome: Outcome | None = None  # how the job ended; None: not ended
     pods: tuple[ExpectedPods, ...] = ()  # pods that it makes at once, without ended pods
     gang: MadePods = MadePods()  # size of the gang that its pods form
     by_role: Mapping[str, int] = {}  # least number of pods by role
     sub_groups: Sequence[Json] = ()  # subGroupPolicy of its PodGroup
-    declared: int = 0  # number of pods at once by its spec, with ended pods
+    declared_count: int = 0  # number of pods at once by its spec, with ended pods
     completions: int | None = None  # number of pods that must succeed; None: all pods made at once
-    least: int = 0  # least number of pods for a partial start; 0: no partial start
+    min_partial_size: int = 0  # least number of pods for a partial start; 0: no partial start
     fault: str = ""  # why its pods are unknown, for users; empty if they are known
     claims: frozenset[ClaimKey] | None = None  # device claims of its pods; None: no devices requested
     is_for_muster: bool = False  # whether all its pods name one of our schedulers
-    adoptable: bool = False  # whether all its pods name our schedulers, or would in an adopted namespace
-    named_group: bool = False  # whether its pods name a PodGroup of another owner
+    is_adoptable: bool = False  # whether all its pods name our schedulers, or would in an adopted namespace
+    names_group: bool = False  # whether its pods name a PodGroup of another owner
     is_part: bool = False  # whether another job has made it, and is managed instead
     checkpoint: Checkpoint = NEVER_SAVED  # latest checkpoint, by its annotation
     run_time: float | None = None  # expected run time in seconds, by its annotation
@@ -163,11 +163,11 @@ class JobRecord(msgspec.Struct, frozen=True):
     on_lost_domain: str = ""  # policy for lost members without capacity in their domain
 
     @property
-    def needed(self) -> int:
+    def pod_count(self) -> int:
         """Return how many pods the job makes at once."""
         return sum(part.count for part in self.pods)
 
-    def size(self, defaults: Defaults) -> GangSize:
+    def gang_size(self, defaults: Defaults) -> GangSize:
         """Return how many pods start together.
 
         Args:
@@ -175,7 +175,7 @@ class JobRecord(msgspec.Struct, frozen=True):
         """
         template = next((part.pod.min_member for part in self.pods if part.pod.min_member), "")
         size = gang_size_of(self.gang, template, defaults, waits=True)
-        return size._replace(members=min(size.members, self.needed))
+        return size._replace(members=min(size.members, self.pod_count))
 
     @property
     def podgroup(self) -> str:
@@ -183,14 +183,14 @@ class JobRecord(msgspec.Struct, frozen=True):
         return self.group.partition("/")[2]
 
     @property
-    def started(self) -> bool:
+    def was_started(self) -> bool:
         """Return whether Muster has unsuspended the job, by its annotation."""
         return bool(self.started_at)
 
     @property
     def is_unsuspended(self) -> bool:
         """Return whether Muster has admitted the job, and the job has not ended."""
-        return self.started and not self.suspended and self.outcome is None
+        return self.was_started and not self.is_suspended and self.outcome is None
 
     @property
     def display_name(self) -> str:
@@ -218,14 +218,14 @@ class JobRules(msgspec.Struct, frozen=True):
             is_adopted: Whether the job's namespace is adopted.
         """
         kind = f"{job.kind.kind}.{job.kind.api_version.rpartition('/')[0]}"
-        is_excluded = job.namespace in self.namespaces or kind in self.kinds or job.named_group or job.is_part
+        is_excluded = job.namespace in self.namespaces or kind in self.kinds or job.names_group or job.is_part
         if self.mode == OFF or is_excluded or not queue:
             return False
         if job.outcome is not None:  # the pod templates of an ended job are not read
-            return job.started
-        if not (job.is_for_muster or (is_adopted and job.adoptable)):
+            return job.was_started
+        if not (job.is_for_muster or (is_adopted and job.is_adoptable)):
             return False
-        return job.suspended or job.started or self.mode == BY_QUEUE
+        return job.is_suspended or job.was_started or self.mode == BY_QUEUE
 
 
 OFF, SUSPENDED, BY_QUEUE = "off", "suspended", "queue"
@@ -267,7 +267,7 @@ def is_unsuspended_by_muster(row: WorkloadRow, obj: Json) -> bool:
     kind, job = JobKind(*row.key), msgspec.convert(obj, AnyJob, strict=False)
     table = {**WORKLOADS, row.key: row}
     record = job_record(kind, job, table, Shapes(), schedulers=(), auto_groups=True)
-    return bool((record.queue or record.local_queue) and not record.named_group)
+    return bool((record.queue or record.local_queue) and not record.names_group)
 
 
 def job_record(
@@ -290,10 +290,10 @@ def job_record(
         group=podgroup_of(kind, meta),
         created=meta.creation_timestamp or "",
         queue=_queue_of_its_own(row, job),
-        commanded=row.commanded is not None,
+        is_commanded=row.commanded is not None,
         local_queue=local_queue_label(meta),
-        suspended=is_suspended(row, obj),
-        stopped=is_stopped(row, obj),
+        is_suspended=is_suspended(row, obj),
+        is_stopped=is_stopped(row, obj),
         started_at=(meta.annotations or {}).get(keys.STARTED, ""),
         outcome=_OUTCOMES[outcome_of(row, obj)],
         is_part=made_by is not None and made_by.manageable,
@@ -306,12 +306,12 @@ def job_record(
     if record.outcome is not None:
         return record
     try:
-        record = replace(record, least=min_parallelism_of(row, obj))
+        record = replace(record, min_partial_size=min_parallelism_of(row, obj))
         sets = _first_sets(obj, table)
         declared = sets if not (job.status and row.counted) else _first_sets({**obj, "status": {}}, table)
         completions = value_at(obj, row.completions) if row.completions else None
         gang = gang_of(row, obj, {part.role: part.count for part in declared})
-        record = replace(record, gang=gang, declared=gang.pods, completions=completions)
+        record = replace(record, gang=gang, declared_count=gang.pods, completions=completions)
         if row.commanded is not None:
             group = row.commanded.podgroup(obj)
             by_role = {ownership.name_of(role): count for role, count in group["minTaskMember"].items()}
@@ -355,7 +355,7 @@ def owner_of_pods(
         gang=gang,
         reference=OwnerReference(*kind, meta.name, meta.uid, True),
         annotations={key: text for key, text in annotations.items() if key.startswith(ownership.INHERITED)},
-        suspended=row is not None and is_suspended(row, obj),
+        is_suspended=row is not None and is_suspended(row, obj),
         run_limit=deadline if isinstance(deadline, int) else None,
         may_use=recorded_use(meta, kind.kind),
         checkpoint=checkpoint_of(meta),
@@ -394,7 +394,7 @@ def queue_of_job(job: JobRecord, routes: QueueRoutes) -> str:
     if job.local_queue is not None and routes.local_queue(job.namespace, job.local_queue) is None:
         return ""
     entered = routes.queue_of(job.namespace, job.queue, job.local_queue)
-    return entered or (keys.DEFAULT_QUEUE if job.commanded else "")
+    return entered or (keys.DEFAULT_QUEUE if job.is_commanded else "")
 
 
 def podgroup_of(kind: JobKind, meta: Meta) -> GroupKey:
@@ -460,8 +460,8 @@ def _with_pods(
         if any(requests_devices(pod.spec) for pod in pods)
         else None,
         is_for_muster=all(names_our_scheduler),
-        adoptable=all(map(or_, names_our_scheduler, map(ownership.is_adoptable, pods))),
-        named_group=any(ownership.group_name(pod) not in ("", record.podgroup) for pod in pods),
+        is_adoptable=all(map(or_, names_our_scheduler, map(ownership.is_adoptable, pods))),
+        names_group=any(ownership.group_name(pod) not in ("", record.podgroup) for pod in pods),
     )
 
 

@@ -220,14 +220,14 @@ class Topologies:
     another.
 
     Attributes:
-        all: The levels of each topology. If several topologies have a level, the first topology counts for
-            it.
+        level_lists: The levels of each topology. If several topologies have a level, the first topology
+            counts for it.
     """
 
     def __init__(self, topologies: Iterable[Levels] = ()) -> None:
-        self.all = tuple(topologies)
+        self.level_lists = tuple(topologies)
         self._with_level: dict[str, Levels] = {}
-        for levels in self.all:
+        for levels in self.level_lists:
             for level in levels:
                 self._with_level.setdefault(level, levels)
         tiers = [tier for level in self._with_level if (tier := _tier_of(level)) is not None]
@@ -273,7 +273,7 @@ class NodeTable:
         self._level_domains: dict[str, Rows] = {}
         self._nested: dict[tuple[str, str], tuple[Rows, Rows]] = {}
         self._path_orders: dict[str, tuple[Rows, Rows]] = {}
-        self.row = {node.name: row for row, node in enumerate(self.nodes) if node}
+        self.row_of = {node.name: row for row, node in enumerate(self.nodes) if node}
         self._index: NodeIndex | None = None  # made on first use
         self._age = 0  # number of earlier tables with the same rows, but other labels or taints
         self._changed: Rows = np.zeros(len(self.nodes), np.int64)  # age of the last change, by row
@@ -307,7 +307,7 @@ class NodeTable:
         table._index, table._pool_rows = self._index, self._pool_rows
         return table
 
-    def suitable(self, shape: Shape) -> Mask:
+    def suitable_rows(self, shape: Shape) -> Mask:
         """Return a mask of the rows whose labels and taints admit `shape`.
 
         Several threads use this method at the same time.
@@ -349,7 +349,7 @@ class NodeTable:
             cached = self._pool_rows = PoolRows(pools, (self._index or NodeIndex()).part)
         return cached
 
-    def selected(self, selector: LabelSelector) -> Mask:
+    def selected_rows(self, selector: LabelSelector) -> Mask:
         """Return a mask of the rows that a selector selects; an empty selector selects no node."""
         self._index = self._index or NodeIndex(self.nodes)
         labels = [Requirement(key, "In", [value]) for key, value in (selector.match_labels or {}).items()]

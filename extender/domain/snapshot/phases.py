@@ -78,7 +78,7 @@ def life_of(
     # A group is Inqueue until all members exist: some operators create no members for a Pending group.
     is_inqueue = lacks_members and (not group.has_pods or group.spec.reported_phase in ("", Phase.INQUEUE))
     unplaced = Phase.INQUEUE if is_inqueue and group.min_member > 0 else _PHASES.get(verdict)
-    if not (group.placed or group.leaving or group.failed or group.aborted) and unplaced is not None:
+    if not (group.placed or group.leaving_count or group.failed or group.is_aborted) and unplaced is not None:
         life = (_COUNTED_LIVES if group.is_in_queue else _UNCOUNTED_LIVES)[unplaced]
         return life if group.local_queue is None else replace(life, local_queue=_counting_local_queue(group))
     outcome = None if plan else outcome_of(group)
@@ -103,18 +103,18 @@ def outcome_of(group: GroupInfo) -> Outcome | None:
     roles = Counter(pod.role for pod in group.placed) if group.succeeded else Counter()
     if group.succeeded and whole(group.needs, roles, group.succeeded):
         return Outcome.COMPLETED
-    if group.waiting or group.held_back:
+    if group.waiting or group.held_back_count:
         return None
     if group.job.outcome is not None:
         return group.job.outcome
-    if group.aborted:
+    if group.is_aborted:
         return Outcome.ABORTED
     return Outcome.FAILED if group.failed else None
 
 
 def ended(group: GroupInfo) -> Outcome | None:
     """Return how the group ended; None if it has not ended, or has members left to start."""
-    return None if group.waiting or group.held_back else outcome_of(group)
+    return None if group.waiting or group.held_back_count else outcome_of(group)
 
 
 def ending_text(life: Life) -> str:
@@ -126,8 +126,8 @@ def ending_text(life: Life) -> str:
 
 def is_ending(group: GroupInfo) -> bool:
     """Return whether a whole group is ending: some members are being deleted, and no member replaces them."""
-    replaced = group.waiting or group.assumed or group.held_back
-    return bool(group.leaving) and not replaced and len(group.placed) + group.leaving >= group.min_member
+    is_replaced, leaving = group.waiting or group.assumed or group.held_back_count, group.leaving_count
+    return bool(leaving) and not is_replaced and len(group.placed) + leaving >= group.min_member
 
 
 def _phase(group: GroupInfo, unplaced: Phase | None, plan: Collection[Uid], outcome: Outcome | None) -> Phase:
@@ -156,7 +156,7 @@ def _phase(group: GroupInfo, unplaced: Phase | None, plan: Collection[Uid], outc
 
 def _count_placed(group: GroupInfo) -> int:
     """Return the number of members that are or were on nodes; departing and failed members count."""
-    return len(group.placed) + group.leaving + group.failed
+    return len(group.placed) + group.leaving_count + group.failed
 
 
 def _has_lost_members(group: GroupInfo, plan: Collection[Uid]) -> bool:
@@ -199,18 +199,18 @@ def state_of(group: GroupInfo) -> State:
     if is_ending(group):
         return State.ENDING
     if group.is_whole and not (group.waiting or group.assumed):
-        if group.stood_whole:
+        if group.has_fully_run:
             return State.FULLY_RUNNING
         if group.placed and group.exists:
             return State.NEWLY_RUNNING
-    if not (group.min_member or group.placed or group.assumed or group.waiting or group.leaving):
+    if not (group.min_member or group.placed or group.assumed or group.waiting or group.leaving_count):
         return State.EMPTY
     if group.is_whole or group.is_whole_as_before:
         return State.GROWING
-    if group.stood_whole:
+    if group.has_fully_run:
         return State.REPLACING
     # Only an admission by Muster counts as a start. A pod that was created with a node name does not count:
     # otherwise all other members could bypass the queue's state, order, share and ceiling. After a crash, the
     # record on the PodGroup proves the admission, unless the group has waited again since.
     resumes = group.history.resumes and (group.placed or group.job.is_unsuspended)
-    return State.STARTING if group.start.admitted or group.assumed or resumes else State.WAITING
+    return State.STARTING if group.start.was_admitted or group.assumed or resumes else State.WAITING

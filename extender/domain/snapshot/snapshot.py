@@ -100,13 +100,13 @@ class Limits(msgspec.Struct, frozen=True):
     capacity_reserved: float = 600.0  # how long capacity is reserved for a group; then it is lent for as long
     reclaim_deadline: float = 300.0  # a reclaim is given up if its victims take longer to leave
     reclaim_memory: float = 3600.0  # how long a group is not a victim of the same group again
-    spared: float = 60.0  # how long a pod is no victim after its eviction was refused
-    reclaims: int = 8  # most groups for which capacity is reclaimed at the same time
-    reservations: float = 0.1  # largest reserved part of the cluster; one reservation alone may exceed it
+    spared_seconds: float = 60.0  # how long a pod is no victim after its eviction was refused
+    max_reclaims: int = 8  # most groups for which capacity is reclaimed at the same time
+    max_reserved_part: float = 0.1  # largest reserved part of the cluster, except for a single reservation
     # A group restarts elsewhere once its domain has lacked capacity for lost members for this long:
     # controllers create replacements within seconds, and a node may return.
     lost_domain_grace: float = 60.0
-    drain: int = 100  # most pods of a drained queue that may be terminating at once
+    max_draining_pods: int = 100  # most pods of a drained queue that may be terminating at once
     expected_pods: int = 50_000  # most pods not yet created for which the jobs of a namespace may wait
     start_timeouts: int = 3  # number of start timeouts in a row after which a job is held
     usage_half_life: float = 1200.0  # half-life of recent usage; 0: usage is not recorded
@@ -129,16 +129,17 @@ class Limits(msgspec.Struct, frozen=True):
 class Occupancy(msgspec.Struct, frozen=True, eq=False):
     """Occupancy of nodes apart from amounts: host ports, and pods that (anti-)affinity terms concern."""
 
-    ports: Mapping[str, Mapping[HostPort, int]] = {}  # number of pods that use a host port, by node
-    selected: Mapping[Term, Mapping[str, int]] = {}  # number of selected pods, by term in use and node
-    carried: Mapping[Term, Mapping[str, int]] = {}  # number of pods with that anti-affinity term
+    port_counts: Mapping[str, Mapping[HostPort, int]] = {}  # number of pods that use a host port, by node
+    selected_counts: Mapping[Term, Mapping[str, int]] = {}  # number of selected pods, by term in use and node
+    carrier_counts: Mapping[Term, Mapping[str, int]] = {}  # number of pods with that anti-affinity term
     terms: TermIndex = TermIndex()  # all terms in use, by the labels that they select; immutable
-    namespaces: int = 0  # number of namespaces in which pods of groups have terms
+    namespace_count: int = 0  # number of namespaces in which pods of groups have terms
 
     def is_equal(self, other: "Occupancy") -> bool:
         """Return whether both have the same counts and the same object of terms."""
-        counts = self.ports, self.selected, self.carried
-        return self.terms is other.terms and counts == (other.ports, other.selected, other.carried)
+        counts = self.port_counts, self.selected_counts, self.carrier_counts
+        other_counts = other.port_counts, other.selected_counts, other.carrier_counts
+        return self.terms is other.terms and counts == other_counts
 
     def with_pods(self, pods: Iterable[tuple[PodRecord, str, int]]) -> "Occupancy":
         """Return the occupancy after pods are added to nodes or removed.
@@ -152,14 +153,14 @@ class Occupancy(msgspec.Struct, frozen=True, eq=False):
             ports += [(node, port, times) for port in rules.ports]
             selecting = self.terms.terms_selecting(pod.namespace, pod.labels) if len(self.terms) else ()
             selected += [(term, node, times) for term in selecting]
-            carried += [(term, node, times) for term in rules.anti_affinity if term in self.carried]
+            carried += [(term, node, times) for term in rules.anti_affinity if term in self.carrier_counts]
         if not (ports or selected or carried):
             return self
         return replace(
             self,
-            ports=_updated(self.ports, ports),
-            selected=_updated(self.selected, selected),
-            carried=_updated(self.carried, carried),
+            port_counts=_updated(self.port_counts, ports),
+            selected_counts=_updated(self.selected_counts, selected),
+            carrier_counts=_updated(self.carrier_counts, carried),
         )
 
 
@@ -272,17 +273,17 @@ class Snapshot(msgspec.Struct, frozen=True, eq=False):
     capacity: AmountRows  # allocatable minus allocated amounts; planned pods are not subtracted
     allocatable: AmountRows  # allocatable amounts of nodes
     occupancy: Occupancy  # host ports and pods of terms in use, by pods that are not merely planned
-    refused: Mapping[Shape, frozenset[int]]  # rows that the scheduler refuses for a shape
+    refused_rows: Mapping[Shape, frozenset[int]]  # rows that the scheduler refuses for a shape
     queues: Mapping[str, QueueInfo]  # by name: all existing queues, `default`, and queues that groups name
     groups: Mapping[GroupKey, GroupInfo]
     pools: Pools = Pools()  # pools of nodes for the flavors of all queues
     expires_at: float | None = None  # when the ledger next forgets a refusal or unused answer
     orphans: tuple[Orphan, ...] = ()  # groups whose queue was deleted
-    dirty: Set[GroupKey] = frozenset()  # groups that changed since decisions were last published
+    dirty_groups: Set[GroupKey] = frozenset()  # groups that changed since decisions were last published
     history: RunHistory = RunHistory()  # run times of ended groups
     past_usage: PastUsage = PastUsage()  # recent usage of queues and users
     other_pods: OtherPods = OtherPods()  # pods of other schedulers on nodes
-    reclaimed: Mapping[str, Mapping[ReclaimKey, Reclaimed]] = {}  # last reclaims of each queue
+    last_reclaims: Mapping[str, Mapping[ReclaimKey, Reclaimed]] = {}  # last reclaims of each queue
     moves: Mapping[GroupKey, Move] = {}  # last move of each group, with the nodes still reserved
     refused_evictions: Mapping[Uid, float] = {}  # pods whose eviction was refused: until when to spare them
     disruption_budgets: BudgetsByNamespace = {}  # the same object until a budget changes
@@ -294,7 +295,7 @@ class Snapshot(msgspec.Struct, frozen=True, eq=False):
     def in_pools(self, pods: Iterable[tuple[PodRecord, str]]) -> dict[str, Resources]:
         """Return the amounts that pods on these nodes hold of each pool, by the pool's name."""
         nodes = self.nodes
-        placed = ((pod.shape, nodes.nodes[nodes.row[node]]) for pod, node in pods if node in nodes.row)
+        placed = ((pod.shape, nodes.nodes[nodes.row_of[node]]) for pod, node in pods if node in nodes.row_of)
         return self.pools.amounts_by_pool((shape, node.labels if node else None) for shape, node in placed)
 
     def instant(self, timestamp: str) -> float:

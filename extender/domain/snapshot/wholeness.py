@@ -29,7 +29,7 @@ class Missing(msgspec.Struct, frozen=True, dict=True):
     """Members that still have to start."""
 
     members: tuple[PodRecord, ...]
-    absent: str = ""  # text on needed members that do not exist yet, for users; empty: all exist
+    absent_text: str = ""  # text on needed members that do not exist yet, for users; empty: all exist
 
     @cached_property
     def shapes(self) -> Counter[Shape]:
@@ -109,7 +109,7 @@ def missing_of(group: GroupInfo, fitting: Collection[Uid] = ()) -> Missing:
 @computed_once
 def members_to_replace(group: GroupInfo) -> Missing:
     """Return the members to start next so that the group has as many members as when it fully ran."""
-    needs = group.history.ran_with or Needs(min_member=0, min_task_member={})
+    needs = group.history.run_needs or Needs(min_member=0, min_task_member={})
     return _missing(group, needs, fitting=(), replaces=True)
 
 
@@ -305,7 +305,7 @@ def _absent_message(group: GroupInfo, roles: Sequence[str], lacking: int) -> str
     waiting = sum(not pod.is_for_min_resources for pod in group.waiting)
     existing = len(group.placed) + len(group.assumed) + waiting
     cause = f": {group.claim_fault}" if group.claim_fault else " by other scheduling gates"
-    held_back = f"; {group.held_back} held back{cause}" if group.held_back else ""
+    held_back = f"; {group.held_back_count} held back{cause}" if group.held_back_count else ""
     more_roles = [f"{len(roles) - _MAX_NAMES} more roles"] if len(roles) > _MAX_NAMES else []
     missing_roles = f", missing {' and '.join([*roles[:_MAX_NAMES], *more_roles])}" if roles else ""
     exist = f"{existing} of {group.min_member} members exist"

@@ -95,7 +95,7 @@ def waiting_jobs(
             if queues.manages(record):
                 annotations = obj["metadata"].get("annotations") or {}
                 times = {name: text for name, text in annotations.items() if name.startswith(TIMES_PREFIX)}
-                podgroup = job_podgroup(record, queue, record.size(queues.defaults_of(record)).members)
+                podgroup = job_podgroup(record, queue, record.gang_size(queues.defaults_of(record)).members)
                 creation.add({**podgroup, "metadata": {**podgroup["metadata"], "annotations": times}}, where)
                 if not record.fault:
                     grouped = with_spec(full_job, **row.annotate(full_job, GROUP_ANNOTATION, record.podgroup))

@@ -245,7 +245,7 @@ class Simulation(VirtualCluster):
             self._remaining[key] += len(job.pods[: managed.reduced_to])
             self._update_job(job, job.unsuspended(self.timestamp, managed.reduced_to))
             if (managed_after := self.ledger.managed_job(key)) is not None:
-                spec = replace(job.podgroup.group.spec, min_member=managed_after.members)
+                spec = replace(job.podgroup.group.spec, min_member=managed_after.member_count)
                 self.ledger.intake.set_group(replace(job.podgroup.group, spec=spec))
         for job, reduced_to in unsuspended:
             if reduced_to is not None:
