@@ -56,7 +56,7 @@ class AutoPodGroupsController(Controller[GroupKey]):
         if (
             record is None
             or not (record.auto and record.group)
-            or not (record.waiting or (record.holds_capacity and not record.deleting))
+            or not (record.is_waiting or (record.holds_capacity and not record.deleting))
         ):
             return self._forget(uid)  # the pod has ended, or names its group itself
         has_group = self._ledger.groups.record(record.group) is not None
@@ -64,7 +64,7 @@ class AutoPodGroupsController(Controller[GroupKey]):
         if group_name(pod):
             self._forget(uid)
         else:
-            self._unnamed_pods[record.uid] = pod if record.waiting or not needs_no_podgroup else None
+            self._unnamed_pods[record.uid] = pod if record.is_waiting or not needs_no_podgroup else None
         is_unnamed = uid in self._unnamed_pods and uid not in self._being_named
         if (has_group and is_unnamed) or not (has_group or needs_no_podgroup):
             self._make_due(record.group)
@@ -135,7 +135,7 @@ class AutoPodGroupsController(Controller[GroupKey]):
 
     def _create(self, key: GroupKey) -> None:
         """Create the PodGroup of a group, unless all its pods have ended."""
-        members = [pod for pod in self._unnamed_members(key) if pod.waiting or pod.holds_capacity]
+        members = [pod for pod in self._unnamed_members(key) if pod.is_waiting or pod.holds_capacity]
         if not members:
             return
         member = next((pod for pod in members if self._unnamed_pods.get(pod.uid)), members[0])

@@ -296,7 +296,7 @@ class GroupEvents:
                 objects.append(job_reference(job))
             elif owner is not None and (ref := owner.reference) is not None:
                 objects.append(Reference(ref.api_version, ref.kind, ref.name, namespace, ref.uid))
-            waiting = (pod for pod in groups.members(key) if pod.waiting)
+            waiting = (pod for pod in groups.members(key) if pod.is_waiting)
             objects += map(pod_reference, sorted(waiting, key=lambda pod: pod.order)[:_MEMBERS])
         type_ = WARNING if transition.is_warning else NORMAL
         self._said_not_running.add(key)

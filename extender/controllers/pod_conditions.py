@@ -153,6 +153,6 @@ class PodConditionsController(PacedController[GroupKey]):
         if pod.unscheduled is None:  # otherwise the existing transition time stays
             body["lastTransitionTime"] = timestamp(self._now())
         # A pod that lacks capacity has no planned node, and Karpenter ignores pods with a nominated node.
-        forget_node = condition.reason == UNSCHEDULABLE and bool(pod.nominated)
+        forget_node = condition.reason == UNSCHEDULABLE and bool(pod.nominated_node)
         self._cluster.set_unscheduled(pod.namespace, pod.name, uid, pod.version, body, forget_node)
         metrics.pod_conditions.labels(condition.reason).inc()

@@ -446,7 +446,7 @@ class PodGroupStatusController(PacedController[GroupKey]):
         """
         if self._ledger.registry.has_job(key):
             record, pods = self._ledger.groups.record(key), self._ledger.groups.members(key)
-            is_ours = record is not None and record.name == group_name_of(record.owner)
+            is_ours = record is not None and record.name == group_name_of(record.owner_uid)
             if wanted.phase == Phase.INQUEUE and is_ours and not pods:
                 return True
             if wanted.phase == Phase.PENDING and not written.reason:
@@ -464,7 +464,7 @@ class PodGroupStatusController(PacedController[GroupKey]):
             return
         members, _, admitted, timeouts, lost_work = self._ledger.groups.history(key)
         annotations: dict[str, str | None] = {}
-        if members is not None and members != record.ran_with:
+        if members is not None and members != record.members_when_run:
             annotations.update(markers.whole_record(record.uid, members))
         if admitted is not record.was_admitted:
             annotations.update(markers.admitted_record(record.uid, admitted))

@@ -110,8 +110,8 @@ class QuotaObjects:
             self._is_stale = False
             quotas = Quotas(
                 trees=self.sinks[QuotaKind.ELASTIC_QUOTA_TREE].all(),
-                elastic=self.sinks[QuotaKind.ELASTIC_QUOTA].all(),
-                resource=self.sinks[QuotaKind.RESOURCE_QUOTA].all(),
+                elastic_quotas=self.sinks[QuotaKind.ELASTIC_QUOTA].all(),
+                resource_quotas=self.sinks[QuotaKind.RESOURCE_QUOTA].all(),
             )
             self.plan = plan_of(quotas, self._max_depth, self._guard.run)
             self._ledger.intake.set_quota_namespaces(self.plan.namespaces)
@@ -194,7 +194,7 @@ class QuotaQueuesController(RecordingController[str]):
         """Return whether a queue was made from a quota that no longer asks for the queue."""
         copy, plan = self._queues.get(name), self._quotas.plan
         source = quota_source(copy.queue) if copy else ""
-        if not source or name in plan.queues or source in plan.unsure:
+        if not source or name in plan.queues or source in plan.unsure_quotas:
             return False
         return self._is_read(source.partition("/")[0])
 

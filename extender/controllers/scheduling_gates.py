@@ -48,13 +48,13 @@ class SchedulingGatesController(Controller[GroupKey]):
                 self._last_actions[key] = {uid: earlier[uid] for uid in uids if uid in earlier}
         for claim in planned:
             pod, node, is_shown = claim.pod, claim.node, self._ledger.shown_pods.is_on
-            if pod.gated:
+            if pod.is_gated:
                 self._write_once(pod, ("open", ""), partial(self._remove_gate, pod, node))
             elif is_shown and lacks_nomination(pod, node):
                 nominate = partial(self._cluster.nominate, pod.namespace, pod.name, pod.uid, node)
                 self._write_once(pod, ("nominate", node), nominate)
             elif pod.unschedulable and not is_shown:
-                token = f"{node}-{claim.since:.3f}"
+                token = f"{node}-{claim.stage_since:.3f}"
                 request_retry = partial(self._cluster.trigger_retry, pod.namespace, pod.name, pod.uid, token)
                 self._write_once(pod, ("nudge", node), request_retry)
 
@@ -80,7 +80,7 @@ class SchedulingGatesController(Controller[GroupKey]):
         scheduler reads its pods through Muster.
         """
         needs_no_nomination = self._ledger.shown_pods.is_on or self._ledger.groups.needs_no_barrier(pod.group)
-        if not needs_no_nomination and pod.nominated != node:
+        if not needs_no_nomination and pod.nominated_node != node:
             self._cluster.nominate(pod.namespace, pod.name, pod.uid, node)
         self._cluster.open_gate(pod.namespace, pod.name, pod.uid)
 

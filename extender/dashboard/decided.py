@@ -379,7 +379,7 @@ def _group_summary(
         succeeded=info.succeeded,
         asks=in_units(info.pending_requests),
         holds=in_units(info.allocated),
-        created=info.created,
+        created=info.created_at,
         started=info.running_since,
         wait=wait,
         held=info.spec.is_held,
@@ -410,7 +410,7 @@ def _members(info: GroupInfo, decision: GroupDecision) -> Iterator[MemberSummary
         yield summary(pod, node, "Claimed")
     for pod in info.waiting:
         node = decision.plan.get(pod.uid, "")
-        if not pod.expected:
+        if not pod.is_expected:
             yield summary(pod, node, "Planned" if node else "")
 
 
@@ -426,7 +426,7 @@ def _shortfall(snapshot: Snapshot, info: GroupInfo) -> Iterator[ShortfallSummary
 
 def _events(info: GroupInfo, log: Sequence[DecisionSummary]) -> Iterator[EventSummary]:
     """Yield the known events of a group, from its creation on."""
-    yield EventSummary(info.created, "Created", "it was created")
+    yield EventSummary(info.created_at, "Created", "it was created")
     for change in reversed(log):
         text = ": ".join(filter(None, (change.reason, change.detail))) or change.verdict
         yield EventSummary(change.at, change.verdict, text)

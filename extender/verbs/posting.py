@@ -205,7 +205,7 @@ class Unconfirmed:
                 is_bound = stored.metadata.uid == pod.uid and bool(stored.spec.node_name)
             if not is_bound:  # otherwise the watch will show the binding
                 log.warning("a posted binding had no effect", pod=pod.key, node=claim.node)
-                for posting in claim.posting:
+                for posting in claim.postings:
                     self._ledger.assumed_pods.release(pod.uid, posting.token)
         except ApiError as fault:
             log.info("a posted pod cannot be read yet", pod=pod.key, error=str(fault))

@@ -152,7 +152,7 @@ class EntryRules:
         if target.leads_nowhere:
             return False
         info = self._ledger.queues.info(target.queue) or self.latest.info(target.queue)
-        return info is not None and info.record.restricted
+        return info is not None and info.record.is_restricted
 
 
 def with_warnings(review: Rule, ledger: Ledger) -> Rule:
@@ -327,7 +327,7 @@ class AdmissionRules:
         elif not faults and not is_update and entry.is_restricted(target):
             # Pods that already wait were reviewed before the group had this queue.
             members = self._ledger.groups.members(key)
-            if not_reviewed := sum(pod.waiting and not pod.auto for pod in members):
+            if not_reviewed := sum(pod.is_waiting and not pod.auto for pod in members):
                 faults = [pods_not_reviewed(target, not_reviewed)]
         return ReviewOutcome([*faults, *topologies])
 

@@ -293,7 +293,7 @@ class Model:
         attempt, looks = self.ledger.registry.group(GANG).attempts.get(uid), releases.shown.get(uid)
         return (
             number[self.bound.get(name, "")],
-            claim and (number[claim.node], claim.stage, self._ago(claim.since)),
+            claim and (number[claim.node], claim.stage, self._ago(claim.stage_since)),
             attempt and (attempt.message, attempt.refusals, attempt.was_asked_again),
             attempt and (self._ago(attempt.shown_at), self._ago(attempt.refused_at)),
             looks and (looks.asks, number[looks.node]),

@@ -107,7 +107,7 @@ def auto_group(**facts: Any) -> AutoGroup:
     return AutoGroup(**{**combinations, "member_count": needed, "is_used": True, **facts})
 
 
-WANTS_TWO, IDLE = OwnerRecord("uid-web", MadePods(volcano=2)), OwnerRecord("uid-web", idle=True)
+WANTS_TWO, IDLE = OwnerRecord("uid-web", MadePods(volcano=2)), OwnerRecord("uid-web", is_idle=True)
 GONE = {"has_live_pods": False, "has_pods": False, "is_used": False}
 
 

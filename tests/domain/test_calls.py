@@ -72,7 +72,7 @@ class Calls(RuleBasedStateMachine):
         firm = claim is not None and claim.stage >= ClaimStage.HELD
         assert firm is bool(self.held or self.in_flight)
         if claim is not None and firm:
-            assert {posting.token for posting in claim.posting} == self.in_flight.keys()
+            assert {posting.token for posting in claim.postings} == self.in_flight.keys()
             assert set(self.in_flight.values()) <= {claim.node}
             assert (claim.stage is ClaimStage.HELD) is (claim.token == self.held)
 

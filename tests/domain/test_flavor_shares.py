@@ -222,7 +222,7 @@ def test_one_name_with_different_labels_is_two_flavors() -> None:
     world.add(queue("x", flavors=[QueueFlavor("fast", on_flavor("h100"), {GPU: "4"})], created="2025-01-01"))
     world.add(queue("y", flavors=[QueueFlavor("fast", on_flavor("a100"), {GPU: "4"})], created="2026-01-01"))
     world.add(gpu_gang("x0", 4, "x"), gpu_gang("y0", 4, "y")).start("x0").start("y0")
-    assert [pool.name for pool in world.ledger.snapshot().pools.all] == ["fast", "fast (y)"]
+    assert [pool.name for pool in world.ledger.snapshot().pools.all_pools] == ["fast", "fast (y)"]
     for name in "xy":
         assert world.queue(name).flavors["fast"].allocated[GPU] == 4
 

@@ -156,4 +156,4 @@ def test_a_job_that_gives_way_waits_again_with_all_its_pods() -> None:
         pass
     assert future.method(new) is Method.RECLAIM
     assert {victim.group for victim in future.victims[new]} == {old}
-    assert [pod.expected for pod in future.snapshot.groups[old].waiting] == [True] * 4
+    assert [pod.is_expected for pod in future.snapshot.groups[old].waiting] == [True] * 4

@@ -440,7 +440,7 @@ def test_the_pods_that_jobs_of_one_namespace_may_wait_for_are_bounded() -> None:
 
 def expected(world: JobWorld) -> int:
     groups = world.ledger.registry.groups.values()
-    return sum(pod.expected for group in groups for pod in group.pods.values())
+    return sum(pod.is_expected for group in groups for pod in group.pods.values())
 
 
 def test_earlier_start_timeouts_do_not_count_once_a_job_runs() -> None:

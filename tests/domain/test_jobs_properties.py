@@ -93,7 +93,7 @@ class Jobs(DecidedTwice):
         self.world.settle()
         for name in NAMES:
             group = self.world.ledger.registry.groups.get(_key(name))
-            expected = [pod for pod in group.pods.values() if pod.expected] if group else []
+            expected = [pod for pod in group.pods.values() if pod.is_expected] if group else []
             if not expected:
                 continue
             assert name in self.world.jobs

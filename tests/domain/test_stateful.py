@@ -51,7 +51,7 @@ class Events(RuleBasedStateMachine):
         """
         ledger = self.world.ledger
         for claim in list(ledger.claims):
-            for token in claim.calls:
+            for token in claim.call_tokens:
                 ledger.assumed_pods.release(claim.pod.uid, token)
         self.world.advance(LIMITS.start_deadline + 1)
         ledger.snapshot()
@@ -162,7 +162,7 @@ class Events(RuleBasedStateMachine):
         for claim in confirmation.claims_to_post:
             assert self.world.stage(claim.pod.name) is ClaimStage.POSTED
         for claim in confirmation.lost_claims:
-            assert self.world.stage(claim.pod.name) is (ClaimStage.POSTED if claim.posting else None)
+            assert self.world.stage(claim.pod.name) is (ClaimStage.POSTED if claim.postings else None)
         if confirmation.claims_to_post:
             assert requested is not None, "no member is bound without a PodGroup"
             assert requested == self.decided.get(name), "nor by a decision on what it asked for before"
@@ -206,14 +206,14 @@ class Events(RuleBasedStateMachine):
             if claim is None or not allows(ClaimEvent.RELEASE, claim.stage):
                 assert self.world.claim(name) is claim
             else:
-                others = claim.calls - {claim.token}
+                others = claim.call_tokens - {claim.token}
                 assert self.world.stage(name) is (ClaimStage.POSTED if others else None)
 
     @rule(name=some_pod, token=st.integers(1, 3))
     def earlier_call_ends_late(self, name: str, token: int) -> None:
         if self.there(name):
             claim = self.world.claim(name)
-            if claim is not None and token not in claim.calls:
+            if claim is not None and token not in claim.call_tokens:
                 self.world.ledger.assumed_pods.release(claim.pod.uid, token)
                 assert self.world.claim(name) is claim
 
@@ -291,7 +291,7 @@ class Events(RuleBasedStateMachine):
         }
         assert offered == dict(+Counter(dict(snapshot.queues["default"].allocated)))
         counted = sum(view.is_in_queue for view in snapshot.groups.values())
-        assert snapshot.queues["default"].groups == counted
+        assert snapshot.queues["default"].group_count == counted
 
     @invariant()
     def group_infos_equal_rebuilt_ones(self) -> None:
@@ -340,7 +340,7 @@ class Events(RuleBasedStateMachine):
                     assert claim.pod.group in ledger.decisions.groups
                 case ClaimStage.ANSWERED:
                     assert expires_at is not None
-                    assert expires_at <= claim.since + LIMITS.start_deadline
+                    assert expires_at <= claim.stage_since + LIMITS.start_deadline
                 case ClaimStage.HELD | ClaimStage.POSTED:
                     assert claim.token
                 case ClaimStage.BOUND:
@@ -355,9 +355,9 @@ class Events(RuleBasedStateMachine):
             standing = {
                 uid
                 for uid, record in each.pods.items()
-                if record.placed
+                if record.is_placed
                 or (
-                    record.waiting
+                    record.is_waiting
                     and (claim := self.world.ledger.claims.get(uid))
                     and claim.stage >= ClaimStage.HELD
                 )

@@ -61,7 +61,7 @@ class ViewedEvents(Events):
         for uid in self.world.ledger.shown_pods._releases.shown:
             record, claim = self.world.ledger.pods.get(uid), self.world.ledger.claims.get(uid)
             assert record is not None
-            assert record.waiting
+            assert record.is_waiting
             assert not record.foreign_gates
             assert claim is not None
             assert claim.is_fixed

@@ -243,4 +243,4 @@ def test_the_run_time_of_a_job_counts_for_pods_that_are_not_managed(kind: JobKin
     cluster.ledger.intake.set_controller(made_by[0], job)
     cluster.add(member("j-0", kind, "j", of_mpi)).settle()
     (view,) = cluster.ledger.snapshot().groups.values()
-    assert (view.spec.run_time, view.checkpoint.every) == (5400.0, 600.0)
+    assert (view.spec.run_time, view.checkpoint.interval) == (5400.0, 600.0)

@@ -135,7 +135,7 @@ def test_a_watch(stage: Stage, pods: None, codec: PodCodec) -> None:
 def agree(event: PodEvent, obj: Json) -> None:
     """Check that the facts equal client-go's."""
     if event.type == "BOOKMARK":
-        assert (event.facts, event.unreadable) == (None, False)
+        assert (event.facts, event.is_unreadable) == (None, False)
         return
     meta, spec = obj["metadata"], obj["spec"]
     assert event.facts is not None
@@ -153,11 +153,11 @@ def agree(event: PodEvent, obj: Json) -> None:
 def test_a_list(stage: Stage, pods: None, codec: PodCodec) -> None:
     """Read the list in pages, write it as one, and its pods as events."""
     first = codec.page(fetched(stage, codec, limit=2))
-    rest = codec.page(fetched(stage, codec, limit=2, **{"continue": first.more}))
+    rest = codec.page(fetched(stage, codec, limit=2, **{"continue": first.continue_token}))
     whole = client_go.listed(fetched(stage, codec), codec.content_type)
     items = [*first.pods, *rest.pods]
     assert [item.facts.name for item in items if item.facts] == list(NAMES)
-    assert (rest.more, rest.version) == ("", first.version)
+    assert (rest.continue_token, rest.version) == ("", first.version)
     for appearance, edits in CHANGES:
         writer = codec.list_writer(codec.list_metadata(first.version))
         written = [writer.start(), *(writer.item(item.pod, appearance) for item in items), writer.end()]

@@ -59,7 +59,7 @@ def view_of(form: PodForm, obj: Json, version: int, appearance: Appearance) -> J
 def test_the_facts_of_a_pod(form: PodForm) -> None:
     event = only(form, "ADDED", pod())
     assert (event.type, event.version, event.facts, event.ends_initial) == ("ADDED", 1001, SEEN, False)
-    assert (event.frame, event.unreadable) == (form.frame("ADDED", pod()), False)
+    assert (event.frame, event.is_unreadable) == (form.frame("ADDED", pod()), False)
     bound = only(form, "MODIFIED", pod(node="n-1"))
     assert bound.facts == SEEN._replace(node="n-1")
 
@@ -68,29 +68,29 @@ def test_the_facts_of_a_pod(form: PodForm) -> None:
 def test_whether_a_pod_has_ended(phase: str, ended: bool, *, form: PodForm) -> None:
     obj = pod(node="n-1")
     obj["status"] = {**obj.get("status", {}), "phase": phase}
-    assert only(form, "MODIFIED", obj).facts == SEEN._replace(node="n-1", ended=ended)
+    assert only(form, "MODIFIED", obj).facts == SEEN._replace(node="n-1", has_ended=ended)
 
 
 def test_bookmarks_and_errors(form: PodForm) -> None:
     end = only(form, "BOOKMARK", bookmark("77", INITIAL_EVENTS_END))
-    assert (end.version, end.facts, end.ends_initial, end.unreadable) == (77, None, True, False)
+    assert (end.version, end.facts, end.ends_initial, end.is_unreadable) == (77, None, True, False)
     for notes in (None, {}, {"k8s.io/initial-events-end": "false"}, {"other": "true"}):
         assert only(form, "BOOKMARK", bookmark("78", notes))[:4] == ("BOOKMARK", 78, None, False)
     error = only(form, "ERROR", STATUS)
-    assert (error[:4], error.unreadable) == (("ERROR", 0, None, False), False)
+    assert (error[:4], error.is_unreadable) == (("ERROR", 0, None, False), False)
 
 
 @each_of("", "nine", "-9", " 9", "1_0", "٩", "9" * 5000)
 def test_a_version_that_is_no_number_makes_a_pod_unreadable(version: str, *, form: PodForm) -> None:
     event = only(form, "ADDED", pod(version=version))
-    assert (event.facts, event.unreadable, event.version) == (None, True, 0)
+    assert (event.facts, event.is_unreadable, event.version) == (None, True, 0)
     assert event.frame == form.frame("ADDED", pod(version=version))
 
 
 def test_an_object_without_uid_is_passed_on_with_its_version(form: PodForm) -> None:
     table = {"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": {"resourceVersion": "9"}}
     event = only(form, "ADDED", table)
-    assert (event.facts, event.unreadable, event.version) == (None, True, 9)
+    assert (event.facts, event.is_unreadable, event.version) == (None, True, 9)
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_a_deletion_has_the_names_of_the_pod_and_the_version_of_the_stream(form:
 def test_a_page_of_a_list(form: PodForm) -> None:
     metadata = {"resourceVersion": "900", "continue": "c"}
     page = form.codec.page(form.listed(metadata, [pod(), pod(version="x"), pod("b", node="n")]))
-    assert (page.version, page.more) == (900, "c")
+    assert (page.version, page.continue_token) == (900, "c")
     first, second, third = (item.facts for item in page.pods)
     assert (first, second) == (SEEN, None)
     assert third == SEEN._replace(uid=Uid("uid-of-b"), name="b", node="n")

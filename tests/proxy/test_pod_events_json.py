@@ -52,14 +52,14 @@ def view_of(obj: Json, version: int, appearance: Appearance) -> Json:
 def test_a_pod_that_cannot_be_read_is_passed_on(change: Json, version: int) -> None:
     frame = line("ADDED", {**pod(), **change})
     event = only(frame)
-    assert (event.facts, event.unreadable, event.version, event.frame) == (None, True, version, frame)
+    assert (event.facts, event.is_unreadable, event.version, event.frame) == (None, True, version, frame)
 
 
 @each_of(b'"metadata":', b'"x":' + b'{"a":' * 5000 + b"1" + b"}" * 5000, b'"\xff":\xff,')
 def test_invalid_json_costs_one_event_only(inside: bytes) -> None:
     bad = b'{"type":"ADDED","object":{' + inside + b"}}\n"
     broken, good = events(bad + line("ADDED", pod()))
-    assert (broken.unreadable, broken.frame) == (True, bad)
+    assert (broken.is_unreadable, broken.frame) == (True, bad)
     assert good.facts is not None
 
 

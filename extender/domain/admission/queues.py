@@ -163,7 +163,7 @@ def flavor_warnings(queue: Queue, before: Queue | None, tree: QueueTree) -> Iter
         field, labels = f"spec.flavors[{number}].nodeLabels", set(new.nodes.labels)
         if new.is_missing:
             field = f"spec.flavors[{number}].resourceFlavor"
-            yield f"{field}: there is no ResourceFlavor {new.shared} yet: nothing starts on it"
+            yield f"{field}: there is no ResourceFlavor {new.resource_flavor} yet: nothing starts on it"
             continue
         present = (other for other in flavors[:number] if not other.is_missing)
         earlier = (other.name for other in present if labels >= set(other.nodes.labels))
@@ -194,7 +194,8 @@ def review_flavor_deletion(name: str, tree: QueueTree) -> Iterator[Fault]:
 
     After its deletion, no group would start on it.
     """
-    users = [key for key, queue in tree.queues.items() if name in {each.shared for each in queue.flavors}]
+    names_by_queue = {key: {each.resource_flavor for each in tree.queues[key].flavors} for key in tree.queues}
+    users = [key for key, names in names_by_queue.items() if name in names]
     if users:
         text = f"ResourceFlavor {name!r} is named by queue {listed(sorted(users))}: change spec.flavors there"
         yield Fault(Code.FLAVOR_IN_USE, "metadata.name", text)
@@ -392,7 +393,7 @@ def review_deletion(name: str, tree: QueueTree) -> list[Fault]:
         code = Code.HAS_ALLOCATED_PODS
         text = f"has {pods} pods on nodes: close it, and wait until they are gone"
     elif info.state != "Closed":
-        code, text = Code.NOT_CLOSED, f"is {info.state or 'Open'} and holds {info.groups} groups; "
+        code, text = Code.NOT_CLOSED, f"is {info.state or 'Open'} and holds {info.group_count} groups; "
         text += "only a Closed queue can be deleted: set its spec.state to Closed, and delete its groups"
     else:
         return []

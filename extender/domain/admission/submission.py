@@ -315,11 +315,11 @@ def review_growth(
     own_ceiling = Ceiling(info.record.name, info.allocated, info.record.capability or {})
     found = (
         f"the group takes {show(name, amount)} {name} more, and queue {each.queue!r} holds "
-        f"{show(name, each.held.get(name, 0))} of {show(name, each.most[name])} at most: "
+        f"{show(name, each.held_amounts.get(name, 0))} of {show(name, each.max_amounts[name])} at most: "
         "free capacity, or raise its limit"
         for name, amount in more.items()
         for each in (own_ceiling, *ceilings)
-        if each.held.get(name, 0) + amount > each.most.get(name, inf)
+        if each.held_amounts.get(name, 0) + amount > each.max_amounts.get(name, inf)
     )
     text = next(found, "")
     return [Fault(Code.RESIZE_ABOVE_CEILING, _FIELD, text)] if text else []

@@ -74,7 +74,7 @@ class Forms:
         self._forms[bytes] = self._as_other_type(str, bytes.decode, str.encode)
         pairs = tuple[LabelPairs, tuple[LabelPairs, ...]]
         self._forms[NodePart] = self._as_other_type(
-            pairs, lambda part: (part.labels, part.before), lambda pair: NodePart(*pair)
+            pairs, lambda part: (part.labels, part.earlier_parts), lambda pair: NodePart(*pair)
         )
         table = tuple[tuple[NodeRecord | None, ...], tuple[Levels, ...]]
         self._forms[NodeTable] = self._as_other_type(

@@ -141,7 +141,9 @@ def _snapshot_without(snapshot: Snapshot, keys: Collection[GroupKey]) -> Snapsho
     for first, *others in by_queue.values():
         requests = total(group.pending_requests for group in (first, *others))
         pod = replace(
-            first.waiting[0], shape=Shapes().with_requests(first.waiting[0].shape, requests), expected=False
+            first.waiting[0],
+            shape=Shapes().with_requests(first.waiting[0].shape, requests),
+            is_expected=False,
         )
         spec = replace(first.spec, min_resources={}, composite=None)
         group = replace(first, spec=spec, min_member=2, min_task_member={}, pending_requests=requests)
@@ -283,7 +285,7 @@ class RunLaws:
             usual = max(declared, _SHORTEST)
             runs = [usual * ratio for ratio in history.stretches.get(group.spec.series, ())]
             return _empirical_law(runs, limit) or RunLaw(usual, _AS_DECLARED, limit, is_learnt=False)
-        if (learnt := _empirical_law(history.runs.get(kind_of(group), ()), limit)) is not None:
+        if (learnt := _empirical_law(history.run_times.get(kind_of(group), ()), limit)) is not None:
             return learnt
         return None if limit == inf else RunLaw(limit, _AS_DECLARED, limit, is_learnt=False)
 

@@ -200,7 +200,7 @@ class VirtualCluster:
 
     def start(self, pod: PodRecord, node: str) -> PodRecord:
         """Run a pod on a node from now on. Return the previous record of the pod."""
-        since, changes = self.timestamp, {"phase": "Running", "started": True, "gated": False}
+        since, changes = self.timestamp, {"phase": "Running", "has_started": True, "is_gated": False}
         self.ledger.pods.put(replace(pod, node=node, running_since=since, **changes))
         return pod
 
@@ -210,11 +210,12 @@ class VirtualCluster:
         Controllers create the expected pods when they start.
         """
         pod = claim.pod
-        if not pod.expected or pod.is_for_min_resources:
-            return None if pod.expected else pod
+        if not pod.is_expected or pod.is_for_min_resources:
+            return None if pod.is_expected else pod
         if not pod.reserved_for:
             self._unsuspend(pod.group)
-        return replace(pod, uid=_new_uid(pod), expected=False, reserved_for=Uid(""), created=self.timestamp)
+        pod = replace(pod, is_expected=False, reserved_for=Uid(""))
+        return replace(pod, uid=_new_uid(pod), created_at=self.timestamp)
 
     def _unsuspend(self, key: GroupKey) -> None:
         """Unsuspend a job that starts. A partial start has fewer pods."""
@@ -244,8 +245,8 @@ class VirtualCluster:
 
     def replacement_of(self, pod: PodRecord) -> PodRecord:
         """Return the pod that a controller creates in the place of another pod."""
-        reset = {"node": "", "phase": "Pending", "started": False, "running_since": "", "deleting": False}
-        return replace(pod, uid=_new_uid(pod), created=self.timestamp, **reset)
+        reset = {"node": "", "phase": "Pending", "has_started": False, "running_since": "", "deleting": False}
+        return replace(pod, uid=_new_uid(pod), created_at=self.timestamp, **reset)
 
 
 def _new_uid(pod: PodRecord) -> Uid:
@@ -319,7 +320,7 @@ class Future(VirtualCluster):
         self.replace_pods(removed)
         for key in dict.fromkeys(pod.group for pod in removed if pod.group):
             group = self.ledger.registry.groups.get(key)
-            if group is None or not any(pod.placed for pod in group.pods.values()):
+            if group is None or not any(pod.is_placed for pod in group.pods.values()):
                 self.ends.pop(key, None)
         for key in dict.fromkeys(pod.group for pod in followed.started):
             if key not in self.ends:

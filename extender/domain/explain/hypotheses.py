@@ -67,8 +67,8 @@ def _queue_with(snapshot: Snapshot, queue: QueueInfo, group: GroupInfo, times: i
     by_pool = {pool: dict(amounts) for pool, amounts in queue.by_pool.items()}
     for pool, amounts in group.by_pool.items():
         add_times(by_pool.setdefault(pool, {}), amounts, times)
-    groups = max(queue.groups + times * group.is_in_queue, 0)
-    return replace(queue, groups=groups, allocated=allocated, requested=requested, by_pool=by_pool)
+    groups = max(queue.group_count + times * group.is_in_queue, 0)
+    return replace(queue, group_count=groups, allocated=allocated, requested=requested, by_pool=by_pool)
 
 
 def snapshot_without(snapshot: Snapshot, ended_groups: Set[GroupKey], removed_pods: Set[Uid]) -> Snapshot:

@@ -55,7 +55,7 @@ class _Known(NamedTuple):
 
     @property
     def created(self) -> float:
-        return unix_seconds(self.info.created)
+        return unix_seconds(self.info.created_at)
 
     @property
     def group_fields(self) -> dict[str, Any]:
@@ -72,7 +72,7 @@ class _Known(NamedTuple):
             and old.queue == new.queue
             and old.reclaim is new.reclaim
             and not (old.undo or new.undo)
-            and (self.info is other.info or self.info.created == other.info.created)
+            and (self.info is other.info or self.info.created_at == other.info.created_at)
             and (self.info is other.info or self.info.allocated == other.info.allocated)
         )
 

@@ -33,7 +33,7 @@ class Grant(msgspec.Struct, frozen=True):
         """
         if claimant is not None and claimant.node:
             return Counter()
-        chosen = self.victims_by_node.get(claimant.nominated) if claimant is not None else None
+        chosen = self.victims_by_node.get(claimant.nominated_node) if claimant is not None else None
         worst: LossCounts = Counter()
         for victims in self.victims_by_node.values() if chosen is None else [chosen]:
             worst |= losses(pods[victim.uid] for victim in victims if victim.uid in pods)
@@ -105,7 +105,7 @@ class Preemptions:
 
 def losses(victims: Iterable[PodRecord]) -> LossCounts:
     """Return the number of members that groups lose with `victims`. Terminating victims are already lost."""
-    return Counter((victim.group, victim.role) for victim in victims if victim.placed)
+    return Counter((victim.group, victim.role) for victim in victims if victim.is_placed)
 
 
 class Confirmation(msgspec.Struct, frozen=True):
@@ -148,7 +148,7 @@ class AssumedPods:
                 self._releases.record_call(pod)
             if pod is None or claim is None:
                 return self._why_not(pod)
-            if claim.posting or claim.stage is ClaimStage.BOUND:  # a binding may have reached the API server
+            if claim.postings or claim.stage is ClaimStage.BOUND:  # a binding may have reached the API server
                 return [claim.node] if claim.node in nodes else Reason.NO_ROOM
             group = self._registry.group(pod.group)
             if group.needs_no_barrier:
@@ -164,7 +164,7 @@ class AssumedPods:
                 row = self._claims.capacity.row(node)
                 if row is not None and fits[row] and self._claims.fits(pod, node):
                     return self._answer(pod, node)
-            if list(nodes) != [pod.nominated]:
+            if list(nodes) != [pod.nominated_node]:
                 text = f"the scheduler did not offer node {claim.node}"
                 if group.attempt(pod.uid).refused_at is None:
                     self._all_pods.record_refused(pod, text, self._clock())
@@ -190,13 +190,13 @@ class AssumedPods:
                 return Reason.NOT_READY
             if not allows(ClaimEvent.HOLD, claim.stage):
                 return Reason.NO_ROOM
-            if claim.node != node and claim.posting:  # a binding may have reached the API server
+            if claim.node != node and claim.postings:  # a binding may have reached the API server
                 return Reason.NO_ROOM
             if claim.node != node and not (
                 self._claims.fits(pod, node) and self._interchangeable_nodes(claim, [node])
             ):
                 return Reason.NO_ROOM
-            self._transitions.put(pod, ClaimEvent.HOLD, node, token, claim.posting)
+            self._transitions.put(pod, ClaimEvent.HOLD, node, token, claim.postings)
             self._changes.notify()
             return None
 
@@ -228,7 +228,7 @@ class AssumedPods:
             roles = group.joining_roles
             posting = tuple(claim for claim in remaining if roles is None or claim.pod.role in roles)
             for claim in posting:
-                self._set_call(claim, claim.token, (*claim.posting, Posting(claim.token, self._clock())))
+                self._set_call(claim, claim.token, (*claim.postings, Posting(claim.token, self._clock())))
             return Confirmation(posting, tuple(lost))
 
     def _in_other_domains(self, info: GroupInfo, held: Iterable[Claim]) -> set[Uid]:
@@ -240,7 +240,7 @@ class AssumedPods:
         members = (*info.waiting, *(pod for pod, _ in info.assumed))
         sets_of = {pod.uid: pod.pod_sets for pod in members}
         claims = filter(None, (self._claims.get(pod.uid) for pod in members))
-        placed = [(sets_of[claim.pod.uid], claim.node) for claim in claims if claim.posting]
+        placed = [(sets_of[claim.pod.uid], claim.node) for claim in claims if claim.postings]
         placed += [(pod.pod_sets, pod.node) for pod in info.placed if pod.holds_capacity]
         domain, lost = self._claims.capacity.domain, set[Uid]()
         for pod_set in {each for sets in sets_of.values() for each in sets if each.is_required}:
@@ -260,9 +260,9 @@ class AssumedPods:
         """
         with self._lock:
             pod, claim = self._pods.get(uid), self._claims.get(uid)
-            if pod is None or claim is None or token not in claim.calls:
+            if pod is None or claim is None or token not in claim.call_tokens:
                 return
-            posting = tuple(binding for binding in claim.posting if binding.token != token)
+            posting = tuple(binding for binding in claim.postings if binding.token != token)
             if claim.token != token:
                 self._set_call(claim, claim.token, posting)
             elif posting:
@@ -289,7 +289,7 @@ class AssumedPods:
             return [
                 claim
                 for claim in self._claims.in_stage(ClaimStage.POSTED)
-                if claim.posting[-1].since < instant
+                if claim.postings[-1].posted_at < instant
             ]
 
     def fullness(self, uid: Uid, nodes: Sequence[str]) -> dict[str, float]:

@@ -84,7 +84,7 @@ class Posting(NamedTuple):
     """Binding that was sent to the API server, and may have taken effect."""
 
     token: int  # token of the bind call
-    since: float  # time of the post: monotonic, in seconds
+    posted_at: float  # time of the post: monotonic, in seconds
 
 
 class Claim(msgspec.Struct, frozen=True, gc=False):
@@ -96,15 +96,15 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
     pod: PodRecord  # record of the pod when the claim was last updated
     node: str  # name of the node, which may be unknown so far
     stage: ClaimStage  # progress of the pod to the node
-    since: float = 0.0  # when the claim reached this stage: monotonic, in seconds
+    stage_since: float = 0.0  # when the claim reached this stage: monotonic, in seconds
     version: int = 0  # the ledger's version at its last change
     token: int = 0  # token of the bind call that holds or has posted the claim; 0: none yet
-    posting: tuple[Posting, ...] = ()  # bindings under way, oldest first, even while a newer call holds it
+    postings: tuple[Posting, ...] = ()  # bindings under way, oldest first, even while a newer call holds it
 
     @property
-    def calls(self) -> set[int]:
+    def call_tokens(self) -> set[int]:
         """Return the tokens of all bind calls that hold the claim or have posted a binding."""
-        return {self.token, *(posting.token for posting in self.posting)}
+        return {self.token, *(posting.token for posting in self.postings)}
 
     @property
     def is_fixed(self) -> bool:

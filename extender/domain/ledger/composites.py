@@ -157,7 +157,7 @@ class Composites:
         if len(below) > _MAX_GROUPS:
             fault = f"its tree has more than {_MAX_GROUPS:,} groups"
         tree = ChildGroup(record.name, 1, ()) if fault else self._tree(record)
-        return replace(record, min_member=max(tree.fewest, 1), composite=tree, fault=fault)
+        return replace(record, min_member=max(tree.min_pods, 1), composite=tree, fault=fault)
 
     def _tree(
         self, record: GroupRecord, requests: tuple[PartRequest, ...] = (), goes_whole: bool = False

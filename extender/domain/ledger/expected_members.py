@@ -58,7 +58,7 @@ class LaterPods:
         """
         # The status of a job may be older than its pods, and pods may be deleted: the lower number counts.
         succeeded = sum(1 for pod in existing if pod.phase == "Succeeded")
-        active = sum(1 for pod in existing if pod.waiting or (pod.holds_capacity and not pod.deleting))
+        active = sum(1 for pod in existing if pod.is_waiting or (pod.holds_capacity and not pod.deleting))
         remaining = max((job.completions or 0) - succeeded, 0)
         missing = max(min(job.pod_count, remaining) - active, 0)
         if not missing or has_newcomers:
@@ -167,11 +167,11 @@ class ExpectedMembers:
 
     def _pods_to_come(self, group: Group) -> PodsToCome:
         """Return by part of the job how many pods are still to come, and its pods without a claim."""
-        job, pods = group.job, [pod for pod in group.pods.values() if not pod.expected]
+        job, pods = group.job, [pod for pod in group.pods.values() if not pod.is_expected]
         if group.created_pods.refusal:  # no capacity is reserved for refused pods
             return {}
         if job is not None and has_later_pods(group, job):
-            unclaimed = [pod for pod in pods if pod.waiting and self._claims.get(pod.uid) is None]
+            unclaimed = [pod for pod in pods if pod.is_waiting and self._claims.get(pod.uid) is None]
             return {0: (self.later_pods.pods_to_come(job, pods, bool(unclaimed)), unclaimed)}
         self.later_pods.forget(group.key)
         if job is None or not _expects(group, job, pods):
@@ -187,7 +187,7 @@ class ExpectedMembers:
             index = _first_open(open_places, similar[pod.role, pod.shape], parts)
             if index is not None and not pod.deleting:
                 open_places[index] -= 1
-                if pod.waiting and self._claims.get(pod.uid) is None:
+                if pod.is_waiting and self._claims.get(pod.uid) is None:
                     newcomers[index].append(pod)
         return {index: (open_places[index], newcomers[index]) for index in range(len(job.pods))}
 
@@ -288,7 +288,7 @@ def _expects(group: Group, job: JobRecord, existing: Iterable[PodRecord]) -> boo
     if job.fault or job.outcome is not None or job.is_stopped:
         return False
     if job.is_suspended:
-        return not any(pod.waiting or pod.holds_capacity for pod in existing)
+        return not any(pod.is_waiting or pod.holds_capacity for pod in existing)
     if job.gang.at_once < job.gang.pods and group.has_fully_run:  # the first pods run, and others follow
         return job.was_started and not group.became_ready
     is_under_way = group.start.was_admitted or not group.has_waited
@@ -297,7 +297,7 @@ def _expects(group: Group, job: JobRecord, existing: Iterable[PodRecord]) -> boo
 
 def _expected_pods(group: Group) -> Iterator[PodRecord]:
     """Return the pods that the group's job will still make, without placeholders."""
-    return (pod for pod in list(group.pods.values()) if pod.expected and not pod.reserved_for)
+    return (pod for pod in list(group.pods.values()) if pod.is_expected and not pod.reserved_for)
 
 
 def _by_part(group: Group) -> dict[int, list[PodRecord]]:
@@ -364,14 +364,15 @@ class LostMembers:
     def _sync_group(self, group: Group, evicted: Container[Uid]) -> None:
         """Reserve the places of lost members that the gang needs, and give up other reserved places."""
         now = self._parts.clock()
-        pods = [pod for pod in group.pods.values() if not pod.expected and (pod.placed or pod.waiting)]
+        existing = (pod for pod in group.pods.values() if not pod.is_expected)
+        pods = [pod for pod in existing if pod.is_placed or pod.is_waiting]
         vacated: list[PodRecord] = []
         if not _has_later_pods(group):  # for a job with later pods, LaterPods reserves the places
             vacated, group.departed_pods = group.departed_pods, []
         candidates = [group.pods[uid] for uid, until in group.reserved_until.items() if until > now]
         candidates += [pod for pod in vacated if pod.uid not in evicted and not _succeeded(group, pod)]
         needed = set(self._needed(group, pods, candidates))
-        newcomers = [pod for pod in pods if pod.waiting and self._parts.claims.get(pod.uid) is None]
+        newcomers = [pod for pod in pods if pod.is_waiting and self._parts.claims.get(pod.uid) is None]
         for uid in [uid for uid in group.reserved_until if uid not in needed]:
             self._remove_expected(group, group.pods[uid], newcomers)
         failures = sum(1 for pod in group.pods.values() if pod.phase == "Failed")
@@ -405,7 +406,7 @@ class LostMembers:
             and not _has_later_pods(group)
             and group.exists
             and not group.needs_no_barrier
-            and any(pod.placed and pod.phase != "Succeeded" for pod in group.pods.values())
+            and any(pod.is_placed and pod.phase != "Succeeded" for pod in group.pods.values())
             and not (group.record is not None and group.record.is_held)
             and not (job is not None and (job.is_suspended or job.outcome is not None))
             and not registry.is_suspended(group)
@@ -419,13 +420,13 @@ class LostMembers:
             uid=Uid(f"{pod.uid}/lost"),
             node="",
             phase="Pending",
-            expected=True,
+            is_expected=True,
             reserved_for=pod.uid,
             deleting=False,
             deletion_deadline="",
-            started=False,
+            has_started=False,
             running_since="",
-            nominated="",
+            nominated_node="",
         )
         group.pods[member.uid], group.reserved_until[member.uid] = member, until
         self._parts.claims.capacity.watch_terms(member)

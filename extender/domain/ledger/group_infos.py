@@ -227,7 +227,7 @@ class GroupInfos:
             use_allowed=registry.may_use(group, queue),
             priority=registry.priority_of(group),
             preempts=registry.preempts(group),
-            created=self._created(group),
+            created_at=self._created(group),
             min_member=needs.min_member,
             min_task_member=needs.min_task_member,
             run_limit=self._run_limit(group),
@@ -264,9 +264,10 @@ class GroupInfos:
         pod is older, the creation time of that object counts.
         """
         record, job = group.record, self._registry.jobs.get(group.key)
-        times = [record.created] if record is not None else []
+        times = [record.created_at] if record is not None else []
         if record is None or record.stands_for or group.plain_pod is not None:
-            times += [pod.created for pod in group.pods.values()] + ([job.created] if job is not None else [])
+            times += [pod.created_at for pod in group.pods.values()]
+            times += [job.created_at] if job is not None else []
         return min(filter(None, times), default="")
 
     def _job(self, group: Group) -> JobState:
@@ -347,7 +348,7 @@ class GroupInfos:
 
     def _by_pool(self, group: Group) -> dict[str, Resources]:
         """Return the amounts that the group's members hold on the nodes of each pool."""
-        claims = filter(None, map(self._claims.get, group.pods)) if self.pools.all else ()
+        claims = filter(None, map(self._claims.get, group.pods)) if self.pools.all_pools else ()
         assumed = (claim for claim in claims if claim.is_fixed and claim.pod.uid not in self._stuck)
         return self.pools.amounts_by_pool(
             (claim.pod.shape, self._claims.capacity.labels(claim.node)) for claim in assumed
@@ -399,8 +400,8 @@ class GroupInfos:
         if not members.placed:
             group.run_needs = None
             return
-        roles = Counter([pod.role for pod in members.placed if pod.started or group.has_fully_run])
-        recorded = group.record.ran_with if group.record and self._registry.trusts_markers else None
+        roles = Counter([pod.role for pod in members.placed if pod.has_started or group.has_fully_run])
+        recorded = group.record.members_when_run if group.record and self._registry.trusts_markers else None
         if whole(needs, roles, roles.total()):
             group.run_needs = needs
         elif group.run_needs is None and not group.has_waited and recorded is not None:

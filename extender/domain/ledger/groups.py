@@ -218,7 +218,7 @@ class Group(msgspec.Struct, eq=False):
         if self.last_record is None or self.last_record.composite is None:
             return None
         whole = self.last_record.composite.complete_pod_groups(Counter(self.standing_roles.values()))
-        return {pod.role for pod in self.pods.values() if pod.placed}.union(whole)
+        return {pod.role for pod in self.pods.values() if pod.is_placed}.union(whole)
 
     def attempt(self, uid: Uid) -> Attempt:
         """Return the attempt to bind a member; an empty attempt if there is none."""
@@ -289,7 +289,7 @@ class Group(msgspec.Struct, eq=False):
 
         The record is kept between cycles, because a group may run fully for less than a cycle.
         """
-        if not (pod.placed and pod.started):
+        if not (pod.is_placed and pod.has_started):
             self.started_roles.pop(pod.uid, None)
             return
         self.started_roles[pod.uid] = pod.role
@@ -306,7 +306,7 @@ class Group(msgspec.Struct, eq=False):
 
         A message about missing pods is kept until another pod comes.
         """
-        existing = sum(1 for pod in self.pods.values() if not (pod.expected or pod.deleting))
+        existing = sum(1 for pod in self.pods.values() if not (pod.is_expected or pod.deleting))
         if self.job is None or self.job.is_suspended:
             self.created_pods = ComingPods()
         elif existing != self.created_pods.count:
@@ -338,7 +338,7 @@ class Group(msgspec.Struct, eq=False):
 
     def record_bound(self, pod: PodRecord, now: float) -> None:
         """Record since when a member has been on its node, according to the watch."""
-        if pod.placed and pod.node:
+        if pod.is_placed and pod.node:
             self.bound_since.setdefault(pod.uid, now)
         else:
             self.bound_since.pop(pod.uid, None)
@@ -451,7 +451,7 @@ class MemberSets:
         """
         size, by_domain = sliced.slice_size or len(self._group.pods), defaultdict[_InDomain, list[Uid]](list)
         pods = [pod for pod in self._group.pods.values() if _index(pod) is None]
-        for pod in sorted(pods, key=lambda pod: (pod.role, pod.created, pod.sort_key)):
+        for pod in sorted(pods, key=lambda pod: (pod.role, pod.created_at, pod.sort_key)):
             claim = self._claims.get(pod.uid)
             node = pod.node or (claim.node if claim is not None else "")
             level = sliced.slice_level
@@ -473,7 +473,7 @@ def _index(pod: PodRecord) -> tuple[int, int] | None:
 
     An expected member has the labels of the first pod, so that only its name counts.
     """
-    return index_of(pod.name, {} if pod.expected and not pod.reserved_for else pod.labels)
+    return index_of(pod.name, {} if pod.is_expected and not pod.reserved_for else pod.labels)
 
 
 class Members:
@@ -508,16 +508,16 @@ class Members:
             self.has_fixed_claims |= is_fixed
             if is_fixed and pod.uid not in stuck:
                 self.holding_shapes.append(pod.shape)
-            if pod.placed:
+            if pod.is_placed:
                 self.placed.append(pod)
-            elif pod.waiting and pod.foreign_gates:
+            elif pod.is_waiting and pod.foreign_gates:
                 self.held_back_count += 1
-            elif pod.waiting and claim is not None and is_fixed:
+            elif pod.is_waiting and claim is not None and is_fixed:
                 self.assumed.append((pod, claim.node))
-            elif pod.waiting and pod.claim_fault and await_claims:
+            elif pod.is_waiting and pod.claim_fault and await_claims:
                 self.held_back_count += 1
                 self.claim_fault = pod.claim_fault
-            elif pod.waiting:
+            elif pod.is_waiting:
                 self.waiting.append(pod)
                 if claim is not None:
                     self.planned[pod.uid] = claim.node

@@ -102,7 +102,7 @@ class Intake:
             self._nodes[record.name] = record
             if devices := self._devices.get(record.name):
                 record = replace(record, allocatable=total((record.allocatable, devices)))
-            if logical := self.logical.of(record.allocatable, on_node=True):
+            if logical := self.logical.amounts_for(record.allocatable, on_node=True):
                 record = replace(record, allocatable={**record.allocatable, **logical})
             before = self._claims.capacity.labels(record.name)
             if tiers := self._hyper_nodes.labels(record.name):
@@ -231,7 +231,7 @@ class Intake:
 
     def _mark_flavored(self, node: str) -> None:
         """Mark the groups whose flavors depend on the labels of a node as dirty."""
-        if self._registry.queues.pools.all:
+        if self._registry.queues.pools.all_pools:
             for key in {claim.pod.group for claim in self._claims.on_node(node) if claim.pod.group}:
                 self._registry.mark_dirty(key)
 

@@ -185,7 +185,7 @@ class Ledger:
                 disruption_budgets=self.intake.disruption_budgets(),
                 attention=self._changes.attention,
                 history=self._history,
-                past_usage=self._meter.past,
+                past_usage=self._meter.past_usage,
                 last_freed=self._changes.last_freed,
                 changed_at=self._changes.changed_at,
                 instants=self._instants.by_timestamp,
@@ -210,7 +210,8 @@ class Ledger:
         which comes before the bind call.
         """
         oldest = self._clock() - self.limits.start_deadline
-        for claim in [claim for claim in self.claims.in_stage(ClaimStage.ANSWERED) if claim.since <= oldest]:
+        answered = self.claims.in_stage(ClaimStage.ANSWERED)
+        for claim in [claim for claim in answered if claim.stage_since <= oldest]:
             self._transitions.end(claim.pod, ClaimEvent.EXPIRE)
             self._changes.notify()
 
@@ -225,7 +226,7 @@ class Ledger:
         if (stuck_at := self._stuck.next_stuck_at) is not None:
             yield stuck_at
         for claim in self.claims.in_stage(ClaimStage.ANSWERED):
-            yield claim.since + self.limits.start_deadline
+            yield claim.stage_since + self.limits.start_deadline
 
     @property
     def is_usage_due(self) -> bool:
@@ -243,7 +244,7 @@ class Ledger:
             self._changes.restore(snapshot)
             self._instants.by_timestamp = dict(snapshot.instants)
             self._spared, self._last_reclaims = dict(snapshot.refused_evictions), snapshot.last_reclaims
-            self._history, self._meter.past = snapshot.history, snapshot.past_usage
+            self._history, self._meter.past_usage = snapshot.history, snapshot.past_usage
             for shape, rows in snapshot.refused_rows.items():
                 for node in filter(None, (snapshot.nodes.nodes[row] for row in rows)):
                     self._refusals.add(shape, node.name, now + self.limits.refusal_memory)
@@ -471,7 +472,7 @@ class Ledger:
                 for key in (decided if groups is None else groups)
                 for uid in (decided[key].plan if key in decided else ())
                 if (claim := self.claims.get(uid)) and claim.stage is ClaimStage.PLANNED
-                if not claim.pod.expected
+                if not claim.pod.is_expected
             ]
 
     def awaits_the_scheduler(self) -> bool:
@@ -479,7 +480,7 @@ class Ledger:
 
         The scheduler should ask about such a pod.
         """
-        return any(not claim.pod.gated for claim in self.claims_to_release())
+        return any(not claim.pod.is_gated for claim in self.claims_to_release())
 
     def managed_job(self, key: GroupKey) -> ManagedJob | None:
         """Return the job that makes a group's pods; None if there is none, or it is not managed."""
@@ -492,7 +493,7 @@ class Ledger:
             record = self.registry.queues.get(queue)
             # A decision may be older than a change of the job. Therefore, claims only count if they were made
             # for the current job, and if they cover all pods with which the job starts.
-            claimed = sum(1 for pod in group.pods.values() if pod.expected and self.claims.get(pod.uid))
+            claimed = sum(1 for pod in group.pods.values() if pod.is_expected and self.claims.get(pod.uid))
             self.registry.settle_defaults(group)
             members = group.gang_size.members
             starts_with = members if group.reduced_to is None else group.reduced_to

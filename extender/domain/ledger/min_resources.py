@@ -91,7 +91,7 @@ class MinResources:
         The amounts that lost members used are not reserved here, because the nodes of lost members are
         reserved for a while.
         """
-        in_use = total_requests([pod.shape for pod in members if pod.placed])
+        in_use = total_requests([pod.shape for pod in members if pod.is_placed])
         if not in_use:
             self._used.pop(key, None)
         elif all(n <= in_use.get(name, 0) for name, n in requests.items()):
@@ -103,9 +103,13 @@ class MinResources:
 
         Once a member has a claim, the result has as many members as the start needs.
         """
-        members = [pod for pod in group.pods.values() if not pod.expected and (pod.placed or pod.waiting)]
-        members.sort(key=lambda pod: (pod.waiting and self._parts.claims.get(pod.uid) is None, pod.sort_key))
-        with_claims = sum(pod.placed or self._parts.claims.get(pod.uid) is not None for pod in members)
+        existing, claim_of = (
+            (pod for pod in group.pods.values() if not pod.is_expected),
+            self._parts.claims.get,
+        )
+        members = [pod for pod in existing if pod.is_placed or pod.is_waiting]
+        members.sort(key=lambda pod: (pod.is_waiting and claim_of(pod.uid) is None, pod.sort_key))
+        with_claims = sum(pod.is_placed or claim_of(pod.uid) is not None for pod in members)
         return members[: max(with_claims, group.needs.min_member)] if self._is_under_way(members) else members
 
     def _used_by(self, members: Sequence[PodRecord], needed: int) -> Resources:
@@ -124,7 +128,7 @@ class MinResources:
         """Return whether any member has a node, or is assumed on a node."""
         claims = (self._parts.claims.get(pod.uid) for pod in members)
         return any(
-            pod.placed or (claim and claim.is_fixed) for pod, claim in zip(members, claims, strict=True)
+            pod.is_placed or (claim and claim.is_fixed) for pod, claim in zip(members, claims, strict=True)
         )
 
     def _hand_over(self, group: Group) -> None:
@@ -138,7 +142,7 @@ class MinResources:
         ]
         misfits = set[Shape]()
         for pod in list(group.pods.values()) if reserved else ():
-            if not pod.waiting or pod.expected or pod.foreign_gates or pod.shape in misfits:
+            if not pod.is_waiting or pod.is_expected or pod.foreign_gates or pod.shape in misfits:
                 continue
             if self._parts.claims.get(pod.uid) is not None or pod.uid in self._pause_until:
                 continue
@@ -200,12 +204,12 @@ class MinResources:
                 shape=shape,
                 node="",
                 phase="Pending",
-                expected=True,
+                is_expected=True,
                 reserved_for=MIN_RESOURCES,
                 deleting=False,
-                started=False,
+                has_started=False,
                 running_since="",
-                nominated="",
+                nominated_node="",
             )
             group.pods[member.uid] = member
         self._parts.registry.mark_dirty(group.key)

@@ -211,7 +211,8 @@ class Pods:
         """Return pods of other schedulers that still have Muster's gate, and thus stay unscheduled."""
         with self._lock:
             pods = self.by_uid.values() if self.unmanaged_schedulers else ()
-            return [pod for pod in pods if pod.gated and pod.waiting and self.is_unmanaged(pod.scheduler)]
+            gated = (pod for pod in pods if pod.is_gated and pod.is_waiting)
+            return [pod for pod in gated if self.is_unmanaged(pod.scheduler)]
 
     def other_pods(self) -> OtherPods:
         """Return the pods of other schedulers on nodes.
@@ -348,7 +349,7 @@ class Pods:
             self._moved_groups[pod_group] = target
         group = self._registry.groups.get(before) if before != target else None
         for pod in list(group.pods.values()) if group is not None else ():
-            if pod.expected or pod.own_group != pod_group or (pod.node and before != pod_group):
+            if pod.is_expected or pod.own_group != pod_group or (pod.node and before != pod_group):
                 continue
             if not pod.node:
                 self._drop(pod.uid)
@@ -422,7 +423,7 @@ class Pods:
             group.record_bound(record, self._clock())
             self._record_refusal(group, record, before)
             claim = self._claims.get(record.uid)
-            if record.node or not record.waiting:
+            if record.node or not record.is_waiting:
                 group.attempts.pop(record.uid, None)
             elif self._releases.scheduler_retries(record) and claim is not None:
                 group.record_shown(record.uid, claim.node, self._clock())

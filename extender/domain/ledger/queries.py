@@ -45,7 +45,7 @@ class GroupQueries:
         """Return the existing members of a group."""
         with self._lock:
             group = self._registry.groups.get(key)
-            return [pod for pod in group.pods.values() if not pod.expected] if group else []
+            return [pod for pod in group.pods.values() if not pod.is_expected] if group else []
 
     def record(self, key: GroupKey) -> GroupRecord | None:
         group = self._registry.groups.get(key)
@@ -87,7 +87,7 @@ class GroupQueries:
                 member_count=group.gang_size.members if group else 1,
                 owner=self._registry.owner_of(key),
                 queue_is_open=self._registry.queues.is_open(self.queue_of(key)),
-                has_live_pods=any(pod.waiting or pod.holds_capacity for pod in pods) and not is_incomplete,
+                has_live_pods=any(pod.is_waiting or pod.holds_capacity for pod in pods) and not is_incomplete,
                 has_pods=bool(pods),
                 has_job=self._registry.has_job(key),
                 is_used=bool(members) or self.may_be_foreign(key),
@@ -217,7 +217,7 @@ class QueueQueries:
     def has_groups(self, queue: str, uid: str) -> bool:
         """Return whether a queue has groups, or has admitted groups that would be deleted with the queue."""
         with self._lock:
-            return self._infos.queue_info(queue).groups > 0 or self._registry.admitted_groups.any_of(uid)
+            return self._infos.queue_info(queue).group_count > 0 or self._registry.admitted_groups.any_of(uid)
 
     def local_queue(self, key: str) -> LocalQueueRecord | None:
         return self._local_queues.records.get(key)

@@ -279,7 +279,7 @@ class Registry:
             return
         pods = group.pods.values() if self.trusts_markers else ()
         recorded = {pod.queue_uid for pod in pods if pod.queue_uid and pod.holds_capacity}
-        queues = {name for uid in recorded if (name := self.queues.names.get(uid))}
+        queues = {name for uid in recorded if (name := self.queues.name_by_uid.get(uid))}
         queue = group.start_queue or self.routes.queue_of(group)
         if queues and queue not in queues:
             queue = min(queues)
@@ -336,12 +336,12 @@ class Registry:
         pod. Records in the template of a job do not count, because they were not checked.
         """
         record = self.queues.get(queue)
-        if not self.requires_rights or record is None or not record.restricted:
+        if not self.requires_rights or record is None or not record.is_restricted:
             return True
         objects = self.jobs.get(group.key), group.owner, group.record, self.routes.nearest_owner_of(group)
         recorded = {each.may_use for each in objects if each is not None}
-        members = [pod for pod in group.pods.values() if pod.waiting] or group.pods.values()
-        pods = {pod.may_use if not pod.expected else "" for pod in members}
+        members = [pod for pod in group.pods.values() if pod.is_waiting] or group.pods.values()
+        pods = {pod.may_use if not pod.is_expected else "" for pod in members}
         return self.trusts_uses and (queue in recorded or pods == {queue})
 
     def submitter_of(self, group: Group) -> str:
@@ -357,13 +357,13 @@ class Registry:
             return group.record.submitter
         if author := self.ancestors.author(self._owners_of(group)):
             return author
-        authors = {pod.author for pod in group.pods.values() if not (pod.expected or pod.is_replaced)}
+        authors = {pod.author for pod in group.pods.values() if not (pod.is_expected or pod.is_replaced)}
         return authors.pop() if len(authors) == 1 else ""
 
     def _owners_of(self, group: Group) -> Iterator[Owner]:
         """Yield the owners of a group: its job, the owner of its pods, and the controller of its PodGroup."""
         job, owner, record = self.jobs.get(group.key), group.owner, group.record
-        uids = (job.uid if job else "", owner.uid if owner else "", record.owner if record else "")
+        uids = (job.uid if job else "", owner.uid if owner else "", record.owner_uid if record else "")
         yield from (Owner(group_of_owner(group.namespace, uid)) for uid in uids if uid)
         kind = next((pod.controller for pod in group.pods.values() if pod.controller), "")
         if kind and owner is None:
@@ -432,7 +432,7 @@ class Registry:
         if queue is None or record is None or not self.trusts_markers:
             return False
         queue_took_it = bool(queue.uid) and record.queue_uid == queue.uid
-        return queue_took_it or record.was_admitted or record.ran_with is not None
+        return queue_took_it or record.was_admitted or record.members_when_run is not None
 
     def is_suspended(self, group: Group) -> bool:
         """Return whether the owner of a group is suspended.
@@ -441,7 +441,7 @@ class Registry:
         """
         if group.job is not None and group.job.is_suspended:
             return group.job.is_stopped
-        owner, owner_uid = group.owner, group.record.owner if group.record else ""
+        owner, owner_uid = group.owner, group.record.owner_uid if group.record else ""
         return owner_uid in self.owners.suspended_uids or (owner is not None and owner.is_suspended)
 
     def run_limit_of(self, group: Group) -> float | None:
@@ -449,7 +449,7 @@ class Registry:
 
         None means that there is no limit.
         """
-        owner_uid = group.record.owner if group.record else ""
+        owner_uid = group.record.owner_uid if group.record else ""
         owner = self.owners.get(group_of_owner(group.namespace, owner_uid)) if owner_uid else group.owner
         return float(owner.run_limit) if owner is not None and owner.run_limit is not None else None
 
@@ -459,10 +459,10 @@ class Registry:
         The queue `default` never counts as deleted, because it is created again. If users may have forged the
         record, it counts only for a queue that this process has seen.
         """
-        recorded = group.record.queue_uid if group.record else ""
-        if not recorded or recorded in self.queues.names or self.routes.queue_of(group) == keys.DEFAULT_QUEUE:
+        uid = group.record.queue_uid if group.record else ""
+        if not uid or uid in self.queues.name_by_uid or self.routes.queue_of(group) == keys.DEFAULT_QUEUE:
             return False
-        return self.trusts_markers or recorded in self.queues.deleted_uids
+        return self.trusts_markers or uid in self.queues.deleted_uids
 
     def priority_of(self, group: Group) -> int:
         """Return the priority of a group, by its class and its pods."""
@@ -476,7 +476,7 @@ class Registry:
 
     def orphans(self) -> tuple[Orphan, ...]:
         """Return the groups whose accepting queue was deleted."""
-        remaining = self.admitted_groups.of_missing_queues(self.queues.names.keys())
+        remaining = self.admitted_groups.of_missing_queues(self.queues.name_by_uid.keys())
         self.queues.deleted_uids &= {record.queue_uid for record in remaining}
         return tuple(
             Orphan(record.namespace, record.name, record.uid, record.queue, record.queue_uid)

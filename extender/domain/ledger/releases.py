@@ -77,12 +77,12 @@ class Releases:
 
     def record_call(self, pod: PodRecord) -> None:
         """Record a call of the scheduler about a pod of Muster."""
-        if self.is_on and pod.waiting and pod.uid not in self._ever_shown:
+        if self.is_on and pod.is_waiting and pod.uid not in self._ever_shown:
             self._bypasses, self._bypassed_at = self._bypasses + 1, self._clock()
 
     def scheduler_retries(self, pod: PodRecord) -> bool:
         """Return whether the scheduler tries a planned pod by itself, without a release by Muster."""
-        return not self.is_on and not pod.gated
+        return not self.is_on and not pod.is_gated
 
     def find_by_name(self, key: str) -> Uid | None:
         """Return the UID of the unbound pod of Muster with this namespace/name."""
@@ -90,7 +90,7 @@ class Releases:
 
     def may_show(self, pod: PodRecord, node: str) -> bool:
         """Return whether a pod that is planned for a node may be shown now."""
-        if pod.gated or lacks_nomination(pod, node) or self._leaving.get(pod.uid, 0.0) > self._clock():
+        if pod.is_gated or lacks_nomination(pod, node) or self._leaving.get(pod.uid, 0.0) > self._clock():
             return False
         return len(self._nominated.get(node, ())) < MOST_NOMINATED
 
@@ -125,7 +125,7 @@ class Releases:
         if pod.node:
             self.forget(pod)
             return
-        if pod.waiting:
+        if pod.is_waiting:
             self._by_key[pod.key] = pod.uid
             if not self._has_begun:
                 self._ever_shown.add(pod.uid)
@@ -207,4 +207,4 @@ def lacks_nomination(pod: PodRecord, node: str) -> bool:
 
     Binding volumes and devices takes a while. Until then, autoscalers see only the nomination.
     """
-    return pod.binds_late and pod.nominated != node
+    return pod.binds_late and pod.nominated_node != node

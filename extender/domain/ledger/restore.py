@@ -72,9 +72,9 @@ def _restore_queues(ledger: Ledger, snapshot: Snapshot) -> None:
         intake.set_priority_class(_priority_class_of(group))
     for queue in snapshot.queues.values():
         for flavor in queue.record.flavors:
-            if flavor.shared and not flavor.is_missing:
-                shared = SharedFlavor(flavor.shared, dict(flavor.nodes.labels), flavor.taints)
-                intake.put_flavor(flavor.shared, shared)
+            if flavor.resource_flavor and not flavor.is_missing:
+                shared = SharedFlavor(flavor.resource_flavor, dict(flavor.nodes.labels), flavor.taints)
+                intake.put_flavor(flavor.resource_flavor, shared)
         if queue.exists:
             names = sorted(refused_namespaces[queue.record.name])
             selector = (
@@ -131,13 +131,13 @@ def _pods_of(ledger: Ledger, info: GroupInfo) -> Iterator[PodRecord]:
     """
     pods = [*info.placed, *info.departing_pods, *(pod for pod, _ in info.assumed), *info.waiting]
     sample = pods[0] if pods else _any_pod(ledger, info)
-    fields: dict[str, Any] = {"node": "", "deleting": False, "expected": False, "reserved_for": Uid("")}
+    fields: dict[str, Any] = {"node": "", "deleting": False, "is_expected": False, "reserved_for": Uid("")}
     for n in range(info.held_back_count):
         yield replace(sample, uid=Uid(f"{info.key}/gated/{n}"), foreign_gates=True, phase="Pending", **fields)
     for n in range(info.failed - sum(pod.phase == "Failed" for pod in pods)):
         yield replace(sample, uid=Uid(f"{info.key}/failed/{n}"), phase="Failed", **fields)
     for pod in pods:
-        if not pod.expected:
+        if not pod.is_expected:
             yield pod if info.spec.has_podgroup else replace(pod, **_queue_fields_of(info))
 
 
@@ -169,13 +169,13 @@ def _record_of(info: GroupInfo, owner: str) -> GroupRecord:
         min_member=info.min_member,
         min_task_member=info.min_task_member,
         priority_class=_priority_class_of(info).metadata.name,
-        created=info.created,
+        created_at=info.created_at,
         phase=spec.reported_phase,
         was_admitted=history.resumes,
         fault=spec.fault,
         min_resources=spec.min_resources,
         queue_uid=history.accepted_by,
-        owner=owner,
+        owner_uid=owner,
         is_held=spec.is_held,
         run_time=spec.run_time,
         start_timeouts=info.job.start_timeouts,
@@ -230,7 +230,7 @@ def _job_of(info: GroupInfo, snapshot: Snapshot) -> JobRecord:
         namespace=namespace,
         name=info.spec.owner_name.rpartition("/")[2] or name,
         group=info.key,
-        created=info.created,
+        created_at=info.created_at,
         priority_class=_priority_class_of(info).metadata.name,
         is_suspended=not info.job.is_unsuspended and info.job.outcome is None,
         started_at=since if info.job.is_unsuspended else "",
@@ -252,8 +252,8 @@ def _job_of(info: GroupInfo, snapshot: Snapshot) -> JobRecord:
 def _parts_of(info: GroupInfo) -> tuple[str, tuple[ExpectedPods, ...]]:
     """Return the UID of a group's job, and its parts: parts of expected pods, then parts of existing pods."""
     members = [*info.placed, *info.waiting, *(pod for pod, _ in info.assumed)]
-    expected = [pod for pod in members if pod.expected and not pod.reserved_for]
-    real = Counter((pod.role, pod.shape) for pod in members if not pod.expected)
+    expected = [pod for pod in members if pod.is_expected and not pod.reserved_for]
+    real = Counter((pod.role, pod.shape) for pod in members if not pod.is_expected)
     by_number = {int(pod.uid.rsplit("/", 2)[1]): replace(pod, min_member="") for pod in expected}
     counts = Counter(int(pod.uid.rsplit("/", 2)[1]) for pod in expected)
     for part, pod in by_number.items():
@@ -261,6 +261,6 @@ def _parts_of(info: GroupInfo) -> tuple[str, tuple[ExpectedPods, ...]]:
     numbers = (number for number in range(len(by_number) + len(real)) if number not in by_number)
     pods = {(pod.role, pod.shape): pod for pod in members}
     for part, (kind, count) in zip(numbers, real.items(), strict=False):
-        by_number[part], counts[part] = replace(pods[kind], node="", phase="Pending", expected=True), count
+        by_number[part], counts[part] = replace(pods[kind], node="", phase="Pending", is_expected=True), count
     uid = expected[0].uid.rsplit("/", 2)[0] if expected else f"job {info.key}"
     return uid, tuple(ExpectedPods(pod.role, counts[part], pod) for part, pod in sorted(by_number.items()))

@@ -131,7 +131,7 @@ class ShownPods(Appearances):
         the members that share a claim, one is shown until the claim is allocated, because the scheduler would
         refuse the others.
         """
-        unbound = (uid for uid, pod in group.pods.items() if pod.waiting and not pod.expected)
+        unbound = (uid for uid, pod in group.pods.items() if pod.is_waiting and not pod.is_expected)
         claims = map(self._claims.get, unbound)
         planned = [claim for claim in claims if claim and claim.stage is ClaimStage.PLANNED]
         picks_itself = self._leaves_nodes_to_scheduler(group)

@@ -157,18 +157,18 @@ class Instants:
         for group in groups:
             yield group.ready_at
             if group.record is not None:
-                yield group.record.created
+                yield group.record.created_at
             if group.job is not None:
                 yield group.job.started_at
             for pod in group.pods.values():
-                yield pod.created
+                yield pod.created_at
                 yield pod.running_since
 
     def _checkpoints(self, groups: Iterable[Group]) -> Iterator[str]:
         for group in groups:
             objects = (group.record, group.job, group.owner)
-            yield from (each.checkpoint.at for each in objects if each is not None)
-            yield from (pod.checkpoint.at for pod in group.pods.values())
+            yield from (each.checkpoint.saved_at for each in objects if each is not None)
+            yield from (pod.checkpoint.saved_at for pod in group.pods.values())
 
 
 class ClaimTransitions:
@@ -234,11 +234,12 @@ class ClaimTransitions:
         old = new = self._claims.get(pod.uid)
         if pod.holds_capacity:
             new = self._claims.put(pod, pod.node, ClaimStage.BOUND)
-        elif pod.node or not pod.waiting:
+        elif pod.node or not pod.is_waiting:
             new = None
             self._claims.drop(pod.uid)
         elif old is not None:
-            new = self._claims.put(pod, old.node, old.stage, old.since, old.version, old.token, old.posting)
+            since, call = old.stage_since, (old.token, old.postings)
+            new = self._claims.put(pod, old.node, old.stage, since, old.version, *call)
         if old is not None and (new is None or new.stage is not old.stage):  # capacity is freed
             self._changes.record_freed(pod.group)
         if pod.group:
@@ -252,7 +253,7 @@ class ClaimTransitions:
 
     def count_running(self, group: Group, pod: PodRecord) -> None:
         """Count a member as standing, on a node or about to be bound, or stop counting it."""
-        if pod.placed or (pod.waiting and (self._stage(pod.uid) or 0) >= ClaimStage.HELD):
+        if pod.is_placed or (pod.is_waiting and (self._stage(pod.uid) or 0) >= ClaimStage.HELD):
             group.standing_roles[pod.uid] = pod.role
         else:
             group.standing_roles.pop(pod.uid, None)
@@ -276,7 +277,7 @@ class ClaimTransitions:
         self.count_running(self._registry.group(pod.group), pod)
         if not (before and claim and before.is_fixed and claim.is_fixed and before.node == claim.node):
             self._registry.mark_claims_changed(pod.group)  # other changes do not affect decisions
-        if not pod.expected:
+        if not pod.is_expected:
             self._releases.record_claim(pod, before, claim)
 
 

@@ -48,7 +48,7 @@ class ClaimState(NamedTuple):
     is_deleted: bool = False  # whether it is being deleted, so that no further pod can start with it
     is_allocated: bool = False
     nodes: tuple[NodeSelectorTerm, ...] = ()  # terms that select its nodes; empty: bound to no node
-    idle: Mapping[str, Resources] = {}  # devices by node, if the claim is allocated but unused
+    idle_devices: Mapping[str, Resources] = {}  # devices by node, if the claim is allocated but unused
 
 
 _NO_STATE = ClaimState()
@@ -115,7 +115,7 @@ class LogicalResources:
     def forget(self, resource: str) -> None:
         self._amounts.pop(resource, None)
 
-    def of(self, amounts: Resources, on_node: bool = False) -> Resources:
+    def amounts_for(self, amounts: Resources, on_node: bool = False) -> Resources:
         """Return the logical amounts that follow from amounts of other resources, each less than MOST.
 
         Args:
@@ -195,7 +195,7 @@ class DeviceRequests:
 
         Only pods that name the claim can get them.
         """
-        return self._states.get(claim, _NO_STATE).idle
+        return self._states.get(claim, _NO_STATE).idle_devices
 
     def awaited_by(self, pod: Pod, are_counted: bool = False) -> tuple[str, ...]:
         """Return the shared claims of a pod that the scheduler still has to allocate.
@@ -245,7 +245,7 @@ class DeviceRequests:
         unknown = resource_of_class(name) if counts_in_queues(name) else ""
         return self._resources.get(name, unknown)
 
-    def counted(self, requests: Resources, spec: PodSpec, namespace: str) -> Resources:
+    def counted_requests(self, requests: Resources, spec: PodSpec, namespace: str) -> Resources:
         """Return the requests of a pod with its devices, each under the resource of its class."""
         if not requests_devices(spec):
             return self._with_logical(requests)
@@ -259,7 +259,7 @@ class DeviceRequests:
 
     def _with_logical(self, requests: Resources) -> Resources:
         """Return requests with the logical resources that follow from them."""
-        return {**requests, **more} if (more := self.logical.of(requests)) else requests
+        return {**requests, **more} if (more := self.logical.amounts_for(requests)) else requests
 
     def key_of(self, spec: PodSpec, namespace: str) -> tuple[object, ...]:
         """Return a key of the effect that classes and claims have on a pod's requests.
@@ -272,7 +272,7 @@ class DeviceRequests:
         class_resources = {self._resource_of(name): 1 for name in names}
         claims = self.of_claims(spec, namespace)
         resources = sorted(claims.items()), [(name, self._resource_of(name)) for name in names]
-        stands_for = self.logical.of(claims), self.logical.of(class_resources)
+        stands_for = self.logical.amounts_for(claims), self.logical.amounts_for(class_resources)
         return namespace, resources, stands_for, self.nodes_of(spec, namespace)
 
 

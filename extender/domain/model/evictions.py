@@ -21,7 +21,7 @@ class DisruptionBudget(msgspec.Struct, frozen=True):
     namespace: str
     name: str
     selector: LabelSelector | None
-    allowed: int  # evictions that the Eviction API admits now, minus terminating pods
+    allowed_evictions: int  # evictions that the Eviction API admits now, minus terminating pods
 
     def __hash__(self) -> int:
         return hash((self.namespace, self.name))
@@ -80,18 +80,18 @@ class BudgetsOfNamespace:
 class Protection(NamedTuple):
     """Protection of a queue's borrowing pods from reclaim."""
 
-    honour: frozenset[str] = frozenset({keys.BUDGETS})  # default for queues without a setting
+    protections: frozenset[str] = frozenset({keys.BUDGETS})  # default for queues without a setting
     max_grace: float = _MAX_GRACE
 
     @property
     def honours_budgets(self) -> bool:
         """Return whether disruption budgets protect pods."""
-        return keys.BUDGETS in self.honour
+        return keys.BUDGETS in self.protections
 
     @property
     def honours_preemptable(self) -> bool:
         """Return whether pods and PodGroups can declare that they are not preemptable."""
-        return keys.PREEMPTABLE_WORD in self.honour
+        return keys.PREEMPTABLE_WORD in self.protections
 
 
 class EvictionCause(StrEnum):

@@ -29,7 +29,7 @@ class OwnerRecord(msgspec.Struct, frozen=True, gc=False):
     gang: MadePods = MadePods()
     reference: OwnerReference | None = None  # owner of the PodGroup; None: the owner of the pods
     annotations: Mapping[str, str] = {}  # annotations that the PodGroup inherits
-    idle: bool = False  # whether spec.replicas is 0
+    is_idle: bool = False  # whether spec.replicas is 0
     is_suspended: bool = False  # value of spec.suspend
     run_limit: int | None = None  # seconds until Kubernetes ends its pods (activeDeadlineSeconds)
     may_use: str = ""  # restricted queue that its author may use, by its annotation
@@ -46,7 +46,7 @@ def owner_record(workload: Workload) -> OwnerRecord:
         uid=workload.metadata.uid,
         gang=gang_of_replicas(annotations, spec.replicas, spec.pod_management_policy),
         annotations={key: text for key, text in annotations.items() if key.startswith(INHERITED)},
-        idle=spec.replicas == 0,
+        is_idle=spec.replicas == 0,
         is_suspended=bool(spec.suspend),
         run_limit=spec.active_deadline_seconds,
         checkpoint=checkpoint_of(workload.metadata),

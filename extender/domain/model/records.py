@@ -85,19 +85,19 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     local_queue: LocalQueueLabel | None = None  # LocalQueue that its label names
     role: str = ""  # role for minTaskMember
     priority: int = 0  # spec.priority, set by the API server at admission
-    created: str = ""  # metadata.creationTimestamp
+    created_at: str = ""  # metadata.creationTimestamp
     phase: str = ""  # status.phase
-    gated: bool = False  # whether it has Muster's scheduling gate
+    is_gated: bool = False  # whether it has Muster's scheduling gate
     foreign_gates: bool = False  # whether it has scheduling gates of other components
     deleting: bool = False  # whether it has a deletionTimestamp
-    started: bool = False  # whether one of its containers has run at least once
-    nominated: str = ""  # status.nominatedNodeName
+    has_started: bool = False  # whether one of its containers has run at least once
+    nominated_node: str = ""  # status.nominatedNodeName
     binds_late: bool = False  # whether it has volumes or resource claims to bind before the pod
     version: str = ""  # metadata.resourceVersion while the pod has no node
     run_limit: int | None = None  # seconds until Kubernetes ends the pod: spec.activeDeadlineSeconds
     running_since: str = ""  # status.startTime
     unscheduled: Unscheduled | None = None  # why it has no node, by its condition PodScheduled
-    preemptable: bool = True  # whether the pod may be evicted for other groups, by its annotation
+    is_preemptable: bool = True  # whether the pod may be evicted for other groups, by its annotation
     is_vital: bool = False  # whether it is never evicted: a system pod, or bound to its node
     deletion_deadline: str = ""  # metadata.deletionTimestamp: the end of its grace period
     never_preempts: bool = False  # whether its preemptionPolicy is Never
@@ -107,8 +107,8 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     awaited_claims: tuple[str, ...] = ()  # shared claims that the scheduler still has to allocate
     claims_of_one_node: tuple[str, ...] = ()  # awaited claims whose devices are each on a single node
     claim_fault: str = ""  # why its device claims prevent a start, for users; empty: they do not
-    expected: bool = False  # whether the pod does not exist yet: a job will make it, or it is a placeholder
-    dependent: bool = False  # whether its job makes it only once other pods run
+    is_expected: bool = False  # whether the pod does not exist yet: a job will make it, or a placeholder
+    is_dependent: bool = False  # whether its job makes it only once other pods run
     reserved_for: Uid = Uid("")  # for a placeholder: UID of a lost member, or MIN_RESOURCES
     is_replaced: bool = False  # whether a controller replaces the pod if it is lost
     run_time: float | None = None  # expected run time of its group in seconds, by its annotation
@@ -148,7 +148,7 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
         return bool(self.node) and self.phase not in ENDED_PHASES
 
     @property
-    def placed(self) -> bool:
+    def is_placed(self) -> bool:
         """Return whether the pod counts as placed for the quorum of its group.
 
         Pods that succeeded count. Pods on a node count, unless they have failed or are being deleted.
@@ -156,7 +156,7 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
         return (bool(self.node) and not self.deleting and self.phase != "Failed") or self.phase == "Succeeded"
 
     @property
-    def waiting(self) -> bool:
+    def is_waiting(self) -> bool:
         return not self.node and not self.deleting and self.phase not in ENDED_PHASES
 
     def may_be_evicted(self, honours_preemptable: bool = True) -> bool:
@@ -165,7 +165,7 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
         Args:
             honours_preemptable: Whether the pod's own annotation may forbid the eviction.
         """
-        return not self.is_vital and (self.preemptable or not honours_preemptable)
+        return not self.is_vital and (self.is_preemptable or not honours_preemptable)
 
     @property
     def sort_key(self) -> tuple[int, str]:
@@ -202,16 +202,16 @@ class GroupRecord(msgspec.Struct, frozen=True, gc=False):
     min_member: int
     min_task_member: Mapping[str, int]  # number of needed members by role, without zeros
     priority_class: str = ""  # name of its PriorityClass
-    created: str = ""  # metadata.creationTimestamp
+    created_at: str = ""  # metadata.creationTimestamp
     phase: str = ""  # status.phase
-    ran_with: int | None = None  # number of members with which it fully ran, by its own record
+    members_when_run: int | None = None  # number of members with which it fully ran, by its own record
     was_admitted: bool = False  # whether Muster admitted its start, by its annotation
     last_reason: str = ""  # last reason in its status
     fault: str = ""  # fault of its spec, for users; empty if valid
     min_resources: Resources = {}  # joint requests of minMember members, by its spec
     local_queue: LocalQueueLabel | None = None  # LocalQueue that its label names
     queue_uid: str = ""  # UID of the queue that admitted it, by its annotation
-    owner: str = ""  # UID of its controller
+    owner_uid: str = ""  # UID of its controller
     is_held: bool = False  # whether its owner holds it back, by an annotation
     run_time: float | None = None  # expected run time in seconds, by its annotation
     start_timeouts: int = 0  # number of start timeouts of its job, by its annotation

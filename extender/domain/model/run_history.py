@@ -26,23 +26,23 @@ class RunKind(NamedTuple):
 
     queue: str
     series: str  # namespace, kind and name of the controller, without generated parts
-    asks: frozenset[tuple[str, int]]  # joint requests of the members
+    requests: frozenset[tuple[str, int]]  # joint requests of the members
 
 
 class RunHistory(msgspec.Struct, frozen=True, eq=False):
     """History of run times.
 
     Attributes:
-        runs: The last run times in seconds, by kind.
+        run_times: The last run times in seconds, by kind.
         stretches: The last ratios of real to declared run times, by series.
     """
 
-    runs: Mapping[RunKind, tuple[float, ...]] = {}
+    run_times: Mapping[RunKind, tuple[float, ...]] = {}
     stretches: Mapping[str, tuple[float, ...]] = {}
 
     def usual_run_time(self, kind: RunKind) -> float | None:
         """Return the usual run time of groups of a kind; None if no group of this kind has ended yet."""
-        runs = self.runs.get(kind)
+        runs = self.run_times.get(kind)
         return median(runs) if runs else None
 
     def stretch(self, series: str) -> float:
@@ -57,7 +57,7 @@ class RunHistory(msgspec.Struct, frozen=True, eq=False):
         stretches = self.stretches
         if declared is not None:
             stretches = _with_value(stretches, kind.series, seconds / max(declared, 1.0))
-        return RunHistory(_with_value(self.runs, kind, seconds), stretches)
+        return RunHistory(_with_value(self.run_times, kind, seconds), stretches)
 
 
 def _with_value(known: Mapping[K, tuple[float, ...]], key: K, value: float) -> dict[K, tuple[float, ...]]:
@@ -86,13 +86,13 @@ def series_of(namespace: str, kind: str, name: str) -> str:
 class Checkpoint(NamedTuple):
     """Checkpoint of a workload. An eviction loses the work since the last checkpoint."""
 
-    at: str = ""  # timestamp of the last checkpoint; empty: unknown
-    every: float = 0.0  # interval of checkpoints in seconds; 0: unknown
+    saved_at: str = ""  # timestamp of the last checkpoint; empty: unknown
+    interval: float = 0.0  # interval of checkpoints in seconds; 0: unknown
 
     def with_other(self, other: "Checkpoint") -> "Checkpoint":
         """Return the later timestamp and the shorter interval of two checkpoints."""
-        at = max(filter(None, (self.at, other.at)), key=as_datetime, default="")
-        return Checkpoint(at, min(filter(None, (self.every, other.every)), default=0.0))
+        at = max(filter(None, (self.saved_at, other.saved_at)), key=as_datetime, default="")
+        return Checkpoint(at, min(filter(None, (self.interval, other.interval)), default=0.0))
 
 
 NEVER_SAVED = Checkpoint()
@@ -104,7 +104,7 @@ def checkpoint_of(meta: Meta) -> Checkpoint:
     if not written:
         return NEVER_SAVED
     with suppress(ValueError):
-        return Checkpoint(every=as_seconds(written))
+        return Checkpoint(interval=as_seconds(written))
     with suppress(ValueError):
         return Checkpoint(written) if as_datetime(written).tzinfo is not None else NEVER_SAVED
     return NEVER_SAVED

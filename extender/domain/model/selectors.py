@@ -93,28 +93,30 @@ LabelPairs = tuple[tuple[str, str], ...]
 
 
 class NodePart:
-    """Part of the nodes: the nodes with certain labels that are not in any of the parts `before`.
+    """Part of the nodes: the nodes with certain labels that are not in any of the `earlier_parts`.
 
     Equal parts contain the same nodes.
     """
 
-    __slots__ = ("_hash", "before", "labels")
+    __slots__ = ("_hash", "earlier_parts", "labels")
 
     def __init__(self, labels: LabelPairs, before: tuple[LabelPairs, ...] = ()) -> None:
         self.labels = labels
-        self.before = before
+        self.earlier_parts = before
         self._hash = hash((labels, before))
 
     def has(self, labels: Labels) -> bool:
         """Return whether a node with these labels is in the part."""
         return _match_all_pairs(self.labels, labels) and not any(
-            _match_all_pairs(others, labels) for others in self.before
+            _match_all_pairs(others, labels) for others in self.earlier_parts
         )
 
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True
-        return isinstance(other, NodePart) and (self.labels, self.before) == (other.labels, other.before)
+        if not isinstance(other, NodePart) or self.labels != other.labels:
+            return False
+        return self.earlier_parts == other.earlier_parts
 
     def __hash__(self) -> int:
         return self._hash
@@ -129,8 +131,8 @@ def parts_of(labels: Sequence[Mapping[str, str] | None]) -> list[NodePart]:
     """Return the parts into which labels divide the nodes, in order.
 
     A node belongs to the first part whose labels it has. A None among the labels stands for a part without
-    nodes. The `before` of a part includes an earlier part only if a node could have the labels of both parts.
-    Therefore, parts with the same nodes are equal in any list.
+    nodes. The `earlier_parts` of a part include an earlier part only if a node could have the labels of both
+    parts. Therefore, parts with the same nodes are equal in any list.
     """
     pairs = [NOWHERE.labels if part is None else tuple(sorted(part.items())) for part in labels]
     parts = []

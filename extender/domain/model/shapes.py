@@ -101,7 +101,7 @@ class Constraints(NamedTuple):
     anti_affinity: tuple[Term, ...] = ()  # required terms only
     # Constraints that only the scheduler evaluates (spreading, volumes, devices), as written. A refusal of a
     # pod by the scheduler does not count for pods that differ in these constraints.
-    unplanned: tuple[bytes, ...] = ()
+    scheduler_rules: tuple[bytes, ...] = ()
     excess: str = ""  # constraints beyond the limits, for users; if there are any, no node fits
 
 
@@ -179,7 +179,7 @@ class NodeTest:
         self._tolerations = constraints.tolerations
         self.is_large = len(self._terms) > _MAX_CACHED_BYTES
         self._parsed_terms = None if self.is_large else _node_terms(self._terms)
-        within = part and (part.labels, part.before)
+        within = part and (part.labels, part.earlier_parts)
         self.key = _digest((self.labels, self._terms, self._tolerations, within))
 
     @property
@@ -226,7 +226,7 @@ class Shapes:
         digest = _digest_of(spec, namespace, self.devices.key_of(spec, namespace))
         shape = self._by_digest.get(digest)
         if shape is None:
-            requests = self.devices.counted(pod_requests(spec), spec, namespace)
+            requests = self.devices.counted_requests(pod_requests(spec), spec, namespace)
             constraints = _narrowed(constraints_of(spec, namespace), self.devices.nodes_of(spec, namespace))
             if constraints.excess:  # the pod waits anyway, so that only some of its resources are kept
                 few = sorted(requests.items(), key=lambda item: ("/" in item[0], item[0]))[:MOST_RESOURCES]
@@ -280,7 +280,7 @@ class Shapes:
         shape = self._by_digest.get(digest)
         if shape is None:
             constraints = Constraints(ports=_host_ports(spec), anti_affinity=anti_terms)
-            requests = self.devices.counted(pod_requests(spec), spec, namespace)
+            requests = self.devices.counted_requests(pod_requests(spec), spec, namespace)
             shape = self._interned(requests, constraints)
             self._by_digest[digest] = shape
         return shape
@@ -325,7 +325,7 @@ def constraints_of(spec: PodSpec, namespace: str) -> Constraints:
         ports=_host_ports(spec),
         affinity=_terms(attraction.required, namespace) if attraction else (),
         anti_affinity=_terms(repulsion.required, namespace) if repulsion else (),
-        unplanned=_unplanned(spec),
+        scheduler_rules=_unplanned(spec),
     )
 
 

@@ -54,18 +54,19 @@ class SharedMap(Mapping[K, V]):
         size = self._size + sum((value is not None) - (key in self) for key, value in changes.items())
         later = SharedMap(self._base, {**self._changed, **changes}, size)
         # Rare copies of all entries, with small copies of the changes in between, cost the least.
-        return SharedMap(later.all, {}, size) if len(later._changed) > 2 * isqrt(len(self._base)) else later
+        is_large = len(later._changed) > 2 * isqrt(len(self._base))
+        return SharedMap(later.entries, {}, size) if is_large else later
 
     def differences(self, other: "SharedMap[K, V]") -> Iterator[K]:
         """Yield the keys that may have other values than in `other`."""
         is_shared = self._base is other._base
-        values: Mapping[K, V | None] = self._changed if is_shared else self.all
-        others: Mapping[K, V | None] = other._changed if is_shared else other.all
+        values: Mapping[K, V | None] = self._changed if is_shared else self.entries
+        others: Mapping[K, V | None] = other._changed if is_shared else other.entries
         yield from (key for key, value in values.items() if others.get(key, _UNCHANGED) is not value)
         yield from (key for key in others if key not in values)
 
     @property
-    def all(self) -> dict[K, V]:
+    def entries(self) -> dict[K, V]:
         """Return all entries as one dict."""
         if self._all is None:
             entries: dict[K, Any] = {**self._base, **self._changed}
@@ -99,13 +100,13 @@ class SharedMap(Mapping[K, V]):
         return self._size
 
     def __iter__(self) -> Iterator[K]:
-        return iter(self.all)
+        return iter(self.entries)
 
     def keys(self) -> KeysView[K]:
-        return self.all.keys()
+        return self.entries.keys()
 
     def values(self) -> ValuesView[V]:
-        return self.all.values()
+        return self.entries.values()
 
     def items(self) -> ItemsView[K, V]:
-        return self.all.items()
+        return self.entries.items()

@@ -112,11 +112,11 @@ class ChildGroup(NamedTuple):
         return (child for child in self.tree if child.children is None)
 
     @property
-    def fewest(self) -> int:
+    def min_pods(self) -> int:
         """Return the fewest pods with which the group is whole."""
         if self.children is None:
             return self.minimum
-        return sum(sorted(child.fewest for child in self.children)[: self.minimum])
+        return sum(sorted(child.min_pods for child in self.children)[: self.minimum])
 
     def is_whole(self, roles: Mapping[str, int]) -> bool:
         """Return whether the group has enough pods, given the number of pods in each role."""

@@ -43,7 +43,7 @@ class PodFacts(NamedTuple):
     scheduler: str  # spec.schedulerName
     node: str  # spec.nodeName; empty while the pod is unbound
     version: int  # metadata.resourceVersion
-    ended: bool = False  # whether its phase is Succeeded or Failed, so that it holds no capacity
+    has_ended: bool = False  # whether its phase is Succeeded or Failed, so that it holds no capacity
 
 
 class Appearances(Protocol):
@@ -108,7 +108,7 @@ class PodEvent(NamedTuple):
     frame: bytes  # the whole event as received
 
     @property
-    def unreadable(self) -> bool:
+    def is_unreadable(self) -> bool:
         """Return whether the pod cannot be read. Such an event is passed on unchanged, and is counted."""
         return self.facts is None and self.type not in ("BOOKMARK", "ERROR")
 
@@ -124,7 +124,7 @@ class PodPage(NamedTuple):
     """Page of a list of pods, or a whole list."""
 
     version: int  # metadata.resourceVersion of the list, the same on all pages
-    more: str  # metadata.continue; empty on the last page
+    continue_token: str  # metadata.continue; empty on the last page
     metadata: bytes  # metadata as received, for PodCodec.list_writer
     pods: list[ListedPod]
 
@@ -255,8 +255,8 @@ class Trace(NamedTuple):
     """Versions of the events that were written about a pod."""
 
     appearance: Appearance | None  # the only appearance ever shown; None: several appearances, or unknown
-    shown: bool  # whether the last write showed the pod, and did not remove it
-    since: int  # clients that return with a later version got the last write
+    is_shown: bool  # whether the last write showed the pod, and did not remove it
+    last_version: int  # clients that return with a later version got the last write
 
 
 class WaitingPods:
@@ -274,7 +274,7 @@ class WaitingPods:
     def __init__(self, schedulers: frozenset[str]) -> None:
         self._schedulers = schedulers  # values of spec.schedulerName that belong to Muster
         self.version = 0  # the history of these pods is known up to this version; 0: unknown
-        self.began = 0  # clients that return with an earlier version come from another process
+        self.first_version = 0  # clients that return with an earlier version come from another process
         self.reader: object = None  # the latest watch or list
         self.pods: dict[Uid, WaitingPod] = {}
         self.traces: dict[Uid, Trace] = {}  # traces of pods that were shown
@@ -318,17 +318,17 @@ class WaitingPods:
                 only_appearance = trace.appearance if appearance in (None, trace.appearance) else None
             self.traces[uid] = Trace(only_appearance, appearance is not None, self.version)
 
-    def listed(self, listing: "Listing", version: int) -> None:
+    def record_listing(self, listing: "Listing", version: int) -> None:
         """Record that a client has read all pods of a listing at this version."""
-        self.began = self.began or version
+        self.first_version = self.first_version or version
         self._replace(listing.pods, version)
         for uid in self.pods:
-            if uid in self.traces or uid in listing.shown:
-                self.record_write(uid, listing.shown.get(uid))
+            if uid in self.traces or uid in listing.appearances:
+                self.record_write(uid, listing.appearances.get(uid))
 
     def store_all(self, pods: Mapping[Uid, WaitingPod], version: int) -> None:
         """Store all pods at this version, which were read for a client that comes from another process."""
-        self.began = max(self.began, version + 1)
+        self.first_version = max(self.first_version, version + 1)
         self._replace(pods, version)
 
     def _replace(self, pods: Mapping[Uid, WaitingPod], version: int) -> None:
@@ -351,9 +351,9 @@ class Listing:
             version: The version that the client has read before; 0 if it has read none.
         """
         self._waiting, self._appearances = waiting, appearances
-        self._is_client_unknown = version > 0 and not 0 < waiting.began <= version
+        self._is_client_unknown = version > 0 and not 0 < waiting.first_version <= version
         self.pods: dict[Uid, WaitingPod] = {}
-        self.shown: dict[Uid, Appearance] = {}
+        self.appearances: dict[Uid, Appearance] = {}
 
     def appearance(self, uid: Uid) -> Appearance | None:
         """Return the appearance of a pod in the listing; None leaves the pod out.
@@ -376,9 +376,9 @@ class Listing:
     def record_write(self, uid: Uid, appearance: Appearance | None) -> None:
         """Record that a pod was shown (an appearance) or removed (None)."""
         if appearance is None:
-            self.shown.pop(uid, None)
+            self.appearances.pop(uid, None)
         else:
-            self.shown[uid] = appearance
+            self.appearances[uid] = appearance
 
 
 class PodList:
@@ -413,7 +413,7 @@ class PodList:
             version: The version of the list.
         """
         if self._waiting.reader is self:
-            self._waiting.listed(self._listing, version)
+            self._waiting.record_listing(self._listing, version)
 
 
 class PodWatch:
@@ -441,12 +441,12 @@ class PodWatch:
         if self._listing is not None:
             return []
         # The client may have read earlier, and may lack the last event of a doubtful pod.
-        if self._version < self._waiting.began:
+        if self._version < self._waiting.first_version:
             self._shown = dict.fromkeys(self._waiting.pods)
             return self._sync_all(doubtful=set(self._shown))
         traces = self._waiting.traces
-        doubtful = {uid for uid, trace in traces.items() if self._version <= trace.since}
-        shown = ((uid, trace) for uid, trace in traces.items() if trace.shown or uid in doubtful)
+        doubtful = {uid for uid, trace in traces.items() if self._version <= trace.last_version}
+        shown = ((uid, trace) for uid, trace in traces.items() if trace.is_shown or uid in doubtful)
         self._shown = {uid: trace.appearance for uid, trace in shown}
         return self._sync_all(doubtful)
 
@@ -463,12 +463,12 @@ class PodWatch:
         if facts is None:
             if self._listing is None or not event.ends_initial:
                 return [PassOn(event.frame)]
-            self._waiting.listed(self._listing, event.version)
+            self._waiting.record_listing(self._listing, event.version)
             self._listing = None
             return [PassOn(event.frame), *self._sync_all(doubtful=set())]
         if event.type == "DELETED" or not self._waiting.is_unbound_member(facts):
             self._shown.pop(facts.uid, None)
-            if facts.node and (facts.ended or event.type == "DELETED") and self._listing is None:
+            if facts.node and (facts.has_ended or event.type == "DELETED") and self._listing is None:
                 self._appearances.record_left(facts.node)
             return [PassOn(event.frame)]
         is_binding = self._is_binding(facts.uid)

@@ -74,9 +74,9 @@ def foreign_record(pod: Pod, shapes: Shapes) -> PodRecord:
         phase=intern(pod.status.phase),
         deleting=meta.deletion_timestamp is not None,
         deletion_deadline=meta.deletion_timestamp or "",
-        nominated=intern(pod.status.nominated_node_name),
+        nominated_node=intern(pod.status.nominated_node_name),
         priority=spec.priority or 0,
-        preemptable=allows_preemption(meta),
+        is_preemptable=allows_preemption(meta),
         is_vital=_is_vital(pod),
         running_since=pod.status.start_time or "",
         checkpoint=checkpoint_of(meta),
@@ -224,11 +224,11 @@ class PodRecords:
             local_queue=local_queue_label(meta),
             role=ownership.name_of(role),
             priority=spec.priority or 0,
-            gated=keys.GATE in gates,
+            is_gated=keys.GATE in gates,
             foreign_gates=bool(gates - {keys.GATE}),
             binds_late=bool(spec.resource_claims) or any(bytes(raw) not in (b"", b"null") for raw in volumes),
             run_limit=spec.active_deadline_seconds,
-            preemptable=allows_preemption(meta),
+            is_preemptable=allows_preemption(meta),
             is_vital=meta.namespace == keys.SYSTEM_NAMESPACE if ours else _is_vital(pod),
             never_preempts=spec.preemption_policy == keys.NEVER,
             may_use=recorded_use(meta, "Pod"),
@@ -255,11 +255,11 @@ class PodRecords:
             labels=self._shapes.labels.intern(meta.labels),
             node=intern(node),
             queue_uid=intern(recorded_queue(meta)),
-            created=meta.creation_timestamp or "",
+            created_at=meta.creation_timestamp or "",
             phase=intern(status.phase),
             deleting=meta.deletion_timestamp is not None,
-            started=_has_run(pod),
-            nominated=status.nominated_node_name,
+            has_started=_has_run(pod),
+            nominated_node=status.nominated_node_name,
             version="" if node else meta.resource_version,
             running_since=status.start_time or "",
             unscheduled=_unscheduled(pod),
@@ -389,7 +389,8 @@ def any_group_record(group: PodGroup | PluginsPodGroup | NativePodGroup) -> Grou
         case PluginsPodGroup(metadata=meta, spec=spec):
             # The fields are those of Volcano, but the queue is in an annotation or a label.
             record = group_record(PodGroup(meta, replace(spec, queue=ownership.queue_named_by(meta))))
-            return replace(record, origin=Origin.PLUGINS, ran_with=recorded_members(meta), queue_uid="")
+            record = replace(record, origin=Origin.PLUGINS, queue_uid="")
+            return replace(record, members_when_run=recorded_members(meta))
         case NativePodGroup():
             return _native_record(group)
     return group_record(group)
@@ -425,7 +426,7 @@ def _native_record(group: NativePodGroup) -> GroupRecord:
     return replace(
         record,
         origin=origin,
-        ran_with=recorded_members(meta),
+        members_when_run=recorded_members(meta),
         queue_uid="",
         is_evicted_whole=mode == "PodGroup" or "all" in (mode or ()),
         topology=first_request(constraint(group.spec.scheduling_constraints), record.topology),
@@ -490,14 +491,14 @@ def group_record(group: PodGroup) -> GroupRecord:
         min_member=max(spec.min_member, 0),
         min_task_member={ownership.name_of(role): n for role, n in roles.items() if n > 0},
         priority_class=spec.priority_class_name,
-        created=meta.creation_timestamp or "",
+        created_at=meta.creation_timestamp or "",
         phase=group.status.phase,
-        ran_with=whole_members(_condition(group, keys.STOOD_WHOLE), meta.uid),
+        members_when_run=whole_members(_condition(group, keys.STOOD_WHOLE), meta.uid),
         was_admitted=records_admitted(meta),
         last_reason=_condition(group, keys.SCHEDULED).reason,
         fault=next(negative, fault),
         min_resources=min_resources,
-        owner=owner.uid if owner is not None else "",
+        owner_uid=owner.uid if owner is not None else "",
         is_held=annotations.get(keys.HOLD) == "true",
         run_time=run_time_of(meta),
         start_timeouts=recorded_timeouts(meta),

@@ -130,7 +130,7 @@ def _eviction_units(
     is_whole = group.job.is_managed or group.spec.is_evicted_whole
     spare_members = () if is_whole else group.computed(_SPARE_MEMBERS[by_annotation])
     tier = _TIERS[cause]
-    rank = f"{_least_important_key(group.priority)} {group.running_since} {group.created}"
+    rank = f"{_least_important_key(group.priority)} {group.running_since} {group.created_at}"
     run = Run(group.running_since, group.checkpoint, group.history.lost_work, max(len(group.placed), 1))
     of_group = (rank, group.key)
     eviction_units = [
@@ -187,7 +187,7 @@ def _spare_members(group: GroupInfo, by_annotation: bool) -> tuple[PodRecord, ..
     go_whole = {child.name for child in composite.pod_groups if child.is_evicted_whole} if composite else ()
     pods = [pod for pod in group.computed(running_members) if pod.role not in go_whole]
     pods.sort(key=attrgetter("sort_key"), reverse=True)
-    pods.sort(key=lambda pod: (pod.priority, descending_key(pod.created)))
+    pods.sort(key=lambda pod: (pod.priority, descending_key(pod.created_at)))
     for pod in pods:
         is_spare = len(spare_members) < max_spare and roles[pod.role] > needed.get(pod.role, 0)
         if is_spare and pod.may_be_evicted(by_annotation):
@@ -302,7 +302,7 @@ class Disruptions:
                 return False
             for budget in budgets:
                 wanted[budget] = wanted.get(budget, self._taken[budget]) + 1
-                if wanted[budget] > budget.allowed:
+                if wanted[budget] > budget.allowed_evictions:
                     return False
         return True
 
@@ -310,7 +310,8 @@ class Disruptions:
         """Return the budgets that do not allow the eviction of all these pods, as `namespace/name`."""
         by_pod = list(map(self._budgets_of, pods))
         evicted = Counter(chain.from_iterable(by_pod))
-        refuse = {budget for budget, n in evicted.items() if self._taken[budget] + n > budget.allowed}
+        counts = ((budget, self._taken[budget] + n) for budget, n in evicted.items())
+        refuse = {budget for budget, n in counts if n > budget.allowed_evictions}
         refuse.update(*(budgets for budgets in by_pod if len(budgets) > 1))  # as in the API server
         return sorted(f"{budget.namespace}/{budget.name}" for budget in refuse)
 

@@ -59,7 +59,7 @@ class Division:
         self.names = names
         self.total = total
         self.demands = demands
-        self.specified = Specified.empty(len(tree), len(names))
+        self.specs = Specified.empty(len(tree), len(names))
         self.takes_part: Mask = np.zeros(len(tree), dtype=np.bool_)
         self.requests: PortionRows = np.zeros((len(tree), len(names)))
         self.reserved: PortionRows = np.zeros_like(self.requests)
@@ -83,7 +83,7 @@ class Division:
         if not changed:
             return before
         later = cls(before.tree, before.names, total, demands)
-        later.specified = before.specified.copy()
+        later.specs = before.specs.copy()
         for name in ("takes_part", "requests", "reserved", "deserved", "ceilings", "potential"):
             setattr(later, name, getattr(before, name).copy())
         later._compute(changed)
@@ -104,12 +104,12 @@ class Division:
 
     def own_limits(self, node: int) -> dict[str, float]:
         """Return the limits of a node by its own spec; inf means no limit."""
-        return dict(zip(self.names, self.specified.effective_limits(node).tolist(), strict=True))
+        return dict(zip(self.names, self.specs.effective_limits(node).tolist(), strict=True))
 
     @cached_property
     def nominal(self) -> PortionRows:
         """Return the deserved amounts in the spec of each node, or else the sum over the node's children."""
-        specified = self.specified.nominal.copy()
+        specified = self.specs.nominal.copy()
         for level in reversed(self.tree.levels):
             inner = [node for node in level.tolist() if self.tree.has_children(node)]
             empty = level[:0]
@@ -138,7 +138,7 @@ class Division:
             parents = np.array(inner, dtype=np.intp)
             rows, parent_index = self.tree.children(parents)
             own_parts = nominal_parts[rows] * self.takes_part[rows]
-            weights = np.where(self.takes_part[rows] & (own_parts <= 0), self.specified.weights[rows], 0.0)
+            weights = np.where(self.takes_part[rows] & (own_parts <= 0), self.specs.weights[rows], 0.0)
             remaining = np.maximum(parts[parents] - np.bincount(parent_index, own_parts, len(parents)), 0.0)
             sums = np.maximum(np.bincount(parent_index, weights, len(parents)), 1.0)
             parts[rows] = np.where(own_parts > 0, own_parts, (remaining / sums)[parent_index] * weights)
@@ -162,8 +162,8 @@ class Division:
             parts = np.divide(met[parents], sums, out=np.ones_like(sums), where=sums > met[parents])
             met[rows] *= parts[parent_index]
         found: dict[str, Resources] = {}
-        for node in np.flatnonzero(np.any(self.specified.reserved > met + EPSILON, axis=1)).tolist():
-            amounts = zip(self.names, self.specified.reserved[node].tolist(), met[node].tolist(), strict=True)
+        for node in np.flatnonzero(np.any(self.specs.reserved > met + EPSILON, axis=1)).tolist():
+            amounts = zip(self.names, self.specs.reserved[node].tolist(), met[node].tolist(), strict=True)
             found[self.tree.queues[node]] = {name: int(m) for name, own, m in amounts if own > m + EPSILON}
         return found
 
@@ -179,7 +179,7 @@ class Division:
         for name in ("reserved", "deserved", "ceilings", "potential"):
             changed |= (getattr(self, name) != getattr(other, name)).any(axis=1)
         changed |= (
-            self.specified.effective_limits(slice(None)) != other.specified.effective_limits(slice(None))
+            self.specs.effective_limits(slice(None)) != other.specs.effective_limits(slice(None))
         ).any(axis=1)
         return set(np.flatnonzero(changed).tolist())
 
@@ -192,17 +192,17 @@ class Division:
         dirty: Mask = np.zeros(len(self.tree), dtype=np.bool_)
         for name in changed:
             node, leaf = self.tree.node[name], self.tree.leaf[name]
-            self.specified.set(node, leaf, self.demands[name], self.names)
+            self.specs.set(node, leaf, self.demands[name], self.names)
             dirty[[node, leaf]] = True
         # Sums are computed from the leaves up. A child asks its parent for at most the child's limit, and for
         # at least the child's reserved amounts.
-        specified = self.specified
+        specified = self.specs
         for level in reversed(self.tree.levels):
             nodes = level[dirty[level]]
             inner = np.array([self.tree.has_children(node) for node in nodes.tolist()], dtype=np.bool_)
             leaves, parents = nodes[~inner], nodes[inner]
             self.requests[leaves] = specified.requests[leaves]
-            self.takes_part[leaves] = specified.groups[leaves]
+            self.takes_part[leaves] = specified.has_groups[leaves]
             self.reserved[leaves] = specified.reserved[leaves]
             if len(parents):
                 rows, parent_index = self.tree.children(parents)
@@ -220,7 +220,7 @@ class Division:
     def _divide(self, dirty: Mask) -> None:
         """Divide the cluster from root down, below each node that is `dirty` or whose share changed."""
         put_row(self.ceilings, TOP, self.total, self.names)
-        self.ceilings[TOP] = np.minimum(self.ceilings[TOP], self.specified.effective_limits(TOP))
+        self.ceilings[TOP] = np.minimum(self.ceilings[TOP], self.specs.effective_limits(TOP))
         self.potential[TOP] = self.ceilings[TOP]
         root_request = np.minimum(self.requests[TOP], self.ceilings[TOP])
         self.deserved[TOP] = np.maximum(root_request, self.reserved[TOP])
@@ -230,7 +230,7 @@ class Division:
                 continue
             parents = np.array(inner, dtype=np.intp)
             rows, parent_index = self.tree.children(parents)
-            specified, reserved, takes_part = self.specified, self.reserved[rows], self.takes_part[rows]
+            specified, reserved, takes_part = self.specs, self.reserved[rows], self.takes_part[rows]
             may_hold = self._limits_of_children(self.ceilings[parents], rows, parent_index)
             upper_limits = np.minimum(np.minimum(may_hold, specified.limits[rows]), self.requests[rows])
             weights, nominal = specified.weights[rows], specified.nominal[rows]
@@ -241,7 +241,7 @@ class Division:
             unused = sums_by_parent(np.where(takes_part[:, None], 0.0, reserved), parent_index, len(parents))
             shares = np.zeros_like(upper_limits)
             shares[takes_part] = divide_level(np.maximum(capacity - unused, 0.0), siblings.select(takes_part))
-            ceilings = np.minimum(may_hold, shares + specified.borrowing[rows])
+            ceilings = np.minimum(may_hold, shares + specified.borrowing_limits[rows])
             potential = self._limits_of_children(self.potential[parents], rows, parent_index)
             results = ((self.deserved, shares), (self.ceilings, ceilings), (self.potential, potential))
             for before, after in results:
@@ -256,7 +256,7 @@ class Division:
         """
         reserved = self.reserved[rows]
         unclaimed = np.maximum(limits - sums_by_parent(reserved, parent_index, len(limits)), 0.0)
-        own_limits = self.specified.effective_limits(rows)
+        own_limits = self.specs.effective_limits(rows)
         ceilings: PortionRows = np.minimum(unclaimed[parent_index] + reserved, own_limits)
         return ceilings
 
@@ -281,7 +281,7 @@ class Siblings(msgspec.Struct, eq=False):
     parent_index: Nodes  # position of the queue's parent among the parents
     weights: Portion
     requests: PortionRows
-    most: PortionRows  # requests, limited to the ceilings
+    upper_bounds: PortionRows  # requests, limited to the ceilings
     guarantees: PortionRows
     nominal: PortionRows
 
@@ -299,10 +299,10 @@ def divide_level(capacity: PortionRows, siblings: Siblings) -> PortionRows:
     # Deserved amounts in specs come first, limited to request and ceiling. If their sum is too large, each
     # queue gets the same part of its amount.
     parent_index, wanted = siblings.parent_index, np.minimum(siblings.nominal, siblings.requests)
-    capped = np.minimum(wanted, siblings.most)
+    capped = np.minimum(wanted, siblings.upper_bounds)
     first = _fill(capacity, parent_index, np.zeros_like(capped), wanted, siblings.guarantees, capped)
     start, speed = np.minimum(first, capped), siblings.weights[:, None]
-    return _fill(capacity, parent_index, start, speed, first, siblings.most)
+    return _fill(capacity, parent_index, start, speed, first, siblings.upper_bounds)
 
 
 def _fill(
@@ -352,14 +352,14 @@ class Holdings:
             own: The allocation of each queue's own groups.
         """
         self._division = division
-        self.own = own
+        self.own_amounts = own
         self._reserved: dict[int, Resources] = {}
         self._held = summed_up(division.tree, own)
         self._claimed = self._held
         if division.reserved.any():
             self._claimed = summed_up(division.tree, own, self.reserved)
 
-    def after(self, division: Division, own: Mapping[str, Resources]) -> "Holdings":
+    def for_division(self, division: Division, own: Mapping[str, Resources]) -> "Holdings":
         """Return the holdings under a later division.
 
         If the tree is the same, only changed queues are counted again.
@@ -367,13 +367,13 @@ class Holdings:
         is_comparable = division.tree is self._division.tree and bool(
             (division.reserved == self._division.reserved).all()
         )
-        if not is_comparable or not have_same_keys(own, self.own):
+        if not is_comparable or not have_same_keys(own, self.own_amounts):
             return Holdings(division, own)
         later = self.copy()
-        later._division, later.own = division, own
-        for queue in changed_keys(own, self.own):
-            if own[queue] != self.own[queue]:
-                later.add(queue, self.own[queue], times=-1)
+        later._division, later.own_amounts = division, own
+        for queue in changed_keys(own, self.own_amounts):
+            if own[queue] != self.own_amounts[queue]:
+                later.add(queue, self.own_amounts[queue], times=-1)
                 later.add(queue, own[queue])
         return later
 

@@ -41,7 +41,7 @@ class Flavor(msgspec.Struct, frozen=True):
     name: str
     nodes: NodePart  # nodes with the flavor's labels that no earlier flavor selects
     amounts: Mapping[str, Resources] = {}  # amounts by field of `QueueDemand`
-    shared: str = ""  # ResourceFlavor with the node labels; empty: the queue has the labels
+    resource_flavor: str = ""  # ResourceFlavor with the node labels; empty: the queue has the labels
     taints: tuple[Taint, ...] = ()  # taints of the ResourceFlavor, which pods have to tolerate
 
     @property
@@ -52,7 +52,7 @@ class Flavor(msgspec.Struct, frozen=True):
     def refuses(self, shapes: Iterable[Shape]) -> str:
         """Return why pods of these shapes never get the flavor, for messages; empty if they may."""
         if self.is_missing:
-            return f"ResourceFlavor {self.shared} does not exist"
+            return f"ResourceFlavor {self.resource_flavor} does not exist"
         pods = {shape.constraints.tolerations for shape in shapes} if self.taints else ()
         repels = (taint for taint in self.taints if not all(is_tolerated(taint, pod) for pod in pods))
         return next((f"pods do not tolerate its taint {taint_text(taint)}" for taint in repels), "")
@@ -78,10 +78,10 @@ def resolve(flavors: tuple[Flavor, ...], known: Mapping[str, SharedFlavor]) -> t
         flavors: The flavors of the queue.
         known: The existing ResourceFlavors by name.
     """
-    if not any(flavor.shared for flavor in flavors):
+    if not any(flavor.resource_flavor for flavor in flavors):
         return flavors
-    found = [known.get(flavor.shared) for flavor in flavors]
-    written = (dict(flavor.nodes.labels) if not flavor.shared else None for flavor in flavors)
+    found = [known.get(flavor.resource_flavor) for flavor in flavors]
+    written = (dict(flavor.nodes.labels) if not flavor.resource_flavor else None for flavor in flavors)
     parts = parts_of([node.labels if node else labels for node, labels in zip(found, written, strict=True)])
     taints = [node.taints if node else () for node in found]
     return tuple(
@@ -149,7 +149,7 @@ class Pool(msgspec.Struct, frozen=True):
 class Pools(msgspec.Struct, frozen=True, dict=True):
     """All pools of a cluster."""
 
-    all: tuple[Pool, ...] = ()
+    all_pools: tuple[Pool, ...] = ()
 
     @classmethod
     def from_queues(cls, queues: Iterable[tuple[str, tuple[Flavor, ...]]]) -> "Pools":
@@ -171,16 +171,16 @@ class Pools(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def by_nodes(self) -> Mapping[NodePart, Pool]:
-        return {pool.nodes: pool for pool in self.all}
+        return {pool.nodes: pool for pool in self.all_pools}
 
     @cached_property
     def by_name(self) -> Mapping[str, Pool]:
-        return {pool.name: pool for pool in self.all}
+        return {pool.name: pool for pool in self.all_pools}
 
     @cached_property
     def _keys(self) -> Sequence[str]:
         """Return the keys of all labels that decide to which pools a node belongs."""
-        parts = [pairs for pool in self.all for pairs in (pool.nodes.labels, *pool.nodes.before)]
+        parts = [pairs for pool in self.all_pools for pairs in (pool.nodes.labels, *pool.nodes.earlier_parts)]
         return sorted({key for pairs in parts for key, _ in pairs})
 
     @cached_property
@@ -194,7 +194,7 @@ class Pools(msgspec.Struct, frozen=True, dict=True):
         if values not in self._pools_by_labels:
             if len(self._pools_by_labels) >= _MAX_CACHED:
                 self._pools_by_labels.clear()
-            self._pools_by_labels[values] = tuple(pool for pool in self.all if pool.nodes.has(labels))
+            self._pools_by_labels[values] = tuple(pool for pool in self.all_pools if pool.nodes.has(labels))
         return self._pools_by_labels[values]
 
     def amounts_by_pool(self, pods: Iterable[tuple[Shape, Labels | None]]) -> dict[str, Resources]:
@@ -204,7 +204,7 @@ class Pools(msgspec.Struct, frozen=True, dict=True):
             pods: The shape of each pod, and the labels of its node.
         """
         shapes: dict[str, Counter[Shape]] = {}
-        for shape, labels in pods if self.all else ():
+        for shape, labels in pods if self.all_pools else ():
             for pool in self.pools_of_node(labels) if labels is not None else ():
                 shapes.setdefault(pool.name, Counter())[shape] += 1
         return {name: requests_of(of_pool) for name, of_pool in shapes.items()}
@@ -220,7 +220,7 @@ class PoolRows:
 
     def __init__(self, pools: Pools, rows_of: "Callable[[NodePart], Mask]") -> None:
         self.pools = pools
-        self._rows = {pool.nodes: rows_of(pool.nodes) for pool in pools.all}
+        self._rows = {pool.nodes: rows_of(pool.nodes) for pool in pools.all_pools}
         self._containing_pools: dict[NodePart, tuple[Pool, ...]] = {}
         self._overlapping_pools: dict[tuple[NodePart, ...], tuple[Pool, ...]] = {}
 
@@ -232,7 +232,7 @@ class PoolRows:
             offers: The offered amounts, with a row per node and a column per resource.
         """
         totals: dict[str, int] = {}
-        for pool in self.pools.all if len(offers) else ():
+        for pool in self.pools.all_pools if len(offers) else ():
             sums = offers[self._rows[pool.nodes]].sum(axis=0).tolist()
             totals |= pool.count(dict(zip(dimensions, sums, strict=True)))
         return totals
@@ -243,7 +243,7 @@ class PoolRows:
             rows = self._rows.get(part)
             self._containing_pools[part] = tuple(
                 pool
-                for pool in self.pools.all
+                for pool in self.pools.all_pools
                 if pool.nodes == part
                 or (rows is not None and rows.any() and not (rows & ~self._rows[pool.nodes]).any())
             )
@@ -259,7 +259,7 @@ class PoolRows:
             rows = [self._rows[part] for part in parts if part in self._rows]
             self._overlapping_pools[parts] = tuple(
                 pool
-                for pool in self.pools.all
+                for pool in self.pools.all_pools
                 if not parts
                 or pool.nodes in parts
                 or any((part_rows & self._rows[pool.nodes]).any() for part_rows in rows)

@@ -57,22 +57,23 @@ class QuotaQueue(msgspec.Struct, frozen=True, gc=False):
     parent: str
     capability: Written = {}
     guarantee: Written = {}  # guaranteed amounts, which are also the deserved amounts
-    most_groups: int | None = None  # limit of groups that run at the same time; None: no limit
+    max_groups: int | None = None  # limit of groups that run at the same time; None: no limit
     namespaces: tuple[str, ...] = ()  # namespaces whose pods and groups enter the queue, sorted
-    unreadable: bool = False  # whether the quota is unreadable: the queue is neither created nor changed
+    is_unreadable: bool = False  # whether the quota is unreadable: the queue is neither created nor changed
 
 
 class QuotaPlan(msgspec.Struct, frozen=True):
     """Plan of all queues that quotas ask for.
 
     Attributes:
-        unsure: Quotas with a part that cannot be read. Queues of these quotas that are not in the plan stay.
+        unsure_quotas: Quotas with a part that cannot be read. Existing queues of these quotas stay, even if
+            they are not in the plan.
     """
 
     queues: dict[str, QuotaQueue] = {}  # queues by name, parents before their children
     namespaces: dict[str, str] = {}  # the queue that pods and groups of a namespace enter
     faults: tuple[QuotaFault, ...] = ()
-    unsure: frozenset[str] = frozenset()
+    unsure_quotas: frozenset[str] = frozenset()
 
 
 MOST_JOBS = "kube-queue/max-jobs"  # key of the limit of running jobs in the amounts of a tree
@@ -89,16 +90,16 @@ class QuotaAmounts(NamedTuple):
 
     capability: Written = {}
     guarantee: Written = {}
-    most_groups: int | None = None
+    max_groups: int | None = None
     faults: tuple[tuple[str, str], ...] = ()
 
     @property
-    def largest(self) -> dict[str, int]:
+    def max_amounts(self) -> dict[str, int]:
         """Return the amounts of the max, as numbers."""
         return offered(self.capability)
 
     @property
-    def guaranteed(self) -> dict[str, int]:
+    def min_amounts(self) -> dict[str, int]:
         """Return the amounts of the min, as numbers."""
         return offered(self.guarantee)
 
@@ -196,7 +197,7 @@ def step_of(wanted: QuotaQueue | None, queue: Queue | None, *, empty: bool) -> Q
         empty: Whether the queue has no groups and no queues below it.
     """
     if queue is None:
-        return QuotaStep.NOTHING if wanted is None or wanted.unreadable else QuotaStep.CREATE
+        return QuotaStep.NOTHING if wanted is None or wanted.is_unreadable else QuotaStep.CREATE
     if not quota_source(queue):
         return QuotaStep.NOTHING if wanted is None else QuotaStep.LEAVE
     if queue.metadata.deletion_timestamp:
@@ -205,7 +206,7 @@ def step_of(wanted: QuotaQueue | None, queue: Queue | None, *, empty: bool) -> Q
         if not is_ended(queue) or queue.spec.state not in ("", "Closed"):
             return QuotaStep.CLOSE
         return QuotaStep.DELETE if empty and queue.status.state == "Closed" else QuotaStep.NOTHING
-    return QuotaStep.CHANGE if not wanted.unreadable and queue_patch(wanted, queue) else QuotaStep.NOTHING
+    return QuotaStep.CHANGE if not wanted.is_unreadable and queue_patch(wanted, queue) else QuotaStep.NOTHING
 
 
 def is_ended(queue: Queue) -> bool:
@@ -232,8 +233,8 @@ def spec_of(wanted: QuotaQueue) -> Json:
         found["capability"] = wanted.capability
     if wanted.guarantee:
         found |= {"deserved": wanted.guarantee, "guarantee": {"resource": wanted.guarantee}}
-    if wanted.most_groups is not None:
-        found["limits"] = {"groups": wanted.most_groups}
+    if wanted.max_groups is not None:
+        found["limits"] = {"groups": wanted.max_groups}
     return found
 
 
@@ -251,8 +252,8 @@ def queue_patch(wanted: QuotaQueue, queue: Queue) -> Json:
     patch = {name: value for name, value in changed.items() if value}
     if (spec.parent or keys.ROOT_QUEUE) != wanted.parent:
         patch["parent"] = wanted.parent
-    if (spec.limits.groups if spec.limits else None) != wanted.most_groups:
-        patch["limits"] = {"groups": wanted.most_groups}
+    if (spec.limits.groups if spec.limits else None) != wanted.max_groups:
+        patch["limits"] = {"groups": wanted.max_groups}
     if is_ended(queue):
         patch["state"] = "Open"
     new_notes = {name: value for name, value in wanted_notes.items() if current.get(name) != value}

@@ -102,9 +102,9 @@ def _queue(
         parent=parent,
         capability=amounts.capability,
         guarantee=amounts.guarantee,
-        most_groups=amounts.most_groups,
+        max_groups=amounts.max_groups,
         namespaces=tuple(sorted(namespaces)),
-        unreadable=unreadable,
+        is_unreadable=unreadable,
     )
 
 
@@ -117,8 +117,8 @@ class _Position(msgspec.Struct):
     queue: str = ROOT_QUEUE
     depth: int = 0  # number of levels below Muster's root
     limits: Mapping[str, tuple[int, str]] = {}  # by resource: the nearest max above, and the node that has it
-    unassigned: dict[str, int] | None = None  # the parent's min minus earlier children's; None: no limit
-    unreadable: bool = False
+    unassigned_amounts: dict[str, int] | None = None  # parent's min minus earlier children's; None: no limit
+    is_unreadable: bool = False
 
 
 class TreeReader:
@@ -130,25 +130,25 @@ class TreeReader:
     queues either.
 
     Attributes:
-        found: The queues, parents before children.
+        queues: The queues, parents before children.
         faults: The faults in the tree.
-        unsure: Whether a node could not be read, so that its queues are unknown.
+        is_unsure: Whether a node could not be read, so that its queues are unknown.
     """
 
     def __init__(self, tree: ElasticQuotaTree, max_depth: int) -> None:
         self.source = QuotaSource.from_meta(TREE_VERSION, TREE_KIND, tree.metadata)
         self.faults: list[QuotaFault] = []
-        self.found: list[QuotaQueue] = []
-        self.unsure = False
+        self.queues: list[QuotaQueue] = []
+        self.is_unsure = False
         self._max_depth = max_depth
         self._names: set[str] = set()
         if bytes(tree.spec.root):
             self._read(tree.spec.root, "spec.root", _Position())
-        if self.found:
-            root, *others = self.found
-            top = (queue for queue in others if queue.parent == root.name and not queue.unreadable)
+        if self.queues:
+            root, *others = self.queues
+            top = (queue for queue in others if queue.parent == root.name and not queue.is_unreadable)
             guarantee = {**quantities(total(offered(queue.guarantee) for queue in top))}
-            self.found[0] = replace(root, guarantee=guarantee)  # the sum over the nodes directly below
+            self.queues[0] = replace(root, guarantee=guarantee)  # the sum over the nodes directly below
 
     def _read(self, raw: msgspec.Raw, path: str, above: _Position) -> None:
         """Read a node and its descendants, and report their faults.
@@ -172,7 +172,7 @@ class TreeReader:
             return self._fault(at, f"it is on level {above.depth + 1}; at most {self._max_depth} are allowed")
         self._names.add(queue)
         amounts = amounts_of(node.min, node.max)
-        unreadable = above.unreadable
+        unreadable = above.is_unreadable
         for field, why in () if unreadable else [*amounts.faults] or [*_excess_amounts(amounts, above)]:
             self._fault(f"{at}: {field}", why)
             unreadable = True
@@ -180,11 +180,11 @@ class TreeReader:
         if own_namespaces and node.children:
             self._fault(f"{at}: namespaces", "only nodes without children have namespaces")
             own_namespaces = set()
-        self.found.append(_queue(node.name, above.queue, self.source, amounts, own_namespaces, unreadable))
-        limits = {**above.limits, **{name: (most, node.name) for name, most in amounts.largest.items()}}
-        guaranteed: dict[str, int] | None = amounts.guaranteed
+        self.queues.append(_queue(node.name, above.queue, self.source, amounts, own_namespaces, unreadable))
+        limits = {**above.limits, **{name: (most, node.name) for name, most in amounts.max_amounts.items()}}
+        guaranteed: dict[str, int] | None = amounts.min_amounts
         if above.queue == ROOT_QUEUE and not node.min:  # the max, if any, is then the size of the tree
-            guaranteed = amounts.largest or None
+            guaranteed = amounts.max_amounts or None
         child_position = _Position(queue, above.depth + 1, limits, guaranteed, unreadable)
         for number, child in enumerate(node.children or ()):
             self._read(child, f"{path}.children[{number}]", child_position)
@@ -202,7 +202,7 @@ class TreeReader:
             if node.name:
                 return node
             why = "it has no name"
-        self.unsure = True
+        self.is_unsure = True
         self._fault(path, why)
         return None
 
@@ -215,7 +215,7 @@ def _excess_amounts(amounts: QuotaAmounts, position: _Position) -> Iterator[tupl
 
     If all amounts are allowed, subtract the guaranteed amounts from the unassigned amounts of the parent.
     """
-    for name, most in amounts.largest.items():
+    for name, most in amounts.max_amounts.items():
         limit, owner = position.limits.get(name, (most, ""))
         if most > limit:
             text = (
@@ -223,16 +223,16 @@ def _excess_amounts(amounts: QuotaAmounts, position: _Position) -> Iterator[tupl
             )
             yield f"max[{name}]", text
             return
-    if position.unassigned is None:
+    if position.unassigned_amounts is None:
         return
-    for name, amount in amounts.guaranteed.items():
-        unassigned = position.unassigned.get(name, 0)
+    for name, amount in amounts.min_amounts.items():
+        unassigned = position.unassigned_amounts.get(name, 0)
         if amount > unassigned:
             value = f"invalid value {show(name, amount)}"
             text = f"{value}: the min of its parent leaves {show(name, unassigned)} to it"
             yield f"min[{name}]", text
             return
-    add(position.unassigned, amounts.guaranteed, times=-1)
+    add(position.unassigned_amounts, amounts.min_amounts, times=-1)
 
 
 Review = Callable[[str, Callable[[], object]], bool]
@@ -243,8 +243,8 @@ class Quotas(NamedTuple):
     """All quotas in the API server."""
 
     trees: Sequence[ElasticQuotaTree] = ()
-    elastic: Sequence[ElasticQuota] = ()
-    resource: Sequence[ResourceQuota] = ()
+    elastic_quotas: Sequence[ElasticQuota] = ()
+    resource_quotas: Sequence[ResourceQuota] = ()
 
 
 class _Object(Protocol):
@@ -271,11 +271,11 @@ def plan_of(quotas: Quotas, max_depth: int, review: Review | None = None) -> Quo
     for tree in sorted(quotas.trees, key=_age):
         source = QuotaSource.from_meta(TREE_VERSION, TREE_KIND, tree.metadata)
         plan.add_quota(source, partial(plan.read_tree, tree, source, max_depth))
-    for quota in sorted(quotas.elastic, key=_age):
+    for quota in sorted(quotas.elastic_quotas, key=_age):
         source = QuotaSource.from_meta(ELASTIC_VERSION, ELASTIC_KIND, quota.metadata)
         plan.add_quota(source, partial(queue_of_elastic_quota, quota))
-    by_namespace = groupby(sorted(quotas.resource, key=_full_name), key=attrgetter("metadata.namespace"))
-    for _, group in by_namespace:
+    in_order = sorted(quotas.resource_quotas, key=_full_name)
+    for _, group in groupby(in_order, key=attrgetter("metadata.namespace")):
         quotas_there = list(group)
         source = QuotaSource.from_meta(RESOURCE_VERSION, RESOURCE_KIND, quotas_there[0].metadata)
         plan.add_quota(source, partial(queue_of_resource_quotas, quotas_there))
@@ -322,9 +322,9 @@ class _Plan:
             why = f"invalid value {source.namespace}: must be {SYSTEM_NAMESPACE}, where trees are read"
             return iter([QuotaFault(source, "metadata.namespace", why)])
         reader = TreeReader(tree, max_depth)
-        if reader.unsure:
+        if reader.is_unsure:
             self._unsure.add(str(source))
-        return iter([*reader.faults, *reader.found])
+        return iter([*reader.faults, *reader.queues])
 
     def _add(self, found: Findings) -> None:
         """Add the queues of one quota. The first quota that claims a name or namespace gets it."""

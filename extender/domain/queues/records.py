@@ -50,14 +50,14 @@ class PreemptionRules(msgspec.Struct, frozen=True, gc=False):
 
     within_queue: bool = False  # whether its groups may preempt running groups of lower priority
     borrows_up_to: float = -inf  # highest priority of groups in other queues that may be preempted to borrow
-    unmanaged: bool = True  # whether its groups may preempt pods of other schedulers, of lower priority
+    preempts_unmanaged: bool = True  # whether its groups may preempt lower pods of other schedulers
     min_runtime: float = 0.0  # seconds that its groups run before they may be evicted
     after: float = TAKE_AFTER  # seconds that a group with all members waits before a reclaim
     at_most: float = TAKE_AT_MOST  # seconds after which a reclaim ignores the lost work of victims
     patience: float = 1.0  # factor for the acceptable lost work, relative to what the group lacks
-    honour: frozenset[str] | None = None  # protections of borrowing pods; None: as the parent queue
+    protections: frozenset[str] | None = None  # protections of borrowing pods; None: as the parent queue
     max_grace: float | None = None  # longest grace period of victims, in seconds; None: as the parent queue
-    consolidation: bool = False  # whether its groups may be moved, and other groups for them
+    may_consolidate: bool = False  # whether its groups may be moved, and other groups for them
 
 
 _OPERATORS = {"In": "values", "NotIn": "values", "Exists": "no values", "DoesNotExist": "no values"}
@@ -165,14 +165,14 @@ def preemption_of(written: QueuePreemption | None) -> PreemptionRules:
     return PreemptionRules(
         borrows_up_to=highest_priority if borrowing.policy == keys.LOWER_PRIORITY else -inf,
         within_queue=rules.within_queue == keys.LOWER_PRIORITY,
-        unmanaged=rules.unmanaged != keys.NEVER,
+        preempts_unmanaged=rules.unmanaged != keys.NEVER,
         min_runtime=_seconds("spec.preemption.minRuntime", rules.min_runtime),
         after=_seconds("spec.preemption.after", rules.after, TAKE_AFTER),
         at_most=_seconds("spec.preemption.atMost", rules.at_most, TAKE_AT_MOST),
         patience=_patience(rules.patience),
-        honour=_honoured_protections(rules.honour),
+        protections=_honoured_protections(rules.honour),
         max_grace=_seconds("spec.preemption.maxGracePeriod", rules.max_grace_period, None),
-        consolidation=rules.consolidation,
+        may_consolidate=rules.consolidation,
     )
 
 
@@ -274,9 +274,9 @@ class QueueRecord(msgspec.Struct, frozen=True, gc=False):
     preemption: PreemptionRules = PreemptionRules()
     min_member: str = ""  # number of pods of its jobs that start together, by annotation
     flavors: tuple[Flavor, ...] = ()
-    restricted: bool = False  # whether users need the right to use the queue
+    is_restricted: bool = False  # whether users need the right to use the queue
     namespace_selector: LabelSelector | None = None  # selects namespaces whose groups may enter; None: all
-    created: str = ""  # metadata.creationTimestamp
+    created_at: str = ""  # metadata.creationTimestamp
     uid: str = ""  # empty while the API server does not have the queue
     deleting: bool = False  # whether metadata.deletionTimestamp is set
     closed_by_parent: bool = False  # by its annotation: whether it was open when its parent was closed
@@ -349,11 +349,11 @@ def _without_quantities(queue: Queue) -> QueueRecord:
         ageing=max(spec.ageing, 0),
         stop_policy="" if spec.stop_policy == keys.STOP_NONE else spec.stop_policy,
         limits=running_limits(spec.limits),
-        restricted=spec.restricted,
+        is_restricted=spec.restricted,
         reserve_after=duration_of(spec.reserve_after, RESERVE_AFTER),
         start_timeout=duration_of(spec.start_timeout, START_TIMEOUT),
         max_run_time=duration_of(spec.max_run_time, None),
-        created=meta.creation_timestamp or "",
+        created_at=meta.creation_timestamp or "",
         uid=meta.uid,
         deleting=bool(meta.deletion_timestamp),
         closed_by_parent=annotations.get(keys.CLOSED_BY_PARENT) == "true",

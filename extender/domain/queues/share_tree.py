@@ -30,7 +30,7 @@ class QueueDemand(msgspec.Struct, frozen=True, gc=False):
     request: Resources  # allocated and waiting requests of its own groups
     capability: Resources | None = None  # limit for it and all queues below; None: no limit
     guarantee: Resources = {}  # reserved amounts, even if the queue takes no part
-    groups: bool = True  # whether the queue has groups, and so takes part in the division
+    has_groups: bool = True  # whether the queue has groups, and so takes part in the division
     parent: str = ""  # parent queue; root if no queue has this name
     deserved: Resources | None = None  # spec.deserved, which is divided first; None: absent
     borrowing_limit: Resources | None = None  # limit above the deserved amounts; None: no limit
@@ -218,10 +218,10 @@ class Specified(msgspec.Struct, eq=False):
     """
 
     requests: PortionRows  # allocated and waiting requests of its own groups
-    groups: Mask  # whether the node has groups of its own
+    has_groups: Mask  # whether the node has groups of its own
     weights: Portion  # weight in the division
     limits: PortionRows  # limits by the queue's own spec; inf: no limit
-    borrowing: PortionRows  # limit above the share, without a deserved amount in spec; inf: no limit
+    borrowing_limits: PortionRows  # limit above the share, without a deserved amount in spec; inf: no limit
     reserved: PortionRows  # amounts that no other queue may use
     nominal: PortionRows  # deserved amounts in the spec
     oversell: Portion  # factor on the limits
@@ -232,10 +232,10 @@ class Specified(msgspec.Struct, eq=False):
         shape = (nodes, resources)
         return cls(
             requests=np.zeros(shape),
-            groups=np.zeros(nodes, dtype=np.bool_),
+            has_groups=np.zeros(nodes, dtype=np.bool_),
             weights=np.ones(nodes),
             limits=np.full(shape, inf),
-            borrowing=np.full(shape, inf),
+            borrowing_limits=np.full(shape, inf),
             reserved=np.zeros(shape),
             nominal=np.zeros(shape),
             oversell=np.ones(nodes),
@@ -252,7 +252,7 @@ class Specified(msgspec.Struct, eq=False):
     def set(self, node: int, leaf: int, demand: QueueDemand, names: Sequence[str]) -> None:
         """Write the spec of a queue into the rows: requests and groups at its leaf, all else at its node."""
         put_row(self.requests, leaf, demand.request, names)
-        self.groups[leaf] = demand.groups
+        self.has_groups[leaf] = demand.has_groups
         self.weights[node] = demand.weight
         put_row(self.limits, node, limits_of(demand), names, inf)
         put_row(self.reserved, node, reserved_for(demand), names)
@@ -260,7 +260,7 @@ class Specified(msgspec.Struct, eq=False):
         put_row(self.nominal, node, nominal, names)
         limits = demand.borrowing_limit or {}
         borrowing = {name: float(max(more, 0)) for name, more in limits.items() if name not in nominal}
-        put_row(self.borrowing, node, borrowing, names, inf)
+        put_row(self.borrowing_limits, node, borrowing, names, inf)
         self.oversell[node] = demand.oversell
 
 

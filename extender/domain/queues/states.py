@@ -143,7 +143,7 @@ class CommandRecord(msgspec.Struct, frozen=True):
     action: str  # action as written; a QueueAction if it is valid
     queue: str  # name of the target
     queue_uid: str  # UID of the target
-    created: str = ""  # metadata.creationTimestamp
+    created_at: str = ""  # metadata.creationTimestamp
     version: int = 0  # metadata.resourceVersion, to order Commands of the same second
 
 
@@ -182,7 +182,7 @@ def command_record(command: Command) -> CommandRecord | None:
         action=command.action,
         queue=target.name,
         queue_uid=target.uid,
-        created=meta.creation_timestamp or "",
+        created_at=meta.creation_timestamp or "",
         version=int(meta.resource_version) if meta.resource_version.isdecimal() else 0,
     )
 
@@ -190,7 +190,7 @@ def command_record(command: Command) -> CommandRecord | None:
 def first_of_each_queue(commands: Iterable[CommandRecord]) -> list[CommandRecord]:
     """Return the oldest Command of each queue: Commands are executed in the order of their creation."""
     first_commands: dict[str, CommandRecord] = {}
-    for command in sorted(commands, key=lambda command: (command.created, command.version, command.name)):
+    for command in sorted(commands, key=lambda command: (command.created_at, command.version, command.name)):
         first_commands.setdefault(command.queue, command)
     return list(first_commands.values())
 

@@ -31,7 +31,7 @@ class QueueInfo(msgspec.Struct, frozen=True, gc=False):
     record: QueueRecord
     exists: bool  # whether the queue exists; `default` always counts as existing
     state: str  # a QueueState; empty if the queue does not exist
-    groups: int  # number of its groups, in any phase
+    group_count: int  # number of its groups, in any phase
     allocated: Resources  # requests of its pods on nodes and its assumed pods
     requested: Resources  # `allocated` plus the requests of waiting entitled groups
     wish: QueueState = QueueState.OPEN  # its state if its ancestors are ignored
@@ -53,8 +53,8 @@ class Ceiling(msgspec.Struct, frozen=True):
     """Upper limit of the allocation of a queue and its descendants, by resource."""
 
     queue: str
-    held: Resources  # current allocation
-    most: Mapping[str, float]  # upper limits
+    held_amounts: Resources  # current allocation
+    max_amounts: Mapping[str, float]  # upper limits
 
 
 MOST_LEVELS = 100  # levels below root; the upper limit of the flag --max-queue-depth
@@ -92,7 +92,7 @@ class Queues:
         self.records: dict[str, QueueRecord] = {}  # existing queues by name; `default` may be missing
         self.version = 0  # number that grows with each change of a queue
         self._children: defaultdict[str, set[str]] = defaultdict(set)
-        self.names: dict[str, str] = {}  # names of queues by UID
+        self.name_by_uid: dict[str, str] = {}  # names of queues by UID
         self.deleted_uids: set[str] = set()  # UIDs of deleted queues that were seen here
         self._faults: dict[str, str] = {}  # cached faults by queue
         self._pools: Pools | None = None
@@ -154,7 +154,7 @@ class Queues:
             record=record or QueueRecord(name),
             exists=record is not None,
             state=str(self._state(record, groups > 0)) if record else "",
-            groups=groups,
+            group_count=groups,
             allocated=allocated,
             requested=allocated if record and record.stop_policy else requested,
             wish=desired_state(record or QueueRecord(name)),
@@ -175,9 +175,10 @@ class Queues:
             return Protection()
         if name not in self._protections:
             rules, default = [record.preemption for record in self._upwards(name)], Protection()
-            honour = (each.honour for each in rules if each.honour is not None)
+            honour = (each.protections for each in rules if each.protections is not None)
             grace = (each.max_grace for each in rules if each.max_grace is not None)
-            self._protections[name] = Protection(next(honour, default.honour), next(grace, default.max_grace))
+            max_grace = next(grace, default.max_grace)
+            self._protections[name] = Protection(next(honour, default.protections), max_grace)
         return self._protections[name]
 
     def put_flavor(self, name: str, flavor: SharedFlavor | None) -> set[str]:
@@ -188,7 +189,8 @@ class Queues:
         self.shared_flavors.pop(name, None)
         if flavor is not None:
             self.shared_flavors[name] = flavor
-        users = [queue for queue in self.records.values() if name in {each.shared for each in queue.flavors}]
+        records = list(self.records.values())
+        users = (each for each in records if name in {flavor.resource_flavor for flavor in each.flavors})
         return {queue for record in users for queue in self.put(record)}
 
     @property
@@ -196,7 +198,7 @@ class Queues:
         """Return the pools of the flavors of all queues: the same object until a queue changes."""
         if self._pools is None:
             with_flavors = [record for record in self.records.values() if record.flavors]
-            with_flavors.sort(key=lambda record: (record.created, record.name))
+            with_flavors.sort(key=lambda record: (record.created_at, record.name))
             self._pools = Pools.from_queues((record.name, record.flavors) for record in with_flavors)
         return self._pools
 
@@ -243,11 +245,11 @@ class Queues:
             self._pools = None
         if old_record is not None:
             self._children[parent_of(old_record.name, old_record)].discard(old_record.name)
-            self.names.pop(old_record.uid, None)
+            self.name_by_uid.pop(old_record.uid, None)
             self.deleted_uids.add(old_record.uid)
         if new_record is not None:
             self._children[parent_of(new_record.name, new_record)].add(new_record.name)
-            self.names[new_record.uid] = new_record.name
+            self.name_by_uid[new_record.uid] = new_record.name
             self.deleted_uids.discard(new_record.uid)
 
     def _with_descendants(self, name: str) -> set[str]:

@@ -209,7 +209,7 @@ def _why_no_restart(cycle: Cycle, group: GroupInfo, since: float) -> str:
     if (blocked := blocking_decision(cycle, group)) is not None:
         return f"it does not restart elsewhere: {blocked.detail}"
     is_any_starting = group.assumed or cycle.decided[group.key].plan
-    if is_any_starting or wanted.absent_text or any(pod.expected for pod in wanted.members):
+    if is_any_starting or wanted.absent_text or any(pod.is_expected for pod in wanted.members):
         return "it restarts elsewhere once all its pods exist, and none is starting"
     if group.succeeded or not (group.job.is_managed or all(pod.is_replaced for pod in pods)):
         return "it does not restart elsewhere: some of its pods would not be created again"

@@ -174,7 +174,7 @@ class Cycle:
         None means that it no longer exists, even if a new group has its name.
         """
         group = self.snapshot.groups.get(GroupKey(taken.group))
-        return group if group is not None and group.created <= taken.at else None
+        return group if group is not None and group.created_at <= taken.at else None
 
     def record_all(
         self, groups: Iterable[GroupInfo], decide: Callable[[GroupInfo], GroupDecision | None]

@@ -81,11 +81,12 @@ class Flavors:
         `known` are the requests without flavors, if the caller knows them.
         """
         pools = self._snapshot.pools
-        if known is not None and not pools.all:
+        if known is not None and not pools.all_pools:
             return known
         planned_pods = list(pods)
         requests = total_requests(pod.shape for pod, _ in planned_pods) if known is None else known
-        return {**requests, **pools.count(self._snapshot.in_pools(planned_pods))} if pools.all else requests
+        by_pool = self._snapshot.in_pools(planned_pods) if pools.all_pools else {}
+        return {**requests, **pools.count(by_pool)} if pools.all_pools else requests
 
     def assignments(self, group: GroupInfo, wanted: Missing) -> Iterator[FlavorAssignment]:
         """Yield the assignments of flavors with suitable nodes to the roles of missing members.

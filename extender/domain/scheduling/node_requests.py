@@ -238,7 +238,7 @@ class _QueueRequests:
         decision, group = self.decision_of(key), self._evaluated.cycle.snapshot.groups.get(key)
         if decision is None or group is None or not _would_help(decision):
             return False
-        return any(not pod.expected for pod in group.waiting)
+        return any(not pod.is_expected for pod in group.waiting)
 
     def _need_key(self, group: GroupInfo) -> tuple[object, ...]:
         """Return a key that is equal for groups that need the same headroom.

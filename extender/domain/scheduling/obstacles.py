@@ -321,7 +321,7 @@ def _no_node_text(cycle: Cycle, shape: Shape) -> str:
     if (part := shape.suits.part) is not None:
         anywhere = Shape({}, Constraints(tolerations=(Toleration(operator="Exists"),)))
         labels = listed([f"{key}={value}" for key, value in part.labels], _MAX_NAMES)
-        is_taken = part.before and all(nodes.has(key, value) for key, value in part.labels)
+        is_taken = part.earlier_parts and all(nodes.has(key, value) for key, value in part.labels)
         restriction = " without those of an earlier flavor" if is_taken else ""
         demand = f"the flavor's labels {labels}".rstrip() + restriction
         demands[demand] = bool(nodes.suitable_rows(anywhere.on_part(part)).any())

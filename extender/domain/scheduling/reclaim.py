@@ -514,7 +514,7 @@ def _reclaimed_record(cycle: Cycle, group: GroupInfo, losing: ReclaimKey, min_se
         return Reclaimed(group.key, now, unused=(record,))
     others = cycle.reclaimed_by(losing.queue).items()
     reclaimed_back_at = max((reclaim.at for pick, reclaim in others if pick.queue == group.queue), default="")
-    went_back = reclaimed_back_at > last.at and group.created <= reclaimed_back_at
+    went_back = reclaimed_back_at > last.at and group.created_at <= reclaimed_back_at
     unused = [each for each in last.unused if not _is_in_vain(cycle, each)]
     in_vain = last.in_vain + (went_back or len(unused) < len(last.unused))
     return Reclaimed(group.key, now, in_vain, (*unused, record)[-_MAX_UNUSED:])

@@ -349,7 +349,7 @@ class _PreviousQueues(NamedTuple):
         changed_at_first = shares.at_start.nodes_changed_since(earlier.at_start)
         changed = shares.state.nodes_changed_since(earlier.state)
         is_comparable = (
-            snapshot.past_usage.shown is carried.snapshot.past_usage.shown
+            snapshot.past_usage.shown_usages is carried.snapshot.past_usage.shown_usages
             and snapshot.pools == carried.snapshot.pools
         )
         if (
@@ -465,7 +465,7 @@ def _queue_decision(
         borrowed=on_all_nodes(shares.borrowed(node)),
         above_nodes=_above_nodes(record, shares.at_start.division.total),
         unmet=shares.at_start.unmet.get(name, {}),
-        usage=cycle.snapshot.past_usage.shown.get(name),
+        usage=cycle.snapshot.past_usage.shown_usages.get(name),
         flavors=flavors.shares_of(queue, node),
         counts=counts,
         uid=record.uid,
@@ -474,7 +474,7 @@ def _queue_decision(
         closed_above=queue.closed_above,
         mark=queue.mark,
         fault=queue.fault,
-        missing_flavors=tuple(flavor.shared for flavor in record.flavors if flavor.is_missing),
+        missing_flavors=tuple(flavor.resource_flavor for flavor in record.flavors if flavor.is_missing),
         reservation=reservation,
         reclaimed=cycle.reclaimed_by(name),
         waiting=waiting,
@@ -512,7 +512,7 @@ class _Flavors:
 
         The flavors have the queue's names for them.
         """
-        if not self._pools.all:
+        if not self._pools.all_pools:
             return {}
         deserved, above_share = self._shares.state.deserved_at(node), self._shares.borrowed(node)
         names = {flavor.nodes: flavor.name for flavor in queue.flavors}
@@ -520,8 +520,8 @@ class _Flavors:
             pool.name: FlavorShare(
                 of_flavor(self._held[node], pool.name), of_flavor(deserved, pool.name), borrowed
             )
-            for pool in self._pools.all
+            for pool in self._pools.all_pools
             if (borrowed := of_flavor(above_share, pool.name)) or pool.nodes in names
         }
-        own_names = {pool.name: names[pool.nodes] for pool in self._pools.all if pool.nodes in names}
+        own_names = {pool.name: names[pool.nodes] for pool in self._pools.all_pools if pool.nodes in names}
         return {own_names.get(name, name): share for name, share in shares.items()}

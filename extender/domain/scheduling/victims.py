@@ -170,7 +170,7 @@ def pause_end(cycle: Cycle, group: GroupInfo, last: Reclaimed) -> float:
     if last.in_vain < _MAX_IN_VAIN:
         return -inf
     until = cycle.snapshot.instant(last.at) + cycle.limits.reclaim_memory
-    if group.created < last.at or group.key == last.group:
+    if group.created_at < last.at or group.key == last.group:
         return until
     at_most = max(cycle.snapshot.queues[group.queue].record.preemption.at_most, TAKE_AT_MOST)
     return min(until, cycle.snapshot.instant(ready_since(group)) + at_most)
@@ -228,9 +228,10 @@ class Candidates:
             case EvictionCause.PREEMPT:
                 return rules.within_queue and group.priority > self._lowest_in(group.queue)
             case EvictionCause.CONSOLIDATE:
-                return rules.consolidation and any(map(self._consolidates, self._running_groups))
+                return rules.may_consolidate and any(map(self._consolidates, self._running_groups))
             case EvictionCause.UNMANAGED:
-                return rules.unmanaged and group.priority > self._cycle.snapshot.other_pods.lowest_priority
+                other_pods = self._cycle.snapshot.other_pods
+                return rules.preempts_unmanaged and group.priority > other_pods.lowest_priority
             case _:
                 return False
 
@@ -267,10 +268,10 @@ class Candidates:
                     runners = self._running_in(group.queue)
                     less_important = [other for other in runners if other.priority < group.priority]
                     eviction_units += self._units_of(group, less_important, cause)
-                case EvictionCause.CONSOLIDATE if rules.consolidation:
+                case EvictionCause.CONSOLIDATE if rules.may_consolidate:
                     running = self._running_up_to(group.priority, filter(self._consolidates, queues))
                     eviction_units += self._units_of(group, filter(self._may_move, running), cause)
-                case EvictionCause.UNMANAGED if rules.unmanaged:
+                case EvictionCause.UNMANAGED if rules.preempts_unmanaged:
                     for priority, pods in self._others.items():
                         if priority < group.priority:
                             eviction_units += filter(self._is_evictable, map(self._eviction_unit_of, pods))
@@ -317,7 +318,7 @@ class Candidates:
     def _consolidates(self, queue: str) -> bool:
         """Return whether groups of a queue may have to move."""
         queues = self._cycle.snapshot.queues
-        return queue in queues and queues[queue].record.preemption.consolidation
+        return queue in queues and queues[queue].record.preemption.may_consolidate
 
     def _may_move(self, victim: GroupInfo) -> bool:
         """Return whether a victim may move: its pods are replaced, and may start again on any node.

@@ -83,7 +83,7 @@ def next_step(group: AutoGroup, goes_without: bool = False) -> PodGroupStep:
         return PodGroupStep.MAKE if group.queue_is_open else PodGroupStep.AWAIT_QUEUE
     if owner is not None and group.has_pods and group.min_member != group.member_count:
         return PodGroupStep.RENUMBER
-    if owner is not None and owner.idle and not group.is_used:
+    if owner is not None and owner.is_idle and not group.is_used:
         return PodGroupStep.DELETE
     return PodGroupStep.NOTHING
 

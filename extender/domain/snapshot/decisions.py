@@ -321,13 +321,13 @@ class ConditionPolicy(msgspec.Struct, frozen=True):
                 well.
         """
         reason = display_reason(decision)
-        if reason is None or not pod.waiting or pod.foreign_gates or pod.uid in decision.plan:
+        if reason is None or not pod.is_waiting or pod.foreign_gates or pod.uid in decision.plan:
             return None
         is_shown = self.shows_waiting_for_capacity or (self.shows_never_fits and reason is Reason.NEVER_FITS)
         nodes_help = not by_request and is_shown and self.wants_nodes(decision, pod)
-        if pod.gated and not nodes_help:
+        if pod.is_gated and not nodes_help:
             return _GATED_CONDITION if pod.unscheduled and pod.unscheduled.is_ours else None
-        if not (pod.gated or self.covers_ungated):
+        if not (pod.is_gated or self.covers_ungated):
             return None
         return Unscheduled(UNSCHEDULABLE if nodes_help else str(reason), refusal(reason))
 

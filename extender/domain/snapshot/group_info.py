@@ -158,7 +158,7 @@ class GroupInfo(msgspec.Struct, frozen=True, eq=False, dict=True):
     use_allowed: bool  # whether its author may use its queue, which matters for restricted queues
     priority: int  # groups of higher priority come first in a queue
     preempts: bool  # whether the group may preempt others
-    created: str  # RFC 3339 time at which its PodGroup or first pod was created
+    created_at: str  # RFC 3339 time at which its PodGroup or first pod was created
     min_member: int  # number of members that must start together
     min_task_member: Mapping[str, int]  # number of needed members by role
     run_limit: float | None  # seconds after which Kubernetes ends the members; None: no limit
@@ -272,7 +272,7 @@ class GroupInfo(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     def is_under_way(self, plan: Mapping[Uid, str]) -> bool:
         """Return whether any existing member has a planned node."""
-        return bool(plan) and any(pod.uid in plan and not pod.expected for pod in self.waiting)
+        return bool(plan) and any(pod.uid in plan and not pod.is_expected for pod in self.waiting)
 
     def computed(self, work: Callable[["GroupInfo"], T]) -> T:
         """Return the result of `work` on this group, computed once: the frozen group never changes."""
@@ -292,7 +292,7 @@ class GroupInfo(msgspec.Struct, frozen=True, eq=False, dict=True):
         """
         namespace, _, name = self.key.partition("/")
         owner_name = self.spec.owner_name or ("" if self.spec.has_podgroup else self.spec.series)
-        return self.created, namespace, owner_name.rpartition("/")[2] or name, self.key
+        return self.created_at, namespace, owner_name.rpartition("/")[2] or name, self.key
 
     @cached_property
     def order(self) -> tuple[int, Age]:

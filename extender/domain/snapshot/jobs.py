@@ -133,7 +133,7 @@ class JobRecord(msgspec.Struct, frozen=True):
     namespace: str
     name: str
     group: GroupKey  # group of its pods
-    created: str = ""  # metadata.creationTimestamp
+    created_at: str = ""  # metadata.creationTimestamp
     queue: str = ""  # queue that the job itself names
     is_commanded: bool = False  # whether only Commands stop the job; it enters `default` without a queue
     local_queue: LocalQueueLabel | None = None  # label with which the job names a LocalQueue
@@ -288,7 +288,7 @@ def job_record(
         namespace=meta.namespace,
         name=meta.name,
         group=podgroup_of(kind, meta),
-        created=meta.creation_timestamp or "",
+        created_at=meta.creation_timestamp or "",
         queue=_queue_of_its_own(row, job),
         is_commanded=row.commanded is not None,
         local_queue=local_queue_label(meta),
@@ -447,8 +447,8 @@ def _with_pods(
     for number, count, pod in carriers(zip(counts, pods, strict=True)) if not fault else ():
         role, group = pod_sets[number].role, record.group
         member = pod_record(pod, shapes, ours=True, auto_groups=auto_groups)
-        member = replace(member, group=group, own_group=group, auto=auto_groups, expected=True)
-        expected.append(ExpectedPods(role, count, replace(member, dependent=role in dependent)))
+        member = replace(member, group=group, own_group=group, auto=auto_groups, is_expected=True)
+        expected.append(ExpectedPods(role, count, replace(member, is_dependent=role in dependent)))
     names_our_scheduler = [(pod.spec.scheduler_name or keys.DEFAULT_SCHEDULER) in schedulers for pod in pods]
     return replace(
         record,
@@ -485,5 +485,5 @@ def _pod_of(record: JobRecord, part: JobPodSet) -> Pod:
             requests = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
             containers.append({**container, "resources": {**resources, "requests": requests}})
         spec[kind] = containers
-    meta |= {"namespace": record.namespace, "uid": record.uid, "creationTimestamp": record.created}
+    meta |= {"namespace": record.namespace, "uid": record.uid, "creationTimestamp": record.created_at}
     return msgspec.json.decode(msgspec.json.encode({"metadata": meta, "spec": spec}), type=Pod)

@@ -155,7 +155,7 @@ class NodeIndex:
             return mask
 
         mask = with_labels(part.labels)
-        for pairs in part.before:
+        for pairs in part.earlier_parts:
             mask = mask & ~with_labels(pairs)
         return mask
 
@@ -345,7 +345,7 @@ class NodeTable:
         """Return the rows of each pool. The result is the same object until a pool or its rows change."""
         cached = self._pool_rows
         if cached is None or cached.pools is not pools:
-            self._index = self._index or (NodeIndex(self.nodes) if pools.all else None)
+            self._index = self._index or (NodeIndex(self.nodes) if pools.all_pools else None)
             cached = self._pool_rows = PoolRows(pools, (self._index or NodeIndex()).part)
         return cached
 

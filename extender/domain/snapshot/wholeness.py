@@ -126,7 +126,7 @@ def _missing(group: GroupInfo, needs: Needs, fitting: Collection[Uid], replaces:
     pods = sorted((pod for pod in group.waiting if not pod.is_for_min_resources), key=attrgetter("sort_key"))
     pods.sort(key=attrgetter("priority"), reverse=True)  # a stable sort keeps the order by name
     # Pods that are created once others run come last: the gang starts without them.
-    pods.sort(key=lambda pod: (pod.dependent, pod.uid not in group.planned, pod.uid not in fitting))
+    pods.sort(key=lambda pod: (pod.is_dependent, pod.uid not in group.planned, pod.uid not in fitting))
     candidates = _in_sub_groups(group, [pod for pod, _ in group.assumed] + pods)
     if needs.composite is not None:
         return _missing_of_composite(group, needs.composite, candidates, fitting, replaces)
@@ -337,7 +337,7 @@ def _whole_since(group: GroupInfo) -> float | None:
     -inf means that enough members have started their containers; None means that too few are on nodes.
     """
     members = sorted(
-        (-inf if pod.started else group.bound_since.get(pod.uid, 0.0), pod.uid, pod.role)
+        (-inf if pod.has_started else group.bound_since.get(pod.uid, 0.0), pod.uid, pod.role)
         for pod in group.placed
     )
     roles, needs = Counter[str](), group.needs
@@ -388,8 +388,8 @@ def running_since(group: GroupInfo, instant: Callable[[str], float]) -> float | 
 @computed_once
 def ready_since(group: GroupInfo) -> str:
     """Return the timestamp since which the group could have started, because all needed objects existed."""
-    created: Iterable[str] = map(attrgetter("created"), missing(group).members)
-    return max((group.created, group.history.ready_at, *created))
+    created: Iterable[str] = map(attrgetter("created_at"), missing(group).members)
+    return max((group.created_at, group.history.ready_at, *created))
 
 
 def _depends_on_the_scheduler(group: GroupInfo) -> bool:

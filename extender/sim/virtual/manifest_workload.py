@@ -69,7 +69,7 @@ def make_queues(creation: Creation) -> tuple[Mapping[str, str], list[str]]:
     notes += [f"{queue.source}: queue {queue.name!r} exists, and stays as it is" for queue in existing]
     created = {ROOT_QUEUE}  # parents come first; queues without a created parent are left out
     for queue in planned:
-        if not queue.unreadable and queue.name not in existing_names and queue.parent in created:
+        if not queue.is_unreadable and queue.name not in existing_names and queue.parent in created:
             created.add(queue.name)
             kind = {"apiVersion": kinds.QUEUES.api_version, "kind": kinds.QUEUES.name}
             meta = {"name": queue.name, "annotations": annotations_of(queue)}
