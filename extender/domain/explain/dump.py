@@ -78,9 +78,7 @@ class Forms:
         )
         table = tuple[tuple[NodeRecord | None, ...], tuple[Levels, ...]]
         self._forms[NodeTable] = self._as_other_type(
-            table,
-            lambda t: (t.nodes, t.topologies.level_lists),
-            lambda pair: NodeTable(pair[0], Topologies(pair[1])),
+            table, lambda t: (t.nodes, t.topologies.level_lists), lambda p: NodeTable(p[0], Topologies(p[1]))
         )
         self._forms[OtherPods] = self._as_other_type(tuple[PodRecord, ...], tuple, _as_other_pods)
         self._forms[TermIndex] = self._as_other_type(tuple[Term, ...], tuple, _index)

@@ -103,13 +103,10 @@ class MinResources:
 
         Once a member has a claim, the result has as many members as the start needs.
         """
-        existing, claim_of = (
-            (pod for pod in group.pods.values() if not pod.is_expected),
-            self._parts.claims.get,
-        )
+        existing = (pod for pod in group.pods.values() if not pod.is_expected)
         members = [pod for pod in existing if pod.is_placed or pod.is_waiting]
-        members.sort(key=lambda pod: (pod.is_waiting and claim_of(pod.uid) is None, pod.sort_key))
-        with_claims = sum(pod.is_placed or claim_of(pod.uid) is not None for pod in members)
+        members.sort(key=lambda p: (p.is_waiting and self._parts.claims.get(p.uid) is None, p.sort_key))
+        with_claims = sum(pod.is_placed or self._parts.claims.get(pod.uid) is not None for pod in members)
         return members[: max(with_claims, group.needs.min_member)] if self._is_under_way(members) else members
 
     def _used_by(self, members: Sequence[PodRecord], needed: int) -> Resources:

@@ -148,9 +148,7 @@ class Registry:
         self.requires_rights = False  # whether the right to use a restricted queue is required
         # Dirty groups in order, with whether their queue may have changed since their last info.
         self._dirty: dict[GroupKey, bool] = {}
-        self._claims_changed: set[GroupKey] = (
-            set()
-        )  # dirty groups of which only claims, attempts or the start changed
+        self._claims_changed: set[GroupKey] = set()  # dirty only by claims, attempts or the start
         self._by_queue: defaultdict[str, dict[GroupKey, None]] = defaultdict(dict)  # by queue of their info
 
     def group(self, key: GroupKey) -> Group:
@@ -383,14 +381,14 @@ class Registry:
 
     def set_owner(self, key: GroupKey, record: OwnerRecord) -> Collection[GroupKey]:
         """Record an owner. Return the keys of its groups, which become dirty."""
-        shared = (
-            [other for other in self.groups if other.startswith(f"{key}.")] if has_many_groups(key) else ()
-        )
-        for each in (key, *shared):
-            if (group := self.groups.get(each)) is not None:
+        keys_of_groups = [key]
+        if has_many_groups(key):
+            keys_of_groups += [group_key for group_key in self.groups if group_key.startswith(f"{key}.")]
+        for group_key in keys_of_groups:
+            if (group := self.groups.get(group_key)) is not None:
                 group.owner = record
-                self.mark_dirty(each)
-        return (key, *shared)
+                self.mark_dirty(group_key)
+        return keys_of_groups
 
     def awaits_controller(self, group: Group) -> bool:
         """Return whether an owner of the group's pods has not been read yet.

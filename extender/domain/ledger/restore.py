@@ -77,9 +77,8 @@ def _restore_queues(ledger: Ledger, snapshot: Snapshot) -> None:
                 intake.put_flavor(flavor.resource_flavor, shared)
         if queue.exists:
             names = sorted(refused_namespaces[queue.record.name])
-            selector = (
-                LabelSelector(match_expressions=[Requirement(_NAME_LABEL, "NotIn", names)]) if names else None
-            )
+            requirements = [Requirement(_NAME_LABEL, "NotIn", names)]
+            selector = LabelSelector(match_expressions=requirements) if names else None
             intake.put_queue(replace(queue.record, namespace_selector=selector))
     for budgets in snapshot.disruption_budgets.values():
         for budget in budgets:

@@ -169,10 +169,8 @@ class Routes:
 
         None means that the group names no LocalQueue, or names a queue directly.
         """
-        names = self._named_by(group)
-        return (
-            None if names.queue else self.routes_into_queues.local_queue(group.namespace, names.local_queue)
-        )
+        names, routes = self._named_by(group), self.routes_into_queues
+        return None if names.queue else routes.local_queue(group.namespace, names.local_queue)
 
     def queue_of(self, group: Group) -> str:
         """Return the queue of a group. After its PodGroup is deleted, this is still the queue that it named.
@@ -182,10 +180,8 @@ class Routes:
         """
         if group.start_queue:
             return group.start_queue
-        names = self._named_by(group)
-        return (
-            self.routes_into_queues.queue_of(group.namespace, names.queue, names.local_queue) or DEFAULT_QUEUE
-        )
+        names, routes = self._named_by(group), self.routes_into_queues
+        return routes.queue_of(group.namespace, names.queue, names.local_queue) or DEFAULT_QUEUE
 
     def names_queue(self, group: Group) -> bool:
         """Return whether a group itself names a queue or a LocalQueue, whatever its owners name."""

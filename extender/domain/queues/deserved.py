@@ -178,9 +178,8 @@ class Division:
         changed = self.takes_part != other.takes_part
         for name in ("reserved", "deserved", "ceilings", "potential"):
             changed |= (getattr(self, name) != getattr(other, name)).any(axis=1)
-        changed |= (
-            self.specs.effective_limits(slice(None)) != other.specs.effective_limits(slice(None))
-        ).any(axis=1)
+        limits = self.specs.effective_limits(slice(None))
+        changed |= (limits != other.specs.effective_limits(slice(None))).any(axis=1)
         return set(np.flatnonzero(changed).tolist())
 
     def _compute(self, changed: Sequence[str] | Demands) -> None:

@@ -218,10 +218,8 @@ def _excess_amounts(amounts: QuotaAmounts, position: _Position) -> Iterator[tupl
     for name, most in amounts.max_amounts.items():
         limit, owner = position.limits.get(name, (most, ""))
         if most > limit:
-            text = (
-                f"invalid value {show(name, most)}: must be at most {show(name, limit)}, the max of {owner!r}"
-            )
-            yield f"max[{name}]", text
+            value, allowed = f"invalid value {show(name, most)}", show(name, limit)
+            yield f"max[{name}]", f"{value}: must be at most {allowed}, the max of {owner!r}"
             return
     if position.unassigned_amounts is None:
         return

@@ -189,8 +189,7 @@ class Queues:
         self.shared_flavors.pop(name, None)
         if flavor is not None:
             self.shared_flavors[name] = flavor
-        records = list(self.records.values())
-        users = (each for each in records if name in {flavor.resource_flavor for flavor in each.flavors})
+        users = [r for r in self.records.values() if name in {each.resource_flavor for each in r.flavors}]
         return {queue for record in users for queue in self.put(record)}
 
     @property

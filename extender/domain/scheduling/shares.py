@@ -482,11 +482,7 @@ class QueueShares:
         for node in self.tree.path(queue):
             if node in common_path:
                 return
-            yield (
-                self._holdings.held(node),
-                self.state.deserved_at(node),
-                self._holdings.reserved(node),
-            )
+            yield self._holdings.held(node), self.state.deserved_at(node), self._holdings.reserved(node)
 
 
 def total_of(snapshot: Snapshot) -> Resources:

@@ -376,10 +376,8 @@ class NodeTable:
         if len(labels) == 1:
             return self.domains(level)
         if level not in self._level_domains:
-            everywhere = np.zeros(len(self.nodes), np.int64)
-            self._level_domains[level] = (
-                reduce(_joint_domains, map(self.domains, labels)) if labels else everywhere
-            )
+            domains = map(self.domains, labels) if labels else [np.zeros(len(self.nodes), np.int64)]
+            self._level_domains[level] = reduce(_joint_domains, domains)
         return self._level_domains[level]
 
     def nested_domains(self, level: str, inner: str) -> tuple[Rows, Rows]:
