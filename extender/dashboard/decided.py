@@ -38,7 +38,7 @@ from extender.domain.explain.explain import WhyGroup, explain_group
 from extender.domain.model.reasons import sentence
 from extender.domain.model.records import GroupKey, PodRecord
 from extender.domain.model.resources import add, in_units, on_all_nodes, total
-from extender.domain.model.shapes import UNSCHEDULABLE
+from extender.domain.model.shapes import CORDON_TAINT
 from extender.domain.queues.flavors import Pools
 from extender.domain.queues.records import QueueRecord
 from extender.domain.queues.tree import QueueInfo, in_tree_order
@@ -536,7 +536,7 @@ class _Nodes:
             sorted(groups)[:_MOST_GROUPS],
             [pool.name for pool in snapshot.pools.pools_of_node(node.labels)],
             domains=snapshot.nodes.topologies.domains_of(node.labels),
-            taken=UNSCHEDULABLE not in node.taints,
+            taken=CORDON_TAINT not in node.taints,
             health=node_health(taint.key for taint in node.taints),
         )
 

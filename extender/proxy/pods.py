@@ -17,7 +17,7 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from extender.api.units import human_duration
 from extender.domain.ledger.releases import Bypasses
 from extender.domain.model.versioned_pod_watch import (
-    AS_IT_IS,
+    AS_STORED,
     Appearance,
     Appearances,
     BrokenPods,
@@ -164,7 +164,7 @@ def _encode(writer: PodListWriter, item: ListedPod, appearance: Appearance | Non
         return writer.item(item.pod, appearance)
     except UnwritablePod:
         metrics.view_unreadable_pods.inc()
-        return writer.item(item.pod, AS_IT_IS)
+        return writer.item(item.pod, AS_STORED)
 
 
 log = logger(__name__)
@@ -290,7 +290,7 @@ class Sending:
             metrics.view_unreadable_pods.inc()
             log.warning("a pod is shown to the scheduler as it is", error=str(fault))
         with suppress(UnwritablePod):
-            return self._codec.write(*write._replace(appearance=AS_IT_IS))
+            return self._codec.write(*write._replace(appearance=AS_STORED))
         return b""
 
 

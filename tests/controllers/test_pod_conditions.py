@@ -27,7 +27,7 @@ from tests.rows import each_of
 
 VIEW = ConditionPolicy(covers_ungated=True)
 WRITTEN_AT = datetime(2026, 1, 1, tzinfo=UTC)
-LACKS_CAPACITY = {"status": "False", "reason": "Unschedulable", "message": refusal(Reason.NO_ROOM)}
+CAPACITY_REASONS = {"status": "False", "reason": "Unschedulable", "message": refusal(Reason.NO_ROOM)}
 FIRST = {"lastTransitionTime": "2026-01-01T00:00:00Z"}
 
 
@@ -95,8 +95,8 @@ def test_a_reason_is_written_on_each_member_once_it_has_lasted() -> None:
         assert bench.look() == []
         assert bench.after(LASTING - 0.1) == []
         assert bench.after(0.1) == [
-            ("g-0", {**LACKS_CAPACITY, **FIRST}),
-            ("g-1", {**LACKS_CAPACITY, **FIRST}),
+            ("g-0", {**CAPACITY_REASONS, **FIRST}),
+            ("g-1", {**CAPACITY_REASONS, **FIRST}),
         ]
         assert bench.after(60.0) == []
 
@@ -175,7 +175,7 @@ def test_the_transition_of_a_condition_that_was_false_before_keeps_its_time() ->
     with conditions(full(gang("g", 1, gated=False))) as bench:
         bench.write("g-0", "SchedulerError", "ouch")
         bench.after(0.0)
-        assert bench.after(LASTING) == [("g-0", LACKS_CAPACITY)]
+        assert bench.after(LASTING) == [("g-0", CAPACITY_REASONS)]
 
 
 def test_an_equal_condition_is_not_written_again() -> None:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from extender.api.objects.pods import Container, Pod, ResourceRequirements
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import Uid
-from extender.domain.model.resources import MOST, pod_requests
+from extender.domain.model.resources import MAX_AMOUNT, pod_requests
 from tests.domain.builders import SCHEDULER, foreign_pod, group, node, on_nodes, pod, queue
 from tests.domain.world import World, gang, key, single
 
@@ -34,7 +34,7 @@ def test_two_containers_that_are_too_large_for_64_bits_cost_their_group_alone() 
 
 def test_requests_are_capped_where_they_are_summed() -> None:
     huge = of_containers(pod("p"), {"memory": "9E", "cpu": "9E"}, {"memory": "9E", "x.io/a": "-5"})
-    assert pod_requests(huge.spec) == {"memory": MOST, "cpu": MOST, "pods": 1}
+    assert pod_requests(huge.spec) == {"memory": MAX_AMOUNT, "cpu": MAX_AMOUNT, "pods": 1}
 
 
 def test_a_pod_beyond_the_cap_fits_no_node_beyond_it() -> None:

@@ -8,11 +8,11 @@ from msgspec.structs import replace
 from extender.api.objects.base import Condition
 from extender.domain.ledger.claims import ClaimStage
 from extender.domain.ledger.ledger import Ledger
-from extender.domain.ledger.releases import MOST_NOMINATED, Bypasses
+from extender.domain.ledger.releases import MAX_NOMINATED_PODS, Bypasses
 from extender.domain.model.ownership import Ownership
 from extender.domain.model.reasons import Reason, Verdict, refusal
 from extender.domain.model.records import Uid
-from extender.domain.model.versioned_pod_watch import AS_IT_IS, Appearance
+from extender.domain.model.versioned_pod_watch import AS_STORED, Appearance
 from tests.domain.builders import SCHEDULER, foreign_pod, node, pod, queue
 from tests.domain.job_world import JobWorld, job, pod_of
 from tests.domain.world import LIMITS, World, gang, nodes
@@ -67,14 +67,14 @@ def test_a_pod_with_a_gate_of_others_never_appears() -> None:
 
 
 def test_the_number_of_nominated_pods_on_a_node_is_limited() -> None:
-    many = 3 * MOST_NOMINATED
+    many = 3 * MAX_NOMINATED_PODS
     world = through_proxy(node("a", cpu="100"), gang("g", many, gated=False))
-    assert len(world.shown()) == MOST_NOMINATED
+    assert len(world.shown()) == MAX_NOMINATED_PODS
     first = list(world.shown())
     for name in first:
         assert world.hold(name, "a") is None
     world.settle()
-    assert len(world.shown()) == 2 * MOST_NOMINATED
+    assert len(world.shown()) == 2 * MAX_NOMINATED_PODS
     assert set(world.shows()) > set(first)
 
 
@@ -278,7 +278,7 @@ def test_a_group_of_one_that_loses_its_place_to_others_is_shown_again() -> None:
 
 def test_a_group_of_one_is_left_to_the_scheduler_s_scoring() -> None:
     world = through_proxy(nodes("a", "b"), pod("p", gated=False))
-    assert world.shown() == {"p": AS_IT_IS}
+    assert world.shown() == {"p": AS_STORED}
     assert world.hold("p", "b") is None
 
 
@@ -318,8 +318,8 @@ def test_a_pod_that_is_not_ours_appears_as_it_is() -> None:
     ledger = Ledger(Ownership(frozenset({shared})), on_shown=lambda: None)
     assert ledger.shown_pods.appearance_of(Uid("uid-s")) is None
     ledger.pods.set(pod("s", gated=False, scheduler=shared))
-    assert ledger.shown_pods.appearance_of(Uid("uid-s")) == AS_IT_IS
-    assert ledger.shown_pods.take_changes() == [("uid-s", AS_IT_IS)]
+    assert ledger.shown_pods.appearance_of(Uid("uid-s")) == AS_STORED
+    assert ledger.shown_pods.take_changes() == [("uid-s", AS_STORED)]
 
 
 def test_a_replica_that_loses_the_lead_answers_only_bind_calls() -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.api.objects.pods import LabelSelector, Requirement
-from extender.domain.ledger.affinity import MOST_WEIGHT, WEIGHT_OF_WIDE, PodsByLabels, Terms
+from extender.domain.ledger.affinity import MAX_WEIGHT, WIDE_WEIGHT, PodsByLabels, Terms
 from extender.domain.model.records import PodRecord, Uid
 from extender.domain.model.shapes import Constraints, Shape, Term, TermIndex
 
@@ -152,7 +152,7 @@ def wide(number: int) -> Term:
 
 
 def test_a_namespace_may_have_so_many_terms_and_wide_ones_count_for_many() -> None:
-    terms, most = Terms(), MOST_WEIGHT // WEIGHT_OF_WIDE
+    terms, most = Terms(), MAX_WEIGHT // WIDE_WEIGHT
     for number in range(most):
         pod = record(number, "a", {}, (wide(number),))
         assert terms.is_within_limit(pod)

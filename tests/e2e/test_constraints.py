@@ -11,7 +11,7 @@ from tests.e2e.harness.stage import Stage
 
 Json = dict[str, Any]
 BOTH_WAYS = pytest.mark.parametrize("gated", [True, False], ids=["gated", "ungated"])
-LACKS_CAPACITY = ("NoRoom", "Fragmented")
+CAPACITY_REASONS = ("NoRoom", "Fragmented")
 ZONE = "topology.kubernetes.io/zone"
 RACK = "example.com/rack"
 DEDICATED: Json = {"key": "dedicated", "value": "batch", "effect": "NoSchedule"}
@@ -49,7 +49,7 @@ def test_members_that_keep_apart(stage: Stage, scheduler: KubeScheduler, gated: 
     guard = stage.pods("guard", 1, **apart)
     stage.wait_phase(guard)
     gang = stage.gang("a", 3, gated=gated, **apart)
-    stage.wait_reason("a", *LACKS_CAPACITY)
+    stage.wait_reason("a", *CAPACITY_REASONS)
     assert stage.bound(gang) == {}
     _assert_others_start(stage)
     stage.finish(guard)
@@ -117,7 +117,7 @@ def test_members_with_a_host_port(stage: Stage, scheduler: KubeScheduler, gated:
     holder = stage.pods("holder", 1, ports=[8080])
     stage.wait_phase(holder)
     gang = stage.gang("a", 2, ports=[8080], gated=gated)
-    stage.wait_reason("a", *LACKS_CAPACITY)
+    stage.wait_reason("a", *CAPACITY_REASONS)
     assert stage.bound(gang) == {}
     _assert_others_start(stage)
     stage.finish(holder)

@@ -16,7 +16,7 @@ from tests.e2e.harness.stage import Stage
 from tests.e2e.harness.waiting import wait_for
 
 Json = dict[str, Any]
-LACKS_CAPACITY = ("Unschedulable", f"muster: NoRoom: {Reason.NO_ROOM.meaning}")
+CAPACITY_REASONS = ("Unschedulable", f"muster: NoRoom: {Reason.NO_ROOM.meaning}")
 AS_CREATED = ("SchedulingGated", "Scheduling is blocked due to non-empty scheduling gates")
 
 
@@ -83,7 +83,7 @@ def test_gated_pods_that_lack_capacity_request_nodes_and_those_that_wait_for_the
     stage.wait_reason("hungry", "NoRoom")
     stage.wait_reason("second", "QueueCeiling")
     since = condition(stage, hungry[0])["lastTransitionTime"]
-    wait_conditions(stage, hungry, LACKS_CAPACITY)
+    wait_conditions(stage, hungry, CAPACITY_REASONS)
     wait_event(stage, second[0])
     assert conditions(stage, second) == {AS_CREATED}
     assert autoscalers_see(stage) == {*hungry}
@@ -106,12 +106,12 @@ def test_a_gated_pod_requests_no_more_nodes_once_its_queue_blocks_it(
     stage.nodes(1, cpu="4")
     stage.wait_phase(stage.pods("filler", 1, cpu="3"))
     gang = stage.gang("a", 2, cpu="2", queue="team", gated=True)
-    wait_conditions(stage, gang, LACKS_CAPACITY)
+    wait_conditions(stage, gang, CAPACITY_REASONS)
     stage.api.patch(QUEUES, "team", {"spec": {"capability": {"cpu": "1"}}})
     stage.wait_reason("a", "NeverFits")
     wait_conditions(stage, gang, AS_CREATED)
     stage.api.patch(QUEUES, "team", {"spec": {"capability": {"cpu": "9"}}})
-    wait_conditions(stage, gang, LACKS_CAPACITY)
+    wait_conditions(stage, gang, CAPACITY_REASONS)
     wait_written(muster, 3 * len(gang))
 
 
@@ -121,11 +121,11 @@ def test_after_a_restart_nothing_is_written_that_is_written_already(
     stage.nodes(1, cpu="4")
     stage.wait_phase(stage.pods("filler", 1, cpu="3"))
     before = stage.gang("before", 2, cpu="2", gated=True)
-    wait_conditions(stage, before, LACKS_CAPACITY)
+    wait_conditions(stage, before, CAPACITY_REASONS)
     versions = [stage.pod(name)["metadata"]["resourceVersion"] for name in before]
     muster.restart(hard=True)
     after = stage.gang("after", 2, cpu="2", gated=True)
-    wait_conditions(stage, after, LACKS_CAPACITY)
+    wait_conditions(stage, after, CAPACITY_REASONS)
     wait_written(muster, len(after))
     assert [stage.pod(name)["metadata"]["resourceVersion"] for name in before] == versions
 

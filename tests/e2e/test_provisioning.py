@@ -16,7 +16,7 @@ from tests.e2e.harness.resources import NODES, POD_TEMPLATES, PROVISIONING_REQUE
 from tests.e2e.harness.scheduler import KubeScheduler
 from tests.e2e.harness.stage import Stage
 from tests.e2e.harness.waiting import wait_for
-from tests.e2e.test_pod_conditions import LACKS_CAPACITY, wait_conditions
+from tests.e2e.test_pod_conditions import CAPACITY_REASONS, wait_conditions
 
 pytestmark = pytest.mark.view
 
@@ -25,7 +25,7 @@ KIND = Path(__file__).parent / "data" / "provisioning-requests.yaml"
 RIGHTS = "provisioning/rbac.yaml"
 CLASS = "best-effort-atomic-scale-up.autoscaling.x-k8s.io"
 PROVISIONING = {"className": CLASS, "parameters": {"ValidUntilSeconds": "60"}}
-BY_REQUEST = (LACKS_CAPACITY[0].replace("Unschedulable", "NoRoom"), LACKS_CAPACITY[1])
+BY_REQUEST = (CAPACITY_REASONS[0].replace("Unschedulable", "NoRoom"), CAPACITY_REASONS[1])
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -170,5 +170,5 @@ def test_without_the_rights_pods_ask_as_in_other_queues(
 ) -> None:
     full(stage)
     gang = stage.gang("a", 2, queue="team", cpu="2")
-    wait_conditions(stage, gang, LACKS_CAPACITY)
+    wait_conditions(stage, gang, CAPACITY_REASONS)
     assert requests(stage) == []

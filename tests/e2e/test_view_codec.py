@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from extender.domain.model.versioned_pod_watch import AS_IT_IS, Appearance, PodCodec, PodEvent
+from extender.domain.model.versioned_pod_watch import AS_STORED, Appearance, PodCodec, PodEvent
 from extender.proxy.pod_events.json import JsonPods
 from extender.proxy.pod_events.protobuf import ProtobufPods
 from tests.e2e.harness import client_go
@@ -20,7 +20,7 @@ from tests.proxy.sample_pods import Json, expected
 NAMES = ("bound", "gated", "plain", "rich")
 LATER = 9_000_000
 CHANGES: list[tuple[Appearance, Json]] = [
-    (AS_IT_IS, {}),
+    (AS_STORED, {}),
     (Appearance("node-7"), {"node": "node-7"}),
     (Appearance(asks=True), {"asks": True}),
     (Appearance("node-7", asks=True), {"node": "node-7", "asks": True}),
@@ -195,7 +195,7 @@ def test_a_list_of_one_page_keeps_its_metadata(stage: Stage, pods: None, codec: 
     body = fetched(stage, codec, limit=3)
     page = codec.page(body)
     writer = codec.list_writer(page.metadata)
-    pieces = [writer.start(), *(writer.item(item.pod, AS_IT_IS) for item in page.pods), writer.end()]
+    pieces = [writer.start(), *(writer.item(item.pod, AS_STORED) for item in page.pods), writer.end()]
     found = client_go.listed(b"".join(pieces), codec.content_type)
     assert found == client_go.listed(body, codec.content_type)
     assert found["metadata"]["remainingItemCount"] == 1

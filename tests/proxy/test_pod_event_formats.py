@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from extender.api.protobuf import LONGEST_FRAME
 from extender.domain.model.records import Uid
 from extender.domain.model.versioned_pod_watch import (
-    AS_IT_IS,
+    AS_STORED,
     Appearance,
     BrokenPods,
     PodEvent,
@@ -96,7 +96,7 @@ def test_an_object_without_uid_is_passed_on_with_its_version(form: PodForm) -> N
 @pytest.mark.parametrize(
     ("appearance", "edits"),
     [
-        (AS_IT_IS, {}),
+        (AS_STORED, {}),
         (Appearance("node-7"), {"node": "node-7"}),
         (Appearance(asks=True), {"asks": True}),
         (Appearance("node-7", asks=True), {"node": "node-7", "asks": True}),
@@ -118,7 +118,7 @@ def test_only_the_three_edits_change_a_pod(
     assert view_of(form, before, 5000, appearance) == expected(before, 5000, **edits)
 
 
-@pytest.mark.parametrize("appearance", [AS_IT_IS, Appearance("node-7", asks=True)])
+@pytest.mark.parametrize("appearance", [AS_STORED, Appearance("node-7", asks=True)])
 def test_the_group_that_a_pod_names_is_hidden_from_the_scheduler(
     form: PodForm, appearance: Appearance
 ) -> None:
@@ -146,7 +146,7 @@ def test_claims_of_a_hidden_group_have_their_own_names(form: PodForm, group: Jso
     before["spec"] |= {"resourceClaims": [*by_template, named], **group}
     before["status"]["resourceClaimStatuses"] = [{"name": "made", "resourceClaimName": "g-made-x"}]
     first = {"name": "made", "resourceClaimName": "g-made-x"} if group else by_template[0]
-    assert view_of(form, before, 9, AS_IT_IS)["spec"]["resourceClaims"] == [first, by_template[1], named]
+    assert view_of(form, before, 9, AS_STORED)["spec"]["resourceClaims"] == [first, by_template[1], named]
 
 
 def test_missing_parts_of_a_pod_are_added(form: PodForm) -> None:
@@ -202,7 +202,7 @@ def test_a_list_is_written_piece_by_piece(count: int, one_page: bool, *, form: P
     pods = [pod(f"p-{number}") for number in range(count)]
     page = form.codec.page(form.listed(metadata, pods))
     writer = form.codec.list_writer(form.codec.list_metadata(page.version) if one_page else page.metadata)
-    pieces = [writer.start(), *(writer.item(item.pod, AS_IT_IS) for item in page.pods), writer.end()]
+    pieces = [writer.start(), *(writer.item(item.pod, AS_STORED) for item in page.pods), writer.end()]
     assert form.read_list(b"".join(pieces)) == {
         "kind": "PodList",
         "apiVersion": "v1",

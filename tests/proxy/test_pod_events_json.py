@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.domain.model.versioned_pod_watch import (
-    AS_IT_IS,
+    AS_STORED,
     Appearance,
     BrokenPods,
     PodEvent,
@@ -103,7 +103,7 @@ def test_a_list_without_items() -> None:
 def test_an_indented_list_becomes_events_of_one_line_each() -> None:
     body = json.dumps(json.loads(JSON.listed({"resourceVersion": "9"}, [pod()])), indent=2) + "\n"
     (item,) = CODEC.page(body.encode()).pods
-    for looks in (AS_IT_IS, Appearance("n", asks=True)):
+    for looks in (AS_STORED, Appearance("n", asks=True)):
         frame = CODEC.write("ADDED", item.pod, 5, looks)
         assert JSON.read(frame) == ("ADDED", expected(pod(), 5, looks.node, looks.asks))
 

@@ -13,7 +13,7 @@ from extender.api.units import BadQuantity, Quantity, intended_name, listed, rou
 from extender.domain.admission.faults import Code, Fault
 from extender.domain.model.resources import Resources, offered, show, total
 from extender.domain.queues.flavors import resolve
-from extender.domain.queues.records import MOST_OVERSELL, QueueRecord, queue_record
+from extender.domain.queues.records import MAX_OVERSELL, QueueRecord, queue_record
 from extender.domain.queues.tree import QueueTree
 
 
@@ -245,11 +245,11 @@ def _review_amounts(queue: Queue) -> Iterator[Fault]:
     yield from bad or _review_relations(fields, spec.lending_limit or {})
     if spec.oversell is not None:
         try:
-            is_valid = 1000 <= _exact(spec.oversell) <= MOST_OVERSELL * 1000
+            is_valid = 1000 <= _exact(spec.oversell) <= MAX_OVERSELL * 1000
         except BadQuantity:
             is_valid = False
         if not is_valid:
-            text = f"invalid value {spec.oversell}: must be a number from 1 to {MOST_OVERSELL}, such as 1.5"
+            text = f"invalid value {spec.oversell}: must be a number from 1 to {MAX_OVERSELL}, such as 1.5"
             yield Fault(Code.OVERSELL_OUT_OF_RANGE, "spec.oversell", text)
     for number, flavor in enumerate(spec.flavors or ()):
         path = f"spec.flavors[{number}]"

@@ -30,7 +30,7 @@ from extender.domain.model.queue_of_group import (
     local_queue_label,
 )
 from extender.domain.model.resources import Resources, pod_requests, show
-from extender.domain.model.run_history import NEVER_SAVED, checkpoint_of
+from extender.domain.model.run_history import NO_CHECKPOINT, checkpoint_of
 from extender.domain.queues.local_queues import LocalQueueRecord
 from extender.domain.queues.records import duration_of
 from extender.domain.queues.tree import Ceiling, QueueInfo, QueueTree
@@ -269,7 +269,7 @@ def unread_annotations(meta: Meta, pods: Pod | None = None) -> Iterator[str]:
     if fault:
         yield fault
     allowed = {}
-    if annotations.get(keys.CHECKPOINT) and checkpoint_of(meta) == NEVER_SAVED:
+    if annotations.get(keys.CHECKPOINT) and checkpoint_of(meta) == NO_CHECKPOINT:
         saved = "when work was last saved, such as 2026-01-31T08:00:00Z, or how often it is, such as 10m"
         allowed[keys.CHECKPOINT] = saved
     if annotations.get(keys.RUN_TIME) and duration_of(annotations[keys.RUN_TIME], None) is None:

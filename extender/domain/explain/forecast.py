@@ -26,7 +26,7 @@ from extender.api.units import listed
 from extender.domain.explain.future import EndOf, Future, Method
 from extender.domain.explain.holders import WaitingCase
 from extender.domain.explain.hypotheses import placements
-from extender.domain.model.reasons import ENDED_BY_OTHERS, Reason, Verdict
+from extender.domain.model.reasons import REASONS_ENDED_BY_OTHERS, Reason, Verdict
 from extender.domain.model.records import GroupKey
 from extender.domain.model.resources import total
 from extender.domain.model.shapes import Shapes
@@ -181,7 +181,7 @@ class _Causes:
         decision, group = self._decisions.groups.get(key), self._snapshot.groups.get(key)
         if decision is None or group is None or decision.reason is None:
             return "its next decision is unknown"
-        if decision.reason not in ENDED_BY_OTHERS:
+        if decision.reason not in REASONS_ENDED_BY_OTHERS:
             return f"nothing that is expected to happen starts it: {decision.reason.meaning}"
         if self._is_cut:
             return _TOO_FAR

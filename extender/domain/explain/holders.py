@@ -10,7 +10,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from extender.domain.explain.hypotheses import Trial, placements
-from extender.domain.model.reasons import LACKS_CAPACITY, Reason, Verdict
+from extender.domain.model.reasons import CAPACITY_REASONS, Reason, Verdict
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.resources import PODS, Resources, total
 from extender.domain.snapshot.decisions import Decisions, GroupDecision
@@ -49,7 +49,7 @@ class StartChange(msgspec.Struct, frozen=True, omit_defaults=True):
         return f"{self.text} it would wait for {self.then}" if self.then else f"it starts {self.text}"
 
 
-_HELD_ON_NODES = (*LACKS_CAPACITY, Reason.REFUSED_BY_SCHEDULER, Reason.QUEUE_SHARE)
+_HELD_ON_NODES = (*CAPACITY_REASONS, Reason.REFUSED_BY_SCHEDULER, Reason.QUEUE_SHARE)
 _Filter = Callable[[GroupDecision], bool]
 _BY_POSITION = attrgetter("position", "key")
 

@@ -136,7 +136,7 @@ class _LabelSets:
 
 # Limit on the weight of a namespace's followed terms, and weight of a wide term, which is compared with the
 # pods of all namespaces. With this limit, a gang of a thousand pods stays within its budget.
-MOST_WEIGHT, WEIGHT_OF_WIDE = 10_000, 200
+MAX_WEIGHT, WIDE_WEIGHT = 10_000, 200
 ByNode = Mapping[Term, Mapping[str, int]]
 
 
@@ -166,7 +166,7 @@ class Terms:
         The limit exists because terms make events expensive for all namespaces.
         """
         weight = sum(_weight(term, pod.namespace) for term in set(pod.shape.terms) - self._users.keys())
-        return not weight or self._weight[pod.namespace] + weight <= MOST_WEIGHT
+        return not weight or self._weight[pod.namespace] + weight <= MAX_WEIGHT
 
     def watch(self, pod: PodRecord) -> None:
         """Follow the terms of a member pod, in place of its earlier terms."""
@@ -253,7 +253,7 @@ def _weight(term: Term, namespace: str) -> int:
     higher.
     """
     is_local, selector = term.namespaces == frozenset({namespace}), term.label_selector
-    return 1 if is_local and selector is not None and required_pairs(selector) else WEIGHT_OF_WIDE
+    return 1 if is_local and selector is not None and required_pairs(selector) else WIDE_WEIGHT
 
 
 class _ForeignTerms:

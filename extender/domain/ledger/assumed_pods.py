@@ -7,7 +7,7 @@ import msgspec
 
 from extender.domain.ledger.claims import Claim, ClaimEvent, ClaimStage, Posting, allows
 from extender.domain.ledger.pods import Pods
-from extender.domain.ledger.state import Parts
+from extender.domain.ledger.state import Core
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.queues.flavors import flavor_on
@@ -49,9 +49,9 @@ class Preemptions:
     all granted nodes.
     """
 
-    def __init__(self, parts: Parts, pods: Pods) -> None:
-        self._registry, self._claims = parts.registry, parts.claims
-        self._clock, self._lock = parts.clock, parts.lock
+    def __init__(self, core: Core, pods: Pods) -> None:
+        self._registry, self._claims = core.registry, core.claims
+        self._clock, self._lock = core.clock, core.lock
         self._pods = pods.by_uid
         self._grants: dict[Uid, Grant] = {}
 
@@ -122,15 +122,15 @@ class AssumedPods:
     together with the whole group.
 
     Args:
-        parts: The objects that all parts of the ledger share.
+        core: The objects that all parts of the ledger share.
         pods: The pods of the watch.
         decided: Returns the last published decisions.
     """
 
-    def __init__(self, parts: Parts, pods: Pods, decided: Callable[[], Decisions]) -> None:
-        self._registry, self._claims, self._transitions = parts.registry, parts.claims, parts.transitions
-        self._releases, self._changes = parts.releases, parts.changes
-        self._clock, self._lock = parts.clock, parts.lock
+    def __init__(self, core: Core, pods: Pods, decided: Callable[[], Decisions]) -> None:
+        self._registry, self._claims, self._transitions = core.registry, core.claims, core.transitions
+        self._releases, self._changes = core.releases, core.changes
+        self._clock, self._lock = core.clock, core.lock
         self._all_pods, self._pods = pods, pods.by_uid
         self._decided = decided
 

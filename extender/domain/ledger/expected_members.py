@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from extender.domain.ledger.claims import ClaimEvent
 from extender.domain.ledger.groups import Group
 from extender.domain.ledger.pods import Pods
-from extender.domain.ledger.state import Parts
+from extender.domain.ledger.state import Core
 from extender.domain.model import ownership
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.shapes import Shape
@@ -101,16 +101,16 @@ class ExpectedMembers:
     expected pods of the jobs of one namespace: further jobs wait until others have started or are gone.
     """
 
-    def __init__(self, parts: Parts, pods: Pods, rules: JobRules, most: int) -> None:
-        self._parts = parts
-        self._registry, self._claims, self._transitions = parts.registry, parts.claims, parts.transitions
-        self._changes, self._clock = parts.changes, parts.clock
+    def __init__(self, core: Core, pods: Pods, rules: JobRules, most: int) -> None:
+        self._core = core
+        self._registry, self._claims, self._transitions = core.registry, core.claims, core.transitions
+        self._changes, self._clock = core.changes, core.clock
         self._pods = pods
         self._rules = rules
         self._most = most
         self._counts: Counter[str] = Counter()  # number of expected members by namespace
         self._crowded_out: defaultdict[str, dict[GroupKey, None]] = defaultdict(dict)  # over the limit
-        self.later_pods = LaterPods(parts.clock, START_TIMEOUT)
+        self.later_pods = LaterPods(core.clock, START_TIMEOUT)
 
     def manages(self, job: JobRecord) -> bool:
         """Return whether Muster starts a job. Jobs of kinds that another controller starts do not count."""
@@ -255,28 +255,28 @@ class ExpectedMembers:
 
     def _hand_over(self, group: Group, expected: PodRecord, newcomers: list[PodRecord]) -> None:
         self._count(group.namespace, change=-1)
-        hand_over(self._parts, group, expected, newcomers)
+        hand_over(self._core, group, expected, newcomers)
 
 
-def hand_over(parts: Parts, group: Group, expected: PodRecord, newcomers: list[PodRecord]) -> None:
+def hand_over(core: Core, group: Group, expected: PodRecord, newcomers: list[PodRecord]) -> None:
     """Remove an expected pod, and let the last of the new pods take over its claim.
 
     The claim ends if there is no new pod, or if the new pod requests more: ceilings have admitted only the
     claim.
     """
-    claim = parts.claims.get(expected.uid)
+    claim = core.claims.get(expected.uid)
     if claim is not None:
-        parts.transitions.end(expected, ClaimEvent.WITHDRAW)
+        core.transitions.end(expected, ClaimEvent.WITHDRAW)
     group.forget(expected.uid)
-    parts.claims.capacity.terms.unwatch(expected.uid)
-    if claim is not None and newcomers and _may_take_over(parts, newcomers[-1], expected, claim.node):
-        parts.transitions.put(newcomers.pop(), ClaimEvent.PLAN, claim.node)
-    parts.changes.notify()
+    core.claims.capacity.terms.unwatch(expected.uid)
+    if claim is not None and newcomers and _may_take_over(core, newcomers[-1], expected, claim.node):
+        core.transitions.put(newcomers.pop(), ClaimEvent.PLAN, claim.node)
+    core.changes.notify()
 
 
-def _may_take_over(parts: Parts, pod: PodRecord, expected: PodRecord, node: str) -> bool:
+def _may_take_over(core: Core, pod: PodRecord, expected: PodRecord, node: str) -> bool:
     """Return whether a pod requests at most as much as the expected pod, and fits on its node."""
-    return pod.shape.asks_at_most(expected.shape.requests) and parts.claims.fits(pod, node)
+    return pod.shape.asks_at_most(expected.shape.requests) and core.claims.fits(pod, node)
 
 
 def _expects(group: Group, job: JobRecord, existing: Iterable[PodRecord]) -> bool:
@@ -336,8 +336,8 @@ _FIRST_RESERVATION, _LONGEST_RESERVATION = 30.0, 900.0  # seconds for the place 
 class LostMembers:
     """Lost members of gangs that have fully run: their places are reserved for replacements."""
 
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
+    def __init__(self, core: Core) -> None:
+        self._core = core
         self._until: dict[GroupKey, float] = {}  # by group with lost members: first end of a reservation
 
     def expiries(self) -> Iterable[float]:
@@ -350,11 +350,11 @@ class LostMembers:
         Args:
             evicted: The pods that Muster evicts.
         """
-        now = self._parts.clock()
+        now = self._core.clock()
         expired = [key for key, until in self._until.items() if until <= now]
-        for key in dict.fromkeys((*self._parts.registry.dirty_groups, *expired)):
+        for key in dict.fromkeys((*self._core.registry.dirty_groups, *expired)):
             self._until.pop(key, None)
-            group = self._parts.registry.groups.get(key)
+            group = self._core.registry.groups.get(key)
             has_left = group is not None and group.departed_pods and not _has_later_pods(group)
             if group is not None and (group.reserved_until or has_left):
                 self._sync_group(group, evicted)
@@ -363,7 +363,7 @@ class LostMembers:
 
     def _sync_group(self, group: Group, evicted: Container[Uid]) -> None:
         """Reserve the places of lost members that the gang needs, and give up other reserved places."""
-        now = self._parts.clock()
+        now = self._core.clock()
         existing = (pod for pod in group.pods.values() if not pod.is_expected)
         pods = [pod for pod in existing if pod.is_placed or pod.is_waiting]
         vacated: list[PodRecord] = []
@@ -372,7 +372,7 @@ class LostMembers:
         candidates = [group.pods[uid] for uid, until in group.reserved_until.items() if until > now]
         candidates += [pod for pod in vacated if pod.uid not in evicted and not _succeeded(group, pod)]
         needed = set(self._needed(group, pods, candidates))
-        newcomers = [pod for pod in pods if pod.is_waiting and self._parts.claims.get(pod.uid) is None]
+        newcomers = [pod for pod in pods if pod.is_waiting and self._core.claims.get(pod.uid) is None]
         for uid in [uid for uid in group.reserved_until if uid not in needed]:
             self._remove_expected(group, group.pods[uid], newcomers)
         failures = sum(1 for pod in group.pods.values() if pod.phase == "Failed")
@@ -400,7 +400,7 @@ class LostMembers:
 
         They are replaced if the gang has fully run, has not ended, and is not held.
         """
-        registry, job = self._parts.registry, self._parts.registry.jobs.get(group.key)
+        registry, job = self._core.registry, self._core.registry.jobs.get(group.key)
         return (
             group.has_fully_run
             and not _has_later_pods(group)
@@ -429,11 +429,11 @@ class LostMembers:
             nominated_node="",
         )
         group.pods[member.uid], group.reserved_until[member.uid] = member, until
-        self._parts.claims.capacity.watch_terms(member)
-        if self._parts.claims.fits(member, pod.node):
-            self._parts.transitions.put(member, ClaimEvent.PLAN, pod.node)
-        self._parts.registry.mark_dirty(group.key)
-        self._parts.changes.notify()
+        self._core.claims.capacity.watch_terms(member)
+        if self._core.claims.fits(member, pod.node):
+            self._core.transitions.put(member, ClaimEvent.PLAN, pod.node)
+        self._core.registry.mark_dirty(group.key)
+        self._core.changes.notify()
 
     def _remove_expected(self, group: Group, member: PodRecord, newcomers: list[PodRecord]) -> None:
         """Replace an expected member by a new pod, preferably with the same role and index."""
@@ -441,8 +441,8 @@ class LostMembers:
         newcomers.sort(
             key=lambda pod: (pod.role == member.role, index_of(pod.name, pod.labels) == index is not None)
         )
-        hand_over(self._parts, group, member, newcomers)
-        self._parts.registry.mark_dirty(group.key)
+        hand_over(self._core, group, member, newcomers)
+        self._core.registry.mark_dirty(group.key)
 
 
 def _has_later_pods(group: Group) -> bool:

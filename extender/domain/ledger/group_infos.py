@@ -17,7 +17,7 @@ from extender.domain.ledger.registry import Registry
 from extender.domain.model.ownership import name_of, too_long
 from extender.domain.model.records import GroupKey, Needs, Uid
 from extender.domain.model.resources import Resources, add_times, counts_in_queues
-from extender.domain.model.run_history import NEVER_SAVED, Checkpoint, series_of
+from extender.domain.model.run_history import NO_CHECKPOINT, Checkpoint, series_of
 from extender.domain.model.shapes import total_requests
 from extender.domain.model.shared_maps import with_changes
 from extender.domain.queues.flavors import Pools
@@ -357,9 +357,9 @@ class GroupInfos:
     def _checkpoints(self, group: Group, members: Members) -> Iterator[Checkpoint]:
         """Yield the checkpoints of the PodGroup, of the owner of the pods, and of members on nodes."""
         job = self._registry.jobs.get(group.key)
-        yield NEVER_SAVED
+        yield NO_CHECKPOINT
         yield from (record.checkpoint for record in (group.record, job, group.owner) if record is not None)
-        yield from (pod.checkpoint for pod in members.placed if pod.checkpoint is not NEVER_SAVED)
+        yield from (pod.checkpoint for pod in members.placed if pod.checkpoint is not NO_CHECKPOINT)
 
     def _run_time(self, group: Group) -> float | None:
         """Return the declared run time of the group.

@@ -28,7 +28,7 @@ from extender.domain.model.topology import (
 )
 from extender.domain.snapshot.decisions import GroupDecision, start_after
 from extender.domain.snapshot.group_info import Attempt, GroupInfo, Start
-from extender.domain.snapshot.job_start_and_suspension import ComingPods
+from extender.domain.snapshot.job_start_and_suspension import CreatedPods
 from extender.domain.snapshot.jobs import JobRecord
 from extender.domain.snapshot.wholeness import whole
 
@@ -56,7 +56,7 @@ class Group(msgspec.Struct, eq=False):
     is_crowded_out: bool = False  # whether its namespace has reached the limit of expected members
     departed_pods: list[PodRecord] = []  # members that left their nodes since the last update
     reserved_until: dict[Uid, float] = {}  # by expected replacement of a lost member: end of the reservation
-    created_pods: ComingPods = ComingPods()  # pods that the job's controller has created
+    created_pods: CreatedPods = CreatedPods()  # pods that the job's controller has created
     became_ready: bool = False  # whether all needed members have run at once since the job was unsuspended
     start: Start = Start()  # history of its starts
     entitled_queue: str = ""  # queue that was open while the group was in it; empty: none
@@ -308,9 +308,9 @@ class Group(msgspec.Struct, eq=False):
         """
         existing = sum(1 for pod in self.pods.values() if not (pod.is_expected or pod.deleting))
         if self.job is None or self.job.is_suspended:
-            self.created_pods = ComingPods()
+            self.created_pods = CreatedPods()
         elif existing != self.created_pods.count:
-            self.created_pods = ComingPods(existing, now)
+            self.created_pods = CreatedPods(existing, now)
 
     def record_job(self, now: float) -> None:
         """Record since when the job is unsuspended, and whether its pods have become ready."""

@@ -29,7 +29,7 @@ from extender.api.workloads.gangs import MadePods
 from extender.api.workloads.shape import Json, KindName, RuntimeName
 from extender.domain.ledger.composites import Composites
 from extender.domain.ledger.pods import Pods, StuckPods
-from extender.domain.ledger.state import Parts
+from extender.domain.ledger.state import Core
 from extender.domain.ledger.topologies import HyperNodes, TopologySource, TopologySources, levels_of
 from extender.domain.model.device_requests import (
     ClaimKey,
@@ -64,9 +64,9 @@ from extender.domain.snapshot.nodes import Levels, NodeRecord
 class Intake:
     """Intake of watched objects into the ledger."""
 
-    def __init__(self, parts: Parts, pods: Pods, jobs: JobRules, meter: UsageMeter, stuck: StuckPods) -> None:
-        self._registry, self._claims, self._changes = parts.registry, parts.claims, parts.changes
-        self._lock = parts.lock
+    def __init__(self, core: Core, pods: Pods, jobs: JobRules, meter: UsageMeter, stuck: StuckPods) -> None:
+        self._registry, self._claims, self._changes = core.registry, core.claims, core.changes
+        self._lock = core.lock
         self._pods, self.jobs, self._meter, self._stuck = pods, jobs, meter, stuck
         self._topologies, self._hyper_nodes = TopologySources(), HyperNodes()
         self.composites = Composites()

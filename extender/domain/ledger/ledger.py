@@ -25,9 +25,9 @@ from extender.domain.ledger.queries import GroupQueries, QueueQueries
 from extender.domain.ledger.registry import Registry
 from extender.domain.ledger.releases import Releases
 from extender.domain.ledger.shown_pods import ShownPods
-from extender.domain.ledger.state import Changes, ClaimTransitions, Instants, Parts, Refusals
+from extender.domain.ledger.state import Changes, ClaimTransitions, Core, Instants, Refusals
 from extender.domain.model.device_requests import LogicalResources
-from extender.domain.model.evictions import FROM_OTHERS, Move, PastEviction, Reclaim
+from extender.domain.model.evictions import TAKING_CAUSES, Move, PastEviction, Reclaim
 from extender.domain.model.ownership import Ownership
 from extender.domain.model.reasons import Outcome, Verdict, lacks_only_capacity
 from extender.domain.model.records import GroupKey, PodRecord, Uid
@@ -89,7 +89,7 @@ class Ledger:
         self._changes = Changes(on_change, clock, self.limits.asking_pause)
         self._transitions = ClaimTransitions(self.claims, self.registry, self._releases, self._changes, clock)
         self._refusals = Refusals(self.claims)
-        parts = Parts(
+        core = Core(
             registry=self.registry,
             claims=self.claims,
             transitions=self._transitions,
@@ -102,17 +102,17 @@ class Ledger:
         jobs = jobs or JobRules()
         self._stuck = StuckPods(self.registry, clock, wall_clock)
         self._infos = GroupInfos(self.registry, self.claims, wall_clock, self._stuck.uids)
-        self.pods = Pods(parts, ownership, self._stuck, logical)
+        self.pods = Pods(core, ownership, self._stuck, logical)
         self._meter = UsageMeter(PastUsage(wall_clock()), self.limits.usage_half_life)
-        self.intake = Intake(parts, self.pods, jobs, self._meter, self._stuck)
-        self.groups = GroupQueries(parts, self.pods, self.intake.composites)
-        self.queues = QueueQueries(parts, self._infos)
-        self.assumed_pods = AssumedPods(parts, self.pods, lambda: self.decisions)
-        self.preemptions = Preemptions(parts, self.pods)
-        self.shown_pods = ShownPods(parts, self.pods)
-        self._expected = ExpectedMembers(parts, self.pods, jobs, self.limits.expected_pods)
-        self._lost = LostMembers(parts)
-        self._min_resources = MinResources(parts, self.pods.shapes, self.limits.expected_pods)
+        self.intake = Intake(core, self.pods, jobs, self._meter, self._stuck)
+        self.groups = GroupQueries(core, self.pods, self.intake.composites)
+        self.queues = QueueQueries(core, self._infos)
+        self.assumed_pods = AssumedPods(core, self.pods, lambda: self.decisions)
+        self.preemptions = Preemptions(core, self.pods)
+        self.shown_pods = ShownPods(core, self.pods)
+        self._expected = ExpectedMembers(core, self.pods, jobs, self.limits.expected_pods)
+        self._lost = LostMembers(core)
+        self._min_resources = MinResources(core, self.pods.shapes, self.limits.expected_pods)
         self._instants = Instants(self.registry)
         self._reclaimed_capacity = ReclaimedCapacity(self.registry, self.claims.capacity, self.limits)
         self._spared: dict[Uid, float] = {}  # by pod: end of the time in which the pod is no victim
@@ -364,7 +364,7 @@ class Ledger:
         """
         queue, now = self.decisions.groups[taker].queue, self._clock()
         causes = {victim.group: victim.cause for victim in reclaim.victims} if reclaim is not None else {}
-        for key in {*stayed, *(key for key, cause in causes.items() if cause in FROM_OTHERS)}:
+        for key in {*stayed, *(key for key, cause in causes.items() if cause in TAKING_CAUSES)}:
             if (group := self.registry.groups.get(key)) is not None:
                 earliest = now - self.limits.reclaim_memory
                 remembered = {receiver: at for receiver, at in group.eviction_times.items() if at > earliest}

@@ -19,9 +19,9 @@ from msgspec.structs import replace
 
 from extender.domain.ledger.claims import Claim, ClaimEvent
 from extender.domain.ledger.groups import Group
-from extender.domain.ledger.state import Parts
+from extender.domain.ledger.state import Core
 from extender.domain.model.ownership import is_named_by_uid
-from extender.domain.model.records import MIN_RESOURCES, GroupKey, GroupRecord, PodRecord, Uid
+from extender.domain.model.records import MIN_RESOURCES_UID, GroupKey, GroupRecord, PodRecord, Uid
 from extender.domain.model.resources import PODS, Resources
 from extender.domain.model.shapes import Shape, Shapes, total_requests
 
@@ -34,14 +34,14 @@ class MinResources:
     """Placeholder members for the minResources of PodGroups beyond their members.
 
     Args:
-        parts: The objects that all parts of the ledger share.
+        core: The objects that all parts of the ledger share.
         shapes: The interned shapes.
         most: The limit of placeholders of all groups of a namespace. Beyond it, a group gets a single
             placeholder, which requests as much as all its placeholders would.
     """
 
-    def __init__(self, parts: Parts, shapes: Shapes, most: int) -> None:
-        self._parts, self._shapes = parts, shapes
+    def __init__(self, core: Core, shapes: Shapes, most: int) -> None:
+        self._core, self._shapes = core, shapes
         self._most = most
         self._placeholders: Counter[str] = Counter()  # number of placeholders by namespace
         self._with_placeholders: set[GroupKey] = set()  # groups that have placeholders
@@ -50,10 +50,10 @@ class MinResources:
 
     def sync(self) -> None:
         """Update the placeholders of dirty groups from their PodGroups and pods."""
-        now = self._parts.clock()
+        now = self._core.clock()
         self._pause_until = {uid: at for uid, at in self._pause_until.items() if at > now}
-        for key in list(self._parts.registry.dirty_groups):
-            group = self._parts.registry.groups.get(key)
+        for key in list(self._core.registry.dirty_groups):
+            group = self._core.registry.groups.get(key)
             record = group.record if group is not None else None
             reserves = record is not None and bool(record.min_resources) and not _made_by_muster(record)
             if group is not None and (reserves or key in self._with_placeholders):
@@ -67,13 +67,13 @@ class MinResources:
         members = self._members(group)
         lives = any(pod.phase != "Succeeded" for pod in members)
         in_use = self._used_by(members, group.needs.min_member)
-        offered = self._parts.claims.capacity.columns.names  # Volcano also writes names of quotas
+        offered = self._core.claims.capacity.columns.names  # Volcano also writes names of quotas
         minimum = {name: n for name, n in minimum.items() if lives and name in offered and name != PODS}
         minimum = {} if self._is_used(group.key, members, minimum) else minimum
         lacking = {name: n - in_use.get(name, 0) for name, n in minimum.items()}
         for pod in list(_reserved(group)):
             requests = pod.shape.requests
-            has_node = self._parts.claims.get(pod.uid) is not None
+            has_node = self._core.claims.get(pod.uid) is not None
             is_needed = any(n > 0 for n in lacking.values())
             # Without a node, it may request at most the lacking amounts. Otherwise the gang might not fit.
             if is_needed and (has_node or all(n <= lacking.get(name, n) for name, n in requests.items())):
@@ -105,8 +105,8 @@ class MinResources:
         """
         existing = (pod for pod in group.pods.values() if not pod.is_expected)
         members = [pod for pod in existing if pod.is_placed or pod.is_waiting]
-        members.sort(key=lambda p: (p.is_waiting and self._parts.claims.get(p.uid) is None, p.sort_key))
-        with_claims = sum(pod.is_placed or self._parts.claims.get(pod.uid) is not None for pod in members)
+        members.sort(key=lambda p: (p.is_waiting and self._core.claims.get(p.uid) is None, p.sort_key))
+        with_claims = sum(pod.is_placed or self._core.claims.get(pod.uid) is not None for pod in members)
         return members[: max(with_claims, group.needs.min_member)] if self._is_under_way(members) else members
 
     def _used_by(self, members: Sequence[PodRecord], needed: int) -> Resources:
@@ -123,7 +123,7 @@ class MinResources:
 
     def _is_under_way(self, members: Sequence[PodRecord]) -> bool:
         """Return whether any member has a node, or is assumed on a node."""
-        claims = (self._parts.claims.get(pod.uid) for pod in members)
+        claims = (self._core.claims.get(pod.uid) for pod in members)
         return any(
             pod.is_placed or (claim and claim.is_fixed) for pod, claim in zip(members, claims, strict=True)
         )
@@ -135,25 +135,25 @@ class MinResources:
         pod.
         """
         reserved = [
-            claim for each in _reserved(group) if (claim := self._parts.claims.get(each.uid)) is not None
+            claim for each in _reserved(group) if (claim := self._core.claims.get(each.uid)) is not None
         ]
         misfits = set[Shape]()
         for pod in list(group.pods.values()) if reserved else ():
             if not pod.is_waiting or pod.is_expected or pod.foreign_gates or pod.shape in misfits:
                 continue
-            if self._parts.claims.get(pod.uid) is not None or pod.uid in self._pause_until:
+            if self._core.claims.get(pod.uid) is not None or pod.uid in self._pause_until:
                 continue
             if (node := self._node_for(pod, reserved)) is None:
                 misfits.add(pod.shape)
                 if len(misfits) == _MAX_MISFITS:
                     break
                 continue
-            self._pause_until[pod.uid] = self._parts.clock() + _PAUSE
+            self._pause_until[pod.uid] = self._core.clock() + _PAUSE
             reserved = self._take_over(pod, node, reserved)
 
     def _node_for(self, pod: PodRecord, reserved: Iterable[Claim]) -> str | None:
         """Return a node that has capacity for a pod once claims of placeholders on the node are removed."""
-        capacity, on_nodes = self._parts.claims.capacity, defaultdict[str, Counter[str]](Counter)
+        capacity, on_nodes = self._core.claims.capacity, defaultdict[str, Counter[str]](Counter)
         for claim in reserved:
             on_nodes[claim.node].update(claim.pod.shape.requests)
         together = sum(on_nodes.values(), Counter[str]())
@@ -173,11 +173,11 @@ class MinResources:
         remaining, freed = deque(sorted(reserved, key=lambda claim: claim.node != node)), Counter[str]()
         names = {name for claim in reserved for name in claim.pod.shape.requests}
         requests = {name: n for name, n in pod.shape.requests.items() if name in names}
-        while remaining and not (freed >= Counter(requests) and self._parts.claims.fits(pod, node)):
+        while remaining and not (freed >= Counter(requests) and self._core.claims.fits(pod, node)):
             freed.update(remaining[0].pod.shape.requests)
-            self._remove_placeholder(self._parts.registry.group(pod.group), remaining.popleft().pod)
-        if self._parts.claims.fits(pod, node):
-            self._parts.transitions.put(pod, ClaimEvent.PLAN, node)
+            self._remove_placeholder(self._core.registry.group(pod.group), remaining.popleft().pod)
+        if self._core.claims.fits(pod, node):
+            self._core.transitions.put(pod, ClaimEvent.PLAN, node)
         return list(remaining)
 
     def _add_placeholders(self, group: Group, template: PodRecord, lacking: Resources) -> None:
@@ -197,31 +197,31 @@ class MinResources:
             member = replace(
                 template,
                 uid=_uid(group, number),
-                name=f"{MIN_RESOURCES}-{number}",
+                name=f"{MIN_RESOURCES_UID}-{number}",
                 shape=shape,
                 node="",
                 phase="Pending",
                 is_expected=True,
-                reserved_for=MIN_RESOURCES,
+                reserved_for=MIN_RESOURCES_UID,
                 deleting=False,
                 has_started=False,
                 running_since="",
                 nominated_node="",
             )
             group.pods[member.uid] = member
-        self._parts.registry.mark_dirty(group.key)
-        self._parts.changes.notify()
+        self._core.registry.mark_dirty(group.key)
+        self._core.changes.notify()
 
     def _remove_placeholder(self, group: Group, member: PodRecord) -> None:
         """Remove a placeholder with its claim."""
-        if self._parts.claims.get(member.uid) is not None:
-            self._parts.transitions.end(member, ClaimEvent.WITHDRAW)
+        if self._core.claims.get(member.uid) is not None:
+            self._core.transitions.end(member, ClaimEvent.WITHDRAW)
         group.forget(member.uid)
         self._placeholders[group.namespace] -= 1
         if not self._placeholders[group.namespace]:
             del self._placeholders[group.namespace]
-        self._parts.registry.mark_dirty(group.key)
-        self._parts.changes.notify()
+        self._core.registry.mark_dirty(group.key)
+        self._core.changes.notify()
 
 
 def _made_by_muster(record: GroupRecord) -> bool:
@@ -236,4 +236,4 @@ def _reserved(group: Group) -> Iterator[PodRecord]:
 
 def _uid(group: Group, number: int) -> Uid:
     """Return the UID of a placeholder, by its number in the group."""
-    return Uid(f"{group.key}/{MIN_RESOURCES}/{number}")
+    return Uid(f"{group.key}/{MIN_RESOURCES_UID}/{number}")

@@ -16,10 +16,10 @@ from msgspec.structs import replace
 from extender.api.keys import ENDED_PHASES
 from extender.api.objects.pods import Pod, PodClaim
 from extender.api.units import BadQuantity, as_datetime
-from extender.domain.ledger.affinity import MOST_WEIGHT, WEIGHT_OF_WIDE
+from extender.domain.ledger.affinity import MAX_WEIGHT, WIDE_WEIGHT
 from extender.domain.ledger.groups import Group
 from extender.domain.ledger.registry import Registry
-from extender.domain.ledger.state import Parts
+from extender.domain.ledger.state import Core
 from extender.domain.model.device_requests import (
     ClaimKey,
     DeviceUsers,
@@ -154,8 +154,8 @@ class StuckPods:
 
 _MAX_RETRIES = 8  # number of pods that are tried again when another pod is gone
 _CROWDED = (
-    f"(anti-)affinity terms that are too many together with those of others in its namespace: {MOST_WEIGHT:,}"
-    f" are followed, and one that looks into other namespaces or requires no label counts as {WEIGHT_OF_WIDE}"
+    f"(anti-)affinity terms that are too many together with those of others in its namespace: {MAX_WEIGHT:,}"
+    f" are followed, and one that looks into other namespaces or requires no label counts as {WIDE_WEIGHT}"
 )
 
 
@@ -169,7 +169,7 @@ class Pods:
     """
 
     def __init__(
-        self, parts: Parts, ownership: Ownership, stuck: StuckPods, logical: LogicalResources | None = None
+        self, core: Core, ownership: Ownership, stuck: StuckPods, logical: LogicalResources | None = None
     ) -> None:
         self.by_uid: dict[Uid, PodRecord] = {}
         self.unmanaged_schedulers: frozenset[str] = frozenset()
@@ -177,9 +177,9 @@ class Pods:
         self.ownership = ownership
         self.shapes = Shapes(logical)
         self._records = PodRecords(self.shapes, ownership.auto_groups)
-        self._registry, self._claims, self._transitions = parts.registry, parts.claims, parts.transitions
-        self._releases, self._changes = parts.releases, parts.changes
-        self._clock, self._lock = parts.clock, parts.lock
+        self._registry, self._claims, self._transitions = core.registry, core.claims, core.transitions
+        self._releases, self._changes = core.releases, core.changes
+        self._clock, self._lock = core.clock, core.lock
         self._stuck = stuck
         self._with_devices = DeviceUsers[Uid, Pod]()  # pods without a node that request devices
         self.on_use_of_claim: Callable[[ClaimKey], None] = lambda _: None  # set by the intake

@@ -8,7 +8,7 @@ from extender.domain.ledger.composites import Composites
 from extender.domain.ledger.group_infos import GroupInfos
 from extender.domain.ledger.jobs import Owner
 from extender.domain.ledger.pods import Pods
-from extender.domain.ledger.state import Parts
+from extender.domain.ledger.state import Core
 from extender.domain.model.ownership import is_adopted
 from extender.domain.model.queue_of_group import LocalQueueLabel, QueueOfOwner
 from extender.domain.model.records import GroupKey, GroupRecord, Origin, PodRecord, group_of_owner
@@ -22,8 +22,8 @@ from extender.domain.snapshot.auto_podgroups import AutoGroup
 class GroupQueries:
     """Queries about groups. Single look-ups in a dict take no lock, because they are atomic."""
 
-    def __init__(self, parts: Parts, pods: Pods, composites: Composites) -> None:
-        self._registry, self._lock = parts.registry, parts.lock
+    def __init__(self, core: Core, pods: Pods, composites: Composites) -> None:
+        self._registry, self._lock = core.registry, core.lock
         self._pods, self._composites = pods, composites
 
     def is_quorate(self, key: GroupKey) -> bool:
@@ -159,9 +159,9 @@ class GroupQueries:
 class QueueQueries:
     """Queries about queues by name, and about LocalQueues by `namespace/name`; see QueueLookup."""
 
-    def __init__(self, parts: Parts, infos: GroupInfos) -> None:
-        self._registry, self._lock = parts.registry, parts.lock
-        self._local_queues = parts.registry.routes.local_queues
+    def __init__(self, core: Core, infos: GroupInfos) -> None:
+        self._registry, self._lock = core.registry, core.lock
+        self._local_queues = core.registry.routes.local_queues
         self._infos = infos
 
     def names(self) -> set[str]:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from extender.domain.ledger.claims import Claim, ClaimStage
 from extender.domain.model.records import GroupKey, PodRecord, Uid
-from extender.domain.model.versioned_pod_watch import AS_IT_IS, Appearance, Change
+from extender.domain.model.versioned_pod_watch import AS_STORED, Appearance, Change
 
 
 class Bypasses(NamedTuple):
@@ -23,7 +23,7 @@ class Bypasses(NamedTuple):
     age: float | None = None  # seconds since the last such call; None: no such call
 
 
-MOST_NOMINATED = 16  # limit of pods nominated for a node: filter copies the node's state for each of them
+MAX_NOMINATED_PODS = 16  # limit of pods nominated for a node: filter copies the node's state for each of them
 _LAG = 0.5  # seconds by which the scheduler's data on nodes and bound pods may be outdated
 _AFTER_NO_CALL = 1.0  # seconds until an attempt without a bind call has ended, once its pod is taken back
 _AFTER_CALL = 5.0  # seconds from the end of a bind call to the scheduler's report
@@ -92,7 +92,7 @@ class Releases:
         """Return whether a pod that is planned for a node may be shown now."""
         if pod.is_gated or lacks_nomination(pod, node) or self._leaving.get(pod.uid, 0.0) > self._clock():
             return False
-        return len(self._nominated.get(node, ())) < MOST_NOMINATED
+        return len(self._nominated.get(node, ())) < MAX_NOMINATED_PODS
 
     def show(self, pod: PodRecord, appearance: Appearance) -> None:
         """Show a pod to the scheduler with this appearance."""
@@ -153,7 +153,7 @@ class Releases:
         """
         if self.is_on and not is_unmanaged:
             self._ever_shown.add(uid)
-        self._change(uid, None if is_unmanaged else AS_IT_IS)
+        self._change(uid, None if is_unmanaged else AS_STORED)
 
     def record_ended(self, uid: Uid) -> None:
         """Record that the scheduler has reported the end of an attempt."""

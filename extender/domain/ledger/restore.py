@@ -24,7 +24,7 @@ from extender.domain.model.records import GroupRecord, PodRecord, Uid, group_of_
 from extender.domain.model.topology import TopologyRequest
 from extender.domain.queues.flavors import SharedFlavor
 from extender.domain.snapshot.group_info import GroupInfo
-from extender.domain.snapshot.job_start_and_suspension import ComingPods
+from extender.domain.snapshot.job_start_and_suspension import CreatedPods
 from extender.domain.snapshot.jobs import ExpectedPods, JobKind, JobRecord
 from extender.domain.snapshot.snapshot import Snapshot
 
@@ -118,7 +118,7 @@ def _restore_group(ledger: Ledger, info: GroupInfo, snapshot: Snapshot) -> None:
             group.pods[pod.uid] = pod
             group.reserved_until[pod.uid] = snapshot.now + ledger.limits.arrival_grace
     if info.job.created_pods is not None:
-        group.created_pods = ComingPods(info.job.created_pods, snapshot.now, snapshot.now)
+        group.created_pods = CreatedPods(info.job.created_pods, snapshot.now, snapshot.now)
     group.bound_since, group.attempts = dict(info.bound_since), dict(info.attempts)
     ledger.registry.mark_dirty(info.key)
 

@@ -6,10 +6,10 @@ from extender.domain.ledger.claims import ClaimEvent, ClaimStage
 from extender.domain.ledger.groups import Group
 from extender.domain.ledger.pods import Pods
 from extender.domain.ledger.releases import Bypasses, ReleaseCounts
-from extender.domain.ledger.state import Parts
+from extender.domain.ledger.state import Core
 from extender.domain.model.reasons import REFUSAL_PREFIX, lacks_only_capacity
 from extender.domain.model.records import GroupKey, PodRecord, Uid
-from extender.domain.model.versioned_pod_watch import AS_IT_IS, Appearance, Appearances, Change
+from extender.domain.model.versioned_pod_watch import AS_STORED, Appearance, Appearances, Change
 
 _BINDING_FAILED = "attempts to bind the pod failed"
 _MAX_TRIES = 4  # number of refusals for lack of capacity until one counts: the scheduler's cache may lag
@@ -19,11 +19,11 @@ _MAX_LAGS = 20  # longest pause between such refusals, in lags
 class ShownPods(Appearances):
     """Appearances of pods for the scheduler proxy, and releases of planned pods."""
 
-    def __init__(self, parts: Parts, pods: Pods) -> None:
-        self._registry, self._claims, self._transitions = parts.registry, parts.claims, parts.transitions
-        self._releases, self._changes = parts.releases, parts.changes
-        self._refusals = parts.refusals
-        self._clock, self._lock = parts.clock, parts.lock
+    def __init__(self, core: Core, pods: Pods) -> None:
+        self._registry, self._claims, self._transitions = core.registry, core.claims, core.transitions
+        self._releases, self._changes = core.releases, core.changes
+        self._refusals = core.refusals
+        self._clock, self._lock = core.clock, core.lock
         self._pods = pods
         self._has_unknown_claims = False  # whether gangs have claims that the scheduler does not know
 
@@ -45,7 +45,7 @@ class ShownPods(Appearances):
         pod = self._pods.get(uid)
         if pod is None or self._pods.is_unmanaged(pod.scheduler):
             return None
-        return self._releases.shown.get(uid) if pod.group else AS_IT_IS
+        return self._releases.shown.get(uid) if pod.group else AS_STORED
 
     def in_flight(self, uid: Uid) -> bool:
         claim = self._claims.get(uid)

@@ -11,7 +11,7 @@ from extender.domain.ledger.registry import Registry
 from extender.domain.ledger.releases import Releases
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.shapes import Shape
-from extender.domain.snapshot.snapshot import OF_OTHERS, Attention, Freed, Snapshot, clock_time_of
+from extender.domain.snapshot.snapshot import OTHERS_KEY, Attention, Freed, Snapshot, clock_time_of
 
 
 class Changes:
@@ -47,7 +47,7 @@ class Changes:
         self.version += 1
         self.changed_at = self._clock()
 
-    def record_freed(self, by: GroupKey = OF_OTHERS) -> None:
+    def record_freed(self, by: GroupKey = OTHERS_KEY) -> None:
         """Record that a group, or other pods or nodes, freed capacity."""
         self.last_freed = self.last_freed.recorded(self._clock(), by)
 
@@ -281,7 +281,7 @@ class ClaimTransitions:
             self._releases.record_claim(pod, before, claim)
 
 
-class Parts(NamedTuple):
+class Core(NamedTuple):
     """Objects that all parts of the ledger share.
 
     Every public method that changes anything, or reads more than one fact, takes `lock`, which is reentrant.

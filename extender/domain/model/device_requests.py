@@ -18,7 +18,7 @@ from extender.api.objects.devices import EXTENDED_PREFIX, ClaimSpec, ExactReques
 from extender.api.objects.pods import NodeSelectorTerm, Pod, PodClaim, PodSpec
 from extender.api.setting_kinds import LogicalResource
 from extender.api.units import listed, rounded_down
-from extender.domain.model.resources import MOST, Resources, add, counts_in_queues, selected_devices
+from extender.domain.model.resources import MAX_AMOUNT, Resources, add, counts_in_queues, selected_devices
 
 _NODE_NAME = "metadata.name"  # the field with which an allocation names its node
 _MAX_CLAIMS = 256  # limit of counted claims per pod, and of requests per claim
@@ -116,7 +116,7 @@ class LogicalResources:
         self._amounts.pop(resource, None)
 
     def amounts_for(self, amounts: Resources, on_node: bool = False) -> Resources:
-        """Return the logical amounts that follow from amounts of other resources, each less than MOST.
+        """Return the logical amounts that follow from amounts of other resources, each less than MAX_AMOUNT.
 
         Args:
             amounts: The amounts of other resources.
@@ -127,7 +127,7 @@ class LogicalResources:
         for name in amounts.keys() & self._amounts.keys():
             if counts_in_queues(name) or not on_node:
                 add(sums, self._amounts[name], amounts[name])
-        return {name: min(amount, MOST - 1) for name, amount in sums.items()}
+        return {name: min(amount, MAX_AMOUNT - 1) for name, amount in sums.items()}
 
 
 class DeviceRequests:
@@ -255,7 +255,7 @@ class DeviceRequests:
             add(sums, {self._resource_of(device_class) if device_class else name: amount})
         add(sums, self.of_claims(spec, namespace))
         sums.pop("", None)
-        return {name: min(amount, MOST) for name, amount in self._with_logical(sums).items()}
+        return {name: min(amount, MAX_AMOUNT) for name, amount in self._with_logical(sums).items()}
 
     def _with_logical(self, requests: Resources) -> Resources:
         """Return requests with the logical resources that follow from them."""
@@ -515,7 +515,7 @@ def _devices_of(spec: ClaimSpec) -> Resources:
         is_all = request.allocation_mode == "All"  # all devices of the chosen node: at least one
         number = 1 if is_all else max(request.count, 1)
         devices.update(dict.fromkeys(() if request.admin_access else _names_of(request), number))
-    return {name: min(number, MOST) for name, number in devices.items()}
+    return {name: min(number, MAX_AMOUNT) for name, number in devices.items()}
 
 
 def _exact_requests(spec: ClaimSpec) -> Iterator[tuple[str, ExactRequest]]:

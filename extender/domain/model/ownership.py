@@ -15,11 +15,11 @@ from extender.api.objects.pods import Pod
 from extender.api.workloads.gangs import MadePods, gang_of_replicas
 from extender.api.workloads.sets import JOB_SET, LEADER_WORKER_SET
 from extender.api.workloads.shape import JOB, STATEFUL_SET, VOLCANO_JOB
-from extender.domain.model.run_history import NEVER_SAVED, Checkpoint, checkpoint_of, run_time_of
+from extender.domain.model.run_history import NO_CHECKPOINT, Checkpoint, checkpoint_of, run_time_of
 from extender.domain.model.topology import NO_TOPOLOGY, TopologyRequest, topology_of
 
 _PREFIX = "podgroup-"
-INHERITED = "volcano.sh/"
+NOTE_PREFIX = "volcano.sh/"  # prefix of annotations that a PodGroup inherits
 
 
 class OwnerRecord(msgspec.Struct, frozen=True, gc=False):
@@ -33,7 +33,7 @@ class OwnerRecord(msgspec.Struct, frozen=True, gc=False):
     is_suspended: bool = False  # value of spec.suspend
     run_limit: int | None = None  # seconds until Kubernetes ends its pods (activeDeadlineSeconds)
     may_use: str = ""  # restricted queue that its author may use, by its annotation
-    checkpoint: Checkpoint = NEVER_SAVED  # latest checkpoint, by its annotation
+    checkpoint: Checkpoint = NO_CHECKPOINT  # latest checkpoint, by its annotation
     run_time: float | None = None  # expected run time in seconds, by its annotation
     topology: TopologyRequest = NO_TOPOLOGY  # request of all its pods together, by its annotations
     on_lost_domain: str = ""  # policy for lost members without capacity in their domain
@@ -45,7 +45,7 @@ def owner_record(workload: Workload) -> OwnerRecord:
     return OwnerRecord(
         uid=workload.metadata.uid,
         gang=gang_of_replicas(annotations, spec.replicas, spec.pod_management_policy),
-        annotations={key: text for key, text in annotations.items() if key.startswith(INHERITED)},
+        annotations={key: text for key, text in annotations.items() if key.startswith(NOTE_PREFIX)},
         is_idle=spec.replicas == 0,
         is_suspended=bool(spec.suspend),
         run_limit=spec.active_deadline_seconds,

@@ -82,7 +82,7 @@ def recorded_use(meta: Meta, kind: str) -> str:
 
 
 _MAX_NAME_LENGTH = 253  # limit of an object's name, because memory has such a record for each owner
-LONGEST_USER = 1024  # limit of a user name, because memory has the author of each pod
+MAX_USER_LENGTH = 1024  # limit of a user name, because memory has the author of each pod
 
 
 def author_record(kind: str, user: str) -> dict[str, str]:
@@ -91,7 +91,7 @@ def author_record(kind: str, user: str) -> dict[str, str]:
     No annotation is returned if the user name is empty or too long. The annotation names the kind of its
     object, so that a copy on an object of another kind does not count.
     """
-    return {AUTHOR: f"{kind}/{user}"} if 0 < len(user) <= LONGEST_USER else {}
+    return {AUTHOR: f"{kind}/{user}"} if 0 < len(user) <= MAX_USER_LENGTH else {}
 
 
 def recorded_author(meta: Meta, kind: str) -> str:
@@ -100,7 +100,7 @@ def recorded_author(meta: Meta, kind: str) -> str:
     The result is empty if no author is recorded, or if the name is too long.
     """
     recorded, _, user = (meta.annotations or {}).get(AUTHOR, "").partition("/")
-    return user if recorded == kind and len(user) <= LONGEST_USER else ""
+    return user if recorded == kind and len(user) <= MAX_USER_LENGTH else ""
 
 
 def explicit_queue(named: str) -> str:

@@ -11,7 +11,7 @@ from extender.domain.model.ownership import group_name_of
 from extender.domain.model.queue_of_group import LocalQueueLabel
 from extender.domain.model.reasons import REFUSAL_PREFIX
 from extender.domain.model.resources import Resources
-from extender.domain.model.run_history import NEVER_SAVED, Checkpoint
+from extender.domain.model.run_history import NO_CHECKPOINT, Checkpoint
 from extender.domain.model.selectors import Labels
 from extender.domain.model.shapes import Shape
 from extender.domain.model.topology import (
@@ -62,7 +62,7 @@ class Unscheduled(NamedTuple):
         return self.message.startswith(REFUSAL_PREFIX)
 
 
-MIN_RESOURCES = Uid("minResources")
+MIN_RESOURCES_UID = Uid("minResources")
 
 
 class PodRecord(msgspec.Struct, frozen=True, gc=False):
@@ -101,7 +101,7 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     is_vital: bool = False  # whether it is never evicted: a system pod, or bound to its node
     deletion_deadline: str = ""  # metadata.deletionTimestamp: the end of its grace period
     never_preempts: bool = False  # whether its preemptionPolicy is Never
-    checkpoint: Checkpoint = NEVER_SAVED  # latest checkpoint, by its annotation
+    checkpoint: Checkpoint = NO_CHECKPOINT  # latest checkpoint, by its annotation
     may_use: str = ""  # restricted queue that its author may use, by its annotation
     author: str = ""  # user who made the pod; empty: not recorded
     awaited_claims: tuple[str, ...] = ()  # shared claims that the scheduler still has to allocate
@@ -109,7 +109,7 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     claim_fault: str = ""  # why its device claims prevent a start, for users; empty: they do not
     is_expected: bool = False  # whether the pod does not exist yet: a job will make it, or a placeholder
     is_dependent: bool = False  # whether its job makes it only once other pods run
-    reserved_for: Uid = Uid("")  # for a placeholder: UID of a lost member, or MIN_RESOURCES
+    reserved_for: Uid = Uid("")  # for a placeholder: UID of a lost member, or MIN_RESOURCES_UID
     is_replaced: bool = False  # whether a controller replaces the pod if it is lost
     run_time: float | None = None  # expected run time of its group in seconds, by its annotation
     topology: TopologyRequest = NO_TOPOLOGY  # request of all pods of its role, by annotation
@@ -125,7 +125,7 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     @property
     def is_for_min_resources(self) -> bool:
         """Return whether the record is a placeholder that reserves the capacity of minResources."""
-        return self.reserved_for == MIN_RESOURCES
+        return self.reserved_for == MIN_RESOURCES_UID
 
     @property
     def is_plain(self) -> bool:
@@ -220,7 +220,7 @@ class GroupRecord(msgspec.Struct, frozen=True, gc=False):
     stands_for: str = ""  # owner whose pods Muster grouped, `job/train`; empty: users made the group
     is_preemptable: bool = True  # whether its members may be evicted for others
     is_evicted_whole: bool = False  # whether all its members are evicted together, even spare members
-    checkpoint: Checkpoint = NEVER_SAVED  # latest checkpoint, by its annotation
+    checkpoint: Checkpoint = NO_CHECKPOINT  # latest checkpoint, by its annotation
     lost_work: int = 0  # seconds of work lost by evictions, by its annotation
     may_use: str = ""  # restricted queue that its author may use, by its annotation
     origin: Origin = Origin.VOLCANO

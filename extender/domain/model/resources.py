@@ -26,7 +26,7 @@ N = TypeVar("N", int, float)
 CPU, MEMORY, PODS = "cpu", "memory", "pods"
 # Cap of an amount of one pod or one node, far above real amounts (256 TiB of memory). With the cap, sums over
 # all nodes stay inside the 64 bits of numpy's integers.
-MOST = 2**48
+MAX_AMOUNT = 2**48
 _FLAVOR_SEPARATOR = " of "  # for RESOURCE of FLAVOR; resource names have no space
 _SELECTOR_SEPARATOR = " where "  # for RESOURCE where SELECTOR: the selected devices of a resource
 _NATIVE = frozenset({CPU, MEMORY, PODS, "ephemeral-storage"})
@@ -57,14 +57,14 @@ def offered(quantities: Mapping[str, Quantity] | None) -> dict[str, int]:
 def offered_by_node(quantities: Mapping[str, Quantity] | None) -> dict[str, int]:
     """Return the amounts that a node offers, rounded down.
 
-    An amount is never negative, and always less than MOST.
+    An amount is never negative, and always less than MAX_AMOUNT.
 
-    The requests of a pod are capped at MOST, so that a pod with a capped request fits on no node.
+    The requests of a pod are capped at MAX_AMOUNT, so that a pod with a capped request fits on no node.
 
     Raises:
         BadQuantity: An amount cannot be read.
     """
-    return {name: min(max(amount, 0), MOST - 1) for name, amount in offered(quantities).items()}
+    return {name: min(max(amount, 0), MAX_AMOUNT - 1) for name, amount in offered(quantities).items()}
 
 
 def is_counted(name: str) -> bool:
@@ -189,7 +189,7 @@ def _is_bytes(name: str) -> bool:
 
 
 def pod_requests(spec: PodSpec) -> dict[str, int]:
-    """Return the requests of a pod. Each amount is from 1 to MOST.
+    """Return the requests of a pod. Each amount is from 1 to MAX_AMOUNT.
 
     The requests are counted as in kube-scheduler (`resourcehelper.PodRequests`). The amount of a resource is
     the sum over containers and sidecars, or the peak of the init containers if the peak is higher. Pod-level
@@ -216,7 +216,7 @@ def pod_requests(spec: PodSpec) -> dict[str, int]:
     sums |= {name: n for name, n in in_spec.items() if name in (CPU, MEMORY) or name.startswith("hugepages-")}
     add(sums, requested_amounts(spec.overhead))
     sums[PODS] = 1
-    return {name: min(amount, MOST) for name, amount in sums.items()}
+    return {name: min(amount, MAX_AMOUNT) for name, amount in sums.items()}
 
 
 _SCALE = 10**9  # the finest unit of quantities

@@ -95,19 +95,19 @@ class Checkpoint(NamedTuple):
         return Checkpoint(at, min(filter(None, (self.interval, other.interval)), default=0.0))
 
 
-NEVER_SAVED = Checkpoint()
+NO_CHECKPOINT = Checkpoint()
 
 
 def checkpoint_of(meta: Meta) -> Checkpoint:
     """Return the checkpoint in an annotation. An unreadable annotation counts as absent."""
     written = (meta.annotations or {}).get(keys.CHECKPOINT, "")
     if not written:
-        return NEVER_SAVED
+        return NO_CHECKPOINT
     with suppress(ValueError):
         return Checkpoint(interval=as_seconds(written))
     with suppress(ValueError):
-        return Checkpoint(written) if as_datetime(written).tzinfo is not None else NEVER_SAVED
-    return NEVER_SAVED
+        return Checkpoint(written) if as_datetime(written).tzinfo is not None else NO_CHECKPOINT
+    return NO_CHECKPOINT
 
 
 def run_time_of(meta: Meta) -> float | None:

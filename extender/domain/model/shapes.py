@@ -52,14 +52,14 @@ class SharedLabels:
         return new
 
 
-UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+CORDON_TAINT = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 _ANY_ADDRESS = "0.0.0.0"
 _ANY_NAMESPACE = LabelSelector()
 _MAX_FOREIGN_TERMS = 8  # limit of anti-affinity terms per pod of another scheduler
 _MAX_PARTS = 64  # limit of cached parts per shape; beyond it, most parts are outdated
 # Limits on the constraints of a pod, far above real numbers. The group of a pod with more constraints waits.
-MOST_TERMS, MOST_PORTS, MOST_RESOURCES, MOST_TEXT = 64, 256, 256, 128 * 1024
-CACHED_SELECTORS = 4096  # limit of cached selectors of terms
+MAX_TERMS, MAX_PORTS, MAX_RESOURCES, MAX_TEXT_BYTES = 64, 256, 256, 128 * 1024
+MAX_SELECTORS = 4096  # limit of cached selectors of terms
 _MAX_CACHED_BYTES = 8 * 1024  # limit of a node affinity or selector that is cached once parsed
 _NO_NODES = b"[]"  # node affinity that no node meets
 
@@ -229,7 +229,7 @@ class Shapes:
             requests = self.devices.counted_requests(pod_requests(spec), spec, namespace)
             constraints = _narrowed(constraints_of(spec, namespace), self.devices.nodes_of(spec, namespace))
             if constraints.excess:  # the pod waits anyway, so that only some of its resources are kept
-                few = sorted(requests.items(), key=lambda item: ("/" in item[0], item[0]))[:MOST_RESOURCES]
+                few = sorted(requests.items(), key=lambda item: ("/" in item[0], item[0]))[:MAX_RESOURCES]
                 requests = dict(few)
             shape = self._interned(requests, constraints)
             self._by_digest[digest] = shape
@@ -308,7 +308,7 @@ def _digest_of(spec: PodSpec, namespace: str, devices: tuple[object, ...]) -> by
 def node_taints(taints: list[Taint] | None, unschedulable: bool) -> tuple[Taint, ...]:
     """Return a node's taints. A cordoned node also has the taint that the node controller adds."""
     in_spec = tuple(taints or ())
-    return (*in_spec, UNSCHEDULABLE) if unschedulable else in_spec
+    return (*in_spec, CORDON_TAINT) if unschedulable else in_spec
 
 
 def constraints_of(spec: PodSpec, namespace: str) -> Constraints:
@@ -336,7 +336,7 @@ def _narrowed(constraints: Constraints, selectors: Iterable[Sequence[NodeSelecto
     """
     terms = _node_terms(constraints.node_terms) or [NodeSelectorTerm()]
     for selector in () if constraints.excess else selectors:
-        if len(terms) * len(selector) <= MOST_TERMS:  # further selectors are left to the scheduler
+        if len(terms) * len(selector) <= MAX_TERMS:  # further selectors are left to the scheduler
             terms = [_both(one, other) for one in terms for other in selector]
     narrowed = msgspec.json.encode(terms) if terms != [NodeSelectorTerm()] else constraints.node_terms
     return constraints._replace(node_terms=narrowed)
@@ -353,20 +353,20 @@ def _excess(spec: PodSpec) -> str:
     affinity = spec.affinity or Affinity()
     sides = affinity.pod_affinity, affinity.pod_anti_affinity
     terms = sum(len(side.required or ()) for side in sides if side)
-    if terms > MOST_TERMS:
-        return f"{terms} required pod (anti-)affinity terms: must be at most {MOST_TERMS}"
+    if terms > MAX_TERMS:
+        return f"{terms} required pod (anti-)affinity terms: must be at most {MAX_TERMS}"
     ports = sum(len(container.ports or ()) for container in spec.containers)
-    host_ports = len(_host_ports(spec)) if ports > MOST_PORTS else 0
-    if host_ports > MOST_PORTS:
-        return f"{host_ports} host ports: must be at most {MOST_PORTS}"
+    host_ports = len(_host_ports(spec)) if ports > MAX_PORTS else 0
+    if host_ports > MAX_PORTS:
+        return f"{host_ports} host ports: must be at most {MAX_PORTS}"
     parts = (spec, *spec.containers, *(spec.init_containers or ()))
     requests = [part.resources.requests for part in parts if part.resources and part.resources.requests]
-    resources = len(set().union(*requests)) if sum(map(len, requests)) > MOST_RESOURCES else 0
-    if resources > MOST_RESOURCES:
-        return f"{resources} resources: must be at most {MOST_RESOURCES}"
+    resources = len(set().union(*requests)) if sum(map(len, requests)) > MAX_RESOURCES else 0
+    if resources > MAX_RESOURCES:
+        return f"{resources} resources: must be at most {MAX_RESOURCES}"
     text = msgspec.msgpack.encode((spec.node_selector, affinity, spec.tolerations, _unplanned(spec)))
-    if len(text) > MOST_TEXT:
-        size, most = len(text) // 1024, MOST_TEXT // 1024
+    if len(text) > MAX_TEXT_BYTES:
+        size, most = len(text) // 1024, MAX_TEXT_BYTES // 1024
         return f"{size} KiB of selectors, affinity, tolerations and volumes: must be at most {most}"
     return ""
 
@@ -425,7 +425,7 @@ def _selector(encoded: bytes) -> LabelSelector | None:
     return _parse(encoded) if len(encoded) <= _MAX_CACHED_BYTES else _parse_long(encoded)
 
 
-@lru_cache(maxsize=CACHED_SELECTORS)
+@lru_cache(maxsize=MAX_SELECTORS)
 def _parse(encoded: bytes) -> LabelSelector | None:
     return msgspec.json.decode(encoded, type=LabelSelector | None)
 

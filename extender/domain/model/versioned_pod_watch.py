@@ -30,7 +30,7 @@ class Appearance(NamedTuple):
     asks: bool = False  # whether the pod has the marker resource, for which the scheduler calls filter
 
 
-AS_IT_IS = Appearance()
+AS_STORED = Appearance()
 Change = tuple[Uid, Appearance | None]  # None means that the pod is removed for the client
 
 
@@ -363,7 +363,7 @@ class Listing:
         """
         appearance = self._appearances.appearance_of(uid)
         if self._appearances.in_flight(uid):
-            return appearance or AS_IT_IS  # otherwise the scheduler would count the pod's capacity as free
+            return appearance or AS_STORED  # otherwise the scheduler would count the pod's capacity as free
         trace = self._waiting.traces.get(uid)
         is_unnoticed = self._is_client_unknown or (trace is not None and trace.appearance != appearance)
         return None if is_unnoticed else appearance
@@ -400,7 +400,7 @@ class PodList:
         """Return the appearance of an item of the list; None leaves the item out."""
         facts = item.facts
         if facts is None or not self._waiting.is_unbound_member(facts):
-            return AS_IT_IS
+            return AS_STORED
         appearance = self._listing.appearance(facts.uid)
         self._listing.pods[facts.uid] = WaitingPod(facts, item.pod)
         self._listing.record_write(facts.uid, appearance)

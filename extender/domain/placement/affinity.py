@@ -15,7 +15,7 @@ import numpy as np
 
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.selectors import Labels
-from extender.domain.model.shapes import CACHED_SELECTORS, Labelled, Shape, Term, TermIndex, conflicting_ports
+from extender.domain.model.shapes import MAX_SELECTORS, Labelled, Shape, Term, TermIndex, conflicting_ports
 from extender.domain.model.topology import TopologySet
 from extender.domain.snapshot.group_info import GroupInfo
 from extender.domain.snapshot.nodes import Mask, NodeTable, Rows
@@ -119,7 +119,7 @@ class TermSets:
             similar_key = pod.namespace, self._index.mentioned(pod.labels)
             if similar_key not in self._similar:
                 candidates = self._index.candidates(pod.namespace, pod.labels)
-                looks = _MATCHING if len(self._index) <= CACHED_SELECTORS else _READING
+                looks = _MATCHING if len(self._index) <= MAX_SELECTORS else _READING
                 spend_beyond_few(self._spend, sum(map(len, candidates)), looks)
                 terms = tuple(self._index.terms_selecting(pod.namespace, pod.labels))
                 self._similar[similar_key] = self._unique_set(self._selecting, self._carried, terms)

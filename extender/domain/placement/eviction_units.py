@@ -25,7 +25,7 @@ from extender.domain.model.evictions import (
 )
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.resources import Resources
-from extender.domain.model.run_history import NEVER_SAVED, Checkpoint
+from extender.domain.model.run_history import NO_CHECKPOINT, Checkpoint
 from extender.domain.model.shapes import total_requests
 from extender.domain.placement.planner import Planner
 from extender.domain.snapshot.group_info import GroupInfo
@@ -36,7 +36,7 @@ class Run(NamedTuple):
     """Run of a group, with the work that its eviction loses."""
 
     since: str = ""  # start as a timestamp; empty if unknown
-    checkpoint: Checkpoint = NEVER_SAVED
+    checkpoint: Checkpoint = NO_CHECKPOINT
     lost: float = 0.0  # seconds of work that the group lost by earlier evictions
     members: int = 1  # number of the group's pods on nodes
 

@@ -27,8 +27,8 @@ if TYPE_CHECKING:  # `muster why` imports this module, and starts faster without
 
     Mask = npt.NDArray[np.bool_]  # one truth value per node row
 
-MOST_FLAVORS = 16  # limit of flavors per queue
-MOST_POOLS = 64  # limit of pools of all queues together
+MAX_FLAVORS = 16  # limit of flavors per queue
+MAX_POOLS = 64  # limit of pools of all queues together
 _MAX_CACHED = 4096  # limit of cached combinations of label values
 
 
@@ -103,8 +103,8 @@ def flavors_of(written: Sequence[QueueFlavor]) -> tuple[Flavor, ...]:
     Raises:
         BadQuantity: A name, an amount or a combination of fields is invalid.
     """
-    if len(written) > MOST_FLAVORS:
-        raise BadQuantity(f"spec.flavors has {len(written)} entries; at most {MOST_FLAVORS} are allowed")
+    if len(written) > MAX_FLAVORS:
+        raise BadQuantity(f"spec.flavors has {len(written)} entries; at most {MAX_FLAVORS} are allowed")
     names = [flavor.name for flavor in written]
     for number, name in enumerate(names):
         if not name or name in names[:number]:
@@ -155,13 +155,13 @@ class Pools(msgspec.Struct, frozen=True, dict=True):
     def from_queues(cls, queues: Iterable[tuple[str, tuple[Flavor, ...]]]) -> "Pools":
         """Return the pools of the flavors of `queues`, which must be ordered from the oldest queue on.
 
-        Flavors beyond the first `MOST_POOLS` get no pool.
+        Flavors beyond the first `MAX_POOLS` get no pool.
         """
         names: dict[NodePart, str] = {}
         resources: dict[NodePart, set[str]] = {}
         for queue, flavors in queues:
             for flavor in flavors:
-                if flavor.nodes not in names and len(names) < MOST_POOLS and not flavor.is_missing:
+                if flavor.nodes not in names and len(names) < MAX_POOLS and not flavor.is_missing:
                     name, used = flavor.name, set(names.values())
                     while name in used:
                         name = f"{name} ({queue})"

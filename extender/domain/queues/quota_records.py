@@ -76,7 +76,7 @@ class QuotaPlan(msgspec.Struct, frozen=True):
     unsure_quotas: frozenset[str] = frozenset()
 
 
-MOST_JOBS = "kube-queue/max-jobs"  # key of the limit of running jobs in the amounts of a tree
+MAX_JOBS_KEY = "kube-queue/max-jobs"  # key of the limit of running jobs in the amounts of a tree
 _MAX_GROUPS = 2**31 - 1
 _ALMOST_NONE = {CPU: "1m", MEMORY: "1"}  # in a Queue, a capability of 0 for these resources means no limit
 
@@ -113,8 +113,8 @@ def amounts_of(least: Mapping[str, Any] | None, most: Mapping[str, Any] | None) 
     """
     faults: list[tuple[str, str]] = []
     low, high = _readable_amounts("min", least or {}, faults), _readable_amounts("max", most or {}, faults)
-    jobs = high.pop(MOST_JOBS, None)
-    low.pop(MOST_JOBS, None)
+    jobs = high.pop(MAX_JOBS_KEY, None)
+    low.pop(MAX_JOBS_KEY, None)
     faults = faults or [
         (f"min[{name}]", f"invalid value {low[name]}: must be the max, {high[name]}, or less")
         for name in low.keys() & high.keys()

@@ -33,8 +33,8 @@ class Limit(msgspec.Struct, frozen=True, gc=False):
     pods: int | None = None
 
 
-TAKE_AFTER, TAKE_AT_MOST = 120.0, 900.0  # default seconds of preemption.after and preemption.atMost
-MOST_PATIENCE = 1000
+RECLAIM_AFTER, RECLAIM_AT_MOST = 120.0, 900.0  # default seconds of preemption.after and preemption.atMost
+MAX_PATIENCE = 1000
 
 
 class RunningLimits(msgspec.Struct, frozen=True, gc=False):
@@ -52,8 +52,8 @@ class PreemptionRules(msgspec.Struct, frozen=True, gc=False):
     borrows_up_to: float = -inf  # highest priority of groups in other queues that may be preempted to borrow
     preempts_unmanaged: bool = True  # whether its groups may preempt lower pods of other schedulers
     min_runtime: float = 0.0  # seconds that its groups run before they may be evicted
-    after: float = TAKE_AFTER  # seconds that a group with all members waits before a reclaim
-    at_most: float = TAKE_AT_MOST  # seconds after which a reclaim ignores the lost work of victims
+    after: float = RECLAIM_AFTER  # seconds that a group with all members waits before a reclaim
+    at_most: float = RECLAIM_AT_MOST  # seconds after which a reclaim ignores the lost work of victims
     patience: float = 1.0  # factor for the acceptable lost work, relative to what the group lacks
     protections: frozenset[str] | None = None  # protections of borrowing pods; None: as the parent queue
     max_grace: float | None = None  # longest grace period of victims, in seconds; None: as the parent queue
@@ -92,7 +92,7 @@ def read_selector(selector: LabelSelector | None) -> LabelSelector | None:
     return selector
 
 
-MOST_OVERSELL = 100
+MAX_OVERSELL = 100
 D = TypeVar("D", float, None)
 RESERVE_AFTER = 7200.0  # seconds; lower values lengthen the mean wait (make bench ARGS=reservations)
 START_TIMEOUT = 300.0  # default start timeout of jobs, in seconds
@@ -135,8 +135,8 @@ def oversell_of(written: Quantity | None) -> float | None:
         BadQuantity: The factor is invalid.
     """
     oversell = None if written is None else rounded_down(written, 1000) / 1000
-    if oversell is not None and not 1.0 <= oversell <= MOST_OVERSELL:
-        raise BadQuantity(f"spec.oversell is {written}: must be 1 to {MOST_OVERSELL}")
+    if oversell is not None and not 1.0 <= oversell <= MAX_OVERSELL:
+        raise BadQuantity(f"spec.oversell is {written}: must be 1 to {MAX_OVERSELL}")
     return oversell
 
 
@@ -167,8 +167,8 @@ def preemption_of(written: QueuePreemption | None) -> PreemptionRules:
         within_queue=rules.within_queue == keys.LOWER_PRIORITY,
         preempts_unmanaged=rules.unmanaged != keys.NEVER,
         min_runtime=_seconds("spec.preemption.minRuntime", rules.min_runtime),
-        after=_seconds("spec.preemption.after", rules.after, TAKE_AFTER),
-        at_most=_seconds("spec.preemption.atMost", rules.at_most, TAKE_AT_MOST),
+        after=_seconds("spec.preemption.after", rules.after, RECLAIM_AFTER),
+        at_most=_seconds("spec.preemption.atMost", rules.at_most, RECLAIM_AT_MOST),
         patience=_patience(rules.patience),
         protections=_honoured_protections(rules.honour),
         max_grace=_seconds("spec.preemption.maxGracePeriod", rules.max_grace_period, None),
@@ -196,8 +196,8 @@ def _patience(written: Quantity | None) -> float:
         BadQuantity: The factor is invalid.
     """
     patience = 1.0 if written is None else rounded_down(written, 1000) / 1000
-    if not 0.0 <= patience <= MOST_PATIENCE:
-        raise BadQuantity(f"spec.preemption.patience is {written}: must be 0 to {MOST_PATIENCE}")
+    if not 0.0 <= patience <= MAX_PATIENCE:
+        raise BadQuantity(f"spec.preemption.patience is {written}: must be 0 to {MAX_PATIENCE}")
     return patience
 
 

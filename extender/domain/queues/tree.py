@@ -12,7 +12,7 @@ from extender.api.keys import DEFAULT_QUEUE, ROOT_QUEUE
 from extender.domain.model.evictions import Protection
 from extender.domain.model.records import GroupKey, GroupRecord
 from extender.domain.model.resources import PODS, Resources
-from extender.domain.queues.flavors import MOST_POOLS, Flavor, Pools, SharedFlavor, resolve
+from extender.domain.queues.flavors import MAX_POOLS, Flavor, Pools, SharedFlavor, resolve
 from extender.domain.queues.records import QueueRecord
 from extender.domain.queues.states import (
     AnnotationStep,
@@ -57,7 +57,7 @@ class Ceiling(msgspec.Struct, frozen=True):
     max_amounts: Mapping[str, float]  # upper limits
 
 
-MOST_LEVELS = 100  # levels below root; the upper limit of the flag --max-queue-depth
+MAX_LEVELS = 100  # levels below root; the upper limit of the flag --max-queue-depth
 
 
 def fault_of(name: str, queues: Mapping[str, QueueRecord]) -> str:
@@ -78,8 +78,8 @@ def fault_of(name: str, queues: Mapping[str, QueueRecord]) -> str:
             return record.fault
         if name in path:
             return f"queue {name}: spec.parent leads back to the queue itself: {' > '.join([*path, name])}"
-        if len(path) == MOST_LEVELS:
-            return f"queue {path[0]}: more than {MOST_LEVELS} levels of queues are above it"
+        if len(path) == MAX_LEVELS:
+            return f"queue {path[0]}: more than {MAX_LEVELS} levels of queues are above it"
         path.append(name)
         name = parent_of(name, record)
     return ""
@@ -220,7 +220,7 @@ class Queues:
         for record in self._upwards(name):
             found = (flavor.nodes for flavor in record.flavors if not flavor.is_missing)
             if any(nodes not in self.pools.by_nodes for nodes in found):
-                return f"queue {record.name}: queues have more than {MOST_POOLS} different flavors together"
+                return f"queue {record.name}: queues have more than {MAX_POOLS} different flavors together"
         return ""
 
     def _upwards(self, name: str) -> Iterator[QueueRecord]:

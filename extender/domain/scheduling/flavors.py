@@ -19,7 +19,7 @@ import msgspec
 from msgspec.structs import replace
 
 from extender.api.units import and_more
-from extender.domain.model.reasons import LACKS_CAPACITY, Reason
+from extender.domain.model.reasons import CAPACITY_REASONS, Reason
 from extender.domain.model.records import PodRecord, Uid
 from extender.domain.model.resources import Resources, add, in_flavor, total
 from extender.domain.model.shapes import Shape, total_requests
@@ -253,7 +253,7 @@ def _always_fits(_: Missing) -> Why | None:
 
 # Reasons in the order of their distance from a start. If flavors have several reasons, the first counts.
 _NEAREST_FIRST = (
-    *LACKS_CAPACITY,
+    *CAPACITY_REASONS,
     Reason.REFUSED_BY_SCHEDULER,
     Reason.QUEUE_SHARE,
     Reason.QUEUE_CEILING,
@@ -407,7 +407,7 @@ class _Search(msgspec.Struct, eq=False):
                 why = self.empty.why_never(flavor, roles, chosen) or why
             reasons += [] if why is None else [why]
         if self.empty is None or any(why.reason not in _NEVER for why in reasons):
-            without_capacity = [why.flavor for why in reasons if why.reason in LACKS_CAPACITY]
+            without_capacity = [why.flavor for why in reasons if why.reason in CAPACITY_REASONS]
             names = chosen.flavors | ({role: without_capacity[0]} if without_capacity else {})
             self.dead_end = replace(chosen, flavors=names, role=role, tried=tuple(reasons))
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from extender.domain.model.reasons import LACKS_CAPACITY, Reason, Verdict
+from extender.domain.model.reasons import CAPACITY_REASONS, Reason, Verdict
 from extender.domain.model.records import GroupKey
 from extender.domain.placement.planner import Planner, Read
 from extender.domain.scheduling.backfill import ReservedCapacity
@@ -149,7 +149,7 @@ class Admission:
             self._budget.window.waiting_queues.add(group.queue)
         decision = self._record_blocker(group, decision)
         wanted = missing(group)
-        if decision.reason in LACKS_CAPACITY and self._budget.flavors.flavors_of(group.queue):
+        if decision.reason in CAPACITY_REASONS and self._budget.flavors.flavors_of(group.queue):
             wanted = flavored(self._budget.flavors, group, wanted, decision.flavors)
         has_reservation, reason = self._reservations.has_reservation(group), decision.reason
         claims_capacity = not has_reservation and self._lending.record_claim(group, wanted, reason)

@@ -13,7 +13,7 @@ from operator import attrgetter
 
 from msgspec.structs import replace
 
-from extender.domain.model.reasons import NODES_HELP, Verdict
+from extender.domain.model.reasons import REASONS_FOR_NODES, Verdict
 from extender.domain.model.records import GroupKey, Uid
 from extender.domain.model.resources import Resources
 from extender.domain.model.shared_maps import changed_keys
@@ -101,7 +101,7 @@ def with_request(now: GroupDecision, before: GroupDecision | None) -> GroupDecis
 
 def _would_help(decision: GroupDecision) -> bool:
     """Return whether more nodes would help a group. A group that starts has its nodes already."""
-    lacks_nodes = decision.reason in NODES_HELP or decision.exceeds_cluster
+    lacks_nodes = decision.reason in REASONS_FOR_NODES or decision.exceeds_cluster
     return lacks_nodes and decision.verdict is not Verdict.STARTING
 
 

@@ -19,8 +19,8 @@ from msgspec.structs import replace
 
 from extender.api.objects.queues import QueueTaken
 from extender.api.units import listed
-from extender.domain.model.evictions import FROM_OTHERS, Eviction, EvictionCause, Reclaim, ReclaimVictim
-from extender.domain.model.reasons import LACKS_CAPACITY, Reason, Verdict
+from extender.domain.model.evictions import TAKING_CAUSES, Eviction, EvictionCause, Reclaim, ReclaimVictim
+from extender.domain.model.reasons import CAPACITY_REASONS, Reason, Verdict
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.resources import Resources
 from extender.domain.placement.eviction_units import EvictionUnit
@@ -48,7 +48,7 @@ from extender.domain.snapshot.decisions import GroupDecision
 from extender.domain.snapshot.group_info import GroupInfo
 from extender.domain.snapshot.wholeness import Missing, missing, ready_since
 
-_STARVES = frozenset({*LACKS_CAPACITY, Reason.QUEUE_SHARE, Reason.QUEUE_CEILING})
+_STARVES = frozenset({*CAPACITY_REASONS, Reason.QUEUE_SHARE, Reason.QUEUE_CEILING})
 _SEARCHES = 8  # number of searches without a result in one cycle
 _IN_ROTATION = _SEARCHES // 2  # number of searches for groups that take turns
 _MAX_NAMES = 3
@@ -474,7 +474,7 @@ class _Searches:
         since, until = cycle.snapshot.now, cycle.snapshot.now + cycle.limits.reclaim_deadline
         detail = _describe(cycle, victims, cycle.snapshot.timestamp(until), moves=bool(found.homes))
         min_seconds = self._price.break_even_seconds(missing(group), found.picks)
-        for other in {victim.queue for victim in victims if victim.cause in FROM_OTHERS}:
+        for other in {victim.queue for victim in victims if victim.cause in TAKING_CAUSES}:
             losing = ReclaimKey(other, group.key.partition("/")[0])
             cycle.reclaimed_by(group.queue)[losing] = _reclaimed_record(cycle, group, losing, min_seconds)
         reclaim = Reclaim(victims, found.plan, since, until, detail, found.homes)
@@ -559,7 +559,7 @@ def _cause_sets(cycle: Cycle, group: GroupInfo, wanted: Missing) -> Iterator[Seq
         reason = cycle.decided[group.key].reason
         has_flavors = bool(cycle.budget.flavors.flavors_of(group.queue))
         is_fragmented = reason in (Reason.FRAGMENTED, Reason.NO_DOMAIN)
-        if is_fragmented or (has_flavors and reason in LACKS_CAPACITY):  # one flavor may be fragmented
+        if is_fragmented or (has_flavors and reason in CAPACITY_REASONS):  # one flavor may be fragmented
             yield (EvictionCause.CONSOLIDATE,)
         is_full = reason is Reason.QUEUE_CEILING
         yield _WITHIN_SHARE if is_full else (*_WITHIN_SHARE, EvictionCause.UNMANAGED)

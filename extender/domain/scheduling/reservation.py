@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from extender.domain.model.reasons import LACKS_CAPACITY, Reason
+from extender.domain.model.reasons import CAPACITY_REASONS, Reason
 from extender.domain.model.records import GroupKey, Uid
 from extender.domain.model.resources import Resources, add
 from extender.domain.placement.planner import EquivalenceClass, Planner
@@ -47,7 +47,7 @@ _GRACE = 60.0  # seconds after a guaranteed time in which running groups may sti
 _MAX_RESERVATIONS = 32  # number of reservations in any cluster, since each group is compared with all
 _SEARCHES = 4  # number of searches without a result in one cycle
 _IN_ROTATION = _SEARCHES // 2  # number of searches for groups that take turns
-RESERVED_FROM_OTHERS = (*LACKS_CAPACITY, Reason.QUEUE_CEILING)  # such groups may get a reservation
+RESERVED_FROM_OTHERS = (*CAPACITY_REASONS, Reason.QUEUE_CEILING)  # such groups may get a reservation
 _MAY_RESERVE = (*RESERVED_FROM_OTHERS, Reason.RESERVED)
 _KEEPS = (*_MAY_RESERVE, Reason.QUEUE_SHARE, Reason.WINDOW_FULL)
 RESERVED = "reserved"  # topic of reads of reservations

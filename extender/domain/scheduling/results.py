@@ -22,7 +22,7 @@ from extender.domain.scheduling.node_requests import Lines, requests_after, with
 from extender.domain.scheduling.order import Rank
 from extender.domain.scheduling.shares import QueueShares
 from extender.domain.snapshot.decisions import (
-    NOT_WORKED_OUT,
+    UNKNOWN_LIFE,
     Decisions,
     FlavorShare,
     GroupDecision,
@@ -317,7 +317,7 @@ def _instants(
 
 def _completed(group: GroupInfo, decision: GroupDecision, position: int) -> GroupDecision:
     """Return the decision with the group's position, phase and numbers."""
-    if decision.life is not NOT_WORKED_OUT:
+    if decision.life is not UNKNOWN_LIFE:
         return decision
     try:
         life = life_of(group, decision.verdict, decision.plan, decision.reason)

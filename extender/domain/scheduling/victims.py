@@ -13,7 +13,7 @@ from contextlib import suppress
 from functools import cached_property
 from math import inf
 
-from extender.domain.model.evictions import FROM_OTHERS, Eviction, EvictionCause, Reclaim, ReclaimVictim
+from extender.domain.model.evictions import TAKING_CAUSES, Eviction, EvictionCause, Reclaim, ReclaimVictim
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.placement.eviction_units import (
@@ -24,7 +24,7 @@ from extender.domain.placement.eviction_units import (
     eviction_units_of,
     running_members,
 )
-from extender.domain.queues.records import TAKE_AT_MOST, Reclaimed, ReclaimKey
+from extender.domain.queues.records import RECLAIM_AT_MOST, Reclaimed, ReclaimKey
 from extender.domain.scheduling.cycle import Cycle, Guard
 from extender.domain.scheduling.obstacles import blocking_decision
 from extender.domain.snapshot.decisions import GroupDecision
@@ -172,7 +172,7 @@ def pause_end(cycle: Cycle, group: GroupInfo, last: Reclaimed) -> float:
     until = cycle.snapshot.instant(last.at) + cycle.limits.reclaim_memory
     if group.created_at < last.at or group.key == last.group:
         return until
-    at_most = max(cycle.snapshot.queues[group.queue].record.preemption.at_most, TAKE_AT_MOST)
+    at_most = max(cycle.snapshot.queues[group.queue].record.preemption.at_most, RECLAIM_AT_MOST)
     return min(until, cycle.snapshot.instant(ready_since(group)) + at_most)
 
 
@@ -365,7 +365,7 @@ class Candidates:
         if taken_at is not None and not self._cycle.is_due(taken_at + self._cycle.limits.reclaim_memory):
             self.spared = f"{victim.display_name} lost its capacity to this group already, and does not again"
             return False
-        given_at = victim.history.eviction_times.get(group.queue) if cause in FROM_OTHERS else None
+        given_at = victim.history.eviction_times.get(group.queue) if cause in TAKING_CAUSES else None
         if given_at is None:
             return True
         at_most = self._cycle.snapshot.queues[group.queue].record.preemption.at_most

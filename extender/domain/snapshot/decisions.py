@@ -9,7 +9,7 @@ from extender.api.keys import SCHEDULING_GATED, UNSCHEDULABLE
 from extender.api.objects.queues import QueueUsage
 from extender.api.units import listed
 from extender.domain.model.evictions import Eviction, Reclaim
-from extender.domain.model.reasons import NODES_HELP, EventReason, Reason, Verdict, refusal
+from extender.domain.model.reasons import REASONS_FOR_NODES, EventReason, Reason, Verdict, refusal
 from extender.domain.model.records import GroupKey, PodRecord, Uid, Unscheduled
 from extender.domain.model.resources import Resources
 from extender.domain.queues.records import Reclaimed, ReclaimKey
@@ -18,7 +18,7 @@ from extender.domain.queues.tree import Orphan
 from extender.domain.snapshot.group_info import Reservation, Start
 from extender.domain.snapshot.phases import Life
 
-NOT_WORKED_OUT = Life()  # placeholder until all groups have a decision
+UNKNOWN_LIFE = Life()  # placeholder until all groups have a decision
 
 
 class GroupDecision(msgspec.Struct, frozen=True, gc=False):
@@ -36,7 +36,7 @@ class GroupDecision(msgspec.Struct, frozen=True, gc=False):
     failed: str = ""  # why a start or joining members have just failed; empty: no failure
     retry_at: float = 0.0  # time of the next try after a failure; kept while members wait
     moved: Mapping[Uid, str] = {}  # nodes that were planned for members, but that the scheduler would not use
-    life: Life = NOT_WORKED_OUT  # phase and member counts, filled in once all groups have a decision
+    life: Life = UNKNOWN_LIFE  # phase and member counts, filled in once all groups have a decision
     stood_whole: bool = False  # whether the cycle found that the group has fully run
     rotation: int | None = None  # rotation of its queue with the group's next turn; None: unchanged
     claims_capacity: bool = False  # whether capacity in its queue's share is reserved for the group
@@ -340,7 +340,7 @@ class ConditionPolicy(msgspec.Struct, frozen=True):
         reason = display_reason(decision)
         if reason is Reason.NEVER_FITS:
             return decision.exceeds_cluster or (self.shows_never_fits and not decision.exceeds_queue)
-        return reason in NODES_HELP
+        return reason in REASONS_FOR_NODES
 
 
 def display_reason(decision: GroupDecision) -> Reason | None:

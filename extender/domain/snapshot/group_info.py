@@ -12,7 +12,7 @@ from extender.domain.model.evictions import PastEviction, Reclaim
 from extender.domain.model.reasons import Outcome
 from extender.domain.model.records import GroupKey, Needs, PodRecord, Uid
 from extender.domain.model.resources import Resources
-from extender.domain.model.run_history import NEVER_SAVED, Checkpoint, RunKind
+from extender.domain.model.run_history import NO_CHECKPOINT, Checkpoint, RunKind
 from extender.domain.model.shapes import total_requests
 from extender.domain.model.topology import ChildGroup
 from extender.domain.queues.local_queues import LocalQueueRecord
@@ -191,7 +191,7 @@ class GroupInfo(msgspec.Struct, frozen=True, eq=False, dict=True):
     pending_requests: Resources  # joint requests of waiting members
     by_pool: Mapping[str, Resources] = {}  # allocation by pool of nodes
     claim_fault: str = ""  # why a member's device claims prevent its start, for users
-    checkpoint: Checkpoint = NEVER_SAVED  # latest checkpoint of its PodGroup, job and members on nodes
+    checkpoint: Checkpoint = NO_CHECKPOINT  # latest checkpoint of its PodGroup, job and members on nodes
 
     @property
     def display_name(self) -> str:

@@ -63,7 +63,7 @@ def job_podgroup(job: JobRecord, queue: str, members: int) -> dict[str, Any]:
     return podgroup(metadata, spec)
 
 
-RETENTION = 3600.0  # seconds until the PodGroup of a finished job is removed
+RETENTION_SECONDS = 3600.0  # seconds until the PodGroup of a finished job is removed
 # seconds until the first look-up of refusals, and longest pause between two look-ups
 _FIRST_LOOKUP, _LONGEST_PAUSE = 2.0, 30.0
 _ADMIT_WITHIN = 60.0  # seconds within which a job with capacity has to be unsuspended
@@ -103,7 +103,7 @@ def refusal_of_pods(message: str) -> str:
     return _PREFIX_FOR_ONE_POD.sub("", message[:_MAX_LENGTH])
 
 
-class ComingPods(msgspec.Struct, frozen=True):
+class CreatedPods(msgspec.Struct, frozen=True):
     """Pods that the controller of an unsuspended job creates one after the other."""
 
     count: int = -1  # number of existing pods; -1: not counted yet
@@ -111,7 +111,7 @@ class ComingPods(msgspec.Struct, frozen=True):
     asked_at: float | None = None  # time of the last look-up of refusals; None: none yet
     refusal: str = ""  # the API server's message about refused pods; empty: no refusal
 
-    def after_answer(self, now: float, message: str) -> "ComingPods":
+    def after_answer(self, now: float, message: str) -> "CreatedPods":
         """Return the state after a look-up of refusals.
 
         Args:
@@ -140,7 +140,7 @@ class ManagedJob(msgspec.Struct, frozen=True):
     has_capacity: bool = False  # whether capacity is claimed for all pods of the unchanged job
     capacity_since: float | None = None  # since when capacity is claimed for the waiting job
     reduced_to: int | None = None  # number of pods of a partial start; None: all pods start
-    created_pods: ComingPods = ComingPods()  # pods that the job's controller has created
+    created_pods: CreatedPods = CreatedPods()  # pods that the job's controller has created
     lacks_pods: bool = False  # whether more pods are expected
     became_ready: bool = False  # whether all needed pods have run at the same time since the start
     is_on_nodes: bool = False  # whether its pods are on nodes
@@ -154,7 +154,7 @@ class ManagedJob(msgspec.Struct, frozen=True):
     def due_at(self) -> float | None:
         """Return when passing time alone leads to a step; None: never."""
         if self.finished_at is not None:
-            return self.finished_at + RETENTION
+            return self.finished_at + RETENTION_SECONDS
         times = [at for at in (self.start_deadline, self.run_limit_at, self.next_lookup_at) if at is not None]
         return min(times, default=None)
 
@@ -216,7 +216,7 @@ def next_step(managed: ManagedJob, now: float) -> JobStep:
     """Return the next step towards the state that the job's decision asks for."""
     job, decision = managed.job, managed.decision
     if managed.finished_at is not None:
-        is_over = now >= managed.finished_at + RETENTION and managed.group is not None
+        is_over = now >= managed.finished_at + RETENTION_SECONDS and managed.group is not None
         return JobStep.REMOVE_PODGROUP if is_over else JobStep.NOTHING
     if managed.group is None:
         return JobStep.MAKE_PODGROUP

@@ -39,7 +39,7 @@ from extender.domain.model.queue_of_group import (
 )
 from extender.domain.model.reasons import Outcome
 from extender.domain.model.records import GroupKey, PodRecord
-from extender.domain.model.run_history import NEVER_SAVED, Checkpoint, checkpoint_of, run_time_of
+from extender.domain.model.run_history import NO_CHECKPOINT, Checkpoint, checkpoint_of, run_time_of
 from extender.domain.model.shapes import Shapes
 from extender.domain.model.topology import (
     NO_TOPOLOGY,
@@ -155,7 +155,7 @@ class JobRecord(msgspec.Struct, frozen=True):
     is_adoptable: bool = False  # whether all its pods name our schedulers, or would in an adopted namespace
     names_group: bool = False  # whether its pods name a PodGroup of another owner
     is_part: bool = False  # whether another job has made it, and is managed instead
-    checkpoint: Checkpoint = NEVER_SAVED  # latest checkpoint, by its annotation
+    checkpoint: Checkpoint = NO_CHECKPOINT  # latest checkpoint, by its annotation
     run_time: float | None = None  # expected run time in seconds, by its annotation
     may_use: str = ""  # restricted queue that its author may use, by its annotation
     topology: TopologyRequest = NO_TOPOLOGY  # request of all its pods, by its spec or annotations
@@ -219,19 +219,19 @@ class JobRules(msgspec.Struct, frozen=True):
         """
         kind = f"{job.kind.kind}.{job.kind.api_version.rpartition('/')[0]}"
         is_excluded = job.namespace in self.namespaces or kind in self.kinds or job.names_group or job.is_part
-        if self.mode == OFF or is_excluded or not queue:
+        if self.mode == MODE_OFF or is_excluded or not queue:
             return False
         if job.outcome is not None:  # the pod templates of an ended job are not read
             return job.was_started
         if not (job.is_for_muster or (is_adopted and job.is_adoptable)):
             return False
-        return job.is_suspended or job.was_started or self.mode == BY_QUEUE
+        return job.is_suspended or job.was_started or self.mode == MODE_QUEUE
 
 
-OFF, SUSPENDED, BY_QUEUE = "off", "suspended", "queue"
+MODE_OFF, MODE_SUSPENDED, MODE_QUEUE = "off", "suspended", "queue"
 
 
-MOST_PODS = 10_000  # pods of one job at once: far more than any window
+MAX_PODS = 10_000  # pods of one job at once: far more than any window
 _OUTCOMES = {None: None, JobOutcome.SUCCEEDED: Outcome.COMPLETED, JobOutcome.FAILED: Outcome.FAILED}
 _TOLERATION_SECONDS = 300  # default time for which pods tolerate an unreachable node
 _UNREACHABLE_TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
@@ -354,7 +354,7 @@ def owner_of_pods(
         uid=meta.uid,
         gang=gang,
         reference=OwnerReference(*kind, meta.name, meta.uid, True),
-        annotations={key: text for key, text in annotations.items() if key.startswith(ownership.INHERITED)},
+        annotations={key: text for key, text in annotations.items() if key.startswith(ownership.NOTE_PREFIX)},
         is_suspended=row is not None and is_suspended(row, obj),
         run_limit=deadline if isinstance(deadline, int) else None,
         may_use=recorded_use(meta, kind.kind),
@@ -441,7 +441,7 @@ def _with_pods(
     """Return the record of a job, completed from its pod templates."""
     needed = sum(pod_set.count for pod_set in pod_sets)
     pods = [_pod_of(record, pod_set) for pod_set in pod_sets]
-    fault = f"it makes {needed} pods at once; at most {MOST_PODS} are allowed" if needed > MOST_PODS else ""
+    fault = f"it makes {needed} pods at once; at most {MAX_PODS} are allowed" if needed > MAX_PODS else ""
     expected = []
     counts = [pod_set.count for pod_set in pod_sets]
     for number, count, pod in carriers(zip(counts, pods, strict=True)) if not fault else ():

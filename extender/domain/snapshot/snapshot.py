@@ -60,7 +60,7 @@ class Attention(msgspec.Struct, frozen=True):
         return max(start, self.asked_since) if self.asked_at >= start else None
 
 
-OF_OTHERS = GroupKey("")  # stands for other schedulers' pods, nodes and queues
+OTHERS_KEY = GroupKey("")  # stands for other schedulers' pods, nodes and queues
 
 
 class Freed(msgspec.Struct, frozen=True):
@@ -71,7 +71,7 @@ class Freed(msgspec.Struct, frozen=True):
     """
 
     at: float = -inf  # when something last became free
-    by: GroupKey = OF_OTHERS  # group that freed it
+    by: GroupKey = OTHERS_KEY  # group that freed it
     by_others_at: float = -inf  # when any other group last freed something
 
     def recorded(self, now: float, by: GroupKey) -> "Freed":
