@@ -434,8 +434,8 @@ def test_the_pods_that_jobs_of_one_namespace_may_wait_for_are_bounded() -> None:
         world.remove(name)
     world.work()
     assert expected(world) == 0
-    assert not world.ledger._expected._crowded_out
-    assert not +world.ledger._expected._counts
+    assert not world.ledger._expected_members._crowded_out_groups
+    assert not +world.ledger._expected_members._expected_counts
 
 
 def expected(world: JobWorld) -> int:

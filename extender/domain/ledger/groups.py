@@ -81,8 +81,8 @@ class Group(msgspec.Struct, eq=False):
     def reset_decisions(self) -> None:
         """Reset the decisions on the group, because its PodGroup was replaced.
 
-        If the group has fully run by the needs of the former PodGroup, this record stays, so that lost
-        members do not undo the start.
+        If the group has fully run with the needs of the former PodGroup, these needs stay recorded.
+        Otherwise, a lost member could undo the start.
         """
         ran_with = self.run_needs if self.last_record is not None else None
         self.forget_history()
@@ -131,12 +131,13 @@ class Group(msgspec.Struct, eq=False):
     def needs(self) -> Needs:
         """Return the needed members: minMember and minTaskMember, or fewer if the job makes fewer pods.
 
-        A waiting job, and a group that never had a PodGroup, need `size` members; the PodGroup is updated to
-        this number. The pods of the least number of sub-groups are needed, even if minMember is lower.
+        A waiting job, and a group that never had a PodGroup, need as many members as `gang_size` says. The
+        PodGroup is then updated to this number. If sub-groups have a minimum, their pods are needed, even if
+        minMember is lower.
         """
         needs = self._declared_needs()
-        least = sum(policy.min_sub_groups * policy.size for policy in self.sub_groups)
-        return needs if needs.min_member >= least else needs._replace(min_member=least)
+        sub_group_pods = sum(policy.min_sub_groups * policy.size for policy in self.sub_groups)
+        return needs if needs.min_member >= sub_group_pods else needs._replace(min_member=sub_group_pods)
 
     @property
     def sub_groups(self) -> tuple[SubGroupPolicy, ...]:
@@ -153,10 +154,10 @@ class Group(msgspec.Struct, eq=False):
         if self.last_record is None or job_waits:
             by_role = dict(self.job.by_role) if self.job is not None else {}
             return Needs(self._at_most_created(self.gang_size.members), by_role)
-        least = self._at_most_created(self.last_record.min_member)
+        min_count = self._at_most_created(self.last_record.min_member)
         if self.job is not None and self.job.is_unsuspended and not self.job.fault:
-            least = min(least, self.job.gang.at_once)
-        return Needs(least, dict(self.last_record.min_task_member), self.last_record.composite)
+            min_count = min(min_count, self.job.gang.at_once)
+        return Needs(min_count, dict(self.last_record.min_task_member), self.last_record.composite)
 
     @property
     def gang_size(self) -> GangSize:
@@ -175,13 +176,13 @@ class Group(msgspec.Struct, eq=False):
 
     @property
     def fewest_members(self) -> int:
-        """Return the least number of members of a partial start; 0 if all needed members have to start."""
+        """Return the least number of members of a partial start; 0 if the group cannot start partially."""
         if self.job is None or not self.job.is_suspended or self.reduced_to is not None:
             return 0
         return self.job.min_partial_size if self.job.min_partial_size < self.needs.min_member else 0
 
     def _at_most_created(self, members: int) -> int:
-        """Return how many of `members` members exist in a partial start, once they are created."""
+        """Return how many of `members` members will exist. A partial start creates only some."""
         if self.reduced_to is not None:
             return min(members, self.reduced_to)
         is_partial = self.job is not None and self.job.min_partial_size > 0 and self.job.is_unsuspended
@@ -190,10 +191,10 @@ class Group(msgspec.Struct, eq=False):
     @property
     def start_timeouts(self) -> int:
         """Return how many starts in a row took too long or were undone."""
-        recorded = self.record.start_timeouts if self.record else 0
+        recorded_count = self.record.start_timeouts if self.record else 0
         if self.job is not None:
-            return recorded
-        return 0 if self.has_fully_run else max(recorded, self.start.undone_count)
+            return recorded_count
+        return 0 if self.has_fully_run else max(recorded_count, self.start.undone_count)
 
     @property
     def has_fully_run(self) -> bool:
@@ -201,7 +202,10 @@ class Group(msgspec.Struct, eq=False):
         return self.run_needs is not None
 
     def is_quorate(self) -> bool:
-        """Return whether the standing members make the group whole, or the group has fully run before."""
+        """Return whether the members on nodes, or about to be bound, are enough.
+
+        They are enough if they make the group whole, or if the group has fully run before.
+        """
         if self.has_fully_run:
             return True
         needs, members = self.needs, len(self.standing_roles)
@@ -217,8 +221,8 @@ class Group(msgspec.Struct, eq=False):
         """
         if self.last_record is None or self.last_record.composite is None:
             return None
-        whole = self.last_record.composite.complete_pod_groups(Counter(self.standing_roles.values()))
-        return {pod.role for pod in self.pods.values() if pod.is_placed}.union(whole)
+        whole_roles = self.last_record.composite.complete_pod_groups(Counter(self.standing_roles.values()))
+        return {pod.role for pod in self.pods.values() if pod.is_placed}.union(whole_roles)
 
     def attempt(self, uid: Uid) -> Attempt:
         """Return the attempt to bind a member; an empty attempt if there is none."""
@@ -266,17 +270,17 @@ class Group(msgspec.Struct, eq=False):
         if (attempt := self.attempts.get(uid)) is not None:
             self.attempts[uid] = replace(attempt, shown_at=None, refused_at=None)
 
-    def record_binding_refused(self, uid: Uid, words: str) -> None:
+    def record_binding_refused(self, uid: Uid, message: str) -> None:
         """Record why a member can no longer be bound in this start.
 
         An empty text means that the binding may be tried again.
         """
-        self.attempts[uid] = replace(self.attempt(uid), binding_fault=words)
+        self.attempts[uid] = replace(self.attempt(uid), binding_fault=message)
 
     def reset_attempts(self) -> None:
         """Reset the attempts after a start, but keep the numbers of the scheduler's refusals."""
-        refused = ((uid, attempt.refusals) for uid, attempt in self.attempts.items() if attempt.refusals)
-        self.attempts = {uid: Attempt(refusals=refusals) for uid, refusals in refused}
+        counts = ((uid, attempt.refusals) for uid, attempt in self.attempts.items() if attempt.refusals)
+        self.attempts = {uid: Attempt(refusals=refusals) for uid, refusals in counts}
 
     def start_after(self, decision: GroupDecision, now: float) -> Start:
         """Return the history of starts once a decision is published."""
@@ -304,7 +308,7 @@ class Group(msgspec.Struct, eq=False):
     def record_created_pods(self, now: float) -> None:
         """Record the number of existing pods of the job.
 
-        A message about missing pods is kept until another pod comes.
+        A message about missing pods is forgotten once the number changes.
         """
         existing = sum(1 for pod in self.pods.values() if not (pod.is_expected or pod.deleting))
         if self.job is None or self.job.is_suspended:
@@ -313,7 +317,7 @@ class Group(msgspec.Struct, eq=False):
             self.created_pods = CreatedPods(existing, now)
 
     def record_job(self, now: float) -> None:
-        """Record since when the job is unsuspended, and whether its pods have become ready."""
+        """Record when the job was unsuspended and finished, and whether its needed pods have run at once."""
         if self.job is None or self.job.outcome is None:
             self.job_finished_at = None
         elif self.job_finished_at is None:
@@ -332,7 +336,10 @@ class Group(msgspec.Struct, eq=False):
         self.became_ready |= all_run or phases["Running"] >= self.job.pod_count
 
     def record_departed(self, pod: PodRecord) -> None:
-        """Record that a member of a job, or of a gang that fully ran, no longer holds its capacity."""
+        """Record that a member no longer holds its capacity.
+
+        Other groups than jobs and gangs that ran need no record.
+        """
         if pod.holds_capacity and (self.job is not None or self.has_fully_run):
             self.departed_pods.append(pod)
 
@@ -343,15 +350,15 @@ class Group(msgspec.Struct, eq=False):
         else:
             self.bound_since.pop(pod.uid, None)
 
-    def could_lose(self, lost: Mapping[str, int]) -> bool:
-        """Return whether the group stays whole without `lost` members, counted by role.
+    def could_lose(self, lost_roles: Mapping[str, int]) -> bool:
+        """Return whether the group stays whole without some members, given their numbers by role.
 
         A group that needs at most one member can lose it.
         """
         if self.needs_no_barrier:
             return True
         remaining = Counter(self.standing_roles.values())
-        remaining.subtract(lost)
+        remaining.subtract(lost_roles)
         return self.is_quorate() and whole(self.needs, remaining, remaining.total())
 
     @property
@@ -377,7 +384,7 @@ def _decisive_fields(record: GroupRecord | None) -> tuple[object, ...] | None:
 
 
 _NO_REQUEST: PartRequest = ((), NO_TOPOLOGY)
-_InDomain = tuple[str, tuple[str | None, ...] | None]  # role and domain; None without a node
+_Domain = tuple[str, tuple[str | None, ...] | None]  # role and domain; None without a node
 
 
 class MemberSets:
@@ -394,40 +401,40 @@ class MemberSets:
         self._group, self._claims = group, claims
         self._for_group = first_request(*by_group, *([] if pods_ask else by_owners))
         self._policies = group.sub_groups or (made_by.policies if made_by else ())
-        users = Counter(key for pod in group.pods.values() for key in pod.claims_of_one_node if not pod.node)
-        self._shared = {claim for claim, number in users.items() if number > 1}
+        counts = Counter(key for pod in group.pods.values() for key in pod.claims_of_one_node if not pod.node)
+        self._shared_claims = {claim for claim, number in counts.items() if number > 1}
         pod_groups = record.composite.pod_groups if record is not None and record.composite else ()
         self._by_parents = {child.name: child.requests for child in pod_groups if child.requests}
         self.is_empty = not (
-            any(self._for_group) or self._policies or pods_ask or self._shared or self._by_parents
+            any(self._for_group) or self._policies or pods_ask or self._shared_claims or self._by_parents
         )
         self._by_role: dict[str, list[SubGroupPolicy]] = {}  # policies by role of pods
         self._sets_by_kind: dict[tuple[object, ...], tuple[TopologySet, ...]] = {}  # sets by kind of member
-        self._unique: dict[tuple[TopologySet, ...], tuple[TopologySet, ...]] = {}  # equal sets
+        self._equal_sets: dict[tuple[TopologySet, ...], tuple[TopologySet, ...]] = {}  # equal sets
         self._without_index: dict[TopologyRequest, Mapping[Uid, tuple[int, int]]] = {}
 
     def with_sets(self, pod: PodRecord) -> PodRecord:
         """Return a member with its index, topology sets and sub-group."""
         policy = self._policy_of(pod) if self._policies else None
-        *upper, (_, own_request) = self._by_parents.get(pod.role, (_NO_REQUEST,))
+        *upper_requests, (_, own_request) = self._by_parents.get(pod.role, (_NO_REQUEST,))
         by_role = first_request(own_request, pod.topology, policy.topology if policy else NO_TOPOLOGY)
         by_policy = policy.topology if policy else self._for_group
-        sliced = by_role if by_role.slice_level else by_policy
+        request = by_role if by_role.slice_level else by_policy
         own_index = _index(pod)
         if policy and policy.labels:
             part: Part = policy.name, "labels", *(pod.labels[key] for key in policy.labels)
         else:
-            has_slice = bool(sliced.slice_level or policy)
-            job_part, index = (own_index or self._number(pod.uid, sliced)) if has_slice else (0, 0)
-            part = pod.role, str(job_part), str(index // (sliced.slice_size or index + 1))
-        claim = next((k for k in pod.claims_of_one_node if k in self._shared), "") if self._shared else ""
+            has_slice = bool(request.slice_level or policy)
+            job_part, index = (own_index or self._number(pod.uid, request)) if has_slice else (0, 0)
+            part = pod.role, str(job_part), str(index // (request.slice_size or index + 1))
+        claim = next((key for key in pod.claims_of_one_node if key in self._shared_claims), "")
         key = pod.role, by_role, part, claim
         if key not in self._sets_by_kind:
-            requests: list[PartRequest] = [((), self._for_group), *upper, ((pod.role,), by_role)]
+            requests: list[PartRequest] = [((), self._for_group), *upper_requests, ((pod.role,), by_role)]
             sets = pod_sets(self._group.key, requests, part)
             if claim:
                 sets += (TopologySet(self._group.key, ("claim", claim), HOSTNAME),)
-            self._sets_by_kind[key] = self._unique.setdefault(sets, sets)
+            self._sets_by_kind[key] = self._equal_sets.setdefault(sets, sets)
         sub_group = PodSubGroup(policy.name, part, policy.size) if policy else None
         return replace(pod, pod_sets=self._sets_by_kind[key], index=own_index, sub_group=sub_group)
 
@@ -438,23 +445,23 @@ class MemberSets:
         labels = {**pod.labels, keys.ROLE: pod.role}
         return next((policy for policy in self._by_role[pod.role] if policy.selects(labels)), None)
 
-    def _number(self, uid: Uid, sliced: TopologyRequest) -> tuple[int, int]:
+    def _number(self, uid: Uid, request: TopologyRequest) -> tuple[int, int]:
         """Return the number of a member without an index, for the division into slices."""
-        if sliced not in self._without_index:
-            self._without_index[sliced] = self._numbers(sliced)
-        return self._without_index[sliced][uid]
+        if request not in self._without_index:
+            self._without_index[request] = self._numbers(request)
+        return self._without_index[request][uid]
 
-    def _numbers(self, sliced: TopologyRequest) -> Mapping[Uid, tuple[int, int]]:
+    def _numbers(self, request: TopologyRequest) -> Mapping[Uid, tuple[int, int]]:
         """Return a number for each pod without an index.
 
         Pods with nodes in one domain are numbered together, and other pods fill up their slices.
         """
-        size, by_domain = sliced.slice_size or len(self._group.pods), defaultdict[_InDomain, list[Uid]](list)
+        size, by_domain = request.slice_size or len(self._group.pods), defaultdict[_Domain, list[Uid]](list)
         pods = [pod for pod in self._group.pods.values() if _index(pod) is None]
         for pod in sorted(pods, key=lambda pod: (pod.role, pod.created_at, pod.sort_key)):
             claim = self._claims.get(pod.uid)
             node = pod.node or (claim.node if claim is not None else "")
-            level = sliced.slice_level
+            level = request.slice_level
             domain = self._claims.capacity.domain(node, level) if node and level else None
             by_domain[pod.role, domain].append(pod.uid)
         numbers: dict[Uid, tuple[int, int]] = {}

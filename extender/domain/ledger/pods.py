@@ -36,8 +36,8 @@ from extender.domain.model.wire_records import PodRecords, foreign_record
 from extender.domain.snapshot.nodes import NodeRecord
 from extender.domain.snapshot.snapshot import OtherPods
 
-_UNREACHABLE = "node.kubernetes.io/unreachable"  # taint that the node lifecycle controller sets
-_GONE_CHECK = 64  # number of awaited grace periods between two checks for pods that are gone
+_UNREACHABLE_TAINT = "node.kubernetes.io/unreachable"  # taint that the node lifecycle controller sets
+_CHECK_STEP = 64  # number of awaited grace periods between two checks for pods that are gone
 _CLOCK_SKEW = 5.0  # possible difference of clocks, in seconds
 
 
@@ -45,7 +45,7 @@ class _TerminatingPod(NamedTuple):
     """Pod that is being deleted, with the end of its grace period."""
 
     pod: PodRecord
-    over_at: float  # end of its grace period, on the ledger's clock
+    grace_ends_at: float  # end of its grace period, on the ledger's clock
 
 
 class StuckPods:
@@ -61,16 +61,16 @@ class StuckPods:
         self.uids: set[Uid] = set()
         self._registry, self._clock, self._wall_clock = registry, clock, wall_clock
         self._leaving: defaultdict[str, dict[Uid, _TerminatingPod]] = defaultdict(dict)  # pods by node
-        self._unreachable: set[str] = set()  # unreachable nodes, and deleted nodes on which pods are left
-        self._deleted: set[str] = set()  # deleted nodes among the unreachable nodes
+        self._unreachable_nodes: set[str] = set()  # and deleted nodes on which pods are left
+        self._deleted_nodes: set[str] = set()  # deleted nodes among the unreachable nodes
         # Ends of grace periods, with pods and nodes, as a heap and as a set.
-        self._due: list[tuple[float, Uid, str]] = []
-        self._awaited: set[tuple[float, Uid, str]] = set()
+        self._ends: list[tuple[float, Uid, str]] = []
+        self._known_ends: set[tuple[float, Uid, str]] = set()
 
     @property
     def next_stuck_at(self) -> float | None:
         """Return when the next terminating pod counts as stuck; None without such a pod."""
-        return self._due[0][0] if self._due else None
+        return self._ends[0][0] if self._ends else None
 
     def record_change(self, old: PodRecord | None, new: PodRecord | None) -> None:
         """Process a change of a member pod. No new record means that the pod is gone."""
@@ -78,35 +78,35 @@ class StuckPods:
             terminating = self._leaving[new.node].get(new.uid)
             if terminating is None or terminating.pod.deletion_deadline != new.deletion_deadline:
                 self._leaving[new.node][new.uid] = _TerminatingPod(new, self._grace_ends_at(new))
-            if new.node in self._unreachable:
-                self._expect(self._leaving[new.node][new.uid])
+            if new.node in self._unreachable_nodes:
+                self._await_end(self._leaving[new.node][new.uid])
         elif old is not None and old.node in self._leaving:
             self._leaving[old.node].pop(old.uid, None)
             if not self._leaving[old.node]:
                 del self._leaving[old.node]
-                self._unreachable -= {old.node} & self._deleted
-                self._deleted.discard(old.node)
+                self._unreachable_nodes -= {old.node} & self._deleted_nodes
+                self._deleted_nodes.discard(old.node)
             self.uids.discard(old.uid)
 
     def record_node(self, node: NodeRecord) -> None:
         """Record whether a node can be reached, by its taints."""
-        self._deleted.discard(node.name)
-        self._record(node.name, is_unreachable=any(taint.key == _UNREACHABLE for taint in node.taints))
+        self._deleted_nodes.discard(node.name)
+        self._record(node.name, is_unreachable=any(taint.key == _UNREACHABLE_TAINT for taint in node.taints))
 
     def record_deleted(self, node: str) -> None:
         """Record a deleted node. Pods that are left on it cannot be reached."""
         if node in self._leaving:
-            self._deleted.add(node)
+            self._deleted_nodes.add(node)
         self._record(node, is_unreachable=node in self._leaving)
 
     def _record(self, node: str, is_unreachable: bool) -> None:
         """Record whether a node can be reached, which decides whether terminating pods on it get stuck."""
-        if is_unreachable is (node in self._unreachable):
+        if is_unreachable is (node in self._unreachable_nodes):
             return
-        self._unreachable ^= {node}  # add or remove the node
+        self._unreachable_nodes ^= {node}  # add or remove the node
         for uid, leaving in self._leaving.get(node, {}).items():
             if is_unreachable:
-                self._expect(leaving)
+                self._await_end(leaving)
             elif uid in self.uids:
                 self.uids.discard(uid)
                 self._registry.mark_dirty(leaving.pod.group)
@@ -114,11 +114,11 @@ class StuckPods:
     def record_expired(self) -> None:
         """Count terminating pods on unreachable nodes as stuck once their grace period has ended."""
         now = self._clock()
-        while self._due and self._due[0][0] <= now:
-            _, uid, node = due = heappop(self._due)
-            self._awaited.discard(due)
+        while self._ends and self._ends[0][0] <= now:
+            _, uid, node = end = heappop(self._ends)
+            self._known_ends.discard(end)
             leaving = self._leaving.get(node, {}).get(uid)
-            if leaving is not None and node in self._unreachable and uid not in self.uids:
+            if leaving is not None and node in self._unreachable_nodes and uid not in self.uids:
                 self.uids.add(uid)
                 self._registry.mark_dirty(leaving.pod.group)
 
@@ -133,12 +133,12 @@ class StuckPods:
             return inf
         return self._clock() + seconds + _CLOCK_SKEW
 
-    def _expect(self, leaving: _TerminatingPod) -> None:
+    def _await_end(self, leaving: _TerminatingPod) -> None:
         """Wait for the end of a pod's grace period, after which the pod is stuck."""
-        due = leaving.over_at, leaving.pod.uid, leaving.pod.node
-        if leaving.over_at < inf and due not in self._awaited:
-            self._awaited.add(due)
-            heappush(self._due, due)
+        end = leaving.grace_ends_at, leaving.pod.uid, leaving.pod.node
+        if leaving.grace_ends_at < inf and end not in self._known_ends:
+            self._known_ends.add(end)
+            heappush(self._ends, end)
             self._forget_gone_pods()
 
     def _forget_gone_pods(self) -> None:
@@ -146,14 +146,14 @@ class StuckPods:
 
         Users may choose very long grace periods.
         """
-        if len(self._due) % _GONE_CHECK == 0 and len(self._due) > 2 * sum(map(len, self._leaving.values())):
-            self._due = [due for due in self._due if due[1] in self._leaving.get(due[2], ())]
-            heapify(self._due)
-            self._awaited = set(self._due)
+        if len(self._ends) % _CHECK_STEP == 0 and len(self._ends) > 2 * sum(map(len, self._leaving.values())):
+            self._ends = [end for end in self._ends if end[1] in self._leaving.get(end[2], ())]
+            heapify(self._ends)
+            self._known_ends = set(self._ends)
 
 
 _MAX_RETRIES = 8  # number of pods that are tried again when another pod is gone
-_CROWDED = (
+_CROWDED_MESSAGE = (
     f"(anti-)affinity terms that are too many together with those of others in its namespace: {MAX_WEIGHT:,}"
     f" are followed, and one that looks into other namespaces or requires no label counts as {WIDE_WEIGHT}"
 )
@@ -169,7 +169,7 @@ class Pods:
     """
 
     def __init__(
-        self, core: Core, ownership: Ownership, stuck: StuckPods, logical: LogicalResources | None = None
+        self, core: Core, ownership: Ownership, stuck_pods: StuckPods, logical: LogicalResources | None = None
     ) -> None:
         self.by_uid: dict[Uid, PodRecord] = {}
         self.unmanaged_schedulers: frozenset[str] = frozenset()
@@ -180,12 +180,12 @@ class Pods:
         self._registry, self._claims, self._transitions = core.registry, core.claims, core.transitions
         self._releases, self._changes = core.releases, core.changes
         self._clock, self._lock = core.clock, core.lock
-        self._stuck = stuck
-        self._with_devices = DeviceUsers[Uid, Pod]()  # pods without a node that request devices
+        self._stuck = stuck_pods
+        self._pods_with_devices = DeviceUsers[Uid, Pod]()  # pods without a node that request devices
         self.on_use_of_claim: Callable[[ClaimKey], None] = lambda _: None  # set by the intake
         self._shared_claims = SharedClaims(lambda claim: self.on_use_of_claim(claim))
-        self._crowded: dict[Uid, PodRecord] = {}  # original records of pods over the limit of terms
-        self._others = OtherPods()
+        self._crowded_pods: dict[Uid, PodRecord] = {}  # original records of pods over the limit of terms
+        self._other_pods = OtherPods()
         self._other_changes: dict[Uid, PodRecord | None] = {}  # changes since `_others` was made
 
     def get(self, uid: Uid) -> PodRecord | None:
@@ -220,8 +220,8 @@ class Pods:
         The result is the same object until such a pod changes.
         """
         if self._other_changes:
-            self._others, self._other_changes = self._others.with_changes(self._other_changes), {}
-        return self._others
+            self._other_pods, self._other_changes = self._other_pods.with_changes(self._other_changes), {}
+        return self._other_pods
 
     def set(self, pod: Pod) -> None:
         """Record a pod.
@@ -230,13 +230,13 @@ class Pods:
             BadQuantity: A request cannot be read.
         """
         with self._lock:
-            uid, written = Uid(pod.metadata.uid), pod
+            uid, original_pod = Uid(pod.metadata.uid), pod
             has_ended = pod.status.phase in ENDED_PHASES
             new_carriers = self._shared_claims.drop(uid) if has_ended else ()
             pod = pod if has_ended else self._shared_claims.put(pod)
-            self._with_devices.drop(uid)
+            self._pods_with_devices.drop(uid)
             if not pod.spec.node_name and requests_devices(pod.spec):
-                self._with_devices.put(uid, written, claims_of(pod))
+                self._pods_with_devices.put(uid, original_pod, claims_of(pod))
             before, is_unmanaged = self.by_uid.get(uid), self.is_unmanaged(pod.spec.scheduler_name)
             member = before if before is not None and before.group and before.holds_capacity else None
             is_ours = not is_unmanaged and (member is not None or self.owns(pod))
@@ -246,9 +246,9 @@ class Pods:
                     record = replace(
                         record, group=member.group, own_group=member.group, role=member.role, auto=member.auto
                     )
-                self._set(self._within_bounds(record))
+                self._put_record(self._within_bounds(record))
             else:
-                self._set(foreign_record(pod, self.shapes))
+                self._put_record(foreign_record(pod, self.shapes))
             self._set_carriers(new_carriers)
 
     def _set_carriers(self, pods: Iterable[Pod]) -> None:
@@ -258,15 +258,16 @@ class Pods:
                 self.set(pod)
 
     def reread(self, claim: ClaimKey | None = None) -> None:
-        """Read pods without a node again that name a claim or template; None reads all pods with devices.
+        """Read all pods again that have no node and name a claim or template.
 
-        The lock is taken for one pod at a time, because there may be many pods.
+        If `claim` is None, all pods that request devices are read again. The lock is taken for one pod at a
+        time, because there may be many pods.
         """
         with self._lock:
-            uids = self._with_devices.naming(claim)
+            uids = self._pods_with_devices.naming(claim)
         for uid in uids:
             with self._lock, suppress(BadQuantity):  # the pod's own event has reported it
-                if (pod := self._with_devices.get(uid)) is not None:
+                if (pod := self._pods_with_devices.get(uid)) is not None:
                     self.set(pod)
 
     def set_group_claims(self, group: ClaimKey, claims: Mapping[PodClaim, str]) -> None:
@@ -282,7 +283,7 @@ class Pods:
 
     def end_starts(self, claim: ClaimKey, why: str) -> None:
         """End the starts of groups with pods that use a claim and have no node. Callers hold the lock."""
-        for uid in self._with_devices.naming(claim):
+        for uid in self._pods_with_devices.naming(claim):
             pod = self.by_uid.get(uid)
             group = self._registry.groups.get(pod.group) if pod is not None else None
             if group is not None and (
@@ -294,15 +295,15 @@ class Pods:
 
     def put(self, record: PodRecord) -> None:
         with self._lock:
-            self._set(self._within_bounds(record))
+            self._put_record(self._within_bounds(record))
 
     def drop(self, uid: Uid) -> None:
         with self._lock:
-            self._with_devices.drop(uid)
-            self._drop(uid)
+            self._pods_with_devices.drop(uid)
+            self._remove(uid)
             self._set_carriers(self._shared_claims.drop(uid))
 
-    def _drop(self, uid: Uid) -> None:
+    def _remove(self, uid: Uid) -> None:
         """Remove a pod from all sums and groups."""
         with self._lock:
             record = self.by_uid.pop(uid, None)
@@ -317,10 +318,10 @@ class Pods:
                 self.leave_group(record)
             if record.group or record.node:
                 self._changes.notify()
-            self._crowded.pop(uid, None)
+            self._crowded_pods.pop(uid, None)
             if record.shape.terms:  # waiting pods may now be within the limit of terms
-                for waiting in list(islice(self._crowded.values(), _MAX_RETRIES)):
-                    self._set(self._within_bounds(waiting))
+                for waiting in list(islice(self._crowded_pods.values(), _MAX_RETRIES)):
+                    self._put_record(self._within_bounds(waiting))
 
     def set_unmanaged(self, schedulers: frozenset[str]) -> None:
         """Leave pods with these scheduler names to another scheduler, and manage all other pods again.
@@ -328,14 +329,14 @@ class Pods:
         A pod that is left to another scheduler keeps its capacity on a node, but a plan for the pod ends.
         """
         with self._lock:
-            changed = (self.unmanaged_schedulers ^ schedulers) & self.ownership.schedulers
+            changed_schedulers = (self.unmanaged_schedulers ^ schedulers) & self.ownership.schedulers
             self.unmanaged_schedulers = schedulers
-            for pod in [pod for pod in self.by_uid.values() if pod.scheduler in changed]:
+            for pod in [pod for pod in self.by_uid.values() if pod.scheduler in changed_schedulers]:
                 if self.is_unmanaged(pod.scheduler):
                     self.drop(pod.uid)
-                    self._set(replace(pod, group=GroupKey("")))
+                    self._put_record(replace(pod, group=GroupKey("")))
                 else:
-                    self._set(self._in_composite(replace(pod, group=pod.own_group)))
+                    self._put_record(self._in_composite(replace(pod, group=pod.own_group)))
 
     # Callers of the methods below hold the lock.
 
@@ -352,8 +353,8 @@ class Pods:
             if pod.is_expected or pod.own_group != pod_group or (pod.node and before != pod_group):
                 continue
             if not pod.node:
-                self._drop(pod.uid)
-            self._set(self._within_bounds(self._in_composite(replace(pod, group=pod_group))))
+                self._remove(pod.uid)
+            self._put_record(self._within_bounds(self._in_composite(replace(pod, group=pod_group))))
 
     def _in_composite(self, pod: PodRecord) -> PodRecord:
         """Return a pod as a member of the composite above its PodGroup.
@@ -364,15 +365,15 @@ class Pods:
         return replace(pod, group=group, role=pod.own_group.rpartition("/")[2]) if group else pod
 
     def _within_bounds(self, pod: PodRecord) -> PodRecord:
-        """Return the pod, with another shape if its namespace has too many (anti-)affinity terms.
+        """Return the pod, unless its namespace has too many (anti-)affinity terms.
 
-        With this shape, the pod has to wait.
+        In this case, the pod is returned with a shape that fits on no node, so that the pod has to wait.
         """
-        self._crowded.pop(pod.uid, None)
+        self._crowded_pods.pop(pod.uid, None)
         if not pod.group or not pod.shape.terms or self._claims.capacity.terms.is_within_limit(pod):
             return pod
-        self._crowded[pod.uid] = pod
-        return replace(pod, shape=self.shapes.unevaluated(pod.shape, _CROWDED))
+        self._crowded_pods[pod.uid] = pod
+        return replace(pod, shape=self.shapes.unevaluated(pod.shape, _CROWDED_MESSAGE))
 
     def leave_group(self, pod: PodRecord) -> None:
         """Remove a member from its group."""
@@ -383,15 +384,15 @@ class Pods:
             group.last_record = None
         self._registry.mark_dirty(pod.group)
 
-    def _set(self, record: PodRecord) -> None:
+    def _put_record(self, record: PodRecord) -> None:
         """Record a pod. A pod that cannot be recorded is dropped."""
         before = self.by_uid.get(record.uid)
         if record == before:
             return
         # Muster writes thousands of conditions, which must not cause a single decision. No decision depends
         # on a resourceVersion, or on a condition that the scheduler did not write.
-        updated = before and replace(before, version=record.version, unscheduled=record.unscheduled)
-        if before is not None and updated == record and before.unschedulable == record.unschedulable:
+        with_same_fields = before and replace(before, version=record.version, unscheduled=record.unscheduled)
+        if before is not None and with_same_fields == record and before.unschedulable == record.unschedulable:
             self.by_uid[record.uid] = record
             if record.group:
                 self._registry.group(record.group).pods[record.uid] = record
@@ -438,15 +439,14 @@ class Pods:
         """Record whether a pod counts among the pods of other schedulers on nodes."""
         if is_other:
             self._other_changes[pod.uid] = pod
-        elif pod.uid in self._other_changes or pod.uid in self._others:
+        elif pod.uid in self._other_changes or pod.uid in self._other_pods:
             self._other_changes[pod.uid] = None
 
     def _record_refusal(self, group: Group, pod: PodRecord, before: PodRecord | None) -> None:
         """Record a new refusal of a pod by the scheduler.
 
-        A claim that filter had answered is free to move again.
-
-        A refusal does not count if it repeats a refusal by Muster, or if no node was planned for the pod.
+        A claim that filter had answered may then move again. Two sorts of messages are no refusals: those
+        that quote a refusal by Muster, and those about pods for which no node was planned.
         """
         text = pod.unschedulable
         if not text or before is None or text == before.unschedulable or REFUSAL_PREFIX in text:
@@ -473,15 +473,15 @@ class Pods:
             self.separate_shape(pod)
 
     def separate_shape(self, pod: PodRecord) -> Shape:
-        """Return a separate shape for a pod and equal pods of its namespace.
+        """Return the shape of a pod, made separate for the equal pods of its namespace.
 
-        Refusals then concern only these pods.
+        The scheduler's refusals of this pod then concern only these pods.
         """
         shape = self.shapes.separate(pod.namespace, pod.shape)
         if shape is not pod.shape:
             members = self._registry.group(pod.group).pods.values()
             for member in [member for member in members if member.shape is pod.shape]:
-                self._set(replace(member, shape=shape))
+                self._put_record(replace(member, shape=shape))
         return shape
 
 

@@ -83,9 +83,9 @@ class Priorities:
         open_to_groups = annotations.get(keys.FOR_POD_GROUPS) == "true"
         for_groups = open_to_groups and not name.startswith(_SYSTEM_PREFIX)
         preempts = priority.preemption_policy != keys.NEVER
-        current = _PriorityClass(priority.value, priority.global_default, preempts, for_groups)
-        before, self._classes[name] = self._classes.get(name), current
-        return before != current and self._settle_default()
+        new_class = _PriorityClass(priority.value, priority.global_default, preempts, for_groups)
+        old_class, self._classes[name] = self._classes.get(name), new_class
+        return old_class != new_class and self._settle_default()
 
     def drop(self, name: str) -> bool:
         """Remove a class. Return whether it existed."""
@@ -118,10 +118,10 @@ class Priorities:
         highest = max(pods, default=None)
         if not name:
             return self._default if highest is None else highest
-        found = self._classes.get(name, _UNKNOWN_CLASS)
-        if found.for_groups:
-            return found.value
-        return min(found.value, self._default if highest is None else highest)
+        priority_class = self._classes.get(name, _UNKNOWN_CLASS)
+        if priority_class.for_groups:
+            return priority_class.value
+        return min(priority_class.value, self._default if highest is None else highest)
 
 
 _UNKNOWN_CLASS = _PriorityClass(0, is_default=False, preempts=True, for_groups=False)
@@ -146,8 +146,8 @@ class Registry:
         self.trusts_authors = False  # whether the API server refuses records with other users' names
         self.trusts_uses = False  # whether the API server checks records of rights
         self.requires_rights = False  # whether the right to use a restricted queue is required
-        # Dirty groups in order, with whether their queue may have changed since their last info.
-        self._dirty: dict[GroupKey, bool] = {}
+        # By dirty group, in order: whether its queue may have changed since its last info.
+        self._dirty_groups: dict[GroupKey, bool] = {}
         self._claims_changed: set[GroupKey] = set()  # dirty only by claims, attempts or the start
         self._by_queue: defaultdict[str, dict[GroupKey, None]] = defaultdict(dict)  # by queue of their info
 
@@ -159,18 +159,18 @@ class Registry:
         return self.groups[key]
 
     def mark_dirty(self, key: GroupKey) -> None:
-        self._dirty[key] = True
+        self._dirty_groups[key] = True
         self._claims_changed.discard(key)
 
     def mark_claims_changed(self, key: GroupKey) -> None:
         """Mark a group of which only claims, attempts and the start have changed."""
-        if key not in self._dirty:
+        if key not in self._dirty_groups:
             self._claims_changed.add(key)
-        self._dirty[key] = True
+        self._dirty_groups[key] = True
 
     def _mark_in_place(self, key: GroupKey) -> None:
         """Mark a group with a change that does not move it to another queue."""
-        self._dirty.setdefault(key, False)
+        self._dirty_groups.setdefault(key, False)
         self._claims_changed.discard(key)
 
     def set_group(self, record: GroupRecord, version: int) -> bool:
@@ -211,11 +211,11 @@ class Registry:
     @property
     def dirty_groups(self) -> Collection[GroupKey]:
         """Return the groups that have changed since infos were last made."""
-        return self._dirty
+        return self._dirty_groups
 
     def dirty_jobs(self) -> Collection[GroupKey]:
         """Return the changed groups that have or had a job."""
-        return [key for key in self._dirty if key in self.jobs or self.has_job(key)]
+        return [key for key in self._dirty_groups if key in self.jobs or self.has_job(key)]
 
     def has_job(self, key: GroupKey) -> bool:
         """Return whether a managed job makes the pods of a group."""
@@ -230,27 +230,27 @@ class Registry:
         """Record a ResourceFlavor; None means that it is gone. Return whether any queue is affected."""
         return self._record_queues(self.queues.put_flavor(name, flavor))
 
-    def _record_queues(self, affected: set[str]) -> bool:
+    def _record_queues(self, queues: set[str]) -> bool:
         """Mark the groups of queues that may have opened, closed or changed.
 
         Return whether there are such queues.
         """
-        self.routes.local_queues.record_queues(affected)
-        for key in self._groups_of(affected):
+        self.routes.local_queues.record_queues(queues)
+        for key in self._groups_of(queues):
             self.record_arrival(self.groups[key])
             self._mark_in_place(key)
-        return bool(affected)
+        return bool(queues)
 
     def _groups_of(self, queues: Collection[str]) -> list[GroupKey]:
         """Return the groups of queues.
 
         An index is used, because there may be thousands of queues and status updates.
         """
-        indexed = (key for queue in sorted(queues) for key in self._by_queue.get(queue, ()))
-        may_have_moved = [key for key, may_move in self._dirty.items() if may_move] if queues else []
-        changed = (group for key in may_have_moved if (group := self.groups.get(key)) is not None)
-        moved_in = (group.key for group in changed if self.routes.queue_of(group) in queues)
-        return [*(key for key in indexed if not self._dirty.get(key)), *moved_in]
+        indexed_keys = (key for queue in sorted(queues) for key in self._by_queue.get(queue, ()))
+        keys_to_check = [key for key, may_move in self._dirty_groups.items() if may_move] if queues else []
+        groups_to_check = (group for key in keys_to_check if (group := self.groups.get(key)) is not None)
+        moved_in = (group.key for group in groups_to_check if self.routes.queue_of(group) in queues)
+        return [*(key for key in indexed_keys if not self._dirty_groups.get(key)), *moved_in]
 
     def record_dependencies(self, group: Group) -> None:
         """Record the objects on which a group depends.
@@ -276,17 +276,17 @@ class Registry:
             group.start_queue = ""
             return
         pods = group.pods.values() if self.trusts_markers else ()
-        recorded = {pod.queue_uid for pod in pods if pod.queue_uid and pod.holds_capacity}
-        queues = {name for uid in recorded if (name := self.queues.name_by_uid.get(uid))}
+        recorded_uids = {pod.queue_uid for pod in pods if pod.queue_uid and pod.holds_capacity}
+        queues = {name for uid in recorded_uids if (name := self.queues.name_by_uid.get(uid))}
         queue = group.start_queue or self.routes.queue_of(group)
         if queues and queue not in queues:
             queue = min(queues)
         group.start_queue = queue if self.queues.get(queue) is not None else ""
 
     def drop_queue(self, name: str) -> None:
-        affected = self.queues.drop(name)
-        self.routes.local_queues.record_queues(affected)
-        for key in self._groups_of(affected):
+        names = self.queues.drop(name)
+        self.routes.local_queues.record_queues(names)
+        for key in self._groups_of(names):
             self._mark_in_place(key)
 
     def forget(self, group: Group) -> None:
@@ -301,8 +301,8 @@ class Registry:
         The second value contains the groups among them of which only claims, attempts and the start have
         changed.
         """
-        dirty, claims_changed = self._dirty, self._claims_changed
-        self._dirty, self._claims_changed = {}, set()
+        dirty, claims_changed = self._dirty_groups, self._claims_changed
+        self._dirty_groups, self._claims_changed = {}, set()
         return dirty, claims_changed
 
     def record_info(self, key: GroupKey, old_queue: str, new_queue: str) -> None:
@@ -337,17 +337,17 @@ class Registry:
         if not self.requires_rights or record is None or not record.is_restricted:
             return True
         objects = self.jobs.get(group.key), group.owner, group.record, self.routes.nearest_owner_of(group)
-        recorded = {each.may_use for each in objects if each is not None}
+        recorded_queues = {each.may_use for each in objects if each is not None}
         members = [pod for pod in group.pods.values() if pod.is_waiting] or group.pods.values()
-        pods = {pod.may_use if not pod.is_expected else "" for pod in members}
-        return self.trusts_uses and (queue in recorded or pods == {queue})
+        queues_of_pods = {pod.may_use if not pod.is_expected else "" for pod in members}
+        return self.trusts_uses and (queue in recorded_queues or queues_of_pods == {queue})
 
     def submitter_of(self, group: Group) -> str:
         """Return the user who made a group.
 
         The result is empty if the user is unknown, or if users could have forged the record. The user is
-        recorded on the PodGroup, or on an owner of the PodGroup or of its pods. If all pods without a
-        controller name the same user, this user counts, too.
+        recorded on the PodGroup, or on an owner of the PodGroup or of its pods. Otherwise, the author of pods
+        without a controller counts, if all these pods name the same author.
         """
         if not self.trusts_authors:
             return ""
@@ -412,7 +412,7 @@ class Registry:
         group.defaults = Defaults(of_namespace, queue.min_member if queue is not None else "")
 
     def admitting_queue(self, group: Group, name: str) -> str:
-        """Return the UID of the named queue if this queue admits the group; else empty.
+        """Return the UID of the named queue if this queue admits the group; else an empty text.
 
         A queue that is created again under the name of a deleted queue does not get the groups of the deleted
         queue.
@@ -454,8 +454,9 @@ class Registry:
     def lost_its_queue(self, group: Group) -> bool:
         """Return whether the queue that admitted a group is deleted.
 
-        The queue `default` never counts as deleted, because it is created again. If users may have forged the
-        record, it counts only for a queue that this process has seen.
+        The queue `default` never counts as deleted, because it is created again. Users may have forged the
+        record of the queue, unless markers are trusted. Then only the deletion of a queue that this process
+        has seen counts.
         """
         uid = group.record.queue_uid if group.record else ""
         if not uid or uid in self.queues.name_by_uid or self.routes.queue_of(group) == keys.DEFAULT_QUEUE:
@@ -473,11 +474,11 @@ class Registry:
         return self.priorities.preempts(name) and not any(pod.never_preempts for pod in group.pods.values())
 
     def orphans(self) -> tuple[Orphan, ...]:
-        """Return the groups whose accepting queue was deleted."""
-        remaining = self.admitted_groups.of_missing_queues(self.queues.name_by_uid.keys())
-        self.queues.deleted_uids &= {record.queue_uid for record in remaining}
+        """Return the groups whose queue was deleted after it had admitted them."""
+        records = self.admitted_groups.of_missing_queues(self.queues.name_by_uid.keys())
+        self.queues.deleted_uids &= {record.queue_uid for record in records}
         return tuple(
             Orphan(record.namespace, record.name, record.uid, record.queue, record.queue_uid)
-            for record in remaining
+            for record in records
             if self.lost_its_queue(self.groups[record.key])
         )
