@@ -81,7 +81,7 @@ class Model:
             JOBS,
         ]
         copy = deepcopy(self, {id(each): each for each in shared})
-        copy.ledger.assumed_pods._decided = lambda: copy.ledger.decisions
+        copy.ledger.assumed_pods._read_decisions = lambda: copy.ledger.decisions
         return copy
 
     # ---- Muster

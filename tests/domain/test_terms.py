@@ -143,8 +143,8 @@ def test_terms_of_other_pods_count_where_they_select_a_pod_of_muster(
         if pod.shape.terms:
             terms.count(pod, NODES[0], -1)
         check()
-    assert not terms._users
-    assert not terms._others._members
+    assert not terms._user_counts
+    assert not terms._foreign_terms._members
 
 
 def wide(number: int) -> Term:
@@ -167,7 +167,7 @@ def test_a_namespace_may_have_so_many_terms_and_wide_ones_count_for_many() -> No
     assert terms.is_within_limit(one_more)
     for number in range(1, most):
         terms.unwatch(Uid(f"uid-{number}"))
-    assert not terms._weight
+    assert not terms._weights
     assert not terms._first_namespace
 
 

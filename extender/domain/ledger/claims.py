@@ -155,7 +155,7 @@ class Claims:
         if pod_before is None or pod_before.shape is not pod.shape or pod_before.labels is not pod.labels:
             if before is not None:
                 self._remove_from_node(before)
-            self.capacity.count(claim, times=1)
+            self.capacity.count(claim, sign=1)
         if before is not None:
             del self._by_stage[before.stage][pod.uid]
         self._claims[pod.uid] = self._by_stage[stage][pod.uid] = claim
@@ -191,4 +191,4 @@ class Claims:
         del on_node[claim.pod.uid]
         if not on_node:
             del self._on_node[claim.node]
-        self.capacity.count(claim, times=-1)
+        self.capacity.count(claim, sign=-1)

@@ -48,60 +48,60 @@ class Usage:
         self.by_local_queue: dict[str, dict[str, int]] = {}  # allocation of the groups, without zeros
         self.changed_local_queues: set[str] = set()  # LocalQueues whose sums have changed
         self.changed_queues: set[str] = set()  # queues whose sums have changed
-        self._offered: frozenset[str] = frozenset()
+        self._offered_names: frozenset[str] = frozenset()
 
     def recount(self, offered: Iterable[str], infos: Mapping[GroupKey, GroupInfo]) -> None:
         """Add up the usage again from `infos` if nodes offer other resources than before."""
         names = frozenset(filter(counts_in_queues, offered))
-        if names == self._offered:
+        if names == self._offered_names:
             return
         self.changed_queues.update(self.by_queue)
-        self._offered, self.by_queue, self.by_local_queue = names, {}, {}
+        self._offered_names, self.by_queue, self.by_local_queue = names, {}, {}
         for info in infos.values():
-            self.count(info, times=1)
+            self.count(info, sign=1)
 
     def update(self, old: GroupInfo | None, new: GroupInfo | None) -> None:
         """Update the sums after a change of a group; None stands for an absent group.
 
         Most changes do not affect the sums.
         """
-        if old is not None and new is not None and _summed_parts(old) == _summed_parts(new):
+        if old is not None and new is not None and _summed_facts(old) == _summed_facts(new):
             return
         if old is not None:
-            self.count(old, times=-1)
+            self.count(old, sign=-1)
         if new is not None:
-            self.count(new, times=1)
+            self.count(new, sign=1)
 
-    def count(self, info: GroupInfo, times: int) -> None:
-        """Add a group to the sums (`times` is 1), or remove the group (-1)."""
+    def count(self, info: GroupInfo, sign: int) -> None:
+        """Add a group to the sums (`sign` is 1), or remove the group (-1)."""
         self.changed_queues.add(info.queue)
-        used = self.by_queue.setdefault(info.queue, QueueSums())
+        sums = self.by_queue.setdefault(info.queue, QueueSums())
         allocated = self._offered_part(info.allocated)
-        add_times(used.allocated, allocated, times)
-        add_times(used.requested, allocated, times)
-        add_times(used.requested, self._offered_part(info.missing_request), times)
+        add_times(sums.allocated, allocated, sign)
+        add_times(sums.requested, allocated, sign)
+        add_times(sums.requested, self._offered_part(info.missing_request), sign)
         if info.local_queue is not None:
             key = info.local_queue.key
             self.changed_local_queues.add(key)
-            add_times(self.by_local_queue.setdefault(key, {}), allocated, times)
+            add_times(self.by_local_queue.setdefault(key, {}), allocated, sign)
             if not self.by_local_queue[key]:
                 del self.by_local_queue[key]
         for pool, amounts in info.by_pool.items():
-            add_times(used.by_pool.setdefault(pool, {}), self._offered_part(amounts), times)
-            if not used.by_pool[pool]:
-                del used.by_pool[pool]
-        used.group_count += times if info.is_in_queue else 0
-        used.info_count += times
-        if not used.info_count:
+            add_times(sums.by_pool.setdefault(pool, {}), self._offered_part(amounts), sign)
+            if not sums.by_pool[pool]:
+                del sums.by_pool[pool]
+        sums.group_count += sign if info.is_in_queue else 0
+        sums.info_count += sign
+        if not sums.info_count:
             del self.by_queue[info.queue]
 
     def _offered_part(self, amounts: Resources) -> Resources:
         """Return the amounts of resources that some node offers."""
-        return {name: amount for name, amount in amounts.items() if name in self._offered}
+        return {name: amount for name, amount in amounts.items() if name in self._offered_names}
 
 
-def _summed_parts(info: GroupInfo) -> tuple[object, ...]:
-    """Return the parts of an info on which the sums depend."""
+def _summed_facts(info: GroupInfo) -> tuple[object, ...]:
+    """Return the facts in an info on which the sums depend."""
     amounts = (info.allocated, info.missing_request, info.by_pool)
     return (info.queue, info.local_queue and info.local_queue.key, info.is_in_queue, *amounts)
 
@@ -113,14 +113,14 @@ class GroupInfos:
     """
 
     def __init__(
-        self, registry: Registry, claims: Claims, wall_clock: Callable[[], float], stuck: Container[Uid]
+        self, registry: Registry, claims: Claims, wall_clock: Callable[[], float], stuck_uids: Container[Uid]
     ) -> None:
-        self._registry, self._wall_clock, self._stuck = registry, wall_clock, stuck
+        self._registry, self._wall_clock, self._stuck_uids = registry, wall_clock, stuck_uids
         self._claims = claims
         self.usage = Usage()
         self._infos: Mapping[GroupKey, GroupInfo] = {}
         self._queues: Mapping[str, QueueInfo] = {}
-        self._queues_at = -1  # version of the tree of queues from which `_queues` was made
+        self._queues_version = -1  # version of the tree of queues from which `_queues` was made
         self.pools = Pools()
 
     def refresh(self) -> tuple[Collection[GroupKey], Mapping[GroupKey, GroupInfo], Mapping[str, QueueInfo]]:
@@ -133,62 +133,63 @@ class GroupInfos:
         dirty, claims_changed = self._registry.take_dirty()
         changes: dict[GroupKey, GroupInfo | None] = dict.fromkeys(dirty)
         for key in dirty:
-            group, before = self._registry.groups.get(key), self._infos.get(key)
-            queue_before = before.queue if before is not None else ""
+            group, old_info = self._registry.groups.get(key), self._infos.get(key)
+            queue_before = old_info.queue if old_info is not None else ""
             if group is not None and not group.pods and group.record is None and group.job is None:
                 self._registry.record_info(key, queue_before, "")
                 self._registry.forget(group)
                 group = None
             if group is not None:
-                after = None
-                if before is not None and key in claims_changed and group.job is None:
-                    after = self._updated_info(group, before)
-                group.info = changes[key] = after or self._info(group)
+                new_info = None
+                if old_info is not None and key in claims_changed and group.job is None:
+                    new_info = self._updated_info(group, old_info)
+                group.info = changes[key] = new_info or self._info(group)
                 self._registry.record_info(key, queue_before, group.info.queue)
-            self.usage.update(before, group.info if group is not None else None)
+            self.usage.update(old_info, group.info if group is not None else None)
         self._infos = with_changes(self._infos, changes)
         self._refresh_queues()
         return dirty, self._infos, self._queues
 
     def _refresh_queues(self) -> None:
         """Make the infos of queues again whose sums have changed, which are few of a thousand."""
-        changed, self.usage.changed_queues = self.usage.changed_queues, set()
+        changed_names, self.usage.changed_queues = self.usage.changed_queues, set()
         existing = {keys.DEFAULT_QUEUE}, self._registry.queues.records, self.usage.by_queue
-        previous = self._queues if self._registry.queues.version == self._queues_at else {}
-        self._queues_at = self._registry.queues.version
+        old_infos = self._queues if self._registry.queues.version == self._queues_version else {}
+        self._queues_version = self._registry.queues.version
         changes = {
             name: self.queue_info(name) if any(name in names for names in existing) else None
-            for name in changed
+            for name in changed_names
         }
-        if previous and all(name in previous for name in changed):
-            self._queues = with_changes(previous, changes)
+        if old_infos and all(name in old_infos for name in changed_names):
+            self._queues = with_changes(old_infos, changes)
         else:  # infos stay ordered by name
             all_names = sorted(set().union(*existing))
             self._queues = {
-                name: changes.get(name) or previous.get(name) or self.queue_info(name) for name in all_names
+                name: changes.get(name) or old_infos.get(name) or self.queue_info(name) for name in all_names
             }
 
     def queue_info(self, name: str) -> QueueInfo:
         """Return the current info of a queue."""
-        used = self.usage.by_queue.get(name) or QueueSums()
-        by_pool = {pool: dict(amounts) for pool, amounts in used.by_pool.items()}
+        sums = self.usage.by_queue.get(name) or QueueSums()
+        by_pool = {pool: dict(amounts) for pool, amounts in sums.by_pool.items()}
         return self._registry.queues.info(
-            name, used.group_count, dict(used.allocated), dict(used.requested), by_pool
+            name, sums.group_count, dict(sums.allocated), dict(sums.requested), by_pool
         )
 
-    def _updated_info(self, group: Group, before: GroupInfo) -> GroupInfo | None:
+    def _updated_info(self, group: Group, old_info: GroupInfo) -> GroupInfo | None:
         """Return the updated info of a group of which only claims, attempts and the start have changed.
 
-        All other parts are copied from `before`. None means that the change moved the group to another queue.
+        All other facts are copied from the old info. None means that the change moved the group to another
+        queue.
         """
         members = self._members(group)
         self._registry.record_start(group, members.are_under_way)
-        if self._registry.routes.queue_of(group) != before.queue:
+        if self._registry.routes.queue_of(group) != old_info.queue:
             return None
         return replace(
-            before,
+            old_info,
             job=self._job(group),
-            history=self._history(group, before.queue, before.history.run_needs),
+            history=self._history(group, old_info.queue, old_info.history.run_needs),
             start=group.start,
             assumed=tuple(members.assumed),
             waiting=tuple(members.waiting),
@@ -204,7 +205,7 @@ class GroupInfos:
     def _members(self, group: Group) -> Members:
         """Return the members of a group by progress."""
         job, awaits_claims = self._registry.jobs.get(group.key), self._registry.claims_are_read()
-        return Members(group, self._claims, self._stuck, job, awaits_claims)
+        return Members(group, self._claims, self._stuck_uids, job, awaits_claims)
 
     def _info(self, group: Group) -> GroupInfo:
         """Return the info of a group for the decisions of a cycle."""
@@ -286,8 +287,8 @@ class GroupInfos:
     def _history(self, group: Group, queue: str, ran_with: Needs | None) -> GroupHistory:
         """Return the history of a group.
 
-        Members on nodes belong to a start that Muster admitted before its own last restart if a protected
-        annotation says so. A phase or a node name is no evidence, because users may write them. If
+        After a restart of Muster, a protected annotation may prove that Muster had admitted the start of
+        members that are on nodes now. A phase or a node name is no evidence, because users may write them. If
         annotations are not protected, or Muster had no time to write one, missing members are evaluated like
         all other members.
         """
@@ -314,7 +315,7 @@ class GroupInfos:
             fault=fault,
             run_time=self._run_time(group),
             submitter=self._registry.submitter_of(group),
-            restarts=self._restarts(group),
+            restarts=self._restarts_elsewhere(group),
             least_sub_groups={
                 policy.name: policy.min_sub_groups for policy in group.sub_groups if policy.min_sub_groups
             },
@@ -349,9 +350,9 @@ class GroupInfos:
     def _by_pool(self, group: Group) -> dict[str, Resources]:
         """Return the amounts that the group's members hold on the nodes of each pool."""
         claims = filter(None, map(self._claims.get, group.pods)) if self.pools.all_pools else ()
-        assumed = (claim for claim in claims if claim.is_fixed and claim.pod.uid not in self._stuck)
+        fixed_claims = (claim for claim in claims if claim.is_fixed and claim.pod.uid not in self._stuck_uids)
         return self.pools.amounts_by_pool(
-            (claim.pod.shape, self._claims.capacity.labels(claim.node)) for claim in assumed
+            (claim.pod.shape, self._claims.capacity.labels(claim.node)) for claim in fixed_claims
         )
 
     def _checkpoints(self, group: Group, members: Members) -> Iterator[Checkpoint]:
@@ -368,29 +369,33 @@ class GroupInfos:
         all pods.
         """
         objects = (group.record, self._registry.jobs.get(group.key), group.owner)
-        declared = (record.run_time for record in objects if record is not None)
-        first = next((seconds for seconds in declared if seconds is not None), None)
+        run_times = (record.run_time for record in objects if record is not None)
+        first = next((seconds for seconds in run_times if seconds is not None), None)
         return _longest(pod.run_time for pod in group.pods.values()) if first is None else first
 
-    def _restarts(self, group: Group) -> bool:
+    def _restarts_elsewhere(self, group: Group) -> bool:
         """Return whether the group asks for restarts elsewhere.
 
         The policy of the PodGroup comes first, then the policy of the pods' owner, then that of a pod.
         """
         objects = (group.record, self._registry.jobs.get(group.key), group.owner, *group.pods.values())
-        declared = (each.on_lost_domain for each in objects if each is not None)
-        return next(filter(None, declared), "") == keys.RESTART
+        policies = (each.on_lost_domain for each in objects if each is not None)
+        return next(filter(None, policies), "") == keys.RESTART
 
     def _run_limit(self, group: Group) -> float | None:
-        """Return the run time limit of the pods if all pods have one, else the limit of their controller."""
+        """Return the seconds after which Kubernetes ends the pods of a group; None if there is no limit.
+
+        The limits of the pods count if all pods have one. Otherwise, the limit of their controller counts.
+        """
         pod_limit = _longest(pod.run_limit for pod in group.pods.values())
         return self._registry.run_limit_of(group) if pod_limit is None else pod_limit
 
     def _record_history(self, group: Group, queue: str, needs: Needs, members: Members) -> None:
         """Record the lasting facts about a group: whether its queue was open, and whether it has fully run.
 
-        Only a group without members on nodes counts as never having run, and has to start whole again. Once a
-        group has fully run, further needed members count as soon as they are on nodes.
+        Only a group without members on nodes loses the record that it has fully run, and has to start whole
+        again. While a group has this record, further needed members count as soon as they are on nodes, even
+        before their containers run.
         """
         is_new = group.entitled_queue != queue
         if is_new and (self._registry.was_admitted(group, queue) or self._registry.queues.is_open(queue)):
@@ -401,34 +406,34 @@ class GroupInfos:
             group.run_needs = None
             return
         roles = Counter([pod.role for pod in members.placed if pod.has_started or group.has_fully_run])
-        recorded = group.record.members_when_run if group.record and self._registry.trusts_markers else None
+        count = group.record.members_when_run if group.record and self._registry.trusts_markers else None
         if whole(needs, roles, roles.total()):
             group.run_needs = needs
-        elif group.run_needs is None and not group.has_waited and recorded is not None:
-            group.run_needs = Needs(recorded, {})  # the record on a PodGroup has no roles
+        elif group.run_needs is None and not group.has_waited and count is not None:
+            group.run_needs = Needs(count, {})  # the record on a PodGroup has no roles
 
     def _record_held_back(self, group: Group, queue: str, needs: Needs, members: Members) -> None:
-        """Record since when the group could have started: its waiting time counts from then on.
+        """Record since when the group could have started, so that its waiting time counts from then on.
 
-        Waiting does not count while the group or its queue is held, its owner is suspended, or gates of
-        others hold members back.
+        A group cannot start while it or its queue is held, while its owner is suspended, or while too few of
+        its members wait without gates of others.
         """
         record, local = self._registry.queues.records.get(queue), self._registry.routes.local_queue_of(group)
-        waiting = sum(not pod.is_for_min_resources for pod in members.waiting)
-        existing = len(members.placed) + len(members.assumed) + waiting
+        waiting_count = sum(not pod.is_for_min_resources for pod in members.waiting)
+        existing_count = len(members.placed) + len(members.assumed) + waiting_count
         was_held_back = group.is_held_back
         group.is_held_back = (
             (group.record is not None and group.record.is_held)
             or (record is not None and bool(record.stop_policy))
             or (local is not None and (local.is_closed or bool(local.stop_policy)))
             or self._registry.is_suspended(group)
-            or existing < needs.min_member
+            or existing_count < needs.min_member
         )
         if was_held_back and not group.is_held_back:  # the time is rounded up to the next second
             group.ready_at = timestamp_at(ceil(self._wall_clock()))
 
 
 def _longest(times: Iterable[float | None]) -> float | None:
-    """Return the longest time; None if any time is unknown, or there is no time."""
+    """Return the longest time; None if any time is unknown, or if there are no times."""
     seconds = list(times)
     return max((float(n) for n in seconds if n is not None), default=None) if None not in seconds else None

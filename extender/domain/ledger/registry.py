@@ -454,9 +454,8 @@ class Registry:
     def lost_its_queue(self, group: Group) -> bool:
         """Return whether the queue that admitted a group is deleted.
 
-        The queue `default` never counts as deleted, because it is created again. Users may have forged the
-        record of the queue, unless markers are trusted. Then only the deletion of a queue that this process
-        has seen counts.
+        The queue `default` never counts as deleted, because it is created again. If markers are not trusted,
+        users may have forged the record of the queue. Then only a deletion that this process has seen counts.
         """
         uid = group.record.queue_uid if group.record else ""
         if not uid or uid in self.queues.name_by_uid or self.routes.queue_of(group) == keys.DEFAULT_QUEUE:
