@@ -231,7 +231,7 @@ class Model:
         self.restart()
 
     def pass_time(self) -> None:
-        leaving = self.ledger.shown_pods._releases._leaving.values()
+        leaving = self.ledger.shown_pods._releases._ends_at.values()
         instants = [self.ledger.decisions.requeue_at, *leaving]
         later = [instant for instant in instants if instant is not None and instant > self.now]
         assert later, "nothing would requeue the group"
@@ -297,7 +297,7 @@ class Model:
             attempt and (attempt.message, attempt.refusals, attempt.was_asked_again),
             attempt and (self._ago(attempt.shown_at), self._ago(attempt.refused_at)),
             looks and (looks.asks, number[looks.node]),
-            self._ago(releases._leaving.get(uid)),
+            self._ago(releases._ends_at.get(uid)),
             name in self.calls,
             name in self.posting,
         )

@@ -70,7 +70,7 @@ class ViewedEvents(Events):
     def nominations_end(self) -> None:
         """Check that counted nominations await their first bind call."""
         releases = self.world.ledger.shown_pods._releases
-        for where, uids in releases._nominated.items():
+        for where, uids in releases._nominated_uids.items():
             for uid in uids:
                 claim = self.world.ledger.claims.get(uid)
                 assert claim is not None

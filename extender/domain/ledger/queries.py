@@ -57,11 +57,11 @@ class GroupQueries:
             group = self._registry.groups.get(key)
             if group is None or group.record is None or group.record.composite is None:
                 return []
-            placed = Counter(pod.role for pod in group.info.placed) if group.info is not None else {}
+            counts = Counter(pod.role for pod in group.info.placed) if group.info is not None else {}
             tree = group.record.composite.tree
-            whole = {(child.name, child.children is not None): child.is_whole(placed) for child in tree}
+            states = {(child.name, child.children is not None): child.is_whole(counts) for child in tree}
             below = self._composites.parts_of(key)
-            return [(each, whole.get((each.name, each.origin is Origin.COMPOSITE), False)) for each in below]
+            return [(each, states.get((each.name, each.origin is Origin.COMPOSITE), False)) for each in below]
 
     def plain_pod(self, key: GroupKey) -> PodRecord | None:
         """Return the plain pod for which a group exists: a pod without a group name and without an owner."""
@@ -131,9 +131,10 @@ class GroupQueries:
             return self._registry.ancestors.author([owner]) if counts else ""
 
     def may_be_foreign(self, key: GroupKey) -> bool:
-        """Return whether a group without members of Muster may belong to another scheduler.
+        """Return whether a group may belong to another scheduler.
 
-        This is possible only while Muster leaves some pods to another scheduler.
+        This is possible only while Muster leaves some pods to another scheduler, and the group has no members
+        of Muster.
         """
         return bool(self._pods.unmanaged_schedulers) and not self.has_members(key)
 
@@ -151,9 +152,9 @@ class GroupQueries:
         info = group.info if group else None
         ran_with = group.run_needs.min_member if group and group.run_needs else None
         admitted = group is not None and group.start.was_admitted
-        undone = group.start_timeouts if group and group.job is None else None
+        undone_count = group.start_timeouts if group and group.job is None else None
         lost_work = int(group.lost_work) if group is not None else 0
-        return ran_with, info.history.accepted_by if info else "", admitted, undone, lost_work
+        return ran_with, info.history.accepted_by if info else "", admitted, undone_count, lost_work
 
 
 class QueueQueries:
@@ -174,7 +175,10 @@ class QueueQueries:
             return self._registry.queues.get(name)
 
     def info(self, name: str) -> QueueInfo | None:
-        """Return a queue; None if it does not exist. `default` counts as existing before it is created."""
+        """Return the state of a queue; None if the queue does not exist.
+
+        `default` counts as existing before it is created.
+        """
         with self._lock:
             info = self._infos.queue_info(name)
         return info if info.exists else None
@@ -197,8 +201,8 @@ class QueueQueries:
         """Return the queue that the nearest owner names, beginning with this controller."""
         owners, ancestors = [Owner.by(namespace, controller)], self._registry.ancestors
         with self._lock:
-            named = ancestors.naming_queue(owners)
-            return QueueOfOwner(named.queue, named.local_queue, not ancestors.are_coming(owners))
+            owner = ancestors.naming_queue(owners)
+            return QueueOfOwner(owner.queue, owner.local_queue, not ancestors.are_coming(owners))
 
     def takes_namespace(self, queue: str, namespace: str) -> bool:
         with self._lock:
@@ -227,13 +231,16 @@ class QueueQueries:
             return set(self._local_queues.records)
 
     def local_queue_activity(self, key: str) -> Activity | None:
-        """Return the first obstacle to starts in a LocalQueue, or `Ready`; None if it does not exist."""
+        """Return the first obstacle to starts in a LocalQueue, or `Ready` without an obstacle.
+
+        None means that the LocalQueue does not exist.
+        """
         with self._lock:
             record = self._local_queues.records.get(key)
             if record is None:
                 return None
-            allowed = self._registry.takes_namespace(record.queue, record.namespace)
-            return activity_of(record, self._infos.queue_info(record.queue), allowed)
+            namespace_allowed = self._registry.takes_namespace(record.queue, record.namespace)
+            return activity_of(record, self._infos.queue_info(record.queue), namespace_allowed)
 
     def local_queue_allocation(self, key: str) -> Resources:
         """Return the amounts that the groups of a LocalQueue hold."""
@@ -247,7 +254,7 @@ class QueueQueries:
     def take_changed_local_queues(self) -> Collection[str]:
         """Return the LocalQueues that changed since the last call.
 
-        Changed numbers in decisions do not count.
+        Changes of numbers in decisions are not considered.
         """
         with self._lock:
             usage, local_queues = self._infos.usage, self._local_queues

@@ -29,7 +29,7 @@ from extender.domain.snapshot.jobs import ExpectedPods, JobKind, JobRecord
 from extender.domain.snapshot.snapshot import Snapshot
 
 _NAME_LABEL = "kubernetes.io/metadata.name"  # label that each namespace has
-_JOB = JobKind("batch/v1", "Job")
+_JOB_KIND = JobKind("batch/v1", "Job")
 
 
 def restore(ledger: Ledger, snapshot: Snapshot) -> None:
@@ -73,8 +73,8 @@ def _restore_queues(ledger: Ledger, snapshot: Snapshot) -> None:
     for queue in snapshot.queues.values():
         for flavor in queue.record.flavors:
             if flavor.resource_flavor and not flavor.is_missing:
-                shared = SharedFlavor(flavor.resource_flavor, dict(flavor.nodes.labels), flavor.taints)
-                intake.put_flavor(flavor.resource_flavor, shared)
+                shared_record = SharedFlavor(flavor.resource_flavor, dict(flavor.nodes.labels), flavor.taints)
+                intake.put_flavor(flavor.resource_flavor, shared_record)
         if queue.exists:
             names = sorted(refused_namespaces[queue.record.name])
             requirements = [Requirement(_NAME_LABEL, "NotIn", names)]
@@ -225,7 +225,7 @@ def _job_of(info: GroupInfo, snapshot: Snapshot) -> JobRecord:
     since = info.running_since or snapshot.timestamp(snapshot.now)
     return JobRecord(
         uid=uid,
-        kind=_JOB,
+        kind=_JOB_KIND,
         namespace=namespace,
         name=info.spec.owner_name.rpartition("/")[2] or name,
         group=info.key,
@@ -251,15 +251,15 @@ def _job_of(info: GroupInfo, snapshot: Snapshot) -> JobRecord:
 def _parts_of(info: GroupInfo) -> tuple[str, tuple[ExpectedPods, ...]]:
     """Return the UID of a group's job, and its parts: parts of expected pods, then parts of existing pods."""
     members = [*info.placed, *info.waiting, *(pod for pod, _ in info.assumed)]
-    expected = [pod for pod in members if pod.is_expected and not pod.reserved_for]
-    real = Counter((pod.role, pod.shape) for pod in members if not pod.is_expected)
-    by_number = {int(pod.uid.rsplit("/", 2)[1]): replace(pod, min_member="") for pod in expected}
-    counts = Counter(int(pod.uid.rsplit("/", 2)[1]) for pod in expected)
+    expected_pods = [pod for pod in members if pod.is_expected and not pod.reserved_for]
+    existing_counts = Counter((pod.role, pod.shape) for pod in members if not pod.is_expected)
+    by_number = {int(pod.uid.rsplit("/", 2)[1]): replace(pod, min_member="") for pod in expected_pods}
+    counts = Counter(int(pod.uid.rsplit("/", 2)[1]) for pod in expected_pods)
     for part, pod in by_number.items():
-        counts[part] += real.pop((pod.role, pod.shape), 0)
-    numbers = (number for number in range(len(by_number) + len(real)) if number not in by_number)
+        counts[part] += existing_counts.pop((pod.role, pod.shape), 0)
+    numbers = (number for number in range(len(by_number) + len(existing_counts)) if number not in by_number)
     pods = {(pod.role, pod.shape): pod for pod in members}
-    for part, (kind, count) in zip(numbers, real.items(), strict=False):
+    for part, (kind, count) in zip(numbers, existing_counts.items(), strict=False):
         by_number[part], counts[part] = replace(pods[kind], node="", phase="Pending", is_expected=True), count
-    uid = expected[0].uid.rsplit("/", 2)[0] if expected else f"job {info.key}"
+    uid = expected_pods[0].uid.rsplit("/", 2)[0] if expected_pods else f"job {info.key}"
     return uid, tuple(ExpectedPods(pod.role, counts[part], pod) for part, pod in sorted(by_number.items()))

@@ -26,8 +26,8 @@ class LocalQueues:
         self.records: dict[str, LocalQueueRecord] = {}
         self._named_by: defaultdict[str, set[GroupKey]] = defaultdict(set)
         self._label_of: dict[GroupKey, str] = {}
-        self._to_queue: defaultdict[str, set[str]] = defaultdict(set)
-        self._in_namespace: defaultdict[str, set[str]] = defaultdict(set)
+        self._keys_by_queue: defaultdict[str, set[str]] = defaultdict(set)
+        self._keys_by_namespace: defaultdict[str, set[str]] = defaultdict(set)
 
     def put(self, record: LocalQueueRecord) -> Collection[GroupKey] | None:
         """Record a LocalQueue. Return the groups that name it; None if nothing changed."""
@@ -35,8 +35,8 @@ class LocalQueues:
             return None
         self._forget(record.key)
         self.records[record.key] = record
-        self._to_queue[record.queue].add(record.key)
-        self._in_namespace[record.namespace].add(record.key)
+        self._keys_by_queue[record.queue].add(record.key)
+        self._keys_by_namespace[record.namespace].add(record.key)
         self.changed_keys.add(record.key)
         return self._groups_of(record.key)
 
@@ -54,12 +54,12 @@ class LocalQueues:
             self._named_by[new_key].add(group)
 
     def record_queues(self, queues: Iterable[str]) -> None:
-        """Mark the LocalQueues that lead to these changed queues."""
-        self.changed_keys.update(*(self._to_queue.get(queue, ()) for queue in queues))
+        """Mark the LocalQueues that lead to any of these queues, which have changed."""
+        self.changed_keys.update(*(self._keys_by_queue.get(queue, ()) for queue in queues))
 
     def record_namespace(self, namespace: str) -> None:
         """Mark the LocalQueues of a changed namespace."""
-        self.changed_keys.update(self._in_namespace.get(namespace, ()))
+        self.changed_keys.update(self._keys_by_namespace.get(namespace, ()))
 
     @property
     def naming(self) -> Collection[GroupKey]:
@@ -73,8 +73,8 @@ class LocalQueues:
         """Forget a LocalQueue. Return whether it was known."""
         record = self.records.pop(key, None)
         if record is not None:
-            discard_from(self._to_queue, record.queue, key)
-            discard_from(self._in_namespace, record.namespace, key)
+            discard_from(self._keys_by_queue, record.queue, key)
+            discard_from(self._keys_by_namespace, record.namespace, key)
             self.changed_keys.add(key)
         return record is not None
 
@@ -115,20 +115,20 @@ class Routes:
 
     def drop_namespace(self, namespace: str) -> bool:
         """Remove a namespace. Return whether any value has changed."""
-        changed = self.set_namespace(namespace, "", {})
+        has_changed = self.set_namespace(namespace, "", {})
         self._named_queues.pop(namespace, None)
         self._namespace_labels.pop(namespace, None)
         self._min_members.pop(namespace, None)
-        return changed
+        return has_changed
 
     def set_quota_namespaces(self, queues: Mapping[str, str]) -> set[str]:
         """Record the queues of the quotas of namespaces.
 
         Return the namespaces whose queue changes thereby.
         """
-        changed = {name for name, _ in queues.items() ^ self._quota_queues.items()}
+        changed_names = {name for name, _ in queues.items() ^ self._quota_queues.items()}
         self._quota_queues = dict(queues)
-        return {name for name in changed if not self._named_queues.get(name)}
+        return {name for name in changed_names if not self._named_queues.get(name)}
 
     def record_group(self, group: Group) -> None:
         """Record the queue and LocalQueue that a group names, so that their changes reach the group."""
