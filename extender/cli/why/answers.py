@@ -20,7 +20,7 @@ from extender.cli.why.explanation import EMPTY, Explanation, Offer, Statement, n
 from extender.domain.explain.observed import ObservedGroup, ObservedQueue
 from extender.domain.model.ownership import controller_of, group_name
 from extender.domain.model.reasons import Verdict
-from extender.domain.snapshot.jobs import suspending
+from extender.domain.snapshot.jobs import suspension_patch
 from extender.kube.access import right_to
 from extender.kube.resources import API_GROUPS, EVENTS, POD_GROUPS, PODS, QUEUES
 from extender.terminal.text import counted, did_you_mean, near_misses, pods_that_name
@@ -287,7 +287,7 @@ def _why_left_alone(evidence: Evidence, job: ObservedJob) -> tuple[Statement, li
 
 def _unsuspending(evidence: Evidence, job: ObservedJob) -> list[Offer]:
     """Return the command that unsuspends a job; empty if the kind has no field for it."""
-    patch = json.dumps(suspending(job.row, value=False))
+    patch = json.dumps(suspension_patch(job.row, is_suspended=False))
     return [_offer(evidence, job, "Unsuspend", patch=patch)] if job.row.suspend else []
 
 

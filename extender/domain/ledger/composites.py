@@ -167,7 +167,7 @@ class Composites:
         Args:
             record: The group.
             requests: The topology requests of the composites above it, then its own request.
-            is_evicted_whole: Whether its pods are evicted together.
+            goes_whole: Whether its pods are evicted together.
         """
         minimum = max(record.min_member, 1)
         if record.origin is not Origin.COMPOSITE:

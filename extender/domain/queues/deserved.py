@@ -74,24 +74,24 @@ class Division:
 
         An earlier division (`before`) only saves work: the result is the same without it.
         """
-        changed = _changed_queues(before, total, demands) if before is not None else None
-        if before is None or changed is None:
+        changed_names = _changed_queues(before, total, demands) if before is not None else None
+        if before is None or changed_names is None:
             tree = ShareTree({name: demand.parent for name, demand in demands.items()})
             division = cls(tree, dimensions_of(total, demands.values()), total, demands)
             division._compute(demands)
             return division
-        if not changed:
+        if not changed_names:
             return before
         later = cls(before.tree, before.names, total, demands)
         later.specs = before.specs.copy()
         for name in ("takes_part", "requests", "reserved", "deserved", "ceilings", "potential"):
             setattr(later, name, getattr(before, name).copy())
-        later._compute(changed)
+        later._compute(changed_names)
         is_unchanged = later.takes_part == before.takes_part
         is_unchanged &= np.all(later.deserved == before.deserved, axis=1)
         is_unchanged &= np.all(later.ceilings == before.ceilings, axis=1)
-        cached = zip(before._cached_shares, is_unchanged.tolist(), strict=True)
-        later._cached_shares = [share if keep else None for share, keep in cached]
+        shares = zip(before._cached_shares, is_unchanged.tolist(), strict=True)
+        later._cached_shares = [share if keep else None for share, keep in shares]
         return later
 
     def share(self, node: int) -> Share | None:
@@ -109,14 +109,14 @@ class Division:
     @cached_property
     def nominal(self) -> PortionRows:
         """Return the deserved amounts in the spec of each node, or else the sum over the node's children."""
-        specified = self.specs.nominal.copy()
+        amounts = self.specs.nominal.copy()
         for level in reversed(self.tree.levels):
             inner = [node for node in level.tolist() if self.tree.has_children(node)]
             empty = level[:0]
             rows, parent_index = self.tree.children(np.array(inner, np.intp)) if inner else (empty, empty)
-            child_sums = sums_by_parent(specified[rows], parent_index, len(inner))
-            specified[inner] = np.where(specified[inner] > 0, specified[inner], child_sums)
-        return specified
+            child_sums = sums_by_parent(amounts[rows], parent_index, len(inner))
+            amounts[inner] = np.where(amounts[inner] > 0, amounts[inner], child_sums)
+        return amounts
 
     @cached_property
     def parts_of_cluster(self) -> Portion:
@@ -161,11 +161,11 @@ class Division:
             sums = sums_by_parent(self.reserved[rows], parent_index, len(parents))
             parts = np.divide(met[parents], sums, out=np.ones_like(sums), where=sums > met[parents])
             met[rows] *= parts[parent_index]
-        found: dict[str, Resources] = {}
+        results: dict[str, Resources] = {}
         for node in np.flatnonzero(np.any(self.specs.reserved > met + EPSILON, axis=1)).tolist():
             amounts = zip(self.names, self.specs.reserved[node].tolist(), met[node].tolist(), strict=True)
-            found[self.tree.queues[node]] = {name: int(m) for name, own, m in amounts if own > m + EPSILON}
-        return found
+            results[self.tree.queues[node]] = {name: int(m) for name, own, m in amounts if own > m + EPSILON}
+        return results
 
     def is_comparable_with(self, other: "Division") -> bool:
         """Return whether both divisions divide the same amounts in the same tree."""
@@ -175,21 +175,21 @@ class Division:
         """Return the nodes whose shares or limits differ from those in `other`, a comparable division."""
         if self is other:
             return set()
-        changed = self.takes_part != other.takes_part
+        is_changed = self.takes_part != other.takes_part
         for name in ("reserved", "deserved", "ceilings", "potential"):
-            changed |= (getattr(self, name) != getattr(other, name)).any(axis=1)
+            is_changed |= (getattr(self, name) != getattr(other, name)).any(axis=1)
         limits = self.specs.effective_limits(slice(None))
-        changed |= (limits != other.specs.effective_limits(slice(None))).any(axis=1)
-        return set(np.flatnonzero(changed).tolist())
+        is_changed |= (limits != other.specs.effective_limits(slice(None))).any(axis=1)
+        return set(np.flatnonzero(is_changed).tolist())
 
-    def _compute(self, changed: Sequence[str] | Demands) -> None:
+    def _compute(self, queues: Sequence[str] | Demands) -> None:
         """Compute all rows.
 
         Args:
-            changed: The queues whose demands are not yet in the rows.
+            queues: The queues whose demands are not yet in the rows.
         """
         dirty: Mask = np.zeros(len(self.tree), dtype=np.bool_)
-        for name in changed:
+        for name in queues:
             node, leaf = self.tree.node[name], self.tree.leaf[name]
             self.specs.set(node, leaf, self.demands[name], self.names)
             dirty[[node, leaf]] = True
@@ -205,12 +205,12 @@ class Division:
             self.reserved[leaves] = specified.reserved[leaves]
             if len(parents):
                 rows, parent_index = self.tree.children(parents)
-                reserved = self.reserved[rows]
-                requests = np.maximum(np.minimum(self.requests[rows], specified.limits[rows]), reserved)
-                requests = np.where(self.takes_part[rows][:, None], requests, reserved)
+                minima = self.reserved[rows]
+                requests = np.maximum(np.minimum(self.requests[rows], specified.limits[rows]), minima)
+                requests = np.where(self.takes_part[rows][:, None], requests, minima)
                 self.requests[parents] = sums_by_parent(requests, parent_index, len(parents))
                 self.takes_part[parents] = np.bincount(parent_index, self.takes_part[rows], len(parents)) > 0
-                sums = sums_by_parent(reserved, parent_index, len(parents))
+                sums = sums_by_parent(minima, parent_index, len(parents))
                 self.reserved[parents] = np.maximum(specified.reserved[parents], sums)
             if level[0] != TOP:
                 dirty[[self.tree.parents[node] for node in nodes.tolist()]] = True
@@ -266,12 +266,12 @@ def _changed_queues(before: Division, total: Resources, demands: Demands) -> lis
     if total != before.total or not have_same_keys(demands, demands_before):
         return None
     names = changed_keys(demands, demands_before)
-    changed = [name for name in names if demands[name] != demands_before[name]]
-    pairs = ((demands[name], demands_before[name]) for name in changed)
+    changed_names = [name for name in names if demands[name] != demands_before[name]]
+    pairs = ((demands[name], demands_before[name]) for name in changed_names)
     has_other_rows = any(
         new.parent != old.parent or new.guarantee.keys() != old.guarantee.keys() for new, old in pairs
     )
-    return None if has_other_rows else changed
+    return None if has_other_rows else changed_names
 
 
 class Siblings(msgspec.Struct, eq=False):
@@ -297,11 +297,11 @@ def divide_level(capacity: PortionRows, siblings: Siblings) -> PortionRows:
     """
     # Deserved amounts in specs come first, limited to request and ceiling. If their sum is too large, each
     # queue gets the same part of its amount.
-    parent_index, wanted = siblings.parent_index, np.minimum(siblings.nominal, siblings.requests)
-    capped = np.minimum(wanted, siblings.upper_bounds)
-    first = _fill(capacity, parent_index, np.zeros_like(capped), wanted, siblings.guarantees, capped)
-    start, speed = np.minimum(first, capped), siblings.weights[:, None]
-    return _fill(capacity, parent_index, start, speed, first, siblings.upper_bounds)
+    parent_index, wishes = siblings.parent_index, np.minimum(siblings.nominal, siblings.requests)
+    capped = np.minimum(wishes, siblings.upper_bounds)
+    first_shares = _fill(capacity, parent_index, np.zeros_like(capped), wishes, siblings.guarantees, capped)
+    start, speed = np.minimum(first_shares, capped), siblings.weights[:, None]
+    return _fill(capacity, parent_index, start, speed, first_shares, siblings.upper_bounds)
 
 
 def _fill(
@@ -309,29 +309,29 @@ def _fill(
     parent_index: Nodes,
     start: PortionRows,
     speed: PortionRows,
-    least: PortionRows,
-    most: PortionRows,
+    lower_bounds: PortionRows,
+    upper_bounds: PortionRows,
 ) -> PortionRows:
-    """Return `start + level * speed` for each sibling, within the bounds `least` and `most`.
+    """Return `start + level * speed` for each sibling, within its lower and upper bound.
 
     All siblings have the same level: the level at which they together use the capacity, as far as the bounds
-    allow. If the bounds contradict each other, `least` applies.
+    allow. If the bounds contradict each other, the lower bound applies.
     """
-    most = np.maximum(most, least)
-    shares, is_free = least.copy(), most > least
+    upper_bounds = np.maximum(upper_bounds, lower_bounds)
+    shares, is_free = lower_bounds.copy(), upper_bounds > lower_bounds
     for _ in range(_MAX_ITERATIONS):
         if not is_free.any():
             break
         speeds = sums_by_parent(np.where(is_free, speed, 0.0), parent_index, len(capacity))
         remaining = capacity - sums_by_parent(np.where(is_free, start, shares), parent_index, len(capacity))
         level = np.divide(remaining, speeds, out=np.zeros_like(remaining), where=speeds > 0)
-        unlimited = start + level[parent_index] * speed
-        shares = np.where(is_free, np.clip(unlimited, least, most), shares)
+        unbounded_shares = start + level[parent_index] * speed
+        shares = np.where(is_free, np.clip(unbounded_shares, lower_bounds, upper_bounds), shares)
         # If lower bounds add more than upper bounds remove, the level can only fall, and siblings at their
         # lower bound stay there. Otherwise the level can only rise.
-        added = np.where(is_free, shares - unlimited, 0.0)
-        balance = sums_by_parent(added, parent_index, len(capacity))[parent_index]
-        is_free &= (balance != 0) & (np.sign(added) != np.sign(balance))
+        additions = np.where(is_free, shares - unbounded_shares, 0.0)
+        balance = sums_by_parent(additions, parent_index, len(capacity))[parent_index]
+        is_free &= (balance != 0) & (np.sign(additions) != np.sign(balance))
     return shares
 
 
@@ -348,15 +348,15 @@ class Holdings:
 
         Args:
             division: The division of the cluster.
-            own: The allocation of each queue's own groups.
+            own_amounts: The allocation of each queue's own groups.
         """
         self._division = division
         self.own_amounts = own
-        self._reserved: dict[int, Resources] = {}
-        self._held = summed_up(division.tree, own)
-        self._claimed = self._held
+        self._reserved_amounts: dict[int, Resources] = {}
+        self._sums = summed_up(division.tree, own)
+        self._claims = self._sums
         if division.reserved.any():
-            self._claimed = summed_up(division.tree, own, self.reserved)
+            self._claims = summed_up(division.tree, own, self.reserved)
 
     def for_division(self, division: Division, own: Mapping[str, Resources]) -> "Holdings":
         """Return the holdings under a later division.
@@ -368,27 +368,27 @@ class Holdings:
         )
         if not is_comparable or not have_same_keys(own, self.own_amounts):
             return Holdings(division, own)
-        later = self.copy()
-        later._division, later.own_amounts = division, own
+        holdings = self.copy()
+        holdings._division, holdings.own_amounts = division, own
         for queue in changed_keys(own, self.own_amounts):
             if own[queue] != self.own_amounts[queue]:
-                later.add(queue, self.own_amounts[queue], times=-1)
-                later.add(queue, own[queue])
-        return later
+                holdings.add(queue, self.own_amounts[queue], factor=-1)
+                holdings.add(queue, own[queue])
+        return holdings
 
     def copy(self) -> "Holdings":
         """Return a copy that can be changed independently."""
-        later = object.__new__(Holdings)
-        later.__dict__.update(self.__dict__)
-        later._held = list(self._held)
-        later._claimed = list(self._claimed) if self._claimed is not self._held else later._held
-        return later
+        holdings = object.__new__(Holdings)
+        holdings.__dict__.update(self.__dict__)
+        holdings._sums = list(self._sums)
+        holdings._claims = list(self._claims) if self._claims is not self._sums else holdings._sums
+        return holdings
 
     def nodes_changed_since(self, other: "Holdings") -> set[int]:
         """Return the nodes whose held or reserved amounts differ from those in `other`."""
-        sums = [(self._held, other._held)]
-        if self._claimed is not self._held or other._claimed is not other._held:
-            sums.append((self._claimed, other._claimed))
+        sums = [(self._sums, other._sums)]
+        if self._claims is not self._sums or other._claims is not other._sums:
+            sums.append((self._claims, other._claims))
         return {
             node
             for new, old in sums
@@ -398,49 +398,49 @@ class Holdings:
 
     def held(self, node: int) -> Resources:
         """Return the amounts that the queue and the queues below it hold."""
-        return self._held[node]
+        return self._sums[node]
 
     def held_or_reserved(self, node: int) -> Resources:
         """Return the amounts that are held, or reserved for queues below the node."""
-        return self._claimed[node]
+        return self._claims[node]
 
-    def beyond_reservation(self, node: int, more: Resources) -> Resources:
-        """Return the part of `more` that exceeds a node's reservation.
+    def beyond_reservation(self, node: int, amounts: Resources) -> Resources:
+        """Return the part of `amounts` that exceeds a node's reservation.
 
         The node's parent has to provide this part.
         """
-        reserved, filled = self.reserved(node), self._claimed[node]
-        if not reserved:
-            return more
+        reserved_amounts, claimed_amounts = self.reserved(node), self._claims[node]
+        if not reserved_amounts:
+            return amounts
         return {
-            name: max(filled.get(name, 0) + amount, reserved.get(name, 0))
-            - max(filled.get(name, 0), reserved.get(name, 0))
-            for name, amount in more.items()
+            name: max(claimed_amounts.get(name, 0) + amount, reserved_amounts.get(name, 0))
+            - max(claimed_amounts.get(name, 0), reserved_amounts.get(name, 0))
+            for name, amount in amounts.items()
         }
 
     def reserved(self, node: int) -> Resources:
         """Return the amounts that queues outside the node may never hold."""
-        if node not in self._reserved:
+        if node not in self._reserved_amounts:
             amounts = zip(self._division.names, self._division.reserved[node].tolist(), strict=True)
-            self._reserved[node] = {name: int(amount) for name, amount in amounts if amount}
-        return self._reserved[node]
+            self._reserved_amounts[node] = {name: int(amount) for name, amount in amounts if amount}
+        return self._reserved_amounts[node]
 
     def unused(self, node: int, name: str) -> int:
         """Return the amount of a resource that is reserved for a node and not used."""
-        return max(self.reserved(node).get(name, 0) - self._claimed[node].get(name, 0), 0)
+        return max(self.reserved(node).get(name, 0) - self._claims[node].get(name, 0), 0)
 
-    def add(self, queue: str, requests: Resources, times: int = 1) -> None:
-        """Add amounts to the allocation of a queue, multiplied by `times`. A negative factor subtracts."""
+    def add(self, queue: str, requests: Resources, factor: int = 1) -> None:
+        """Add amounts to the allocation of a queue, multiplied by `factor`. A negative factor subtracts."""
         path = self._division.tree.path(queue)
-        more: Resources = {name: amount * times for name, amount in requests.items()}
+        amounts: Resources = {name: amount * factor for name, amount in requests.items()}
         for node in path:
-            self._held[node] = _sum(self._held[node], more)
-        if self._claimed is self._held:
+            self._sums[node] = _sum(self._sums[node], amounts)
+        if self._claims is self._sums:
             return
         for node in path:
-            excess = self.beyond_reservation(node, more)
-            self._claimed[node] = _sum(self._claimed[node], more)
-            more = excess
+            excess = self.beyond_reservation(node, amounts)
+            self._claims[node] = _sum(self._claims[node], amounts)
+            amounts = excess
 
 
 def summed_up(
@@ -457,13 +457,13 @@ def summed_up(
     for queue, amounts in own.items():
         sums[tree.leaf[queue]].update(amounts)
     for node in range(len(tree) - 1, TOP, -1):  # children have higher numbers
-        reserved = reserved_at(node)
-        add(sums[tree.parents[node]], largest(sums[node], reserved) if reserved else sums[node])
+        minima = reserved_at(node)
+        add(sums[tree.parents[node]], largest(sums[node], minima) if minima else sums[node])
     return list(sums)
 
 
-def _sum(amounts: Resources, more: Resources) -> Resources:
+def _sum(amounts: Resources, other_amounts: Resources) -> Resources:
     """Return the sum of amounts, without zeros."""
     sums = dict(amounts)
-    add(sums, more)
+    add(sums, other_amounts)
     return {name: amount for name, amount in sums.items() if amount}

@@ -60,8 +60,8 @@ class PreemptionRules(msgspec.Struct, frozen=True, gc=False):
     may_consolidate: bool = False  # whether its groups may be moved, and other groups for them
 
 
-_OPERATORS = {"In": "values", "NotIn": "values", "Exists": "no values", "DoesNotExist": "no values"}
-_SELECTOR = "spec.namespaceSelector"
+_OPERANDS = {"In": "values", "NotIn": "values", "Exists": "no values", "DoesNotExist": "no values"}
+_SELECTOR_FIELD = "spec.namespaceSelector"
 
 
 def allows_namespace(selector: LabelSelector | None, labels: Labels) -> bool:
@@ -71,7 +71,7 @@ def allows_namespace(selector: LabelSelector | None, labels: Labels) -> bool:
 
 def not_selected(queue: str, namespace: str) -> str:
     """Return the message for a namespace that a queue does not select."""
-    return f"{_SELECTOR} of queue {queue} does not select namespace {namespace}"
+    return f"{_SELECTOR_FIELD} of queue {queue} does not select namespace {namespace}"
 
 
 def read_selector(selector: LabelSelector | None) -> LabelSelector | None:
@@ -82,13 +82,14 @@ def read_selector(selector: LabelSelector | None) -> LabelSelector | None:
     """
     for requirement in (selector.match_expressions or ()) if selector is not None else ():
         operator, key = requirement.operator, requirement.key[:80]
-        if (operand := _OPERATORS.get(operator)) is None:
-            allowed = ", ".join(_OPERATORS)
-            raise BadQuantity(f"{_SELECTOR}: operator {operator[:40]!r} of {key!r} is not one of {allowed}")
+        if (operand := _OPERANDS.get(operator)) is None:
+            names = ", ".join(_OPERANDS)
+            text = f"operator {operator[:40]!r} of {key!r} is not one of {names}"
+            raise BadQuantity(f"{_SELECTOR_FIELD}: {text}")
         if not key:
-            raise BadQuantity(f"{_SELECTOR}: an expression without a key")
+            raise BadQuantity(f"{_SELECTOR_FIELD}: an expression without a key")
         if (operand == "values") is not bool(requirement.values):
-            raise BadQuantity(f"{_SELECTOR}: operator {operator} of {key!r} takes {operand}")
+            raise BadQuantity(f"{_SELECTOR_FIELD}: operator {operator} of {key!r} takes {operand}")
     return selector
 
 
@@ -121,22 +122,22 @@ def policy_fault(spec: QueueSpec) -> str:
     return next((f"{name} is {number}; it must be 0 or more" for name, number in negative), "")
 
 
-def stop_policy_fault(written: str) -> str:
+def stop_policy_fault(policy: str) -> str:
     """Return the fault of a spec.stopPolicy, for users; empty if it is valid."""
-    if written in _STOP_POLICIES:
+    if policy in _STOP_POLICIES:
         return ""
-    return f"spec.stopPolicy is {written[:40]!r}; it must be one of {', '.join(_STOP_POLICIES[1:])}"
+    return f"spec.stopPolicy is {policy[:40]!r}; it must be one of {', '.join(_STOP_POLICIES[1:])}"
 
 
-def oversell_of(written: Quantity | None) -> float | None:
+def oversell_of(quantity: Quantity | None) -> float | None:
     """Return the factor of spec.oversell, rounded down to three decimals.
 
     Raises:
         BadQuantity: The factor is invalid.
     """
-    oversell = None if written is None else rounded_down(written, 1000) / 1000
+    oversell = None if quantity is None else rounded_down(quantity, 1000) / 1000
     if oversell is not None and not 1.0 <= oversell <= MAX_OVERSELL:
-        raise BadQuantity(f"spec.oversell is {written}: must be 1 to {MAX_OVERSELL}")
+        raise BadQuantity(f"spec.oversell is {quantity}: must be 1 to {MAX_OVERSELL}")
     return oversell
 
 
@@ -153,55 +154,55 @@ def limit_of(field: str, quantities: Quantities | None) -> Resources | None:
     return amounts
 
 
-def preemption_of(written: QueuePreemption | None) -> PreemptionRules:
+def preemption_of(spec: QueuePreemption | None) -> PreemptionRules:
     """Return the preemption rules of a spec.
 
     Raises:
         BadQuantity: A field is invalid.
     """
-    rules = written or QueuePreemption()
+    rules = spec or QueuePreemption()
     borrowing = rules.borrow_within_cohort or BorrowWithinCohort()
     highest_priority = inf if borrowing.max_priority_threshold is None else borrowing.max_priority_threshold
     return PreemptionRules(
         borrows_up_to=highest_priority if borrowing.policy == keys.LOWER_PRIORITY else -inf,
         within_queue=rules.within_queue == keys.LOWER_PRIORITY,
         preempts_unmanaged=rules.unmanaged != keys.NEVER,
-        min_runtime=_seconds("spec.preemption.minRuntime", rules.min_runtime),
-        after=_seconds("spec.preemption.after", rules.after, RECLAIM_AFTER),
-        at_most=_seconds("spec.preemption.atMost", rules.at_most, RECLAIM_AT_MOST),
-        patience=_patience(rules.patience),
-        protections=_honoured_protections(rules.honour),
-        max_grace=_seconds("spec.preemption.maxGracePeriod", rules.max_grace_period, None),
+        min_runtime=_seconds_of("spec.preemption.minRuntime", rules.min_runtime),
+        after=_seconds_of("spec.preemption.after", rules.after, RECLAIM_AFTER),
+        at_most=_seconds_of("spec.preemption.atMost", rules.at_most, RECLAIM_AT_MOST),
+        patience=_patience_of(rules.patience),
+        protections=_protections_of(rules.honour),
+        max_grace=_seconds_of("spec.preemption.maxGracePeriod", rules.max_grace_period, None),
         may_consolidate=rules.consolidation,
     )
 
 
-def _honoured_protections(written: list[str] | None) -> frozenset[str] | None:
+def _protections_of(names: list[str] | None) -> frozenset[str] | None:
     """Return the protections to honour.
 
     Raises:
         BadQuantity: A field is invalid.
     """
-    known = (keys.BUDGETS, keys.PREEMPTABLE_WORD)
-    if unknown := [each for each in written or () if each not in known]:
-        text = f"spec.preemption.honour: {unknown[0][:40]!r} is not one of {', '.join(known)}"
+    known_names = (keys.BUDGETS, keys.PREEMPTABLE_WORD)
+    if unknown_names := [each for each in names or () if each not in known_names]:
+        text = f"spec.preemption.honour: {unknown_names[0][:40]!r} is not one of {', '.join(known_names)}"
         raise BadQuantity(text)
-    return None if written is None else frozenset(written)
+    return None if names is None else frozenset(names)
 
 
-def _patience(written: Quantity | None) -> float:
+def _patience_of(quantity: Quantity | None) -> float:
     """Return the factor of spec.preemption.patience, rounded down to three decimals.
 
     Raises:
         BadQuantity: The factor is invalid.
     """
-    patience = 1.0 if written is None else rounded_down(written, 1000) / 1000
+    patience = 1.0 if quantity is None else rounded_down(quantity, 1000) / 1000
     if not 0.0 <= patience <= MAX_PATIENCE:
-        raise BadQuantity(f"spec.preemption.patience is {written}: must be 0 to {MAX_PATIENCE}")
+        raise BadQuantity(f"spec.preemption.patience is {quantity}: must be 0 to {MAX_PATIENCE}")
     return patience
 
 
-def _seconds(field: str, text: str, default: D = 0.0) -> float | D:  # type: ignore[assignment]
+def _seconds_of(field: str, text: str, default: D = 0.0) -> float | D:  # type: ignore[assignment]
     """Return a duration in seconds.
 
     Raises:

@@ -116,8 +116,8 @@ class Queues:
 
     def drop(self, name: str) -> set[str]:
         """Remove a queue. Return the names of all queues that may open by the removal."""
-        removed = self.records.pop(name, None)
-        self._update_tree(removed, None)
+        old_record = self.records.pop(name, None)
+        self._update_tree(old_record, None)
         return self._with_descendants(name)
 
     def get(self, name: str) -> QueueRecord | None:
@@ -127,7 +127,7 @@ class Queues:
     def is_open(self, name: str) -> bool:
         """Return whether a queue exists and is open."""
         record = self.get(name)
-        return record is not None and self._state(record, has_groups=True) is QueueState.OPEN
+        return record is not None and self._state_of(record, has_groups=True) is QueueState.OPEN
 
     def info(
         self,
@@ -153,7 +153,7 @@ class Queues:
         return QueueInfo(
             record=record or QueueRecord(name),
             exists=record is not None,
-            state=str(self._state(record, groups > 0)) if record else "",
+            state=str(self._state_of(record, groups > 0)) if record else "",
             group_count=groups,
             allocated=allocated,
             requested=allocated if record and record.stop_policy else requested,
@@ -176,8 +176,8 @@ class Queues:
         if name not in self._protections:
             rules, default = [record.preemption for record in self._upwards(name)], Protection()
             honour = (each.protections for each in rules if each.protections is not None)
-            grace = (each.max_grace for each in rules if each.max_grace is not None)
-            max_grace = next(grace, default.max_grace)
+            grace_periods = (each.max_grace for each in rules if each.max_grace is not None)
+            max_grace = next(grace_periods, default.max_grace)
             self._protections[name] = Protection(next(honour, default.protections), max_grace)
         return self._protections[name]
 
@@ -218,20 +218,20 @@ class Queues:
         The limits of a flavor without a pool would not apply.
         """
         for record in self._upwards(name):
-            found = (flavor.nodes for flavor in record.flavors if not flavor.is_missing)
-            if any(nodes not in self.pools.by_nodes for nodes in found):
+            node_parts = (flavor.nodes for flavor in record.flavors if not flavor.is_missing)
+            if any(nodes not in self.pools.by_nodes for nodes in node_parts):
                 return f"queue {record.name}: queues have more than {MAX_POOLS} different flavors together"
         return ""
 
     def _upwards(self, name: str) -> Iterator[QueueRecord]:
         """Yield a queue and the queues above it. A cycle of parents ends at the first repeated queue."""
-        passed: set[str] = set()
-        while name not in passed and (record := self.records.get(name)) is not None:
-            passed.add(name)
+        visited_names: set[str] = set()
+        while name not in visited_names and (record := self.records.get(name)) is not None:
+            visited_names.add(name)
             yield record
             name = parent_of(name, record)
 
-    def _state(self, record: QueueRecord, has_groups: bool) -> QueueState:
+    def _state_of(self, record: QueueRecord, has_groups: bool) -> QueueState:
         """Return the state of a queue, with regard to its ancestors."""
         is_closed_above = record.closed_by_parent and bool(closed_above(record.name, self.records))
         return state_of(desired_state(record), has_groups, is_closed_above)
@@ -253,12 +253,12 @@ class Queues:
 
     def _with_descendants(self, name: str) -> set[str]:
         """Return the names of a queue and of all queues below it."""
-        found, unvisited = {name}, [name]
+        names, unvisited = {name}, [name]
         while unvisited:
-            below = self._children.get(unvisited.pop(), set()) - found
-            found |= below
-            unvisited += below
-        return found
+            new_names = self._children.get(unvisited.pop(), set()) - names
+            names |= new_names
+            unvisited += new_names
+        return names
 
 
 class QueueTree:
@@ -297,9 +297,9 @@ class QueueTree:
 
         A cycle of parents ends at the first repeated queue.
         """
-        seen: set[str] = set()
-        while name != ROOT_QUEUE and name not in seen and (record := self.queues.get(name)) is not None:
-            seen.add(name)
+        visited: set[str] = set()
+        while name != ROOT_QUEUE and name not in visited and (record := self.queues.get(name)) is not None:
+            visited.add(name)
             yield record
             name = record.parent
 
@@ -307,8 +307,8 @@ class QueueTree:
         """Return the number of levels from a queue down to its lowest descendant; the queue itself counts."""
         if name in seen:
             return 0
-        below = (self.height(child, seen | {name}) for child in self.children(name))
-        return 1 + max(below, default=0)
+        heights = (self.height(child, seen | {name}) for child in self.children(name))
+        return 1 + max(heights, default=0)
 
     def largest(self, resource: str, name: str, seen: frozenset[str] = frozenset()) -> tuple[str, int]:
         """Return the largest capability for a resource in a queue and its descendants, as (queue, amount).
@@ -319,8 +319,8 @@ class QueueTree:
         amount = (record.capability or {}).get(resource) if record else None
         if amount is not None or name in seen:
             return name, amount or 0
-        below = (self.largest(resource, child, seen | {name}) for child in self.children(name))
-        return max(below, key=lambda found: found[1], default=(name, 0))
+        amounts = (self.largest(resource, child, seen | {name}) for child in self.children(name))
+        return max(amounts, key=lambda found: found[1], default=(name, 0))
 
 
 class Orphan(msgspec.Struct, frozen=True):
@@ -363,8 +363,8 @@ class AdmittedGroups:
 
     def of_missing_queues(self, existing: Set[str]) -> list[GroupRecord]:
         """Return the groups of all queues whose UID is not in `existing`."""
-        missing = sorted(self._by_queue_uid.keys() - existing)
-        return [record for uid in missing for record in self._by_queue_uid[uid].values()]
+        missing_uids = sorted(self._by_queue_uid.keys() - existing)
+        return [record for uid in missing_uids for record in self._by_queue_uid[uid].values()]
 
 
 def in_tree_order(parents: Mapping[str, str]) -> Iterator[tuple[str, int]]:
@@ -372,11 +372,11 @@ def in_tree_order(parents: Mapping[str, str]) -> Iterator[tuple[str, int]]:
 
     A queue whose parent does not exist is at the top. Queues of a cycle are left out.
     """
-    below: defaultdict[str, list[str]] = defaultdict(list)
+    children: defaultdict[str, list[str]] = defaultdict(list)
     for name in sorted(parents, reverse=True):
-        below[parents[name] if parents[name] in parents else ""].append(name)
-    unvisited = [(name, 0) for name in below[""]]
+        children[parents[name] if parents[name] in parents else ""].append(name)
+    unvisited = [(name, 0) for name in children[""]]
     while unvisited:
         name, depth = unvisited.pop()
         yield name, depth
-        unvisited += [(child, depth + 1) for child in below.get(name, ())]
+        unvisited += [(child, depth + 1) for child in children.get(name, ())]

@@ -119,7 +119,7 @@ def build(
     pod_annotations = _selected_annotations(meta.annotations, _ANNOTATIONS)
     replaced_keys = frozenset() if _BUDGET_ANNOTATIONS.isdisjoint(pod_annotations) else _BUDGET_ANNOTATIONS
     owner_annotations = owner.annotations if owner is not None else {}
-    inherited = {key: text for key, text in owner_annotations.items() if key not in replaced_keys}
+    inherited_annotations = {key: text for key, text in owner_annotations.items() if key not in replaced_keys}
     spec = {
         "minMember": min_member,
         "queue": "" if label else queue,
@@ -129,8 +129,8 @@ def build(
     metadata = {
         "name": auto_name(pod),
         "namespace": meta.namespace,
-        "ownerReferences": _owners(pod, owner),
-        "annotations": inherited | pod_annotations,
+        "ownerReferences": _owner_references(pod, owner),
+        "annotations": inherited_annotations | pod_annotations,
         "labels": labels | {label.key: label.name} if label else labels,
     }
     return podgroup(metadata, spec)
@@ -156,7 +156,7 @@ def record_submitter(podgroup_object: dict[str, Any], user: str) -> None:
         podgroup_object["metadata"].setdefault("annotations", {})[keys.SUBMITTER] = user
 
 
-def _owners(pod: Pod, owner: OwnerRecord | None) -> list[dict[str, Any]]:
+def _owner_references(pod: Pod, owner: OwnerRecord | None) -> list[dict[str, Any]]:
     """Return the owner references of the PodGroup.
 
     The owner is the job above the pod's controller if that job is known, else the pod's controller, else the
@@ -175,5 +175,5 @@ def _owners(pod: Pod, owner: OwnerRecord | None) -> list[dict[str, Any]]:
 
 def _selected_annotations(annotations: Mapping[str, str] | None, names: tuple[str, ...]) -> dict[str, str]:
     """Return the annotations of Volcano with these names."""
-    wanted = {f"{NOTE_PREFIX}{name}" for name in names}
-    return {key: text for key, text in (annotations or {}).items() if key in wanted}
+    keys_to_copy = {f"{NOTE_PREFIX}{name}" for name in names}
+    return {key: text for key, text in (annotations or {}).items() if key in keys_to_copy}

@@ -114,19 +114,20 @@ class Decisions(msgspec.Struct, frozen=True):
     renumbered_groups: Sequence[GroupKey] = ()  # groups of which only positions and the like changed
     memory: object = None  # cached data that saves work in the next cycle
 
-    def changed_since(self, seen: "Decisions") -> Sequence[GroupKey]:
+    def changed_since(self, seen_decisions: "Decisions") -> Sequence[GroupKey]:
         """Return the groups that a consumer has to look at.
 
-        If `seen` are the directly preceding decisions, groups of which only numbers changed are left out.
+        If the consumer has seen the directly preceding decisions, groups of which only numbers changed are
+        left out.
 
         Args:
-            seen: The decisions that the consumer has looked at before.
+            seen_decisions: The decisions that the consumer has looked at before.
         """
-        if self is seen:
+        if self is seen_decisions:
             return ()
-        if self.serial == seen.serial + 1:
+        if self.serial == seen_decisions.serial + 1:
             return self.changed_groups
-        return (*self.groups, *sorted(seen.groups.keys() - self.groups.keys()))
+        return (*self.groups, *sorted(seen_decisions.groups.keys() - self.groups.keys()))
 
 
 def start_after(
@@ -271,12 +272,12 @@ def state_transition(decision: GroupDecision, change: str = "") -> Transition | 
         change: The change that would start the group, as a sentence.
     """
     if decision.reason is not None:
-        warning = decision.reason in _NEEDS_ACTION
+        is_warning = decision.reason in _NEEDS_ACTION
         message = _message(decision.reason, message_of(decision, change))
-        return Transition(decision.reason, message, warning, is_for_members=True)
+        return Transition(decision.reason, message, is_warning, is_for_members=True)
     if decision.verdict is Verdict.STARTING:
-        planned = f"{len(decision.plan)} members have a planned node and are released to the scheduler"
-        release_notes = [planned] if decision.plan or not decision.detail else []
+        text = f"{len(decision.plan)} members have a planned node and are released to the scheduler"
+        release_notes = [text] if decision.plan or not decision.detail else []
         return Transition(Verdict.STARTING, "; ".join([*release_notes, *filter(None, [decision.detail])]))
     return None
 
@@ -373,8 +374,8 @@ def conditions_of(queue: QueueDecision) -> Iterator[QueueCondition]:
     unmet = f"nodes offer less {names} than queues are guaranteed: each has the same part of its guarantee"
     why = ("TooFewNodes", unmet) if queue.unmet else ("Met", "")
     yield QueueCondition(GUARANTEE_UNMET, bool(queue.unmet), *why)
-    lacking = f"nothing starts on ResourceFlavors that do not exist: {listed(queue.missing_flavors)}"
-    why = ("Missing", lacking) if queue.missing_flavors else ("Found", "")
+    missing = f"nothing starts on ResourceFlavors that do not exist: {listed(queue.missing_flavors)}"
+    why = ("Missing", missing) if queue.missing_flavors else ("Found", "")
     yield QueueCondition(FLAVOR_NOT_FOUND, bool(queue.missing_flavors), *why)
 
 
@@ -389,5 +390,5 @@ def _state_reason(queue: QueueDecision) -> tuple[str, str]:
         return "Deleting", "the queue is being deleted and accepts no new groups; existing groups continue"
     if queue.wish is QueueState.CLOSED:
         return "Closed", "the queue accepts no new groups; existing groups continue"
-    above = f"queue {queue.closed_above} above it is closed"
-    return "ParentClosed", f"{above}; this queue opens when that one does"
+    text = f"queue {queue.closed_above} above it is closed"
+    return "ParentClosed", f"{text}; this queue opens when that one does"

@@ -58,12 +58,12 @@ class Reservation(msgspec.Struct, frozen=True):
         if self.is_for_replacements:
             return f"nodes {listed(self.node_names, _MAX_NAMES)} are reserved for the moved group"
         shows_time = self.is_promised and not self.is_delayed
-        instant = f"about {self.expected}" if self.expected and shows_time else "once they are free"
-        lent = f"; until {self.lent_until} others may use them" if self.lent_until else ""
+        time_text = f"about {self.expected}" if self.expected and shows_time else "once they are free"
+        lent_text = f"; until {self.lent_until} others may use them" if self.lent_until else ""
         levels = self.levels_above_share
-        reserved = [f"headroom in {listed(levels, _MAX_NAMES)}"] if levels else []
-        reserved.append(f"nodes {listed(self.node_names, _MAX_NAMES)}")
-        return f"{' and '.join(reserved)} are reserved; it is to start {instant}{lent}"
+        parts = [f"headroom in {listed(levels, _MAX_NAMES)}"] if levels else []
+        parts.append(f"nodes {listed(self.node_names, _MAX_NAMES)}")
+        return f"{' and '.join(parts)} are reserved; it is to start {time_text}{lent_text}"
 
 
 _MAX_NAMES = 4  # limit of node names in one sentence

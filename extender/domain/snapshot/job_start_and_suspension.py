@@ -64,10 +64,10 @@ def job_podgroup(job: JobRecord, queue: str, members: int) -> dict[str, Any]:
 
 
 RETENTION_SECONDS = 3600.0  # seconds until the PodGroup of a finished job is removed
-# seconds until the first look-up of refusals, and longest pause between two look-ups
-_FIRST_LOOKUP, _LONGEST_PAUSE = 2.0, 30.0
-_ADMIT_WITHIN = 60.0  # seconds within which a job with capacity has to be unsuspended
-_MAX_LENGTH = 2048  # limit of characters in a message about pods
+# Seconds until the first look-up of refusals, and longest pause between two look-ups.
+_MIN_PAUSE, _MAX_PAUSE = 2.0, 30.0
+_ADMIT_SECONDS = 60.0  # seconds within which a job with capacity has to be unsuspended
+_MAX_CHARACTERS = 2048  # limit of characters in a message about pods
 
 
 class JobStep(Enum):
@@ -100,7 +100,7 @@ def refusal_of_pods(message: str) -> str:
 
     Any user may write Events of any length in their namespace, so the message is cut.
     """
-    return _PREFIX_FOR_ONE_POD.sub("", message[:_MAX_LENGTH])
+    return _PREFIX_FOR_ONE_POD.sub("", message[:_MAX_CHARACTERS])
 
 
 class CreatedPods(msgspec.Struct, frozen=True):
@@ -124,8 +124,8 @@ class CreatedPods(msgspec.Struct, frozen=True):
     def next_lookup_at(self) -> float:
         """Return the time of the next look-up of refusals, after a pause that doubles each time."""
         if self.asked_at is None:
-            return self.since + _FIRST_LOOKUP
-        return self.asked_at + min(self.asked_at - self.since, _LONGEST_PAUSE)
+            return self.since + _MIN_PAUSE
+        return self.asked_at + min(self.asked_at - self.since, _MAX_PAUSE)
 
 
 class ManagedJob(msgspec.Struct, frozen=True):
@@ -186,7 +186,7 @@ class ManagedJob(msgspec.Struct, frozen=True):
         if self.decision is not None and self.decision.reason is Reason.BACKING_OFF:
             return self.decision.detail
         if self.job.is_suspended:
-            return f"the job could not be unsuspended within {_ADMIT_WITHIN:g} s"
+            return f"the job could not be unsuspended within {_ADMIT_SECONDS:g} s"
         text = f"not all its pods ran within {self.start_timeout:g} s"
         count, needed_count = max(self.created_pods.count, 0), self.member_count
         return f"{text}; {created_text(count, needed_count)}" if count < needed_count else text
@@ -202,11 +202,11 @@ class ManagedJob(msgspec.Struct, frozen=True):
     def start_deadline(self) -> float | None:
         """Return the deadline of the start; None: the job is not starting.
 
-        A suspended job with claimed capacity has a deadline, too: a user who changes the job all the time, or
-        a webhook that does not answer, may keep Muster from unsuspending the job.
+        A suspended job with claimed capacity has a deadline, too. Otherwise it could hold this capacity
+        forever, for example if a webhook that does not answer keeps Muster from unsuspending the job.
         """
         if self.job.is_suspended:
-            return self.capacity_since + _ADMIT_WITHIN if self.capacity_since is not None else None
+            return self.capacity_since + _ADMIT_SECONDS if self.capacity_since is not None else None
         if self.unsuspended_since is None or not self.job.was_started or self.became_ready:
             return None
         return self.unsuspended_since + self.start_timeout
@@ -263,7 +263,8 @@ def _update_if_different(managed: ManagedJob) -> JobStep:
 def differences(managed: ManagedJob) -> dict[str, object]:
     """Return the fields in the PodGroup's spec that have to change to match the job.
 
-    Ended pods count as present: the minMember of a running group falls only if the job declares fewer pods.
+    While a job runs, its ended pods still count as members. Therefore, minMember of a running group only
+    decreases, and only if the job declares fewer pods.
     """
     group, job = managed.group, managed.job
     if group is None or job.fault:
@@ -273,16 +274,16 @@ def differences(managed: ManagedJob) -> dict[str, object]:
     if managed.became_ready:
         return {"minMember": job.declared_count} if job.declared_count < group.min_member else {}
     queue = podgroup_queue(job, managed.queue)
-    wanted = {"minMember": managed.member_count, "queue": queue, "priorityClassName": job.priority_class}
-    current = {"minMember": group.min_member, "queue": group.queue, "priorityClassName": group.priority_class}
+    target = {"minMember": managed.member_count, "queue": queue, "priorityClassName": job.priority_class}
+    actual = {"minMember": group.min_member, "queue": group.queue, "priorityClassName": group.priority_class}
     if explicit_queue(queue) == explicit_queue(group.queue):
-        current["queue"] = queue
-    compared = wanted if job.is_suspended else ("minMember",)
-    found: dict[str, object] = {name: wanted[name] for name in compared if current[name] != wanted[name]}
+        actual["queue"] = queue
+    names = target if job.is_suspended else ("minMember",)
+    changes: dict[str, object] = {name: target[name] for name in names if actual[name] != target[name]}
     if job.is_commanded and job.is_suspended and job.by_role != group.min_task_member:
-        found["minTaskMember"] = {**dict.fromkeys(group.min_task_member), **job.by_role}
-    minimum = min_resources(job) if managed.member_count == job.pod_count else None
-    return found | ({"minResources": minimum} if job.is_suspended and "minMember" in found else {})
+        changes["minTaskMember"] = {**dict.fromkeys(group.min_task_member), **job.by_role}
+    requests = min_resources(job) if managed.member_count == job.pod_count else None
+    return changes | ({"minResources": requests} if job.is_suspended and "minMember" in changes else {})
 
 
 def unsuspend(
@@ -326,8 +327,8 @@ def unsuspend_unread(
 
     A merge patch cannot change a single entry of a list, so no template of the job may be in a list.
     """
-    started = {keys.STARTED: at_time}
-    patch: dict[str, Any] = {"metadata": {"uid": uid, "resourceVersion": version, "annotations": started}}
+    annotation = {keys.STARTED: at_time}
+    patch: dict[str, Any] = {"metadata": {"uid": uid, "resourceVersion": version, "annotations": annotation}}
     if suspend:
         _put(patch, suspend, False)
     for path in annotations:
@@ -351,8 +352,8 @@ def with_fields(obj: Json, fields: Json) -> list[Operation]:
 def suspend(obj: Json, row: WorkloadRow, admitted_at: str = "") -> list[Operation]:
     """Return the operations that suspend a job, restore its full number of pods, and withdraw its admission.
 
-    For a kind without a suspend field, an empty annotation withdraws the admission, and only a Command stops
-    the job for good. The patch conflicts with concurrent changes only if it writes a number of pods.
+    If the kind has no suspend field, an empty annotation withdraws the admission. Only a Command stops such a
+    job for good. The patch conflicts with concurrent changes only if it writes a number of pods.
 
     Args:
         obj: The job in the API server.
@@ -364,12 +365,12 @@ def suspend(obj: Json, row: WorkloadRow, admitted_at: str = "") -> list[Operatio
     if row.commanded is not None:
         return [is_same, _add_annotation(obj, ("metadata",), keys.STARTED, "")]
     record, count = ("metadata", "annotations", keys.STARTED), _with_count(obj, row, None)
-    recording: list[Operation] = []
+    records: list[Operation] = []
     if admitted_at:
-        recording = [_add_annotation(obj, record[:1], record[-1], admitted_at)]
+        records = [_add_annotation(obj, record[:1], record[-1], admitted_at)]
     elif value_at(obj, record) is not None:
-        recording = [{"op": "remove", "path": pointer(record)}]
-    return [*(version_tests(obj) if count else [is_same]), added(row.suspend, True), *count, *recording]
+        records = [{"op": "remove", "path": pointer(record)}]
+    return [*(version_tests(obj) if count else [is_same]), added(row.suspend, True), *count, *records]
 
 
 def _with_count(obj: Json, row: WorkloadRow, reduced_to: int | None) -> list[Operation]:
@@ -382,13 +383,13 @@ def _with_count(obj: Json, row: WorkloadRow, reduced_to: int | None) -> list[Ope
     """
     if not row.parallelism:
         return []
-    authored = value_at(with_requested_count(row, obj), row.parallelism)
-    count = authored if reduced_to is None else reduced_to
-    resized = value_at(obj, row.parallelism) != count
-    changes = [{"op": "replace", "path": pointer(row.parallelism), "value": count}] if resized else []
+    own_count = value_at(with_requested_count(row, obj), row.parallelism)
+    count = own_count if reduced_to is None else reduced_to
+    is_resized = value_at(obj, row.parallelism) != count
+    changes = [{"op": "replace", "path": pointer(row.parallelism), "value": count}] if is_resized else []
     record = ("metadata", "annotations", keys.PARTIAL_START)
     if reduced_to is not None:
-        changes.append(_add_annotation(obj, record[:1], record[-1], str(PartialStart(reduced_to, authored))))
+        changes.append(_add_annotation(obj, record[:1], record[-1], str(PartialStart(reduced_to, own_count))))
     elif value_at(obj, record) is not None:
         changes.append({"op": "remove", "path": pointer(record)})
     return changes
@@ -404,10 +405,10 @@ def version_tests(obj: Json) -> list[Operation]:
 
 def _add_annotation(obj: Json, metadata: Sequence[str | int], key: str, value: str) -> Operation:
     """Return the operation that adds an annotation, and creates its parents if they are missing."""
-    found: Any = _value_at(obj, metadata)
-    if found is None:
+    parent: Any = _value_at(obj, metadata)
+    if parent is None:
         return added(metadata, {"annotations": {key: value}})
-    if not found.get("annotations"):
+    if not parent.get("annotations"):
         return added((*metadata, "annotations"), {key: value})
     return added((*metadata, "annotations", key), value)
 

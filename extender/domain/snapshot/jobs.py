@@ -68,9 +68,9 @@ class JobChange(NamedTuple):
     command: str = ""
 
 
-def suspending(row: WorkloadRow, value: bool) -> Json:
+def suspension_patch(row: WorkloadRow, is_suspended: bool) -> Json:
     """Return the patch that suspends or unsuspends a job; empty if its kind has no suspend field."""
-    patch: Any = value
+    patch: Any = is_suspended
     for name in reversed(row.suspend):
         patch = {name: patch}
     return dict(patch)
@@ -87,8 +87,8 @@ def stopping(row: WorkloadRow, obj: Json, now: str) -> JobChange:
     if is_suspended(row, obj):
         return JobChange()
     has_record = value_at(obj, ("metadata", "annotations", keys.STARTED))
-    record: Json = {} if has_record else {"metadata": {"annotations": {keys.STARTED: now}}}
-    return JobChange(job={**suspending(row, True), **record})
+    start_record: Json = {} if has_record else {"metadata": {"annotations": {keys.STARTED: now}}}
+    return JobChange(job={**suspension_patch(row, True), **start_record})
 
 
 def resuming(row: WorkloadRow, obj: Json, by_muster: bool = True) -> JobChange:
@@ -102,11 +102,11 @@ def resuming(row: WorkloadRow, obj: Json, by_muster: bool = True) -> JobChange:
     podgroup: dict[str, str | None] = {keys.HOLD: None, keys.START_TIMEOUTS: None}
     if not is_stopped(row, obj):
         return JobChange(podgroup)
-    record = "" if row.commanded else None  # an empty record means that a Volcano Job waits for Muster
+    start_record = "" if row.commanded else None  # an empty record means that a Volcano Job waits for Muster
     has_record = value_at(obj, ("metadata", "annotations", keys.STARTED))
-    patch: Json = {"metadata": {"annotations": {keys.STARTED: record}}} if has_record else {}
+    patch: Json = {"metadata": {"annotations": {keys.STARTED: start_record}}} if has_record else {}
     if not (row.commanded or by_muster):
-        patch |= suspending(row, False)
+        patch |= suspension_patch(row, False)
     return JobChange(podgroup, patch, RESUME if row.commanded else "")
 
 
@@ -308,9 +308,9 @@ def job_record(
     try:
         record = replace(record, min_partial_size=min_parallelism_of(row, obj))
         sets = _first_sets(obj, table)
-        declared = sets if not (job.status and row.counted) else _first_sets({**obj, "status": {}}, table)
+        spec_sets = sets if not (job.status and row.counted) else _first_sets({**obj, "status": {}}, table)
         completions = value_at(obj, row.completions) if row.completions else None
-        gang = gang_of(row, obj, {part.role: part.count for part in declared})
+        gang = gang_of(row, obj, {part.role: part.count for part in spec_sets})
         record = replace(record, gang=gang, declared_count=gang.pods, completions=completions)
         if row.commanded is not None:
             group = row.commanded.podgroup(obj)
@@ -331,7 +331,7 @@ def job_record(
 
 
 def owner_of_pods(
-    kind: JobKind, job: AnyJob, table: Kinds, known: MadePods | None = None
+    kind: JobKind, job: AnyJob, table: Kinds, known_gang: MadePods | None = None
 ) -> ownership.OwnerRecord:
     """Return a job as the owner of pods that name no group.
 
@@ -341,12 +341,12 @@ def owner_of_pods(
         kind: The kind of the job.
         job: The job.
         table: All kinds.
-        known: The gang in the job's record, which is expensive to compute; None: not computed yet.
+        known_gang: The gang in the job's record, which is expensive to compute; None: not computed yet.
     """
     meta, deadline = job.metadata, job.spec.get("activeDeadlineSeconds")
     annotations, row, obj = meta.annotations or {}, table.get(kind), as_json(kind, job)
-    gang = known or MadePods(requested=annotations.get(keys.MIN_MEMBER, ""))
-    if known is None:
+    gang = known_gang or MadePods(requested=annotations.get(keys.MIN_MEMBER, ""))
+    if known_gang is None:
         with suppress(*MALFORMED, BadQuantity, msgspec.ValidationError):
             sets = _first_sets({**obj, "status": {}}, table)
             gang = gang_of(row, obj, {part.role: part.count for part in sets})
@@ -370,12 +370,12 @@ def queue_named_by(kind: JobKind, job: AnyJob, table: Kinds) -> str:
 
     The result is empty if neither names a queue.
     """
-    named = _queue_of_its_own(table.get(kind), job)
+    queue = _queue_of_its_own(table.get(kind), job)
     with suppress(*MALFORMED, msgspec.ValidationError):
-        for part in _first_sets(as_json(kind, job), table) if not named else ():
+        for part in _first_sets(as_json(kind, job), table) if not queue else ():
             meta = msgspec.convert(part.template.get("metadata") or {}, Meta)
-            named = named or ownership.queue_named_by(meta)
-    return named
+            queue = queue or ownership.queue_named_by(meta)
+    return queue
 
 
 def _queue_of_its_own(row: WorkloadRow | None, job: AnyJob) -> str:
@@ -388,8 +388,8 @@ def _queue_of_its_own(row: WorkloadRow | None, job: AnyJob) -> str:
 def queue_of_job(job: JobRecord, routes: QueueRoutes) -> str:
     """Return the queue that a job enters; empty if it enters no queue.
 
-    A job enters no queue if nothing names a queue, or if its label belongs to Kueue. A job that two projects
-    start and suspend would never settle.
+    A job enters no queue if nothing names one. It enters none either if its label belongs to Kueue: a job
+    that two projects start and suspend would never settle.
     """
     if job.local_queue is not None and routes.local_queue(job.namespace, job.local_queue) is None:
         return ""
@@ -439,22 +439,23 @@ def _with_pods(
     auto_groups: bool,
 ) -> JobRecord:
     """Return the record of a job, completed from its pod templates."""
-    needed = sum(pod_set.count for pod_set in pod_sets)
+    count_at_once = sum(pod_set.count for pod_set in pod_sets)
     pods = [_pod_of(record, pod_set) for pod_set in pod_sets]
-    fault = f"it makes {needed} pods at once; at most {MAX_PODS} are allowed" if needed > MAX_PODS else ""
-    expected = []
+    is_too_large = count_at_once > MAX_PODS
+    fault = f"it makes {count_at_once} pods at once; at most {MAX_PODS} are allowed" if is_too_large else ""
+    parts = []
     counts = [pod_set.count for pod_set in pod_sets]
     for number, count, pod in carriers(zip(counts, pods, strict=True)) if not fault else ():
         role, group = pod_sets[number].role, record.group
         member = pod_record(pod, shapes, ours=True, auto_groups=auto_groups)
         member = replace(member, group=group, own_group=group, auto=auto_groups, is_expected=True)
-        expected.append(ExpectedPods(role, count, replace(member, is_dependent=role in dependent)))
+        parts.append(ExpectedPods(role, count, replace(member, is_dependent=role in dependent)))
     names_our_scheduler = [(pod.spec.scheduler_name or keys.DEFAULT_SCHEDULER) in schedulers for pod in pods]
     return replace(
         record,
         queue=record.queue or next((ownership.queue_named_by(pod.metadata) for pod in pods), ""),
         priority_class=next((pod.spec.priority_class_name for pod in pods), ""),
-        pods=tuple(expected),
+        pods=tuple(parts),
         fault=fault,
         claims=frozenset[ClaimKey]().union(*map(claims_of, pods))
         if any(requests_devices(pod.spec) for pod in pods)
@@ -472,11 +473,11 @@ def _pod_of(record: JobRecord, part: JobPodSet) -> Pod:
     """
     spec, meta = {**part.template["spec"]}, {**(part.template.get("metadata") or {})}
     tolerations = spec.get("tolerations") or ()
-    tolerated = {each.get("key") for each in tolerations if each.get("effect") in (None, "", "NoExecute")}
+    taint_keys = {each.get("key") for each in tolerations if each.get("effect") in (None, "", "NoExecute")}
     spec["tolerations"] = [*tolerations] + [  # Kubernetes' admission plugin DefaultTolerationSeconds
         {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": _TOLERATION_SECONDS}
         for key in _UNREACHABLE_TAINTS
-        if not {None, "", key} & tolerated
+        if not {None, "", key} & taint_keys
     ]
     for kind in ("containers", "initContainers"):
         containers = []  # a missing request defaults to the limit

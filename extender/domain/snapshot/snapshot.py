@@ -147,41 +147,41 @@ class Occupancy(msgspec.Struct, frozen=True, eq=False):
         Args:
             pods: Each pod with the name of its node, and 1 to add the pod or -1 to remove it.
         """
-        ports, selected, carried = list[_CountChange](), list[_CountChange](), list[_CountChange]()
+        port_changes, selections, carriers = list[_CountChange](), list[_CountChange](), list[_CountChange]()
         for pod, node, times in pods:
             rules = pod.shape.constraints
-            ports += [(node, port, times) for port in rules.ports]
+            port_changes += [(node, port, times) for port in rules.ports]
             selecting = self.terms.terms_selecting(pod.namespace, pod.labels) if len(self.terms) else ()
-            selected += [(term, node, times) for term in selecting]
-            carried += [(term, node, times) for term in rules.anti_affinity if term in self.carrier_counts]
-        if not (ports or selected or carried):
+            selections += [(term, node, times) for term in selecting]
+            carriers += [(term, node, times) for term in rules.anti_affinity if term in self.carrier_counts]
+        if not (port_changes or selections or carriers):
             return self
         return replace(
             self,
-            port_counts=_updated(self.port_counts, ports),
-            selected_counts=_updated(self.selected_counts, selected),
-            carrier_counts=_updated(self.carrier_counts, carried),
+            port_counts=_with_count_changes(self.port_counts, port_changes),
+            selected_counts=_with_count_changes(self.selected_counts, selections),
+            carrier_counts=_with_count_changes(self.carrier_counts, carriers),
         )
 
 
 _CountChange = tuple[Any, Any, int]
 
 
-def _updated(
+def _with_count_changes(
     counts: Mapping[Any, Mapping[Any, int]], changes: Iterable[_CountChange]
 ) -> dict[Any, dict[Any, int]]:
     """Return the two-level counts after changes, without zeros. Outer keys of `counts` stay even if empty."""
-    found: dict[Any, dict[Any, int]] = {**counts}  # type: ignore[dict-item]
+    new_counts: dict[Any, dict[Any, int]] = {**counts}  # type: ignore[dict-item]
     copied_keys: set[Any] = set()
     for outer, inner, times in changes:
         if outer not in copied_keys:
             copied_keys.add(outer)
-            found[outer] = dict(found.get(outer, {}))
-        add_times(found[outer], {inner: 1}, times)
-        if not (found[outer] or outer in counts):
-            del found[outer]
+            new_counts[outer] = dict(new_counts.get(outer, {}))
+        add_times(new_counts[outer], {inner: 1}, times)
+        if not (new_counts[outer] or outer in counts):
+            del new_counts[outer]
             copied_keys.discard(outer)
-    return found
+    return new_counts
 
 
 def clock_time_of(timestamp: str, epoch: float) -> float:
@@ -197,7 +197,7 @@ def clock_time_of(timestamp: str, epoch: float) -> float:
         return inf
 
 
-_PARTS = 1024
+_PART_COUNT = 1024
 _NO_PODS: Mapping[Uid, PodRecord] = {}
 
 
@@ -210,8 +210,8 @@ class OtherPods:
 
     def __init__(self) -> None:
         self.leaving: Mapping[Uid, PodRecord] = _NO_PODS  # terminating pods, by UID
-        self._parts: tuple[Mapping[Uid, PodRecord], ...] = (_NO_PODS,) * _PARTS
-        self._lowest_priorities: tuple[float, ...] = (inf,) * _PARTS
+        self._parts: tuple[Mapping[Uid, PodRecord], ...] = (_NO_PODS,) * _PART_COUNT
+        self._lowest_priorities: tuple[float, ...] = (inf,) * _PART_COUNT
 
     def with_changes(self, changes: Mapping[Uid, PodRecord | None]) -> "OtherPods":
         """Return the pods after some of them changed.
@@ -220,22 +220,23 @@ class OtherPods:
             changes: The new records by UID; None for a pod that is gone.
         """
         later, parts, leaving = OtherPods(), list(self._parts), dict(self.leaving)
-        copied: dict[int, dict[Uid, PodRecord]] = {}
+        copied_parts: dict[int, dict[Uid, PodRecord]] = {}
         for uid, pod in changes.items():
             number = _part_of(uid)
-            if number not in copied:
-                parts[number] = copied[number] = dict(parts[number])
-            copied[number].pop(uid, None)
+            if number not in copied_parts:
+                parts[number] = copied_parts[number] = dict(parts[number])
+            copied_parts[number].pop(uid, None)
             leaving.pop(uid, None)
             if pod is not None:
-                copied[number][uid] = pod
+                copied_parts[number][uid] = pod
             if pod is not None and pod.deleting:
                 leaving[uid] = pod
-        lowest = list(self._lowest_priorities)
-        for number, part in copied.items():
+        lowest_priorities = list(self._lowest_priorities)
+        for number, part in copied_parts.items():
             evictable = (pod for pod in part.values() if pod.may_be_evicted() and not pod.deleting)
-            lowest[number] = min((pod.priority for pod in evictable), default=inf)
-        later.leaving, later._parts, later._lowest_priorities = leaving, tuple(parts), tuple(lowest)
+            lowest_priorities[number] = min((pod.priority for pod in evictable), default=inf)
+        later.leaving, later._parts = leaving, tuple(parts)
+        later._lowest_priorities = tuple(lowest_priorities)
         return later
 
     @cached_property
@@ -258,7 +259,7 @@ class OtherPods:
 
 def _part_of(uid: Uid) -> int:
     """Return the number of the part that contains a UID. The number is the same in every process."""
-    return crc32(uid.encode()) % _PARTS
+    return crc32(uid.encode()) % _PART_COUNT
 
 
 class Snapshot(msgspec.Struct, frozen=True, eq=False):
@@ -295,16 +296,16 @@ class Snapshot(msgspec.Struct, frozen=True, eq=False):
     def in_pools(self, pods: Iterable[tuple[PodRecord, str]]) -> dict[str, Resources]:
         """Return the amounts that pods on these nodes hold of each pool, by the pool's name."""
         nodes = self.nodes
-        placed = ((pod.shape, nodes.nodes[nodes.row_of[node]]) for pod, node in pods if node in nodes.row_of)
-        return self.pools.amounts_by_pool((shape, node.labels if node else None) for shape, node in placed)
+        places = ((pod.shape, nodes.nodes[nodes.row_of[node]]) for pod, node in pods if node in nodes.row_of)
+        return self.pools.amounts_by_pool((shape, node.labels if node else None) for shape, node in places)
 
     def instant(self, timestamp: str) -> float:
         """Return an object's timestamp as a time on the ledger's clock.
 
         The result is the current time if the timestamp cannot be read, or is in the future.
         """
-        cached = self.instants.get(timestamp)
-        return min(clock_time_of(timestamp, self.epoch) if cached is None else cached, self.now)
+        known_time = self.instants.get(timestamp)
+        return min(clock_time_of(timestamp, self.epoch) if known_time is None else known_time, self.now)
 
     def timestamp(self, instant: float | None) -> str:
         """Return a time for users; empty if the time is unknown, or beyond all calendars."""
