@@ -202,9 +202,9 @@ class QuotaQueuesController(RecordingController[str]):
         """Return the next step for a queue."""
         copy, wanted = self._queues.get(name), self._quotas.plan.queues.get(name)
         if copy is None:
-            return steps.step_of(wanted, None, empty=False)
+            return steps.step_of(wanted, None, is_empty=False)
         has_groups = self._ledger.queues.has_groups(name, copy.queue.metadata.uid)
-        return steps.step_of(wanted, copy.queue, empty=not (wanted or name in self._parents or has_groups))
+        return steps.step_of(wanted, copy.queue, is_empty=not (wanted or name in self._parents or has_groups))
 
     def reconcile(self, name: str) -> None:
         """Bring a queue in line with its quota; close and then delete a queue without a quota."""

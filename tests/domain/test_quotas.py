@@ -327,26 +327,26 @@ def quota_queue(
 
 def test_steps() -> None:
     unreadable = msgspec.structs.replace(WANTED, is_unreadable=True)
-    assert step_of(WANTED, None, empty=True) is QuotaStep.CREATE
-    assert step_of(unreadable, None, empty=True) is QuotaStep.NOTHING
-    assert step_of(WANTED, quota_queue(), empty=False) is QuotaStep.NOTHING
-    assert step_of(WANTED, queue("q"), empty=False) is QuotaStep.LEAVE
-    assert step_of(None, queue("q"), empty=True) is QuotaStep.NOTHING
-    assert step_of(None, quota_queue(), empty=True) is QuotaStep.CLOSE
+    assert step_of(WANTED, None, is_empty=True) is QuotaStep.CREATE
+    assert step_of(unreadable, None, is_empty=True) is QuotaStep.NOTHING
+    assert step_of(WANTED, quota_queue(), is_empty=False) is QuotaStep.NOTHING
+    assert step_of(WANTED, queue("q"), is_empty=False) is QuotaStep.LEAVE
+    assert step_of(None, queue("q"), is_empty=True) is QuotaStep.NOTHING
+    assert step_of(None, quota_queue(), is_empty=True) is QuotaStep.CLOSE
     assert (
-        step_of(None, quota_queue(ended=True, state="Closed", status="Closed"), empty=False)
+        step_of(None, quota_queue(ended=True, state="Closed", status="Closed"), is_empty=False)
         is QuotaStep.NOTHING
     )
     assert (
-        step_of(None, quota_queue(ended=True, state="Closed", status="Closing"), empty=True)
+        step_of(None, quota_queue(ended=True, state="Closed", status="Closing"), is_empty=True)
         is QuotaStep.NOTHING
     )
     assert (
-        step_of(None, quota_queue(ended=True, state="Closed", status="Closed"), empty=True)
+        step_of(None, quota_queue(ended=True, state="Closed", status="Closed"), is_empty=True)
         is QuotaStep.DELETE
     )
-    assert step_of(None, quota_queue(ended=True, state="Open"), empty=True) is QuotaStep.CLOSE
-    assert step_of(WANTED, quota_queue(ended=True, state="Closed"), empty=True) is QuotaStep.CHANGE
+    assert step_of(None, quota_queue(ended=True, state="Open"), is_empty=True) is QuotaStep.CLOSE
+    assert step_of(WANTED, quota_queue(ended=True, state="Closed"), is_empty=True) is QuotaStep.CHANGE
 
 
 def test_edits_of_a_quotas_queue_are_reverted_except_for_fields_of_its_owner() -> None:

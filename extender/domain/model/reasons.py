@@ -136,22 +136,22 @@ def refusal(reason: Reason) -> str:
 
 
 _PART = re.compile(r"(?:^|, )\d+ ")  # "4 Insufficient cpu, 1 Too many pods": `FitError` in framework/types.go
-_NODE_RULES = ("node(s) had untolerated taint", "node(s) didn't match Pod's node affinity/selector")
+_NODE_RULE_TEXTS = ("node(s) had untolerated taint", "node(s) didn't match Pod's node affinity/selector")
 
 
-def lacks_only_capacity(message: str, counted: Collection[str]) -> bool:
+def lacks_only_capacity(message: str, resources: Collection[str]) -> bool:
     """Return whether the scheduler refuses a pod only for reasons that Muster evaluates as well.
 
     These reasons are amounts of `counted` resources, taints and labels. If Muster nevertheless finds a node
     for the pod, Muster's data is newer than the scheduler's.
     """
-    listed = message.partition(" nodes are available: ")[2].partition(" preemption: ")[0].removesuffix(".")
-    text_before, *parts = _PART.split(listed)
-    names = ("Too many pods", *(f"Insufficient {name}" for name in counted))
+    text = message.partition(" nodes are available: ")[2].partition(" preemption: ")[0].removesuffix(".")
+    text_before, *parts = _PART.split(text)
+    names = ("Too many pods", *(f"Insufficient {name}" for name in resources))
     return (
         not text_before
         and bool(parts)
-        and all(part in names or part.startswith((REFUSAL_PREFIX, *_NODE_RULES)) for part in parts)
+        and all(part in names or part.startswith((REFUSAL_PREFIX, *_NODE_RULE_TEXTS)) for part in parts)
     )
 
 

@@ -31,14 +31,14 @@ class Needs(NamedTuple):
     min_task_member: Mapping[str, int]  # number of needed members by role
     composite: ChildGroup | None = None  # child groups with their minima
 
-    def at_most(self, most: "Needs") -> "Needs":
-        """Return these needs, with each number limited to the number in `most`.
+    def at_most(self, limit: "Needs") -> "Needs":
+        """Return these needs, with each number limited to the number in `limit`.
 
-        The child groups are those of `most`.
+        The child groups are those of `limit`.
         """
-        roles = {role: min(n, most.min_task_member.get(role, 0)) for role, n in self.min_task_member.items()}
-        members = min(self.min_member, most.min_member)
-        return Needs(members, {role: n for role, n in roles.items() if n}, most.composite)
+        roles = {role: min(n, limit.min_task_member.get(role, 0)) for role, n in self.min_task_member.items()}
+        members = min(self.min_member, limit.min_member)
+        return Needs(members, {role: n for role, n in roles.items() if n}, limit.composite)
 
 
 Uid = NewType("Uid", str)

@@ -232,8 +232,8 @@ def pod_facts(
     """
     if not uid or not version:
         return None
-    shared = intern(namespace), name, intern(scheduler), intern(node)
-    return PodFacts(Uid(uid), *shared, version, phase in ENDED_PHASES)
+    texts = intern(namespace), name, intern(scheduler), intern(node)
+    return PodFacts(Uid(uid), *texts, version, phase in ENDED_PHASES)
 
 
 def version_number(text: str) -> int:
@@ -433,7 +433,7 @@ class PodWatch:
         self._highest = 0 if reads_all else version  # the highest version so far
         self._listing = Listing(waiting, appearances, version) if reads_all else None
         # Unbound member pods that the client may have; None means an unknown appearance.
-        self._shown: dict[Uid, Appearance | None] = {}
+        self._known_appearances: dict[Uid, Appearance | None] = {}
 
     def begin(self) -> Writes:
         """Return the writes before the first event, once the API server has accepted the watch."""
@@ -442,13 +442,13 @@ class PodWatch:
             return []
         # The client may have read earlier, and may lack the last event of a doubtful pod.
         if self._version < self._waiting.first_version:
-            self._shown = dict.fromkeys(self._waiting.pods)
-            return self._sync_all(doubtful=set(self._shown))
+            self._known_appearances = dict.fromkeys(self._waiting.pods)
+            return self._sync_all(doubtful_uids=set(self._known_appearances))
         traces = self._waiting.traces
-        doubtful = {uid for uid, trace in traces.items() if self._version <= trace.last_version}
-        shown = ((uid, trace) for uid, trace in traces.items() if trace.is_shown or uid in doubtful)
-        self._shown = {uid: trace.appearance for uid, trace in shown}
-        return self._sync_all(doubtful)
+        doubtful_uids = {uid for uid, trace in traces.items() if self._version <= trace.last_version}
+        shown = ((uid, trace) for uid, trace in traces.items() if trace.is_shown or uid in doubtful_uids)
+        self._known_appearances = {uid: trace.appearance for uid, trace in shown}
+        return self._sync_all(doubtful_uids)
 
     def process(self, event: PodEvent) -> Writes:
         """Return the writes for an event.
@@ -465,9 +465,9 @@ class PodWatch:
                 return [PassOn(event.frame)]
             self._waiting.record_listing(self._listing, event.version)
             self._listing = None
-            return [PassOn(event.frame), *self._sync_all(doubtful=set())]
+            return [PassOn(event.frame), *self._sync_all(doubtful_uids=set())]
         if event.type == "DELETED" or not self._waiting.is_unbound_member(facts):
-            self._shown.pop(facts.uid, None)
+            self._known_appearances.pop(facts.uid, None)
             if facts.node and (facts.has_ended or event.type == "DELETED") and self._listing is None:
                 self._appearances.record_left(facts.node)
             return [PassOn(event.frame)]
@@ -500,31 +500,31 @@ class PodWatch:
         """
         return self._listing if self._listing is not None else self._waiting
 
-    def _sync_all(self, doubtful: set[Uid]) -> Writes:
+    def _sync_all(self, doubtful_uids: set[Uid]) -> Writes:
         """Return the writes that bring all waiting pods up to date for the client.
 
         Args:
-            doubtful: Pods that are shown again even if the client seems to have them.
+            doubtful_uids: Pods that are shown again even if the client seems to have them.
         """
         writes: Writes = []
         for uid in self._waiting.pods:
-            writes += self._sync_pod(uid, self._appearances.appearance_of(uid), again=uid in doubtful)
+            writes += self._sync_pod(uid, self._appearances.appearance_of(uid), uid in doubtful_uids)
         return writes
 
-    def _sync_pod(self, uid: Uid, appearance: Appearance | None, again: bool = False) -> Writes:
+    def _sync_pod(self, uid: Uid, appearance: Appearance | None, is_doubtful: bool = False) -> Writes:
         """Return the writes that show the client the current appearance of a pod, between two events.
 
         Args:
             uid: The UID of the pod.
             appearance: The current appearance.
-            again: Whether the client may lack the pod even if it was shown before.
+            is_doubtful: Whether the client may lack the pod even if it was shown before.
         """
         waiting = self._waiting.pods.get(uid)
         if waiting is None or waiting.facts.version > self._highest or self._is_binding(uid):
             return []
         if appearance is None:
             return self._take_away(waiting.facts, self._highest)
-        if self._has(uid, appearance) and not again:
+        if self._has(uid, appearance) and not is_doubtful:
             return []
         return self._show(waiting.facts, waiting.pod, self._highest, appearance)
 
@@ -533,24 +533,24 @@ class PodWatch:
 
         Inserted events about the pod wait until the binding ends.
         """
-        return uid in self._shown and self._appearances.in_flight(uid)
+        return uid in self._known_appearances and self._appearances.in_flight(uid)
 
     def _has(self, uid: Uid, appearance: Appearance) -> bool:
         """Return whether the client has the pod with this appearance."""
-        return uid in self._shown and self._shown[uid] == appearance
+        return uid in self._known_appearances and self._known_appearances[uid] == appearance
 
     def _show(self, facts: PodFacts, pod: bytes, version: int, appearance: Appearance) -> Writes:
         """Return the writes that show a pod. A pod with a different appearance is removed first."""
-        is_replaced = facts.uid in self._shown and not self._has(facts.uid, appearance)
-        self._shown[facts.uid] = appearance
+        is_replaced = facts.uid in self._known_appearances and not self._has(facts.uid, appearance)
+        self._known_appearances[facts.uid] = appearance
         self._memory.record_write(facts.uid, appearance)
-        shown = Show("ADDED", pod, version, appearance)
-        return [TakeAway(facts, version), shown] if is_replaced else [shown]
+        show = Show("ADDED", pod, version, appearance)
+        return [TakeAway(facts, version), show] if is_replaced else [show]
 
     def _take_away(self, facts: PodFacts, version: int) -> Writes:
         """Return the writes that remove a pod for the client; none if the client does not have it."""
-        if facts.uid not in self._shown:
+        if facts.uid not in self._known_appearances:
             return []
-        del self._shown[facts.uid]
+        del self._known_appearances[facts.uid]
         self._memory.record_write(facts.uid, None)
         return [TakeAway(facts, version)]

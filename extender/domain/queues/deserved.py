@@ -348,7 +348,7 @@ class Holdings:
 
         Args:
             division: The division of the cluster.
-            own_amounts: The allocation of each queue's own groups.
+            own: The allocation of each queue's own groups.
         """
         self._division = division
         self.own_amounts = own

@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # `muster why` imports this module, and starts faster without
 
 MAX_FLAVORS = 16  # limit of flavors per queue
 MAX_POOLS = 64  # limit of pools of all queues together
-_MAX_CACHED = 4096  # limit of cached combinations of label values
+_MAX_COMBINATIONS = 4096  # limit of cached combinations of label values
 
 
 class Flavor(msgspec.Struct, frozen=True):
@@ -66,24 +66,25 @@ class SharedFlavor(msgspec.Struct, frozen=True):
     taints: tuple[Taint, ...] = ()
 
 
-def shared_flavor(written: ResourceFlavor) -> SharedFlavor:
-    spec = written.spec
-    return SharedFlavor(written.metadata.name, spec.node_labels or {}, tuple(spec.node_taints or ()))
+def shared_flavor(obj: ResourceFlavor) -> SharedFlavor:
+    spec = obj.spec
+    return SharedFlavor(obj.metadata.name, spec.node_labels or {}, tuple(spec.node_taints or ()))
 
 
-def resolve(flavors: tuple[Flavor, ...], known: Mapping[str, SharedFlavor]) -> tuple[Flavor, ...]:
+def resolve(flavors: tuple[Flavor, ...], flavors_by_name: Mapping[str, SharedFlavor]) -> tuple[Flavor, ...]:
     """Return the flavors of one queue, with the nodes and taints of ResourceFlavors filled in.
 
     Args:
         flavors: The flavors of the queue.
-        known: The existing ResourceFlavors by name.
+        flavors_by_name: The existing ResourceFlavors.
     """
     if not any(flavor.resource_flavor for flavor in flavors):
         return flavors
-    found = [known.get(flavor.resource_flavor) for flavor in flavors]
-    written = (dict(flavor.nodes.labels) if not flavor.resource_flavor else None for flavor in flavors)
-    parts = parts_of([node.labels if node else labels for node, labels in zip(found, written, strict=True)])
-    taints = [node.taints if node else () for node in found]
+    records = [flavors_by_name.get(flavor.resource_flavor) for flavor in flavors]
+    own_labels = (dict(flavor.nodes.labels) if not flavor.resource_flavor else None for flavor in flavors)
+    pairs = zip(records, own_labels, strict=True)
+    parts = parts_of([record.labels if record else labels for record, labels in pairs])
+    taints = [node.taints if node else () for node in records]
     return tuple(
         replace(flavor, nodes=part, taints=repels)
         for flavor, part, repels in zip(flavors, parts, taints, strict=True)
@@ -95,7 +96,7 @@ def flavor_on(flavors: Iterable[Flavor], labels: Labels) -> Flavor | None:
     return next((flavor for flavor in flavors if flavor.nodes.has(labels)), None)
 
 
-def flavors_of(written: Sequence[QueueFlavor]) -> tuple[Flavor, ...]:
+def flavors_of(specs: Sequence[QueueFlavor]) -> tuple[Flavor, ...]:
     """Return the flavors of a spec, in the order in which they are tried.
 
     Flavors that name a ResourceFlavor have no nodes yet.
@@ -103,35 +104,35 @@ def flavors_of(written: Sequence[QueueFlavor]) -> tuple[Flavor, ...]:
     Raises:
         BadQuantity: A name, an amount or a combination of fields is invalid.
     """
-    if len(written) > MAX_FLAVORS:
-        raise BadQuantity(f"spec.flavors has {len(written)} entries; at most {MAX_FLAVORS} are allowed")
-    names = [flavor.name for flavor in written]
+    if len(specs) > MAX_FLAVORS:
+        raise BadQuantity(f"spec.flavors has {len(specs)} entries; at most {MAX_FLAVORS} are allowed")
+    names = [flavor.name for flavor in specs]
     for number, name in enumerate(names):
         if not name or name in names[:number]:
-            wrong = "the name of an earlier flavor" if name else "no name"
-            raise BadQuantity(f"spec.flavors[{number}].name: {name!r} is {wrong}")
-        if written[number].resource_flavor and written[number].node_labels is not None:
+            fault = "the name of an earlier flavor" if name else "no name"
+            raise BadQuantity(f"spec.flavors[{number}].name: {name!r} is {fault}")
+        if specs[number].resource_flavor and specs[number].node_labels is not None:
             raise BadQuantity(f"spec.flavors[{number}] has both nodeLabels and resourceFlavor: must have one")
-    parts = parts_of([None if each.resource_flavor else each.node_labels or {} for each in written])
-    return tuple(_flavor(flavor, part) for flavor, part in zip(written, parts, strict=True))
+    parts = parts_of([None if each.resource_flavor else each.node_labels or {} for each in specs])
+    return tuple(_flavor_of(flavor, part) for flavor, part in zip(specs, parts, strict=True))
 
 
-def _flavor(written: QueueFlavor, nodes: NodePart) -> Flavor:
+def _flavor_of(spec: QueueFlavor, nodes: NodePart) -> Flavor:
     """Return a flavor of a spec.
 
     Raises:
         BadQuantity: An amount cannot be read.
     """
     try:
-        amounts = {field: _amounts(amounts) for field, amounts in written.amounts().items()}
+        amounts = {field: _amounts_of(amounts) for field, amounts in spec.amounts().items()}
     except BadQuantity as fault:
-        raise BadQuantity(f"flavor {written.name}: {fault}") from fault
-    return Flavor(written.name, nodes, amounts, written.resource_flavor)
+        raise BadQuantity(f"flavor {spec.name}: {fault}") from fault
+    return Flavor(spec.name, nodes, amounts, spec.resource_flavor)
 
 
-def _amounts(written: Quantities) -> Resources:
+def _amounts_of(quantities: Quantities) -> Resources:
     """Return the amounts of a flavor; negative amounts count as 0."""
-    return {name: max(amount, 0) for name, amount in offered(written).items()}
+    return {name: max(amount, 0) for name, amount in offered(quantities).items()}
 
 
 class Pool(msgspec.Struct, frozen=True):
@@ -162,8 +163,8 @@ class Pools(msgspec.Struct, frozen=True, dict=True):
         for queue, flavors in queues:
             for flavor in flavors:
                 if flavor.nodes not in names and len(names) < MAX_POOLS and not flavor.is_missing:
-                    name, used = flavor.name, set(names.values())
-                    while name in used:
+                    name, used_names = flavor.name, set(names.values())
+                    while name in used_names:
                         name = f"{name} ({queue})"
                     names[flavor.nodes] = name
                 resources.setdefault(flavor.nodes, set()).update(*flavor.amounts.values())
@@ -192,7 +193,7 @@ class Pools(msgspec.Struct, frozen=True, dict=True):
         """Return the pools that contain a node with these labels."""
         values = tuple(map(labels.get, self._keys))
         if values not in self._pools_by_labels:
-            if len(self._pools_by_labels) >= _MAX_CACHED:
+            if len(self._pools_by_labels) >= _MAX_COMBINATIONS:
                 self._pools_by_labels.clear()
             self._pools_by_labels[values] = tuple(pool for pool in self.all_pools if pool.nodes.has(labels))
         return self._pools_by_labels[values]
@@ -249,7 +250,7 @@ class PoolRows:
             )
         return {name: n for pool in self._containing_pools[part] for name, n in pool.count(amounts).items()}
 
-    def most_requested(self, flavors: Sequence[Flavor], amounts: Resources) -> Resources:
+    def max_requests(self, flavors: Sequence[Flavor], amounts: Resources) -> Resources:
         """Return the most that queues with these flavors may request of each pool.
 
         Queues without flavors may request amounts of all pools.
@@ -264,7 +265,7 @@ class PoolRows:
                 or pool.nodes in parts
                 or any((part_rows & self._rows[pool.nodes]).any() for part_rows in rows)
             )
-        counted: dict[str, int] = {}
+        sums: dict[str, int] = {}
         for pool in self._overlapping_pools[parts]:
-            add(counted, pool.count(amounts))
-        return counted
+            add(sums, pool.count(amounts))
+        return sums

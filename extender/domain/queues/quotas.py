@@ -15,12 +15,12 @@ from extender.api.objects.cluster import ElasticQuota, ElasticQuotaTree, QuotaNo
 from extender.api.units import rounded_down
 from extender.domain.model.resources import add, offered, quantities, show, total
 from extender.domain.queues.quota_records import (
+    Amounts,
     QuotaAmounts,
     QuotaFault,
     QuotaPlan,
     QuotaQueue,
     QuotaSource,
-    Written,
     amounts_of,
     queue_name,
 )
@@ -50,7 +50,7 @@ def queue_of_resource_quotas(quotas: Sequence[ResourceQuota]) -> Findings:
     Args:
         quotas: The quotas, ordered by name. The first quota becomes the source of the queue.
     """
-    min_amounts: Written = {}
+    min_amounts: Amounts = {}
     first: QuotaSource | None = None
     is_unreadable = False
     for quota in quotas:
@@ -159,7 +159,7 @@ class TreeReader:
         Args:
             raw: The node.
             path: The path of the node in the object, for messages.
-            above: The position of the node in the tree.
+            place: The position of the node in the tree.
         """
         node = self._node(raw, path)
         if node is None:

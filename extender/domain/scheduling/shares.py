@@ -543,7 +543,7 @@ def _with_flavors(demand: QueueDemand, queue: QueueInfo, pool_rows: PoolRows) ->
             add(sums.setdefault(field, {}), amounts)
     by_flavor = dict(pool_rows.pools.count(queue.by_pool))
     waits = {name: n - queue.allocated.get(name, 0) for name, n in demand.request.items()}
-    add(by_flavor, pool_rows.most_requested(queue.flavors, waits))
+    add(by_flavor, pool_rows.max_requests(queue.flavors, waits))
     deserved = {**sums.get("deserved", {}), **(demand.deserved or {})}
     return replace(
         demand,

@@ -263,8 +263,7 @@ def _update_if_different(managed: ManagedJob) -> JobStep:
 def differences(managed: ManagedJob) -> dict[str, object]:
     """Return the fields in the PodGroup's spec that have to change to match the job.
 
-    While a job runs, its ended pods still count as members. Therefore, minMember of a running group only
-    decreases, and only if the job declares fewer pods.
+    Ended pods of a running job count as members: its minMember falls only if the job declares fewer pods.
     """
     group, job = managed.group, managed.job
     if group is None or job.fault:

@@ -30,7 +30,7 @@ from extender.api.workloads.shape import (
 )
 from extender.api.workloads.table import WORKLOADS
 from extender.domain.model import ownership
-from extender.domain.model.device_requests import ClaimKey, carriers, claims_of, requests_devices
+from extender.domain.model.device_requests import ClaimKey, carrier_pods, claims_of, requests_devices
 from extender.domain.model.queue_of_group import (
     LocalQueueLabel,
     explicit_queue,
@@ -445,7 +445,7 @@ def _with_pods(
     fault = f"it makes {count_at_once} pods at once; at most {MAX_PODS} are allowed" if is_too_large else ""
     parts = []
     counts = [pod_set.count for pod_set in pod_sets]
-    for number, count, pod in carriers(zip(counts, pods, strict=True)) if not fault else ():
+    for number, count, pod in carrier_pods(zip(counts, pods, strict=True)) if not fault else ():
         role, group = pod_sets[number].role, record.group
         member = pod_record(pod, shapes, ours=True, auto_groups=auto_groups)
         member = replace(member, group=group, own_group=group, auto=auto_groups, is_expected=True)
