@@ -117,8 +117,7 @@ class _QueueDiff(NamedTuple):
     def names_at(self, step: QuotaStep) -> list[str]:
         """Return the names of the planned queues whose next step is `step`."""
         wanted = self.plan.queues.items()
-        get = self.queues.get
-        return [name for name, queue in wanted if step_of(queue, get(name), is_empty=False) is step]
+        return [key for key, queue in wanted if step_of(queue, self.queues.get(key), is_empty=False) is step]
 
 
 def quotas(site: Installation) -> Iterator[Finding]:
