@@ -348,9 +348,8 @@ def _text_of(shape: Shape) -> str:
     """Return a text that is the same for pods with equal needs in every process."""
     limits, terms = shape.constraints, shape.terms
     selected = [(term.topology_key, sorted(term.namespaces or ()), term.selector) for term in terms]
-    node_needs = (limits.node_labels, limits.node_terms, limits.tolerations)
-    other_needs = (*node_needs, limits.ports, limits.scheduler_rules)
-    return repr((sorted(shape.requests.items()), other_needs, selected))
+    needs = (limits.node_labels, limits.node_terms, limits.tolerations, limits.ports, limits.scheduler_rules)
+    return repr((sorted(shape.requests.items()), needs, selected))
 
 
 def failure(conditions: list[Condition] | None) -> str:

@@ -173,8 +173,7 @@ class Unconfirmed:
         Only the thread of the scheduling cycles calls this method.
         """
         now = self._clock()
-        posted = self._ledger.assumed_pods.posted_before(now - self._patience)
-        claims = {claim.token: claim for claim in posted}
+        claims = {c.token: c for c in self._ledger.assumed_pods.posted_before(now - self._patience)}
         self._next_reads = {token: read_at for token, read_at in self._next_reads.items() if token in claims}
         for token, claim in claims.items():
             if self._next_reads.get(token, now) <= now:

@@ -140,11 +140,8 @@ def _snapshot_without(snapshot: Snapshot, keys: Collection[GroupKey]) -> Snapsho
             by_queue[group.queue].append(group)
     for first, *others in by_queue.values():
         requests = total(group.pending_requests for group in (first, *others))
-        pod = replace(
-            first.waiting[0],
-            shape=Shapes().with_requests(first.waiting[0].shape, requests),
-            is_expected=False,
-        )
+        pod = first.waiting[0]
+        pod = replace(pod, shape=Shapes().with_requests(pod.shape, requests), is_expected=False)
         spec = replace(first.spec, min_resources={}, composite=None)
         group = replace(first, spec=spec, min_member=2, min_task_member={}, pending_requests=requests)
         group = replace(group, job=replace(first.job, is_managed=False))

@@ -168,8 +168,7 @@ class Terms:
 
         The limit exists because terms make events expensive for all namespaces.
         """
-        new_terms = set(pod.shape.terms) - self._user_counts.keys()
-        weight = sum(_weight_of(term, pod.namespace) for term in new_terms)
+        weight = sum(_weight_of(t, pod.namespace) for t in set(pod.shape.terms) - self._user_counts.keys())
         return not weight or self._weights[pod.namespace] + weight <= MAX_WEIGHT
 
     def watch(self, pod: PodRecord) -> None:

@@ -229,8 +229,7 @@ class AssumedPods:
                 if capacity.is_overcommitted(claim.node, claim.pod) or not is_suitable:
                     self.release(claim.pod.uid, claim.token)
                     lost_claims.append(claim)
-            is_quorate = group.is_quorate()
-            remaining = [each for each in held_claims if is_quorate and each not in lost_claims]
+            remaining = [c for c in held_claims if c not in lost_claims] if group.is_quorate() else []
             roles = group.joining_roles
             claims_to_post = tuple(claim for claim in remaining if roles is None or claim.pod.role in roles)
             for claim in claims_to_post:

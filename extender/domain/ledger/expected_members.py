@@ -186,8 +186,7 @@ class ExpectedMembers:
         for number, part in enumerate(job.pods):  # in the order of the parts
             by_kind[part.pod.role, part.pod.shape].append(number)
         for pod in pods:
-            # A pod belongs to a part with its role and shape. If there is none, it belongs to any part,
-            # because webhooks may change pods.
+            # A pod belongs to a part with its role and shape, else to any part: webhooks may change pods.
             index = _first_open_part(open_places, by_kind[pod.role, pod.shape], numbers)
             if index is not None and not pod.deleting:
                 open_places[index] -= 1
@@ -377,8 +376,7 @@ class LostMembers:
     def _sync_group(self, group: Group, victims: Container[Uid]) -> None:
         """Reserve the places of lost members that the gang needs, and give up other reserved places."""
         now = self._core.clock()
-        existing = (pod for pod in group.pods.values() if not pod.is_expected)
-        pods = [pod for pod in existing if pod.is_placed or pod.is_waiting]
+        pods = [p for p in group.pods.values() if not p.is_expected and (p.is_placed or p.is_waiting)]
         departed: list[PodRecord] = []
         if not _has_later_pods(group):  # for a job with later pods, LaterPods reserves the places
             departed, group.departed_pods = group.departed_pods, []

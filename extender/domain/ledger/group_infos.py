@@ -267,8 +267,7 @@ class GroupInfos:
         record, job = group.record, self._registry.jobs.get(group.key)
         times = [record.created_at] if record is not None else []
         if record is None or record.stands_for or group.plain_pod is not None:
-            times += [pod.created_at for pod in group.pods.values()]
-            times += [job.created_at] if job is not None else []
+            times += [pod.created_at for pod in group.pods.values()] + ([job.created_at] if job else [])
         return min(filter(None, times), default="")
 
     def _job(self, group: Group) -> JobState:

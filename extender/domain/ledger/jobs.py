@@ -60,11 +60,10 @@ class Jobs:
 
         An admitted job stays admitted, even if a user removes the annotation.
         """
-        old_record = self._records.get(record.group)
-        is_same_job = old_record is not None and old_record.uid == record.uid
-        if old_record is not None and is_same_job and old_record.is_unsuspended and not record.is_suspended:
-            record = replace(record, started_at=record.started_at or old_record.started_at)
-        if old_record == record:
+        old = self._records.get(record.group)
+        if old is not None and old.uid == record.uid and old.is_unsuspended and not record.is_suspended:
+            record = replace(record, started_at=record.started_at or old.started_at)
+        if old == record:
             return False
         self._records[record.group] = record
         self._in_namespace[record.namespace].add(record.group)

@@ -210,8 +210,7 @@ class Ledger:
         volumes, which comes before the bind call.
         """
         oldest = self._clock() - self.limits.start_deadline
-        answered = self.claims.in_stage(ClaimStage.ANSWERED)
-        for claim in [claim for claim in answered if claim.stage_since <= oldest]:
+        for claim in [c for c in self.claims.in_stage(ClaimStage.ANSWERED) if c.stage_since <= oldest]:
             self._transitions.end(claim.pod, ClaimEvent.EXPIRE)
             self._changes.notify()
 

@@ -65,11 +65,10 @@ class MinResources:
         """Update the placeholders so that they request the part of minResources which members do not use."""
         self._hand_over(group)
         members = self._members(group)
-        is_alive = any(pod.phase != "Succeeded" for pod in members)
+        lives = any(pod.phase != "Succeeded" for pod in members)
         used_amounts = self._amounts_used_by(members, group.needs.min_member)
         offered_names = self._core.claims.capacity.columns.names  # Volcano also writes names of quotas
-        names = offered_names if is_alive else ()
-        minimum = {name: n for name, n in minimum.items() if name in names and name != PODS}
+        minimum = {name: n for name, n in minimum.items() if lives and name in offered_names and name != PODS}
         minimum = {} if self._has_used(group.key, members, minimum) else minimum
         lacking = {name: n - used_amounts.get(name, 0) for name, n in minimum.items()}
         for pod in list(_placeholders_of(group)):
@@ -83,7 +82,7 @@ class MinResources:
                 self._remove_placeholder(group, pod)
         if not any(_placeholders_of(group)):
             self._with_placeholders.discard(group.key)
-        if is_alive and any(n > 0 for n in lacking.values()) and group.job is None:
+        if lives and any(n > 0 for n in lacking.values()) and group.job is None:
             self._add_placeholders(group, members[0], {name: n for name, n in lacking.items() if n > 0})
 
     def _has_used(self, key: GroupKey, members: Iterable[PodRecord], requests: Resources) -> bool:
@@ -105,8 +104,7 @@ class MinResources:
         Before any member has a node, these are all waiting members. From then on, they are the members with
         capacity. If fewer members have capacity than the start needs, waiting members fill up this number.
         """
-        existing = (pod for pod in group.pods.values() if not pod.is_expected)
-        members = [pod for pod in existing if pod.is_placed or pod.is_waiting]
+        members = [p for p in group.pods.values() if not p.is_expected and (p.is_placed or p.is_waiting)]
         members.sort(key=lambda p: (p.is_waiting and self._core.claims.get(p.uid) is None, p.sort_key))
         with_claims = sum(pod.is_placed or self._core.claims.get(pod.uid) is not None for pod in members)
         return members[: max(with_claims, group.needs.min_member)] if self._is_under_way(members) else members
@@ -173,8 +171,7 @@ class MinResources:
         Claims on the node of the pod are replaced first. The pod may request more than the replaced claims:
         decisions check the ceilings for the difference.
         """
-        queue = deque(sorted(reserved_claims, key=lambda claim: claim.node != node))
-        freed_amounts = Counter[str]()
+        queue, freed_amounts = deque(sorted(reserved_claims, key=lambda c: c.node != node)), Counter[str]()
         names = {name for claim in reserved_claims for name in claim.pod.shape.requests}
         requests = {name: n for name, n in pod.shape.requests.items() if name in names}
         while queue and not (freed_amounts >= Counter(requests) and self._core.claims.fits(pod, node)):

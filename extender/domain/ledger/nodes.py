@@ -268,8 +268,7 @@ class NodeCapacity:
         """
         if node not in self._row_of:
             return False
-        idle = self.idle(node)
-        own_shape = claim.pod.shape if claim is not None and claim.node == node else None
+        idle, own_shape = self.idle(node), claim.pod.shape if claim and claim.node == node else None
         reserved_amounts = self._sums.get(node, _NO_SUMS).reserved  # a planned claim there already counts it
         credit = own_shape.requests if own_shape else {name: -n for name, n in reserved_amounts.items()}
         if any(n > idle.get(name, 0) + credit.get(name, 0) for name, n in pod.shape.requests.items()):

@@ -211,8 +211,7 @@ class Pods:
         """Return pods of other schedulers that still have Muster's gate, and thus stay unscheduled."""
         with self._lock:
             pods = self.by_uid.values() if self.unmanaged_schedulers else ()
-            gated = (pod for pod in pods if pod.is_gated and pod.is_waiting)
-            return [pod for pod in gated if self.is_unmanaged(pod.scheduler)]
+            return [p for p in pods if p.is_gated and p.is_waiting and self.is_unmanaged(p.scheduler)]
 
     def other_pods(self) -> OtherPods:
         """Return the pods of other schedulers on nodes.

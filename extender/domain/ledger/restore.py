@@ -104,10 +104,9 @@ def _restore_group(ledger: Ledger, info: GroupInfo, snapshot: Snapshot) -> None:
         intake.put_owner(info.key, owner)
         group.min_member_of_pods = str(info.min_member)
     group.entitled_queue = info.queue if history.is_entitled else ""
-    group.start, group.run_needs = info.start, history.run_needs
+    group.start, group.run_needs, group.ready_at = info.start, history.run_needs, history.ready_at
     group.reclaim_times, group.eviction_times = dict(history.reclaim_times), dict(history.eviction_times)
-    group.lost_work, group.ready_at = history.lost_work, history.ready_at
-    group.last_eviction = history.last_eviction
+    group.lost_work, group.last_eviction = history.lost_work, history.last_eviction
     group.has_waited = not (history.resumes or info.job.is_unsuspended)
     for pod in _pods_of(ledger, info):
         ledger.pods.put(pod)

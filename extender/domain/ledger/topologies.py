@@ -111,9 +111,7 @@ class HyperNodes:
         regexes = {text: _compile(text) for text in _patterns_of(hyper_node) if text not in self._matches}
         if len(regexes) > _MAX_PATTERNS:
             raise BadTopology(f"it has {len(regexes):,} patterns; at most {_MAX_PATTERNS} are allowed")
-        new_nodes = {
-            text: _NamedNodes(rx, set(filter(rx.search, self._names))) for text, rx in regexes.items()
-        }
+        new_nodes = {text: _NamedNodes(r, set(filter(r.search, self._names))) for text, r in regexes.items()}
         match_count = self._match_count + sum(len(nodes.names) for nodes in new_nodes.values())
         if match_count > _MAX_MATCHES:
             raise BadTopology(f"too many matches of patterns with nodes: at most {_MAX_MATCHES:,}")

@@ -114,9 +114,8 @@ class NodePart:
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True
-        if not isinstance(other, NodePart) or self.labels != other.labels:
-            return False
-        return self.earlier_parts == other.earlier_parts
+        fields = self.labels, self.earlier_parts
+        return isinstance(other, NodePart) and fields == (other.labels, other.earlier_parts)
 
     def __hash__(self) -> int:
         return self._hash

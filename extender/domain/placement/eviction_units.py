@@ -310,8 +310,7 @@ class Disruptions:
         """Return the budgets that do not allow the eviction of all these pods, as `namespace/name`."""
         by_pod = list(map(self._budgets_of, pods))
         evicted = Counter(chain.from_iterable(by_pod))
-        counts = ((budget, self._taken[budget] + n) for budget, n in evicted.items())
-        refuse = {budget for budget, n in counts if n > budget.allowed_evictions}
+        refuse = {b for b, n in evicted.items() if self._taken[b] + n > b.allowed_evictions}
         refuse.update(*(budgets for budgets in by_pod if len(budgets) > 1))  # as in the API server
         return sorted(f"{budget.namespace}/{budget.name}" for budget in refuse)
 

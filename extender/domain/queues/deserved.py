@@ -193,8 +193,7 @@ class Division:
             node, leaf = self.tree.node[name], self.tree.leaf[name]
             self.specs.set(node, leaf, self.demands[name], self.names)
             dirty[[node, leaf]] = True
-        # Sums are computed from the leaves up. A child asks its parent for at most the child's limit, and for
-        # at least the child's reserved amounts.
+        # Sums go from the leaves up. A child asks for at least its reserved amounts, and at most its limit.
         specified = self.specs
         for level in reversed(self.tree.levels):
             nodes = level[dirty[level]]
@@ -234,8 +233,7 @@ class Division:
             upper_limits = np.minimum(np.minimum(may_hold, specified.limits[rows]), self.requests[rows])
             weights, nominal = specified.weights[rows], specified.nominal[rows]
             siblings = Siblings(parent_index, weights, self.requests[rows], upper_limits, reserved, nominal)
-            # Root divides its ceiling; every other parent divides its deserved share. Amounts that are
-            # reserved for queues that take no part are not divided.
+            # Root divides its ceiling, other parents their share; what absent queues reserve is kept back.
             capacity = np.where((parents == TOP)[:, None], self.ceilings[TOP], self.deserved[parents])
             unused = sums_by_parent(np.where(takes_part[:, None], 0.0, reserved), parent_index, len(parents))
             shares = np.zeros_like(upper_limits)

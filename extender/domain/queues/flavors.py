@@ -82,8 +82,7 @@ def resolve(flavors: tuple[Flavor, ...], flavors_by_name: Mapping[str, SharedFla
         return flavors
     records = [flavors_by_name.get(flavor.resource_flavor) for flavor in flavors]
     own_labels = (dict(flavor.nodes.labels) if not flavor.resource_flavor else None for flavor in flavors)
-    pairs = zip(records, own_labels, strict=True)
-    parts = parts_of([record.labels if record else labels for record, labels in pairs])
+    parts = parts_of([r.labels if r else labels for r, labels in zip(records, own_labels, strict=True)])
     taints = [node.taints if node else () for node in records]
     return tuple(
         replace(flavor, nodes=part, taints=repels)

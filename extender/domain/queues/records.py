@@ -61,7 +61,7 @@ class PreemptionRules(msgspec.Struct, frozen=True, gc=False):
 
 
 _OPERANDS = {"In": "values", "NotIn": "values", "Exists": "no values", "DoesNotExist": "no values"}
-_SELECTOR_FIELD = "spec.namespaceSelector"
+_FIELD = "spec.namespaceSelector"
 
 
 def allows_namespace(selector: LabelSelector | None, labels: Labels) -> bool:
@@ -71,7 +71,7 @@ def allows_namespace(selector: LabelSelector | None, labels: Labels) -> bool:
 
 def not_selected(queue: str, namespace: str) -> str:
     """Return the message for a namespace that a queue does not select."""
-    return f"{_SELECTOR_FIELD} of queue {queue} does not select namespace {namespace}"
+    return f"{_FIELD} of queue {queue} does not select namespace {namespace}"
 
 
 def read_selector(selector: LabelSelector | None) -> LabelSelector | None:
@@ -84,12 +84,11 @@ def read_selector(selector: LabelSelector | None) -> LabelSelector | None:
         operator, key = requirement.operator, requirement.key[:80]
         if (operand := _OPERANDS.get(operator)) is None:
             names = ", ".join(_OPERANDS)
-            text = f"operator {operator[:40]!r} of {key!r} is not one of {names}"
-            raise BadQuantity(f"{_SELECTOR_FIELD}: {text}")
+            raise BadQuantity(f"{_FIELD}: operator {operator[:40]!r} of {key!r} is not one of {names}")
         if not key:
-            raise BadQuantity(f"{_SELECTOR_FIELD}: an expression without a key")
+            raise BadQuantity(f"{_FIELD}: an expression without a key")
         if (operand == "values") is not bool(requirement.values):
-            raise BadQuantity(f"{_SELECTOR_FIELD}: operator {operator} of {key!r} takes {operand}")
+            raise BadQuantity(f"{_FIELD}: operator {operator} of {key!r} takes {operand}")
     return selector
 
 

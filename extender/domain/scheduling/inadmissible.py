@@ -402,8 +402,7 @@ def new_victims(
     """Return the groups for which newly running groups may be victims."""
     cycle, unserved, causes = evaluated.cycle, memory.without_victims.values(), ALL_CAUSES
     before, now = memory.snapshot.groups, cycle.snapshot
-    keys_to_compare = {*cycle.groups, *now.dirty_groups}
-    changed = (groups.get(key) for key in keys_to_compare for groups in (before, now.groups))
+    changed = (part.get(key) for key in {*cycle.groups, *now.dirty_groups} for part in (before, now.groups))
     share_state, basis = cycle.budget.shares.state, memory.basis
     has_no_effect = basis and not any(share_state.queues_changed_since(basis.shares))
     if has_no_effect and not any(group is not None and group.placed for group in changed):

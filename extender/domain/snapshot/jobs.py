@@ -439,10 +439,9 @@ def _with_pods(
     auto_groups: bool,
 ) -> JobRecord:
     """Return the record of a job, completed from its pod templates."""
-    count_at_once = sum(pod_set.count for pod_set in pod_sets)
+    total = sum(pod_set.count for pod_set in pod_sets)
     pods = [_pod_of(record, pod_set) for pod_set in pod_sets]
-    is_too_large = count_at_once > MAX_PODS
-    fault = f"it makes {count_at_once} pods at once; at most {MAX_PODS} are allowed" if is_too_large else ""
+    fault = f"it makes {total} pods at once; at most {MAX_PODS} are allowed" if total > MAX_PODS else ""
     parts = []
     counts = [pod_set.count for pod_set in pod_sets]
     for number, count, pod in carrier_pods(zip(counts, pods, strict=True)) if not fault else ():

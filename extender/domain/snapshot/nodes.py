@@ -31,8 +31,7 @@ Mask = npt.NDArray[np.bool_]  # one truth value per row
 Rows = npt.NDArray[np.int64]  # row numbers, or an array with one number per row
 _MAX_BYTES = 64 * 2**20  # limit for cached masks; the least recently used masks are dropped
 _NO_ROWS: Rows = np.zeros(0, np.int64)
-# limit of changed rows that are updated one by one; if more change, all are computed again
-_MAX_PATCHED_ROWS = 64
+_MAX_PATCHED_ROWS = 64  # limit of changed rows that are patched one by one
 _MAX_ANSWERS = 16384
 K = TypeVar("K")
 _PREFIX = "field:"  # prefix of field names in the index; label keys have no ":"

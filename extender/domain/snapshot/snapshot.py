@@ -231,12 +231,11 @@ class OtherPods:
                 copied_parts[number][uid] = pod
             if pod is not None and pod.deleting:
                 leaving[uid] = pod
-        lowest_priorities = list(self._lowest_priorities)
+        lowest = list(self._lowest_priorities)
         for number, part in copied_parts.items():
             evictable = (pod for pod in part.values() if pod.may_be_evicted() and not pod.deleting)
-            lowest_priorities[number] = min((pod.priority for pod in evictable), default=inf)
-        later.leaving, later._parts = leaving, tuple(parts)
-        later._lowest_priorities = tuple(lowest_priorities)
+            lowest[number] = min((pod.priority for pod in evictable), default=inf)
+        later.leaving, later._parts, later._lowest_priorities = leaving, tuple(parts), tuple(lowest)
         return later
 
     @cached_property
