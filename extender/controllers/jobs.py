@@ -27,7 +27,7 @@ from extender.controllers.events import NORMAL, WARNING, EventRecorder
 from extender.controllers.objects import group_reference, job_reference, timestamp
 from extender.controllers.podgroup_status import first_status
 from extender.controllers.queue_status import record_reclaims
-from extender.domain.model.evictions import TAKING_CAUSES
+from extender.domain.model.evictions import LOSS_CAUSES
 from extender.domain.model.reasons import EventReason
 from extender.domain.model.records import GroupKey, GroupRecord
 from extender.domain.snapshot import job_start_and_suspension
@@ -336,7 +336,7 @@ class JobsController(RecordingController[GroupKey]):
             return
         evictions = self._decisions.evictions.values()
         eviction = next((each for each in evictions if each.victim.group == managed.job.group), None)
-        if eviction is not None and eviction.victim.cause in TAKING_CAUSES:
+        if eviction is not None and eviction.victim.cause in LOSS_CAUSES:
             record_reclaims(self._ledger, self._cluster, eviction.victim.queue)
         why = eviction.why if eviction is not None else f"it waits in queue {managed.queue}"
         self._suspend(managed, why, EventReason.JOB_SUSPENDED)

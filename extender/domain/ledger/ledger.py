@@ -27,7 +27,7 @@ from extender.domain.ledger.releases import Releases
 from extender.domain.ledger.shown_pods import ShownPods
 from extender.domain.ledger.state import Changes, ClaimTransitions, Core, Instants, Refusals
 from extender.domain.model.device_requests import LogicalResources
-from extender.domain.model.evictions import TAKING_CAUSES, Move, PastEviction, Reclaim
+from extender.domain.model.evictions import LOSS_CAUSES, Move, PastEviction, Reclaim
 from extender.domain.model.ownership import Ownership
 from extender.domain.model.reasons import Outcome, Verdict, lacks_only_capacity
 from extender.domain.model.records import GroupKey, PodRecord, Uid
@@ -340,8 +340,8 @@ class Ledger:
         if decision.reclaim != group.start.reclaim:
             # A group is a victim of the same other group only once, so victims are remembered.
             unharmed_groups = self._refused_victims(group.start.reclaim)
-            kept_times = ((key, at) for key, at in group.reclaim_times.items() if key not in unharmed_groups)
-            recent_times = {key: at for key, at in kept_times if at + self.limits.reclaim_memory > now}
+            past_times = ((key, at) for key, at in group.reclaim_times.items() if key not in unharmed_groups)
+            recent_times = {key: at for key, at in past_times if at + self.limits.reclaim_memory > now}
             victims = decision.reclaim.victims if decision.reclaim is not None else ()
             group.reclaim_times = recent_times | {victim.group: now for victim in victims if victim.group}
             self.registry.mark_dirty(group.key)
@@ -369,7 +369,7 @@ class Ledger:
         """
         queue, now = self.decisions.groups[taker].queue, self._clock()
         causes = {victim.group: victim.cause for victim in reclaim.victims} if reclaim is not None else {}
-        for key in {*spared, *(key for key, cause in causes.items() if cause in TAKING_CAUSES)}:
+        for key in {*spared, *(key for key, cause in causes.items() if cause in LOSS_CAUSES)}:
             if (group := self.registry.groups.get(key)) is not None:
                 earliest = now - self.limits.reclaim_memory
                 times = {receiver: at for receiver, at in group.eviction_times.items() if at > earliest}

@@ -112,7 +112,7 @@ class Refusals:
         return min((end for shapes in self._by_node.values() for _, end in shapes.values()), default=None)
 
 
-_MIN_KEPT_COUNT = 10_000
+_MIN_COUNT = 10_000
 
 
 class Instants:
@@ -127,7 +127,7 @@ class Instants:
     def __init__(self, registry: Registry) -> None:
         self.by_timestamp: dict[str, float] = {}  # times by timestamp; existing times never change
         self._registry = registry
-        self._max_count = _MIN_KEPT_COUNT
+        self._max_count = _MIN_COUNT
 
     def record(self, dirty: Iterable[GroupKey], epoch: float, now: float) -> None:
         """Record the timestamps of changed groups.
@@ -151,7 +151,7 @@ class Instants:
             groups = list(self._registry.groups.values())
             texts = {*self._timestamps(groups), *self._checkpoints(groups)}
             self.by_timestamp = {text: at for text, at in self.by_timestamp.items() if text in texts}
-            self._max_count = 2 * len(self.by_timestamp) + _MIN_KEPT_COUNT
+            self._max_count = 2 * len(self.by_timestamp) + _MIN_COUNT
 
     def _timestamps(self, groups: Iterable[Group]) -> Iterator[str]:
         """Yield the timestamps that order groups or measure their runs."""

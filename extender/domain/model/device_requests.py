@@ -350,7 +350,7 @@ class SharedClaims:
             self._pods.drop(uid)
             return pod
         self._pods.put(uid, pod, [key for key in keys if key])
-        marked_claims = [
+        new_claims = [
             replace(
                 claim,
                 counts_elsewhere=key is not None and self._carrier_of(key, uid) != uid,
@@ -358,7 +358,7 @@ class SharedClaims:
             )
             for claim, key in zip(claims, keys, strict=True)
         ]
-        return replace(pod, spec=replace(pod.spec, resource_claims=marked_claims))
+        return replace(pod, spec=replace(pod.spec, resource_claims=new_claims))
 
     def is_used(self, claim: ClaimKey) -> bool:
         """Return whether any pod uses a shared claim."""
@@ -410,11 +410,11 @@ def _with_carried(pod: Pod, names: Container[str]) -> Pod:
         pod: The pod.
         names: The names of the claims that count for other pods.
     """
-    marked_claims = [
+    new_claims = [
         replace(claim, counts_elsewhere=claim.resource_claim_name in names)
         for claim in pod.spec.resource_claims or ()
     ]
-    return replace(pod, spec=replace(pod.spec, resource_claims=marked_claims)) if marked_claims else pod
+    return replace(pod, spec=replace(pod.spec, resource_claims=new_claims)) if new_claims else pod
 
 
 def requests_devices(spec: PodSpec) -> bool:

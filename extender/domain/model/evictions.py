@@ -107,7 +107,7 @@ class EvictionCause(StrEnum):
     RESTART = "Restart"  # its group restarts elsewhere: its domain lacks capacity for lost members
 
 
-TAKING_CAUSES = (EvictionCause.RECLAIM, EvictionCause.BORROW)  # one queue takes capacity from another
+LOSS_CAUSES = (EvictionCause.RECLAIM, EvictionCause.BORROW)  # one queue takes capacity from another
 
 
 class ReclaimVictim(msgspec.Struct, frozen=True, gc=False):

@@ -19,7 +19,7 @@ from extender.domain.model.run_history import NO_CHECKPOINT, Checkpoint, checkpo
 from extender.domain.model.topology import NO_TOPOLOGY, TopologyRequest, topology_of
 
 _GROUP_PREFIX = "podgroup-"
-NOTE_PREFIX = "volcano.sh/"  # prefix of annotations that a PodGroup inherits
+KEY_PREFIX = "volcano.sh/"  # prefix of annotations that a PodGroup inherits
 
 
 class OwnerRecord(msgspec.Struct, frozen=True, gc=False):
@@ -45,7 +45,7 @@ def owner_record(workload: Workload) -> OwnerRecord:
     return OwnerRecord(
         uid=workload.metadata.uid,
         gang=gang_of_replicas(annotations, spec.replicas, spec.pod_management_policy),
-        annotations={key: text for key, text in annotations.items() if key.startswith(NOTE_PREFIX)},
+        annotations={key: text for key, text in annotations.items() if key.startswith(KEY_PREFIX)},
         is_idle=spec.replicas == 0,
         is_suspended=bool(spec.suspend),
         run_limit=spec.active_deadline_seconds,

@@ -104,7 +104,7 @@ class PastUsage(msgspec.Struct, frozen=True, eq=False):
         at = timestamp_at(self.sampled_at)
         return {
             queue: QueueUsage(
-                at, _round(part), _largest_parts(users[queue]), _largest_parts(namespaces[queue])
+                at, _rounded_part(part), _largest_parts(users[queue]), _largest_parts(namespaces[queue])
             )
             for (queue, user, namespace), part in self.used_parts.items()
             if not (user or namespace)
@@ -131,14 +131,14 @@ def seconds_of(timestamp: str) -> float:
     return as_datetime(timestamp).timestamp()
 
 
-def _round(part: float) -> float:
+def _rounded_part(part: float) -> float:
     """Return a part, rounded to three significant digits for statuses."""
     return float(f"{part:.3g}")
 
 
 def _largest_parts(parts: Iterable[tuple[float, str]]) -> list[UsedPart]:
     """Return the largest parts for a status, up to a limit."""
-    return [UsedPart(name, _round(part)) for part, name in sorted(parts, reverse=True)[:_MAX_ENTRIES]]
+    return [UsedPart(name, _rounded_part(part)) for part, name in sorted(parts, reverse=True)[:_MAX_ENTRIES]]
 
 
 def parts_of(holding: HeldAmounts, total: Resources) -> Mapping[UsageKey, float]:

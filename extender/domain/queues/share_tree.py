@@ -199,9 +199,9 @@ def reserved_for(demand: QueueDemand) -> Mapping[str, float]:
     These are the guarantee, and the part of the deserved amounts that may not be lent.
     """
     amounts = {name: float(max(amount, 0)) for name, amount in demand.guarantee.items()}
-    for name, lent_amount in (demand.lending_limit or {}).items():
+    for name, loan in (demand.lending_limit or {}).items():
         amounts[name] = max(
-            amounts.get(name, 0.0), _nominal_amount(demand.deserved, name) - max(lent_amount, 0), 0.0
+            amounts.get(name, 0.0), _nominal_amount(demand.deserved, name) - max(loan, 0), 0.0
         )
     return amounts
 

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from extender.api.objects.queues import QueueTaken
 from extender.api.units import listed
-from extender.domain.model.evictions import TAKING_CAUSES, Eviction, EvictionCause, Reclaim, ReclaimVictim
+from extender.domain.model.evictions import LOSS_CAUSES, Eviction, EvictionCause, Reclaim, ReclaimVictim
 from extender.domain.model.reasons import CAPACITY_REASONS, Reason, Verdict
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.resources import Resources
@@ -474,7 +474,7 @@ class _Searches:
         since, until = cycle.snapshot.now, cycle.snapshot.now + cycle.limits.reclaim_deadline
         detail = _describe(cycle, victims, cycle.snapshot.timestamp(until), moves=bool(found.homes))
         min_seconds = self._price.break_even_seconds(missing(group), found.picks)
-        for other in {victim.queue for victim in victims if victim.cause in TAKING_CAUSES}:
+        for other in {victim.queue for victim in victims if victim.cause in LOSS_CAUSES}:
             losing = ReclaimKey(other, group.key.partition("/")[0])
             cycle.reclaimed_by(group.queue)[losing] = _reclaimed_record(cycle, group, losing, min_seconds)
         reclaim = Reclaim(victims, found.plan, since, until, detail, found.homes)

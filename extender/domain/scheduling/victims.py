@@ -13,7 +13,7 @@ from contextlib import suppress
 from functools import cached_property
 from math import inf
 
-from extender.domain.model.evictions import TAKING_CAUSES, Eviction, EvictionCause, Reclaim, ReclaimVictim
+from extender.domain.model.evictions import LOSS_CAUSES, Eviction, EvictionCause, Reclaim, ReclaimVictim
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.placement.eviction_units import (
@@ -365,7 +365,7 @@ class Candidates:
         if taken_at is not None and not self._cycle.is_due(taken_at + self._cycle.limits.reclaim_memory):
             self.spared = f"{victim.display_name} lost its capacity to this group already, and does not again"
             return False
-        given_at = victim.history.eviction_times.get(group.queue) if cause in TAKING_CAUSES else None
+        given_at = victim.history.eviction_times.get(group.queue) if cause in LOSS_CAUSES else None
         if given_at is None:
             return True
         at_most = self._cycle.snapshot.queues[group.queue].record.preemption.at_most

@@ -9,7 +9,7 @@ import msgspec
 from extender.api import keys
 from extender.api.objects.base import OwnerReference
 from extender.api.objects.pods import Pod
-from extender.domain.model.ownership import NOTE_PREFIX, OwnerRecord, auto_name, controller_of
+from extender.domain.model.ownership import KEY_PREFIX, OwnerRecord, auto_name, controller_of
 from extender.domain.model.queue_of_group import LocalQueueLabel
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.resources import PODS, Resources, pod_requests, quantities
@@ -17,7 +17,7 @@ from extender.domain.snapshot.decisions import GroupDecision
 
 _ANNOTATIONS = ("preemptable", "cooldown-time", "revocable-zone", "jdb-min-available", "jdb-max-unavailable")
 _LABELS = ("preemptable", "cooldown-time")
-_BUDGET_ANNOTATIONS = frozenset({f"{NOTE_PREFIX}jdb-min-available", f"{NOTE_PREFIX}jdb-max-unavailable"})
+_BUDGET_ANNOTATIONS = frozenset({f"{KEY_PREFIX}jdb-min-available", f"{KEY_PREFIX}jdb-max-unavailable"})
 
 
 class AutoGroup(msgspec.Struct, frozen=True):
@@ -175,5 +175,5 @@ def _owner_references(pod: Pod, owner: OwnerRecord | None) -> list[dict[str, Any
 
 def _selected_annotations(annotations: Mapping[str, str] | None, names: tuple[str, ...]) -> dict[str, str]:
     """Return the annotations of Volcano with these names."""
-    keys_to_copy = {f"{NOTE_PREFIX}{name}" for name in names}
+    keys_to_copy = {f"{KEY_PREFIX}{name}" for name in names}
     return {key: text for key, text in (annotations or {}).items() if key in keys_to_copy}

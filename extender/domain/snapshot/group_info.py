@@ -59,11 +59,11 @@ class Reservation(msgspec.Struct, frozen=True):
             return f"nodes {listed(self.node_names, _MAX_NAMES)} are reserved for the moved group"
         shows_time = self.is_promised and not self.is_delayed
         time_text = f"about {self.expected}" if self.expected and shows_time else "once they are free"
-        lent_text = f"; until {self.lent_until} others may use them" if self.lent_until else ""
+        loan_text = f"; until {self.lent_until} others may use them" if self.lent_until else ""
         levels = self.levels_above_share
         parts = [f"headroom in {listed(levels, _MAX_NAMES)}"] if levels else []
         parts.append(f"nodes {listed(self.node_names, _MAX_NAMES)}")
-        return f"{' and '.join(parts)} are reserved; it is to start {time_text}{lent_text}"
+        return f"{' and '.join(parts)} are reserved; it is to start {time_text}{loan_text}"
 
 
 _MAX_NAMES = 4  # limit of node names in one sentence

@@ -354,7 +354,7 @@ def owner_of_pods(
         uid=meta.uid,
         gang=gang,
         reference=OwnerReference(*kind, meta.name, meta.uid, True),
-        annotations={key: text for key, text in annotations.items() if key.startswith(ownership.NOTE_PREFIX)},
+        annotations={key: text for key, text in annotations.items() if key.startswith(ownership.KEY_PREFIX)},
         is_suspended=row is not None and is_suspended(row, obj),
         run_limit=deadline if isinstance(deadline, int) else None,
         may_use=recorded_use(meta, kind.kind),
