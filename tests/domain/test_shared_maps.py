@@ -72,7 +72,7 @@ def changed(first: Mapping[str, object], numbers: Iterable[int]) -> list[SharedM
 
 
 def test_shared_mappings_change_no_decision(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared_maps, "_MAX_COPIED", 0)
+    monkeypatch.setattr(shared_maps, "_MAX_COPIED_KEYS", 0)
     few = settings(
         max_examples=examples(2), stateful_step_count=15, deadline=None, suppress_health_check=[*HealthCheck]
     )
