@@ -358,18 +358,18 @@ class DeviceInventory:
 
     def _set_claimed(self, claim: str, devices: dict[DeviceId, ClassNames]) -> None:
         """Record the devices that are allocated to a claim, and publish the affected nodes."""
-        before = self._devices_by_claim.pop(claim, {})
-        if before == devices:
+        old_devices = self._devices_by_claim.pop(claim, {})
+        if old_devices == devices:
             if devices:
                 self._devices_by_claim[claim] = devices
             return
-        for identity in before:
+        for identity in old_devices:
             self._used_as.pop(identity, None)
         self._used_as.update(devices)
         if devices:
             self._devices_by_claim[claim] = devices
         self._publish(self._nodes_of(devices))
-        self._publish(self._nodes_of(before), are_freed=True)
+        self._publish(self._nodes_of(old_devices), are_freed=True)
 
     def _nodes_of(self, devices: Iterable[DeviceId]) -> set[str]:
         """Return the nodes that offer any of these devices."""
@@ -480,8 +480,8 @@ class DeviceInventory:
         """Return the resource of a class or a selection."""
         if (selection := self._selections.by_name.get(name)) is not None:
             return self._resource_of(selection.device_class) + name.removeprefix(selection.device_class)
-        found = self._classes.get(name)
-        return resource_of_class(name, found.spec.extended_resource_name if found else "") if name else ""
+        class_ = self._classes.get(name)
+        return resource_of_class(name, class_.spec.extended_resource_name if class_ else "") if name else ""
 
 
 def _sums_of(sets: Iterable[CounterSet]) -> Counters:
@@ -500,8 +500,8 @@ def _pool_of(slice_: ResourceSlice) -> Pool:
 def _newest_if_complete(slices: list[ResourceSlice]) -> list[ResourceSlice]:
     """Return the slices of a pool's newest generation; empty while any of these slices is missing."""
     newest = max((each.spec.pool.generation for each in slices), default=0)
-    found = [each for each in slices if each.spec.pool.generation == newest]
-    return found if found and len(found) == found[0].spec.pool.resource_slice_count else []
+    members = [each for each in slices if each.spec.pool.generation == newest]
+    return members if members and len(members) == members[0].spec.pool.resource_slice_count else []
 
 
 def _nodes_of(claim: ResourceClaim) -> tuple[NodeSelectorTerm, ...]:

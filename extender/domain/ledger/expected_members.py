@@ -57,9 +57,9 @@ class LaterPods:
             has_newcomers: Whether a new pod without a claim exists.
         """
         # The status of a job may be older than its pods, and pods may be deleted: the lower number counts.
-        succeeded = sum(1 for pod in existing if pod.phase == "Succeeded")
+        success_count = sum(1 for pod in existing if pod.phase == "Succeeded")
         active = sum(1 for pod in existing if pod.is_waiting or (pod.holds_capacity and not pod.deleting))
-        remaining_count = max((job.completions or 0) - succeeded, 0)
+        remaining_count = max((job.completions or 0) - success_count, 0)
         missing_count = max(min(job.pod_count, remaining_count) - active, 0)
         if not missing_count or has_newcomers:
             self._waiting_since.pop(job.group, None)
@@ -265,30 +265,30 @@ class ExpectedMembers:
             self._registry.mark_dirty(group.key)
             self._changes.notify()
 
-    def _hand_over(self, group: Group, expected: PodRecord, newcomers: list[PodRecord]) -> None:
+    def _hand_over(self, group: Group, expected_pod: PodRecord, newcomers: list[PodRecord]) -> None:
         self._change_count(group.namespace, change=-1)
-        hand_over(self._core, group, expected, newcomers)
+        hand_over(self._core, group, expected_pod, newcomers)
 
 
-def hand_over(core: Core, group: Group, expected: PodRecord, newcomers: list[PodRecord]) -> None:
+def hand_over(core: Core, group: Group, expected_pod: PodRecord, newcomers: list[PodRecord]) -> None:
     """Remove an expected pod, and let the last of the new pods take over its claim.
 
     The claim ends if there is no new pod, or if the new pod requests more: ceilings have admitted only the
     claim.
     """
-    claim = core.claims.get(expected.uid)
+    claim = core.claims.get(expected_pod.uid)
     if claim is not None:
-        core.transitions.end(expected, ClaimEvent.WITHDRAW)
-    group.forget(expected.uid)
-    core.claims.capacity.terms.unwatch(expected.uid)
-    if claim is not None and newcomers and _may_take_over(core, newcomers[-1], expected, claim.node):
+        core.transitions.end(expected_pod, ClaimEvent.WITHDRAW)
+    group.forget(expected_pod.uid)
+    core.claims.capacity.terms.unwatch(expected_pod.uid)
+    if claim is not None and newcomers and _may_take_over(core, newcomers[-1], expected_pod, claim.node):
         core.transitions.put(newcomers.pop(), ClaimEvent.PLAN, claim.node)
     core.changes.notify()
 
 
-def _may_take_over(core: Core, pod: PodRecord, expected: PodRecord, node: str) -> bool:
+def _may_take_over(core: Core, pod: PodRecord, expected_pod: PodRecord, node: str) -> bool:
     """Return whether a pod requests at most as much as the expected pod, and fits on its node."""
-    return pod.shape.asks_at_most(expected.shape.requests) and core.claims.fits(pod, node)
+    return pod.shape.asks_at_most(expected_pod.shape.requests) and core.claims.fits(pod, node)
 
 
 def _expects_pods(group: Group, job: JobRecord, existing: Iterable[PodRecord]) -> bool:

@@ -92,8 +92,8 @@ class Group(msgspec.Struct, eq=False):
         """Record the PodGroup that exists from `version` on; None means that the PodGroup is gone."""
         if _decisive_fields(self.record) != _decisive_fields(record):
             self.known_since = version
-        before, after = ((each.start_timeouts if each else 0) for each in (self.record, record))
-        if before and not after and self.job is None:  # the count was reset: try again at once
+        old_count, new_count = ((each.start_timeouts if each else 0) for each in (self.record, record))
+        if old_count and not new_count and self.job is None:  # the count was reset: try again at once
             self.start = replace(self.start, undone_count=0, failures=0, retry_at=0.0)
         self.record = record
         self.last_record = record or (self.last_record if self.pods else None)
@@ -330,8 +330,8 @@ class Group(msgspec.Struct, eq=False):
             self.unsuspended_since = now
         phases = Counter(pod.phase for pod in self.pods.values())
         record = self.last_record
-        needed = self._at_most_created(record.min_member) if record else self.job.pod_count
-        all_run = phases["Running"] + phases["Succeeded"] >= needed
+        needed_count = self._at_most_created(record.min_member) if record else self.job.pod_count
+        all_run = phases["Running"] + phases["Succeeded"] >= needed_count
         # Ended pods may be deleted, so running pods alone may suffice.
         self.became_ready |= all_run or phases["Running"] >= self.job.pod_count
 

@@ -289,9 +289,9 @@ class Ledger:
                         self._replan(group, pod, decision, version)
 
     def _record_reclaims(self, old: Decisions, new: Decisions) -> None:
-        changed = list(changed_keys(new.queues, old.queues))
-        reclaims = {name: new.queues[name].reclaimed or None for name in changed if name in new.queues}
-        self._last_reclaims = with_changes(self._last_reclaims, dict.fromkeys(changed) | reclaims)
+        changed_names = list(changed_keys(new.queues, old.queues))
+        reclaims = {name: new.queues[name].reclaimed or None for name in changed_names if name in new.queues}
+        self._last_reclaims = with_changes(self._last_reclaims, dict.fromkeys(changed_names) | reclaims)
 
     def _record_evictions(self, before: Decisions, decisions: Decisions) -> None:
         """Record evictions that have taken effect, because their pods terminate or are gone.
@@ -383,14 +383,14 @@ class Ledger:
         A decision is requested if the start has changed. If only its times have ended because the group runs,
         none is requested, because decisions on running groups do not depend on these times.
         """
-        before, attempts, group.start = group.start, dict(group.attempts), start
-        if before.admitted_at is not None and start.admitted_at is None:
+        earlier, attempts, group.start = group.start, dict(group.attempts), start
+        if earlier.admitted_at is not None and start.admitted_at is None:
             group.reset_attempts()
-        elif start.failures > before.failures:
+        elif start.failures > earlier.failures:
             for uid in [uid for uid, attempt in attempts.items() if attempt.binding_fault]:
                 group.record_binding_refused(uid, "")
-        without_times = replace(before, admitted_at=None, released_at=None)
-        if start != (without_times if verdict is Verdict.RUNNING else before) or group.attempts != attempts:
+        without_times = replace(earlier, admitted_at=None, released_at=None)
+        if start != (without_times if verdict is Verdict.RUNNING else earlier) or group.attempts != attempts:
             self.registry.mark_claims_changed(group.key)
             self._changes.notify()
 
@@ -550,9 +550,9 @@ class Ledger:
 
         A limit that equals the total of all nodes is left out, because it limits only free capacity.
         """
-        decided, offered = self.decisions.queues, self.offered()
+        decided, offers = self.decisions.queues, self.offered()
         while (decision := decided.get(queue)) is not None:
-            limits = {name: limit for name, limit in decision.ceiling.items() if limit < offered.get(name, 0)}
+            limits = {name: limit for name, limit in decision.ceiling.items() if limit < offers.get(name, 0)}
             yield Ceiling(decision.name, decision.allocated, limits)
             queue = decision.parent
 

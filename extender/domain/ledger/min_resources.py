@@ -70,20 +70,20 @@ class MinResources:
         offered_names = self._core.claims.capacity.columns.names  # Volcano also writes names of quotas
         minimum = {name: n for name, n in minimum.items() if lives and name in offered_names and name != PODS}
         minimum = {} if self._has_used(group.key, members, minimum) else minimum
-        lacking = {name: n - used_amounts.get(name, 0) for name, n in minimum.items()}
+        amounts = {name: n - used_amounts.get(name, 0) for name, n in minimum.items()}
         for pod in list(_placeholders_of(group)):
             requests = pod.shape.requests
             has_node = self._core.claims.get(pod.uid) is not None
-            is_needed = any(n > 0 for n in lacking.values())
+            is_needed = any(n > 0 for n in amounts.values())
             # Without a node, it may request at most the lacking amounts. Otherwise the gang might not fit.
-            if is_needed and (has_node or all(n <= lacking.get(name, n) for name, n in requests.items())):
-                lacking = {name: n - requests.get(name, 0) for name, n in lacking.items()}
+            if is_needed and (has_node or all(n <= amounts.get(name, n) for name, n in requests.items())):
+                amounts = {name: n - requests.get(name, 0) for name, n in amounts.items()}
             else:
                 self._remove_placeholder(group, pod)
         if not any(_placeholders_of(group)):
             self._with_placeholders.discard(group.key)
-        if lives and any(n > 0 for n in lacking.values()) and group.job is None:
-            self._add_placeholders(group, members[0], {name: n for name, n in lacking.items() if n > 0})
+        if lives and any(n > 0 for n in amounts.values()) and group.job is None:
+            self._add_placeholders(group, members[0], {name: n for name, n in amounts.items() if n > 0})
 
     def _has_used(self, key: GroupKey, members: Iterable[PodRecord], requests: Resources) -> bool:
         """Return whether members on nodes have at any time since the start used all of the minResources.
@@ -181,17 +181,17 @@ class MinResources:
             self._core.transitions.put(pod, ClaimEvent.PLAN, node)
         return list(queue)
 
-    def _add_placeholders(self, group: Group, template: PodRecord, lacking: Resources) -> None:
-        """Add placeholders that request `lacking` together, each about as much as `template`."""
+    def _add_placeholders(self, group: Group, template: PodRecord, amounts: Resources) -> None:
+        """Add placeholders that request these amounts together, each about as much as `template`."""
         size = template.shape.requests
-        count = max(-(-n // size[name]) if size.get(name) else n for name, n in lacking.items())
+        count = max(-(-n // size[name]) if size.get(name) else n for name, n in amounts.items())
         count = max(min(count, _MAX_PLACEHOLDERS, self._max_count - self._placeholders[group.namespace]), 1)
         self._placeholders[group.namespace] += count
         self._with_placeholders.add(group.key)
         existing = {pod.uid for pod in _placeholders_of(group)}
         numbers = (n for n in range(_MAX_PLACEHOLDERS + count) if _placeholder_uid(group, n) not in existing)
         for part, number in zip(range(count), numbers, strict=False):
-            requests = {name: n * (part + 1) // count - n * part // count for name, n in lacking.items()}
+            requests = {name: n * (part + 1) // count - n * part // count for name, n in amounts.items()}
             shape = self._shapes.with_requests(
                 template.shape, {name: n for name, n in requests.items() if n} | {PODS: 1}
             )

@@ -385,19 +385,19 @@ class Pods:
 
     def _put_record(self, record: PodRecord) -> None:
         """Record a pod. A pod that cannot be recorded is dropped."""
-        before = self.by_uid.get(record.uid)
-        if record == before:
+        old = self.by_uid.get(record.uid)
+        if record == old:
             return
         # Muster writes thousands of conditions, which must not cause a single decision. No decision depends
         # on a resourceVersion, or on a condition that the scheduler did not write.
-        with_same_fields = before and replace(before, version=record.version, unscheduled=record.unscheduled)
-        if before is not None and with_same_fields == record and before.unschedulable == record.unschedulable:
+        with_same_fields = old and replace(old, version=record.version, unscheduled=record.unscheduled)
+        if old is not None and with_same_fields == record and old.unschedulable == record.unschedulable:
             self.by_uid[record.uid] = record
             if record.group:
                 self._registry.group(record.group).pods[record.uid] = record
             return
         try:
-            self._store_record(record, before)
+            self._store_record(record, old)
         except Exception:  # drop the pod rather than record it partly: the watch delivers it again
             self.drop(record.uid)
             raise
@@ -484,8 +484,8 @@ class Pods:
         return shape
 
 
-def _changes_capacity(pod: PodRecord, before: PodRecord | None) -> bool:
+def _changes_capacity(pod: PodRecord, old: PodRecord | None) -> bool:
     """Return whether a change of a pod allocates or frees capacity."""
-    held_before = before is not None and before.holds_capacity
-    placement_before = (before.node, before.holds_capacity, before.shape) if before else ("", False, None)
+    held_before = old is not None and old.holds_capacity
+    placement_before = (old.node, old.holds_capacity, old.shape) if old else ("", False, None)
     return placement_before != (pod.node, pod.holds_capacity, pod.shape) and (pod.node != "" or held_before)

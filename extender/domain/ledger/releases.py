@@ -184,13 +184,13 @@ class Releases:
     def take_planned(self) -> set[GroupKey]:
         """Return the groups that may have members to show, and forget them."""
         self._has_begun = True
-        planned, self._planned_groups = self._planned_groups, set()
-        return planned
+        groups, self._planned_groups = self._planned_groups, set()
+        return groups
 
     def take_changes(self) -> list[Change]:
         """Return the changed appearances since the last call."""
-        changed, self._changed_appearances = self._changed_appearances, {}
-        return [(uid, appearance) for uid, steps in changed.items() for appearance in steps]
+        steps_by_uid, self._changed_appearances = self._changed_appearances, {}
+        return [(uid, appearance) for uid, steps in steps_by_uid.items() for appearance in steps]
 
     def _remove_nominated(self, uid: Uid) -> None:
         """Do not count a pod among the pods that are nominated for its node any more."""

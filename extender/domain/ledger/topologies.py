@@ -129,9 +129,9 @@ class HyperNodes:
         self.are_stale |= bool(self._hyper_nodes)
         if name not in self._names:
             self._names.add(name)
-            for pattern, names in self._matches.values():
+            for pattern, matching_names in self._matches.values():
                 if self._match_count < _MAX_MATCHES and pattern.search(name):
-                    names.add(name)
+                    matching_names.add(name)
                     self._match_count += 1
 
     def drop_node(self, name: str) -> None:
@@ -159,8 +159,8 @@ class HyperNodes:
     def refresh(self, table: NodeTable) -> list[str]:
         """Compute the labels of all nodes again. Return the nodes whose labels have changed."""
         texts = {pattern for each in self._hyper_nodes.values() for pattern in _patterns_of(each)}
-        self._matches = {pattern: named for pattern, named in self._matches.items() if pattern in texts}
-        self._match_count = sum(len(named.names) for named in self._matches.values())
+        self._matches = {pattern: nodes for pattern, nodes in self._matches.items() if pattern in texts}
+        self._match_count = sum(len(nodes.names) for nodes in self._matches.values())
         old, self._labels = self._labels, self._labels_on(table)
         return [name for name in {**old, **self._labels} if self.labels(name) != old.get(name, {})]
 

@@ -107,9 +107,9 @@ class LogicalResources:
 
         Nothing is recorded if `resource` is empty, because such devices are not counted.
         """
-        before = self._amounts.get(resource, _NO_AMOUNTS) if resource else amounts
-        if is_changed := any(before.get(name) != amount for name, amount in amounts.items()):
-            self._amounts[resource] = {**before, **amounts}
+        old = self._amounts.get(resource, _NO_AMOUNTS) if resource else amounts
+        if is_changed := any(old.get(name) != amount for name, amount in amounts.items()):
+            self._amounts[resource] = {**old, **amounts}
         return is_changed
 
     def forget(self, resource: str) -> None:
@@ -206,10 +206,10 @@ class DeviceRequests:
         """
         claims = (pod.spec.resource_claims or ())[:_MAX_CLAIMS]
         keys = {key for claim in claims for key in _keys_of(claim, pod.metadata.namespace)}
-        shared = [key for key in keys if (claim := self._states.get(key)) and not claim.is_allocated]
+        found = [key for key in keys if (claim := self._states.get(key)) and not claim.is_allocated]
         if are_counted:
-            shared = [key for key in shared if any(map(self._resource_of, self._claims.get(key, ())))]
-        return tuple(sorted(key.name for key in shared))
+            found = [key for key in found if any(map(self._resource_of, self._claims.get(key, ())))]
+        return tuple(sorted(key.name for key in found))
 
     def nodes_of(self, spec: PodSpec, namespace: str) -> list[tuple[NodeSelectorTerm, ...]]:
         """Return the node terms of each claim of a pod that is bound to nodes.

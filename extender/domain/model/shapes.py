@@ -37,18 +37,18 @@ class SharedLabels:
     """Interned labels of all pods."""
 
     def __init__(self) -> None:
-        self._known: WeakValueDictionary[int, PodLabels] = WeakValueDictionary()
+        self._interned: WeakValueDictionary[int, PodLabels] = WeakValueDictionary()
 
     def __len__(self) -> int:
-        return len(self._known)
+        return len(self._interned)
 
     def intern(self, labels: Mapping[str, str] | None) -> Labels:
         """Return a mapping equal to `labels`. For equal labels, this is normally the same object."""
         hash_key = hash(frozenset(labels.items())) if labels else 0
-        known_labels = self._known.get(hash_key)
+        known_labels = self._interned.get(hash_key)
         if known_labels is not None and known_labels == (labels or {}):
             return known_labels
-        copy = self._known[hash_key] = PodLabels({intern(key): text for key, text in (labels or {}).items()})
+        copy = self._interned[hash_key] = PodLabels({intern(k): text for k, text in (labels or {}).items()})
         return copy
 
 
@@ -211,7 +211,7 @@ class Shapes:
     def __init__(self, logical: LogicalResources | None = None) -> None:
         self.labels = SharedLabels()
         self.devices = DeviceRequests(logical or LogicalResources())
-        self._known: WeakValueDictionary[tuple[object, ...], Shape] = WeakValueDictionary()
+        self._interned: WeakValueDictionary[tuple[object, ...], Shape] = WeakValueDictionary()
         # Shapes by a digest of the pod's fields, so that known constraints need not be parsed.
         self._by_digest: WeakValueDictionary[bytes, Shape] = WeakValueDictionary()
         # Separate shapes by namespace, and by the number of the general shape.
@@ -229,8 +229,8 @@ class Shapes:
             requests = self.devices.counted_requests(pod_requests(spec), spec, namespace)
             constraints = _narrowed(constraints_of(spec, namespace), self.devices.nodes_of(spec, namespace))
             if constraints.excess:  # the pod waits anyway, so that only some of its resources are kept
-                few = sorted(requests.items(), key=lambda item: ("/" in item[0], item[0]))[:MAX_RESOURCES]
-                requests = dict(few)
+                kept = sorted(requests.items(), key=lambda item: ("/" in item[0], item[0]))[:MAX_RESOURCES]
+                requests = dict(kept)
             shape = self._intern(requests, constraints)
             self._by_digest[digest] = shape
         return self.current(shape, namespace)
@@ -291,7 +291,7 @@ class Shapes:
     def _intern(self, requests: Resources, constraints: Constraints) -> Shape:
         """Return the shape with these requests and constraints, which is one object for equal ones."""
         key = (tuple(sorted(requests.items())), constraints)
-        return self._known.setdefault(key, Shape(requests, constraints))
+        return self._interned.setdefault(key, Shape(requests, constraints))
 
 
 def _digest(parts: object) -> bytes:
@@ -366,8 +366,8 @@ def _excess_text(spec: PodSpec) -> str:
         return f"{resource_count} resources: must be at most {MAX_RESOURCES}"
     text = msgspec.msgpack.encode((spec.node_selector, affinity, spec.tolerations, _scheduler_rules(spec)))
     if len(text) > MAX_TEXT_BYTES:
-        size, most = len(text) // 1024, MAX_TEXT_BYTES // 1024
-        return f"{size} KiB of selectors, affinity, tolerations and volumes: must be at most {most}"
+        size, limit = len(text) // 1024, MAX_TEXT_BYTES // 1024
+        return f"{size} KiB of selectors, affinity, tolerations and volumes: must be at most {limit}"
     return ""
 
 
@@ -415,8 +415,8 @@ def _foreign_anti_affinity(spec: PodSpec, namespace: str) -> tuple[Term, ...]:
     """
     if spec.affinity is None or spec.affinity.pod_anti_affinity is None:
         return ()
-    required = spec.affinity.pod_anti_affinity.required or ()
-    readable = [term for term in required if term.namespace_selector in (None, _ANY_NAMESPACE)]
+    terms = spec.affinity.pod_anti_affinity.required or ()
+    readable = [term for term in terms if term.namespace_selector in (None, _ANY_NAMESPACE)]
     return _terms(readable[:_MAX_FOREIGN_TERMS], namespace)
 
 
@@ -548,10 +548,10 @@ class TermIndex:
 
     def copy(self) -> "TermIndex":
         """Return a copy that later changes to this index do not affect. The terms are shared."""
-        copied = TermIndex()
-        copied._terms_at = defaultdict(dict, {key: dict(terms) for key, terms in self._terms_at.items()})
-        copied._keys_by_term, copied._label_counts = dict(self._keys_by_term), self._label_counts.copy()
-        return copied
+        index = TermIndex()
+        index._terms_at = defaultdict(dict, {key: dict(terms) for key, terms in self._terms_at.items()})
+        index._keys_by_term, index._label_counts = dict(self._keys_by_term), self._label_counts.copy()
+        return index
 
     def _keys_for(self, namespace: str, selector: LabelSelector) -> Iterable[_IndexKey]:
         """Return the index keys for a selector in a namespace: the keys with the fewest terms so far."""

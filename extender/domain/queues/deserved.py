@@ -69,28 +69,28 @@ class Division:
         self._cached_shares: list[Share | None] = [None] * len(tree)
 
     @classmethod
-    def divide(cls, total: Resources, demands: Demands, before: "Division | None" = None) -> "Division":
+    def divide(cls, total: Resources, demands: Demands, earlier: "Division | None" = None) -> "Division":
         """Return the division of the cluster.
 
         An earlier division (`before`) only saves work: the result is the same without it.
         """
-        changed_names = _changed_queues(before, total, demands) if before is not None else None
-        if before is None or changed_names is None:
+        changed_names = _changed_queues(earlier, total, demands) if earlier is not None else None
+        if earlier is None or changed_names is None:
             tree = ShareTree({name: demand.parent for name, demand in demands.items()})
             division = cls(tree, dimensions_of(total, demands.values()), total, demands)
             division._compute(demands)
             return division
         if not changed_names:
-            return before
-        later = cls(before.tree, before.names, total, demands)
-        later.specs = before.specs.copy()
+            return earlier
+        later = cls(earlier.tree, earlier.names, total, demands)
+        later.specs = earlier.specs.copy()
         for name in ("takes_part", "requests", "reserved", "deserved", "ceilings", "potential"):
-            setattr(later, name, getattr(before, name).copy())
+            setattr(later, name, getattr(earlier, name).copy())
         later._compute(changed_names)
-        is_unchanged = later.takes_part == before.takes_part
-        is_unchanged &= np.all(later.deserved == before.deserved, axis=1)
-        is_unchanged &= np.all(later.ceilings == before.ceilings, axis=1)
-        shares = zip(before._cached_shares, is_unchanged.tolist(), strict=True)
+        is_unchanged = later.takes_part == earlier.takes_part
+        is_unchanged &= np.all(later.deserved == earlier.deserved, axis=1)
+        is_unchanged &= np.all(later.ceilings == earlier.ceilings, axis=1)
+        shares = zip(earlier._cached_shares, is_unchanged.tolist(), strict=True)
         later._cached_shares = [share if keep else None for share, keep in shares]
         return later
 
@@ -252,16 +252,16 @@ class Division:
         child's own limits.
         """
         reserved = self.reserved[rows]
-        unclaimed = np.maximum(limits - sums_by_parent(reserved, parent_index, len(limits)), 0.0)
+        free_amounts = np.maximum(limits - sums_by_parent(reserved, parent_index, len(limits)), 0.0)
         own_limits = self.specs.effective_limits(rows)
-        ceilings: PortionRows = np.minimum(unclaimed[parent_index] + reserved, own_limits)
+        ceilings: PortionRows = np.minimum(free_amounts[parent_index] + reserved, own_limits)
         return ceilings
 
 
-def _changed_queues(before: Division, total: Resources, demands: Demands) -> list[str] | None:
+def _changed_queues(earlier: Division, total: Resources, demands: Demands) -> list[str] | None:
     """Return the queues whose demands changed; None if the tree, the resources or the cluster changed."""
-    demands_before = before.demands
-    if total != before.total or not have_same_keys(demands, demands_before):
+    demands_before = earlier.demands
+    if total != earlier.total or not have_same_keys(demands, demands_before):
         return None
     names = changed_keys(demands, demands_before)
     changed_names = [name for name in names if demands[name] != demands_before[name]]
@@ -296,9 +296,9 @@ def divide_level(capacity: PortionRows, siblings: Siblings) -> PortionRows:
     # Deserved amounts in specs come first, limited to request and ceiling. If their sum is too large, each
     # queue gets the same part of its amount.
     parent_index, wishes = siblings.parent_index, np.minimum(siblings.nominal, siblings.requests)
-    capped = np.minimum(wishes, siblings.upper_bounds)
-    first_shares = _fill(capacity, parent_index, np.zeros_like(capped), wishes, siblings.guarantees, capped)
-    start, speed = np.minimum(first_shares, capped), siblings.weights[:, None]
+    bounds = np.minimum(wishes, siblings.upper_bounds)
+    first_shares = _fill(capacity, parent_index, np.zeros_like(bounds), wishes, siblings.guarantees, bounds)
+    start, speed = np.minimum(first_shares, bounds), siblings.weights[:, None]
     return _fill(capacity, parent_index, start, speed, first_shares, siblings.upper_bounds)
 
 
@@ -436,9 +436,9 @@ class Holdings:
         if self._claims is self._sums:
             return
         for node in path:
-            excess = self.beyond_reservation(node, amounts)
+            outer_amounts = self.beyond_reservation(node, amounts)
             self._claims[node] = _sum(self._claims[node], amounts)
-            amounts = excess
+            amounts = outer_amounts
 
 
 def summed_up(

@@ -211,8 +211,8 @@ class Pools(msgspec.Struct, frozen=True, dict=True):
 
     def count(self, by_pool: Mapping[str, Resources]) -> Resources:
         """Return amounts by pool as amounts under the names by which they are divided."""
-        known = ((self.by_name[name], amounts) for name, amounts in by_pool.items() if name in self.by_name)
-        return {name: n for pool, amounts in known for name, n in pool.count(amounts).items()}
+        pairs = ((self.by_name[name], amounts) for name, amounts in by_pool.items() if name in self.by_name)
+        return {name: n for pool, amounts in pairs for name, n in pool.count(amounts).items()}
 
 
 class PoolRows:

@@ -89,8 +89,8 @@ class PastUsage(msgspec.Struct, frozen=True, eq=False):
         parts |= {UsageKey(queue, user=each.name): each.share * decay for each in status.users or ()}
         parts |= {UsageKey(queue, namespace=n.name): n.share * decay for n in status.namespaces or ()}
         parts = {**self.used_parts, **parts}
-        shown = {**self.shown_usages, queue: status}
-        return PastUsage(self.sampled_at, parts, _by_queue(parts), self.shown_at, shown)
+        usages = {**self.shown_usages, queue: status}
+        return PastUsage(self.sampled_at, parts, _by_queue(parts), self.shown_at, usages)
 
     def _queue_usages(self) -> dict[str, QueueUsage]:
         """Return the usage to show in the status of each queue with recent usage."""
@@ -177,10 +177,10 @@ class UsageMeter:
     def record_holdings(self, holdings: Mapping[GroupKey, HeldAmounts | None], now: float) -> None:
         """Record the amounts that groups hold from now on; None means that a group holds nothing."""
         for key, holding in holdings.items():
-            if holding != (before := self._holdings.get(key)):
-                self._add_to_parts(before, now, sign=-1)
+            if holding != (old := self._holdings.get(key)):
+                self._add_to_parts(old, now, sign=-1)
                 self._add_to_parts(holding, now, sign=1)
-                if before is None and holding is not None and holding.running_since:
+                if old is None and holding is not None and holding.running_since:
                     self._count_earlier_usage(holding, now)
                 if holding is None:
                     del self._holdings[key]

@@ -182,10 +182,10 @@ class TreeReader:
             namespaces = set()
         self.queues.append(_queue_of(node.name, place.queue, self.source, amounts, namespaces, unreadable))
         limits = {**place.limits, **{name: (n, node.name) for name, n in amounts.max_amounts.items()}}
-        guaranteed: dict[str, int] | None = amounts.min_amounts
+        guarantee: dict[str, int] | None = amounts.min_amounts
         if place.queue == ROOT_QUEUE and not node.min:  # the max, if any, is then the size of the tree
-            guaranteed = amounts.max_amounts or None
-        child_position = _Position(queue, place.depth + 1, limits, guaranteed, unreadable)
+            guarantee = amounts.max_amounts or None
+        child_position = _Position(queue, place.depth + 1, limits, guarantee, unreadable)
         for number, child in enumerate(node.children or ()):
             self._read(child, f"{path}.children[{number}]", child_position)
 
@@ -218,8 +218,8 @@ def _excess_amounts(amounts: QuotaAmounts, position: _Position) -> Iterator[tupl
     for name, most in amounts.max_amounts.items():
         limit, owner = position.limits.get(name, (most, ""))
         if most > limit:
-            value, allowed = f"invalid value {show(name, most)}", show(name, limit)
-            yield f"max[{name}]", f"{value}: must be at most {allowed}, the max of {owner!r}"
+            value, limit_text = f"invalid value {show(name, most)}", show(name, limit)
+            yield f"max[{name}]", f"{value}: must be at most {limit_text}, the max of {owner!r}"
             return
     if position.unassigned_amounts is None:
         return
@@ -299,7 +299,7 @@ class _Plan:
         self._namespaces: dict[str, str] = {}
         self._faults_of: list[QuotaFault] = []
         self._unsure: set[str] = set()
-        self._omitted: set[tuple[QuotaSource, str]] = set()  # quotas whose queue name is already used
+        self._omitted_quotas: set[tuple[QuotaSource, str]] = set()  # quotas whose queue name is already used
 
     def result(self) -> QuotaPlan:
         return QuotaPlan(self._queues, self._namespaces, tuple(self._faults_of), frozenset(self._unsure))
@@ -331,8 +331,8 @@ class _Plan:
                 self._faults_of.append(item)
                 continue
             other_queue = self._queues.get(item.name)
-            if other_queue is not None or (item.source, item.parent) in self._omitted:
-                self._omitted.add((item.source, item.name))
+            if other_queue is not None or (item.source, item.parent) in self._omitted_quotas:
+                self._omitted_quotas.add((item.source, item.name))
                 if other_queue is not None and item.source.kind != RESOURCE_KIND:
                     self._refuse(item, f"queue {item.name!r} is made from {other_queue.source}")
                 continue

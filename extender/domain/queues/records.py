@@ -319,7 +319,7 @@ def queue_record(queue: Queue, rename: Rename = lambda amounts: amounts) -> Queu
 def _with_names(spec: QueueSpec, rename: Rename) -> QueueSpec:
     """Return a spec in which the resources are renamed."""
     fields = ("capability", "deserved", "borrowing_limit", "lending_limit", "default_request")
-    amounts = {name: rename(written) for name in fields if (written := getattr(spec, name)) is not None}
+    amounts = {name: rename(quantities) for name in fields if (quantities := getattr(spec, name)) is not None}
     guarantee = spec.guarantee and Guarantee(rename(spec.guarantee.resource or {}))
     flavors = [
         replace(flavor, **{field: rename(amounts) for field, amounts in flavor.amounts().items()})

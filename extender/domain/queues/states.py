@@ -73,16 +73,16 @@ def desired_state(queue: QueueRecord) -> QueueState:
     return QueueState.CLOSED if last_state is QueueState.CLOSING else last_state
 
 
-def state_of(desired: QueueState, has_groups: bool, is_closed_above: bool = False) -> QueueState:
+def state_of(wish: QueueState, has_groups: bool, is_closed_above: bool = False) -> QueueState:
     """Return the state of a queue to publish.
 
     Args:
-        desired: The state that spec.state or a Command asks for.
+        wish: The state that spec.state or a Command asks for.
         has_groups: Whether the queue has groups, in any phase.
         is_closed_above: Whether the queue has the closed-by-parent annotation and its parent is closed.
     """
-    if desired is QueueState.UNKNOWN or (desired is QueueState.OPEN and not is_closed_above):
-        return desired
+    if wish is QueueState.UNKNOWN or (wish is QueueState.OPEN and not is_closed_above):
+        return wish
     return QueueState.CLOSING if has_groups else QueueState.CLOSED
 
 

@@ -253,11 +253,11 @@ class Queues:
 
     def _with_descendants(self, name: str) -> set[str]:
         """Return the names of a queue and of all queues below it."""
-        names, unvisited = {name}, [name]
-        while unvisited:
-            new_names = self._children.get(unvisited.pop(), set()) - names
+        names, stack = {name}, [name]
+        while stack:
+            new_names = self._children.get(stack.pop(), set()) - names
             names |= new_names
-            unvisited += new_names
+            stack += new_names
         return names
 
 
@@ -375,8 +375,8 @@ def in_tree_order(parents: Mapping[str, str]) -> Iterator[tuple[str, int]]:
     children: defaultdict[str, list[str]] = defaultdict(list)
     for name in sorted(parents, reverse=True):
         children[parents[name] if parents[name] in parents else ""].append(name)
-    unvisited = [(name, 0) for name in children[""]]
-    while unvisited:
-        name, depth = unvisited.pop()
+    stack = [(name, 0) for name in children[""]]
+    while stack:
+        name, depth = stack.pop()
         yield name, depth
-        unvisited += [(child, depth + 1) for child in children.get(name, ())]
+        stack += [(child, depth + 1) for child in children.get(name, ())]

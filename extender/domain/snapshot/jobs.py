@@ -393,8 +393,8 @@ def queue_of_job(job: JobRecord, routes: QueueRoutes) -> str:
     """
     if job.local_queue is not None and routes.local_queue(job.namespace, job.local_queue) is None:
         return ""
-    entered = routes.queue_of(job.namespace, job.queue, job.local_queue)
-    return entered or (keys.DEFAULT_QUEUE if job.is_commanded else "")
+    entered_queue = routes.queue_of(job.namespace, job.queue, job.local_queue)
+    return entered_queue or (keys.DEFAULT_QUEUE if job.is_commanded else "")
 
 
 def podgroup_of(kind: JobKind, meta: Meta) -> GroupKey:

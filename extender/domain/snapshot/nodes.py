@@ -100,7 +100,7 @@ class NodeIndex:
         for key in [key for key in changed_keys if not new_index._by_label[key]]:
             del new_index._by_label[key]
         new_index._domains = {key: rows for key, rows in self._domains.items() if key not in changed_keys}
-        new_index._numbers = {key: known for key, known in self._numbers.items() if key not in changed_keys}
+        new_index._numbers = {key: pairs for key, pairs in self._numbers.items() if key not in changed_keys}
         return new_index
 
     def mask(self, test: NodeTest) -> Mask:
@@ -313,23 +313,23 @@ class NodeTable:
         Several threads use this method at the same time.
         """
         test = shape.suits
-        cached = self._masks.pop(test.key, None)
-        if cached is None or cached[0] != self._age:
-            changed_rows = np.flatnonzero(self._change_ages > cached[0]) if cached is not None else _NO_ROWS
-            if cached is not None and len(changed_rows) <= _MAX_PATCHED_ROWS and not test.is_large:
-                mask = cached[1].copy()
+        entry = self._masks.pop(test.key, None)
+        if entry is None or entry[0] != self._age:
+            changed_rows = np.flatnonzero(self._change_ages > entry[0]) if entry is not None else _NO_ROWS
+            if entry is not None and len(changed_rows) <= _MAX_PATCHED_ROWS and not test.is_large:
+                mask = entry[1].copy()
                 for row in changed_rows:
                     node = self.nodes[row]
                     mask[row] = node is not None and test(node.name, node.labels, node.taints)
             else:
                 self._index = self._index or NodeIndex(self.nodes)
                 mask = self._index.mask(test)
-            cached = self._age, mask
+            entry = self._age, mask
             max_masks = _MAX_BYTES // (len(self.nodes) + 1)
             for oldest in tuple(self._masks)[: max_masks // 8 + 1] if len(self._masks) >= max_masks else ():
                 self._masks.pop(oldest, None)
-        self._masks[test.key] = cached  # the most recently used mask comes last
-        return cached[1]
+        self._masks[test.key] = entry  # the most recently used mask comes last
+        return entry[1]
 
     def fits_when_empty(self) -> dict[frozenset[object], bool]:
         """Return the cached answers to whether gangs fit on empty nodes.
@@ -343,11 +343,11 @@ class NodeTable:
 
     def pool_rows(self, pools: Pools) -> PoolRows:
         """Return the rows of each pool. The result is the same object until a pool or its rows change."""
-        cached = self._pool_rows
-        if cached is None or cached.pools is not pools:
+        entry = self._pool_rows
+        if entry is None or entry.pools is not pools:
             self._index = self._index or (NodeIndex(self.nodes) if pools.all_pools else None)
-            cached = self._pool_rows = PoolRows(pools, (self._index or NodeIndex()).part)
-        return cached
+            entry = self._pool_rows = PoolRows(pools, (self._index or NodeIndex()).part)
+        return entry
 
     def selected_rows(self, selector: LabelSelector) -> Mask:
         """Return a mask of the rows that a selector selects; an empty selector selects no node."""

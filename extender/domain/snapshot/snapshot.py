@@ -40,8 +40,8 @@ class Attention(msgspec.Struct, frozen=True):
 
         After a gap of more than `pause` seconds between calls, `asked_since` starts again.
         """
-        begun = now if now - self.asked_at > pause else self.asked_since
-        return replace(self, asked_since=begun, asked_at=now)
+        since = now if now - self.asked_at > pause else self.asked_since
+        return replace(self, asked_since=since, asked_at=now)
 
     def with_leading(self, now: float, is_leading: bool) -> "Attention":
         """Return the attention after this replica became or ceased to be the leader."""

@@ -367,8 +367,8 @@ def start_begun(group: GroupInfo, snapshot: "Snapshot") -> float | None:
     known_times = (*release_times, *group.bound_since.values())
     if attention.leading_since is None or not (known_times or group.assumed):
         return None
-    admitted = snapshot.now if group.start.admitted_at is None else group.start.admitted_at
-    start_at = max(admitted, min(known_times, default=admitted), attention.leading_since)
+    admission = snapshot.now if group.start.admitted_at is None else group.start.admitted_at
+    start_at = max(admission, min(known_times, default=admission), attention.leading_since)
     return attention.since(start_at) if _depends_on_the_scheduler(group) else start_at
 
 
@@ -393,8 +393,8 @@ def running_since(group: GroupInfo, instant: Callable[[str], float]) -> float | 
 @computed_once
 def ready_since(group: GroupInfo) -> str:
     """Return the timestamp since which the group could have started, because all needed objects existed."""
-    created: Iterable[str] = map(attrgetter("created_at"), missing(group).members)
-    return max((group.created_at, group.history.ready_at, *created))
+    timestamps: Iterable[str] = map(attrgetter("created_at"), missing(group).members)
+    return max((group.created_at, group.history.ready_at, *timestamps))
 
 
 def _depends_on_the_scheduler(group: GroupInfo) -> bool:
