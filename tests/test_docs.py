@@ -300,13 +300,13 @@ def test_the_first_gang_example_is_larger_than_its_nodes() -> None:
     (
         "explanation/concepts",
         "**When:** after two minutes, or `spec.preemption.after`",
-        records.TAKE_AFTER,
+        records.RECLAIM_AFTER,
         120.0,
     ),
     (
         "explanation/concepts",
         "After 15 minutes, or `spec.preemption.atMost`",
-        records.TAKE_AT_MOST,
+        records.RECLAIM_AT_MOST,
         900.0,
     ),
     ("explanation/concepts", "reserved for at most five minutes", Limits().reclaim_deadline, 300.0),

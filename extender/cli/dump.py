@@ -192,7 +192,7 @@ def read(file: Path) -> "Dump":
 
 def _comparison_text(dumped: "Dump", result: "Replay") -> str:
     groups, nodes = dumped.snapshot.groups, dumped.snapshot.nodes
-    title = f"{len(groups)} groups on {len(nodes.row)} nodes at {dumped.file.taken}"
+    title = f"{len(groups)} groups on {len(nodes.row_of)} nodes at {dumped.file.taken}"
     if result.is_same:
         verdicts = Counter(decision.verdict.value for decision in result.decisions.groups.values())
         counts = ", ".join(f"{count} {verdict}" for verdict, count in sorted(verdicts.items()))

@@ -75,7 +75,7 @@ class LiveCluster:
             Limits(
                 window=self.settings.window,
                 oversell=self.settings.oversell,
-                reservations=self.settings.reservations,
+                max_reserved_part=self.settings.reservations,
                 usage_half_life=self.settings.usage_half_life,
                 start_deadline=self.settings.bind_deadline,
             ),

@@ -227,7 +227,7 @@ def _with_named_group(job: ObservedJob, find: Callable[[str, str], ObservedGroup
     `find` returns the PodGroup with a namespace and a name, if it exists.
     """
     record = job.record()
-    if job.podgroup or record is None or not record.named_group or record.is_part or job.obj is None:
+    if job.podgroup or record is None or not record.names_group or record.is_part or job.obj is None:
         return job
     templates = (msgspec.convert(part.template, Pod, strict=False) for part in pod_sets(job.obj, all_kinds()))
     return job._replace(podgroup=find(job.meta.namespace, next(filter(None, map(group_name, templates)), "")))
@@ -246,9 +246,9 @@ def _podgroups(groups: Iterable[ObservedGroup], evidence: Evidence) -> _GroupsBy
 def _refusal(evidence: Evidence, job: ObservedJob) -> QueueRefusal | None:
     """Return the refusal by the queue, if a job's pods wait because the queue accepts no groups."""
     record = job.record()
-    if record is None or record.suspended or not record.is_for_muster or not record.pods:
+    if record is None or record.is_suspended or not record.is_for_muster or not record.pods:
         return None
-    if record.named_group or record.is_part:
+    if record.names_group or record.is_part:
         return None
     pod = record.pods[0].pod
     if pod.queue or pod.local_queue:

@@ -48,7 +48,7 @@ from extender.domain.explain.what_if import (
 )
 from extender.domain.model.evictions import ReclaimVictim
 from extender.domain.model.ownership import display_group_name, group_name, group_owner_of
-from extender.domain.model.reasons import ENDED_BY_OTHERS, Verdict, sentence
+from extender.domain.model.reasons import REASONS_ENDED_BY_OTHERS, Verdict, sentence
 from extender.domain.model.records import GroupKey, Uid
 from extender.domain.scheduling.decide import decide
 from extender.files.manifests import InvalidManifests, Manifest, Manifests, load, namespace_of
@@ -395,7 +395,7 @@ def _start_of(
     answer = explain_group(decisions, key, work=0) if clock_advance.is_cut else explain_group(decisions, key)
     if answer is None:
         return replace(start, start=UNKNOWN)
-    may_end = answer.reason in ENDED_BY_OTHERS and (clock_advance.is_cut or bool(endless))
+    may_end = answer.reason in REASONS_ENDED_BY_OTHERS and (clock_advance.is_cut or bool(endless))
     holders = [holder for holder in answer.holders if may_end and holder.group in endless]
     return replace(
         start,

@@ -56,7 +56,7 @@ class AutoPodGroupsController(Controller[GroupKey]):
         if (
             record is None
             or not (record.auto and record.group)
-            or not (record.waiting or (record.holds_capacity and not record.deleting))
+            or not (record.is_waiting or (record.holds_capacity and not record.deleting))
         ):
             return self._forget(uid)  # the pod has ended, or names its group itself
         has_group = self._ledger.groups.record(record.group) is not None
@@ -64,7 +64,7 @@ class AutoPodGroupsController(Controller[GroupKey]):
         if group_name(pod):
             self._forget(uid)
         else:
-            self._unnamed_pods[record.uid] = pod if record.waiting or not needs_no_podgroup else None
+            self._unnamed_pods[record.uid] = pod if record.is_waiting or not needs_no_podgroup else None
         is_unnamed = uid in self._unnamed_pods and uid not in self._being_named
         if (has_group and is_unnamed) or not (has_group or needs_no_podgroup):
             self._make_due(record.group)
@@ -135,14 +135,14 @@ class AutoPodGroupsController(Controller[GroupKey]):
 
     def _create(self, key: GroupKey) -> None:
         """Create the PodGroup of a group, unless all its pods have ended."""
-        members = [pod for pod in self._unnamed_members(key) if pod.waiting or pod.holds_capacity]
+        members = [pod for pod in self._unnamed_members(key) if pod.is_waiting or pod.holds_capacity]
         if not members:
             return
         member = next((pod for pod in members if self._unnamed_pods.get(pod.uid)), members[0])
         pod = self._unnamed_pods.get(member.uid) or self._cluster.pod(member.namespace, member.name)
         label = self._ledger.groups.local_queue_label_of(key)
         owner, queue = self._ledger.registry.owner_of(key), self._ledger.groups.queue_of(key)
-        group = build(pod, owner, self._ledger.groups.auto_group(key).wanted, queue, label)
+        group = build(pod, owner, self._ledger.groups.auto_group(key).member_count, queue, label)
         group["status"] |= first_status(self._ledger.decisions.groups.get(key))
         record_submitter(group, self._ledger.groups.submitter_of(key))
         with suppress(Conflict):  # the PodGroup exists already; the watch will show it
@@ -153,7 +153,7 @@ class AutoPodGroupsController(Controller[GroupKey]):
         record, owner = self._ledger.groups.record(key), self._ledger.registry.owner_of(key)
         pods = self._unnamed_members(key)
         if record is not None and owner is not None and pods:
-            wanted = self._ledger.groups.auto_group(key).wanted
+            wanted = self._ledger.groups.auto_group(key).member_count
             requests = min_resources(pods[0].shape.requests, owner, wanted)
             spec = {"minMember": wanted, "minResources": requests or None}
             self._cluster.patch_group(record.namespace, record.name, record.uid, {"spec": spec})

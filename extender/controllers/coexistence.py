@@ -329,6 +329,6 @@ class VolcanoCoexistence(Controller[Uid]):
 
     def reconcile(self, uid: Uid) -> None:
         pod = self._ledger.pods.get(uid)
-        if pod is not None and pod.gated and self._is_yielding:
+        if pod is not None and pod.is_gated and self._is_yielding:
             self._queue.add(uid, _GATE_RETRY)
             self.write(uid, partial(self._cluster.open_gate, pod.namespace, pod.name, pod.uid))

@@ -167,7 +167,7 @@ class DecisionLoop:
             self._guard.record("remembered decisions")
             decisions = decide(snapshot)
         self._ledger.publish(decisions)
-        for key in decisions.changed:  # log each fault of an evaluation once; the groups concerned wait
+        for key in decisions.changed_groups:  # log each fault of an evaluation once
             old, new = before.groups.get(key), decisions.groups.get(key)
             if new is not None and new.fault and (old is None or old.fault != new.fault):
                 metrics.faults.labels("decide").inc()

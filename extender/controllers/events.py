@@ -283,12 +283,12 @@ class GroupEvents:
 
     def _report(self, key: GroupKey, transition: Transition) -> None:
         """Record a transition as Events on the PodGroup and, if it concerns members, on the job and pods."""
-        groups, is_minor = self._ledger.groups, not (transition.warning or transition.for_members)
+        groups, is_minor = self._ledger.groups, not (transition.is_warning or transition.is_for_members)
         if groups.may_be_foreign(key) or (is_minor and groups.needs_no_barrier(key)):
             return
         group = groups.record(key)
         objects = [group_reference(group)] if group else []
-        if transition.for_members:
+        if transition.is_for_members:
             # The job gets the Event, too, because users describe the job, whether or not it has pods.
             registry, namespace = self._ledger.registry, key.partition("/")[0]
             owner, job = registry.owner_of(key), registry.jobs.get(key)
@@ -296,9 +296,9 @@ class GroupEvents:
                 objects.append(job_reference(job))
             elif owner is not None and (ref := owner.reference) is not None:
                 objects.append(Reference(ref.api_version, ref.kind, ref.name, namespace, ref.uid))
-            waiting = (pod for pod in groups.members(key) if pod.waiting)
+            waiting = (pod for pod in groups.members(key) if pod.is_waiting)
             objects += map(pod_reference, sorted(waiting, key=lambda pod: pod.order)[:_MEMBERS])
-        type_ = WARNING if transition.warning else NORMAL
+        type_ = WARNING if transition.is_warning else NORMAL
         self._said_not_running.add(key)
         for reference in objects:
             self._recorder.record(reference, type_, transition.reason, transition.message)

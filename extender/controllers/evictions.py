@@ -18,7 +18,7 @@ from extender.controllers.controller import RecordingController
 from extender.controllers.events import WARNING
 from extender.controllers.objects import group_reference, pod_reference, with_transition_time
 from extender.controllers.queue_status import record_reclaims
-from extender.domain.model.evictions import FROM_OTHERS, EvictionCause
+from extender.domain.model.evictions import LOSS_CAUSES, EvictionCause
 from extender.domain.model.reasons import EventReason
 from extender.domain.model.records import PodRecord, Uid
 from extender.domain.snapshot.decisions import Decisions
@@ -127,7 +127,7 @@ class EvictionsController(RecordingController[Uid]):
             grace = protection.max_grace
             is_forced = cause is EvictionCause.RECLAIM and not (protection.honours_budgets or pod.deleting)
         remove = self._cluster.delete_pod if is_forced else self._cluster.evict
-        if cause in FROM_OTHERS and not pod.deleting:
+        if cause in LOSS_CAUSES and not pod.deleting:
             record_reclaims(self._ledger, self._cluster, queue_name)
         try:
             remove(pod.namespace, pod.name, pod.uid, grace)

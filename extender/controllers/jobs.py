@@ -27,7 +27,7 @@ from extender.controllers.events import NORMAL, WARNING, EventRecorder
 from extender.controllers.objects import group_reference, job_reference, timestamp
 from extender.controllers.podgroup_status import first_status
 from extender.controllers.queue_status import record_reclaims
-from extender.domain.model.evictions import FROM_OTHERS
+from extender.domain.model.evictions import LOSS_CAUSES
 from extender.domain.model.reasons import EventReason
 from extender.domain.model.records import GroupKey, GroupRecord
 from extender.domain.snapshot import job_start_and_suspension
@@ -208,7 +208,7 @@ class JobsController(RecordingController[GroupKey]):
         try:
             self._carry_out(step, managed)
         except (Forbidden, Invalid) as fault:
-            if step in (JobStep.UNSUSPEND, JobStep.UPDATE_PODGROUP) and managed.job.suspended:
+            if step in (JobStep.UNSUSPEND, JobStep.UPDATE_PODGROUP) and managed.job.is_suspended:
                 why = f"what starts it is refused: {fault.message}"
                 self._ledger.give_up_start(managed.job.group, why)
                 text = f"{managed.job.display_name} returns to queue {managed.queue}: {why}"
@@ -249,7 +249,7 @@ class JobsController(RecordingController[GroupKey]):
         if managed.job.group in self._had_podgroup and self._read_job(managed.job) is None:
             return
         job = managed.job
-        podgroup = job_podgroup(job, managed.queue, managed.members)
+        podgroup = job_podgroup(job, managed.queue, managed.member_count)
         podgroup["status"] |= first_status(self._ledger.decisions.groups.get(job.group))
         record_submitter(podgroup, self._ledger.groups.submitter_of(job.group))
         try:
@@ -286,7 +286,8 @@ class JobsController(RecordingController[GroupKey]):
                 job,
                 job_start_and_suspension.unsuspend(obj, row, paths, job.podgroup, now, managed.reduced_to),
             )
-        fitting = f"{managed.reduced_to} of its {job.needed}" if managed.reduced_to is not None else "all its"
+        count = managed.reduced_to
+        fitting = "all its" if count is None else f"{count} of its {job.pod_count}"
         self._recorder.record(job_reference(job), NORMAL, EventReason.JOB_STARTED, f"{fitting} pods fit")
 
     def _look_up_refusals(self, job: JobRecord) -> None:
@@ -335,7 +336,7 @@ class JobsController(RecordingController[GroupKey]):
             return
         evictions = self._decisions.evictions.values()
         eviction = next((each for each in evictions if each.victim.group == managed.job.group), None)
-        if eviction is not None and eviction.victim.cause in FROM_OTHERS:
+        if eviction is not None and eviction.victim.cause in LOSS_CAUSES:
             record_reclaims(self._ledger, self._cluster, eviction.victim.queue)
         why = eviction.why if eviction is not None else f"it waits in queue {managed.queue}"
         self._suspend(managed, why, EventReason.JOB_SUSPENDED)

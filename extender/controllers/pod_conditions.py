@@ -133,7 +133,7 @@ class PodConditionsController(PacedController[GroupKey]):
         """Return the condition for a pod; None also for a pod with a planned or assumed node."""
         if self._ledger.claims.get(pod.uid):
             return None
-        return self._policy.wanted(decision, pod, self._is_by_request(decision))
+        return self._policy.condition_of(decision, pod, self._is_by_request(decision))
 
     def _forget_write(self, key: GroupKey, uid: Uid, condition: Unscheduled) -> None:
         with self._lock:
@@ -153,6 +153,6 @@ class PodConditionsController(PacedController[GroupKey]):
         if pod.unscheduled is None:  # otherwise the existing transition time stays
             body["lastTransitionTime"] = timestamp(self._now())
         # A pod that lacks capacity has no planned node, and Karpenter ignores pods with a nominated node.
-        forget_node = condition.reason == UNSCHEDULABLE and bool(pod.nominated)
+        forget_node = condition.reason == UNSCHEDULABLE and bool(pod.nominated_node)
         self._cluster.set_unscheduled(pod.namespace, pod.name, uid, pod.version, body, forget_node)
         metrics.pod_conditions.labels(condition.reason).inc()

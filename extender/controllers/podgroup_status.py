@@ -354,7 +354,7 @@ class PodGroupStatusController(PacedController[GroupKey]):
             if decision is None or not self._is_parked(key, self._state_of(key, decision)):
                 yield key
         yield from self._with_other_numbers(decisions)
-        if self._possibly_foreign and not self._ledger.pods.unmanaged:
+        if self._possibly_foreign and not self._ledger.pods.unmanaged_schedulers:
             yield from self._possibly_foreign
             self._possibly_foreign.clear()
         before, self._seen_queues = self._seen_queues, decisions.queues
@@ -371,8 +371,9 @@ class PodGroupStatusController(PacedController[GroupKey]):
         groups = decisions.groups
         if decisions.serial != self._numbered_serial:
             self._numbered_serial = decisions.serial
-            first = (key for key in decisions.renumbered if key in groups and _first_position(groups[key]))
-            self._renumbered = dict.fromkeys((*first, *self._renumbered, *decisions.renumbered))
+            renumbered = decisions.renumbered_groups
+            first = (key for key in renumbered if key in groups and _first_position(groups[key]))
+            self._renumbered = dict.fromkeys((*first, *self._renumbered, *renumbered))
         for key in list(islice(self._renumbered, AT_ONCE)):
             del self._renumbered[key]
             if key in groups and not self._is_parked(key, self._state_of(key, groups[key])):
@@ -445,7 +446,7 @@ class PodGroupStatusController(PacedController[GroupKey]):
         """
         if self._ledger.registry.has_job(key):
             record, pods = self._ledger.groups.record(key), self._ledger.groups.members(key)
-            is_ours = record is not None and record.name == group_name_of(record.owner)
+            is_ours = record is not None and record.name == group_name_of(record.owner_uid)
             if wanted.phase == Phase.INQUEUE and is_ours and not pods:
                 return True
             if wanted.phase == Phase.PENDING and not written.reason:
@@ -463,9 +464,9 @@ class PodGroupStatusController(PacedController[GroupKey]):
             return
         members, _, admitted, timeouts, lost_work = self._ledger.groups.history(key)
         annotations: dict[str, str | None] = {}
-        if members is not None and members != record.ran_with:
+        if members is not None and members != record.members_when_run:
             annotations.update(markers.whole_record(record.uid, members))
-        if admitted is not record.admitted:
+        if admitted is not record.was_admitted:
             annotations.update(markers.admitted_record(record.uid, admitted))
         if timeouts is not None and timeouts != record.start_timeouts:
             annotations[START_TIMEOUTS] = str(timeouts) if timeouts else None

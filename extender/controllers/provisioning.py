@@ -327,7 +327,7 @@ def wanted_request(
 
     None means that no such member exists, or that the members need too many different pod sets.
     """
-    pods = [pod for pod in members if pod.waiting and not pod.foreign_gates]
+    pods = [pod for pod in members if pod.is_waiting and not pod.foreign_gates]
     pods.sort(key=attrgetter("order"))
     counts, first_pods = Counter(pod.shape for pod in pods), {pod.shape: pod for pod in reversed(pods)}
     if not 0 < len(counts) <= MOST_POD_SETS:
@@ -348,8 +348,8 @@ def _text_of(shape: Shape) -> str:
     """Return a text that is the same for pods with equal needs in every process."""
     limits, terms = shape.constraints, shape.terms
     selected = [(term.topology_key, sorted(term.namespaces or ()), term.selector) for term in terms]
-    other_needs = (limits.node_labels, limits.node_terms, limits.tolerations, limits.ports, limits.unplanned)
-    return repr((sorted(shape.requests.items()), other_needs, selected))
+    needs = (limits.node_labels, limits.node_terms, limits.tolerations, limits.ports, limits.scheduler_rules)
+    return repr((sorted(shape.requests.items()), needs, selected))
 
 
 def failure(conditions: list[Condition] | None) -> str:

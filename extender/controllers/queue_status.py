@@ -112,7 +112,7 @@ def record_reclaims(ledger: Ledger, cluster: ApiClient, loser: str) -> None:
     Raises:
         ApiError: The API server does not answer.
     """
-    if ledger.pods.unmanaged:
+    if ledger.pods.unmanaged_schedulers:
         return
     for name, decision in ledger.decisions.queues.items():
         decided = {(key, by.group, by.at) for key, by in decision.reclaimed.items() if key.queue == loser}
@@ -227,7 +227,7 @@ class QueueStatusController(QueueController[QueueCopy]):
         When Volcano's scheduler starts or stops to write numbers, yield all queues.
         """
         before, self._seen_queues = self._seen_queues, decisions.queues
-        volcano_writes = bool(self._ledger.pods.unmanaged)
+        volcano_writes = bool(self._ledger.pods.unmanaged_schedulers)
         if self._volcano_writes_numbers is not volcano_writes:
             self._volcano_writes_numbers, before = volcano_writes, {}
             self._parked.clear()

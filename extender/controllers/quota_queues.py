@@ -110,8 +110,8 @@ class QuotaObjects:
             self._is_stale = False
             quotas = Quotas(
                 trees=self.sinks[QuotaKind.ELASTIC_QUOTA_TREE].all(),
-                elastic=self.sinks[QuotaKind.ELASTIC_QUOTA].all(),
-                resource=self.sinks[QuotaKind.RESOURCE_QUOTA].all(),
+                elastic_quotas=self.sinks[QuotaKind.ELASTIC_QUOTA].all(),
+                resource_quotas=self.sinks[QuotaKind.RESOURCE_QUOTA].all(),
             )
             self.plan = plan_of(quotas, self._max_depth, self._guard.run)
             self._ledger.intake.set_quota_namespaces(self.plan.namespaces)
@@ -194,7 +194,7 @@ class QuotaQueuesController(RecordingController[str]):
         """Return whether a queue was made from a quota that no longer asks for the queue."""
         copy, plan = self._queues.get(name), self._quotas.plan
         source = quota_source(copy.queue) if copy else ""
-        if not source or name in plan.queues or source in plan.unsure:
+        if not source or name in plan.queues or source in plan.unsure_quotas:
             return False
         return self._is_read(source.partition("/")[0])
 
@@ -202,9 +202,9 @@ class QuotaQueuesController(RecordingController[str]):
         """Return the next step for a queue."""
         copy, wanted = self._queues.get(name), self._quotas.plan.queues.get(name)
         if copy is None:
-            return steps.step_of(wanted, None, empty=False)
+            return steps.step_of(wanted, None, is_empty=False)
         has_groups = self._ledger.queues.has_groups(name, copy.queue.metadata.uid)
-        return steps.step_of(wanted, copy.queue, empty=not (wanted or name in self._parents or has_groups))
+        return steps.step_of(wanted, copy.queue, is_empty=not (wanted or name in self._parents or has_groups))
 
     def reconcile(self, name: str) -> None:
         """Bring a queue in line with its quota; close and then delete a queue without a quota."""

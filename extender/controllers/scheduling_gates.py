@@ -47,14 +47,14 @@ class SchedulingGatesController(Controller[GroupKey]):
                 uids = (claim.pod.uid for claim in planned)
                 self._last_actions[key] = {uid: earlier[uid] for uid in uids if uid in earlier}
         for claim in planned:
-            pod, node, is_shown = claim.pod, claim.node, self._ledger.shown.is_on
-            if pod.gated:
+            pod, node, is_shown = claim.pod, claim.node, self._ledger.shown_pods.is_on
+            if pod.is_gated:
                 self._write_once(pod, ("open", ""), partial(self._remove_gate, pod, node))
             elif is_shown and lacks_nomination(pod, node):
                 nominate = partial(self._cluster.nominate, pod.namespace, pod.name, pod.uid, node)
                 self._write_once(pod, ("nominate", node), nominate)
             elif pod.unschedulable and not is_shown:
-                token = f"{node}-{claim.since:.3f}"
+                token = f"{node}-{claim.stage_since:.3f}"
                 request_retry = partial(self._cluster.trigger_retry, pod.namespace, pod.name, pod.uid, token)
                 self._write_once(pod, ("nudge", node), request_retry)
 
@@ -79,8 +79,8 @@ class SchedulingGatesController(Controller[GroupKey]):
         Before, nominate the planned node. This is not necessary if the pod needs no barrier, or if the
         scheduler reads its pods through Muster.
         """
-        needs_no_nomination = self._ledger.shown.is_on or self._ledger.groups.needs_no_barrier(pod.group)
-        if not needs_no_nomination and pod.nominated != node:
+        needs_no_nomination = self._ledger.shown_pods.is_on or self._ledger.groups.needs_no_barrier(pod.group)
+        if not needs_no_nomination and pod.nominated_node != node:
             self._cluster.nominate(pod.namespace, pod.name, pod.uid, node)
         self._cluster.open_gate(pod.namespace, pod.name, pod.uid)
 
@@ -92,7 +92,7 @@ class Releaser:
     """
 
     def __init__(self, ledger: Ledger, leads: Callable[[], bool]) -> None:
-        self._shown = ledger.shown
+        self._shown = ledger.shown_pods
         self._leads = leads
         self._guard = FaultGuard("releases")
 

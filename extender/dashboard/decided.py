@@ -38,7 +38,7 @@ from extender.domain.explain.explain import WhyGroup, explain_group
 from extender.domain.model.reasons import sentence
 from extender.domain.model.records import GroupKey, PodRecord
 from extender.domain.model.resources import add, in_units, on_all_nodes, total
-from extender.domain.model.shapes import UNSCHEDULABLE
+from extender.domain.model.shapes import CORDON_TAINT
 from extender.domain.queues.flavors import Pools
 from extender.domain.queues.records import QueueRecord
 from extender.domain.queues.tree import QueueInfo, in_tree_order
@@ -122,7 +122,7 @@ class DecidedOverviews:
             local_queues=local_queues,
             groups=groups,
             nodes=self._nodes.summaries(snapshot, decisions, changed, reserved),
-            topologies=snapshot.nodes.topologies.all,
+            topologies=snapshot.nodes.topologies.level_lists,
             reservations=[
                 ReservationSummary(key, decisions.groups[key].queue, held.node_names, in_units(held.requests))
                 for key, held in reserved.items()
@@ -373,24 +373,24 @@ def _group_summary(
         priority=info.priority,
         verdict=decision.verdict,
         needed=info.min_member,
-        members=len(info.placed) + len(info.assumed) + len(info.waiting) + info.held_back,
+        members=len(info.placed) + len(info.assumed) + len(info.waiting) + info.held_back_count,
         placed=len(info.placed),
         failed=info.failed,
         succeeded=info.succeeded,
-        asks=in_units(info.pending),
+        asks=in_units(info.pending_requests),
         holds=in_units(info.allocated),
-        created=info.created,
+        created=info.created_at,
         started=info.running_since,
         wait=wait,
-        held=info.spec.held,
-        stopped=info.job.managed and info.aborted,
-        is_job=info.job.managed,
+        held=info.spec.is_held,
+        stopped=info.job.is_managed and info.is_aborted,
+        is_job=info.job.is_managed,
         evicted=_eviction(snapshot, info),
     )
 
 
 def _eviction(snapshot: Snapshot, info: GroupInfo) -> EvictionSummary | None:
-    eviction = info.history.evicted
+    eviction = info.history.last_eviction
     if eviction is None:
         return None
     return EvictionSummary(snapshot.timestamp(eviction.at), eviction.cause, eviction.why)
@@ -404,19 +404,19 @@ def _members(info: GroupInfo, decision: GroupDecision) -> Iterator[MemberSummary
 
     for pod in info.placed:
         yield summary(pod, pod.node, "Bound")
-    for pod in info.departing:
+    for pod in info.departing_pods:
         yield summary(pod, pod.node, "Leaving")
     for pod, node in info.assumed:
         yield summary(pod, node, "Claimed")
     for pod in info.waiting:
         node = decision.plan.get(pod.uid, "")
-        if not pod.expected:
+        if not pod.is_expected:
             yield summary(pod, node, "Planned" if node else "")
 
 
 def _shortfall(snapshot: Snapshot, info: GroupInfo) -> Iterator[ShortfallSummary]:
     lacking = missing(info)
-    masks = [snapshot.nodes.suitable(shape) for shape in lacking.shapes]
+    masks = [snapshot.nodes.suitable_rows(shape) for shape in lacking.shapes]
     suitable = np.logical_or.reduce(masks) if masks else np.zeros(len(snapshot.nodes.nodes), np.bool_)
     sums = np.maximum(snapshot.capacity[suitable], 0).sum(axis=0).tolist()
     free = in_units(dict(zip(snapshot.dimensions, sums, strict=True)))
@@ -426,7 +426,7 @@ def _shortfall(snapshot: Snapshot, info: GroupInfo) -> Iterator[ShortfallSummary
 
 def _events(info: GroupInfo, log: Sequence[DecisionSummary]) -> Iterator[EventSummary]:
     """Yield the known events of a group, from its creation on."""
-    yield EventSummary(info.created, "Created", "it was created")
+    yield EventSummary(info.created_at, "Created", "it was created")
     for change in reversed(log):
         text = ": ".join(filter(None, (change.reason, change.detail))) or change.verdict
         yield EventSummary(change.at, change.verdict, text)
@@ -519,7 +519,7 @@ class _Nodes:
         changed.update(old_nodes, new_nodes)
 
     def _summary(self, snapshot: Snapshot, node: NodeRecord) -> NodeSummary:
-        row = snapshot.nodes.row[node.name]
+        row = snapshot.nodes.row_of[node.name]
         allocatable = dict(zip(snapshot.dimensions, snapshot.allocatable[row].tolist(), strict=True))
         free = dict(zip(snapshot.dimensions, snapshot.capacity[row].tolist(), strict=True))
         groups = self._groups_on.get(node.name, {})
@@ -536,13 +536,13 @@ class _Nodes:
             sorted(groups)[:_MOST_GROUPS],
             [pool.name for pool in snapshot.pools.pools_of_node(node.labels)],
             domains=snapshot.nodes.topologies.domains_of(node.labels),
-            taken=UNSCHEDULABLE not in node.taints,
+            taken=CORDON_TAINT not in node.taints,
             health=node_health(taint.key for taint in node.taints),
         )
 
 
 def _presences(info: GroupInfo, decision: GroupDecision) -> dict[str, _Presence]:
-    nodes = (pod.node for pod in (*info.placed, *info.departing) if pod.holds_capacity)
+    nodes = (pod.node for pod in (*info.placed, *info.departing_pods) if pod.holds_capacity)
     presences = {node: _Presence({}, {}) for node in nodes}
     for pod, node in info.assumed:
         add(presences.setdefault(node, _Presence({}, {})).assumed, pod.shape.requests)

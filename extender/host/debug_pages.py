@@ -127,15 +127,15 @@ class Views(NamedTuple):
             "minMember": info.min_member,
             "minTaskMember": dict(info.min_task_member),
             "priority": info.priority,
-            "stoodWhole": info.stood_whole,
-            "entitled": info.history.entitled,
+            "stoodWhole": info.has_fully_run,
+            "entitled": info.history.is_entitled,
             "failures": info.start.failures,
             "lastFailure": info.start.failure,
             "placed": len(info.placed),
             "pinned": len(info.assumed),
             "waiting": len(info.waiting),
             "allocated": dict(info.allocated),
-            "pending": dict(info.pending),
+            "pending": dict(info.pending_requests),
             **_decision_fields(self.ledger.decisions.groups, key),
             "estimate": self.estimates.get(key),
             "members": [{**_pod(pod), "claim": _claim(claim) if claim else None} for pod, claim in claims],
@@ -223,7 +223,7 @@ class Views(NamedTuple):
         plan = self.quota_queues.plan
         return {
             "queues": {
-                name: {"quota": str(queue.source), "parent": queue.parent, "unreadable": queue.unreadable}
+                name: {"quota": str(queue.source), "parent": queue.parent, "unreadable": queue.is_unreadable}
                 for name, queue in plan.queues.items()
             },
             "namespaces": plan.namespaces,
@@ -293,10 +293,10 @@ def _decision(decision: GroupDecision) -> dict[str, Any]:
 def _flavor(flavor: Flavor) -> dict[str, Any]:
     return {
         "name": flavor.name,
-        "resourceFlavor": flavor.shared,
+        "resourceFlavor": flavor.resource_flavor,
         "missing": flavor.is_missing,
         "nodeLabels": {} if flavor.is_missing else dict(flavor.nodes.labels),
-        "notWith": [dict(labels) for labels in flavor.nodes.before],
+        "notWith": [dict(labels) for labels in flavor.nodes.earlier_parts],
         "taints": [taint_text(taint) for taint in flavor.taints],
     }
 
@@ -307,7 +307,7 @@ def _pod(pod: PodRecord) -> dict[str, Any]:
         "uid": pod.uid,
         "phase": pod.phase,
         "node": pod.node,
-        "gated": pod.gated,
+        "gated": pod.is_gated,
         "requests": dict(pod.shape.requests),
         "schedulerSays": pod.unschedulable,
     }

@@ -158,7 +158,7 @@ class Host:
             Ownership(frozenset(configuration.scheduler_names), configuration.auto_groups == "on"),
             Limits(
                 oversell=configuration.oversell,
-                reservations=configuration.reservations,
+                max_reserved_part=configuration.reservations,
                 usage_half_life=configuration.usage_half_life,
                 window=configuration.window,
                 start_deadline=configuration.bind_deadline,
@@ -188,7 +188,7 @@ class Host:
             leads,
             configuration.volcano_namespace,
             ConditionPolicy(
-                ungated=self.ledger.shown.is_on,  # the scheduler then writes no conditions
+                covers_ungated=self.ledger.shown_pods.is_on,  # the scheduler then writes no conditions
                 shows_waiting_for_capacity=configuration.waiting_for_room == "show",
                 shows_never_fits=configuration.never_fits == "show",
             ),
@@ -258,7 +258,7 @@ class Host:
             self._webhooks.start(self._ports.webhooks)
             ready |= self._webhooks.checks()
         if self._view:
-            self._view.start(self.ledger.shown)
+            self._view.start(self.ledger.shown_pods)
             live["view-serving"] = self._view.fault
             reports["view"], table["view"] = self._view.ready_line, self._view.debug_state
         if self._dashboard:

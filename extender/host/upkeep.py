@@ -73,7 +73,7 @@ class Gauges:
         for outcome, count in sum(copies, Counter()).items():
             metrics.writes.labels(outcome).inc(self._increase("writes", outcome, count))
         self._show_watches()
-        metrics.view_bypasses.inc(self._increase("bypasses", "", self._ledger.shown.bypasses().calls))
+        metrics.view_bypasses.inc(self._increase("bypasses", "", self._ledger.shown_pods.bypasses().calls))
         self._count(decisions.groups)
         metrics.show_groups(+self._verdicts)
         metrics.show_queues(queue for queue in decisions.queues.values() if queue.uid)

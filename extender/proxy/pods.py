@@ -17,7 +17,7 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from extender.api.units import human_duration
 from extender.domain.ledger.releases import Bypasses
 from extender.domain.model.versioned_pod_watch import (
-    AS_IT_IS,
+    AS_STORED,
     Appearance,
     Appearances,
     BrokenPods,
@@ -120,9 +120,9 @@ class PodLists:
     ) -> AsyncIterator[list[ListedPod]]:
         """Yield the pods of this page and of all further pages."""
         yield page.pods
-        while page.more:
+        while page.continue_token:
             limit = str(next_page_size(len(page.pods), sum(len(item.pod) for item in page.pods)))
-            parameters = {"continue": page.more, "limit": limit}
+            parameters = {"continue": page.continue_token, "limit": limit}
             target = initial.with_parameters(resourceVersion=None, resourceVersionMatch=None, **parameters)
             page = await self._page(target, headers, codec)
             yield page.pods
@@ -164,7 +164,7 @@ def _encode(writer: PodListWriter, item: ListedPod, appearance: Appearance | Non
         return writer.item(item.pod, appearance)
     except UnwritablePod:
         metrics.view_unreadable_pods.inc()
-        return writer.item(item.pod, AS_IT_IS)
+        return writer.item(item.pod, AS_STORED)
 
 
 log = logger(__name__)
@@ -245,7 +245,7 @@ class Sending:
             async for piece in pieces(answer):
                 try:
                     for event in events.feed(piece):
-                        if event.unreadable:
+                        if event.is_unreadable:
                             metrics.view_unreadable_pods.inc()
                         self.last_event = time.monotonic()
                         self.put(self.stream.process(event))
@@ -290,7 +290,7 @@ class Sending:
             metrics.view_unreadable_pods.inc()
             log.warning("a pod is shown to the scheduler as it is", error=str(fault))
         with suppress(UnwritablePod):
-            return self._codec.write(*write._replace(appearance=AS_IT_IS))
+            return self._codec.write(*write._replace(appearance=AS_STORED))
         return b""
 
 
@@ -353,7 +353,7 @@ class PodRequests:
         state: list[dict[str, object]] = []
         for key, client in self._clients.copy().items():
             waiting = client.waiting
-            visible = sum(trace.shown for trace in waiting.traces.copy().values())
+            visible = sum(trace.is_shown for trace in waiting.traces.copy().values())
             watches = [
                 {"seconds": round(reader.seconds, 1), "secondsSinceEvent": round(reader.silent, 1)}
                 for reader in client.readers("")

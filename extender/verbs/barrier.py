@@ -189,7 +189,7 @@ class Barrier:
             if self._is_stopping:
                 return STOPPING
             # A refused call does not end the claim of an earlier call for the same pod.
-            refusal = self._ledger.assumed.hold(pod.uid, node, hold.token)
+            refusal = self._ledger.assumed_pods.hold(pod.uid, node, hold.token)
             if refusal is not None:
                 return f"{REFUSAL_PREFIX}{refusal}"
             earlier, self._holds[pod.uid] = self._holds.get(pod.uid), hold
@@ -217,17 +217,17 @@ class Barrier:
                 self._give_up(hold, ABANDONED)
         # Under the lock, no call is given up, so no claim that the group needs is about to end.
         with self._lock:
-            confirmation, posted_calls = self._ledger.assumed.confirm(group), []
-            for claim in confirmation.lost:
+            confirmation, posted_calls = self._ledger.assumed_pods.confirm(group), []
+            for claim in confirmation.lost_claims:
                 call = self._holds.get(claim.pod.uid)
                 if call and call.token == claim.token:
                     call.give_up(NODE_TAKEN)
-            for claim in confirmation.posting:
+            for claim in confirmation.claims_to_post:
                 call = self._holds.get(claim.pod.uid)
                 if call and call.token == claim.token and call.begin_posting():
                     posted_calls.append(call)
                 else:  # the call has ended, so nothing would post the claim
-                    self._ledger.assumed.release(claim.pod.uid, claim.token)
+                    self._ledger.assumed_pods.release(claim.pod.uid, claim.token)
         if posted_calls and not self._ledger.groups.needs_no_barrier(group):
             metrics.barrier_releases.inc()
         for hold in posted_calls:
@@ -286,8 +286,8 @@ class Barrier:
         If the API server refuses the binding for good, record that the start of the group has failed.
         """
         if hold.barred:
-            self._ledger.assumed.record_binding_refused(hold.pod.uid, hold.barred)
-        self._ledger.assumed.release(hold.pod.uid, hold.token)
+            self._ledger.assumed_pods.record_binding_refused(hold.pod.uid, hold.barred)
+        self._ledger.assumed_pods.release(hold.pod.uid, hold.token)
 
     def held(self) -> list[Hold]:
         """Return all calls that have not ended, including calls that are being posted."""

@@ -173,7 +173,7 @@ class Unconfirmed:
         Only the thread of the scheduling cycles calls this method.
         """
         now = self._clock()
-        claims = {claim.token: claim for claim in self._ledger.assumed.posted_before(now - self._patience)}
+        claims = {c.token: c for c in self._ledger.assumed_pods.posted_before(now - self._patience)}
         self._next_reads = {token: read_at for token, read_at in self._next_reads.items() if token in claims}
         for token, claim in claims.items():
             if self._next_reads.get(token, now) <= now:
@@ -204,8 +204,8 @@ class Unconfirmed:
                 is_bound = stored.metadata.uid == pod.uid and bool(stored.spec.node_name)
             if not is_bound:  # otherwise the watch will show the binding
                 log.warning("a posted binding had no effect", pod=pod.key, node=claim.node)
-                for posting in claim.posting:
-                    self._ledger.assumed.release(pod.uid, posting.token)
+                for posting in claim.postings:
+                    self._ledger.assumed_pods.release(pod.uid, posting.token)
         except ApiError as fault:
             log.info("a posted pod cannot be read yet", pod=pod.key, error=str(fault))
         except Exception:

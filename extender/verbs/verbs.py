@@ -77,7 +77,7 @@ class SchedulerVerbs:
         if offered is None:
             return protocol.FilterResult(node_names=[])
         nodes = protocol.NodeNames(offered)
-        answer = self._ledger.assumed.assume(Uid(args.pod.metadata.uid), nodes)
+        answer = self._ledger.assumed_pods.assume(Uid(args.pod.metadata.uid), nodes)
         if isinstance(answer, list):
             return protocol.FilterResult(node_names=answer)
         metrics.record_refusal(answer)
@@ -91,7 +91,7 @@ class SchedulerVerbs:
         if not self._ledger.pods.owns(args.pod) or _unless_null(args.node_names) is None:
             return []
         nodes = protocol.NodeNames(args.node_names)
-        fullness = self._ledger.assumed.fullness(Uid(args.pod.metadata.uid), nodes)
+        fullness = self._ledger.assumed_pods.fullness(Uid(args.pod.metadata.uid), nodes)
         return [protocol.HostPriority(node, round(part * _LARGEST_SCORE)) for node, part in fullness.items()]
 
     async def bind(self, args: protocol.BindingArgs, caller: Caller) -> protocol.BindingResult:

@@ -167,7 +167,7 @@ class Latest:
             return known
         queues = Queues()
         queues.put(queue_record(newest))
-        return queues.info(name, known.groups if known else 0, known.allocated if known else {}, {})
+        return queues.info(name, known.group_count if known else 0, known.allocated if known else {}, {})
 
     def local_queue_named_by(self, namespace: str, label: LocalQueueLabel | None) -> LocalQueueRecord | None:
         """Return the LocalQueue that a label names.

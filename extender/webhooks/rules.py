@@ -152,7 +152,7 @@ class EntryRules:
         if target.leads_nowhere:
             return False
         info = self._ledger.queues.info(target.queue) or self.latest.info(target.queue)
-        return info is not None and info.record.restricted
+        return info is not None and info.record.is_restricted
 
 
 def with_warnings(review: Rule, ledger: Ledger) -> Rule:
@@ -200,7 +200,7 @@ def _unknown_levels(named: Sequence[NamedLevel], ledger: Ledger) -> list[Fault]:
     table = ledger.node_table() if named else NodeTable()
     down_to = table.topologies.levels_down_to
     known = KnownLevels(table.topologies.levels, lambda level: table.has_label(level) or not down_to(level))
-    return list(level_faults(named, known)) if table.row else []
+    return list(level_faults(named, known)) if table.row_of else []
 
 
 class AdmissionRules:
@@ -321,13 +321,13 @@ class AdmissionRules:
         users = [] if is_by_muster else [subject(request.user_info)]
         faults = entry.review(target, review_entry, *users)
         if is_update or explicit_queue(queue):  # a LocalQueue may lead to another queue by now
-            faults += review_move(target, self._ledger.groups.started_in(key))
+            faults += review_move(target, self._ledger.groups.start_queue(key))
         if is_by_muster:  # with a missing queue, the group waits and its status says why
             faults = [fault for fault in faults if fault.code is not Code.QUEUE_NOT_FOUND]
         elif not faults and not is_update and entry.is_restricted(target):
             # Pods that already wait were reviewed before the group had this queue.
             members = self._ledger.groups.members(key)
-            if not_reviewed := sum(pod.waiting and not pod.auto for pod in members):
+            if not_reviewed := sum(pod.is_waiting and not pod.auto for pod in members):
                 faults = [unreviewed_pods_fault(target, not_reviewed)]
         return ReviewOutcome([*faults, *topologies])
 
@@ -357,7 +357,7 @@ class AdmissionRules:
             if before is not None and before.queue == target.queue:
                 return ReviewOutcome()
         name = request.name or read(request.object, NewOtherGroup).metadata.name
-        moves = review_move(target, self._ledger.groups.started_in(GroupKey(f"{request.namespace}/{name}")))
+        moves = review_move(target, self._ledger.groups.start_queue(GroupKey(f"{request.namespace}/{name}")))
         return ReviewOutcome([*entry.review(target, review_entry, subject(request.user_info)), *moves])
 
     def review_job(self, request: ReviewRequest) -> ReviewOutcome:

@@ -10,7 +10,7 @@ from extender.api.objects.cluster import LeaseSpec, age_of
 from extender.api.units import as_seconds, as_time, rounded_up, unix_seconds
 from extender.api.workloads.gangs import Defaults, MadePods, gang_size_of, requested_sizes
 from extender.api.workloads.pod_sets import pod_sets
-from extender.domain.model.run_history import NEVER_SAVED, checkpoint_of, run_time_of
+from extender.domain.model.run_history import NO_CHECKPOINT, checkpoint_of, run_time_of
 from extender.domain.model.selectors import as_number
 from extender.domain.queues.records import duration_of
 from extender.domain.snapshot.snapshot import clock_time_of
@@ -51,8 +51,8 @@ def test_a_text_that_is_too_long_is_refused(read: Callable[[], object]) -> None:
 @each_of(
     (lambda: duration_of(DURATION, None), None),
     (lambda: run_time_of(annotated(keys.RUN_TIME, DURATION)), None),
-    (lambda: checkpoint_of(annotated(keys.CHECKPOINT, DURATION)), NEVER_SAVED),
-    (lambda: checkpoint_of(annotated(keys.CHECKPOINT, TIME)), NEVER_SAVED),
+    (lambda: checkpoint_of(annotated(keys.CHECKPOINT, DURATION)), NO_CHECKPOINT),
+    (lambda: checkpoint_of(annotated(keys.CHECKPOINT, TIME)), NO_CHECKPOINT),
     (lambda: unix_seconds(TIME), 0.0),
     (lambda: clock_time_of(TIME, 0.0), float("inf")),
     (lambda: age_of(LeaseSpec(renew_time=TIME), 0.0), None),

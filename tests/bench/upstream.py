@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
-from extender.domain.model.versioned_pod_watch import AS_IT_IS, PodCodec
+from extender.domain.model.versioned_pod_watch import AS_STORED, PodCodec
 from extender.proxy.pod_events.json import JsonPods
 from extender.proxy.pod_events.protobuf import ProtobufPods
 
@@ -101,7 +101,7 @@ class Upstream:
 
     def _chunk(self, codec: PodCodec, number: int) -> bytes:
         """Return an event of the pod as a chunk of an HTTP answer."""
-        frame = codec.write("MODIFIED", self._pods[codec], _FIRST_VERSION + number, AS_IT_IS)
+        frame = codec.write("MODIFIED", self._pods[codec], _FIRST_VERSION + number, AS_STORED)
         return b"%x\r\n%s\r\n" % (len(frame), frame)
 
 

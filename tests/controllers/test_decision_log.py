@@ -93,7 +93,7 @@ def test_groups_that_ran_before_a_restart_are_not_logged() -> None:
 
 def decided(serial: int, version: int, reason: Reason) -> Decisions:
     decision = GroupDecision(key("g"), "q", Verdict.WAITING, reason, "")
-    return Decisions(version, {key("g"): decision}, serial=serial, changed=[key("g")])
+    return Decisions(version, {key("g"): decision}, serial=serial, changed_groups=[key("g")])
 
 
 @each_of((0, 4), (1, 0))

@@ -60,7 +60,7 @@ class JobBench(Bench):
     def show_podgroup(self, name: str) -> "JobBench":
         managed = self.ledger.managed_job(GroupKey(f"{NAMESPACE}/{podgroup_name(name)}"))
         assert managed is not None
-        spec = job_podgroup(managed.job, managed.queue, managed.members)["spec"]
+        spec = job_podgroup(managed.job, managed.queue, managed.member_count)["spec"]
         self.add(group(podgroup_name(name), spec["minMember"], queue=spec["queue"]))
         return self
 

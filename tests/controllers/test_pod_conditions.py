@@ -25,7 +25,7 @@ from tests.domain.world import LIMITS, gang, key, names
 from tests.property_examples import examples
 from tests.rows import each_of
 
-VIEW = ConditionPolicy(ungated=True)
+VIEW = ConditionPolicy(covers_ungated=True)
 WRITTEN_AT = datetime(2026, 1, 1, tzinfo=UTC)
 LACKS_CAPACITY = {"status": "False", "reason": "Unschedulable", "message": refusal(Reason.NO_ROOM)}
 FIRST = {"lastTransitionTime": "2026-01-01T00:00:00Z"}
@@ -328,7 +328,7 @@ def test_each_waiting_pod_finally_has_the_reason_of_its_group(history: list[tupl
             bench.after(PAUSE)
         for group in ("g", "h"):
             for member in bench.ledger.groups.members(key(group)):
-                wanted = VIEW.wanted(bench.decision(group), member)
+                wanted = VIEW.condition_of(bench.decision(group), member)
                 planned = bench.ledger.claims.get(member.uid) is not None
                 overwritten = bool(member.unschedulable)
                 assert planned or overwritten or wanted in (None, member.unscheduled)

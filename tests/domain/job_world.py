@@ -138,9 +138,13 @@ class JobWorld(World):
         self.steps.append((name, step))
         match step:
             case JobStep.MAKE_PODGROUP | JobStep.UPDATE_PODGROUP:
-                self._put_group(name, job_podgroup(managed.job, managed.queue, managed.members)["spec"], {})
+                self._put_group(
+                    name, job_podgroup(managed.job, managed.queue, managed.member_count)["spec"], {}
+                )
             case JobStep.UNSUSPEND:
-                self._put_group(name, job_podgroup(managed.job, managed.queue, managed.members)["spec"], {})
+                self._put_group(
+                    name, job_podgroup(managed.job, managed.queue, managed.member_count)["spec"], {}
+                )
                 self._admit(name, managed.reduced_to)
             case JobStep.LOOK_UP_REFUSALS:
                 self.ledger.record_refusal(managed.job.group, REFUSAL if self._is_full() else "")
@@ -149,7 +153,7 @@ class JobWorld(World):
                 timeouts += not managed.created_pods.refusal
                 self._put_group(
                     name,
-                    job_podgroup(managed.job, managed.queue, managed.members)["spec"],
+                    job_podgroup(managed.job, managed.queue, managed.member_count)["spec"],
                     {keys.START_TIMEOUTS: f"{timeouts}"},
                 )
                 self.ledger.give_up_start(managed.job.group, managed.failure)
@@ -157,7 +161,7 @@ class JobWorld(World):
             case JobStep.SUSPEND_FOR_OTHERS | JobStep.FORGET_START:
                 self._suspend(name)
             case JobStep.FORGET_TIMEOUTS:
-                spec = job_podgroup(managed.job, managed.queue, managed.members)["spec"]
+                spec = job_podgroup(managed.job, managed.queue, managed.member_count)["spec"]
                 self._put_group(name, spec, {keys.START_TIMEOUTS: "0"})
             case JobStep.STOP:
                 self._stop(name, managed.job.started_at)

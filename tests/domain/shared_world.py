@@ -87,7 +87,7 @@ class DecidedStep:
 
     def holders(self, group: GroupInfo, leaving: bool = True) -> list[tuple[PodRecord, str]]:
         """Return members that hold capacity, with their nodes. `leaving`: also terminating ones."""
-        members = [*group.placed, *(group.departing if leaving else ())]
+        members = [*group.placed, *(group.departing_pods if leaving else ())]
         return [*((pod, pod.node) for pod in members if pod.holds_capacity), *self.assumed_pods(group)]
 
     def new_members(self, group: GroupInfo) -> list[PodRecord]:
@@ -163,7 +163,7 @@ def check_nodes(step: DecidedStep) -> None:
             used[node] += cpu([pod])
         starting |= {step.now.groups[group.key].plan[pod.uid] for pod in step.new_members(group)}
     for node in starting:
-        row, column = snapshot.nodes.row[node], snapshot.dimensions.index(CPU)
+        row, column = snapshot.nodes.row_of[node], snapshot.dimensions.index(CPU)
         assert used[node] <= snapshot.allocatable[row, column], f"{node} is over its capacity"
 
 
@@ -232,7 +232,7 @@ def _requested_amount(step: DecidedStep, children: Mapping[str, list[str]], queu
 def check_gang(group: GroupInfo, decision: GroupDecision) -> None:
     """Check that no gang stays incomplete with some members on nodes."""
     holding = [pod for pod in group.placed if pod.holds_capacity]
-    if holding and not group.is_whole and not group.stood_whole:
+    if holding and not group.is_whole and not group.has_fully_run:
         is_starting = decision.verdict is Verdict.STARTING
         assert is_starting or {pod.uid for pod in holding} <= {*decision.undo}, (
             f"{group.key} is split: {decision}"
@@ -296,7 +296,7 @@ def check_moves(step: DecidedStep) -> None:
         for pod in snapshot.groups[key].waiting:
             used[reclaim.plan.get(pod.uid, "")] += cpu([pod])
         for node in {*reclaim.homes.values(), *reclaim.plan.values()}:
-            row, column = snapshot.nodes.row[node], snapshot.dimensions.index(CPU)
+            row, column = snapshot.nodes.row_of[node], snapshot.dimensions.index(CPU)
             assert used[node] <= snapshot.allocatable[row, column], f"{node} would be over its capacity"
         for moved_group in {victim.group for victim in victims.values()}:
             last_move = snapshot.moves.get(moved_group)

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from extender.api.objects.pods import Container, Pod, ResourceRequirements
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import Uid
-from extender.domain.model.resources import MOST, pod_requests
+from extender.domain.model.resources import MAX_AMOUNT, pod_requests
 from tests.domain.builders import SCHEDULER, foreign_pod, group, node, on_nodes, pod, queue
 from tests.domain.world import World, gang, key, single
 
@@ -34,7 +34,7 @@ def test_two_containers_that_are_too_large_for_64_bits_cost_their_group_alone() 
 
 def test_requests_are_capped_where_they_are_summed() -> None:
     huge = of_containers(pod("p"), {"memory": "9E", "cpu": "9E"}, {"memory": "9E", "x.io/a": "-5"})
-    assert pod_requests(huge.spec) == {"memory": MOST, "cpu": MOST, "pods": 1}
+    assert pod_requests(huge.spec) == {"memory": MAX_AMOUNT, "cpu": MAX_AMOUNT, "pods": 1}
 
 
 def test_a_pod_beyond_the_cap_fits_no_node_beyond_it() -> None:
@@ -84,12 +84,12 @@ def test_a_column_comes_with_the_first_node_that_offers_it_and_goes_with_the_las
     world.add(node("n1", more={"x.io/gpu": "4"}))
     snapshot = world.ledger.snapshot()
     assert snapshot.dimensions == ("cpu", "memory", "pods", "x.io/gpu")
-    assert [snapshot.capacity[snapshot.nodes.row[name], 3] for name in ("n0", "n1")] == [-3, 4]
+    assert [snapshot.capacity[snapshot.nodes.row_of[name], 3] for name in ("n0", "n1")] == [-3, 4]
     world.drop_node("n1")
     assert world.ledger.snapshot().dimensions == ("cpu", "memory", "pods")
     world.add(node("n0", more={"x.io/gpu": "4"}))
     snapshot = world.ledger.snapshot()
-    assert snapshot.capacity[snapshot.nodes.row["n0"], 3] == 1
+    assert snapshot.capacity[snapshot.nodes.row_of["n0"], 3] == 1
 
 
 def test_a_node_that_offers_none_of_a_resource_any_more_still_names_it() -> None:
@@ -105,7 +105,7 @@ def test_a_column_that_goes_leaves_the_others_as_they_are() -> None:
     world.add(node("n0"))
     snapshot = world.ledger.snapshot()
     assert snapshot.dimensions == ("cpu", "memory", "pods", "x.io/b")
-    rows = [snapshot.nodes.row[name] for name in ("n0", "n1")]
+    rows = [snapshot.nodes.row_of[name] for name in ("n0", "n1")]
     assert np.array_equal(snapshot.capacity[rows], [[4000, 2**36, 110, 0], [4000, 2**36, 110, 2]])
 
 

@@ -74,14 +74,14 @@ class Model:
         ]
         shared += [
             old.claims.capacity.table(),
-            old.pods.others(),
+            old.pods.other_pods(),
             *old._infos._infos.values(),
             *self._api.values(),
             LIMITS,
             JOBS,
         ]
         copy = deepcopy(self, {id(each): each for each in shared})
-        copy.ledger.assumed._decided = lambda: copy.ledger.decisions
+        copy.ledger.assumed_pods._read_decisions = lambda: copy.ledger.decisions
         return copy
 
     # ---- Muster
@@ -137,14 +137,14 @@ class Model:
         if self.admitted != starts:
             self.admitted = starts
             self.write_group()
-        for due in self.ledger.shown.due_groups():
-            self.ledger.shown.release(due)
-        shown = self.ledger.shown._releases.shown
+        for due in self.ledger.shown_pods.due_groups():
+            self.ledger.shown_pods.release(due)
+        shown = self.ledger.shown_pods._releases.shown
         self.released_at = None if not starts else self.released_at or (self.now if shown else None)
         for name, (_, token) in list(self.calls.items()):
             claim = self.claim(name)
             if waits and claim is not None and claim.stage is ClaimStage.HELD:
-                self.ledger.assumed.release(self.uid(name), token)
+                self.ledger.assumed_pods.release(self.uid(name), token)
             if (claim := self.claim(name)) is None or claim.token != token:
                 self.fail_call(name)
         for uid in decision.undo:
@@ -155,16 +155,18 @@ class Model:
         return self.ledger.claims.get(self.uid(name))
 
     def confirm(self) -> None:
-        confirmed = self.ledger.assumed.confirm(GANG)
-        assert not confirmed.posting or {*self.bound, *self.calls} == {*MEMBERS}, "bound before all are there"
-        self.posting += tuple(claim.pod.name for claim in confirmed.posting)
-        for claim in confirmed.lost:
+        confirmed = self.ledger.assumed_pods.confirm(GANG)
+        assert not confirmed.claims_to_post or {*self.bound, *self.calls} == {*MEMBERS}, (
+            "bound before all are there"
+        )
+        self.posting += tuple(claim.pod.name for claim in confirmed.claims_to_post)
+        for claim in confirmed.lost_claims:
             self.fail_call(claim.pod.name)
 
     def fail_call(self, name: str) -> None:
         """Have the scheduler forget the pod, and report it."""
         del self.calls[name]
-        self.ledger.shown.record_status(NAMESPACE, name, "")
+        self.ledger.shown_pods.record_status(NAMESPACE, name, "")
 
     def evict(self, name: str) -> None:
         """Evict a pod; its controller creates another one."""
@@ -177,7 +179,7 @@ class Model:
 
     def events(self) -> Iterator[Event]:
         """Yield the events; the first of several members in the same state stands for all."""
-        shown = self.ledger.shown._releases.shown
+        shown = self.ledger.shown_pods._releases.shown
         for name in {repr(self._member(name, NODES)): name for name in reversed(MEMBERS)}.values():
             if self.uid(name) in shown and name not in self.calls and name not in self.bound:
                 yield from self.attempts(name)
@@ -197,13 +199,13 @@ class Model:
             yield f"refuse {name}", partial(Model.refuse, name=name)
 
     def take(self, name: str, where: str) -> None:
-        asks = self.ledger.shown._releases.shown[self.uid(name)].asks
-        answer = self.ledger.assumed.assume(self.uid(name), [where]) if asks else [where]
+        asks = self.ledger.shown_pods._releases.shown[self.uid(name)].asks
+        answer = self.ledger.assumed_pods.assume(self.uid(name), [where]) if asks else [where]
         refused = answer if isinstance(answer, Reason) else None
         token = next(self.tokens)
-        refused = refused or self.ledger.assumed.hold(self.uid(name), where, token)
+        refused = refused or self.ledger.assumed_pods.hold(self.uid(name), where, token)
         if refused is not None:
-            self.ledger.shown.record_status(NAMESPACE, name, refusal(refused))
+            self.ledger.shown_pods.record_status(NAMESPACE, name, refusal(refused))
         else:
             self.calls[name] = where, token
             self.confirm()
@@ -212,7 +214,7 @@ class Model:
     def refuse(self, name: str) -> None:
         self.refusals -= 1
         self.faults -= 1
-        self.ledger.shown.record_status(NAMESPACE, name, WORDS)
+        self.ledger.shown_pods.record_status(NAMESPACE, name, WORDS)
         self.cycle()
 
     def post(self, name: str) -> None:
@@ -229,7 +231,7 @@ class Model:
         self.restart()
 
     def pass_time(self) -> None:
-        leaving = self.ledger.shown._releases._leaving.values()
+        leaving = self.ledger.shown_pods._releases._ends_at.values()
         instants = [self.ledger.decisions.requeue_at, *leaving]
         later = [instant for instant in instants if instant is not None and instant > self.now]
         assert later, "nothing would requeue the group"
@@ -251,7 +253,7 @@ class Model:
             if claim.stage is ClaimStage.PLANNED:
                 assert decision.plan.get(claim.pod.uid) == claim.node
             elif claim.stage is ClaimStage.ANSWERED:
-                assert claim.pod.uid in self.ledger.shown._releases.shown
+                assert claim.pod.uid in self.ledger.shown_pods._releases.shown
             elif claim.stage is ClaimStage.HELD or claim.stage is ClaimStage.POSTED:
                 assert self.calls[name] == (claim.node, claim.token)
             else:
@@ -281,21 +283,21 @@ class Model:
         members = sorted(repr(self._member(name, nodes)) for name in MEMBERS)
         instants = start.admitted_at, start.released_at, start.retry_at, self.released_at, self.part_since
         refused = sorted(nodes.index(name) for name in self.ledger._refusals._by_node)
-        rest = self.admitted, self.refusals, self.crashes, self.faults, start.failures, start.admitted
+        rest = self.admitted, self.refusals, self.crashes, self.faults, start.failures, start.was_admitted
         verdict = self.ledger.decisions.groups[GANG].verdict
         return repr((members, [*map(self._ago, instants)], refused, rest, verdict))
 
     def _member(self, name: str, nodes: Sequence[str]) -> tuple[object, ...]:
         number = {where: at for at, where in enumerate((*nodes, ""))}
-        releases, uid, claim = self.ledger.shown._releases, self.uid(name), self.claim(name)
+        releases, uid, claim = self.ledger.shown_pods._releases, self.uid(name), self.claim(name)
         attempt, looks = self.ledger.registry.group(GANG).attempts.get(uid), releases.shown.get(uid)
         return (
             number[self.bound.get(name, "")],
-            claim and (number[claim.node], claim.stage, self._ago(claim.since)),
+            claim and (number[claim.node], claim.stage, self._ago(claim.stage_since)),
             attempt and (attempt.message, attempt.refusals, attempt.was_asked_again),
             attempt and (self._ago(attempt.shown_at), self._ago(attempt.refused_at)),
             looks and (looks.asks, number[looks.node]),
-            self._ago(releases._leaving.get(uid)),
+            self._ago(releases._ends_at.get(uid)),
             name in self.calls,
             name in self.posting,
         )

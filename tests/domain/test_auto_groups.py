@@ -104,10 +104,10 @@ def auto_group(**facts: Any) -> AutoGroup:
         "has_pods": True,
     }
     needed = 2 if facts.get("owner") is WANTS_TWO else 1
-    return AutoGroup(**{**combinations, "wanted": needed, "is_used": True, **facts})
+    return AutoGroup(**{**combinations, "member_count": needed, "is_used": True, **facts})
 
 
-WANTS_TWO, IDLE = OwnerRecord("uid-web", MadePods(volcano=2)), OwnerRecord("uid-web", idle=True)
+WANTS_TWO, IDLE = OwnerRecord("uid-web", MadePods(volcano=2)), OwnerRecord("uid-web", is_idle=True)
 GONE = {"has_live_pods": False, "has_pods": False, "is_used": False}
 
 

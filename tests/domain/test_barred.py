@@ -15,10 +15,10 @@ def refuse(world: World, group: str, *members: str) -> World:
     planned = list(world.plan(group))
     for name in planned:
         world.hold(name, world.plan(group)[name])
-    for claim in world.confirm(group).posting:
+    for claim in world.confirm(group).claims_to_post:
         if claim.pod.name in members:
-            world.ledger.assumed.record_binding_refused(claim.pod.uid, "refused: site policy")
-            world.ledger.assumed.release(Uid(claim.pod.uid), claim.token)
+            world.ledger.assumed_pods.record_binding_refused(claim.pod.uid, "refused: site policy")
+            world.ledger.assumed_pods.release(Uid(claim.pod.uid), claim.token)
         else:
             world.bind(claim.pod.name, claim.node)
     return world.settle()

@@ -39,24 +39,24 @@ class Calls(RuleBasedStateMachine):
     @rule(where=some_node, whole=st.booleans())
     def call_comes(self, where: str, whole: bool) -> None:
         self.calls += 1
-        if self.world.ledger.assumed.hold(UID, where, self.calls) is None:
+        if self.world.ledger.assumed_pods.hold(UID, where, self.calls) is None:
             self.held = self.calls
         if whole:
             self.barrier_looks()
 
     def barrier_looks(self) -> None:
         confirmation = self.world.confirm(single("p"))
-        for claim in confirmation.posting:
+        for claim in confirmation.claims_to_post:
             assert claim.token == self.held
             self.in_flight[claim.token] = claim.node
-        if confirmation.posting or confirmation.lost:
+        if confirmation.claims_to_post or confirmation.lost_claims:
             self.held = None
 
     @rule(data=st.data())
     def call_ends(self, data: st.DataObject) -> None:
         """End a call: it was given up, or its binding failed; the end of a call may be reported twice."""
         token = data.draw(st.integers(1, self.calls))
-        self.world.ledger.assumed.release(UID, token)
+        self.world.ledger.assumed_pods.release(UID, token)
         self.in_flight.pop(token, None)
         if token == self.held:
             self.held = None
@@ -72,7 +72,7 @@ class Calls(RuleBasedStateMachine):
         firm = claim is not None and claim.stage >= ClaimStage.HELD
         assert firm is bool(self.held or self.in_flight)
         if claim is not None and firm:
-            assert {posting.token for posting in claim.posting} == self.in_flight.keys()
+            assert {posting.token for posting in claim.postings} == self.in_flight.keys()
             assert set(self.in_flight.values()) <= {claim.node}
             assert (claim.stage is ClaimStage.HELD) is (claim.token == self.held)
 

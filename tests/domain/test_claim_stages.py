@@ -81,7 +81,7 @@ def test_the_end_of_an_older_call_changes_no_claim(stage: ClaimStage) -> None:
     world = world_at(stage)
     claim = world.claim("g-new")
     assert claim is not None
-    world.ledger.assumed.release(claim.pod.uid, claim.token + 1)
+    world.ledger.assumed_pods.release(claim.pod.uid, claim.token + 1)
     assert world.claim("g-new") is claim
 
 

@@ -344,7 +344,7 @@ def test_no_group_at_any_level_runs_in_part(tree: Any, cpu: int, portion: int, r
     objects = objects_of(tree)
     random.shuffle(objects)
     world = World(node("n", str(cpu)), objects)
-    world.ledger.intake.composites.portion, world.cycles = portion, 100
+    world.ledger.intake.composites.portion_size, world.cycles = portion, 100
     world.settle()
     for size in (cpu, cpu + 3, cpu + 6):
         world.add(node("n", str(size))).settle()

@@ -146,7 +146,7 @@ class CyclesMachine(RuleBasedStateMachine):
         changed = {
             key for key in {**before.groups, **now.groups} if before.groups.get(key) != now.groups.get(key)
         }
-        assert changed <= {*now.changed_since(before), *now.renumbered}
+        assert changed <= {*now.changed_since(before), *now.renumbered_groups}
         for name in changed - set(now.changed_since(before)):  # only numbers for people are others
             was, decision = before.groups[name], now.groups[name]
             assert replace(was, detail=decision.detail, position=decision.position) == decision
@@ -159,7 +159,9 @@ class CyclesMachine(RuleBasedStateMachine):
             for uid, name in decision.plan.items():
                 sums.update({(name, each): amount for each, amount in self.requests(uid).items()})
         for (name, resource), amount in sums.items():
-            assert amount <= snapshot.capacity[snapshot.nodes.row[name], snapshot.dimensions.index(resource)]
+            assert (
+                amount <= snapshot.capacity[snapshot.nodes.row_of[name], snapshot.dimensions.index(resource)]
+            )
 
     @invariant()
     def newcomers_stay_within_the_ceiling(self) -> None:
@@ -182,7 +184,7 @@ class CyclesMachine(RuleBasedStateMachine):
         snapshot, decisions = self.now()
         for newcomer in self.newcomers(snapshot, decisions):
             view, decision = snapshot.groups[newcomer], decisions.groups[newcomer]
-            if not view.stood_whole and view.min_member > 1:
+            if not view.has_fully_run and view.min_member > 1:
                 lacking = missing_of(view, fitting=decision.plan)
                 assert decision.plan.keys() >= {pod.uid for pod in lacking.members}
 
@@ -248,7 +250,7 @@ class CyclesMachine(RuleBasedStateMachine):
         """Post all members of a gang that never ran fully."""
         view = self.world.ledger.snapshot().groups[key(group)]
         posted = self.world.post(group)
-        if posted and not view.stood_whole:
+        if posted and not view.has_fully_run:
             on_nodes = [member for member in self.members(group) if self.world.pods[member].spec.node_name]
             assert whole(view.needs, Counter(), len(on_nodes))
         self.world.run(*posted)

@@ -24,7 +24,7 @@ def claimant(case: Mapping[str, Any]) -> QueueDemand:
         requested_amounts(case.get("request")),
         offered(capability) if capability else None,
         offered(case.get("guarantee")),
-        groups=case.get("podGroups", 1) > 0,
+        has_groups=case.get("podGroups", 1) > 0,
     )
 
 

@@ -83,7 +83,7 @@ class Cluster:
     def on(self, name: str) -> Amounts:
         """Return the amounts of devices that pods can have on a node."""
         found = self.world.ledger.snapshot()
-        free = dict(zip(found.dimensions, found.capacity[found.nodes.row[name]].tolist(), strict=True))
+        free = dict(zip(found.dimensions, found.capacity[found.nodes.row_of[name]].tolist(), strict=True))
         return {resource: n for resource, n in free.items() if "/" in resource and n}
 
 

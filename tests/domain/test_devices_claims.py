@@ -94,7 +94,7 @@ def hold(world: World) -> None:
 def bind(world: World) -> None:
     for name, at in world.plan("g").items():
         world.hold(name, at)
-    first, other = world.confirm("g").posting
+    first, other = world.confirm("g").claims_to_post
     world.bind(first.pod.name, first.node)
     world.release(other.pod.name)
 
@@ -121,7 +121,7 @@ def test_a_claim_that_goes_ends_the_start_and_the_next_one_begins_another(change
     assert world.verdict("g") is Verdict.STARTING
     STAGES[stage](world)
     CHANGES[change](claims)
-    assert world.confirm("g").posting == (), "nothing is bound with the former claim"
+    assert world.confirm("g").claims_to_post == (), "nothing is bound with the former claim"
     world.settle()
     assert world.verdict("g") is Verdict.WAITING
     assert world.detail("g").endswith("ResourceClaim four was deleted")
@@ -184,7 +184,7 @@ def test_a_claim_that_others_allocate_elsewhere_moves_a_start_or_ends_it() -> No
     (used_node,) = set(world.plan("g").values())
     hold(world)
     claims.put(on="ab".replace(used_node, ""))
-    assert world.confirm("g").posting == (), "no member is bound where the claim is not"
+    assert world.confirm("g").claims_to_post == (), "no member is bound where the claim is not"
     world.release("g-0")
     world.settle()
     assert set(world.plan("g").values()) == {"ab".replace(used_node, "")}

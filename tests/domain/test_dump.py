@@ -127,7 +127,7 @@ def test_flavors_terms_and_refusals_are_in_the_dump() -> None:
     for _ in range(4):
         assert is_replayed(world.settle().advance(1.0).ledger.decisions)
     file = read_dump(dumped(world.ledger.decisions), "1.2.3").file
-    assert file.snapshot["occupancy"]["selected"]
+    assert file.snapshot["occupancy"]["selected_counts"]
 
 
 def test_no_dump_exists_before_the_first_decision() -> None:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from extender.api.objects.pods import Affinity, LabelSelector, PodAffinity, PodAffinityTerm, Requirement
 from extender.domain.explain.explain import WhyGroup, explain_group
 from extender.domain.ledger import affinity
-from extender.domain.ledger.affinity import MOST_WEIGHT, WEIGHT_OF_WIDE
+from extender.domain.ledger.affinity import MAX_WEIGHT, WIDE_WEIGHT
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey
 from extender.domain.model.shapes import Term
@@ -135,7 +135,7 @@ def test_each_namespace_has_something_for_itself(monkeypatch: pytest.MonkeyPatch
         in_namespace("z", expensive("last", 3)),
     ).settle()
     decided = here.decisions.groups
-    assert here.ledger.snapshot().occupancy.namespaces == 21
+    assert here.ledger.snapshot().occupancy.namespace_count == 21
     assert decided[GroupKey("z/last")].verdict is Verdict.STARTING
     reasons = [decided[GroupKey(f"ns{n}/g{n}")].reason for n in range(20)]
     assert reasons.count(Reason.TOO_COMPLEX) > 10 > reasons.count(None) > 0
@@ -241,7 +241,7 @@ def test_terms_of_one_tenant_do_not_bring_gangs_of_others_over_budget(
         PodAffinityTerm(
             HOSTNAME, LabelSelector(None, [Requirement(mentioned, "NotIn", [f"v{n}"])]), None, LabelSelector()
         )
-        for n in range(MOST_WEIGHT // WEIGHT_OF_WIDE)
+        for n in range(MAX_WEIGHT // WIDE_WEIGHT)
     ]
     against_all = Affinity(pod_anti_affinity=PodAffinity(wide))
     others = in_namespace("others", [pod(f"wide-{n}", cpu="1m", affinity=against_all) for n in range(4)])
@@ -259,7 +259,7 @@ def own(number: int) -> dict[str, str]:
 
 def test_a_namespace_with_too_many_terms_makes_its_own_groups_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """They have their turn as others of it go."""
-    monkeypatch.setattr(affinity, "MOST_WEIGHT", 2)
+    monkeypatch.setattr(affinity, "MAX_WEIGHT", 2)
     here = world(*(expensive(f"g{n}", 2) for n in range(4)), gang("plain", 2)).settle()
     assert [here.reason(f"g{n}") for n in range(4)] == [None, None, Reason.TOO_COMPLEX, Reason.TOO_COMPLEX]
     assert here.verdict("plain") is Verdict.STARTING

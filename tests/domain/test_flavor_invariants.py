@@ -86,7 +86,7 @@ def placed(snapshot: Snapshot, world: World) -> dict[GroupKey, list[tuple[Any, s
 
 
 def labels_of(snapshot: Snapshot, name: str) -> Any:
-    record = snapshot.nodes.nodes[snapshot.nodes.row[name]]
+    record = snapshot.nodes.nodes[snapshot.nodes.row_of[name]]
     assert record is not None
     return record.labels
 
@@ -136,7 +136,7 @@ def test_usage_of_flavors_equals_a_recount(world: World) -> None:
     for view in snapshot.groups.values():
         placements = [(each, each.node) for each in view.placed if each.holds_capacity] + list(view.assumed)
         for each, where in placements:
-            for pool in snapshot.pools.all:
+            for pool in snapshot.pools.all_pools:
                 if pool.nodes.has(labels_of(snapshot, where)):
                     for resource, amount in each.shape.requests.items():
                         held[view.queue, pool.name, resource] += amount

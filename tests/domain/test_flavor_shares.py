@@ -5,7 +5,7 @@ from typing import Any
 from extender.api.objects.cluster import Node
 from extender.api.objects.queues import QueueFlavor
 from extender.domain.model.reasons import Reason, Verdict
-from extender.domain.queues.flavors import MOST_POOLS
+from extender.domain.queues.flavors import MAX_POOLS
 from tests.domain.builders import flavor, foreign_pod, group, node, on_flavor, pod, queue
 from tests.domain.world import World, gang
 from tests.rows import each_of
@@ -222,21 +222,21 @@ def test_one_name_with_different_labels_is_two_flavors() -> None:
     world.add(queue("x", flavors=[QueueFlavor("fast", on_flavor("h100"), {GPU: "4"})], created="2025-01-01"))
     world.add(queue("y", flavors=[QueueFlavor("fast", on_flavor("a100"), {GPU: "4"})], created="2026-01-01"))
     world.add(gpu_gang("x0", 4, "x"), gpu_gang("y0", 4, "y")).start("x0").start("y0")
-    assert [pool.name for pool in world.ledger.snapshot().pools.all] == ["fast", "fast (y)"]
+    assert [pool.name for pool in world.ledger.snapshot().pools.all_pools] == ["fast", "fast (y)"]
     for name in "xy":
         assert world.queue(name).flavors["fast"].allocated[GPU] == 4
 
 
 def test_too_many_flavors_are_refused_for_the_newest_queues() -> None:
     world = World(*machines("h100", 1))
-    for n in range(MOST_POOLS // 16 + 1):
+    for n in range(MAX_POOLS // 16 + 1):
         flavors = [flavor(f"f{n}-{m}") for m in range(15)] + [gpus("h100")]
         world.add(queue(f"q{n}", flavors=flavors, created=f"2026-01-0{n + 1}"))
         world.add(gpu_gang(f"g{n}", 1, f"q{n}"))
     world.settle()
-    last = MOST_POOLS // 16
+    last = MAX_POOLS // 16
     assert world.reason(f"g{last}") is Reason.INVALID_SPEC
     assert world.detail(f"g{last}") == (
-        f"queue q{last}: queues have more than {MOST_POOLS} different flavors together"
+        f"queue q{last}: queues have more than {MAX_POOLS} different flavors together"
     )
     assert starts(world, "g0", "g1") == [True, True]

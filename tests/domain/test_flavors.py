@@ -9,7 +9,7 @@ from extender.domain.admission.queues import review_queue
 from extender.domain.ledger.claims import ClaimStage
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.resources import Resources
-from extender.domain.queues.flavors import MOST_FLAVORS
+from extender.domain.queues.flavors import MAX_FLAVORS
 from extender.domain.queues.records import queue_record
 from tests.domain.builders import NO_QUANTITY, flavor, foreign_pod, group, node, on_flavor, pod, queue
 from tests.domain.world import World, gang
@@ -335,8 +335,8 @@ def test_freed_capacity_of_a_flavor_is_noticed() -> None:
     ([QueueFlavor("")], "spec.flavors[0].name: '' is no name"),
     ([flavor("f", {"cpu": "a lot"})], f"flavor f: 'a lot' {NO_QUANTITY}"),
     (
-        [flavor(f"f{n}") for n in range(MOST_FLAVORS + 1)],
-        f"spec.flavors has {MOST_FLAVORS + 1} entries; at most {MOST_FLAVORS} are allowed",
+        [flavor(f"f{n}") for n in range(MAX_FLAVORS + 1)],
+        f"spec.flavors has {MAX_FLAVORS + 1} entries; at most {MAX_FLAVORS} are allowed",
     ),
 )
 def test_faults(flavors: list[QueueFlavor], fault: str) -> None:

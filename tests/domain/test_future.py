@@ -100,8 +100,8 @@ def test_a_future_agrees_with_itself(seed: int) -> None:
     }
     assert not future.snapshot.groups
     assert (future.snapshot.capacity == future.snapshot.allocatable).all()
-    ports, terms = future.snapshot.occupancy.ports, future.snapshot.occupancy
-    assert not any((*ports.values(), *terms.selected.values(), *terms.carried.values()))
+    ports, terms = future.snapshot.occupancy.port_counts, future.snapshot.occupancy
+    assert not any((*ports.values(), *terms.selected_counts.values(), *terms.carrier_counts.values()))
 
 
 @each_of({"labels": {"app": "x"}, "affinity": anti_affinity(app="x")}, {"host_port": 80})
@@ -156,4 +156,4 @@ def test_a_job_that_gives_way_waits_again_with_all_its_pods() -> None:
         pass
     assert future.method(new) is Method.RECLAIM
     assert {victim.group for victim in future.victims[new]} == {old}
-    assert [pod.expected for pod in future.snapshot.groups[old].waiting] == [True] * 4
+    assert [pod.is_expected for pod in future.snapshot.groups[old].waiting] == [True] * 4

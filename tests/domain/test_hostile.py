@@ -256,7 +256,7 @@ class Hostile(RuleBasedStateMachine):
     def filter_asks(self, name: str, offered: list[str]) -> None:
         if name in self.world.pods:
             self.world.answer(name, offered)
-            self.world.ledger.assumed.fullness(Uid(f"uid-{name}"), offered)
+            self.world.ledger.assumed_pods.fullness(Uid(f"uid-{name}"), offered)
 
     @rule(name=st.sampled_from(PODS), where=st.sampled_from((*NODES, "unknown")))
     def bind_is_called(self, name: str, where: str) -> None:
@@ -334,7 +334,7 @@ class Hostile(RuleBasedStateMachine):
     def terms_count_the_selected_pods(self) -> None:
         assumed = [claim for claim in self.world.ledger.claims if claim.is_fixed]
         occupancy = self.world.ledger.snapshot().occupancy
-        for term, by_node in [*occupancy.selected.items()][:20]:
+        for term, by_node in [*occupancy.selected_counts.items()][:20]:
             ports = Counter(
                 each.node for each in assumed if term.matches(each.pod.namespace, each.pod.labels)
             )
@@ -352,7 +352,7 @@ class Hostile(RuleBasedStateMachine):
         assert not self.world.ledger.claims.capacity._sums
         assert not self.world.ledger.snapshot().groups
         assert all(not queue.allocated for queue in self.world.ledger.snapshot().queues.values())
-        assert not self.world.ledger.snapshot().occupancy.selected
+        assert not self.world.ledger.snapshot().occupancy.selected_counts
 
     @staticmethod
     def _twice(work: Callable[[], None]) -> None:

@@ -45,7 +45,7 @@ def hyper(name: str, tier: int, *members: HyperNodeMember, tier_name: str = "") 
 def tiers(world: World) -> dict[str, str]:
     """Return the HyperNodes of each node, the largest first, by the first topology: `{"n0": "s1 s0"}`."""
     table = world.ledger.snapshot().nodes
-    levels = table.topologies.all[0] if table.topologies.all else ()
+    levels = table.topologies.level_lists[0] if table.topologies.level_lists else ()
     return {
         node.name: " ".join(node.labels[level] for level in levels if level in node.labels)
         for node in table.nodes
@@ -78,7 +78,7 @@ def test_tiers_are_levels_by_number_and_by_name() -> None:
         hyper("leaf", 1, exact("n0"), tier_name="rack"), hyper("top", 2, like("n"), tier_name="1")
     )
     table = world.ledger.snapshot().nodes
-    assert table.topologies.all == (("tier:2", "tier:1"), ("tier:2", "tier:rack"))
+    assert table.topologies.level_lists == (("tier:2", "tier:1"), ("tier:2", "tier:rack"))
     for level in ("tier:1", "tier:rack"):
         assert [code >= 0 for code in table.domains_of_level(level)].count(True) == 1
 
@@ -86,7 +86,7 @@ def test_tiers_are_levels_by_number_and_by_name() -> None:
 @each_of(range(0, 400, 20), range(16))
 def test_many_tiers_are_levels_up_to_a_limit(numbers: range) -> None:
     world = World(*nodes(1)).add(*(hyper(f"h{tier}", tier, like("n")) for tier in numbers))
-    levels = world.ledger.snapshot().nodes.topologies.all[0]
+    levels = world.ledger.snapshot().nodes.topologies.level_lists[0]
     assert levels == tuple(f"tier:{tier}" for tier in reversed(numbers[:16]))
 
 
@@ -147,7 +147,7 @@ def test_domains_follow_the_changes_of_nodes_and_hyper_nodes() -> None:
     assert tiers(world) == {"n0": "a", "n1": ""}
     world.ledger.intake.drop_hyper_node("a")
     assert tiers(world) == {"n0": "", "n1": ""}
-    assert world.ledger.snapshot().nodes.topologies.all == ()
+    assert world.ledger.snapshot().nodes.topologies.level_lists == ()
 
 
 def test_a_repeated_event_changes_nothing() -> None:

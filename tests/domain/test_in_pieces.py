@@ -23,7 +23,7 @@ def on_the_way() -> World:
     world = World(nodes("a", cpu="3"), queue("q"), gang("g", 3, queue="q")).settle()
     for name in world.ungate("g-0", "g-1", "g-2").pods:
         assert world.hold(name, "a") is None
-    assert len(world.confirm("g").posting) == 3
+    assert len(world.confirm("g").claims_to_post) == 3
     return world
 
 

@@ -62,8 +62,8 @@ def test_most_groups_stay_inadmissible_after_a_change_of_one(ages: float, event:
     assert is_as_from_nothing(world)
     before, now = world.decisions, world.decide()
     moved = [each for each in now.groups.values() if each != before.groups.get(each.key)]
-    assert {*now.changed, *now.renumbered} >= {each.key for each in moved}
-    for each in now.renumbered:
+    assert {*now.changed_groups, *now.renumbered_groups} >= {each.key for each in moved}
+    for each in now.renumbered_groups:
         renumbered = replace(now.groups[each], detail="", position=0)
         assert renumbered == replace(before.groups[each], detail="", position=0)
 

@@ -362,8 +362,8 @@ def test_pods_that_are_made_once_others_have_ended_need_no_capacity_at_the_start
         read = AnyJob(job("a").metadata, spec, status)
         return job_record(JobKind(*JOB_SET.key), read, WORKLOADS, Shapes(), [SCHEDULER], True)
 
-    assert (record().needed, record().declared) == (2, 2)
-    assert record(replicatedJobsStatus=[{"name": "load", "succeeded": 1}]).needed == 6
+    assert (record().pod_count, record().declared_count) == (2, 2)
+    assert record(replicatedJobsStatus=[{"name": "load", "succeeded": 1}]).pod_count == 6
 
 
 @each_of("kept", None, "2100-01-01T00:00:00Z")
@@ -417,7 +417,7 @@ def test_pods_to_be_keep_away_from_pods_that_their_terms_select() -> None:
     assert set(world.decision(podgroup_name("train")).plan.values()) == {"n1"}
     world.remove("train")
     world.settle()
-    assert not world.ledger.claims.capacity.terms._users
+    assert not world.ledger.claims.capacity.terms._user_counts
 
 
 def test_the_pods_that_jobs_of_one_namespace_may_wait_for_are_bounded() -> None:
@@ -434,13 +434,13 @@ def test_the_pods_that_jobs_of_one_namespace_may_wait_for_are_bounded() -> None:
         world.remove(name)
     world.work()
     assert expected(world) == 0
-    assert not world.ledger._expected._crowded_out
-    assert not +world.ledger._expected._counts
+    assert not world.ledger._expected_members._crowded_out_groups
+    assert not +world.ledger._expected_members._expected_counts
 
 
 def expected(world: JobWorld) -> int:
     groups = world.ledger.registry.groups.values()
-    return sum(pod.expected for group in groups for pod in group.pods.values())
+    return sum(pod.is_expected for group in groups for pod in group.pods.values())
 
 
 def test_earlier_start_timeouts_do_not_count_once_a_job_runs() -> None:

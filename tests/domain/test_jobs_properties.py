@@ -93,12 +93,12 @@ class Jobs(DecidedTwice):
         self.world.settle()
         for name in NAMES:
             group = self.world.ledger.registry.groups.get(_key(name))
-            expected = [pod for pod in group.pods.values() if pod.expected] if group else []
+            expected = [pod for pod in group.pods.values() if pod.is_expected] if group else []
             if not expected:
                 continue
             assert name in self.world.jobs
             comes_in_waves = "completions" in self.world.jobs[name].spec
-            assert comes_in_waves or not (group and group.stood_whole and not self.world.suspended(name))
+            assert comes_in_waves or not (group and group.has_fully_run and not self.world.suspended(name))
             assert len(expected) <= max(self.world.jobs[name].spec["parallelism"], 0)
 
     def teardown(self) -> None:

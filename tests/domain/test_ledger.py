@@ -124,8 +124,8 @@ def test_only_members_whose_node_was_taken_are_planned_again_while_the_rest_stay
     world = held()
     world.add(foreign_pod("s", on=world.plan("g")["g-1"], cpu="2"))
     confirmation = world.confirm("g")
-    assert [claim.pod.name for claim in confirmation.lost] == ["g-1"]
-    assert confirmation.posting == (), "without it the group is not whole"
+    assert [claim.pod.name for claim in confirmation.lost_claims] == ["g-1"]
+    assert confirmation.claims_to_post == (), "without it the group is not whole"
     assert [world.stage(f"g-{n}") for n in range(3)] == [ClaimStage.HELD, None, ClaimStage.HELD]
     assert world.settle().plan("g") == {"g-1": "d"}
     world.scheduler_takes("g-1").settle()
@@ -143,14 +143,14 @@ def test_missing_resources_of_a_node_that_are_not_requested_do_not_count() -> No
         world.ungate(name).answer(name)
         world.hold(name, node_)
     world.add(nodes("a", "b"))
-    assert len(world.confirm("g").posting) == 2
+    assert len(world.confirm("g").claims_to_post) == 2
 
 
 def test_a_vanished_device_blocks_pods_that_request_it() -> None:
     world = World(node("a", more={"x.io/gpu": "1"}), pod("p", more={"x.io/gpu": "1"})).settle()
     world.ungate("p").hold("p", "a")
     world.add(node("a"))
-    assert [claim.pod.name for claim in world.confirm(single("p")).lost] == ["p"]
+    assert [claim.pod.name for claim in world.confirm(single("p")).lost_claims] == ["p"]
 
 
 @each_of("gone", "cordoned")
@@ -161,7 +161,7 @@ def test_a_held_node_that_went_is_lost(change: str) -> None:
         world.drop_node(lost)
     else:
         world.add(node(lost, cordoned=True))
-    assert [claim.pod.name for claim in world.confirm("g").lost] == ["g-2"]
+    assert [claim.pod.name for claim in world.confirm("g").lost_claims] == ["g-2"]
 
 
 def test_losing_members_above_the_minimum_stops_no_member() -> None:
@@ -173,8 +173,8 @@ def test_losing_members_above_the_minimum_stops_no_member() -> None:
     lost = world.plan("g")["g-0"]
     world.add(group("g", 2)).settle().add(foreign_pod("s", on=lost, cpu="2"))
     confirmation = world.confirm("g")
-    assert [claim.pod.name for claim in confirmation.lost] == ["g-0"]
-    assert sorted(claim.pod.name for claim in confirmation.posting) == ["g-1", "g-2"]
+    assert [claim.pod.name for claim in confirmation.lost_claims] == ["g-0"]
+    assert sorted(claim.pod.name for claim in confirmation.claims_to_post) == ["g-1", "g-2"]
 
 
 def without_its_group(world: World) -> World:
@@ -188,23 +188,23 @@ def test_a_podgroup_that_is_deleted_gives_no_pod_precedence() -> None:
         world = held()
         for name in released:
             world.release(name)
-        assert without_its_group(world).confirm("g").posting == ()
+        assert without_its_group(world).confirm("g").claims_to_post == ()
         assert world.settle().reason("g") is Reason.GROUP_NOT_FOUND
-        assert world.confirm("g").posting == ()
+        assert world.confirm("g").claims_to_post == ()
 
 
 @each_of(2, 5)
 def test_no_pod_is_bound_by_a_decision_on_another_podgroup(needed: int) -> None:
     world = without_its_group(held()).add(group("g", needed, uid="second"))
-    assert world.confirm("g").posting == ()
-    assert len(world.settle().confirm("g").posting) == (3 if needed == 2 else 0)
+    assert world.confirm("g").claims_to_post == ()
+    assert len(world.settle().confirm("g").claims_to_post) == (3 if needed == 2 else 0)
 
 
 def test_no_pod_is_bound_before_a_decision_on_the_current_podgroup_spec() -> None:
     world = held()
     world.release("g-2")
-    assert world.add(group("g", 2)).confirm("g").posting == ()
-    assert len(world.settle().confirm("g").posting) == 2
+    assert world.add(group("g", 2)).confirm("g").claims_to_post == ()
+    assert len(world.settle().confirm("g").claims_to_post) == 2
 
 
 def test_a_running_group_continues_without_its_podgroup_and_no_pod_joins_it() -> None:
@@ -248,8 +248,8 @@ def test_a_podgroup_does_not_bind_members_that_come_after_all_others_went() -> N
 
 def test_confirming_twice_posts_once() -> None:
     world = held()
-    assert len(world.confirm("g").posting) == 3
-    assert world.confirm("g").posting == ()
+    assert len(world.confirm("g").claims_to_post) == 3
+    assert world.confirm("g").claims_to_post == ()
 
 
 def test_a_pod_deleted_while_held_frees_its_claim() -> None:
@@ -266,7 +266,7 @@ def test_no_binding_is_posted_before_the_gang_is_whole_and_an_abandoned_call_is_
     world = ready()
     world.answer("g-0")
     world.hold("g-0", "a")
-    assert world.confirm("g").posting == ()
+    assert world.confirm("g").claims_to_post == ()
     world.release("g-0")
     assert world.claim("g-0") is None
     world.settle()
@@ -441,25 +441,25 @@ def called_twice() -> World:
     """
     world = World(node("a", cpu="1"), pod("p", cpu="1")).settle()
     world.answer("p")
-    assert world.ledger.assumed.hold(Uid("uid-p"), "a", 1) is None
-    assert len(world.confirm(single("p")).posting) == 1
-    assert world.ledger.assumed.hold(Uid("uid-p"), "a", 2) is None
+    assert world.ledger.assumed_pods.hold(Uid("uid-p"), "a", 1) is None
+    assert len(world.confirm(single("p")).claims_to_post) == 1
+    assert world.ledger.assumed_pods.hold(Uid("uid-p"), "a", 2) is None
     return world
 
 
 def test_a_second_call_that_is_cancelled_leaves_the_capacity_of_a_pending_binding(
     called_twice: World,
 ) -> None:
-    called_twice.ledger.assumed.release(Uid("uid-p"), 2)
+    called_twice.ledger.assumed_pods.release(Uid("uid-p"), 2)
     assert called_twice.stage("p") is ClaimStage.POSTED
-    called_twice.ledger.assumed.release(Uid("uid-p"), 1)
+    called_twice.ledger.assumed_pods.release(Uid("uid-p"), 1)
     assert called_twice.stage("p") is None
 
 
 def test_a_failed_binding_leaves_the_capacity_to_the_newer_call_until_that_ends(called_twice: World) -> None:
-    called_twice.ledger.assumed.release(Uid("uid-p"), 1)
+    called_twice.ledger.assumed_pods.release(Uid("uid-p"), 1)
     assert called_twice.stage("p") is ClaimStage.HELD
-    called_twice.ledger.assumed.release(Uid("uid-p"), 2)
+    called_twice.ledger.assumed_pods.release(Uid("uid-p"), 2)
     assert called_twice.stage("p") is None
 
 
@@ -467,12 +467,12 @@ def test_a_failed_binding_leaves_the_capacity_to_the_newer_call_until_that_ends(
 def test_capacity_is_free_when_the_last_of_several_bindings_failed(
     called_twice: World, order: tuple[int, int]
 ) -> None:
-    assert len(called_twice.confirm(single("p")).posting) == 1
-    called_twice.ledger.assumed.release(Uid("uid-p"), order[0])
+    assert len(called_twice.confirm(single("p")).claims_to_post) == 1
+    called_twice.ledger.assumed_pods.release(Uid("uid-p"), order[0])
     assert called_twice.stage("p") is ClaimStage.POSTED
-    called_twice.ledger.assumed.release(Uid("uid-p"), order[0])
+    called_twice.ledger.assumed_pods.release(Uid("uid-p"), order[0])
     assert called_twice.stage("p") is ClaimStage.POSTED, "each ends once"
-    called_twice.ledger.assumed.release(Uid("uid-p"), order[1])
+    called_twice.ledger.assumed_pods.release(Uid("uid-p"), order[1])
     assert called_twice.stage("p") is None
 
 
@@ -482,7 +482,7 @@ def test_a_claim_does_not_move_while_a_binding_is_pending(called_twice: World) -
     assert called_twice.answer("p", ["b"]) is Reason.NO_ROOM
     assert called_twice.hold("p", "b") is Reason.NO_ROOM
     called_twice.add(node("a", cpu="1", cordoned=True))
-    assert len(called_twice.confirm(single("p")).lost) == 1
+    assert len(called_twice.confirm(single("p")).lost_claims) == 1
     assert called_twice.stage("p") is ClaimStage.POSTED, "only the newer call has lost it"
 
 
@@ -498,6 +498,6 @@ def test_a_group_runs_fully_once_as_many_have_started_as_it_needs(
     empty_group.put_record(group_record(group("g", 3)), version=1)
     empty_group.reduced_to = reduced_to
     for number in range(3):
-        assert empty_group.stood_whole is (number >= enough)
+        assert empty_group.has_fully_run is (number >= enough)
         empty_group.record_started(pod_record(pod(f"g-{number}", "g", on="n"), Shapes(), ours=True))
-    assert empty_group.stood_whole
+    assert empty_group.has_fully_run

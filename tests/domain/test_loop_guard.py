@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from extender.api.objects.queues import BorrowWithinCohort, QueueReclaimed, QueueStatus
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey
-from extender.domain.queues.records import TAKE_AT_MOST
+from extender.domain.queues.records import RECLAIM_AT_MOST
 from extender.domain.snapshot.decisions import message_of
 from tests.domain import builders
 from tests.domain.builders import NAMESPACE, node, pod, preemption, queue
@@ -293,12 +293,12 @@ def test_a_paused_claimant_reports_the_end_of_its_pause_and_blocks_no_group() ->
         assert coming.takes(f"x{turn}")
         coming.goes(f"x{turn}")
     assert not coming.takes("y")
-    until = timestamp(world.now + TAKE_AT_MOST)
+    until = timestamp(world.now + RECLAIM_AT_MOST)
     assert f"queue b lost capacity to groups of namespace {NAMESPACE} in queue a in vain" in (
         text := message_of(world.decision("y"))
     )
     assert f"gives none until {until}" in text
-    world.pass_time(TAKE_AT_MOST)  # one that does not go again has its capacity back all the same
+    world.pass_time(RECLAIM_AT_MOST)  # one that does not go again has its capacity back all the same
     assert world.reason("y") is Reason.RECLAIMING
     other = builders.group("z", 1, "a", namespace="other", created=timestamp(world.now))
     of_it = pod("z-0", "z")
@@ -319,6 +319,6 @@ def test_a_group_is_evicted_for_a_queue_once_unless_that_queue_could_not_use_the
     coming.goes("y")
     assert not coming.takes("z", cpu="2")
     assert "lost its capacity to queue a already" in message_of(world.decision("z"))
-    world.pass_time(TAKE_AT_MOST)
+    world.pass_time(RECLAIM_AT_MOST)
     assert world.reason("z") is Reason.RECLAIMING
     assert world.now - begun < HOUR

@@ -161,7 +161,7 @@ def test_restarts_of_one_gang_come_in_growing_intervals() -> None:
             world.pass_time(GRACE)
         at.append(world.now)
         remake(world, "g-0").start("g")
-        assert number or world.ledger.registry.group(world.decision("g").key).restarts == 1
+        assert number or world.ledger.registry.group(world.decision("g").key).restart_count == 1
     pauses = [later - before for before, later in pairwise(at)]
     assert [round(pause / HOUR) for pause in pauses] == [1, 2, 4]
 

@@ -10,7 +10,7 @@ from tests.domain.inadmissible_world import crowd
 from tests.domain.world import World, comparable, gang, timestamp
 from tests.rows import each_of
 
-VIEW = ConditionPolicy(ungated=True)
+VIEW = ConditionPolicy(covers_ungated=True)
 
 
 def asking(world: World) -> list[str]:
@@ -19,7 +19,7 @@ def asking(world: World) -> list[str]:
     pods = (
         (decision, member) for decision in decided for member in world.ledger.groups.members(decision.key)
     )
-    conditions = ((VIEW.wanted(decision, member), member.name) for decision, member in pods)
+    conditions = ((VIEW.condition_of(decision, member), member.name) for decision, member in pods)
     return sorted(name for condition, name in conditions if condition and condition.reason == "Unschedulable")
 
 

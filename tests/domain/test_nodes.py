@@ -78,8 +78,8 @@ def test_the_index_of_nodes_equals_a_check_of_each_node(
         table = table.with_changes(now, changed)
         for shape in shapes:
             if data.draw(st.booleans()):  # resources without requests are updated later
-                assert table.suitable(shape).tolist() == _one_by_one(shape, now)
-                assert before.suitable(shape).tolist() == _one_by_one(shape, then)
+                assert table.suitable_rows(shape).tolist() == _one_by_one(shape, now)
+                assert before.suitable_rows(shape).tolist() == _one_by_one(shape, then)
         for label in KEYS:
             codes = table.domains(label).tolist()
             assert [code >= 0 for code in codes] == [

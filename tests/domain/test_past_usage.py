@@ -27,16 +27,16 @@ Q = UsageKey("q")
 
 
 def test_usage_of_a_half_life_ago_counts_half() -> None:
-    begun = PastUsage(0.0).after(HOUR, HOUR, {Q: 1.0})
-    assert begun.parts == {Q: 0.5}
-    assert begun.after(2 * HOUR, HOUR, {Q: 1.0}).parts == {Q: 0.75}
-    assert begun.after(2 * HOUR, HOUR, {}).parts == {Q: 0.25}
-    assert begun.after(100 * HOUR, HOUR, {}).parts == {}
+    begun = PastUsage(0.0).after_sample(HOUR, HOUR, {Q: 1.0})
+    assert begun.used_parts == {Q: 0.5}
+    assert begun.after_sample(2 * HOUR, HOUR, {Q: 1.0}).used_parts == {Q: 0.75}
+    assert begun.after_sample(2 * HOUR, HOUR, {}).used_parts == {Q: 0.25}
+    assert begun.after_sample(100 * HOUR, HOUR, {}).used_parts == {}
 
 
 def test_usage_recorded_by_a_clock_that_was_ahead_counts_at_most_as_recorded() -> None:
     tomorrow = QueueUsage(timestamp_at(24 * HOUR), 0.5, [], [])
-    assert PastUsage(0.0).restored("q", tomorrow, HOUR).parts[Q] <= 1.0
+    assert PastUsage(0.0).with_status("q", tomorrow, HOUR).used_parts[Q] <= 1.0
 
 
 @given(st.lists(st.tuples(st.floats(0.0, HOUR), st.floats(0.0, 1.0)), min_size=1, max_size=9))
@@ -45,17 +45,19 @@ def test_an_average_lies_between_the_usages_however_often_it_is_sampled(
 ) -> None:
     past, now = PastUsage(0.0), 0.0
     for seconds, held in steps:
-        half = past.after(now + seconds / 2, HOUR, {Q: held}).after(now + seconds, HOUR, {Q: held})
-        past, now = past.after(now + seconds, HOUR, {Q: held}), now + seconds
-        assert half.parts.get(Q, 0.0) == pytest.approx(past.parts.get(Q, 0.0), abs=1e-3)
-    assert 0.0 <= past.parts.get(Q, 0.0) <= max(held for _, held in steps)
+        half = past.after_sample(now + seconds / 2, HOUR, {Q: held}).after_sample(
+            now + seconds, HOUR, {Q: held}
+        )
+        past, now = past.after_sample(now + seconds, HOUR, {Q: held}), now + seconds
+        assert half.used_parts.get(Q, 0.0) == pytest.approx(past.used_parts.get(Q, 0.0), abs=1e-3)
+    assert 0.0 <= past.used_parts.get(Q, 0.0) <= max(held for _, held in steps)
 
 
 def test_small_usages_in_a_large_cluster_add_up() -> None:
     past = PastUsage(0.0)
     for instant in range(1, 201):
-        past = past.after(instant * HOUR / 200, HOUR, {Q: 1e-5})
-    assert past.parts == {Q: pytest.approx(5e-6)}
+        past = past.after_sample(instant * HOUR / 200, HOUR, {Q: 1e-5})
+    assert past.used_parts == {Q: pytest.approx(5e-6)}
 
 
 def test_parts_are_of_the_resource_of_which_it_is_the_most_for_queue_user_and_namespace() -> None:
@@ -75,7 +77,7 @@ def test_seconds_between_two_timestamps_count() -> None:
     meter.record_holdings({A_GROUP: HeldAmounts("q", "", "team", {"cpu": 4})}, 100.0)
     meter.record_holdings({A_GROUP: None}, 160.0)
     meter.sample(600.0, {"cpu": 4})
-    assert meter.past.parts[Q] == pytest.approx(60.0 / HOUR * log(2.0), rel=0.1)
+    assert meter.past_usage.used_parts[Q] == pytest.approx(60.0 / HOUR * log(2.0), rel=0.1)
 
 
 def test_a_group_that_ran_before_this_process_counts_since_the_status_was_written() -> None:
@@ -84,11 +86,11 @@ def test_a_group_that_ran_before_this_process_counts_since_the_status_was_writte
         meter.restore(name, half if share else None)
     meter.sample(10 * HOUR, {"cpu": 4})
     for name in ("q", "new"):
-        running = HeldAmounts(name, "", "team", {"cpu": 4}, since=timestamp_at(0.0))
+        running = HeldAmounts(name, "", "team", {"cpu": 4}, running_since=timestamp_at(0.0))
         meter.record_holdings({GroupKey(f"team/{name}"): running}, 10 * HOUR)
     meter.sample(10 * HOUR + 60.0, {"cpu": 4})
-    assert meter.past.queues["q"] == pytest.approx(0.75, abs=0.01)
-    assert meter.past.queues["new"] == pytest.approx(1.0, abs=0.01)
+    assert meter.past_usage.queues["q"] == pytest.approx(0.75, abs=0.01)
+    assert meter.past_usage.queues["new"] == pytest.approx(1.0, abs=0.01)
 
 
 def test_a_clock_that_is_set_back_stops_nothing() -> None:
@@ -98,7 +100,7 @@ def test_a_clock_that_is_set_back_stops_nothing() -> None:
     assert meter.is_due(HOUR)
     meter.sample(HOUR, {"cpu": 4})
     meter.sample(2 * HOUR, {"cpu": 4})
-    assert meter.past.queues["q"] == pytest.approx(0.5)
+    assert meter.past_usage.queues["q"] == pytest.approx(0.5)
 
 
 def submitted_by(user: str) -> dict[str, str]:

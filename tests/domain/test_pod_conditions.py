@@ -21,7 +21,7 @@ CAPACITY = (Reason.NO_ROOM, Reason.FRAGMENTED, Reason.NO_DOMAIN, Reason.REFUSED_
 SOON = (Reason.WINDOW_FULL, Reason.NOT_READY)
 GATED = Unscheduled("SchedulingGated", "Scheduling is blocked due to non-empty scheduling gates")
 AS_CREATED = Unscheduled("SchedulingGated", "")  # its message is not kept
-VIEW = ConditionPolicy(ungated=True)
+VIEW = ConditionPolicy(covers_ungated=True)
 
 
 def record(shown: Unscheduled | None = None, **options: Any) -> PodRecord:
@@ -43,7 +43,7 @@ def unschedulable(reason: Reason) -> Unscheduled:
 
 @each_of(*Reason)
 def test_only_pods_that_lack_capacity_request_nodes(reason: Reason) -> None:
-    condition = VIEW.wanted(waiting(reason), record(gated=False))
+    condition = VIEW.condition_of(waiting(reason), record(gated=False))
     if reason in SOON:
         assert condition is None
     else:
@@ -52,21 +52,21 @@ def test_only_pods_that_lack_capacity_request_nodes(reason: Reason) -> None:
 
 @each_of(*Reason)
 def test_the_condition_of_a_gated_pod_names_only_missing_capacity(reason: Reason) -> None:
-    condition = ConditionPolicy().wanted(waiting(reason), record(AS_CREATED))
+    condition = ConditionPolicy().condition_of(waiting(reason), record(AS_CREATED))
     assert condition == (unschedulable(reason) if reason in CAPACITY else None)
 
 
 @each_of(*(each for each in Reason if each not in CAPACITY and each not in SOON))
 def test_a_gated_pod_that_lacks_no_capacity_any_more_requests_no_nodes(reason: Reason) -> None:
     shown = unschedulable(Reason.NO_ROOM)
-    assert ConditionPolicy().wanted(waiting(reason), record(shown)) == GATED
+    assert ConditionPolicy().condition_of(waiting(reason), record(shown)) == GATED
 
 
 @each_of(*product(Reason, (True, False)))
 def test_no_pod_requests_nodes_where_that_is_hidden(reason: Reason, view: bool) -> None:
-    hidden = ConditionPolicy(ungated=view, shows_waiting_for_capacity=False)
+    hidden = ConditionPolicy(covers_ungated=view, shows_waiting_for_capacity=False)
     for gated in (True, False):
-        condition = hidden.wanted(waiting(reason), record(gated=gated))
+        condition = hidden.condition_of(waiting(reason), record(gated=gated))
         if gated or not view or reason in SOON:
             assert condition is None
         else:
@@ -75,21 +75,21 @@ def test_no_pod_requests_nodes_where_that_is_hidden(reason: Reason, view: bool) 
 
 def test_a_condition_is_withdrawn_where_it_is_hidden_now() -> None:
     hidden = ConditionPolicy(shows_waiting_for_capacity=False)
-    assert hidden.wanted(waiting(Reason.NO_ROOM), record(unschedulable(Reason.NO_ROOM))) == GATED
+    assert hidden.condition_of(waiting(Reason.NO_ROOM), record(unschedulable(Reason.NO_ROOM))) == GATED
 
 
 @each_of(*Reason)
 def test_without_the_view_the_condition_of_a_pod_without_gates_is_the_schedulers(reason: Reason) -> None:
-    assert ConditionPolicy().wanted(waiting(reason), record(gated=False)) is None
+    assert ConditionPolicy().condition_of(waiting(reason), record(gated=False)) is None
 
 
 @each_of((False, False, False), (True, False, True), (True, True, False), (False, True, False))
 def test_nodes_are_requested_for_groups_above_node_size_unless_the_queue_is_too_small(
     shows: bool, exceeds_queue: bool, asks: bool
 ) -> None:
-    policy = ConditionPolicy(ungated=True, shows_never_fits=shows)
+    policy = ConditionPolicy(covers_ungated=True, shows_never_fits=shows)
     decision = waiting(Reason.NEVER_FITS, exceeds_queue=exceeds_queue)
-    condition = policy.wanted(decision, record(gated=False))
+    condition = policy.condition_of(decision, record(gated=False))
     assert condition is not None
     assert condition.reason == ("Unschedulable" if asks else "NeverFits")
 
@@ -106,17 +106,19 @@ def test_nodes_are_requested_for_groups_above_node_size_unless_the_queue_is_too_
 def test_no_condition_is_written_for_groups_that_lack_neither_capacity_nor_turn(
     decision: GroupDecision, member: PodRecord
 ) -> None:
-    assert VIEW.wanted(decision, member) is None
+    assert VIEW.condition_of(decision, member) is None
 
 
 def test_elastic_members_of_a_running_group_are_reported() -> None:
     decision = waiting(Reason.NO_ROOM, Verdict.RUNNING)
-    assert VIEW.wanted(decision, record(gated=False)) == unschedulable(Reason.NO_ROOM)
+    assert VIEW.condition_of(decision, record(gated=False)) == unschedulable(Reason.NO_ROOM)
 
 
 def test_the_reason_does_not_change_with_the_numbers() -> None:
     decision = waiting(Reason.NO_ROOM)
-    assert VIEW.wanted(decision, record()) == VIEW.wanted(replace(decision, detail="2 of 4"), record())
+    assert VIEW.condition_of(decision, record()) == VIEW.condition_of(
+        replace(decision, detail="2 of 4"), record()
+    )
 
 
 # ---- too large for the queue, or for the cluster

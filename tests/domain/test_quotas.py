@@ -100,7 +100,7 @@ def test_the_number_of_jobs_is_a_limit_on_groups() -> None:
     jobs = {"name": "root", "max": {"cpu": 1, "kube-queue/max-jobs": 10_000_000_000}}
     few = {"name": "few", "max": {"cpu": 1, "kube-queue/max-jobs": 1}}
     plan = planned({**jobs, "children": [few]})
-    assert [each.most_groups for each in plan.queues.values()] == [2**31 - 1, 1]
+    assert [each.max_groups for each in plan.queues.values()] == [2**31 - 1, 1]
     assert plan.queues["few"].capability == {"cpu": 1}
 
 
@@ -130,12 +130,12 @@ BAD = [
 def test_a_bad_node_stays_as_it_was_and_the_rest_is_applied(bad: Json, message: str) -> None:
     below = {**bad, "children": [node("below", 1, namespaces=["n"])]}
     plan = planned(root(node("good", 5, 5), below, node("later", 5)))
-    assert [each.name for each in plan.queues.values() if not each.unreadable] == [
+    assert [each.name for each in plan.queues.values() if not each.is_unreadable] == [
         "root-quota",
         "good",
         "later",
     ]
-    assert [each.name for each in plan.queues.values() if each.unreadable] == ["x", "below"]
+    assert [each.name for each in plan.queues.values() if each.is_unreadable] == ["x", "below"]
     assert plan.namespaces == {"n": "below"}
     (fault,) = faults(plan)
     assert fault.startswith(message)
@@ -146,7 +146,7 @@ def test_a_bad_node_stays_as_it_was_and_the_rest_is_applied(bad: Json, message: 
 def test_nothing_is_concluded_from_an_unreadable_node(bad: object) -> None:
     plan = planned(root(node("a", 1), bad))
     assert [*plan.queues] == ["root-quota", "a"]
-    assert plan.unsure == {"ElasticQuotaTree/kube-system/tree-0"}
+    assert plan.unsure_quotas == {"ElasticQuotaTree/kube-system/tree-0"}
     assert faults(plan)[0].startswith("spec.root.children[1]: it ")
 
 
@@ -197,7 +197,7 @@ def test_the_tree_of_the_page_makes_the_queues_of_the_page() -> None:
         "reports": "root-quota",
     }
     assert plan.namespaces == {"vision": "research", "speech": "research", "reports": "reports"}
-    assert plan.queues["reports"].most_groups == 5
+    assert plan.queues["reports"].max_groups == 5
     assert plan.faults == ()
 
 
@@ -217,7 +217,7 @@ def test_a_quota_that_makes_us_raise_costs_itself_only(monkeypatch: pytest.Monke
     monkeypatch.setattr("extender.domain.queues.quotas.TreeReader", poisoned)
     plan = plan_of(Quotas([tree(root(), "bad"), tree(node("top"), "good")]), DEPTH, review)
     assert failed == ["ElasticQuotaTree/kube-system/bad"]
-    assert plan.unsure == {*failed}
+    assert plan.unsure_quotas == {*failed}
     assert [*plan.queues] == ["top"]
 
 
@@ -243,7 +243,7 @@ def test_every_name_becomes_one_that_a_label_takes(name: str) -> None:
 
 
 def test_an_elastic_quota_is_the_queue_of_its_namespace() -> None:
-    plan = plan_of(Quotas(elastic=[elastic("default", min={"cpu": 1}, max={"cpu": 2})]), DEPTH)
+    plan = plan_of(Quotas(elastic_quotas=[elastic("default", min={"cpu": 1}, max={"cpu": 2})]), DEPTH)
     (new_queue,) = plan.queues.values()
     assert (new_queue.name, new_queue.parent, new_queue.namespaces) == ("default-quota", "root", ("default",))
     assert (new_queue.capability, new_queue.guarantee) == ({"cpu": 2}, {"cpu": 1})
@@ -253,7 +253,7 @@ def test_all_resource_quotas_of_a_namespace_hold_at_once() -> None:
     small = resource("team", "a", hard={"cpu": 4, "requests.memory": "1Gi", "limits.cpu": 1, "count/jobs": 1})
     large = resource("team", "b", hard={"requests.cpu": 3, "pods": 10, "requests.storage": "1Gi"})
     scoped = resource("team", "c", hard={"cpu": 1}, scopes=["BestEffort"])
-    plan = plan_of(Quotas(resource=[scoped, large, small]), DEPTH)
+    plan = plan_of(Quotas(resource_quotas=[scoped, large, small]), DEPTH)
     (new_queue,) = plan.queues.values()
     assert new_queue.capability == {"cpu": 3, "memory": "1Gi", "pods": 10}
     assert str(new_queue.source) == "ResourceQuota/team/a"
@@ -294,7 +294,7 @@ _NODES: Any = st.recursive(
 @given(st.lists(_NODES, max_size=3))
 def test_queues_of_any_quota_tree_are_consistent(roots: list[Any]) -> None:
     plan = planned(*roots)
-    readable = {name: each for name, each in plan.queues.items() if not each.unreadable}
+    readable = {name: each for name, each in plan.queues.items() if not each.is_unreadable}
     for name, each in readable.items():
         assert each.parent == "root" or each.parent in readable
         below = [child for child in readable.values() if child.parent == name]
@@ -326,27 +326,27 @@ def quota_queue(
 
 
 def test_steps() -> None:
-    unreadable = msgspec.structs.replace(WANTED, unreadable=True)
-    assert step_of(WANTED, None, empty=True) is QuotaStep.CREATE
-    assert step_of(unreadable, None, empty=True) is QuotaStep.NOTHING
-    assert step_of(WANTED, quota_queue(), empty=False) is QuotaStep.NOTHING
-    assert step_of(WANTED, queue("q"), empty=False) is QuotaStep.LEAVE
-    assert step_of(None, queue("q"), empty=True) is QuotaStep.NOTHING
-    assert step_of(None, quota_queue(), empty=True) is QuotaStep.CLOSE
+    unreadable = msgspec.structs.replace(WANTED, is_unreadable=True)
+    assert step_of(WANTED, None, is_empty=True) is QuotaStep.CREATE
+    assert step_of(unreadable, None, is_empty=True) is QuotaStep.NOTHING
+    assert step_of(WANTED, quota_queue(), is_empty=False) is QuotaStep.NOTHING
+    assert step_of(WANTED, queue("q"), is_empty=False) is QuotaStep.LEAVE
+    assert step_of(None, queue("q"), is_empty=True) is QuotaStep.NOTHING
+    assert step_of(None, quota_queue(), is_empty=True) is QuotaStep.CLOSE
     assert (
-        step_of(None, quota_queue(ended=True, state="Closed", status="Closed"), empty=False)
+        step_of(None, quota_queue(ended=True, state="Closed", status="Closed"), is_empty=False)
         is QuotaStep.NOTHING
     )
     assert (
-        step_of(None, quota_queue(ended=True, state="Closed", status="Closing"), empty=True)
+        step_of(None, quota_queue(ended=True, state="Closed", status="Closing"), is_empty=True)
         is QuotaStep.NOTHING
     )
     assert (
-        step_of(None, quota_queue(ended=True, state="Closed", status="Closed"), empty=True)
+        step_of(None, quota_queue(ended=True, state="Closed", status="Closed"), is_empty=True)
         is QuotaStep.DELETE
     )
-    assert step_of(None, quota_queue(ended=True, state="Open"), empty=True) is QuotaStep.CLOSE
-    assert step_of(WANTED, quota_queue(ended=True, state="Closed"), empty=True) is QuotaStep.CHANGE
+    assert step_of(None, quota_queue(ended=True, state="Open"), is_empty=True) is QuotaStep.CLOSE
+    assert step_of(WANTED, quota_queue(ended=True, state="Closed"), is_empty=True) is QuotaStep.CHANGE
 
 
 def test_edits_of_a_quotas_queue_are_reverted_except_for_fields_of_its_owner() -> None:

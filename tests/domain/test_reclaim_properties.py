@@ -138,7 +138,7 @@ def test_no_more_pods_go_than_budgets_allow_and_every_reclaim_ends(cluster: Any,
         raise AssertionError("evictions do not end")
     assert not [group for group in world.decisions.groups.values() if group.reason is Reason.RECLAIMING]
     for group in world.ledger.snapshot().groups.values():
-        if group.stood_whole and not group.start.reclaim and group.has_live_members:
+        if group.has_fully_run and not group.start.reclaim and group.has_live_members:
             assert group.is_whole, group.key
 
 

@@ -156,7 +156,7 @@ def test_reservations_take_a_part_of_the_cluster_and_one_for_each_queue(share: f
     """Each asks for a tenth of the cpus. Nodes for four of them are looked for in one cycle."""
     world = World(node("n", cpu="40"), [queue(f"q{n}") for n in range(10)])
     world.cycles = 4
-    set_limits(world, reservations=share)
+    set_limits(world, max_reserved_part=share)
     job(world, "runs", cpu="40", run_time=HOUR).start("runs")
     for n in range(10):
         job(world, f"a{n}", cpu="4", queue=f"q{n}")
@@ -196,7 +196,7 @@ def test_the_first_of_equal_groups_gets_the_reservation_once_it_has_waited_too_l
 
 def test_several_reservations_are_made_in_one_cycle() -> None:
     world = World(node("n", cpu="40"), [queue(f"q{n}") for n in range(4)])
-    set_limits(world, reservations=0.3, reclaims=0)
+    set_limits(world, max_reserved_part=0.3, max_reclaims=0)
     job(world, "runs", cpu="40", run_time=HOUR).start("runs")
     for n in range(4):
         job(world, f"a{n}", cpu="4", queue=f"q{n}")
@@ -537,7 +537,7 @@ def test_no_group_of_its_queue_passes_a_group_with_a_guaranteed_start() -> None:
 def test_reservations_of_two_groups_on_one_node_add_up() -> None:
     """Each will need 2 of 8 cpus that become free; nothing of what is free now is left to a third."""
     world = World(node("n", cpu="8"), queue("q"), queue("r"))
-    set_limits(world, reservations=1.0)
+    set_limits(world, max_reserved_part=1.0)
     for n in range(2):
         job(world, f"small{n}", cpu="3", run_time=HOUR).start(f"small{n}")
     for name in ("q", "r"):

@@ -48,7 +48,7 @@ class TrainWorld(JobWorld):
     def needed(self, name: str) -> int:
         managed = self.ledger.managed_job(key_of(name))
         assert managed
-        return managed.job.needed
+        return managed.job.pod_count
 
 
 def key_of(name: str) -> GroupKey:

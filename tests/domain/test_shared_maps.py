@@ -59,7 +59,7 @@ def test_a_change_among_many_copies_few_and_finds_few() -> None:
     assert {*changed_keys(few[-1], few[0])} == {f"many-{number:04}" for number in range(7)}
     many = changed(few[-1], range(200))
     assert 1 < len({id(each._base) for each in many}) < 6
-    assert max(len(each._changed) for each in many) < 100
+    assert max(len(each._changes) for each in many) < 100
 
 
 def changed(first: Mapping[str, object], numbers: Iterable[int]) -> list[SharedMap[str, object]]:
@@ -72,7 +72,7 @@ def changed(first: Mapping[str, object], numbers: Iterable[int]) -> list[SharedM
 
 
 def test_shared_mappings_change_no_decision(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared_maps, "_MAX_COPIED", 0)
+    monkeypatch.setattr(shared_maps, "_MAX_COPIED_KEYS", 0)
     few = settings(
         max_examples=examples(2), stateful_step_count=15, deadline=None, suppress_health_check=[*HealthCheck]
     )

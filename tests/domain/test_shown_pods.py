@@ -8,11 +8,11 @@ from msgspec.structs import replace
 from extender.api.objects.base import Condition
 from extender.domain.ledger.claims import ClaimStage
 from extender.domain.ledger.ledger import Ledger
-from extender.domain.ledger.releases import MOST_NOMINATED, Bypasses
+from extender.domain.ledger.releases import MAX_NOMINATED_PODS, Bypasses
 from extender.domain.model.ownership import Ownership
 from extender.domain.model.reasons import Reason, Verdict, refusal
 from extender.domain.model.records import Uid
-from extender.domain.model.versioned_pod_watch import AS_IT_IS, Appearance
+from extender.domain.model.versioned_pod_watch import AS_STORED, Appearance
 from tests.domain.builders import SCHEDULER, foreign_pod, node, pod, queue
 from tests.domain.job_world import JobWorld, job, pod_of
 from tests.domain.world import LIMITS, World, gang, nodes
@@ -67,14 +67,14 @@ def test_a_pod_with_a_gate_of_others_never_appears() -> None:
 
 
 def test_the_number_of_nominated_pods_on_a_node_is_limited() -> None:
-    many = 3 * MOST_NOMINATED
+    many = 3 * MAX_NOMINATED_PODS
     world = through_proxy(node("a", cpu="100"), gang("g", many, gated=False))
-    assert len(world.shown()) == MOST_NOMINATED
+    assert len(world.shown()) == MAX_NOMINATED_PODS
     first = list(world.shown())
     for name in first:
         assert world.hold(name, "a") is None
     world.settle()
-    assert len(world.shown()) == 2 * MOST_NOMINATED
+    assert len(world.shown()) == 2 * MAX_NOMINATED_PODS
     assert set(world.shows()) > set(first)
 
 
@@ -128,10 +128,10 @@ def test_a_pod_refused_for_one_that_has_left_comes_back_when_the_scheduler_hears
     )
     world.delete("left").settle()
     _refuse_twice(world)
-    world.ledger.shown.record_left("b")
+    world.ledger.shown_pods.record_left("b")
     world.pass_time(0.6)
     assert world.settle().shown() == {}
-    world.ledger.shown.record_left("a")
+    world.ledger.shown_pods.record_left("a")
     world.pass_time(0.6)
     assert "g-0" in world.settle().shown()
 
@@ -141,7 +141,7 @@ def test_a_node_given_up_for_a_pod_that_has_left_is_planned_again_when_the_sched
     _refuse_twice(world)
     world.pass_time(30)
     assert (world.verdict("g"), world.shown()) == (Verdict.WAITING, {})
-    world.ledger.shown.record_left("a")
+    world.ledger.shown_pods.record_left("a")
     assert "g-0" in world.settle().shown()
 
 
@@ -239,7 +239,7 @@ def test_a_restarted_scheduler_has_no_old_attempts() -> None:
     world = through_proxy(node("a"), gang("g", 2, gated=False))
     world.hold("g-0", "a")
     world.release("g-0")
-    world.ledger.shown.record_fresh_start()
+    world.ledger.shown_pods.record_fresh_start()
     assert "g-0" in world.settle().shown()
 
 
@@ -278,7 +278,7 @@ def test_a_group_of_one_that_loses_its_place_to_others_is_shown_again() -> None:
 
 def test_a_group_of_one_is_left_to_the_scheduler_s_scoring() -> None:
     world = through_proxy(nodes("a", "b"), pod("p", gated=False))
-    assert world.shown() == {"p": AS_IT_IS}
+    assert world.shown() == {"p": AS_STORED}
     assert world.hold("p", "b") is None
 
 
@@ -310,23 +310,23 @@ def test_pods_that_are_left_to_another_scheduler_disappear() -> None:
     world.shows()
     world.ledger.pods.set_unmanaged(frozenset({SCHEDULER}))
     assert world.settle().shows() == {"g-0": None, "g-1": None}
-    assert world.ledger.shown.appearance_of(Uid("uid-g-0")) is None
+    assert world.ledger.shown_pods.appearance_of(Uid("uid-g-0")) is None
 
 
 def test_a_pod_that_is_not_ours_appears_as_it_is() -> None:
     shared = "default-scheduler"
     ledger = Ledger(Ownership(frozenset({shared})), on_shown=lambda: None)
-    assert ledger.shown.appearance_of(Uid("uid-s")) is None
+    assert ledger.shown_pods.appearance_of(Uid("uid-s")) is None
     ledger.pods.set(pod("s", gated=False, scheduler=shared))
-    assert ledger.shown.appearance_of(Uid("uid-s")) == AS_IT_IS
-    assert ledger.shown.take_changes() == [("uid-s", AS_IT_IS)]
+    assert ledger.shown_pods.appearance_of(Uid("uid-s")) == AS_STORED
+    assert ledger.shown_pods.take_changes() == [("uid-s", AS_STORED)]
 
 
 def test_a_replica_that_loses_the_lead_answers_only_bind_calls() -> None:
     world = through_proxy(nodes("a", "b"), gang("g", 2, gated=False))
     world.shows()
     world.hold("g-0", world.claim("g-0").node)  # type: ignore[union-attr]
-    world.ledger.shown.take_all_back()
+    world.ledger.shown_pods.take_all_back()
     assert world.shows() == {"g-1": None}
     assert world.stage("g-0") is ClaimStage.HELD
 
@@ -351,7 +351,7 @@ def test_memory_ends_with_the_pods() -> None:
     world.settle()
     world.delete(*list(world.pods)).settle()
     world.shows()
-    reserved = vars(world.ledger.shown._releases)
+    reserved = vars(world.ledger.shown_pods._releases)
     assert {
         name: reserved[name] for name in reserved if isinstance(reserved[name], dict | set) and reserved[name]
     } == {}
@@ -363,12 +363,12 @@ def test_memory_ends_with_the_pods() -> None:
 def test_calls_about_pods_that_were_not_shown_are_counted() -> None:
     world = through_proxy(node("a", cpu="1"))
     world.add(gang("g", 2, gated=False)).settle()
-    assert world.ledger.shown.bypasses() == Bypasses()
+    assert world.ledger.shown_pods.bypasses() == Bypasses()
     world.answer("g-0")
     world.advance(3)
     world.hold("g-1", "a")
     world.advance(5)
-    assert world.ledger.shown.bypasses() == Bypasses(2, 5.0)
+    assert world.ledger.shown_pods.bypasses() == Bypasses(2, 5.0)
 
 
 def test_calls_about_pods_that_were_shown_once_are_not() -> None:
@@ -381,31 +381,31 @@ def test_calls_about_pods_that_were_shown_once_are_not() -> None:
         world.pass_time(5)
     world.answer("g-0")
     world.hold("g-0", "a")
-    assert world.ledger.shown.bypasses().calls == 0
+    assert world.ledger.shown_pods.bypasses().calls == 0
 
 
 def test_calls_about_pods_that_another_process_may_have_shown_are_not() -> None:
     """The scheduler was binding them when this one began."""
     world = World(node("a", cpu="1"), gang("g", 2, gated=False), through_proxy=True).settle()
     world.answer("g-0")
-    assert world.ledger.shown.bypasses().calls == 0
+    assert world.ledger.shown_pods.bypasses().calls == 0
     world.add(pod("late", gated=False, cpu="2")).settle()
     world.answer("late")
-    assert world.ledger.shown.bypasses().calls == 1
+    assert world.ledger.shown_pods.bypasses().calls == 1
 
 
 def test_without_the_view_every_pod_may_be_asked_about() -> None:
     world = World(node("a", cpu="1")).settle()
     world.add(gang("g", 2, gated=False)).settle()
     world.answer("g-0")
-    assert world.ledger.shown.bypasses() == Bypasses()
+    assert world.ledger.shown_pods.bypasses() == Bypasses()
 
 
 def test_released_hidden_and_leaving_pods_are_counted() -> None:
     world = through_proxy(nodes("a", "b", cpu="2"), gang("g", 2, gated=False, cpu="2"))
-    assert world.ledger.shown.counts() == (2, 0, 0)
+    assert world.ledger.shown_pods.counts() == (2, 0, 0)
     world.report("g-0", MESSAGE)
-    assert world.ledger.shown.counts() == (1, 1, 1)
+    assert world.ledger.shown_pods.counts() == (1, 1, 1)
 
 
 def test_pods_that_a_job_is_still_to_make_are_not_counted_as_shown() -> None:
@@ -416,6 +416,6 @@ def test_pods_that_a_job_is_still_to_make_are_not_counted_as_shown() -> None:
     for number in range(4):
         world.add(pod_of(world.jobs["train"], f"train-{number}")).settle()
         assert set(world.shown()) == set(world.pods_of("train"))
-        assert world.ledger.shown.counts().released == number + 1
+        assert world.ledger.shown_pods.counts().released == number + 1
     world.scheduler_takes(*world.pods_of("train")).run(*world.pods_of("train"))
-    assert world.ledger.shown.counts().released == 0
+    assert world.ledger.shown_pods.counts().released == 0

@@ -349,7 +349,7 @@ def test_a_pod_may_go_where_a_comparison_with_each_other_lets_it(
         affinity = affinity.clone(planner_of(world).capacity.counts) if copies else affinity
         looked = records[(number + row) % 8]
         others = [(records[each], f"n{of_row}") for each, of_row in points]
-        admitted = affinity.admit(looked)[[planner_of(world).nodes.row[f"n{n}"] for n in range(4)]]
+        admitted = affinity.admit(looked)[[planner_of(world).nodes.row_of[f"n{n}"] for n in range(4)]]
         assert admitted.tolist() == [may_go(world, looked, f"n{n}", others) for n in range(4)]
 
 

@@ -33,7 +33,7 @@ def test_a_gang_starts_whole_and_its_end_causes_no_decision() -> None:
     world.publish_decisions(decisions)
     assert world.verdict("g") is RUNS
     now = world.ledger.snapshot()
-    assert (now.version, now.dirty) == (decisions.version, frozenset())
+    assert (now.version, now.dirty_groups) == (decisions.version, frozenset())
     assert not world.settle().stood_whole("g")
     assert world.run("g-0", "g-1", "g-2").stood_whole("g")
 
@@ -424,7 +424,7 @@ def test_half_an_hour_without_a_scheduler_is_no_failed_start_until_it_asks_for_o
     first = world.plan("g")
     world.pass_time(1_800.0)
     view = world.ledger.snapshot()
-    assert (world.verdict("g"), world.plan("g"), view.refused) == (STARTS, first, {})
+    assert (world.verdict("g"), world.plan("g"), view.refused_rows) == (STARTS, first, {})
     assert view.groups[key("g")].start.failures == 0
     world.scheduler_asks = True
     world.pass_time(14.0)

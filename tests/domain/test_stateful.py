@@ -51,14 +51,14 @@ class Events(RuleBasedStateMachine):
         """
         ledger = self.world.ledger
         for claim in list(ledger.claims):
-            for token in claim.calls:
-                ledger.assumed.release(claim.pod.uid, token)
+            for token in claim.call_tokens:
+                ledger.assumed_pods.release(claim.pod.uid, token)
         self.world.advance(LIMITS.start_deadline + 1)
         ledger.snapshot()
         assert {claim.stage for claim in ledger.claims} <= {ClaimStage.PLANNED, ClaimStage.BOUND}
         self.world.settle().pass_time(LIMITS.start_deadline)
         for view in ledger.snapshot().groups.values():
-            if view.is_on_nodes and not (view.is_whole or view.stood_whole or view.leaving):
+            if view.is_on_nodes and not (view.is_whole or view.has_fully_run or view.leaving_count):
                 decision = ledger.decisions.groups[view.key]
                 assert decision.undo or decision.verdict is Verdict.STARTING
 
@@ -159,14 +159,14 @@ class Events(RuleBasedStateMachine):
     def barrier_looks(self, name: str) -> None:
         requested = self.asked.get(name)
         confirmation = self.world.confirm(name)
-        for claim in confirmation.posting:
+        for claim in confirmation.claims_to_post:
             assert self.world.stage(claim.pod.name) is ClaimStage.POSTED
-        for claim in confirmation.lost:
-            assert self.world.stage(claim.pod.name) is (ClaimStage.POSTED if claim.posting else None)
-        if confirmation.posting:
+        for claim in confirmation.lost_claims:
+            assert self.world.stage(claim.pod.name) is (ClaimStage.POSTED if claim.postings else None)
+        if confirmation.claims_to_post:
             assert requested is not None, "no member is bound without a PodGroup"
             assert requested == self.decided.get(name), "nor by a decision on what it asked for before"
-            self.share_domains(name, {claim.pod.uid: claim.node for claim in confirmation.posting})
+            self.share_domains(name, {claim.pod.uid: claim.node for claim in confirmation.claims_to_post})
 
     def share_domains(self, name: str, posted: dict[Uid, str]) -> None:
         """Check that members are bound next to the others of their sets."""
@@ -206,15 +206,15 @@ class Events(RuleBasedStateMachine):
             if claim is None or not allows(ClaimEvent.RELEASE, claim.stage):
                 assert self.world.claim(name) is claim
             else:
-                others = claim.calls - {claim.token}
+                others = claim.call_tokens - {claim.token}
                 assert self.world.stage(name) is (ClaimStage.POSTED if others else None)
 
     @rule(name=some_pod, token=st.integers(1, 3))
     def earlier_call_ends_late(self, name: str, token: int) -> None:
         if self.there(name):
             claim = self.world.claim(name)
-            if claim is not None and token not in claim.calls:
-                self.world.ledger.assumed.release(claim.pod.uid, token)
+            if claim is not None and token not in claim.call_tokens:
+                self.world.ledger.assumed_pods.release(claim.pod.uid, token)
                 assert self.world.claim(name) is claim
 
     # ---- decisions, in time and late
@@ -269,14 +269,14 @@ class Events(RuleBasedStateMachine):
         occupancy = claims.capacity.occupancy()
         ports = Counter((each.node, port) for each in assumed for port in each.pod.shape.constraints.ports)
         assert ports == {
-            (at, port): n for at, taken in occupancy.ports.items() for port, n in taken.items() if n
+            (at, port): n for at, taken in occupancy.port_counts.items() for port, n in taken.items() if n
         }
-        for term, by_node in occupancy.selected.items():
+        for term, by_node in occupancy.selected_counts.items():
             ports_held = Counter(
                 each.node for each in assumed if term.matches(each.pod.namespace, each.pod.labels)
             )
             assert by_node == ports_held
-        for term, by_node in occupancy.carried.items():
+        for term, by_node in occupancy.carrier_counts.items():
             carriers = [each for each in assumed if term in each.pod.shape.constraints.anti_affinity]
             assert by_node == Counter(carrier.node for carrier in carriers)
 
@@ -291,7 +291,7 @@ class Events(RuleBasedStateMachine):
         }
         assert offered == dict(+Counter(dict(snapshot.queues["default"].allocated)))
         counted = sum(view.is_in_queue for view in snapshot.groups.values())
-        assert snapshot.queues["default"].groups == counted
+        assert snapshot.queues["default"].group_count == counted
 
     @invariant()
     def group_infos_equal_rebuilt_ones(self) -> None:
@@ -340,7 +340,7 @@ class Events(RuleBasedStateMachine):
                     assert claim.pod.group in ledger.decisions.groups
                 case ClaimStage.ANSWERED:
                     assert expires_at is not None
-                    assert expires_at <= claim.since + LIMITS.start_deadline
+                    assert expires_at <= claim.stage_since + LIMITS.start_deadline
                 case ClaimStage.HELD | ClaimStage.POSTED:
                     assert claim.token
                 case ClaimStage.BOUND:
@@ -355,14 +355,14 @@ class Events(RuleBasedStateMachine):
             standing = {
                 uid
                 for uid, record in each.pods.items()
-                if record.placed
+                if record.is_placed
                 or (
-                    record.waiting
+                    record.is_waiting
                     and (claim := self.world.ledger.claims.get(uid))
                     and claim.stage >= ClaimStage.HELD
                 )
             }
-            assert standing == each.standing.keys()
+            assert standing == each.standing_roles.keys()
 
 
 Events.TestCase.settings = settings(max_examples=examples(30), stateful_step_count=40)

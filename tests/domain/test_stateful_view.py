@@ -39,29 +39,29 @@ class ViewedEvents(Events):
 
     @rule()
     def scheduler_restarts(self) -> None:
-        self.world.ledger.shown.record_fresh_start()
+        self.world.ledger.shown_pods.record_fresh_start()
 
     @rule()
     def another_replica_leads(self) -> None:
-        self.world.ledger.shown.take_all_back()
+        self.world.ledger.shown_pods.take_all_back()
 
     @invariant()
     def the_scheduler_believes_what_is_shown(self) -> None:
-        for uid, appearance in self.world.ledger.shown.take_changes():
+        for uid, appearance in self.world.ledger.shown_pods.take_changes():
             if appearance is None:
                 self.believed.pop(uid, None)
             else:
                 self.believed[uid] = appearance
         unbound = {pod.metadata.uid for pod in self.world.pods.values() if not pod.spec.node_name}
         self.believed = {uid: looks for uid, looks in self.believed.items() if uid in unbound}
-        assert self.believed == self.world.ledger.shown._releases.shown
+        assert self.believed == self.world.ledger.shown_pods._releases.shown
 
     @invariant()
     def only_pods_with_a_firm_claim_are_shown(self) -> None:
-        for uid in self.world.ledger.shown._releases.shown:
+        for uid in self.world.ledger.shown_pods._releases.shown:
             record, claim = self.world.ledger.pods.get(uid), self.world.ledger.claims.get(uid)
             assert record is not None
-            assert record.waiting
+            assert record.is_waiting
             assert not record.foreign_gates
             assert claim is not None
             assert claim.is_fixed
@@ -69,8 +69,8 @@ class ViewedEvents(Events):
     @invariant()
     def nominations_end(self) -> None:
         """Check that counted nominations await their first bind call."""
-        releases = self.world.ledger.shown._releases
-        for where, uids in releases._nominated.items():
+        releases = self.world.ledger.shown_pods._releases
+        for where, uids in releases._nominated_uids.items():
             for uid in uids:
                 claim = self.world.ledger.claims.get(uid)
                 assert claim is not None

@@ -54,7 +54,7 @@ def test_little_is_remembered_of_pods_that_ended_long_before_their_grace() -> No
         world.add(pod(f"p{n}", on="a"))
         world.mark_deleted(f"p{n}", grace=1e9)
         world.delete(f"p{n}")
-    assert len(world.ledger._stuck._due) < 100
+    assert len(world.ledger._stuck_pods._ends) < 100
 
 
 def test_terminating_pods_on_a_reachable_node_count_until_they_have_ended() -> None:
@@ -67,7 +67,7 @@ def test_deleted_stuck_pods_are_forgotten() -> None:
     world = stuck()
     world.pass_time(GRACE + 6)
     world.delete(*on_a(world)).settle()
-    assert not world.ledger._stuck.uids
+    assert not world.ledger._stuck_pods.uids
     assert others_come(world).verdict("g") is Verdict.RUNNING
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.api.objects.pods import LabelSelector, Requirement
-from extender.domain.ledger.affinity import MOST_WEIGHT, WEIGHT_OF_WIDE, PodsByLabels, Terms
+from extender.domain.ledger.affinity import MAX_WEIGHT, WIDE_WEIGHT, PodsByLabels, Terms
 from extender.domain.model.records import PodRecord, Uid
 from extender.domain.model.shapes import Constraints, Shape, Term, TermIndex
 
@@ -98,11 +98,11 @@ def test_terms_come_and_go_with_pods_that_stay(
 
 def _assert_recounted(terms: Terms, standing: list[PodRecord]) -> None:
     used = {term for pod in standing for term in pod.shape.terms}
-    assert terms.selected().keys() == terms.anti_affinity_nodes().keys() == used
+    assert terms.selected_counts().keys() == terms.anti_affinity_nodes().keys() == used
     assert len(terms.index()) == len(used)
     for term in used:
         there = sum(term.matches(pod.namespace, pod.labels) for pod in standing)
-        assert terms.selected()[term] == ({NODES[0]: there} if there else {})
+        assert terms.selected_counts()[term] == ({NODES[0]: there} if there else {})
         assert terms.anti_affinity_nodes()[term] == {
             NODES[0]: sum(term in pod.shape.terms for pod in standing)
         }
@@ -143,8 +143,8 @@ def test_terms_of_other_pods_count_where_they_select_a_pod_of_muster(
         if pod.shape.terms:
             terms.count(pod, NODES[0], -1)
         check()
-    assert not terms._users
-    assert not terms._others._members
+    assert not terms._user_counts
+    assert not terms._foreign_terms._members
 
 
 def wide(number: int) -> Term:
@@ -152,7 +152,7 @@ def wide(number: int) -> Term:
 
 
 def test_a_namespace_may_have_so_many_terms_and_wide_ones_count_for_many() -> None:
-    terms, most = Terms(), MOST_WEIGHT // WEIGHT_OF_WIDE
+    terms, most = Terms(), MAX_WEIGHT // WIDE_WEIGHT
     for number in range(most):
         pod = record(number, "a", {}, (wide(number),))
         assert terms.is_within_limit(pod)
@@ -167,7 +167,7 @@ def test_a_namespace_may_have_so_many_terms_and_wide_ones_count_for_many() -> No
     assert terms.is_within_limit(one_more)
     for number in range(1, most):
         terms.unwatch(Uid(f"uid-{number}"))
-    assert not terms._weight
+    assert not terms._weights
     assert not terms._first_namespace
 
 
@@ -177,7 +177,7 @@ def test_a_copy_stays_as_it_is() -> None:
     first = record(0, "a", {"app": "x"}, (term,))
     terms.watch(first)
     terms.count(first, "n0", 1)
-    index, selected = terms.index(), terms.selected()
+    index, selected = terms.index(), terms.selected_counts()
     terms.count(record(1, "a", {"app": "x"}), "n0", 1)
     terms.unwatch(first.uid)
     assert selected == {term: {"n0": 1}}

@@ -354,8 +354,8 @@ def test_a_member_whose_node_has_left_the_rack_is_not_bound() -> None:
         world.hold(name, planned)
     world.add(node(plan["g-0"], "4", labels={RACK: "b"}))
     confirmation = world.confirm("g")
-    assert not confirmation.posting
-    assert len(confirmation.lost) == 1
+    assert not confirmation.claims_to_post
+    assert len(confirmation.lost_claims) == 1
     world.settle()
     assert plan["g-0"] not in world.plan("g").values()
 

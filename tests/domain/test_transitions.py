@@ -45,7 +45,7 @@ def test_a_wait_is_reported_with_its_sentence_and_its_numbers() -> None:
     transition = decisions.state_transition(NO_ROOM)
     assert transition is not None
     assert transition.message == f"{Reason.NO_ROOM.meaning}: cpu: 4 needed, 1 left"
-    assert transition.for_members
+    assert transition.is_for_members
 
 
 @each_of(*Reason)
@@ -59,7 +59,7 @@ def test_every_reason_is_reachable(reason: Reason) -> None:
 def test_a_wait_that_needs_an_action_of_a_user_is_a_warning(reason: Reason, warning: bool) -> None:
     transition = decisions.state_transition(GroupDecision(KEY, "q", Verdict.WAITING, reason))
     assert transition is not None
-    assert transition.warning is warning
+    assert transition.is_warning is warning
 
 
 def test_numbers_that_move_are_no_turn() -> None:

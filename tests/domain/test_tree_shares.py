@@ -32,7 +32,7 @@ def cpus(total: int, *demands: QueueDemand) -> dict[str, float]:
 
 def wants(name: str, request: int, parent: str = "", weight: int = 1, **more: Any) -> QueueDemand:
     amounts: dict[str, Any] = {field: {"cpu": n} if isinstance(n, int) else n for field, n in more.items()}
-    return QueueDemand(name, weight, {"cpu": request}, parent=parent, groups=request > 0, **amounts)
+    return QueueDemand(name, weight, {"cpu": request}, parent=parent, has_groups=request > 0, **amounts)
 
 
 @each_of(
@@ -326,7 +326,7 @@ def forests(draw: st.DrawFn, amounts: st.SearchStrategy[dict[str, int]] = few) -
             draw(amounts),
             draw(st.none() | amounts),
             draw(amounts) if draw(st.booleans()) else {},
-            groups=draw(st.booleans()),
+            has_groups=draw(st.booleans()),
             parent=draw(st.sampled_from(["", "root", "nowhere", *NAMES])),
             deserved=draw(st.none() | amounts),
             borrowing_limit=draw(st.none() | amounts),
@@ -366,11 +366,14 @@ def test_one_change_at_a_time_gives_the_same_division_and_holdings(
     for _ in range(4):
         name = data.draw(st.sampled_from(sorted(demands)))
         changed = replace(
-            demands[name], request=data.draw(few), groups=data.draw(st.booleans()), guarantee=data.draw(few)
+            demands[name],
+            request=data.draw(few),
+            has_groups=data.draw(st.booleans()),
+            guarantee=data.draw(few),
         )
         demands, own = {**demands, name: changed}, {**own, name: dict(changed.request)}
         division = Division.divide(total, demands, division)
-        holdings = holdings.after(division, own)
+        holdings = holdings.for_division(division, own)
         fresh = Division.divide(total, demands)
         assert np.array_equal(division.deserved, fresh.deserved)
         assert np.array_equal(division.ceilings, fresh.ceilings)

@@ -32,7 +32,7 @@ def key_of(name: str) -> GroupKey:
 def podgroup_of(world: VolcanoWorld, name: str) -> dict[str, Any]:
     managed = world.settle().ledger.managed_job(key_of(name))
     assert managed is not None
-    return job_podgroup(managed.job, managed.queue, managed.members)
+    return job_podgroup(managed.job, managed.queue, managed.member_count)
 
 
 def test_a_volcano_job_waits_without_pods_until_all_of_them_fit() -> None:

@@ -33,7 +33,7 @@ def trees(draw: st.DrawFn) -> list[QueueDemand]:
                 {resource: min(guaranteed[resource], limit[resource]) for resource in RESOURCES}
                 if draw(st.booleans())
                 else {},
-                groups=draw(st.integers(0, 4)) > 0,
+                has_groups=draw(st.integers(0, 4)) > 0,
                 parent=draw(st.sampled_from(["", *(queue.name for queue in queues)])),
                 deserved=due,
                 borrowing_limit=draw(st.sampled_from([None, None, {GPU: 5}])),

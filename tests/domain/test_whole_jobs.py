@@ -202,7 +202,7 @@ def test_a_driver_starts_alone_and_capacity_for_its_executors_is_reserved() -> N
     cluster.add(pod_group(unit, 3)).settle()
     managed = cluster.ledger.managed_job(key)
     assert managed is not None
-    assert (managed.members, managed.has_capacity) == (3, True)
+    assert (managed.member_count, managed.has_capacity) == (3, True)
     started = named | {keys.STARTED: "2026-01-01T00:00:00Z"}
     meta = replace(app.metadata, annotations=started)
     cluster.ledger.intake.set_job(kind, replace(app, metadata=meta, spec={**app.spec, "suspend": False}))
@@ -243,4 +243,4 @@ def test_the_run_time_of_a_job_counts_for_pods_that_are_not_managed(kind: JobKin
     cluster.ledger.intake.set_controller(made_by[0], job)
     cluster.add(member("j-0", kind, "j", of_mpi)).settle()
     (view,) = cluster.ledger.snapshot().groups.values()
-    assert (view.spec.run_time, view.checkpoint.every) == (5400.0, 600.0)
+    assert (view.spec.run_time, view.checkpoint.interval) == (5400.0, 600.0)

@@ -239,8 +239,8 @@ class World:
         raise AssertionError(f"does not settle: {dict(self.decisions.groups)}")
 
     def _release_due_groups(self) -> None:
-        for group in self.ledger.shown.due_groups():
-            self.ledger.shown.release(group)
+        for group in self.ledger.shown_pods.due_groups():
+            self.ledger.shown_pods.release(group)
 
     def _give_up_calls(self) -> None:
         """Give up the held bind calls of waiting groups, as the barrier does."""
@@ -249,7 +249,7 @@ class World:
                 for pod in self.ledger.groups.members(decision.key):
                     claim = self.ledger.claims.get(pod.uid)
                     if claim is not None and claim.stage is ClaimStage.HELD:
-                        self.ledger.assumed.release(pod.uid, claim.token)
+                        self.ledger.assumed_pods.release(pod.uid, claim.token)
 
     @property
     def decisions(self) -> Decisions:
@@ -302,14 +302,14 @@ class World:
 
     def shown(self) -> dict[str, Appearance]:
         """Return the appearances of released pods to the scheduler, by name."""
-        appearances = self.ledger.shown._releases.shown
+        appearances = self.ledger.shown_pods._releases.shown
         uids = {name: Uid(pod.metadata.uid) for name, pod in self.pods.items()}
         return {name: appearances[uid] for name, uid in uids.items() if uid in appearances}
 
     def shown_changes(self) -> list[tuple[str, Appearance | None]]:
         """Return the changes of appearances since the last call; None for withdrawn pods."""
         names = {pod.metadata.uid: name for name, pod in self.pods.items()}
-        return [(names[uid], appearance) for uid, appearance in self.ledger.shown.take_changes()]
+        return [(names[uid], appearance) for uid, appearance in self.ledger.shown_pods.take_changes()]
 
     def shows(self) -> dict[str, Appearance | None]:
         """Return the last change of each pod."""
@@ -317,23 +317,23 @@ class World:
 
     def report(self, name: str, text: str = "") -> Uid | None:
         """Report the end of a scheduling attempt by a status patch, as the scheduler does."""
-        return self.ledger.shown.record_status(NAMESPACE, name, text)
+        return self.ledger.shown_pods.record_status(NAMESPACE, name, text)
 
     def answer(self, name: str, offered: Sequence[str] | None = None) -> list[str] | Reason:
         """Answer a filter call, by default with all nodes offered."""
         uid = Uid(self.pods[name].metadata.uid)
         self.ledger.record_scheduler_call()
-        return self.ledger.assumed.assume(uid, list(self.nodes) if offered is None else offered)
+        return self.ledger.assumed_pods.assume(uid, list(self.nodes) if offered is None else offered)
 
     def hold(self, name: str, node: str) -> Reason | None:
-        return self.ledger.assumed.hold(Uid(self.pods[name].metadata.uid), node, next(self._calls))
+        return self.ledger.assumed_pods.hold(Uid(self.pods[name].metadata.uid), node, next(self._calls))
 
     def release(self, name: str) -> None:
         if (claim := self.claim(name)) is not None:
-            self.ledger.assumed.release(claim.pod.uid, claim.token)
+            self.ledger.assumed_pods.release(claim.pod.uid, claim.token)
 
     def confirm(self, group: str) -> Confirmation:
-        return self.ledger.assumed.confirm(key(group))
+        return self.ledger.assumed_pods.confirm(key(group))
 
     def scheduler_takes(self, *names: str, offered: Sequence[str] | None = None) -> Self:
         """Filter and bind each pod in turn, as the scheduler does. Bindings of complete gangs are posted."""
@@ -353,7 +353,7 @@ class World:
 
     def post(self, group: str) -> list[str]:
         """Post the bindings of a complete group; return the names of its pods."""
-        posted = [(claim.pod.name, claim.node) for claim in self.confirm(group).posting]
+        posted = [(claim.pod.name, claim.node) for claim in self.confirm(group).claims_to_post]
         for name, node in posted:
             self.bind(name, node)
         return [name for name, _ in posted]
@@ -437,4 +437,4 @@ def starts_or_evicts(before: Decisions, now: Decisions) -> bool:
 
 def comparable(decisions: Decisions) -> Decisions:
     """Return the decisions without fields that depend on caches."""
-    return replace(decisions, serial=0, changed=(), renumbered=())
+    return replace(decisions, serial=0, changed_groups=(), renumbered_groups=())

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from extender.domain.model.versioned_pod_watch import AS_IT_IS, Appearance, PodCodec, PodEvent
+from extender.domain.model.versioned_pod_watch import AS_STORED, Appearance, PodCodec, PodEvent
 from extender.proxy.pod_events.json import JsonPods
 from extender.proxy.pod_events.protobuf import ProtobufPods
 from tests.e2e.harness import client_go
@@ -20,7 +20,7 @@ from tests.proxy.sample_pods import Json, expected
 NAMES = ("bound", "gated", "plain", "rich")
 LATER = 9_000_000
 CHANGES: list[tuple[Appearance, Json]] = [
-    (AS_IT_IS, {}),
+    (AS_STORED, {}),
     (Appearance("node-7"), {"node": "node-7"}),
     (Appearance(asks=True), {"asks": True}),
     (Appearance("node-7", asks=True), {"node": "node-7", "asks": True}),
@@ -135,7 +135,7 @@ def test_a_watch(stage: Stage, pods: None, codec: PodCodec) -> None:
 def agree(event: PodEvent, obj: Json) -> None:
     """Check that the facts equal client-go's."""
     if event.type == "BOOKMARK":
-        assert (event.facts, event.unreadable) == (None, False)
+        assert (event.facts, event.is_unreadable) == (None, False)
         return
     meta, spec = obj["metadata"], obj["spec"]
     assert event.facts is not None
@@ -153,11 +153,11 @@ def agree(event: PodEvent, obj: Json) -> None:
 def test_a_list(stage: Stage, pods: None, codec: PodCodec) -> None:
     """Read the list in pages, write it as one, and its pods as events."""
     first = codec.page(fetched(stage, codec, limit=2))
-    rest = codec.page(fetched(stage, codec, limit=2, **{"continue": first.more}))
+    rest = codec.page(fetched(stage, codec, limit=2, **{"continue": first.continue_token}))
     whole = client_go.listed(fetched(stage, codec), codec.content_type)
     items = [*first.pods, *rest.pods]
     assert [item.facts.name for item in items if item.facts] == list(NAMES)
-    assert (rest.more, rest.version) == ("", first.version)
+    assert (rest.continue_token, rest.version) == ("", first.version)
     for appearance, edits in CHANGES:
         writer = codec.list_writer(codec.list_metadata(first.version))
         written = [writer.start(), *(writer.item(item.pod, appearance) for item in items), writer.end()]
@@ -195,7 +195,7 @@ def test_a_list_of_one_page_keeps_its_metadata(stage: Stage, pods: None, codec: 
     body = fetched(stage, codec, limit=3)
     page = codec.page(body)
     writer = codec.list_writer(page.metadata)
-    pieces = [writer.start(), *(writer.item(item.pod, AS_IT_IS) for item in page.pods), writer.end()]
+    pieces = [writer.start(), *(writer.item(item.pod, AS_STORED) for item in page.pods), writer.end()]
     found = client_go.listed(b"".join(pieces), codec.content_type)
     assert found == client_go.listed(body, codec.content_type)
     assert found["metadata"]["remainingItemCount"] == 1

@@ -135,9 +135,9 @@ def test_disruption_budgets_are_added_and_dropped(bench: FeedBench) -> None:
     bench.api.served["policy/v1"] = ["poddisruptionbudgets"]
     bench.api.objects["poddisruptionbudgets"] = [budget("p", 1, app="web")]
     snapshot = fed(bench).ledger.snapshot
-    assert [each.allowed for each in snapshot().disruption_budgets["team"]] == [1]
+    assert [each.allowed_evictions for each in snapshot().disruption_budgets["team"]] == [1]
     bench.api.send("poddisruptionbudgets", "MODIFIED", budget("p", 2, app="web"))
-    bench.wait_for(lambda: [each.allowed for each in snapshot().disruption_budgets["team"]] == [2])
+    bench.wait_for(lambda: [each.allowed_evictions for each in snapshot().disruption_budgets["team"]] == [2])
     bench.api.send("poddisruptionbudgets", "DELETED", budget("p", 2, app="web"))
     bench.wait_for(lambda: not snapshot().disruption_budgets)
 

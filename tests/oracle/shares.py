@@ -80,9 +80,9 @@ class Queues:
 
     def demand(self, name: str) -> QueueDemand:
         if name.endswith("/"):
-            parent = self.demands.get(name[:-1], QueueDemand(name, 1, {}, groups=False))
-            return QueueDemand(name, 1, parent.request, groups=parent.groups)
-        return self.demands.get(name, QueueDemand(name, 1, {}, groups=False))
+            parent = self.demands.get(name[:-1], QueueDemand(name, 1, {}, has_groups=False))
+            return QueueDemand(name, 1, parent.request, has_groups=parent.has_groups)
+        return self.demands.get(name, QueueDemand(name, 1, {}, has_groups=False))
 
     def _limit(self, name: str, resource: str) -> Amount:
         """Return the limit by the queue's own settings: capability, and nominal amount plus borrowing limit.
@@ -116,7 +116,7 @@ class Queues:
 
     def _takes_part(self, name: str) -> bool:
         children = self.children(name)
-        return any(map(self.takes_part, children)) if children else self.demand(name).groups
+        return any(map(self.takes_part, children)) if children else self.demand(name).has_groups
 
     def effective_request(self, name: str, resource: str) -> Fraction:
         """Return the request, at least the reserved amount, and at most the limit."""

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from extender.api.protobuf import LONGEST_FRAME
 from extender.domain.model.records import Uid
 from extender.domain.model.versioned_pod_watch import (
-    AS_IT_IS,
+    AS_STORED,
     Appearance,
     BrokenPods,
     PodEvent,
@@ -59,7 +59,7 @@ def view_of(form: PodForm, obj: Json, version: int, appearance: Appearance) -> J
 def test_the_facts_of_a_pod(form: PodForm) -> None:
     event = only(form, "ADDED", pod())
     assert (event.type, event.version, event.facts, event.ends_initial) == ("ADDED", 1001, SEEN, False)
-    assert (event.frame, event.unreadable) == (form.frame("ADDED", pod()), False)
+    assert (event.frame, event.is_unreadable) == (form.frame("ADDED", pod()), False)
     bound = only(form, "MODIFIED", pod(node="n-1"))
     assert bound.facts == SEEN._replace(node="n-1")
 
@@ -68,35 +68,35 @@ def test_the_facts_of_a_pod(form: PodForm) -> None:
 def test_whether_a_pod_has_ended(phase: str, ended: bool, *, form: PodForm) -> None:
     obj = pod(node="n-1")
     obj["status"] = {**obj.get("status", {}), "phase": phase}
-    assert only(form, "MODIFIED", obj).facts == SEEN._replace(node="n-1", ended=ended)
+    assert only(form, "MODIFIED", obj).facts == SEEN._replace(node="n-1", has_ended=ended)
 
 
 def test_bookmarks_and_errors(form: PodForm) -> None:
     end = only(form, "BOOKMARK", bookmark("77", INITIAL_EVENTS_END))
-    assert (end.version, end.facts, end.ends_initial, end.unreadable) == (77, None, True, False)
+    assert (end.version, end.facts, end.ends_initial, end.is_unreadable) == (77, None, True, False)
     for notes in (None, {}, {"k8s.io/initial-events-end": "false"}, {"other": "true"}):
         assert only(form, "BOOKMARK", bookmark("78", notes))[:4] == ("BOOKMARK", 78, None, False)
     error = only(form, "ERROR", STATUS)
-    assert (error[:4], error.unreadable) == (("ERROR", 0, None, False), False)
+    assert (error[:4], error.is_unreadable) == (("ERROR", 0, None, False), False)
 
 
 @each_of("", "nine", "-9", " 9", "1_0", "٩", "9" * 5000)
 def test_a_version_that_is_no_number_makes_a_pod_unreadable(version: str, *, form: PodForm) -> None:
     event = only(form, "ADDED", pod(version=version))
-    assert (event.facts, event.unreadable, event.version) == (None, True, 0)
+    assert (event.facts, event.is_unreadable, event.version) == (None, True, 0)
     assert event.frame == form.frame("ADDED", pod(version=version))
 
 
 def test_an_object_without_uid_is_passed_on_with_its_version(form: PodForm) -> None:
     table = {"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": {"resourceVersion": "9"}}
     event = only(form, "ADDED", table)
-    assert (event.facts, event.unreadable, event.version) == (None, True, 9)
+    assert (event.facts, event.is_unreadable, event.version) == (None, True, 9)
 
 
 @pytest.mark.parametrize(
     ("appearance", "edits"),
     [
-        (AS_IT_IS, {}),
+        (AS_STORED, {}),
         (Appearance("node-7"), {"node": "node-7"}),
         (Appearance(asks=True), {"asks": True}),
         (Appearance("node-7", asks=True), {"node": "node-7", "asks": True}),
@@ -118,7 +118,7 @@ def test_only_the_three_edits_change_a_pod(
     assert view_of(form, before, 5000, appearance) == expected(before, 5000, **edits)
 
 
-@pytest.mark.parametrize("appearance", [AS_IT_IS, Appearance("node-7", asks=True)])
+@pytest.mark.parametrize("appearance", [AS_STORED, Appearance("node-7", asks=True)])
 def test_the_group_that_a_pod_names_is_hidden_from_the_scheduler(
     form: PodForm, appearance: Appearance
 ) -> None:
@@ -146,7 +146,7 @@ def test_claims_of_a_hidden_group_have_their_own_names(form: PodForm, group: Jso
     before["spec"] |= {"resourceClaims": [*by_template, named], **group}
     before["status"]["resourceClaimStatuses"] = [{"name": "made", "resourceClaimName": "g-made-x"}]
     first = {"name": "made", "resourceClaimName": "g-made-x"} if group else by_template[0]
-    assert view_of(form, before, 9, AS_IT_IS)["spec"]["resourceClaims"] == [first, by_template[1], named]
+    assert view_of(form, before, 9, AS_STORED)["spec"]["resourceClaims"] == [first, by_template[1], named]
 
 
 def test_missing_parts_of_a_pod_are_added(form: PodForm) -> None:
@@ -178,7 +178,7 @@ def test_a_deletion_has_the_names_of_the_pod_and_the_version_of_the_stream(form:
 def test_a_page_of_a_list(form: PodForm) -> None:
     metadata = {"resourceVersion": "900", "continue": "c"}
     page = form.codec.page(form.listed(metadata, [pod(), pod(version="x"), pod("b", node="n")]))
-    assert (page.version, page.more) == (900, "c")
+    assert (page.version, page.continue_token) == (900, "c")
     first, second, third = (item.facts for item in page.pods)
     assert (first, second) == (SEEN, None)
     assert third == SEEN._replace(uid=Uid("uid-of-b"), name="b", node="n")
@@ -202,7 +202,7 @@ def test_a_list_is_written_piece_by_piece(count: int, one_page: bool, *, form: P
     pods = [pod(f"p-{number}") for number in range(count)]
     page = form.codec.page(form.listed(metadata, pods))
     writer = form.codec.list_writer(form.codec.list_metadata(page.version) if one_page else page.metadata)
-    pieces = [writer.start(), *(writer.item(item.pod, AS_IT_IS) for item in page.pods), writer.end()]
+    pieces = [writer.start(), *(writer.item(item.pod, AS_STORED) for item in page.pods), writer.end()]
     assert form.read_list(b"".join(pieces)) == {
         "kind": "PodList",
         "apiVersion": "v1",

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.domain.model.versioned_pod_watch import (
-    AS_IT_IS,
+    AS_STORED,
     Appearance,
     BrokenPods,
     PodEvent,
@@ -52,14 +52,14 @@ def view_of(obj: Json, version: int, appearance: Appearance) -> Json:
 def test_a_pod_that_cannot_be_read_is_passed_on(change: Json, version: int) -> None:
     frame = line("ADDED", {**pod(), **change})
     event = only(frame)
-    assert (event.facts, event.unreadable, event.version, event.frame) == (None, True, version, frame)
+    assert (event.facts, event.is_unreadable, event.version, event.frame) == (None, True, version, frame)
 
 
 @each_of(b'"metadata":', b'"x":' + b'{"a":' * 5000 + b"1" + b"}" * 5000, b'"\xff":\xff,')
 def test_invalid_json_costs_one_event_only(inside: bytes) -> None:
     bad = b'{"type":"ADDED","object":{' + inside + b"}}\n"
     broken, good = events(bad + line("ADDED", pod()))
-    assert (broken.unreadable, broken.frame) == (True, bad)
+    assert (broken.is_unreadable, broken.frame) == (True, bad)
     assert good.facts is not None
 
 
@@ -103,7 +103,7 @@ def test_a_list_without_items() -> None:
 def test_an_indented_list_becomes_events_of_one_line_each() -> None:
     body = json.dumps(json.loads(JSON.listed({"resourceVersion": "9"}, [pod()])), indent=2) + "\n"
     (item,) = CODEC.page(body.encode()).pods
-    for looks in (AS_IT_IS, Appearance("n", asks=True)):
+    for looks in (AS_STORED, Appearance("n", asks=True)):
         frame = CODEC.write("ADDED", item.pod, 5, looks)
         assert JSON.read(frame) == ("ADDED", expected(pod(), 5, looks.node, looks.asks))
 

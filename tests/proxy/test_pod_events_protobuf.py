@@ -56,7 +56,7 @@ def test_a_malformed_event_ends_the_stream(event: bytes) -> None:
 def test_a_pod_that_cannot_be_read_costs_one_event_only(obj: bytes) -> None:
     bad = holding(obj)
     broken, good = CODEC.events().feed(bad + PROTOBUF.frame("ADDED", pod()))
-    assert (broken.facts, broken.unreadable, broken.frame) == (None, True, bad)
+    assert (broken.facts, broken.is_unreadable, broken.frame) == (None, True, bad)
     assert good.facts is not None
 
 

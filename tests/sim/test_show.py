@@ -8,7 +8,7 @@ import pytest
 
 from extender.apimachinery.kinds import NAMESPACES, POD_GROUPS, PODS, QUEUES
 from extender.apimachinery.service import Service
-from extender.domain.model.reasons import TO_START_WHOLE, Verdict
+from extender.domain.model.reasons import START_WHOLE_HINT, Verdict
 from extender.sim.show.cluster_state import ClusterState
 from extender.sim.show.frames import (
     LiveView,
@@ -310,7 +310,7 @@ def test_pods_that_need_not_start_together_say_so(service: Service) -> None:
     pod(service, "plain-2", "podgroup-u")
     text = summary(seen(service))
     assert "default/job/plain: started one by one" in text
-    assert TO_START_WHOLE in text
+    assert START_WHOLE_HINT in text
 
 
 @pytest.mark.parametrize(

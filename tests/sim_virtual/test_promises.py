@@ -116,7 +116,7 @@ def run(jobs: list[Job], specs: dict[str, Spec], nodes: int, share: float) -> Wa
     cluster = replace(cluster, nodes=(*labelled, *cluster.nodes[1::2])) + replace(
         from_rows(rows, queues, {}), queues=queues
     )
-    Simulation(cluster, Limits(reservations=share), frozenset({"muster"}), watch).run()
+    Simulation(cluster, Limits(max_reserved_part=share), frozenset({"muster"}), watch).run()
     return watch
 
 

@@ -153,7 +153,7 @@ def _waits(evidence: Evidence, job: ObservedJob) -> bool:
     if record is None or not job.is_suspended:
         return job.is_suspended
     names_queue = record.queue or record.local_queue or evidence.queue_of_namespace(record.namespace)
-    return bool(record.is_for_muster and (names_queue or record.commanded))
+    return bool(record.is_for_muster and (names_queue or record.is_commanded))
 
 
 def policies(site: Installation) -> Iterator[Finding]:

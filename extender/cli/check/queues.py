@@ -117,7 +117,7 @@ class _QueueDiff(NamedTuple):
     def names_at(self, step: QuotaStep) -> list[str]:
         """Return the names of the planned queues whose next step is `step`."""
         wanted = self.plan.queues.items()
-        return [name for name, queue in wanted if step_of(queue, self.queues.get(name), empty=False) is step]
+        return [key for key, queue in wanted if step_of(queue, self.queues.get(key), is_empty=False) is step]
 
 
 def quotas(site: Installation) -> Iterator[Finding]:
@@ -171,7 +171,7 @@ def _quota_faults(diff: _QueueDiff, may_sync: bool) -> Iterator[Finding]:
     orphans = []
     for queue in diff.from_quotas():
         name, origin = queue.metadata.name, quota_source(queue)
-        if name not in diff.plan.queues and origin not in diff.plan.unsure and not is_ended(queue):
+        if name not in diff.plan.queues and origin not in diff.plan.unsure_quotas and not is_ended(queue):
             orphans.append(f"{name} ({origin})")
     if orphans:
         message = f"{counted(len(orphans), 'queue')} whose quota is gone or not read: {listed(orphans)}"

@@ -20,7 +20,7 @@ from extender.cli.why.explanation import EMPTY, Explanation, Offer, Statement, n
 from extender.domain.explain.observed import ObservedGroup, ObservedQueue
 from extender.domain.model.ownership import controller_of, group_name
 from extender.domain.model.reasons import Verdict
-from extender.domain.snapshot.jobs import suspending
+from extender.domain.snapshot.jobs import suspension_patch
 from extender.kube.access import right_to
 from extender.kube.resources import API_GROUPS, EVENTS, POD_GROUPS, PODS, QUEUES
 from extender.terminal.text import counted, did_you_mean, near_misses, pods_that_name
@@ -266,13 +266,13 @@ def _why_left_alone(evidence: Evidence, job: ObservedJob) -> tuple[Statement, li
         owner_name = owner.display_name
         offer = case.offer("AskWhole", case.right_to("get", POD_GROUPS), whole=owner_name)
         return Statement("JobIsPart", whole=owner_name), [offer]
-    if record and record.named_group:
+    if record and record.names_group:
         return Statement("JobNamesGroup"), _unsuspending(evidence, job)
     if record and not record.is_for_muster:
         return Statement("JobOfScheduler", ours=" or ".join(SCHEDULERS)), _unsuspending(evidence, job)
     if evidence.is_kueues(job.meta):
         return Statement("JobOfKueue"), [_offer(evidence, job, "NameLocalQueue")]
-    names_queue = record and (record.queue or record.local_queue or record.commanded)
+    names_queue = record and (record.queue or record.local_queue or record.is_commanded)
     if record and not names_queue and not evidence.queue_of_namespace(record.namespace):
         offer = _offer(evidence, job, "NameItsQueue", queue=DEFAULT_QUEUE)
         return Statement("JobWithoutQueue"), [offer, *_unsuspending(evidence, job)]
@@ -287,7 +287,7 @@ def _why_left_alone(evidence: Evidence, job: ObservedJob) -> tuple[Statement, li
 
 def _unsuspending(evidence: Evidence, job: ObservedJob) -> list[Offer]:
     """Return the command that unsuspends a job; empty if the kind has no field for it."""
-    patch = json.dumps(suspending(job.row, value=False))
+    patch = json.dumps(suspension_patch(job.row, is_suspended=False))
     return [_offer(evidence, job, "Unsuspend", patch=patch)] if job.row.suspend else []
 
 

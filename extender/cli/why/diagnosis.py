@@ -53,8 +53,8 @@ from extender.cli.why.explanation import (
 from extender.domain.explain.observed import ObservedGroup, ObservedQueue
 from extender.domain.model.ownership import auto_name, group_name, group_owner_of
 from extender.domain.model.queue_of_group import explicit_queue
-from extender.domain.model.reasons import FOR_CAPACITY, NOT_RECLAIMED, REMEDIES, Reason, Verdict
-from extender.domain.queues.records import TAKE_AFTER, TAKE_AT_MOST, duration_of
+from extender.domain.model.reasons import CAPACITY_WAITS, NOT_RECLAIMED_TEXT, REMEDIES, Reason, Verdict
+from extender.domain.queues.records import RECLAIM_AFTER, RECLAIM_AT_MOST, duration_of
 from extender.kube.resources import EVENTS, PODS
 from extender.terminal.text import counted, did_you_mean, near_miss, near_misses
 
@@ -516,7 +516,7 @@ def share_of(queue: ObservedQueue) -> Statement:
 def holders(evidence: Evidence, group: ObservedGroup) -> list[Blocker]:
     """Return the blockers of a group by its reason; empty if only a change of the group itself would help."""
     own_queue = evidence.queue_of(group)
-    if group.reason in FOR_CAPACITY:
+    if group.reason in CAPACITY_WAITS:
         own_queue_first = sorted(evidence.groups, key=lambda other: evidence.queue_of(other) != own_queue)
         return [*_above_share(evidence, own_queue), *_holding_blockers(evidence, group, own_queue_first)]
     match group.reason:
@@ -538,7 +538,7 @@ def holders(evidence: Evidence, group: ObservedGroup) -> list[Blocker]:
 
 def reclaiming(evidence: Evidence, group: ObservedGroup, ahead: Iterable[Blocker]) -> Iterator[Statement]:
     """Yield a statement on when the queue reclaims capacity from other queues, or why it never does."""
-    if not_reclaimed := [part for part in group.message.split("; ") if part.endswith(NOT_RECLAIMED)]:
+    if not_reclaimed := [part for part in group.message.split("; ") if part.endswith(NOT_RECLAIMED_TEXT)]:
         yield _message(not_reclaimed[0])
         return
     queue = evidence.queue(evidence.queue_of(group))
@@ -547,7 +547,7 @@ def reclaiming(evidence: Evidence, group: ObservedGroup, ahead: Iterable[Blocker
         return
     if any(queue is not None and queue.spec.reclaimable is not False for queue in above):
         rules = queue.spec.preemption or QueuePreemption()
-        after, at_most = duration_of(rules.after, TAKE_AFTER), duration_of(rules.at_most, TAKE_AT_MOST)
+        after, at_most = duration_of(rules.after, RECLAIM_AFTER), duration_of(rules.at_most, RECLAIM_AT_MOST)
         most = human_duration(int(max(after, at_most)))
         yield Statement("Reclaims", after=human_duration(int(after)), most=most)
 

@@ -142,7 +142,7 @@ class Explanation(Wire, frozen=True):
 
 # ---- the table of codes, with the names of fields in braces
 
-SENTENCES = {"StartApart": reasons.TO_START_WHOLE} | texts_by_name("""
+SENTENCES = {"StartApart": reasons.START_WHOLE_HINT} | texts_by_name("""
 Reason: {meaning}
 Numbers: {message}
 

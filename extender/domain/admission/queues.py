@@ -13,7 +13,7 @@ from extender.api.units import BadQuantity, Quantity, intended_name, listed, rou
 from extender.domain.admission.faults import Code, Fault
 from extender.domain.model.resources import Resources, offered, show, total
 from extender.domain.queues.flavors import resolve
-from extender.domain.queues.records import MOST_OVERSELL, QueueRecord, queue_record
+from extender.domain.queues.records import MAX_OVERSELL, QueueRecord, queue_record
 from extender.domain.queues.tree import QueueTree
 
 
@@ -170,7 +170,7 @@ def flavor_warnings(queue: Queue, old_queue: Queue | None, tree: QueueTree) -> I
         field, labels = f"spec.flavors[{number}].nodeLabels", set(new.nodes.labels)
         if new.is_missing:
             field = f"spec.flavors[{number}].resourceFlavor"
-            yield f"{field}: there is no ResourceFlavor {new.shared} yet: nothing starts on it"
+            yield f"{field}: there is no ResourceFlavor {new.resource_flavor} yet: nothing starts on it"
             continue
         existing_flavors = (item for item in flavors[:number] if not item.is_missing)
         earlier_names = (item.name for item in existing_flavors if labels >= set(item.nodes.labels))
@@ -201,7 +201,9 @@ def review_flavor_deletion(name: str, tree: QueueTree) -> Iterator[Fault]:
 
     After its deletion, no group would start on it.
     """
-    users = [key for key, queue in tree.queues.items() if name in {flavor.shared for flavor in queue.flavors}]
+    users = [
+        key for key, q in tree.queues.items() if name in {flavor.resource_flavor for flavor in q.flavors}
+    ]
     if users:
         text = f"ResourceFlavor {name!r} is named by queue {listed(sorted(users))}: change spec.flavors there"
         yield Fault(Code.FLAVOR_IN_USE, "metadata.name", text)
@@ -252,11 +254,11 @@ def _review_amounts(queue: Queue) -> Iterator[Fault]:
     yield from faults or _review_relations(fields, spec.lending_limit or {})
     if spec.oversell is not None:
         try:
-            is_valid = 1000 <= _exact(spec.oversell) <= MOST_OVERSELL * 1000
+            is_valid = 1000 <= _exact(spec.oversell) <= MAX_OVERSELL * 1000
         except BadQuantity:
             is_valid = False
         if not is_valid:
-            text = f"invalid value {spec.oversell}: must be a number from 1 to {MOST_OVERSELL}, such as 1.5"
+            text = f"invalid value {spec.oversell}: must be a number from 1 to {MAX_OVERSELL}, such as 1.5"
             yield Fault(Code.OVERSELL_OUT_OF_RANGE, "spec.oversell", text)
     for number, flavor in enumerate(spec.flavors or ()):
         path = f"spec.flavors[{number}]"
@@ -399,7 +401,7 @@ def review_deletion(name: str, tree: QueueTree) -> list[Fault]:
         code = Code.HAS_ALLOCATED_PODS
         text = f"has {pods} pods on nodes: close it, and wait until they are gone"
     elif info.state != "Closed":
-        code, text = Code.NOT_CLOSED, f"is {info.state or 'Open'} and holds {info.groups} groups; "
+        code, text = Code.NOT_CLOSED, f"is {info.state or 'Open'} and holds {info.group_count} groups; "
         text += "only a Closed queue can be deleted: set its spec.state to Closed, and delete its groups"
     else:
         return []

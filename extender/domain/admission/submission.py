@@ -30,7 +30,7 @@ from extender.domain.model.queue_of_group import (
     local_queue_label,
 )
 from extender.domain.model.resources import Resources, pod_requests, show
-from extender.domain.model.run_history import NEVER_SAVED, checkpoint_of
+from extender.domain.model.run_history import NO_CHECKPOINT, checkpoint_of
 from extender.domain.queues.local_queues import LocalQueueRecord
 from extender.domain.queues.records import duration_of
 from extender.domain.queues.tree import Ceiling, QueueInfo, QueueTree
@@ -272,7 +272,7 @@ def annotation_warnings(meta: Meta, template: Pod | None = None) -> Iterator[str
     if fault:
         yield fault
     allowed_by_key = {}
-    if annotations.get(keys.CHECKPOINT) and checkpoint_of(meta) == NEVER_SAVED:
+    if annotations.get(keys.CHECKPOINT) and checkpoint_of(meta) == NO_CHECKPOINT:
         advice = "when work was last saved, such as 2026-01-31T08:00:00Z, or how often it is, such as 10m"
         allowed_by_key[keys.CHECKPOINT] = advice
     if annotations.get(keys.RUN_TIME) and duration_of(annotations[keys.RUN_TIME], None) is None:
@@ -318,11 +318,11 @@ def review_growth(
     own_ceiling = Ceiling(info.record.name, info.allocated, info.record.capability or {})
     texts = (
         f"the group takes {show(name, amount)} {name} more, and queue {ceiling.queue!r} holds "
-        f"{show(name, ceiling.held.get(name, 0))} of {show(name, ceiling.most[name])} at most: "
+        f"{show(name, ceiling.held_amounts.get(name, 0))} of {show(name, ceiling.max_amounts[name])} at most: "
         "free capacity, or raise its limit"
         for name, amount in increase.items()
         for ceiling in (own_ceiling, *ceilings)
-        if ceiling.held.get(name, 0) + amount > ceiling.most.get(name, inf)
+        if ceiling.held_amounts.get(name, 0) + amount > ceiling.max_amounts.get(name, inf)
     )
     text = next(texts, "")
     return [Fault(Code.RESIZE_ABOVE_CEILING, _REQUESTS_FIELD, text)] if text else []

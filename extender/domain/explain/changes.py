@@ -150,7 +150,7 @@ def _largest_request(case: WaitingCase, shape: Shape) -> Resources | None:
 
     They are not larger than the present requests.
     """
-    rows, columns = np.flatnonzero(case.snapshot.nodes.suitable(shape)), case.snapshot.dimensions
+    rows, columns = np.flatnonzero(case.snapshot.nodes.suitable_rows(shape)), case.snapshot.dimensions
     best: tuple[float, Resources] | None = None
     for row in rows.tolist():
         allocatable = dict(zip(columns, case.snapshot.allocatable[row].tolist(), strict=True))
@@ -177,7 +177,7 @@ def declared_run_time(case: WaitingCase) -> StartChange | None:
 
 def group_resumed(case: WaitingCase) -> StartChange:
     """Return the change that the group is no longer held."""
-    snapshot = with_group(case.snapshot, replace(case.group, spec=replace(case.group.spec, held=False)))
+    snapshot = with_group(case.snapshot, replace(case.group, spec=replace(case.group.spec, is_held=False)))
     return case.start_change(f"without the annotation {keys.HOLD}", snapshot)
 
 
@@ -400,7 +400,7 @@ def victims_gone(case: WaitingCase) -> StartChange | None:
     if case.decision.reclaim is None:
         return None
     victims = {victim.uid for victim in case.decision.reclaim.victims}
-    gone_uids = {pod.uid for group in case.snapshot.groups.values() for pod in group.departing}
+    gone_uids = {pod.uid for group in case.snapshot.groups.values() for pod in group.departing_pods}
     gone_uids |= case.snapshot.other_pods.leaving.keys()
     holders = list(case.victims())
     which_pods = f"evicted for it are gone: {_names_of(holders)}" if holders else "that leave are gone"

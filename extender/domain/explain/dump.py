@@ -74,11 +74,11 @@ class Forms:
         self._forms[bytes] = self._as_other_type(str, bytes.decode, str.encode)
         part_type = tuple[LabelPairs, tuple[LabelPairs, ...]]
         self._forms[NodePart] = self._as_other_type(
-            part_type, lambda part: (part.labels, part.before), lambda pair: NodePart(*pair)
+            part_type, lambda part: (part.labels, part.earlier_parts), lambda pair: NodePart(*pair)
         )
         table = tuple[tuple[NodeRecord | None, ...], tuple[Levels, ...]]
         self._forms[NodeTable] = self._as_other_type(
-            table, lambda t: (t.nodes, t.topologies.all), lambda pair: NodeTable(pair[0], Topologies(pair[1]))
+            table, lambda t: (t.nodes, t.topologies.level_lists), lambda p: NodeTable(p[0], Topologies(p[1]))
         )
         self._forms[OtherPods] = self._as_other_type(tuple[PodRecord, ...], tuple, _as_other_pods)
         self._forms[TermIndex] = self._as_other_type(tuple[Term, ...], tuple, _as_term_index)
@@ -387,7 +387,7 @@ def as_bytes(decisions: Decisions) -> bytes:
 
 def _without_history(decisions: Decisions) -> Decisions:
     """Return decisions without their serial, changes and memory, which depend on the previous cycle."""
-    return replace(decisions, serial=0, changed=(), renumbered=(), memory=None)
+    return replace(decisions, serial=0, changed_groups=(), renumbered_groups=(), memory=None)
 
 
 # Words that decisions depend on, or that selectors contain.

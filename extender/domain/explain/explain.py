@@ -11,7 +11,7 @@ from extender.api.units import listed
 from extender.domain.explain.changes import smallest_change
 from extender.domain.explain.holders import Holder, StartChange, WaitingCase, queues_above
 from extender.domain.model.evictions import EvictionCause, ReclaimVictim
-from extender.domain.model.reasons import LACKS_CAPACITY, NOT_RECLAIMED, Verdict
+from extender.domain.model.reasons import CAPACITY_REASONS, NOT_RECLAIMED_TEXT, Verdict
 from extender.domain.model.records import GroupKey
 from extender.domain.placement.eviction_units import Disruptions
 from extender.domain.scheduling.cycle import Cycle
@@ -92,7 +92,9 @@ def explain_group(decisions: Decisions, key: GroupKey, work: int = _MAX_WORK) ->
     holders = case.holders(reason)
     change, no_reclaim_text = None, ""
     with suppress(Exception):  # after an error, the explanation has fewer parts
-        no_reclaim_text = _why_not_reclaimed(case, memory.evaluated.cycle) if reason in LACKS_CAPACITY else ""
+        no_reclaim_text = (
+            _why_not_reclaimed(case, memory.evaluated.cycle) if reason in CAPACITY_REASONS else ""
+        )
         change = smallest_change(case)
     return replace(
         explanation,
@@ -129,7 +131,7 @@ def _why_not_reclaimed(case: WaitingCase, cycle: Cycle) -> str:
     if outcome is None or outcome.verdict is not Verdict.WAITING or outcome.reclaim is not None:
         return ""
     if is_above_share:
-        return f"queue {group.queue} would hold {excess_texts[0]} that it deserves, {NOT_RECLAIMED}"
+        return f"queue {group.queue} would hold {excess_texts[0]} that it deserves, {NOT_RECLAIMED_TEXT}"
     outcome = case.trial.decision(replace(later, disruption_budgets={}))
     return _protecting_budgets(snapshot, outcome.reclaim.victims) if outcome and outcome.reclaim else ""
 
@@ -155,4 +157,4 @@ def _protecting_budgets(snapshot: Snapshot, victims: Sequence[ReclaimVictim]) ->
         if len(budget_names) == 1
         else f"disruption budgets {listed(budget_names)} keep"
     )
-    return f"{budgets_text} {listed(sorted(victim_names), _MAX_LISTED_NAMES)}, {NOT_RECLAIMED}"
+    return f"{budgets_text} {listed(sorted(victim_names), _MAX_LISTED_NAMES)}, {NOT_RECLAIMED_TEXT}"

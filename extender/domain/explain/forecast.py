@@ -26,7 +26,7 @@ from extender.api.units import listed
 from extender.domain.explain.future import EndOf, Future, Method
 from extender.domain.explain.holders import WaitingCase
 from extender.domain.explain.hypotheses import placements
-from extender.domain.model.reasons import ENDED_BY_OTHERS, Reason, Verdict
+from extender.domain.model.reasons import REASONS_ENDED_BY_OTHERS, Reason, Verdict
 from extender.domain.model.records import GroupKey
 from extender.domain.model.resources import total
 from extender.domain.model.shapes import Shapes
@@ -139,13 +139,12 @@ def _snapshot_without(snapshot: Snapshot, keys: Collection[GroupKey]) -> Snapsho
         if group.missing_request and group.waiting:
             groups_by_queue[group.queue].append(group)
     for first, *other_groups in groups_by_queue.values():
-        requests = total(group.pending for group in (first, *other_groups))
-        pod = replace(
-            first.waiting[0], shape=Shapes().with_requests(first.waiting[0].shape, requests), expected=False
-        )
+        requests = total(group.pending_requests for group in (first, *other_groups))
+        pod = first.waiting[0]
+        pod = replace(pod, shape=Shapes().with_requests(pod.shape, requests), is_expected=False)
         spec = replace(first.spec, min_resources={}, composite=None)
-        job = replace(first.job, managed=False)
-        group = replace(first, spec=spec, job=job, min_member=2, min_task_member={}, pending=requests)
+        group = replace(first, spec=spec, min_member=2, min_task_member={}, pending_requests=requests)
+        group = replace(group, job=replace(first.job, is_managed=False))
         groups[first.key] = replace(group, waiting=(pod,), planned={}, attempts={})
     return replace(snapshot, groups=groups)
 
@@ -183,7 +182,7 @@ class _Causes:
         decision, group = self._decisions.groups.get(key), self._snapshot.groups.get(key)
         if decision is None or group is None or decision.reason is None:
             return "its next decision is unknown"
-        if decision.reason not in ENDED_BY_OTHERS:
+        if decision.reason not in REASONS_ENDED_BY_OTHERS:
             return f"nothing that is expected to happen starts it: {decision.reason.meaning}"
         if self._is_cut:
             return _LIMIT_TEXT
@@ -287,7 +286,7 @@ class RunLaws:
             median_seconds = max(declared_seconds, _MIN_RUN_SECONDS)
             runs = [median_seconds * ratio for ratio in history.stretches.get(group.spec.series, ())]
             return _empirical_law(runs, limit) or RunLaw(median_seconds, _AS_DECLARED, limit, is_learnt=False)
-        if (learnt_law := _empirical_law(history.runs.get(kind_of(group), ()), limit)) is not None:
+        if (learnt_law := _empirical_law(history.run_times.get(kind_of(group), ()), limit)) is not None:
             return learnt_law
         return None if limit == inf else RunLaw(limit, _AS_DECLARED, limit, is_learnt=False)
 

@@ -119,7 +119,7 @@ class VirtualCluster:
     def restore(self, snapshot: Snapshot) -> None:
         """Continue from a snapshot. Terminating pods are removed at the end of their grace period."""
         restore(self.ledger, snapshot)
-        departing = [pod for group in snapshot.groups.values() for pod in group.departing]
+        departing = [pod for group in snapshot.groups.values() for pod in group.departing_pods]
         for pod in (*departing, *snapshot.other_pods.leaving.values()):
             gone_at = max(clock_time_of(pod.deletion_deadline, snapshot.epoch), self.began_at + 1.0)
             self.plan(gone_at, partial(self.remove, pod.uid))
@@ -196,12 +196,12 @@ class VirtualCluster:
     def _is_quorate(self, key: GroupKey, coming_pods: Sequence[PodRecord]) -> bool:
         """Return whether a group is whole even if some of its expected pods are not created."""
         group = self.ledger.registry.group(key)
-        roles = Counter([*group.standing.values(), *(pod.role for pod in coming_pods)])
-        return group.stood_whole or whole(group.needs, roles, roles.total())
+        roles = Counter([*group.standing_roles.values(), *(pod.role for pod in coming_pods)])
+        return group.has_fully_run or whole(group.needs, roles, roles.total())
 
     def start(self, pod: PodRecord, node: str) -> PodRecord:
         """Run a pod on a node from now on. Return the previous record of the pod."""
-        now, changes = self.timestamp, {"phase": "Running", "started": True, "gated": False}
+        now, changes = self.timestamp, {"phase": "Running", "has_started": True, "is_gated": False}
         self.ledger.pods.put(replace(pod, node=node, running_since=now, **changes))
         return pod
 
@@ -211,23 +211,24 @@ class VirtualCluster:
         Controllers create the expected pods when they start.
         """
         pod = claim.pod
-        if not pod.expected or pod.is_for_min_resources:
-            return None if pod.expected else pod
+        if not pod.is_expected or pod.is_for_min_resources:
+            return None if pod.is_expected else pod
         if not pod.reserved_for:
             self._unsuspend(pod.group)
-        return replace(pod, uid=_new_uid(pod), expected=False, reserved_for=Uid(""), created=self.timestamp)
+        pod = replace(pod, is_expected=False, reserved_for=Uid(""))
+        return replace(pod, uid=_new_uid(pod), created_at=self.timestamp)
 
     def _unsuspend(self, key: GroupKey) -> None:
         """Unsuspend a job that starts. A partial start has fewer pods."""
         job, decision = self.ledger.registry.jobs.get(key), self.ledger.decisions.groups[key]
-        if job is None or not job.suspended:
+        if job is None or not job.is_suspended:
             return
         self._waiting_jobs[key] = job
         if decision.reduced_to is not None:
             counts = Counter(int(uid.rsplit("/", 2)[1]) for uid in decision.plan)
             pod_sets = tuple(replace(part, count=counts[number]) for number, part in enumerate(job.pods))
-            job = replace(job, pods=pod_sets, declared=counts.total())
-        self.ledger.intake.put_job(replace(job, suspended=False, started_at=self.timestamp))
+            job = replace(job, pods=pod_sets, declared_count=counts.total())
+        self.ledger.intake.put_job(replace(job, is_suspended=False, started_at=self.timestamp))
 
     def replace_pods(self, lost_pods: Sequence[PodRecord]) -> None:
         """Suspend jobs that lost pods. Other controllers replace their lost pods."""
@@ -235,7 +236,7 @@ class VirtualCluster:
             job = self.ledger.registry.jobs.get(key)
             if job is not None and job.is_unsuspended:
                 job = self._waiting_jobs.pop(key, job)
-                self.ledger.intake.put_job(replace(job, suspended=True, started_at=""))
+                self.ledger.intake.put_job(replace(job, is_suspended=True, started_at=""))
                 for pod in [*self.ledger.registry.group(key).pods.values()]:
                     self.ledger.pods.drop(pod.uid)
             else:
@@ -245,8 +246,8 @@ class VirtualCluster:
 
     def replacement_of(self, pod: PodRecord) -> PodRecord:
         """Return the pod that a controller creates in the place of another pod."""
-        reset = {"node": "", "phase": "Pending", "started": False, "running_since": "", "deleting": False}
-        return replace(pod, uid=_new_uid(pod), created=self.timestamp, **reset)
+        reset = {"node": "", "phase": "Pending", "has_started": False, "running_since": "", "deleting": False}
+        return replace(pod, uid=_new_uid(pod), created_at=self.timestamp, **reset)
 
 
 def _new_uid(pod: PodRecord) -> Uid:
@@ -320,7 +321,7 @@ class Future(VirtualCluster):
         self.replace_pods(removed_pods)
         for key in dict.fromkeys(pod.group for pod in removed_pods if pod.group):
             group = self.ledger.registry.groups.get(key)
-            if group is None or not any(pod.placed for pod in group.pods.values()):
+            if group is None or not any(pod.is_placed for pod in group.pods.values()):
                 self.ends.pop(key, None)
         for key in dict.fromkeys(pod.group for pod in changes.started):
             if key not in self.ends:
@@ -345,7 +346,7 @@ class Future(VirtualCluster):
     def _decide(self) -> None:
         """Make new decisions, and record starts, victims and reservations."""
         self.snapshot = self.decide()
-        for key in self.decisions.changed:
+        for key in self.decisions.changed_groups:
             decision = self.decisions.groups.get(key)
             if decision is None or key in self.starts:
                 continue

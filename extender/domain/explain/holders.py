@@ -10,7 +10,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from extender.domain.explain.hypotheses import Trial, placements
-from extender.domain.model.reasons import LACKS_CAPACITY, Reason, Verdict
+from extender.domain.model.reasons import CAPACITY_REASONS, Reason, Verdict
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.resources import PODS, Resources, total
 from extender.domain.snapshot.decisions import Decisions, GroupDecision
@@ -49,7 +49,7 @@ class StartChange(msgspec.Struct, frozen=True, omit_defaults=True):
         return f"{self.text} it would wait for {self.then}" if self.then else f"it starts {self.text}"
 
 
-_NODE_REASONS = (*LACKS_CAPACITY, Reason.REFUSED_BY_SCHEDULER, Reason.QUEUE_SHARE)
+_NODE_REASONS = (*CAPACITY_REASONS, Reason.REFUSED_BY_SCHEDULER, Reason.QUEUE_SHARE)
 _Filter = Callable[[GroupDecision], bool]
 _position_of = attrgetter("position", "key")
 
@@ -184,12 +184,12 @@ class WaitingCase:
         return {name: sums[name] for name in self._requests if name in sums and name != PODS}
 
     def _suits(self, node: str) -> bool:
-        row = self.snapshot.nodes.row.get(node)
+        row = self.snapshot.nodes.row_of.get(node)
         return row is not None and bool(self._suitable_rows[row])
 
     @cached_property
     def _suitable_rows(self) -> Mask:
-        masks = [self.snapshot.nodes.suitable(shape) for shape in missing(self.group).shapes]
+        masks = [self.snapshot.nodes.suitable_rows(shape) for shape in missing(self.group).shapes]
         return np.logical_or.reduce(masks) if masks else np.zeros(len(self.snapshot.nodes.nodes), np.bool_)
 
 

@@ -69,8 +69,8 @@ def _queue_with(snapshot: Snapshot, queue: QueueInfo, group: GroupInfo, times: i
     by_pool = {pool: dict(amounts) for pool, amounts in queue.by_pool.items()}
     for pool, amounts in group.by_pool.items():
         add_times(by_pool.setdefault(pool, {}), amounts, times)
-    groups = max(queue.groups + times * group.is_in_queue, 0)
-    return replace(queue, groups=groups, allocated=allocated, requested=requested, by_pool=by_pool)
+    groups = max(queue.group_count + times * group.is_in_queue, 0)
+    return replace(queue, group_count=groups, allocated=allocated, requested=requested, by_pool=by_pool)
 
 
 def snapshot_without(snapshot: Snapshot, ended_groups: Set[GroupKey], removed_pods: Set[Uid]) -> Snapshot:
@@ -97,7 +97,7 @@ def _without_members(
     return replace(
         group,
         placed=tuple(pod for pod in group.placed if pod.uid not in uids),
-        departing=tuple(pod for pod in group.departing if pod.uid not in uids),
+        departing_pods=tuple(pod for pod in group.departing_pods if pod.uid not in uids),
         allocated=_minus(group.allocated, [pod.shape.requests for pod, _ in members]),
         by_pool=_less_by_pool(group.by_pool, snapshot.in_pools(members)),
     )
@@ -105,7 +105,7 @@ def _without_members(
 
 def placements(group: GroupInfo) -> list[tuple[PodRecord, str]]:
     """Return the members with allocated capacity, with their nodes."""
-    pods_on_nodes = [(pod, pod.node) for pod in (*group.placed, *group.departing) if pod.holds_capacity]
+    pods_on_nodes = [(pod, pod.node) for pod in (*group.placed, *group.departing_pods) if pod.holds_capacity]
     return [*pods_on_nodes, *((pod, node) for pod, node in group.assumed)]
 
 
@@ -117,7 +117,7 @@ def with_groups(snapshot: Snapshot, changed_groups: Iterable[GroupInfo]) -> Snap
     """Return the snapshot with changed groups, and with the requests of their queues updated."""
     groups, queues = dict(snapshot.groups), dict(snapshot.queues)
     for group in changed_groups:
-        group = replace(group, pending=requests_of(Counter(pod.shape for pod in group.waiting)))
+        group = replace(group, pending_requests=requests_of(Counter(pod.shape for pod in group.waiting)))
         if (queue := queues.get(group.queue)) is not None and not queue.record.stop_policy:
             other_requests = _minus(queue.requested, [groups[group.key].missing_request])
             queues[group.queue] = replace(
@@ -147,7 +147,7 @@ def best_node(snapshot: Snapshot, group: GroupInfo) -> int | None:
     """
     fitting_counts = np.zeros(len(snapshot.nodes.nodes), dtype=np.int64)
     for shape in missing(group).shapes or {pod.shape for pod in group.placed}:
-        counts = np.where(snapshot.nodes.suitable(shape), _MAX_COUNT, 0)
+        counts = np.where(snapshot.nodes.suitable_rows(shape), _MAX_COUNT, 0)
         for column, name in enumerate(snapshot.dimensions):
             if amount := shape.requests.get(name, 0):
                 counts = np.minimum(counts, snapshot.allocatable[:, column] // amount)
@@ -201,7 +201,7 @@ def _capacity_with(snapshot: Snapshot, pods: Iterable[tuple[PodRecord, str, int]
     """Return the free capacity after pods are added to nodes (1) or removed from nodes (-1)."""
     capacity, column = snapshot.capacity.copy(), {name: n for n, name in enumerate(snapshot.dimensions)}
     for pod, node, times in pods:
-        row = snapshot.nodes.row.get(node)
+        row = snapshot.nodes.row_of.get(node)
         for name, amount in pod.shape.requests.items() if row is not None else ():
             if name in column:
                 capacity[row, column[name]] -= amount * times

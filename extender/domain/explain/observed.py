@@ -26,7 +26,7 @@ from extender.api.summaries import (
 )
 from extender.api.units import BadQuantity
 from extender.domain.model.ownership import group_name, represented_owner
-from extender.domain.model.reasons import EVICTED, NOT_WAITING, Outcome, Verdict, sentence
+from extender.domain.model.reasons import EVICTION_REASONS, STATES_WITHOUT_WAIT, Outcome, Verdict, sentence
 from extender.domain.model.resources import add, in_units, offered, pod_requests
 from extender.domain.queues.flavors import Pools
 from extender.domain.queues.quota_records import entering_namespaces
@@ -120,7 +120,7 @@ class ObservedGroup(PodGroup, frozen=True):
     def reason(self) -> str:
         """Return why the group or further members of it wait; empty if no member waits."""
         scheduled = self.scheduled
-        return scheduled.reason if scheduled and scheduled.reason not in NOT_WAITING else ""
+        return scheduled.reason if scheduled and scheduled.reason not in STATES_WITHOUT_WAIT else ""
 
     @property
     def message(self) -> str:
@@ -154,7 +154,7 @@ def queue_summaries(queues: Iterable[ObservedQueue]) -> Iterator[QueueSummary]:
 
 def last_eviction(events: Sequence[EventSummary]) -> EvictionSummary | None:
     """Return the last eviction among `events` of a group and its pods, which are ordered from the oldest."""
-    evictions = (event for event in reversed(events) if event.reason in EVICTED)
+    evictions = (event for event in reversed(events) if event.reason in EVICTION_REASONS)
     return next((EvictionSummary(event.at, event.reason, event.message) for event in evictions), None)
 
 

@@ -55,7 +55,7 @@ class _Group(NamedTuple):
 
     @property
     def created(self) -> float:
-        return unix_seconds(self.info.created)
+        return unix_seconds(self.info.created_at)
 
     @property
     def group_fields(self) -> dict[str, Any]:
@@ -72,7 +72,7 @@ class _Group(NamedTuple):
             and old.queue == new.queue
             and old.reclaim is new.reclaim
             and not (old.undo or new.undo)
-            and (self.info is other_group.info or self.info.created == other_group.info.created)
+            and (self.info is other_group.info or self.info.created_at == other_group.info.created_at)
             and (self.info is other_group.info or self.info.allocated == other_group.info.allocated)
         )
 
@@ -181,7 +181,7 @@ class _Runs:
         if is_same:
             starts = [step.since]
         elif step.is_first:  # take run times from the objects
-            for pod in (*group.info.placed, *group.info.departing):
+            for pod in (*group.info.placed, *group.info.departing_pods):
                 if pod.holds_capacity:
                     starts.append(max(step.running_since(group.info, pod), earliest_start))
                     for name, amount in pod.shape.requests.items():

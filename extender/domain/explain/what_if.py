@@ -116,9 +116,9 @@ def _nodes(snapshot: Snapshot, term: Supposition, group: GroupKey | None) -> Sna
     """Return the snapshot with additional nodes, like the named node or the best node for the group."""
     count = _number(term, term.value.removeprefix("+") if term.value[:1] == "+" else "", 1, _MAX_NODE_COUNT)
     if term.subject:
-        row = snapshot.nodes.row.get(term.subject)
+        row = snapshot.nodes.row_of.get(term.subject)
         if row is None or snapshot.nodes.nodes[row] is None:
-            raise term.error(_not_found("node", term.subject, snapshot.nodes.row))
+            raise term.error(_not_found("node", term.subject, snapshot.nodes.row_of))
     elif group is None:
         raise term.error("the node to copy is missing: must be nodes=+N:LIKE-NODE")
     else:

@@ -12,33 +12,36 @@ class HostPorts:
     """Host ports of claims, counted by node. Few nodes have any."""
 
     def __init__(self) -> None:
-        self._fixed: dict[str, Counter[HostPort]] = {}
-        self._planned: dict[str, Counter[HostPort]] = {}
+        self._fixed_ports: dict[str, Counter[HostPort]] = {}
+        self._planned_ports: dict[str, Counter[HostPort]] = {}
 
-    def count(self, node: str, ports: Iterable[HostPort], fixed: bool, times: int) -> None:
-        """Add the ports of a claim to a node, or remove them (`times` is -1)."""
-        by_node = self._fixed if fixed else self._planned
+    def count(self, node: str, ports: Iterable[HostPort], is_fixed: bool, sign: int) -> None:
+        """Add the ports of a claim to a node, or remove them (`sign` is -1)."""
+        by_node = self._fixed_ports if is_fixed else self._planned_ports
         for port in ports:
             counts = by_node.setdefault(node, Counter())
-            counts[port] += times
+            counts[port] += sign
             if not counts[port]:
                 del counts[port]
             if not counts:
                 del by_node[node]
 
-    def conflicts(self, node: str, wanted: tuple[HostPort, ...], own: tuple[HostPort, ...] = ()) -> bool:
-        """Return whether a claim on the node uses any of the `wanted` ports.
+    def conflicts(self, node: str, ports: tuple[HostPort, ...], own_ports: tuple[HostPort, ...] = ()) -> bool:
+        """Return whether another claim on the node uses any of these ports.
 
-        The ports `own` belong to the pod's own claim there, and do not count.
+        Args:
+            node: The node.
+            ports: The ports.
+            own_ports: The ports of the pod's own claim on the node, which do not count.
         """
-        if not wanted:
+        if not ports:
             return False
-        counts = self._fixed.get(node, Counter()) + self._planned.get(node, Counter())
-        return conflicting_ports(wanted, counts - Counter(own))
+        counts = self._fixed_ports.get(node, Counter()) + self._planned_ports.get(node, Counter())
+        return conflicting_ports(ports, counts - Counter(own_ports))
 
-    def fixed(self) -> dict[str, dict[HostPort, int]]:
+    def fixed_ports(self) -> dict[str, dict[HostPort, int]]:
         """Return a copy of the host ports of fixed claims."""
-        return {node: dict(counts) for node, counts in self._fixed.items()}
+        return {node: dict(counts) for node, counts in self._fixed_ports.items()}
 
 
 class PodsByLabels:
@@ -52,26 +55,26 @@ class PodsByLabels:
     def __init__(self) -> None:
         self._by_namespace: dict[str, _LabelSets] = {}
 
-    def count(self, pod: PodRecord, node: str, times: int) -> None:
-        """Add a pod to a node, or remove it (`times` is -1).
+    def count(self, pod: PodRecord, node: str, sign: int) -> None:
+        """Add a pod to a node, or remove it (`sign` is -1).
 
         Its labels must be the same object both times.
         """
-        sets = self._by_namespace.get(pod.namespace)
-        if sets is None:
-            sets = self._by_namespace[pod.namespace] = _LabelSets()
-        if not sets.count(pod.labels, node, times):
+        label_sets = self._by_namespace.get(pod.namespace)
+        if label_sets is None:
+            label_sets = self._by_namespace[pod.namespace] = _LabelSets()
+        if not label_sets.count(pod.labels, node, sign):
             del self._by_namespace[pod.namespace]
 
     def selected_by(self, term: Term) -> Counter[str]:
         """Return the number of pods on each node that a term selects."""
-        selected: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
         all_names = self._by_namespace.keys()
         for namespace in all_names if term.namespaces is None else sorted(term.namespaces & all_names):
             for labels, by_node in self._by_namespace[namespace].selected_by(term):
                 if term.matches(namespace, labels):
-                    selected.update(by_node)
-        return selected
+                    counts.update(by_node)
+        return counts
 
 
 class _LabelSets:
@@ -84,21 +87,21 @@ class _LabelSets:
         self._sets: dict[int, tuple[Labels, dict[str, int]]] = {}
         self._sets_by_pair: dict[Pair, dict[int, None]] | None = None
 
-    def count(self, labels: Labels, node: str, times: int) -> bool:
+    def count(self, labels: Labels, node: str, sign: int) -> bool:
         """Count pods. Return whether any set of labels is left."""
         entry = self._sets.get(id(labels))
         if entry is None:
             entry = self._sets[id(labels)] = (labels, {})
-            for pair in self._indexed(labels):
+            for pair in self._pairs_to_index(labels):
                 self._index().setdefault(pair, {})[id(labels)] = None
         by_node = entry[1]
-        if remaining := by_node.get(node, 0) + times:
+        if remaining := by_node.get(node, 0) + sign:
             by_node[node] = remaining
             return True
         del by_node[node]
         if not by_node:
             del self._sets[id(labels)]
-            for pair in self._indexed(labels):
+            for pair in self._pairs_to_index(labels):
                 identities = self._index()[pair]
                 del identities[id(labels)]
                 if not identities:
@@ -110,14 +113,14 @@ class _LabelSets:
         selector = term.label_selector
         if selector is None:
             return ()
-        required = required_pairs(selector)
-        if not required:
+        alternatives = required_pairs(selector)
+        if not alternatives:
             return self._sets.values()
         sets_by_pair = self._index()
-        fewest = min(required, key=lambda pairs: sum(len(sets_by_pair.get(pair, ())) for pair in pairs))
-        return [self._sets[identity] for pair in fewest for identity in sets_by_pair.get(pair, ())]
+        pairs_to_use = min(alternatives, key=lambda pairs: sum(len(sets_by_pair.get(p, ())) for p in pairs))
+        return [self._sets[identity] for pair in pairs_to_use for identity in sets_by_pair.get(pair, ())]
 
-    def _indexed(self, labels: Labels) -> Iterator[Pair]:
+    def _pairs_to_index(self, labels: Labels) -> Iterator[Pair]:
         """Return the label pairs to index; none as long as there is no index."""
         return iter(labels.items() if self._sets_by_pair is not None else ())
 
@@ -136,8 +139,8 @@ class _LabelSets:
 
 # Limit on the weight of a namespace's followed terms, and weight of a wide term, which is compared with the
 # pods of all namespaces. With this limit, a gang of a thousand pods stays within its budget.
-MOST_WEIGHT, WEIGHT_OF_WIDE = 10_000, 200
-ByNode = Mapping[Term, Mapping[str, int]]
+MAX_WEIGHT, WIDE_WEIGHT = 10_000, 200
+CountsByNode = Mapping[Term, Mapping[str, int]]
 
 
 class Terms:
@@ -150,38 +153,38 @@ class Terms:
 
     def __init__(self) -> None:
         self._index = TermIndex()
-        self._frozen: TermIndex | None = None
+        self._index_copy: TermIndex | None = None
         self._pods = PodsByLabels()
         self._by_pod: dict[Uid, tuple[Term, ...]] = {}  # followed terms by pod
-        self._users: dict[Term, int] = {}  # number of pods that have a followed term
-        self._others = _ForeignTerms()
+        self._user_counts: dict[Term, int] = {}  # number of pods that have a followed term
+        self._foreign_terms = _ForeignTerms()
         self._first_namespace: dict[Term, str] = {}  # namespace of the first pod with a term
-        self._weight: Counter[str] = Counter()  # weight of the terms that a namespace had first
-        self._selected = _PodCounts()
-        self._carried = _PodCounts()
+        self._weights: Counter[str] = Counter()  # weight of the terms that a namespace had first
+        self._selected_counts = _PodCounts()
+        self._carrier_counts = _PodCounts()
 
     def is_within_limit(self, pod: PodRecord) -> bool:
         """Return whether the terms of a pod are within the limit of its namespace.
 
         The limit exists because terms make events expensive for all namespaces.
         """
-        weight = sum(_weight(term, pod.namespace) for term in set(pod.shape.terms) - self._users.keys())
-        return not weight or self._weight[pod.namespace] + weight <= MOST_WEIGHT
+        weight = sum(_weight_of(t, pod.namespace) for t in set(pod.shape.terms) - self._user_counts.keys())
+        return not weight or self._weights[pod.namespace] + weight <= MAX_WEIGHT
 
     def watch(self, pod: PodRecord) -> None:
         """Follow the terms of a member pod, in place of its earlier terms."""
-        for term in self._others.record_member(pod):
+        for term in self._foreign_terms.record_member(pod):
             self._add_user(term)
-        in_spec, before = pod.shape.terms, self._by_pod.get(pod.uid, ())
-        terms = tuple(dict.fromkeys(in_spec))
-        if terms == before:
+        spec_terms, old_terms = pod.shape.terms, self._by_pod.get(pod.uid, ())
+        terms = tuple(dict.fromkeys(spec_terms))
+        if terms == old_terms:
             return
         for term in terms:
-            if term not in self._users:
+            if term not in self._user_counts:
                 self._first_namespace[term] = pod.namespace
-                self._weight[pod.namespace] += _weight(term, pod.namespace)
+                self._weights[pod.namespace] += _weight_of(term, pod.namespace)
             self._add_user(term)
-        for term in before:
+        for term in old_terms:
             self._remove_user(term)
         self._by_pod[pod.uid] = terms
         if not terms:
@@ -189,71 +192,71 @@ class Terms:
 
     def watch_other(self, pod: PodRecord) -> None:
         """Record that a pod of another scheduler is on a node."""
-        for term in self._others.add(pod):
+        for term in self._foreign_terms.add(pod):
             self._add_user(term)
 
     def unwatch(self, uid: Uid) -> None:
         """Record that a pod of any scheduler is gone."""
-        for term in (*self._by_pod.pop(uid, ()), *self._others.remove(uid)):
+        for term in (*self._by_pod.pop(uid, ()), *self._foreign_terms.remove(uid)):
             self._remove_user(term)
 
-    def count(self, pod: PodRecord, node: str, times: int) -> None:
-        """Add a pod to the counts of a node, or remove it (`times` is -1)."""
-        self._pods.count(pod, node, times)
+    def count(self, pod: PodRecord, node: str, sign: int) -> None:
+        """Add a pod to the counts of a node, or remove it (`sign` is -1)."""
+        self._pods.count(pod, node, sign)
         for term in self._index.terms_selecting(pod.namespace, pod.labels):
-            self._selected.count(term, node, times)
+            self._selected_counts.count(term, node, sign)
         for term in pod.shape.constraints.anti_affinity:
-            self._carried.count(term, node, times)
+            self._carrier_counts.count(term, node, sign)
 
-    def selected(self) -> ByNode:
+    def selected_counts(self) -> CountsByNode:
         """Return a copy of the nodes of the pods that each term selects."""
-        return self._selected.counts_by_node(self._users)
+        return self._selected_counts.counts_by_node(self._user_counts)
 
-    def anti_affinity_nodes(self) -> ByNode:
+    def anti_affinity_nodes(self) -> CountsByNode:
         """Return a copy of the nodes of the pods that have each term as an anti-affinity term."""
-        return self._carried.counts_by_node(self._users)
+        return self._carrier_counts.counts_by_node(self._user_counts)
 
     @property
-    def namespaces(self) -> int:
+    def namespace_count(self) -> int:
         """Return the number of namespaces whose member pods have terms."""
-        return len(self._weight)
+        return len(self._weights)
 
     def index(self) -> TermIndex:
         """Return a copy of the index. The copy is the same object until terms are added or removed."""
-        if self._frozen is None:
-            self._frozen = self._index.copy()
-        return self._frozen
+        if self._index_copy is None:
+            self._index_copy = self._index.copy()
+        return self._index_copy
 
     def _add_user(self, term: Term) -> None:
         """Add a user of a term. The first user makes the term a followed term."""
-        self._users[term] = self._users.get(term, 0) + 1
-        if self._users[term] == 1:
+        self._user_counts[term] = self._user_counts.get(term, 0) + 1
+        if self._user_counts[term] == 1:
             self._index.add(term)
-            self._frozen = None
-            self._selected.set(term, self._pods.selected_by(term))
+            self._index_copy = None
+            self._selected_counts.set(term, self._pods.selected_by(term))
 
     def _remove_user(self, term: Term) -> None:
         """Remove a user of a term. The term is forgotten with its last user."""
-        self._users[term] -= 1
-        if not self._users[term]:
-            del self._users[term]
+        self._user_counts[term] -= 1
+        if not self._user_counts[term]:
+            del self._user_counts[term]
             self._index.remove(term)
-            self._frozen = None
-            self._selected.set(term, {})
+            self._index_copy = None
+            self._selected_counts.set(term, {})
             if (namespace := self._first_namespace.pop(term, None)) is not None:
-                self._weight[namespace] -= _weight(term, namespace)
-                if not self._weight[namespace]:
-                    del self._weight[namespace]
+                self._weights[namespace] -= _weight_of(term, namespace)
+                if not self._weights[namespace]:
+                    del self._weights[namespace]
 
 
-def _weight(term: Term, namespace: str) -> int:
+def _weight_of(term: Term, namespace: str) -> int:
     """Return the weight of a term.
 
     The weight is 1 if the term requires labels and selects pods of its own namespace only. Otherwise it is
     higher.
     """
     is_local, selector = term.namespaces == frozenset({namespace}), term.label_selector
-    return 1 if is_local and selector is not None and required_pairs(selector) else WEIGHT_OF_WIDE
+    return 1 if is_local and selector is not None and required_pairs(selector) else WIDE_WEIGHT
 
 
 class _ForeignTerms:
@@ -262,24 +265,24 @@ class _ForeignTerms:
     def __init__(self) -> None:
         self._index = TermIndex()
         self._by_pod: dict[Uid, tuple[Term, ...]] = {}
-        self._users: dict[Term, int] = {}
-        self._followed: set[Term] = set()
+        self._user_counts: dict[Term, int] = {}
+        self._followed_terms: set[Term] = set()
         self._members: dict[Uid, PodRecord] = {}
         self._member_labels: PodsByLabels | None = None  # made with the first term; many clusters have none
 
     def record_member(self, pod: PodRecord) -> list[Term]:
         """Record a member pod. Return the terms that are followed from now on."""
-        before = self._members.get(pod.uid)
-        if before is not None and before.namespace == pod.namespace and before.labels is pod.labels:
+        old = self._members.get(pod.uid)
+        if old is not None and old.namespace == pod.namespace and old.labels is pod.labels:
             return []
         if self._member_labels is not None:
-            if before is not None:
-                self._member_labels.count(before, "", times=-1)
-            self._member_labels.count(pod, "", times=1)
+            if old is not None:
+                self._member_labels.count(old, "", sign=-1)
+            self._member_labels.count(pod, "", sign=1)
         self._members[pod.uid] = pod
         selecting = self._index.terms_selecting(pod.namespace, pod.labels)
-        new_terms = [term for term in selecting if term not in self._followed]
-        self._followed.update(new_terms)
+        new_terms = [term for term in selecting if term not in self._followed_terms]
+        self._followed_terms.update(new_terms)
         return new_terms
 
     def add(self, pod: PodRecord) -> list[Term]:
@@ -289,35 +292,35 @@ class _ForeignTerms:
             return []
         self._by_pod[pod.uid] = terms
         for term in terms:
-            self._users[term] = self._users.get(term, 0) + 1
-            if self._users[term] == 1:
+            self._user_counts[term] = self._user_counts.get(term, 0) + 1
+            if self._user_counts[term] == 1:
                 self._index.add(term)
         labels = self._labels_of_members()
-        new_terms = [term for term in terms if term not in self._followed and labels.selected_by(term)]
-        self._followed.update(new_terms)
+        new_terms = [term for term in terms if term not in self._followed_terms and labels.selected_by(term)]
+        self._followed_terms.update(new_terms)
         return new_terms
 
     def remove(self, uid: Uid) -> list[Term]:
         """Remove a pod of any scheduler. Return the terms that are no longer followed."""
-        if (labels := self._members.pop(uid, None)) is not None and self._member_labels is not None:
-            self._member_labels.count(labels, "", times=-1)
+        if (member := self._members.pop(uid, None)) is not None and self._member_labels is not None:
+            self._member_labels.count(member, "", sign=-1)
         terms = self._by_pod.pop(uid, ())
         for term in terms:
-            self._users[term] -= 1
-        unused = [term for term in terms if not self._users[term]]
-        for term in unused:
-            del self._users[term]
+            self._user_counts[term] -= 1
+        unused_terms = [term for term in terms if not self._user_counts[term]]
+        for term in unused_terms:
+            del self._user_counts[term]
             self._index.remove(term)
-        unfollowed = [term for term in unused if term in self._followed]
-        self._followed.difference_update(unfollowed)
-        return unfollowed
+        terms_to_forget = [term for term in unused_terms if term in self._followed_terms]
+        self._followed_terms.difference_update(terms_to_forget)
+        return terms_to_forget
 
     def _labels_of_members(self) -> PodsByLabels:
         """Return the labels of all member pods, which are counted on first use."""
         if self._member_labels is None:
             self._member_labels = PodsByLabels()
             for pod in self._members.values():
-                self._member_labels.count(pod, "", times=1)
+                self._member_labels.count(pod, "", sign=1)
         return self._member_labels
 
 
@@ -335,17 +338,17 @@ class _PodCounts:
         else:
             self._counts.pop(term, None)
 
-    def count(self, term: Term, node: str, times: int) -> None:
-        """Add `times` to the number of pods on a node that count for a term."""
+    def count(self, term: Term, node: str, sign: int) -> None:
+        """Add a pod to the number of pods on a node that count for a term, or remove it (`sign` is -1)."""
         by_node = self._counts.setdefault(term, {})
-        by_node[node] = by_node.get(node, 0) + times
+        by_node[node] = by_node.get(node, 0) + sign
         if not by_node[node]:
             del by_node[node]
         self._copies.pop(term, None)
         if not by_node:
             del self._counts[term]
 
-    def counts_by_node(self, terms: Mapping[Term, int]) -> ByNode:
+    def counts_by_node(self, terms: Mapping[Term, int]) -> CountsByNode:
         """Return the number of pods by node for each of these terms, without zeros."""
         for term in terms.keys() - self._copies.keys():
             self._copies[term] = dict(self._counts.get(term, {}))

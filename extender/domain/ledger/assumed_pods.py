@@ -7,7 +7,7 @@ import msgspec
 
 from extender.domain.ledger.claims import Claim, ClaimEvent, ClaimStage, Posting, allows
 from extender.domain.ledger.pods import Pods
-from extender.domain.ledger.state import Parts
+from extender.domain.ledger.state import Core
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.queues.flavors import flavor_on
@@ -15,43 +15,48 @@ from extender.domain.snapshot.decisions import Decisions
 from extender.domain.snapshot.group_info import GroupInfo
 
 LossCounts = Counter[tuple[GroupKey, str]]  # number of members by group and role
-Options = Mapping[str, Iterable[PodRecord]]  # victims by node
+VictimsByNode = Mapping[str, Iterable[PodRecord]]  # victims by node
 
-_GRANT_LIFETIME = 30.0  # seconds after which an unused grant expires
+_GRANT_SECONDS = 30.0  # seconds after which an unused grant expires
 
 
 class Grant(msgspec.Struct, frozen=True):
     """Preemption that was granted to a pod of another scheduler."""
 
-    options: Options  # granted nodes, with victims that are member pods
-    expires: float  # time of the expiry: monotonic, in seconds
+    victims_by_node: VictimsByNode  # granted nodes, with victims that are member pods
+    expires_at: float  # time of the expiry: monotonic, in seconds
 
     def losses(self, claimant: PodRecord | None, pods: Mapping[Uid, PodRecord]) -> LossCounts:
-        """Return the members that `claimant` may still evict.
+        """Return the members that groups still lose by this grant.
 
-        If the chosen node is unknown, the result is the worst case over all granted nodes.
+        The result is empty once the claimant has a node. If the scheduler has not yet chosen one of the
+        granted nodes, the result is the worst case over all of them.
+
+        Args:
+            claimant: The pod that got the grant; None if it is unknown.
+            pods: The pods that still exist.
         """
         if claimant is not None and claimant.node:
             return Counter()
-        chosen = self.options.get(claimant.nominated) if claimant is not None else None
-        worst: LossCounts = Counter()
-        for victims in self.options.values() if chosen is None else [chosen]:
-            worst |= losses(pods[victim.uid] for victim in victims if victim.uid in pods)
-        return worst
+        chosen_victims = self.victims_by_node.get(claimant.nominated_node) if claimant is not None else None
+        worst_losses: LossCounts = Counter()
+        for victims in self.victims_by_node.values() if chosen_victims is None else [chosen_victims]:
+            worst_losses |= losses(pods[victim.uid] for victim in victims if victim.uid in pods)
+        return worst_losses
 
 
 class Preemptions:
     """Preemptions that were granted to pods of other schedulers, and the evictions that they may still cause.
 
     The scheduler gets the nodes whose victims it may evict. It chooses one node, nominates it, and evicts the
-    victims later. Until the watch shows the evictions, the next preemption is evaluated as if the victims
-    were gone. These are the victims of the nominated node or, while that node is unknown, the worst case over
-    all granted nodes.
+    victims later. Until the watch shows these evictions, the next preemption is evaluated as if the victims
+    were gone: the victims on the nominated node or, while no node is nominated, the worst case over all
+    granted nodes.
     """
 
-    def __init__(self, parts: Parts, pods: Pods) -> None:
-        self._registry, self._claims = parts.registry, parts.claims
-        self._clock, self._lock = parts.clock, parts.lock
+    def __init__(self, core: Core, pods: Pods) -> None:
+        self._registry, self._claims = core.registry, core.claims
+        self._clock, self._lock = core.clock, core.lock
         self._pods = pods.by_uid
         self._grants: dict[Uid, Grant] = {}
 
@@ -73,31 +78,31 @@ class Preemptions:
             is_real = is_confirmed or claimant in self._pods
             now = self._clock()
             self._grants.pop(claimant, None)
-            self._grants = {uid: grant for uid, grant in self._grants.items() if grant.expires > now}
+            self._grants = {uid: grant for uid, grant in self._grants.items() if grant.expires_at > now}
             grants = (grant.losses(self._pods.get(uid), self._pods) for uid, grant in self._grants.items())
-            granted_before: LossCounts = sum(grants, start=Counter())
+            earlier_losses: LossCounts = sum(grants, start=Counter())
             member_victims = {
                 node: [pod for uid in uids if (pod := self._pods.get(uid)) and pod.group]
                 for node, uids in victims.items()
             }
-            granted = {
+            granted_victims = {
                 node: pods
                 for node, pods in member_victims.items()
-                if not pods or (is_real and self._could_lose(pods, granted_before))
+                if not pods or (is_real and self._may_lose(pods, earlier_losses))
             }
-            if any(granted.values()):
-                self._grants[claimant] = Grant(granted, now + _GRANT_LIFETIME)
-            return set(granted)
+            if any(granted_victims.values()):
+                self._grants[claimant] = Grant(granted_victims, now + _GRANT_SECONDS)
+            return set(granted_victims)
 
-    def _could_lose(self, victims: Sequence[PodRecord], granted_before: LossCounts) -> bool:
-        """Return whether the groups stay whole without these victims and earlier granted victims."""
+    def _may_lose(self, victims: Sequence[PodRecord], earlier_losses: LossCounts) -> bool:
+        """Return whether the groups stay whole without these victims and the victims of earlier grants."""
         claims = (self._claims.get(pod.uid) for pod in victims)
         if any(claim is not None and claim.in_flight for claim in claims):
             return False
-        lost = granted_before + losses(victims)
+        all_losses = earlier_losses + losses(victims)
         return all(
             self._registry.group(key).could_lose(
-                Counter({role: n for (group, role), n in lost.items() if group == key})
+                Counter({role: n for (group, role), n in all_losses.items() if group == key})
             )
             for key in {pod.group for pod in victims}
         )
@@ -105,14 +110,14 @@ class Preemptions:
 
 def losses(victims: Iterable[PodRecord]) -> LossCounts:
     """Return the number of members that groups lose with `victims`. Terminating victims are already lost."""
-    return Counter((victim.group, victim.role) for victim in victims if victim.placed)
+    return Counter((victim.group, victim.role) for victim in victims if victim.is_placed)
 
 
 class Confirmation(msgspec.Struct, frozen=True):
     """Result of the last check before binding."""
 
-    posting: tuple[Claim, ...] = ()  # claims whose bindings have to be posted
-    lost: tuple[Claim, ...] = ()  # claims that lost their node and were released
+    claims_to_post: tuple[Claim, ...] = ()  # claims whose bindings have to be posted
+    lost_claims: tuple[Claim, ...] = ()  # claims that lost their node and were released
 
 
 class AssumedPods:
@@ -122,17 +127,17 @@ class AssumedPods:
     together with the whole group.
 
     Args:
-        parts: The objects that all parts of the ledger share.
+        core: The objects that all parts of the ledger share.
         pods: The pods of the watch.
-        decided: Returns the last published decisions.
+        read_decisions: Returns the last published decisions.
     """
 
-    def __init__(self, parts: Parts, pods: Pods, decided: Callable[[], Decisions]) -> None:
-        self._registry, self._claims, self._transitions = parts.registry, parts.claims, parts.transitions
-        self._releases, self._changes = parts.releases, parts.changes
-        self._clock, self._lock = parts.clock, parts.lock
+    def __init__(self, core: Core, pods: Pods, read_decisions: Callable[[], Decisions]) -> None:
+        self._registry, self._claims, self._transitions = core.registry, core.claims, core.transitions
+        self._releases, self._changes = core.releases, core.changes
+        self._clock, self._lock = core.clock, core.lock
         self._all_pods, self._pods = pods, pods.by_uid
-        self._decided = decided
+        self._read_decisions = read_decisions
 
     def assume(self, uid: Uid, nodes: Sequence[str]) -> list[str] | Reason:
         """Return the offered nodes that a pod of Muster may use, or the reason why there are none.
@@ -147,8 +152,8 @@ class AssumedPods:
             if pod is not None:
                 self._releases.record_call(pod)
             if pod is None or claim is None:
-                return self._why_not(pod)
-            if claim.posting or claim.stage is ClaimStage.BOUND:  # a binding may have reached the API server
+                return self._refusal_reason(pod)
+            if claim.postings or claim.stage is ClaimStage.BOUND:  # a binding may have reached the API server
                 return [claim.node] if claim.node in nodes else Reason.NO_ROOM
             group = self._registry.group(pod.group)
             if group.needs_no_barrier:
@@ -157,14 +162,14 @@ class AssumedPods:
                 has_placement = queue is not None and queue.placement and claim.node in fitting
                 return ([claim.node] if has_placement else fitting) or Reason.NO_ROOM
             if claim.node in nodes and (claim.stage.is_fixed or self._claims.fits(pod, claim.node)):
-                return self._answer(pod, claim.node)
+                return self._claim_node(pod, claim.node)
             # If the planned node is not offered, any other node is allowed on which the pod fits.
             fits = self._claims.rows_that_fit(pod)
             for node in self._interchangeable_nodes(claim, nodes):
                 row = self._claims.capacity.row(node)
                 if row is not None and fits[row] and self._claims.fits(pod, node):
-                    return self._answer(pod, node)
-            if list(nodes) != [pod.nominated]:
+                    return self._claim_node(pod, node)
+            if list(nodes) != [pod.nominated_node]:
                 text = f"the scheduler did not offer node {claim.node}"
                 if group.attempt(pod.uid).refused_at is None:
                     self._all_pods.record_refused(pod, text, self._clock())
@@ -185,18 +190,18 @@ class AssumedPods:
             if pod is not None:
                 self._releases.record_call(pod)
             if pod is None or claim is None:
-                return self._why_not(pod)
+                return self._refusal_reason(pod)
             if self._releases.is_on and not claim.is_fixed:  # the scheduler does not know the pod yet
                 return Reason.NOT_READY
             if not allows(ClaimEvent.HOLD, claim.stage):
                 return Reason.NO_ROOM
-            if claim.node != node and claim.posting:  # a binding may have reached the API server
+            if claim.node != node and claim.postings:  # a binding may have reached the API server
                 return Reason.NO_ROOM
             if claim.node != node and not (
                 self._claims.fits(pod, node) and self._interchangeable_nodes(claim, [node])
             ):
                 return Reason.NO_ROOM
-            self._transitions.put(pod, ClaimEvent.HOLD, node, token, claim.posting)
+            self._transitions.put(pod, ClaimEvent.HOLD, node, token, claim.postings)
             self._changes.notify()
             return None
 
@@ -207,7 +212,7 @@ class AssumedPods:
         group whole, and if a decision on its current PodGroup starts the group.
         """
         with self._lock:
-            group, decisions = self._registry.groups.get(key), self._decided()
+            group, decisions = self._registry.groups.get(key), self._read_decisions()
             decision = decisions.groups.get(key)
             if group is None or decision is None or not (decision.lets_members_start and group.exists):
                 return Confirmation()
@@ -215,24 +220,24 @@ class AssumedPods:
             if decisions.version < group.known_since or is_barred or not group.is_quorate():
                 return Confirmation()
             claims = (self._claims.get(uid) for uid in group.pods)
-            held = [claim for claim in claims if claim is not None and claim.stage is ClaimStage.HELD]
-            lost, capacity = [], self._claims.capacity
+            held_claims = [claim for claim in claims if claim is not None and claim.stage is ClaimStage.HELD]
+            lost_claims, capacity = [], self._claims.capacity
             info = group.info
-            elsewhere = self._in_other_domains(info, held) if info and info.requires_domains else ()
-            for claim in held:  # the node may be full, deleted, or in another domain by now
-                is_suitable = capacity.is_suitable(claim.pod, claim.node) and claim.pod.uid not in elsewhere
-                if capacity.overcommitted(claim.node, claim.pod) or not is_suitable:
+            lost_uids = self._in_other_domains(info, held_claims) if info and info.requires_domains else ()
+            for claim in held_claims:  # the node may be full, deleted, or in another domain by now
+                is_suitable = capacity.is_suitable(claim.pod, claim.node) and claim.pod.uid not in lost_uids
+                if capacity.is_overcommitted(claim.node, claim.pod) or not is_suitable:
                     self.release(claim.pod.uid, claim.token)
-                    lost.append(claim)
-            remaining = [claim for claim in held if claim not in lost] if group.is_quorate() else []
+                    lost_claims.append(claim)
+            remaining = [c for c in held_claims if c not in lost_claims] if group.is_quorate() else []
             roles = group.joining_roles
-            posting = tuple(claim for claim in remaining if roles is None or claim.pod.role in roles)
-            for claim in posting:
-                self._set_call(claim, claim.token, (*claim.posting, Posting(claim.token, self._clock())))
-            return Confirmation(posting, tuple(lost))
+            claims_to_post = tuple(claim for claim in remaining if roles is None or claim.pod.role in roles)
+            for claim in claims_to_post:
+                self._set_call(claim, claim.token, (*claim.postings, Posting(claim.token, self._clock())))
+            return Confirmation(claims_to_post, tuple(lost_claims))
 
-    def _in_other_domains(self, info: GroupInfo, held: Iterable[Claim]) -> set[Uid]:
-        """Return the held members outside the domain of their topology set.
+    def _in_other_domains(self, info: GroupInfo, held_claims: Iterable[Claim]) -> set[Uid]:
+        """Return the held members whose node is outside the domain of their topology set.
 
         The domain of a set is that of its members on nodes or with a posted binding. Without such members, it
         is the domain of most held members.
@@ -240,29 +245,29 @@ class AssumedPods:
         members = (*info.waiting, *(pod for pod, _ in info.assumed))
         sets_of = {pod.uid: pod.pod_sets for pod in members}
         claims = filter(None, (self._claims.get(pod.uid) for pod in members))
-        placed = [(sets_of[claim.pod.uid], claim.node) for claim in claims if claim.posting]
-        placed += [(pod.pod_sets, pod.node) for pod in info.placed if pod.holds_capacity]
-        domain, lost = self._claims.capacity.domain, set[Uid]()
+        placed_sets = [(sets_of[claim.pod.uid], claim.node) for claim in claims if claim.postings]
+        placed_sets += [(pod.pod_sets, pod.node) for pod in info.placed if pod.holds_capacity]
+        domain, misplaced_uids = self._claims.capacity.domain, set[Uid]()
         for pod_set in {each for sets in sets_of.values() for each in sets if each.is_required}:
-            set_domains = {domain(node, pod_set.level) for sets, node in placed if pod_set in sets}
-            in_set = [claim for claim in held if pod_set in sets_of.get(claim.pod.uid, ())]
-            domain_of = {claim.pod.uid: domain(claim.node, pod_set.level) for claim in in_set}
+            set_domains = {domain(node, pod_set.level) for sets, node in placed_sets if pod_set in sets}
+            claims_in_set = [claim for claim in held_claims if pod_set in sets_of.get(claim.pod.uid, ())]
+            domain_of = {claim.pod.uid: domain(claim.node, pod_set.level) for claim in claims_in_set}
             if not set_domains:
                 set_domains = {at for at, _ in Counter(domain_of.values()).most_common(1)}
-            lost |= {uid for uid, at in domain_of.items() if None in at or at not in set_domains}
-        return lost
+            misplaced_uids |= {uid for uid, at in domain_of.items() if None in at or at not in set_domains}
+        return misplaced_uids
 
     def release(self, uid: Uid, token: int) -> None:
         """End a bind call for a pod without a binding. The claim ends with the last call.
 
-        A newer call keeps the claim. A binding under way also keeps the claim, because it may still take
-        effect.
+        If a newer call holds the claim, or a binding is under way that may still take effect, the claim
+        stays.
         """
         with self._lock:
             pod, claim = self._pods.get(uid), self._claims.get(uid)
-            if pod is None or claim is None or token not in claim.calls:
+            if pod is None or claim is None or token not in claim.call_tokens:
                 return
-            posting = tuple(binding for binding in claim.posting if binding.token != token)
+            posting = tuple(binding for binding in claim.postings if binding.token != token)
             if claim.token != token:
                 self._set_call(claim, claim.token, posting)
             elif posting:
@@ -271,11 +276,11 @@ class AssumedPods:
                 self._transitions.end(pod, ClaimEvent.RELEASE)
             self._changes.notify()
 
-    def record_binding_refused(self, uid: Uid, words: str) -> None:
+    def record_binding_refused(self, uid: Uid, message: str) -> None:
         """Record that the API server permanently refuses the binding of a pod, with the server's message."""
         with self._lock:
             if (pod := self._pods.get(uid)) is not None:
-                refused = f"its binding is refused: {words.removeprefix('refused: ')}"
+                refused = f"its binding is refused: {message.removeprefix('refused: ')}"
                 self._registry.group(pod.group).record_binding_refused(uid, refused)
                 self._registry.mark_dirty(pod.group)
                 self._changes.notify()
@@ -289,7 +294,7 @@ class AssumedPods:
             return [
                 claim
                 for claim in self._claims.in_stage(ClaimStage.POSTED)
-                if claim.posting[-1].since < instant
+                if claim.postings[-1].posted_at < instant
             ]
 
     def fullness(self, uid: Uid, nodes: Sequence[str]) -> dict[str, float]:
@@ -298,13 +303,13 @@ class AssumedPods:
             pod = self._pods.get(uid)
             return {node: self._claims.fullness(pod, node) for node in nodes} if pod else {}
 
-    def _set_call(self, claim: Claim, token: int, posting: tuple[Posting, ...]) -> None:
-        """Assign the claim to the call with this token, while the bindings in `posting` are under way."""
-        is_posted = any(binding.token == token for binding in posting)
+    def _set_call(self, claim: Claim, token: int, postings: tuple[Posting, ...]) -> None:
+        """Assign the claim to the call with this token, while the bindings in `postings` are under way."""
+        is_posted = any(binding.token == token for binding in postings)
         event = ClaimEvent.POST if is_posted else ClaimEvent.HOLD
-        self._transitions.put(claim.pod, event, claim.node, token, posting)
+        self._transitions.put(claim.pod, event, claim.node, token, postings)
 
-    def _answer(self, pod: PodRecord, node: str) -> list[str]:
+    def _claim_node(self, pod: PodRecord, node: str) -> list[str]:
         """Claim a node for a pod, and return it as the answer of the filter call."""
         claim = self._claims.get(pod.uid)
         if claim is None or claim.node != node or not claim.stage.is_fixed:
@@ -337,9 +342,9 @@ class AssumedPods:
             return nodes
         return [node for node in nodes if node == claim.node or (part and part.nodes.has(labels(node) or {}))]
 
-    def _why_not(self, pod: PodRecord | None) -> Reason:
+    def _refusal_reason(self, pod: PodRecord | None) -> Reason:
         """Return why filter offers no node for a pod."""
-        decision = self._decided().groups.get(pod.group) if pod else None
+        decision = self._read_decisions().groups.get(pod.group) if pod else None
         if decision is None:
             return Reason.NOT_READY
         if decision.reason is not None:

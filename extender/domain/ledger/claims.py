@@ -49,7 +49,7 @@ class ClaimEvent(Enum):
 
 
 _PLANNED, _ANSWERED, _HELD, _POSTED, _BOUND = ClaimStage
-_ALL = (None, *ClaimStage)
+_ALL_STAGES = (None, *ClaimStage)
 
 # Next stage by event and current stage; None means that there is no claim.
 TRANSITIONS: Mapping[ClaimEvent, Mapping[ClaimStage | None, ClaimStage | None]] = {
@@ -61,8 +61,8 @@ TRANSITIONS: Mapping[ClaimEvent, Mapping[ClaimStage | None, ClaimStage | None]] 
     ClaimEvent.HOLD: {_PLANNED: _HELD, _ANSWERED: _HELD, _HELD: _HELD, _POSTED: _HELD},
     ClaimEvent.POST: {_HELD: _POSTED, _POSTED: _POSTED},
     ClaimEvent.RELEASE: {_HELD: None, _POSTED: None},
-    ClaimEvent.BIND: dict.fromkeys(_ALL, _BOUND),
-    ClaimEvent.LEAVE: dict.fromkeys(_ALL, None),
+    ClaimEvent.BIND: dict.fromkeys(_ALL_STAGES, _BOUND),
+    ClaimEvent.LEAVE: dict.fromkeys(_ALL_STAGES, None),
 }
 
 
@@ -84,7 +84,7 @@ class Posting(NamedTuple):
     """Binding that was sent to the API server, and may have taken effect."""
 
     token: int  # token of the bind call
-    since: float  # time of the post: monotonic, in seconds
+    posted_at: float  # time of the post: monotonic, in seconds
 
 
 class Claim(msgspec.Struct, frozen=True, gc=False):
@@ -96,15 +96,15 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
     pod: PodRecord  # record of the pod when the claim was last updated
     node: str  # name of the node, which may be unknown so far
     stage: ClaimStage  # progress of the pod to the node
-    since: float = 0.0  # when the claim reached this stage: monotonic, in seconds
+    stage_since: float = 0.0  # when the claim reached this stage: monotonic, in seconds
     version: int = 0  # the ledger's version at its last change
     token: int = 0  # token of the bind call that holds or has posted the claim; 0: none yet
-    posting: tuple[Posting, ...] = ()  # bindings under way, oldest first, even while a newer call holds it
+    postings: tuple[Posting, ...] = ()  # bindings under way, oldest first, even while a newer call holds it
 
     @property
-    def calls(self) -> set[int]:
+    def call_tokens(self) -> set[int]:
         """Return the tokens of all bind calls that hold the claim or have posted a binding."""
-        return {self.token, *(posting.token for posting in self.posting)}
+        return {self.token, *(posting.token for posting in self.postings)}
 
     @property
     def is_fixed(self) -> bool:
@@ -148,16 +148,16 @@ class Claims:
         posting: tuple[Posting, ...] = (),
     ) -> Claim:
         """Set the claim of a pod, in place of its earlier claim."""
-        before, claim = self._claims.get(pod.uid), Claim(pod, node, stage, since, version, token, posting)
+        old, claim = self._claims.get(pod.uid), Claim(pod, node, stage, since, version, token, posting)
         # Sums do not change between fixed stages.
-        is_same_place = before is not None and (before.node, before.stage.is_fixed) == (node, stage.is_fixed)
-        pod_before = before.pod if before is not None and is_same_place else None
-        if pod_before is None or pod_before.shape is not pod.shape or pod_before.labels is not pod.labels:
-            if before is not None:
-                self._remove_from_node(before)
-            self.capacity.count(claim, times=1)
-        if before is not None:
-            del self._by_stage[before.stage][pod.uid]
+        is_same_place = old is not None and (old.node, old.stage.is_fixed) == (node, stage.is_fixed)
+        old_pod = old.pod if old is not None and is_same_place else None
+        if old_pod is None or old_pod.shape is not pod.shape or old_pod.labels is not pod.labels:
+            if old is not None:
+                self._remove_from_node(old)
+            self.capacity.count(claim, sign=1)
+        if old is not None:
+            del self._by_stage[old.stage][pod.uid]
         self._claims[pod.uid] = self._by_stage[stage][pod.uid] = claim
         if (on_node := self._on_node.get(node)) is None:
             on_node = self._on_node[node] = {}
@@ -183,7 +183,7 @@ class Claims:
         return self.capacity.rows_that_fit(pod, self._claims.get(pod.uid))
 
     def fullness(self, pod: PodRecord, node: str) -> float:
-        """Return the used fraction of a node with the pod on it, from 0 to 1."""
+        """Return the used part of the scarcest resource of a node with the pod on it, from 0 to 1."""
         return self.capacity.fullness(pod, node, self._claims.get(pod.uid))
 
     def _remove_from_node(self, claim: Claim) -> None:
@@ -191,4 +191,4 @@ class Claims:
         del on_node[claim.pod.uid]
         if not on_node:
             del self._on_node[claim.node]
-        self.capacity.count(claim, times=-1)
+        self.capacity.count(claim, sign=-1)

@@ -31,27 +31,27 @@ class Composites:
     """Composites, and the PodGroups that name a parent."""
 
     def __init__(self) -> None:
-        self.portion = 250  # groups moved by one refresh, so that no tenant can make a cycle long
+        self.portion_size = 250  # groups moved by one refresh, so that no tenant can make a cycle long
         self._records: dict[GroupKey, GroupRecord] = {}
         self._children: defaultdict[GroupKey, dict[GroupKey, None]] = defaultdict(dict)
-        self._assigned: dict[GroupKey, Assignment] = {}
-        self._stale: dict[GroupKey, int] = {}  # by changed group: levels, from the group down, that may move
+        self._assignments: dict[GroupKey, Assignment] = {}
+        self._depths: dict[GroupKey, int] = {}  # levels that may move, by changed group
 
     @property
     def are_stale(self) -> bool:
-        return bool(self._stale)
+        return bool(self._depths)
 
     def put(self, record: GroupRecord) -> bool:
         """Record a composite, or a PodGroup with a parent. Return whether its group may have changed."""
-        before = self._records.get(record.key)
+        old = self._records.get(record.key)
         self._records[record.key] = record
         is_group = self._group_of(record.key) == record.key
-        if before is not None and replace(before, last_reason=record.last_reason) == record and not is_group:
+        if old is not None and replace(old, last_reason=record.last_reason) == record and not is_group:
             return False
-        moves = before is None or _decisive_fields(before) != _decisive_fields(record)
-        self._stale[record.key] = max(_MAX_LEVELS + 1 if moves else 0, self._stale.get(record.key, 0))
-        if moves:
-            self._drop_child(before)
+        may_move = old is None or _decisive_fields(old) != _decisive_fields(record)
+        self._depths[record.key] = max(_MAX_LEVELS + 1 if may_move else 0, self._depths.get(record.key, 0))
+        if may_move:
+            self._drop_child(old)
             if record.parent:
                 self._children[record.parent][record.key] = None
         return True
@@ -59,7 +59,7 @@ class Composites:
     def drop(self, key: GroupKey) -> None:
         if (record := self._records.pop(key, None)) is not None:
             self._drop_child(record)
-            self._stale[key] = _MAX_LEVELS + 1
+            self._depths[key] = _MAX_LEVELS + 1
 
     def _drop_child(self, record: GroupRecord | None) -> None:
         """Remove a composite or PodGroup from the children of its parent."""
@@ -75,16 +75,16 @@ class Composites:
             - The records of groups; None for a composite or PodGroup that does not form a group itself.
             - The groups to which the pods of each PodGroup or composite belong.
         """
-        affected: dict[GroupKey, None] = {}
+        affected_keys: dict[GroupKey, None] = {}
         groups: dict[GroupKey, GroupKey] = {}
-        while self._stale and len(affected) < self.portion:
-            key = next(iter(self._stale))
-            affected |= dict.fromkeys((key, self._group_of(key)))
-            if levels := self._stale.pop(key):
+        while self._depths and len(affected_keys) < self.portion_size:
+            key = next(iter(self._depths))
+            affected_keys |= dict.fromkeys((key, self._group_of(key)))
+            if levels := self._depths.pop(key):
                 self._assign_again(key, levels)
                 groups[key] = self._group_of(key)
-        affected |= dict.fromkeys(groups.values())
-        return {key: self._record_of(key) for key in affected if key in self._records}, groups
+        affected_keys |= dict.fromkeys(groups.values())
+        return {key: self._record_of(key) for key in affected_keys if key in self._records}, groups
 
     def _assign_again(self, key: GroupKey, levels: int) -> None:
         """Assign the pods below a group again, and mark its children as changed.
@@ -93,71 +93,71 @@ class Composites:
             key: The group.
             levels: The number of levels, from the group down, that may move.
         """
-        self._assigned.pop(key, None)
+        self._assignments.pop(key, None)
         if key in self._records:
-            self._assigned[key] = self._assign(self._records[key])
+            self._assignments[key] = self._assignment_of(self._records[key])
         if levels > 1:
             for child in self._children.get(key, ()):
-                self._stale[child] = max(levels - 1, self._stale.get(child, 0))
+                self._depths[child] = max(levels - 1, self._depths.get(child, 0))
 
-    def below(self, group: GroupKey) -> list[GroupRecord]:
+    def parts_of(self, group: GroupKey) -> list[GroupRecord]:
         """Return the composites and PodGroups that are parts of a group."""
-        below = self._below(group)
-        return [self._records[key] for key in below if key != group and self._group_of(key) == group]
+        keys_below = self._keys_below(group)
+        return [self._records[key] for key in keys_below if key != group and self._group_of(key) == group]
 
     def _group_of(self, key: GroupKey) -> GroupKey:
         """Return the group to which the pods below a composite or PodGroup belong."""
-        return self._assigned[key].group if key in self._assigned else key
+        return self._assignments[key].group if key in self._assignments else key
 
-    def _below(self, top: GroupKey) -> list[GroupKey]:
+    def _keys_below(self, top: GroupKey) -> list[GroupKey]:
         """Return a group and the groups below it, down to the limit of levels.
 
         The result has at most one group more than the limit of groups.
         """
-        level, reached = [top], {top: None}
+        level, keys = [top], {top: None}
         for _ in range(_MAX_LEVELS):
-            new = (child for key in level for child in self._children.get(key, ()) if child not in reached)
-            level = list(islice(new, _MAX_GROUPS + 1 - len(reached)))
-            reached |= dict.fromkeys(level)
-        return list(reached)
+            children = (child for key in level for child in self._children.get(key, ()) if child not in keys)
+            level = list(islice(children, _MAX_GROUPS + 1 - len(keys)))
+            keys |= dict.fromkeys(level)
+        return list(keys)
 
-    def _assign(self, record: GroupRecord) -> Assignment:
+    def _assignment_of(self, record: GroupRecord) -> Assignment:
         """Return the group of the pods below a composite or PodGroup."""
         path, fault = [record], ""
         while path[-1].parent and not fault:
-            above = self._records.get(path[-1].parent)
-            if above is None:
+            upper = self._records.get(path[-1].parent)
+            if upper is None:
                 parent, child = _kind_and_name(path[-1].parent), _kind_and_name(path[-1].key)
                 fault = f"{parent}, the parent of {child}, does not exist"
-            elif above in path:
-                fault = f"{_kind_and_name(above.key)} is below itself"
+            elif upper in path:
+                fault = f"{_kind_and_name(upper.key)} is below itself"
             elif len(path) == _MAX_LEVELS:
                 fault = f"its groups are nested deeper than {_MAX_LEVELS} levels, that of PodGroups included"
             else:
-                path.append(above)
+                path.append(upper)
         composites = [record for record in path if record.origin is Origin.COMPOSITE]
         workloads = sorted({record.workload for record in path})
         if not fault and len(workloads) > 1:
             fault = f"its groups belong to different Workloads: {listed(workloads, _MAX_NAMES, ' and ')}"
         if fault:
             return Assignment(composites[-1].key if composites else record.key, fault)
-        alone = GroupKey("") if record in composites else record.key
-        return Assignment(next((above.key for above in reversed(composites) if _binds(above)), alone))
+        own_key = GroupKey("") if record in composites else record.key
+        return Assignment(next((upper.key for upper in reversed(composites) if _is_binding(upper)), own_key))
 
     def _record_of(self, key: GroupKey) -> GroupRecord | None:
         """Return the record of a group; None if no pods belong to it, and none can belong to it."""
-        record, below = self._records[key], self._below(key)
-        placed = [each for each in below if each in self._assigned]
-        if not any(self._assigned[each].group == key for each in placed):
+        record, keys_below = self._records[key], self._keys_below(key)
+        children = [each for each in keys_below if each in self._assignments]
+        if not any(self._assignments[each].group == key for each in children):
             return None
-        faults = (part.fault for each in placed for part in (self._assigned[each], self._records[each]))
+        faults = (part.fault for each in children for part in (self._assignments[each], self._records[each]))
         fault = next(filter(None, faults), "")
         if record.origin is not Origin.COMPOSITE:
             return replace(record, fault=fault)
-        if len(below) > _MAX_GROUPS:
+        if len(keys_below) > _MAX_GROUPS:
             fault = f"its tree has more than {_MAX_GROUPS:,} groups"
         tree = ChildGroup(record.name, 1, ()) if fault else self._tree(record)
-        return replace(record, min_member=max(tree.fewest, 1), composite=tree, fault=fault)
+        return replace(record, min_member=max(tree.min_pods, 1), composite=tree, fault=fault)
 
     def _tree(
         self, record: GroupRecord, requests: tuple[PartRequest, ...] = (), goes_whole: bool = False
@@ -183,10 +183,10 @@ class Composites:
 
 def _decisive_fields(record: GroupRecord) -> tuple[object, ...]:
     """Return the fields that decide to which group the pods below belong."""
-    return record.parent, record.workload, _binds(record)
+    return record.parent, record.workload, _is_binding(record)
 
 
-def _binds(composite: GroupRecord) -> bool:
+def _is_binding(composite: GroupRecord) -> bool:
     """Return whether a composite binds its child groups to each other."""
     return composite.min_member > 0 or composite.is_evicted_whole or any(composite.topology)
 

@@ -47,13 +47,13 @@ from extender.domain.model.resources import Resources
 Pool = tuple[str, str]  # driver and name of a pool
 Counters = Mapping[tuple[str, str], int]  # amounts by counter set and counter
 _ANY_NODE = ""
-_USERS = ("pods", "podgroups")  # users that count; a PodGroup stands for its members
-_MAX_CACHED = 65_536
-_MAX_SELECTIONS, _MAX_OF_NAMESPACE = 32, 8
+_COUNTED_USERS = ("pods", "podgroups")  # users that count; a PodGroup stands for its members
+_MAX_CACHE_SIZE = 65_536
+_MAX_SELECTIONS, _MAX_PER_NAMESPACE = 32, 8
 _MAX_COST = 131_072  # limit of a selection's cost, in characters and steps over all devices
-_MAX_NEW = 100  # new selections of a namespace until Muster restarts; each costs a look at all devices
+_MAX_NEW_NAMES = 100  # new selections per namespace until a restart: each is compared with all devices
 _MAX_NAMESPACES = 10_000  # limit of namespaces whose new selections are counted
-Names = tuple[str, ...]  # a class and a selection, or a class alone; empty: the device counts for no class
+ClassNames = tuple[str, ...]  # a class and a selection, or a class alone; empty: not counted
 Measure = tuple[str, str]  # class or selection, and logical resource
 T = TypeVar("T")
 
@@ -80,21 +80,21 @@ class SelectedDevices:
         self.device_class, self._expressions = selection
         self._text = "\n".join(self._expressions)
         self._cost = cost_of(self._text)
-        self._admitted: dict[Facts, bool] = {}
+        self._answers: dict[Facts, bool] = {}
 
     @property
     def is_counted(self) -> bool:
         """Return whether the selection counts, because its evaluation is not too costly."""
-        return max(len(self._admitted), 1) * self._cost <= _MAX_COST
+        return max(len(self._answers), 1) * self._cost <= _MAX_COST
 
     def admits(self, driver: str, device: Device, classes: frozenset[str]) -> bool:
         """Return whether the selection admits a device of these classes. Equal devices are evaluated once."""
         if self.device_class not in classes or not self.is_counted:
             return False
         facts = facts_of(self._text, driver, device)
-        if facts not in self._admitted:
-            self._admitted[facts] = all(selects(each, driver, device) for each in self._expressions)
-        return self._admitted[facts]
+        if facts not in self._answers:
+            self._answers[facts] = all(selects(each, driver, device) for each in self._expressions)
+        return self._answers[facts]
 
 
 class Selections:
@@ -106,38 +106,38 @@ class Selections:
     def __init__(self) -> None:
         self.by_name: dict[str, SelectedDevices] = {}
         self._names_by_claim: dict[ClaimKey, list[str]] = {}
-        self._uses: defaultdict[str, Counter[str]] = defaultdict(Counter)  # uses by namespace and selection
-        self._new_by_namespace = Counter[str]()  # number of new selections by namespace
+        self._use_counts: defaultdict[str, Counter[str]] = defaultdict(Counter)  # by namespace and selection
+        self._new_counts = Counter[str]()  # number of new selections by namespace
 
     def of_class(self, name: str) -> list[str]:
         """Return the names of the counted selections of a class."""
         return [key for key, selection in self.by_name.items() if selection.device_class == name]
 
-    def put(self, key: ClaimKey, wanted: Mapping[str, Selection]) -> set[str]:
+    def put(self, key: ClaimKey, selections: Mapping[str, Selection]) -> set[str]:
         """Record the selections of a claim. Return the names of selections that begin or cease to count."""
-        before, namespace = set(self.by_name), key.namespace
-        self._uses[namespace] -= Counter(self._names_by_claim.pop(key, ()))
-        for name, selection in wanted.items():
+        names_before, namespace = set(self.by_name), key.namespace
+        self._use_counts[namespace] -= Counter(self._names_by_claim.pop(key, ()))
+        for name, selection in selections.items():
             if self._has_capacity(namespace, name):
-                self._uses[namespace][name] += 1
+                self._use_counts[namespace][name] += 1
                 self._names_by_claim.setdefault(key, []).append(name)
                 if name not in self.by_name:
-                    if len(self._new_by_namespace) >= _MAX_NAMESPACES:
-                        self._new_by_namespace.clear()
-                    self._new_by_namespace[namespace] += 1
+                    if len(self._new_counts) >= _MAX_NAMESPACES:
+                        self._new_counts.clear()
+                    self._new_counts[namespace] += 1
                     self.by_name[name] = SelectedDevices(selection)
-        if not self._uses[namespace]:
-            del self._uses[namespace]
-        for name in self.by_name.keys() - set().union(*self._uses.values()):
+        if not self._use_counts[namespace]:
+            del self._use_counts[namespace]
+        for name in self.by_name.keys() - set().union(*self._use_counts.values()):
             del self.by_name[name]
-        return before ^ set(self.by_name)
+        return names_before ^ set(self.by_name)
 
     def _has_capacity(self, namespace: str, name: str) -> bool:
         """Return whether a selection may count for a namespace within the limits."""
-        used, is_new = self._uses[namespace], name not in self.by_name
-        if is_new and (len(self.by_name) >= _MAX_SELECTIONS or self._new_by_namespace[namespace] >= _MAX_NEW):
+        used_names, is_new = self._use_counts[namespace], name not in self.by_name
+        if is_new and (len(self.by_name) >= _MAX_SELECTIONS or self._new_counts[namespace] >= _MAX_NEW_NAMES):
             return False
-        return name in used or len(used) < _MAX_OF_NAMESPACE
+        return name in used_names or len(used_names) < _MAX_PER_NAMESPACE
 
 
 class DeviceInventory:
@@ -157,55 +157,55 @@ class DeviceInventory:
         self._classes: dict[str, DeviceClass] = {}
         self._selections = Selections()
         self._expressions = ""  # selectors of all classes, in one text
-        self._admitting: dict[Facts, frozenset[str]] = {}  # admitting classes by facts of a device
+        self._classes_by_facts: dict[Facts, frozenset[str]] = {}  # admitting classes by facts of a device
         self._offers_by_slice: dict[str, list[_Offer]] = {}  # offered devices by slice
         self._offers: dict[Pool, dict[str, list[_Offer]]] = {}  # offered devices by pool and node
         self._counters: dict[Pool, Counters] = {}
         self._pools_on: defaultdict[str, set[Pool]] = defaultdict(set)  # pools by node
         # Largest capacities of devices that logical resources stand for, by pool.
         self._capacities: dict[Pool, Counter[Measure]] = {}
-        self._largest = Counter[Measure]()
-        self._claimed: dict[str, dict[DeviceId, Names]] = {}  # by claim: its devices with their classes
-        self._held_as: dict[DeviceId, Names] = {}  # classes under which a pod has an allocated device
+        self._maxima = Counter[Measure]()
+        self._devices_by_claim: dict[str, dict[DeviceId, ClassNames]] = {}  # with their classes
+        self._used_as: dict[DeviceId, ClassNames] = {}  # classes under which a pod has an allocated device
         self._shared_parts: dict[Hashable, Any] = {}  # parts of devices, one object for equal parts
 
-    def add(self, found: Wire) -> None:
+    def add(self, obj: Wire) -> None:
         """Record an object of any watched kind."""
-        match found:
+        match obj:
             case DeviceClass():
-                self.set_class(found)
+                self.set_class(obj)
             case ResourceSlice():
-                self.set_slice(found)
+                self.set_slice(obj)
             case ResourceClaimTemplate():
-                self.set_template(found)
+                self.set_template(obj)
             case ResourceClaim():
-                self.set_claim(found)
+                self.set_claim(obj)
 
-    def set_slice(self, found: ResourceSlice) -> None:
+    def set_slice(self, slice_: ResourceSlice) -> None:
         """Record a ResourceSlice, which may have moved to another pool."""
         with self._lock:
-            devices = [self._compact(device) for device in found.spec.devices or ()]
-            found = replace(found, spec=replace(found.spec, devices=devices))
-            before = self._slices.get(found.metadata.name)
-            self._slices[found.metadata.name] = found
-            self._offers_by_slice[found.metadata.name] = self._read_slice(found)
-            self._slices_by_pool[_pool_of(found)].add(found.metadata.name)
-            if before is not None and _pool_of(before) != _pool_of(found):
-                self._slices_by_pool[_pool_of(before)].discard(found.metadata.name)
-                self._publish(self._read_pool(_pool_of(before)))
-            self._publish(self._read_pool(_pool_of(found)))
+            devices = [self._with_interned_parts(device) for device in slice_.spec.devices or ()]
+            slice_ = replace(slice_, spec=replace(slice_.spec, devices=devices))
+            old_slice = self._slices.get(slice_.metadata.name)
+            self._slices[slice_.metadata.name] = slice_
+            self._offers_by_slice[slice_.metadata.name] = self._read_slice(slice_)
+            self._slices_by_pool[_pool_of(slice_)].add(slice_.metadata.name)
+            if old_slice is not None and _pool_of(old_slice) != _pool_of(slice_):
+                self._slices_by_pool[_pool_of(old_slice)].discard(slice_.metadata.name)
+                self._publish(self._read_pool(_pool_of(old_slice)))
+            self._publish(self._read_pool(_pool_of(slice_)))
 
     def drop_slice(self, name: str) -> None:
         with self._lock:
-            if (before := self._slices.pop(name, None)) is not None:
+            if (old_slice := self._slices.pop(name, None)) is not None:
                 del self._offers_by_slice[name]
-                self._slices_by_pool[_pool_of(before)].discard(name)
-                self._publish(self._read_pool(_pool_of(before)))
+                self._slices_by_pool[_pool_of(old_slice)].discard(name)
+                self._publish(self._read_pool(_pool_of(old_slice)))
 
-    def set_class(self, found: DeviceClass) -> None:
+    def set_class(self, device_class: DeviceClass) -> None:
         with self._lock:
-            self._classes[found.metadata.name] = found
-            self._read_class(found.metadata.name)
+            self._classes[device_class.metadata.name] = device_class
+            self._read_class(device_class.metadata.name)
 
     def drop_class(self, name: str) -> None:
         with self._lock:
@@ -224,13 +224,13 @@ class DeviceInventory:
     def _state_of(self, claim: ResourceClaim) -> ClaimState:
         """Return the state of a claim. If no pod uses the claim, the state has its devices by node."""
         meta, is_allocated = claim.metadata, claim.status.allocation is not None
-        idle = defaultdict[str, Counter[str]](Counter)
-        for result in _results(claim) if not claim.status.reserved_for else ():
+        idle_devices = defaultdict[str, Counter[str]](Counter)
+        for result in _exclusive_results(claim) if not claim.status.reserved_for else ():
             names = classes_of_request(claim.spec, result.request)
             for node in self._nodes_of([_id_of(result)]):
-                idle[node].update(filter(None, map(self._resource_of, names)))
+                idle_devices[node].update(filter(None, map(self._resource_of, names)))
         return ClaimState(
-            meta.uid, meta.deletion_timestamp is not None, is_allocated, _nodes_of(claim), dict(idle)
+            meta.uid, meta.deletion_timestamp is not None, is_allocated, _nodes_of(claim), dict(idle_devices)
         )
 
     def drop_claim(self, namespace: str, name: str, uid: str) -> None:
@@ -261,10 +261,10 @@ class DeviceInventory:
         if not slices:
             self._slices_by_pool.pop(pool, None)
         newest = _newest_if_complete(slices)
-        counters = _sums([each for each_slice in newest for each in each_slice.spec.shared_counters or ()])
+        counters = _sums_of([each for slice_ in newest for each in slice_.spec.shared_counters or ()])
         new = defaultdict[str, list[_Offer]](list)
-        for each_slice in newest:
-            for offer in self._offers_by_slice[each_slice.metadata.name]:
+        for slice_ in newest:
+            for offer in self._offers_by_slice[slice_.metadata.name]:
                 new[offer.node].append(offer)
         old, counters_before = self._offers.pop(pool, {}), self._counters.pop(pool, {})
         if counters:
@@ -276,7 +276,7 @@ class DeviceInventory:
         for node in new:
             self._pools_on[node].add(pool)
         if self._intake.logical.capacities:
-            self._measure(pool)
+            self._update_capacities(pool)
         nodes = old.keys() | new.keys()
         return {node for node in nodes if counters_before != counters or old.get(node) != new.get(node)}
 
@@ -284,9 +284,9 @@ class DeviceInventory:
         """Compute the devices that each class admits again, after a class has changed."""
         selectors = (each.spec.selectors for each in self._classes.values())
         self._expressions = "\n".join(chain.from_iterable(map(expressions_of, selectors)))
-        self._admitting.clear()
-        for slice_, found in self._slices.items():
-            self._offers_by_slice[slice_] = self._read_slice(found)
+        self._classes_by_facts.clear()
+        for slice_name, slice_ in self._slices.items():
+            self._offers_by_slice[slice_name] = self._read_slice(slice_)
         for pool in list(self._slices_by_pool):
             self._read_pool(pool)
         self._publish(set(self._pools_on))
@@ -295,8 +295,8 @@ class DeviceInventory:
     def _read_selection(self, name: str) -> None:
         """Compute the devices that a selection admits again, after it began or ceased to count."""
         selection, pools = self._selections.by_name.get(name), set[Pool]()
-        for slice_, offers in self._offers_by_slice.items():
-            pool = _pool_of(self._slices[slice_])
+        for slice_name, offers in self._offers_by_slice.items():
+            pool = _pool_of(self._slices[slice_name])
             for at, offer in enumerate(offers):
                 admits = selection is not None and selection.admits(pool[0], offer.device, offer.classes)
                 if admits != (name in offer.classes):
@@ -305,71 +305,71 @@ class DeviceInventory:
         self._publish(set[str]().union(*map(self._read_pool, pools)))
         self._set_resource(name)
 
-    def _read_slice(self, found: ResourceSlice) -> list[_Offer]:
+    def _read_slice(self, slice_: ResourceSlice) -> list[_Offer]:
         """Return the devices that a slice offers, with their node and classes."""
-        driver, node = found.spec.driver, found.spec.node_name
+        driver, node = slice_.spec.driver, slice_.spec.node_name
         return [
             _Offer(
                 _ANY_NODE if device.allow_multiple_allocations else node,
                 device,
                 self._classes_of(driver, device),
-                _sums(device.consumes_counters or ()),
+                _sums_of(device.consumes_counters or ()),
             )
-            for device in found.spec.devices or ()
+            for device in slice_.spec.devices or ()
         ]
 
     def _classes_of(self, driver: str, device: Device) -> frozenset[str]:
         """Return the classes and selections that admit a device."""
         facts = facts_of(self._expressions, driver, device)
-        if (classes := self._admitting.get(facts)) is None:
+        if (classes := self._classes_by_facts.get(facts)) is None:
             classes = frozenset(
                 name
                 for name, each in self._classes.items()
                 if all(selects(text, driver, device) for text in expressions_of(each.spec.selectors))
             )
-            if len(self._admitting) >= _MAX_CACHED:
-                self._admitting.clear()
-            self._admitting[facts] = classes
-        selected = list[str]()
+            if len(self._classes_by_facts) >= _MAX_CACHE_SIZE:
+                self._classes_by_facts.clear()
+            self._classes_by_facts[facts] = classes
+        selections = list[str]()
         for name, selection in self._selections.by_name.items():
             was_counted = selection.is_counted
             if selection.admits(driver, device, classes):
-                selected.append(name)
+                selections.append(name)
             if was_counted and not selection.is_counted:
                 self._set_resource(name)
-        return classes.union(selected) if selected else classes
+        return classes.union(selections) if selections else classes
 
-    def _shared(self, key: Hashable, part: T) -> T:
-        """Return a part of a device, or an equal part that is already known.
+    def _interned(self, key: Hashable, part: T) -> T:
+        """Return a part of a device, or an equal part that was stored before.
 
-        Most devices of a cluster are alike.
+        Most devices of a cluster are alike, so that few different parts are stored.
         """
-        if len(self._shared_parts) > _MAX_CACHED:
+        if len(self._shared_parts) > _MAX_CACHE_SIZE:
             self._shared_parts.clear()
         shared_part: T = self._shared_parts.setdefault(key, part)
         return shared_part
 
-    def _compact(self, device: Device) -> Device:
+    def _with_interned_parts(self, device: Device) -> Device:
         """Return the device with attributes and capacities that it shares with equal devices."""
-        attributes = {name: self._shared(each, each) for name, each in (device.attributes or {}).items()}
+        attributes = {name: self._interned(each, each) for name, each in (device.attributes or {}).items()}
         capacity = device.capacity or {}
-        parts = self._shared((*capacity.items(),), capacity)
+        parts = self._interned((*capacity.items(),), capacity)
         return replace(device, attributes=attributes, capacity=parts)
 
-    def _set_claimed(self, claim: str, devices: dict[DeviceId, Names]) -> None:
+    def _set_claimed(self, claim: str, devices: dict[DeviceId, ClassNames]) -> None:
         """Record the devices that are allocated to a claim, and publish the affected nodes."""
-        before = self._claimed.pop(claim, {})
-        if before == devices:
+        old_devices = self._devices_by_claim.pop(claim, {})
+        if old_devices == devices:
             if devices:
-                self._claimed[claim] = devices
+                self._devices_by_claim[claim] = devices
             return
-        for identity in before:
-            self._held_as.pop(identity, None)
-        self._held_as.update(devices)
+        for identity in old_devices:
+            self._used_as.pop(identity, None)
+        self._used_as.update(devices)
         if devices:
-            self._claimed[claim] = devices
+            self._devices_by_claim[claim] = devices
         self._publish(self._nodes_of(devices))
-        self._publish(self._nodes_of(before), are_freed=True)
+        self._publish(self._nodes_of(old_devices), are_freed=True)
 
     def _nodes_of(self, devices: Iterable[DeviceId]) -> set[str]:
         """Return the nodes that offer any of these devices."""
@@ -378,9 +378,9 @@ class DeviceInventory:
             names[driver, pool].add(device)
         return {
             node
-            for pool, wanted in names.items()
+            for pool, device_names in names.items()
             for node, offers in self._offers.get(pool, {}).items()
-            if any(offer.device.name in wanted for offer in offers)
+            if any(offer.device.name in device_names for offer in offers)
         }
 
     def _publish(self, nodes: set[str], are_freed: bool = False) -> None:
@@ -393,14 +393,14 @@ class DeviceInventory:
         pools = {pool for node in nodes for pool in self._pools_on[node]}
         counters = {pool: self._unused_counters(pool) for pool in pools}
         for node in nodes - {_ANY_NODE}:
-            kinds = Counter[tuple[frozenset[str], Names | None]]()
+            kind_counts = Counter[tuple[frozenset[str], ClassNames | None]]()
             for pool in self._pools_on[node]:
                 offers = self._offers[pool][node]
-                kinds.update(
+                kind_counts.update(
                     [(offer.classes, self._usable_as(pool, offer, counters[pool])) for offer in offers]
                 )
             offered, available = Counter[str](), Counter[str]()
-            for (classes, held), number in kinds.items():
+            for (classes, held), number in kind_counts.items():
                 resources = {self._resource_of(name) for name in classes}
                 offered.update(dict.fromkeys(resources, number))
                 available_as = resources if held is None else resources & set(map(self._resource_of, held))
@@ -413,23 +413,24 @@ class DeviceInventory:
                 self._set_resource(name)
 
     def _unused_counters(self, pool: Pool) -> Counters:
-        """Return the amounts of a pool's shared counters that allocated partitions leave."""
+        """Return the amounts of a pool's shared counters that no allocated partition consumes."""
         counters = Counter(self._counters.get(pool, {}))
         for offer in chain.from_iterable(self._offers[pool].values()) if counters else ():
-            if DeviceId(*pool, offer.device.name) in self._held_as:
+            if DeviceId(*pool, offer.device.name) in self._used_as:
                 counters.subtract(offer.consumes)
         return counters
 
-    def _usable_as(self, pool: Pool, offer: _Offer, counters: Counters) -> Names | None:
-        """Return the classes as which a device is available.
+    def _usable_as(self, pool: Pool, offer: _Offer, counters: Counters) -> ClassNames | None:
+        """Return the classes as which a device is available to further pods.
 
-        None means that the device is available for all its classes. If a pod has the device, the result is
-        the class of the pod's request. An empty result means that no pod can get the device.
+        None stands for all classes of the device. If a pod has the device, the result is the class that the
+        pod has requested. If shared counters do not suffice for the device, the result is empty: no pod can
+        get it.
         """
-        held = self._held_as.get(DeviceId(*pool, offer.device.name)) if self._held_as else None
-        if held is None and any(n > counters.get(key, 0) for key, n in offer.consumes.items()):
+        names = self._used_as.get(DeviceId(*pool, offer.device.name)) if self._used_as else None
+        if names is None and any(n > counters.get(key, 0) for key, n in offer.consumes.items()):
             return ()
-        return held
+        return names
 
     def _set_resource(self, name: str) -> None:
         """Give the ledger the resource of a class and of its selections, or the resource of a selection."""
@@ -443,23 +444,23 @@ class DeviceInventory:
             resource = "" if is_uncounted else self._resource_of(each)
             self._intake.set_device_class(each, resource if is_known else None, self._stands_for(each))
 
-    def _measure(self, pool: Pool) -> None:
-        """Compute the largest capacities of a pool's devices that logical resources stand for."""
-        before, largest = self._capacities.pop(pool, Counter()), Counter[Measure]()
+    def _update_capacities(self, pool: Pool) -> None:
+        """Update the largest capacities of a pool's devices that logical resources stand for."""
+        old_capacities, largest = self._capacities.pop(pool, Counter()), Counter[Measure]()
         capacities = self._intake.logical.capacities
         for offer in chain.from_iterable(self._offers.get(pool, {}).values()):
             for name in offer.classes:
                 for resource, capacity in capacities.get(self._class_of(name), {}).items():
-                    if (found := (offer.device.capacity or {}).get(capacity)) is not None:
-                        largest[name, resource] = max(largest[name, resource], rounded_down(found.value))
+                    if (amount := (offer.device.capacity or {}).get(capacity)) is not None:
+                        largest[name, resource] = max(largest[name, resource], rounded_down(amount.value))
         if largest:
             self._capacities[pool] = largest
-        for each in before.keys() | largest.keys():
-            largest_known = self._largest[each]
-            if largest[each] > largest_known or before[each] == largest_known != largest[each]:
-                self._largest[each] = max((pool[each] for pool in self._capacities.values()), default=0)
+        for each in old_capacities.keys() | largest.keys():
+            largest_known = self._maxima[each]
+            if largest[each] > largest_known or old_capacities[each] == largest_known != largest[each]:
+                self._maxima[each] = max((pool[each] for pool in self._capacities.values()), default=0)
                 self._set_resource(each[0])
-        self._largest = +self._largest
+        self._maxima = +self._maxima
 
     def _class_of(self, name: str) -> str:
         """Return the class of a selection; a class itself is returned unchanged."""
@@ -470,20 +471,20 @@ class DeviceInventory:
         """Return the logical amounts of a device of a class; for a selection, the difference to its class."""
         device_class = self._class_of(name)
         resources = self._intake.logical.capacities.get(device_class, ())
-        own = {resource: self._largest[name, resource] for resource in resources}
+        maxima = {resource: self._maxima[name, resource] for resource in resources}
         if name == device_class:
-            return own
-        return {resource: amount - self._largest[device_class, resource] for resource, amount in own.items()}
+            return maxima
+        return {name: amount - self._maxima[device_class, name] for name, amount in maxima.items()}
 
     def _resource_of(self, name: str) -> str:
         """Return the resource of a class or a selection."""
         if (selection := self._selections.by_name.get(name)) is not None:
             return self._resource_of(selection.device_class) + name.removeprefix(selection.device_class)
-        found = self._classes.get(name)
-        return resource_of_class(name, found.spec.extended_resource_name if found else "") if name else ""
+        class_ = self._classes.get(name)
+        return resource_of_class(name, class_.spec.extended_resource_name if class_ else "") if name else ""
 
 
-def _sums(sets: Iterable[CounterSet]) -> Counters:
+def _sums_of(sets: Iterable[CounterSet]) -> Counters:
     """Return amounts by counter set and counter, in thousandths."""
     return {
         (each.name or each.counter_set, name): rounded_down(counter.value, 1000)
@@ -492,15 +493,15 @@ def _sums(sets: Iterable[CounterSet]) -> Counters:
     }
 
 
-def _pool_of(found: ResourceSlice) -> Pool:
-    return found.spec.driver, found.spec.pool.name
+def _pool_of(slice_: ResourceSlice) -> Pool:
+    return slice_.spec.driver, slice_.spec.pool.name
 
 
 def _newest_if_complete(slices: list[ResourceSlice]) -> list[ResourceSlice]:
     """Return the slices of a pool's newest generation; empty while any of these slices is missing."""
     newest = max((each.spec.pool.generation for each in slices), default=0)
-    found = [each for each in slices if each.spec.pool.generation == newest]
-    return found if found and len(found) == found[0].spec.pool.resource_slice_count else []
+    members = [each for each in slices if each.spec.pool.generation == newest]
+    return members if members and len(members) == members[0].spec.pool.resource_slice_count else []
 
 
 def _nodes_of(claim: ResourceClaim) -> tuple[NodeSelectorTerm, ...]:
@@ -511,17 +512,17 @@ def _nodes_of(claim: ResourceClaim) -> tuple[NodeSelectorTerm, ...]:
     return tuple(allocation.node_selector.node_selector_terms)
 
 
-def _allocated_by(claim: ResourceClaim) -> Iterator[tuple[DeviceId, Names]]:
-    """Yield the devices of a claim, with the class and selection of the request.
+def _allocated_by(claim: ResourceClaim) -> Iterator[tuple[DeviceId, ClassNames]]:
+    """Yield the devices of a claim, each with the class and selection under which it was requested.
 
-    Both are empty without a pod.
+    If no pod uses the claim, these names are left out.
     """
-    has_pod = any(user.resource in _USERS for user in claim.status.reserved_for or ())
-    for result in _results(claim):
+    has_pod = any(user.resource in _COUNTED_USERS for user in claim.status.reserved_for or ())
+    for result in _exclusive_results(claim):
         yield _id_of(result), classes_of_request(claim.spec, result.request) if has_pod else ()
 
 
-def _results(claim: ResourceClaim) -> Iterator[AllocatedDevice]:
+def _exclusive_results(claim: ResourceClaim) -> Iterator[AllocatedDevice]:
     """Yield the devices that are allocated to a claim exclusively."""
     allocation = claim.status.allocation
     results = (allocation.devices.results or ()) if allocation is not None else ()

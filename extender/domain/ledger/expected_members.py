@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from extender.domain.ledger.claims import ClaimEvent
 from extender.domain.ledger.groups import Group
 from extender.domain.ledger.pods import Pods
-from extender.domain.ledger.state import Parts
+from extender.domain.ledger.state import Core
 from extender.domain.model import ownership
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.shapes import Shape
@@ -30,7 +30,7 @@ from extender.domain.queues.records import START_TIMEOUT
 from extender.domain.snapshot.jobs import JobRecord, JobRules
 from extender.domain.snapshot.wholeness import kept_roles
 
-_EXPIRED = -inf  # time of a job whose reservation has expired; a new one begins with the next pod
+_EXPIRED_AT = -inf  # time of a job whose reservation has expired; a new one begins with the next pod
 
 
 class LaterPods:
@@ -39,14 +39,14 @@ class LaterPods:
         runs ──ends──► expected, on its node ──the next pod comes──► runs
 
     The capacity of the job stays reserved until enough pods have succeeded. Otherwise the job would queue
-    again for each later pod, behind all other jobs. While no pod comes, capacity is reserved for `patience`
-    seconds. Callers hold the ledger's lock.
+    again for each later pod, behind all other jobs. While no pod comes, capacity is reserved for
+    `patience_seconds`. Callers hold the ledger's lock.
     """
 
-    def __init__(self, clock: Callable[[], float], patience: float) -> None:
+    def __init__(self, clock: Callable[[], float], patience_seconds: float) -> None:
         self._clock = clock
-        self._patience = patience
-        self._since: dict[GroupKey, float] = {}  # since when a job waits for its next pod
+        self._patience_seconds = patience_seconds
+        self._waiting_since: dict[GroupKey, float] = {}  # since when a job waits for its next pod
 
     def pods_to_come(self, job: JobRecord, existing: Collection[PodRecord], has_newcomers: bool) -> int:
         """Return how many pods the job's controller will make now, besides existing pods.
@@ -57,60 +57,60 @@ class LaterPods:
             has_newcomers: Whether a new pod without a claim exists.
         """
         # The status of a job may be older than its pods, and pods may be deleted: the lower number counts.
-        succeeded = sum(1 for pod in existing if pod.phase == "Succeeded")
-        active = sum(1 for pod in existing if pod.waiting or (pod.holds_capacity and not pod.deleting))
-        remaining = max((job.completions or 0) - succeeded, 0)
-        missing = max(min(job.needed, remaining) - active, 0)
-        if not missing or has_newcomers:
-            self._since.pop(job.group, None)
-        if not missing:
+        success_count = sum(1 for pod in existing if pod.phase == "Succeeded")
+        active = sum(1 for pod in existing if pod.is_waiting or (pod.holds_capacity and not pod.deleting))
+        remaining_count = max((job.completions or 0) - success_count, 0)
+        missing_count = max(min(job.pod_count, remaining_count) - active, 0)
+        if not missing_count or has_newcomers:
+            self._waiting_since.pop(job.group, None)
+        if not missing_count:
             return 0
-        since = self._since.setdefault(job.group, self._clock())
-        if self._clock() < since + self._patience:
-            return missing
-        self._since[job.group] = _EXPIRED
+        since = self._waiting_since.setdefault(job.group, self._clock())
+        if self._clock() < since + self._patience_seconds:
+            return missing_count
+        self._waiting_since[job.group] = _EXPIRED_AT
         return 0
 
     def forget(self, key: GroupKey) -> None:
-        self._since.pop(key, None)
+        self._waiting_since.pop(key, None)
 
-    def late(self) -> list[GroupKey]:
+    def late_groups(self) -> list[GroupKey]:
         """Return the groups whose next pods have not come in time."""
-        oldest = self._clock() - self._patience
-        return [key for key, since in self._since.items() if _EXPIRED < since <= oldest]
+        oldest = self._clock() - self._patience_seconds
+        return [key for key, since in self._waiting_since.items() if _EXPIRED_AT < since <= oldest]
 
     def expiries(self) -> Iterable[float]:
         """Yield the times at which reservations expire."""
-        instants = (since + self._patience for since in self._since.values())
-        return [instant for instant in instants if instant > _EXPIRED]
+        instants = (since + self._patience_seconds for since in self._waiting_since.values())
+        return [instant for instant in instants if instant > _EXPIRED_AT]
 
 
 def has_later_pods(group: Group, job: JobRecord) -> bool:
     """Return whether a running job makes further pods once earlier pods have succeeded."""
-    return job.is_unsuspended and group.stood_whole and job.completions is not None
+    return job.is_unsuspended and group.has_fully_run and job.completions is not None
 
 
-# By part of a job: the number of pods that are still to come, and existing pods without a claim.
+# By number of a job's part: how many pods are still to come, and existing pods without a claim.
 PodsToCome = Mapping[int, tuple[int, list[PodRecord]]]
 
 
 class ExpectedMembers:
     """Expected members of jobs.
 
-    A job costs its author a single object, however many pods it requests. Therefore, `most` limits the
+    A job costs its author a single object, however many pods it requests. Therefore, `max_count` limits the
     expected pods of the jobs of one namespace: further jobs wait until others have started or are gone.
     """
 
-    def __init__(self, parts: Parts, pods: Pods, rules: JobRules, most: int) -> None:
-        self._parts = parts
-        self._registry, self._claims, self._transitions = parts.registry, parts.claims, parts.transitions
-        self._changes, self._clock = parts.changes, parts.clock
+    def __init__(self, core: Core, pods: Pods, rules: JobRules, max_count: int) -> None:
+        self._core = core
+        self._registry, self._claims, self._transitions = core.registry, core.claims, core.transitions
+        self._changes, self._clock = core.changes, core.clock
         self._pods = pods
         self._rules = rules
-        self._most = most
-        self._counts: Counter[str] = Counter()  # number of expected members by namespace
-        self._crowded_out: defaultdict[str, dict[GroupKey, None]] = defaultdict(dict)  # over the limit
-        self.later = LaterPods(parts.clock, START_TIMEOUT)
+        self._max_count = max_count
+        self._expected_counts: Counter[str] = Counter()  # number of expected members by namespace
+        self._crowded_out_groups: defaultdict[str, dict[GroupKey, None]] = defaultdict(dict)  # over the limit
+        self.later_pods = LaterPods(core.clock, START_TIMEOUT)
 
     def manages(self, job: JobRecord) -> bool:
         """Return whether Muster starts a job. Jobs of kinds that another controller starts do not count."""
@@ -122,199 +122,211 @@ class ExpectedMembers:
 
     def sync(self) -> None:
         """Update the expected members of dirty groups from their jobs and existing pods."""
-        for key in dict.fromkeys((*self._registry.dirty_jobs(), *self.later.late())):
+        for key in dict.fromkeys((*self._registry.dirty_jobs(), *self.later_pods.late_groups())):
             self._sync_group(self._registry.group(key), self._registry.jobs.get(key))
         # Jobs over the limit get their turn, the oldest first, up to the limit.
-        for namespace, waiting in list(self._crowded_out.items()):
+        for namespace, waiting in list(self._crowded_out_groups.items()):
             for key in list(waiting):
                 job = self._registry.jobs.get(key)
-                if job is not None and self._is_too_much(self._counts[namespace], job.needed):
+                if job is not None and self._exceeds_limit(self._expected_counts[namespace], job.pod_count):
                     break
                 self._sync_group(self._registry.group(key), job)
 
-    def _is_too_much(self, others: int, wanted: int) -> bool:
-        """Return whether `wanted` further pods exceed the limit.
+    def _exceeds_limit(self, other_count: int, new_count: int) -> bool:
+        """Return whether further pods exceed the limit of expected pods in a namespace.
 
-        A single job is only subject to its own limit.
+        The first job of a namespace never exceeds it.
+
+        Args:
+            other_count: The number of pods that other jobs of the namespace expect.
+            new_count: The number of further pods.
         """
-        return others > 0 and wanted > 0 and others + wanted > self._most
+        return other_count > 0 and new_count > 0 and other_count + new_count > self._max_count
 
     def _sync_group(self, group: Group, job: JobRecord | None) -> None:
         """Update the expected members of a group: the pods that its job will still create."""
-        before, group.job = group.job, job if job is not None and self.manages(job) else None
-        if job is not None and job.suspended:  # pods of an earlier start do not count for the next start
+        old_job, group.job = group.job, job if job is not None and self.manages(job) else None
+        if job is not None and job.is_suspended:  # pods of an earlier start do not count for the next start
             for pod in [pod for pod in group.pods.values() if pod.phase in ("Succeeded", "Failed")]:
                 self._pods.leave_group(pod)
-        group.record_coming(self._clock())
-        pods_before = [part.pod for part in before.pods] if before else []
+        group.record_created_pods(self._clock())
+        pods_before = [part.pod for part in old_job.pods] if old_job else []
         if pods_before != ([part.pod for part in group.job.pods] if group.job else []):
             for pod in _expected_pods(group):
                 self._hand_over(group, pod, [])
         to_come = self._pods_to_come(group)
         self._record_crowded_out(group, sum(count for count, _ in to_come.values()))
-        if group.crowded_out:
+        if group.is_crowded_out:
             to_come = {}
-        expected = _by_part(group)
-        for index in sorted(to_come.keys() | expected.keys()):
-            self._settle_part(group, index, expected.get(index, []), *to_come.get(index, (0, [])))
+        expected_pods = _expected_by_part(group)
+        for index in sorted(to_come.keys() | expected_pods.keys()):
+            self._settle_part(group, index, expected_pods.get(index, []), *to_come.get(index, (0, [])))
         if group.job is not None and has_later_pods(group, group.job):
-            unclaimed = [pod for pod in _expected_pods(group) if self._claims.get(pod.uid) is None]
-            for pod, vacated in zip(unclaimed, group.vacated, strict=False):
-                if self._claims.fits(pod, vacated.node):
-                    self._transitions.put(pod, ClaimEvent.PLAN, vacated.node)
-        group.vacated.clear()
+            pods_without_claim = [pod for pod in _expected_pods(group) if self._claims.get(pod.uid) is None]
+            for pod, departed in zip(pods_without_claim, group.departed_pods, strict=False):
+                if self._claims.fits(pod, departed.node):
+                    self._transitions.put(pod, ClaimEvent.PLAN, departed.node)
+        group.departed_pods.clear()
         group.record_job(self._clock())
 
     def _pods_to_come(self, group: Group) -> PodsToCome:
-        """Return by part of the job how many pods are still to come, and its pods without a claim."""
-        job, pods = group.job, [pod for pod in group.pods.values() if not pod.expected]
-        if group.coming.refusal:  # no capacity is reserved for refused pods
+        """Return by part of the job how many pods are still to come, and its new pods without a claim."""
+        job, pods = group.job, [pod for pod in group.pods.values() if not pod.is_expected]
+        if group.created_pods.refusal:  # no capacity is reserved for refused pods
             return {}
         if job is not None and has_later_pods(group, job):
-            unclaimed = [pod for pod in pods if pod.waiting and self._claims.get(pod.uid) is None]
-            return {0: (self.later.pods_to_come(job, pods, bool(unclaimed)), unclaimed)}
-        self.later.forget(group.key)
-        if job is None or not _expects(group, job, pods):
+            new_pods = [pod for pod in pods if pod.is_waiting and self._claims.get(pod.uid) is None]
+            return {0: (self.later_pods.pods_to_come(job, pods, bool(new_pods)), new_pods)}
+        self.later_pods.forget(group.key)
+        if job is None or not _expects_pods(group, job, pods):
             return {}
         open_places = [part.count for part in job.pods]
         newcomers: list[list[PodRecord]] = [[] for _ in job.pods]
-        parts, similar = deque(range(len(open_places))), defaultdict[tuple[str, Shape], deque[int]](deque)
+        numbers, by_kind = deque(range(len(open_places))), defaultdict[tuple[str, Shape], deque[int]](deque)
         for number, part in enumerate(job.pods):  # in the order of the parts
-            similar[part.pod.role, part.pod.shape].append(number)
+            by_kind[part.pod.role, part.pod.shape].append(number)
         for pod in pods:
-            # A pod belongs to a part with its role and shape. If there is none, it belongs to any part,
-            # because webhooks may change pods.
-            index = _first_open(open_places, similar[pod.role, pod.shape], parts)
+            # A pod belongs to a part with its role and shape, else to any part: webhooks may change pods.
+            index = _first_open_part(open_places, by_kind[pod.role, pod.shape], numbers)
             if index is not None and not pod.deleting:
                 open_places[index] -= 1
-                if pod.waiting and self._claims.get(pod.uid) is None:
+                if pod.is_waiting and self._claims.get(pod.uid) is None:
                     newcomers[index].append(pod)
         return {index: (open_places[index], newcomers[index]) for index in range(len(job.pods))}
 
-    def _record_crowded_out(self, group: Group, wanted: int) -> None:
+    def _record_crowded_out(self, group: Group, new_count: int) -> None:
         """Record whether a job waits because of the limit of expected members of its namespace.
 
         Either all pods of a job are expected, or no pod. The pods of an admitted job are always expected.
         """
         is_unsuspended = group.job is not None and group.job.is_unsuspended
-        waited_for = self._counts[group.namespace] - sum(1 for _ in _expected_pods(group))
-        is_crowded_out = not is_unsuspended and self._is_too_much(waited_for, wanted)
-        if group.crowded_out is is_crowded_out:
+        other_count = self._expected_counts[group.namespace] - sum(1 for _ in _expected_pods(group))
+        is_crowded_out = not is_unsuspended and self._exceeds_limit(other_count, new_count)
+        if group.is_crowded_out is is_crowded_out:
             return
-        group.crowded_out, others = is_crowded_out, self._crowded_out[group.namespace]
+        group.is_crowded_out, waiting_groups = is_crowded_out, self._crowded_out_groups[group.namespace]
         if is_crowded_out:
-            others[group.key] = None
+            waiting_groups[group.key] = None
         else:
-            others.pop(group.key, None)
-        if not others:
-            del self._crowded_out[group.namespace]
+            waiting_groups.pop(group.key, None)
+        if not waiting_groups:
+            del self._crowded_out_groups[group.namespace]
         self._registry.mark_dirty(group.key)
 
-    def _count(self, namespace: str, change: int) -> None:
+    def _change_count(self, namespace: str, change: int) -> None:
         """Change the number of expected members of a namespace."""
-        self._counts[namespace] += change
-        if not self._counts[namespace]:
-            del self._counts[namespace]
+        self._expected_counts[namespace] += change
+        if not self._expected_counts[namespace]:
+            del self._expected_counts[namespace]
 
     def _settle_part(
-        self, group: Group, index: int, expected: list[PodRecord], wanted: int, newcomers: list[PodRecord]
+        self, group: Group, index: int, expected_pods: list[PodRecord], count: int, newcomers: list[PodRecord]
     ) -> None:
-        """Hand over claims of expected pods to new pods, until as many pods are expected as `wanted`.
+        """Adjust the expected pods of a part to the number of pods that are still to come.
 
-        Further expected pods are created or removed.
+        Claims of superfluous expected pods go to new pods, as far as there are any. Missing expected pods are
+        created.
+
+        Args:
+            group: The group of the job.
+            index: The number of the part.
+            expected_pods: The expected pods of the part.
+            count: The number of pods that are still to come.
+            newcomers: The new pods of the part without a claim.
         """
-        expected.sort(key=lambda pod: self._claims.get(pod.uid) is None)
+        expected_pods.sort(key=lambda pod: self._claims.get(pod.uid) is None)
         newcomers.sort(key=attrgetter("sort_key"), reverse=True)  # the last pod is the next to get a claim
-        superfluous = max(len(expected) - wanted, 0)
+        surplus = max(len(expected_pods) - count, 0)
         by_index = {index_of(pod.name, pod.labels): pod for pod in newcomers}
-        claimed = (pod for pod in expected if by_index and self._claims.get(pod.uid) is not None)
-        similar = ((pod, by_index.get((0, _place_of(pod)[1]))) for pod in claimed)
-        pairs = [(pod, new) for pod, new in similar if new is not None][:superfluous]
+        pods_with_claim = (pod for pod in expected_pods if by_index and self._claims.get(pod.uid) is not None)
+        candidates = ((pod, by_index.get((0, _place_of(pod)[1]))) for pod in pods_with_claim)
+        pairs = [(pod, new) for pod, new in candidates if new is not None][:surplus]
         for pod, new in pairs:  # first, pods with an index get the claims of the same index
             self._hand_over(group, pod, [new])
         if pairs:
-            matched = {pod.uid for pair in pairs for pod in pair}
-            expected = [pod for pod in expected if pod.uid not in matched]
-            newcomers = [pod for pod in newcomers if pod.uid not in matched]
-            superfluous -= len(pairs)
-        taken_over = min(superfluous, len(newcomers))
-        for pod in (*expected[:taken_over], *expected[len(expected) - superfluous + taken_over :]):
+            matched_uids = {pod.uid for pair in pairs for pod in pair}
+            expected_pods = [pod for pod in expected_pods if pod.uid not in matched_uids]
+            newcomers = [pod for pod in newcomers if pod.uid not in matched_uids]
+            surplus -= len(pairs)
+        taken_count = min(surplus, len(newcomers))
+        first = len(expected_pods) - surplus + taken_count
+        for pod in (*expected_pods[:taken_count], *expected_pods[first:]):
             self._hand_over(group, pod, newcomers)
-        if group.job is not None and len(expected) < wanted:
+        if group.job is not None and len(expected_pods) < count:
             job = group.job
             part = job.pods[index]
-            for number in range(wanted):
+            for number in range(count):
                 uid = Uid(f"{job.uid}/{index}/{number}")
                 if uid not in group.pods:
                     name = "-".join(filter(None, (job.name, part.role, str(number))))
                     group.pods[uid] = replace(part.pod, uid=uid, name=name)
                     self._claims.capacity.watch_terms(group.pods[uid])
-                    self._count(group.namespace, change=1)
+                    self._change_count(group.namespace, change=1)
             self._registry.mark_dirty(group.key)
             self._changes.notify()
 
-    def _hand_over(self, group: Group, expected: PodRecord, newcomers: list[PodRecord]) -> None:
-        self._count(group.namespace, change=-1)
-        hand_over(self._parts, group, expected, newcomers)
+    def _hand_over(self, group: Group, expected_pod: PodRecord, newcomers: list[PodRecord]) -> None:
+        self._change_count(group.namespace, change=-1)
+        hand_over(self._core, group, expected_pod, newcomers)
 
 
-def hand_over(parts: Parts, group: Group, expected: PodRecord, newcomers: list[PodRecord]) -> None:
+def hand_over(core: Core, group: Group, expected_pod: PodRecord, newcomers: list[PodRecord]) -> None:
     """Remove an expected pod, and let the last of the new pods take over its claim.
 
     The claim ends if there is no new pod, or if the new pod requests more: ceilings have admitted only the
     claim.
     """
-    claim = parts.claims.get(expected.uid)
+    claim = core.claims.get(expected_pod.uid)
     if claim is not None:
-        parts.transitions.end(expected, ClaimEvent.WITHDRAW)
-    group.forget(expected.uid)
-    parts.claims.capacity.terms.unwatch(expected.uid)
-    if claim is not None and newcomers and _may_take_over(parts, newcomers[-1], expected, claim.node):
-        parts.transitions.put(newcomers.pop(), ClaimEvent.PLAN, claim.node)
-    parts.changes.notify()
+        core.transitions.end(expected_pod, ClaimEvent.WITHDRAW)
+    group.forget(expected_pod.uid)
+    core.claims.capacity.terms.unwatch(expected_pod.uid)
+    if claim is not None and newcomers and _may_take_over(core, newcomers[-1], expected_pod, claim.node):
+        core.transitions.put(newcomers.pop(), ClaimEvent.PLAN, claim.node)
+    core.changes.notify()
 
 
-def _may_take_over(parts: Parts, pod: PodRecord, expected: PodRecord, node: str) -> bool:
+def _may_take_over(core: Core, pod: PodRecord, expected_pod: PodRecord, node: str) -> bool:
     """Return whether a pod requests at most as much as the expected pod, and fits on its node."""
-    return pod.shape.asks_at_most(expected.shape.requests) and parts.claims.fits(pod, node)
+    return pod.shape.asks_at_most(expected_pod.shape.requests) and core.claims.fits(pod, node)
 
 
-def _expects(group: Group, job: JobRecord, existing: Iterable[PodRecord]) -> bool:
+def _expects_pods(group: Group, job: JobRecord, existing: Iterable[PodRecord]) -> bool:
     """Return whether the job expects pods.
 
     A suspended job expects all its pods once the pods of an earlier start are gone. A job that Muster has
     admitted expects the pods that have not come yet, until the job is fully running or its start is given up.
     """
-    if job.fault or job.outcome is not None or job.stopped:
+    if job.fault or job.outcome is not None or job.is_stopped:
         return False
-    if job.suspended:
-        return not any(pod.waiting or pod.holds_capacity for pod in existing)
-    if job.gang.at_once < job.gang.pods and group.stood_whole:  # the first pods run, and others follow
-        return job.started and not group.became_ready
-    is_under_way = group.start.admitted or not group.waited
-    return job.started and is_under_way and not group.stood_whole
+    if job.is_suspended:
+        return not any(pod.is_waiting or pod.holds_capacity for pod in existing)
+    if job.gang.at_once < job.gang.pods and group.has_fully_run:  # the first pods run, and others follow
+        return job.was_started and not group.became_ready
+    is_under_way = group.start.was_admitted or not group.has_waited
+    return job.was_started and is_under_way and not group.has_fully_run
 
 
 def _expected_pods(group: Group) -> Iterator[PodRecord]:
     """Return the pods that the group's job will still make, without placeholders."""
-    return (pod for pod in list(group.pods.values()) if pod.expected and not pod.reserved_for)
+    return (pod for pod in list(group.pods.values()) if pod.is_expected and not pod.reserved_for)
 
 
-def _by_part(group: Group) -> dict[int, list[PodRecord]]:
-    """Return the expected pods by part.
+def _expected_by_part(group: Group) -> dict[int, list[PodRecord]]:
+    """Return the expected pods by the number of their part.
 
     The pods are sorted only once, because a job may have thousands of parts.
     """
-    parts = defaultdict[int, list[PodRecord]](list)
+    pods_by_part = defaultdict[int, list[PodRecord]](list)
     for pod in _expected_pods(group):
-        parts[_place_of(pod)[0]].append(pod)
-    return parts
+        pods_by_part[_place_of(pod)[0]].append(pod)
+    return pods_by_part
 
 
-def _first_open(open_places: Sequence[int], *part_queues: deque[int]) -> int | None:
-    """Return the first part with pods still to come.
+def _first_open_part(open_places: Sequence[int], *part_queues: deque[int]) -> int | None:
+    """Return the number of the first part that still lacks pods; None if there is none.
 
-    Earlier parts are dropped from the queues, as they are complete.
+    Complete parts are dropped from the front of the queues.
     """
     for queue in part_queues:
         while queue and open_places[queue[0]] <= 0:
@@ -330,66 +342,67 @@ def _place_of(pod: PodRecord) -> tuple[int, int]:
     return int(index), int(number)
 
 
-_FIRST_RESERVATION, _LONGEST_RESERVATION = 30.0, 900.0  # seconds for the place of a lost member
+_MIN_SECONDS, _MAX_SECONDS = 30.0, 900.0  # seconds for the place of a lost member
 
 
 class LostMembers:
     """Lost members of gangs that have fully run: their places are reserved for replacements."""
 
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
-        self._until: dict[GroupKey, float] = {}  # by group with lost members: first end of a reservation
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._expires_at: dict[GroupKey, float] = {}  # by group with lost members: first end of a reservation
 
     def expiries(self) -> Iterable[float]:
         """Return the times at which reservations for lost members expire."""
-        return self._until.values()
+        return self._expires_at.values()
 
-    def sync(self, evicted: Container[Uid]) -> None:
+    def sync(self, evicted_uids: Container[Uid]) -> None:
         """Update the lost members of dirty groups from their pods.
 
         Args:
-            evicted: The pods that Muster evicts.
+            evicted_uids: The pods that Muster evicts.
         """
-        now = self._parts.clock()
-        expired = [key for key, until in self._until.items() if until <= now]
-        for key in dict.fromkeys((*self._parts.registry.dirty, *expired)):
-            self._until.pop(key, None)
-            group = self._parts.registry.groups.get(key)
-            if group is not None and (group.lost or (group.vacated and not _has_later_pods(group))):
-                self._sync_group(group, evicted)
-                if group.lost:
-                    self._until[key] = min(group.lost.values())
+        now = self._core.clock()
+        expired_keys = [key for key, until in self._expires_at.items() if until <= now]
+        for key in dict.fromkeys((*self._core.registry.dirty_groups, *expired_keys)):
+            self._expires_at.pop(key, None)
+            group = self._core.registry.groups.get(key)
+            has_left = group is not None and group.departed_pods and not _has_later_pods(group)
+            if group is not None and (group.reserved_until or has_left):
+                self._sync_group(group, evicted_uids)
+                if group.reserved_until:
+                    self._expires_at[key] = min(group.reserved_until.values())
 
-    def _sync_group(self, group: Group, evicted: Container[Uid]) -> None:
+    def _sync_group(self, group: Group, victims: Container[Uid]) -> None:
         """Reserve the places of lost members that the gang needs, and give up other reserved places."""
-        now = self._parts.clock()
-        pods = [pod for pod in group.pods.values() if not pod.expected and (pod.placed or pod.waiting)]
-        vacated: list[PodRecord] = []
+        now = self._core.clock()
+        pods = [p for p in group.pods.values() if not p.is_expected and (p.is_placed or p.is_waiting)]
+        departed: list[PodRecord] = []
         if not _has_later_pods(group):  # for a job with later pods, LaterPods reserves the places
-            vacated, group.vacated = group.vacated, []
-        candidates = [group.pods[uid] for uid, until in group.lost.items() if until > now]
-        candidates += [pod for pod in vacated if pod.uid not in evicted and not _succeeded(group, pod)]
-        needed = set(self._needed(group, pods, candidates))
-        newcomers = [pod for pod in pods if pod.waiting and self._parts.claims.get(pod.uid) is None]
-        for uid in [uid for uid in group.lost if uid not in needed]:
-            self._remove_expected(group, group.pods[uid], newcomers)
-        failures = sum(1 for pod in group.pods.values() if pod.phase == "Failed")
-        doubled = min(max(failures - 1, 0), 10)
-        until = now + min(_FIRST_RESERVATION * 2**doubled, _LONGEST_RESERVATION)
-        for pod in vacated:
-            if pod.uid in needed:
-                self._expect(group, pod, until)
+            departed, group.departed_pods = group.departed_pods, []
+        candidates = [group.pods[uid] for uid, until in group.reserved_until.items() if until > now]
+        candidates += [pod for pod in departed if pod.uid not in victims and not _has_succeeded(group, pod)]
+        needed_uids = set(self._needed_uids(group, pods, candidates))
+        newcomers = [pod for pod in pods if pod.is_waiting and self._core.claims.get(pod.uid) is None]
+        for uid in [uid for uid in group.reserved_until if uid not in needed_uids]:
+            self._replace_expected(group, group.pods[uid], newcomers)
+        failure_count = sum(1 for pod in group.pods.values() if pod.phase == "Failed")
+        doublings = min(max(failure_count - 1, 0), 10)
+        until = now + min(_MIN_SECONDS * 2**doublings, _MAX_SECONDS)
+        for pod in departed:
+            if pod.uid in needed_uids:
+                self._expect_replacement(group, pod, until)
 
-    def _needed(
+    def _needed_uids(
         self, group: Group, existing: Iterable[PodRecord], candidates: Iterable[PodRecord]
     ) -> Iterable[Uid]:
-        """Yield the lost members that the gang needs to be whole; none if lost members are not replaced."""
+        """Yield the lost members that the gang needs; none if its lost members are not replaced."""
         if not self._replaces_lost(group):
             return
-        least, by_role = group.needs.min_member, kept_roles(group.needs)
+        min_count, by_role = group.needs.min_member, kept_roles(group.needs)
         roles = Counter(pod.role for pod in existing)
         for pod in candidates:
-            if roles.total() < least or roles[pod.role] < by_role.get(pod.role, 0):
+            if roles.total() < min_count or roles[pod.role] < by_role.get(pod.role, 0):
                 roles[pod.role] += 1
                 yield pod.uid
 
@@ -398,56 +411,59 @@ class LostMembers:
 
         They are replaced if the gang has fully run, has not ended, and is not held.
         """
-        registry, job = self._parts.registry, self._parts.registry.jobs.get(group.key)
+        registry, job = self._core.registry, self._core.registry.jobs.get(group.key)
         return (
-            group.stood_whole
+            group.has_fully_run
             and not _has_later_pods(group)
             and group.exists
             and not group.needs_no_barrier
-            and any(pod.placed and pod.phase != "Succeeded" for pod in group.pods.values())
-            and not (group.record is not None and group.record.held)
-            and not (job is not None and (job.suspended or job.outcome is not None))
+            and any(pod.is_placed and pod.phase != "Succeeded" for pod in group.pods.values())
+            and not (group.record is not None and group.record.is_held)
+            and not (job is not None and (job.is_suspended or job.outcome is not None))
             and not registry.is_suspended(group)
             and not registry.lost_its_queue(group)
         )
 
-    def _expect(self, group: Group, pod: PodRecord, until: float) -> None:
+    def _expect_replacement(self, group: Group, pod: PodRecord, until: float) -> None:
         """Add an expected member for a lost pod, on the node of this pod if it still fits there."""
         member = replace(
             pod,
             uid=Uid(f"{pod.uid}/lost"),
             node="",
             phase="Pending",
-            expected=True,
+            is_expected=True,
             reserved_for=pod.uid,
             deleting=False,
             deletion_deadline="",
-            started=False,
+            has_started=False,
             running_since="",
-            nominated="",
+            nominated_node="",
         )
-        group.pods[member.uid], group.lost[member.uid] = member, until
-        self._parts.claims.capacity.watch_terms(member)
-        if self._parts.claims.fits(member, pod.node):
-            self._parts.transitions.put(member, ClaimEvent.PLAN, pod.node)
-        self._parts.registry.mark_dirty(group.key)
-        self._parts.changes.notify()
+        group.pods[member.uid], group.reserved_until[member.uid] = member, until
+        self._core.claims.capacity.watch_terms(member)
+        if self._core.claims.fits(member, pod.node):
+            self._core.transitions.put(member, ClaimEvent.PLAN, pod.node)
+        self._core.registry.mark_dirty(group.key)
+        self._core.changes.notify()
 
-    def _remove_expected(self, group: Group, member: PodRecord, newcomers: list[PodRecord]) -> None:
-        """Replace an expected member by a new pod, preferably with the same role and index."""
+    def _replace_expected(self, group: Group, member: PodRecord, newcomers: list[PodRecord]) -> None:
+        """Remove an expected member.
+
+        A new pod takes over its claim, preferably one with the same role and index.
+        """
         index = index_of(member.name, member.labels)
         newcomers.sort(
             key=lambda pod: (pod.role == member.role, index_of(pod.name, pod.labels) == index is not None)
         )
-        hand_over(self._parts, group, member, newcomers)
-        self._parts.registry.mark_dirty(group.key)
+        hand_over(self._core, group, member, newcomers)
+        self._core.registry.mark_dirty(group.key)
 
 
 def _has_later_pods(group: Group) -> bool:
     return group.job is not None and has_later_pods(group, group.job)
 
 
-def _succeeded(group: Group, pod: PodRecord) -> bool:
+def _has_succeeded(group: Group, pod: PodRecord) -> bool:
     """Return whether a pod has succeeded, by its current record."""
     current_record = group.pods.get(pod.uid)
     return current_record is not None and current_record.phase == "Succeeded"

@@ -17,7 +17,7 @@ from extender.domain.ledger.registry import Registry
 from extender.domain.model.ownership import name_of, too_long
 from extender.domain.model.records import GroupKey, Needs, Uid
 from extender.domain.model.resources import Resources, add_times, counts_in_queues
-from extender.domain.model.run_history import NEVER_SAVED, Checkpoint, series_of
+from extender.domain.model.run_history import NO_CHECKPOINT, Checkpoint, series_of
 from extender.domain.model.shapes import total_requests
 from extender.domain.model.shared_maps import with_changes
 from extender.domain.queues.flavors import Pools
@@ -29,8 +29,8 @@ from extender.domain.snapshot.wholeness import whole
 class QueueSums(msgspec.Struct):
     """Sums over the groups of one queue. Amounts are without zeros."""
 
-    groups: int = 0  # number of groups that the queue counts
-    infos: int = 0  # number of groups that name the queue
+    group_count: int = 0  # number of groups that the queue counts
+    info_count: int = 0  # number of groups that name the queue
     allocated: dict[str, int] = {}  # requests of pods on nodes and assumed pods
     requested: dict[str, int] = {}  # `allocated` plus the requests of waiting entitled groups
     by_pool: dict[str, dict[str, int]] = {}  # allocated amounts on the nodes of each pool
@@ -46,62 +46,62 @@ class Usage:
     def __init__(self) -> None:
         self.by_queue: dict[str, QueueSums] = {}  # sums by queue, which may not exist
         self.by_local_queue: dict[str, dict[str, int]] = {}  # allocation of the groups, without zeros
-        self.changed: set[str] = set()  # LocalQueues whose sums have changed
+        self.changed_local_queues: set[str] = set()  # LocalQueues whose sums have changed
         self.changed_queues: set[str] = set()  # queues whose sums have changed
-        self._offered: frozenset[str] = frozenset()
+        self._offered_names: frozenset[str] = frozenset()
 
     def recount(self, offered: Iterable[str], infos: Mapping[GroupKey, GroupInfo]) -> None:
         """Add up the usage again from `infos` if nodes offer other resources than before."""
         names = frozenset(filter(counts_in_queues, offered))
-        if names == self._offered:
+        if names == self._offered_names:
             return
         self.changed_queues.update(self.by_queue)
-        self._offered, self.by_queue, self.by_local_queue = names, {}, {}
+        self._offered_names, self.by_queue, self.by_local_queue = names, {}, {}
         for info in infos.values():
-            self.count(info, times=1)
+            self.count(info, sign=1)
 
     def update(self, old: GroupInfo | None, new: GroupInfo | None) -> None:
         """Update the sums after a change of a group; None stands for an absent group.
 
         Most changes do not affect the sums.
         """
-        if old is not None and new is not None and _summed_parts(old) == _summed_parts(new):
+        if old is not None and new is not None and _summed_facts(old) == _summed_facts(new):
             return
         if old is not None:
-            self.count(old, times=-1)
+            self.count(old, sign=-1)
         if new is not None:
-            self.count(new, times=1)
+            self.count(new, sign=1)
 
-    def count(self, info: GroupInfo, times: int) -> None:
-        """Add a group to the sums (`times` is 1), or remove the group (-1)."""
+    def count(self, info: GroupInfo, sign: int) -> None:
+        """Add a group to the sums (`sign` is 1), or remove the group (-1)."""
         self.changed_queues.add(info.queue)
-        used = self.by_queue.setdefault(info.queue, QueueSums())
+        sums = self.by_queue.setdefault(info.queue, QueueSums())
         allocated = self._offered_part(info.allocated)
-        add_times(used.allocated, allocated, times)
-        add_times(used.requested, allocated, times)
-        add_times(used.requested, self._offered_part(info.missing_request), times)
+        add_times(sums.allocated, allocated, sign)
+        add_times(sums.requested, allocated, sign)
+        add_times(sums.requested, self._offered_part(info.missing_request), sign)
         if info.local_queue is not None:
             key = info.local_queue.key
-            self.changed.add(key)
-            add_times(self.by_local_queue.setdefault(key, {}), allocated, times)
+            self.changed_local_queues.add(key)
+            add_times(self.by_local_queue.setdefault(key, {}), allocated, sign)
             if not self.by_local_queue[key]:
                 del self.by_local_queue[key]
         for pool, amounts in info.by_pool.items():
-            add_times(used.by_pool.setdefault(pool, {}), self._offered_part(amounts), times)
-            if not used.by_pool[pool]:
-                del used.by_pool[pool]
-        used.groups += times if info.is_in_queue else 0
-        used.infos += times
-        if not used.infos:
+            add_times(sums.by_pool.setdefault(pool, {}), self._offered_part(amounts), sign)
+            if not sums.by_pool[pool]:
+                del sums.by_pool[pool]
+        sums.group_count += sign if info.is_in_queue else 0
+        sums.info_count += sign
+        if not sums.info_count:
             del self.by_queue[info.queue]
 
     def _offered_part(self, amounts: Resources) -> Resources:
         """Return the amounts of resources that some node offers."""
-        return {name: amount for name, amount in amounts.items() if name in self._offered}
+        return {name: amount for name, amount in amounts.items() if name in self._offered_names}
 
 
-def _summed_parts(info: GroupInfo) -> tuple[object, ...]:
-    """Return the parts of an info on which the sums depend."""
+def _summed_facts(info: GroupInfo) -> tuple[object, ...]:
+    """Return the facts in an info on which the sums depend."""
     amounts = (info.allocated, info.missing_request, info.by_pool)
     return (info.queue, info.local_queue and info.local_queue.key, info.is_in_queue, *amounts)
 
@@ -113,14 +113,14 @@ class GroupInfos:
     """
 
     def __init__(
-        self, registry: Registry, claims: Claims, wall_clock: Callable[[], float], stuck: Container[Uid]
+        self, registry: Registry, claims: Claims, wall_clock: Callable[[], float], stuck_uids: Container[Uid]
     ) -> None:
-        self._registry, self._wall_clock, self._stuck = registry, wall_clock, stuck
+        self._registry, self._wall_clock, self._stuck_uids = registry, wall_clock, stuck_uids
         self._claims = claims
         self.usage = Usage()
         self._infos: Mapping[GroupKey, GroupInfo] = {}
         self._queues: Mapping[str, QueueInfo] = {}
-        self._queues_at = -1  # version of the tree of queues from which `_queues` was made
+        self._queues_version = -1  # version of the tree of queues from which `_queues` was made
         self.pools = Pools()
 
     def refresh(self) -> tuple[Collection[GroupKey], Mapping[GroupKey, GroupInfo], Mapping[str, QueueInfo]]:
@@ -133,78 +133,79 @@ class GroupInfos:
         dirty, claims_changed = self._registry.take_dirty()
         changes: dict[GroupKey, GroupInfo | None] = dict.fromkeys(dirty)
         for key in dirty:
-            group, before = self._registry.groups.get(key), self._infos.get(key)
-            queue_before = before.queue if before is not None else ""
+            group, old_info = self._registry.groups.get(key), self._infos.get(key)
+            queue_before = old_info.queue if old_info is not None else ""
             if group is not None and not group.pods and group.record is None and group.job is None:
                 self._registry.record_info(key, queue_before, "")
                 self._registry.forget(group)
                 group = None
             if group is not None:
-                after = None
-                if before is not None and key in claims_changed and group.job is None:
-                    after = self._updated_info(group, before)
-                group.info = changes[key] = after or self._info(group)
+                new_info = None
+                if old_info is not None and key in claims_changed and group.job is None:
+                    new_info = self._updated_info(group, old_info)
+                group.info = changes[key] = new_info or self._info(group)
                 self._registry.record_info(key, queue_before, group.info.queue)
-            self.usage.update(before, group.info if group is not None else None)
+            self.usage.update(old_info, group.info if group is not None else None)
         self._infos = with_changes(self._infos, changes)
         self._refresh_queues()
         return dirty, self._infos, self._queues
 
     def _refresh_queues(self) -> None:
         """Make the infos of queues again whose sums have changed, which are few of a thousand."""
-        changed, self.usage.changed_queues = self.usage.changed_queues, set()
+        changed_names, self.usage.changed_queues = self.usage.changed_queues, set()
         existing = {keys.DEFAULT_QUEUE}, self._registry.queues.records, self.usage.by_queue
-        previous = self._queues if self._registry.queues.version == self._queues_at else {}
-        self._queues_at = self._registry.queues.version
+        old_infos = self._queues if self._registry.queues.version == self._queues_version else {}
+        self._queues_version = self._registry.queues.version
         changes = {
             name: self.queue_info(name) if any(name in names for names in existing) else None
-            for name in changed
+            for name in changed_names
         }
-        if previous and all(name in previous for name in changed):
-            self._queues = with_changes(previous, changes)
+        if old_infos and all(name in old_infos for name in changed_names):
+            self._queues = with_changes(old_infos, changes)
         else:  # infos stay ordered by name
             all_names = sorted(set().union(*existing))
             self._queues = {
-                name: changes.get(name) or previous.get(name) or self.queue_info(name) for name in all_names
+                name: changes.get(name) or old_infos.get(name) or self.queue_info(name) for name in all_names
             }
 
     def queue_info(self, name: str) -> QueueInfo:
         """Return the current info of a queue."""
-        used = self.usage.by_queue.get(name) or QueueSums()
-        by_pool = {pool: dict(amounts) for pool, amounts in used.by_pool.items()}
+        sums = self.usage.by_queue.get(name) or QueueSums()
+        by_pool = {pool: dict(amounts) for pool, amounts in sums.by_pool.items()}
         return self._registry.queues.info(
-            name, used.groups, dict(used.allocated), dict(used.requested), by_pool
+            name, sums.group_count, dict(sums.allocated), dict(sums.requested), by_pool
         )
 
-    def _updated_info(self, group: Group, before: GroupInfo) -> GroupInfo | None:
+    def _updated_info(self, group: Group, old_info: GroupInfo) -> GroupInfo | None:
         """Return the updated info of a group of which only claims, attempts and the start have changed.
 
-        All other parts are copied from `before`. None means that the change moved the group to another queue.
+        All other facts are copied from the old info. None means that the change moved the group to another
+        queue.
         """
         members = self._members(group)
         self._registry.record_start(group, members.are_under_way)
-        if self._registry.routes.queue_of(group) != before.queue:
+        if self._registry.routes.queue_of(group) != old_info.queue:
             return None
         return replace(
-            before,
+            old_info,
             job=self._job(group),
-            history=self._history(group, before.queue, before.history.ran_with),
+            history=self._history(group, old_info.queue, old_info.history.run_needs),
             start=group.start,
             assumed=tuple(members.assumed),
             waiting=tuple(members.waiting),
-            held_back=members.held_back,
+            held_back_count=members.held_back_count,
             claim_fault=members.claim_fault,
             planned=members.planned,
             attempts=dict(group.attempts),
-            allocated=total_requests(members.holding),
-            pending=members.pending,
+            allocated=total_requests(members.holding_shapes),
+            pending_requests=members.pending_requests,
             by_pool=self._by_pool(group),
         )
 
     def _members(self, group: Group) -> Members:
         """Return the members of a group by progress."""
         job, awaits_claims = self._registry.jobs.get(group.key), self._registry.claims_are_read()
-        return Members(group, self._claims, self._stuck, job, awaits_claims)
+        return Members(group, self._claims, self._stuck_uids, job, awaits_claims)
 
     def _info(self, group: Group) -> GroupInfo:
         """Return the info of a group for the decisions of a cycle."""
@@ -217,7 +218,7 @@ class GroupInfos:
         on_nodes = Counter([pod.role for pod in members.placed])
         self._record_history(group, queue, needs, members)
         self._record_held_back(group, queue, needs, members)
-        ran_with = group.ran_with.at_most(needs) if group.ran_with else None
+        ran_with = group.run_needs.at_most(needs) if group.run_needs else None
         return GroupInfo(
             key=group.key,
             exists=group.exists and not registry.awaits_controller(group),
@@ -227,11 +228,11 @@ class GroupInfos:
             use_allowed=registry.may_use(group, queue),
             priority=registry.priority_of(group),
             preempts=registry.preempts(group),
-            created=self._created(group),
+            created_at=self._created(group),
             min_member=needs.min_member,
             min_task_member=needs.min_task_member,
             run_limit=self._run_limit(group),
-            aborted=registry.lost_its_queue(group) or registry.is_suspended(group),
+            is_aborted=registry.lost_its_queue(group) or registry.is_suspended(group),
             spec=self._spec(group, queue),
             job=self._job(group),
             history=self._history(group, queue, ran_with),
@@ -239,8 +240,8 @@ class GroupInfos:
             placed=tuple(members.placed),
             assumed=tuple(members.assumed),
             waiting=tuple(members.waiting),
-            departing=tuple(members.departing),
-            held_back=members.held_back,
+            departing_pods=tuple(members.departing_pods),
+            held_back_count=members.held_back_count,
             planned=members.planned,
             attempts=dict(group.attempts),
             bound_since=dict(group.bound_since),
@@ -250,8 +251,8 @@ class GroupInfos:
             running_since=min((p.running_since for p in members.placed if p.running_since), default=""),
             is_whole=whole(needs, on_nodes, on_nodes.total()),
             is_whole_as_before=ran_with is not None and whole(ran_with, on_nodes, on_nodes.total()),
-            allocated=total_requests(members.holding),
-            pending=members.pending,
+            allocated=total_requests(members.holding_shapes),
+            pending_requests=members.pending_requests,
             by_pool=self._by_pool(group),
             claim_fault=members.claim_fault,
             checkpoint=reduce(Checkpoint.with_other, self._checkpoints(group, members)),
@@ -264,56 +265,56 @@ class GroupInfos:
         pod is older, the creation time of that object counts.
         """
         record, job = group.record, self._registry.jobs.get(group.key)
-        times = [record.created] if record is not None else []
+        times = [record.created_at] if record is not None else []
         if record is None or record.stands_for or group.plain_pod is not None:
-            times += [pod.created for pod in group.pods.values()] + ([job.created] if job is not None else [])
+            times += [pod.created_at for pod in group.pods.values()] + ([job.created_at] if job else [])
         return min(filter(None, times), default="")
 
     def _job(self, group: Group) -> JobState:
         """Return the state of the group's job for the snapshot."""
         managed_job, any_job = group.job, self._registry.jobs.get(group.key)
         return JobState(
-            managed=managed_job is not None,
+            is_managed=managed_job is not None,
             is_unsuspended=managed_job is not None and managed_job.is_unsuspended,
             outcome=any_job.outcome if any_job is not None else None,
-            least=group.fewest_members,
-            crowded_out=group.crowded_out,
+            min_partial_size=group.fewest_members,
+            is_crowded_out=group.is_crowded_out,
             start_timeouts=group.start_timeouts,
-            created_pods=group.coming.existing if group.coming.asked_at is not None else None,
+            created_pods=group.created_pods.count if group.created_pods.asked_at is not None else None,
         )
 
     def _history(self, group: Group, queue: str, ran_with: Needs | None) -> GroupHistory:
         """Return the history of a group.
 
-        Members on nodes belong to a start that Muster admitted before its own last restart if a protected
-        annotation says so. A phase or a node name is no evidence, because users may write them. If
+        After a restart of Muster, a protected annotation may prove that Muster had admitted the start of
+        members that are on nodes now. A phase or a node name is no evidence, because users may write them. If
         annotations are not protected, or Muster had no time to write one, missing members are evaluated like
         all other members.
         """
         record, trusts_markers = group.record, self._registry.trusts_markers
         return GroupHistory(
-            entitled=group.entitled_in == queue,
+            is_entitled=group.entitled_queue == queue,
             accepted_by=self._registry.admitting_queue(group, queue),
-            ran_with=ran_with,
-            resumes=record is not None and record.admitted and trusts_markers and not group.waited,
-            reclaimed_from=dict(group.took_from),
-            evicted_for=dict(group.gave_to),
+            run_needs=ran_with,
+            resumes=record is not None and record.was_admitted and trusts_markers and not group.has_waited,
+            reclaim_times=dict(group.reclaim_times),
+            eviction_times=dict(group.eviction_times),
             lost_work=group.lost_work,
-            evicted=group.evicted,
+            last_eviction=group.last_eviction,
             ready_at=group.ready_at,
         )
 
     def _spec(self, group: Group, queue: str) -> GroupSpec:
         """Return the spec of a group, which comes from its PodGroup, its job and its pods."""
         record, is_sized = group.record, group.job is not None or group.is_implied
-        is_sized &= group.job is not None or not group.stood_whole  # past starts do not count
-        fault = (group.job.fault if group.job else "") or (group.size.fault if is_sized else "")
+        is_sized &= group.job is not None or not group.has_fully_run  # past starts do not count
+        fault = (group.job.fault if group.job else "") or (group.gang_size.fault if is_sized else "")
         fault = fault or too_long("group", group.key) or too_long("queue", queue)
         spec = GroupSpec(
             fault=fault,
             run_time=self._run_time(group),
             submitter=self._registry.submitter_of(group),
-            restarts=self._restarts(group),
+            restarts=self._restarts_elsewhere(group),
             least_sub_groups={
                 policy.name: policy.min_sub_groups for policy in group.sub_groups if policy.min_sub_groups
             },
@@ -327,9 +328,9 @@ class GroupInfos:
             spec,
             has_podgroup=True,
             fault=fault or record.fault,
-            held=record.held,
+            is_held=record.is_held,
             min_resources=record.min_resources,
-            preemptable=record.preemptable,
+            is_preemptable=record.is_preemptable,
             series=record.series,
             owner_name=record.stands_for,
             reported_phase=record.phase,
@@ -347,18 +348,18 @@ class GroupInfos:
 
     def _by_pool(self, group: Group) -> dict[str, Resources]:
         """Return the amounts that the group's members hold on the nodes of each pool."""
-        claims = filter(None, map(self._claims.get, group.pods)) if self.pools.all else ()
-        assumed = (claim for claim in claims if claim.is_fixed and claim.pod.uid not in self._stuck)
+        claims = filter(None, map(self._claims.get, group.pods)) if self.pools.all_pools else ()
+        fixed_claims = (claim for claim in claims if claim.is_fixed and claim.pod.uid not in self._stuck_uids)
         return self.pools.amounts_by_pool(
-            (claim.pod.shape, self._claims.capacity.labels(claim.node)) for claim in assumed
+            (claim.pod.shape, self._claims.capacity.labels(claim.node)) for claim in fixed_claims
         )
 
     def _checkpoints(self, group: Group, members: Members) -> Iterator[Checkpoint]:
         """Yield the checkpoints of the PodGroup, of the owner of the pods, and of members on nodes."""
         job = self._registry.jobs.get(group.key)
-        yield NEVER_SAVED
+        yield NO_CHECKPOINT
         yield from (record.checkpoint for record in (group.record, job, group.owner) if record is not None)
-        yield from (pod.checkpoint for pod in members.placed if pod.checkpoint is not NEVER_SAVED)
+        yield from (pod.checkpoint for pod in members.placed if pod.checkpoint is not NO_CHECKPOINT)
 
     def _run_time(self, group: Group) -> float | None:
         """Return the declared run time of the group.
@@ -367,67 +368,71 @@ class GroupInfos:
         all pods.
         """
         objects = (group.record, self._registry.jobs.get(group.key), group.owner)
-        declared = (record.run_time for record in objects if record is not None)
-        first = next((seconds for seconds in declared if seconds is not None), None)
+        run_times = (record.run_time for record in objects if record is not None)
+        first = next((seconds for seconds in run_times if seconds is not None), None)
         return _longest(pod.run_time for pod in group.pods.values()) if first is None else first
 
-    def _restarts(self, group: Group) -> bool:
+    def _restarts_elsewhere(self, group: Group) -> bool:
         """Return whether the group asks for restarts elsewhere.
 
         The policy of the PodGroup comes first, then the policy of the pods' owner, then that of a pod.
         """
         objects = (group.record, self._registry.jobs.get(group.key), group.owner, *group.pods.values())
-        declared = (each.on_lost_domain for each in objects if each is not None)
-        return next(filter(None, declared), "") == keys.RESTART
+        policies = (each.on_lost_domain for each in objects if each is not None)
+        return next(filter(None, policies), "") == keys.RESTART
 
     def _run_limit(self, group: Group) -> float | None:
-        """Return the run time limit of the pods if all pods have one, else the limit of their controller."""
+        """Return the seconds after which Kubernetes ends the pods of a group; None if there is no limit.
+
+        The limits of the pods count if all pods have one. Otherwise, the limit of their controller counts.
+        """
         pod_limit = _longest(pod.run_limit for pod in group.pods.values())
         return self._registry.run_limit_of(group) if pod_limit is None else pod_limit
 
     def _record_history(self, group: Group, queue: str, needs: Needs, members: Members) -> None:
         """Record the lasting facts about a group: whether its queue was open, and whether it has fully run.
 
-        Only a group without members on nodes counts as never having run, and has to start whole again. Once a
-        group has fully run, further needed members count as soon as they are on nodes.
+        Only a group without members on nodes loses the record that it has fully run, and has to start whole
+        again. While a group has this record, further needed members count as soon as they are on nodes, even
+        before their containers run.
         """
-        is_new = group.entitled_in != queue
+        is_new = group.entitled_queue != queue
         if is_new and (self._registry.was_admitted(group, queue) or self._registry.queues.is_open(queue)):
-            group.entitled_in = queue
+            group.entitled_queue = queue
         if group.record is not None and self._registry.trusts_markers:
             group.lost_work = max(group.lost_work, group.record.lost_work)
         if not members.placed:
-            group.ran_with = None
+            group.run_needs = None
             return
-        roles = Counter([pod.role for pod in members.placed if pod.started or group.stood_whole])
-        recorded = group.record.ran_with if group.record and self._registry.trusts_markers else None
+        roles = Counter([pod.role for pod in members.placed if pod.has_started or group.has_fully_run])
+        count = group.record.members_when_run if group.record and self._registry.trusts_markers else None
         if whole(needs, roles, roles.total()):
-            group.ran_with = needs
-        elif group.ran_with is None and not group.waited and recorded is not None:
-            group.ran_with = Needs(recorded, {})  # the record on a PodGroup has no roles
+            group.run_needs = needs
+        elif group.run_needs is None and not group.has_waited and count is not None:
+            group.run_needs = Needs(count, {})  # the record on a PodGroup has no roles
 
     def _record_held_back(self, group: Group, queue: str, needs: Needs, members: Members) -> None:
-        """Record since when the group could have started: its waiting time counts from then on.
+        """Record since when the group could have started, so that its waiting time counts from then on.
 
-        Waiting does not count while the group or its queue is held, its owner is suspended, or gates of
-        others hold members back.
+        A group cannot start while it or its queue is held, while its owner is suspended, or while too few of
+        its members wait without gates of others.
         """
         record, local = self._registry.queues.records.get(queue), self._registry.routes.local_queue_of(group)
-        waiting = sum(not pod.is_for_min_resources for pod in members.waiting)
-        existing = len(members.placed) + len(members.assumed) + waiting
+        waiting_count = sum(not pod.is_for_min_resources for pod in members.waiting)
+        existing_count = len(members.placed) + len(members.assumed) + waiting_count
         was_held_back = group.is_held_back
         group.is_held_back = (
-            (group.record is not None and group.record.held)
+            (group.record is not None and group.record.is_held)
             or (record is not None and bool(record.stop_policy))
             or (local is not None and (local.is_closed or bool(local.stop_policy)))
             or self._registry.is_suspended(group)
-            or existing < needs.min_member
+            or existing_count < needs.min_member
         )
         if was_held_back and not group.is_held_back:  # the time is rounded up to the next second
             group.ready_at = timestamp_at(ceil(self._wall_clock()))
 
 
 def _longest(times: Iterable[float | None]) -> float | None:
-    """Return the longest time; None if any time is unknown, or there is no time."""
+    """Return the longest time; None if any time is unknown, or if there are no times."""
     seconds = list(times)
     return max((float(n) for n in seconds if n is not None), default=None) if None not in seconds else None

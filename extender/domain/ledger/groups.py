@@ -28,7 +28,7 @@ from extender.domain.model.topology import (
 )
 from extender.domain.snapshot.decisions import GroupDecision, start_after
 from extender.domain.snapshot.group_info import Attempt, GroupInfo, Start
-from extender.domain.snapshot.job_start_and_suspension import ComingPods
+from extender.domain.snapshot.job_start_and_suspension import CreatedPods
 from extender.domain.snapshot.jobs import JobRecord
 from extender.domain.snapshot.wholeness import whole
 
@@ -42,70 +42,70 @@ class Group(msgspec.Struct, eq=False):
     known_since: int = 0  # the ledger's version since which the PodGroup's demands are unchanged
     records: dict[Origin, GroupRecord] = {}  # all PodGroups of the group's name, by API
     owner: OwnerRecord | None = None  # controller of its pods, if the pods name no group
-    asked_by_pods: str = ""  # number of members that start together, by annotation of its pods
+    min_member_of_pods: str = ""  # number of members that start together, by annotation of its pods
     defaults: Defaults = Defaults()  # defaults of its namespace and queue
     pods: dict[Uid, PodRecord] = {}  # members by UID
-    standing: dict[Uid, str] = {}  # members on a node, or with a posted or held claim, with their roles
-    started: dict[Uid, str] = {}  # members that run or have run, with their roles
+    standing_roles: dict[Uid, str] = {}  # members on a node, or with a posted or held claim, with their roles
+    started_roles: dict[Uid, str] = {}  # members that run or have run, with their roles
     bound_since: dict[Uid, float] = {}  # when each member was first seen on its node
     attempts: dict[Uid, Attempt] = {}  # binding attempts of waiting members
     info: GroupInfo | None = None  # newest info for decide()
     job: JobRecord | None = None  # managed job that makes its pods
     unsuspended_since: float | None = None  # when the job was seen to be unsuspended
     job_finished_at: float | None = None  # when the job was seen to have finished
-    crowded_out: bool = False  # whether its namespace has reached the limit of expected members
-    vacated: list[PodRecord] = []  # members that left their nodes since the last update
-    lost: dict[Uid, float] = {}  # by expected replacement of a lost member: end of the reservation
-    coming: ComingPods = ComingPods()  # pods that the job's controller has created
+    is_crowded_out: bool = False  # whether its namespace has reached the limit of expected members
+    departed_pods: list[PodRecord] = []  # members that left their nodes since the last update
+    reserved_until: dict[Uid, float] = {}  # by expected replacement of a lost member: end of the reservation
+    created_pods: CreatedPods = CreatedPods()  # pods that the job's controller has created
     became_ready: bool = False  # whether all needed members have run at once since the job was unsuspended
     start: Start = Start()  # history of its starts
-    entitled_in: str = ""  # queue that was open while the group was in it; empty: none
-    started_in: str = ""  # queue of its start, while members hold capacity; empty: none
-    ran_with: Needs | None = None  # needs at the time the group last fully ran
+    entitled_queue: str = ""  # queue that was open while the group was in it; empty: none
+    start_queue: str = ""  # queue of its start, while members hold capacity; empty: none
+    run_needs: Needs | None = None  # needs at the time the group last fully ran
     reduced_to: int | None = None  # number of members of a partial start; None: all members
-    waited: bool = False  # whether the group has waited since this process started
-    took_from: dict[GroupKey, float] = {}  # when this group last reclaimed capacity, by victim group
-    gave_to: dict[str, float] = {}  # when this group was last evicted, by the queue that got the capacity
+    has_waited: bool = False  # whether the group has waited since this process started
+    reclaim_times: dict[GroupKey, float] = {}  # when this group last reclaimed capacity, by victim group
+    eviction_times: dict[str, float] = {}  # when this group was last evicted, by the queue that gained
     is_held_back: bool = False  # whether the group, its queue or its members are held
     ready_at: str = ""  # timestamp at which the holding back ended; empty: never held back
     lost_work: float = 0.0  # seconds of the whole group's work that evictions have cost
-    evicted: PastEviction | None = None  # last eviction that this process has seen
-    restarts: int = 0  # number of restarts elsewhere, because lost members had no capacity
+    last_eviction: PastEviction | None = None  # last eviction that this process has seen
+    restart_count: int = 0  # number of restarts elsewhere, because lost members had no capacity
 
     def forget_history(self) -> None:
         """Forget all facts about earlier starts and evictions of the group."""
-        self.start, self.entitled_in, self.ran_with = Start(), "", None
-        self.reduced_to, self.waited, self.took_from, self.lost_work = None, False, {}, 0.0
-        self.gave_to, self.evicted, self.restarts = {}, None, 0
+        self.start, self.entitled_queue, self.run_needs = Start(), "", None
+        self.reduced_to, self.has_waited, self.reclaim_times, self.lost_work = None, False, {}, 0.0
+        self.eviction_times, self.last_eviction, self.restart_count = {}, None, 0
 
-    def restart(self) -> None:
+    def reset_decisions(self) -> None:
         """Reset the decisions on the group, because its PodGroup was replaced.
 
-        If the group has fully run by the needs of the former PodGroup, this record stays, so that lost
-        members do not undo the start.
+        If the group has fully run with the needs of the former PodGroup, these needs stay recorded.
+        Otherwise, a lost member could undo the start.
         """
-        ran_with = self.ran_with if self.last_record is not None else None
+        ran_with = self.run_needs if self.last_record is not None else None
         self.forget_history()
-        self.ran_with = ran_with
+        self.run_needs = ran_with
 
     def put_record(self, record: GroupRecord | None, version: int) -> None:
         """Record the PodGroup that exists from `version` on; None means that the PodGroup is gone."""
         if _decisive_fields(self.record) != _decisive_fields(record):
             self.known_since = version
-        before, after = ((each.start_timeouts if each else 0) for each in (self.record, record))
-        if before and not after and self.job is None:  # the count was reset: try again at once
-            self.start = replace(self.start, undone=0, failures=0, retry_at=0.0)
+        old_count, new_count = ((each.start_timeouts if each else 0) for each in (self.record, record))
+        if old_count and not new_count and self.job is None:  # the count was reset: try again at once
+            self.start = replace(self.start, undone_count=0, failures=0, retry_at=0.0)
         self.record = record
         self.last_record = record or (self.last_record if self.pods else None)
 
     def forget(self, uid: Uid) -> None:
         """Remove a member, with all facts about it."""
         self.pods.pop(uid, None)
-        self.standing.pop(uid, None)
-        self.started.pop(uid, None)
+        self.standing_roles.pop(uid, None)
+        self.started_roles.pop(uid, None)
         self.bound_since.pop(uid, None)
         self.attempts.pop(uid, None)
-        self.lost.pop(uid, None)
+        self.reserved_until.pop(uid, None)
 
     @property
     def namespace(self) -> str:
@@ -131,12 +131,13 @@ class Group(msgspec.Struct, eq=False):
     def needs(self) -> Needs:
         """Return the needed members: minMember and minTaskMember, or fewer if the job makes fewer pods.
 
-        A waiting job, and a group that never had a PodGroup, need `size` members; the PodGroup is updated to
-        this number. The pods of the least number of sub-groups are needed, even if minMember is lower.
+        A waiting job, and a group that never had a PodGroup, need as many members as `gang_size` says. The
+        PodGroup is then updated to this number. If sub-groups have a minimum, their pods are needed, even if
+        minMember is lower.
         """
         needs = self._declared_needs()
-        least = sum(policy.min_sub_groups * policy.size for policy in self.sub_groups)
-        return needs if needs.min_member >= least else needs._replace(min_member=least)
+        sub_group_pods = sum(policy.min_sub_groups * policy.size for policy in self.sub_groups)
+        return needs if needs.min_member >= sub_group_pods else needs._replace(min_member=sub_group_pods)
 
     @property
     def sub_groups(self) -> tuple[SubGroupPolicy, ...]:
@@ -149,17 +150,17 @@ class Group(msgspec.Struct, eq=False):
 
         Without a PodGroup, or while the job waits, the job declares them.
         """
-        job_waits = self.job is not None and self.job.suspended and not self.job.fault
+        job_waits = self.job is not None and self.job.is_suspended and not self.job.fault
         if self.last_record is None or job_waits:
             by_role = dict(self.job.by_role) if self.job is not None else {}
-            return Needs(self._at_most_created(self.size.members), by_role)
-        least = self._at_most_created(self.last_record.min_member)
+            return Needs(self._at_most_created(self.gang_size.members), by_role)
+        min_count = self._at_most_created(self.last_record.min_member)
         if self.job is not None and self.job.is_unsuspended and not self.job.fault:
-            least = min(least, self.job.gang.at_once)
-        return Needs(least, dict(self.last_record.min_task_member), self.last_record.composite)
+            min_count = min(min_count, self.job.gang.at_once)
+        return Needs(min_count, dict(self.last_record.min_task_member), self.last_record.composite)
 
     @property
-    def size(self) -> GangSize:
+    def gang_size(self) -> GangSize:
         """Return how many pods start together.
 
         The PodGroup of another owner may declare a different number.
@@ -170,44 +171,47 @@ class Group(msgspec.Struct, eq=False):
                 is_single(self.key) or any(not pod.controller for pod in self.pods.values())
             ):
                 gang = _SINGLE_POD  # no controller makes its pods
-            return gang_size_of(gang, self.asked_by_pods, self.defaults, waits=False)
-        return self.job.size(self.defaults)
+            return gang_size_of(gang, self.min_member_of_pods, self.defaults, waits=False)
+        return self.job.gang_size(self.defaults)
 
     @property
     def fewest_members(self) -> int:
-        """Return the least number of members of a partial start; 0 if all needed members have to start."""
-        if self.job is None or not self.job.suspended or self.reduced_to is not None:
+        """Return the least number of members of a partial start; 0 if the group cannot start partially."""
+        if self.job is None or not self.job.is_suspended or self.reduced_to is not None:
             return 0
-        return self.job.least if self.job.least < self.needs.min_member else 0
+        return self.job.min_partial_size if self.job.min_partial_size < self.needs.min_member else 0
 
     def _at_most_created(self, members: int) -> int:
-        """Return how many of `members` members exist in a partial start, once they are created."""
+        """Return how many of `members` members will exist. A partial start creates only some."""
         if self.reduced_to is not None:
             return min(members, self.reduced_to)
-        is_partial = self.job is not None and self.job.least > 0 and self.job.is_unsuspended
-        return min(members, self.job.declared) if self.job is not None and is_partial else members
+        is_partial = self.job is not None and self.job.min_partial_size > 0 and self.job.is_unsuspended
+        return min(members, self.job.declared_count) if self.job is not None and is_partial else members
 
     @property
     def start_timeouts(self) -> int:
         """Return how many starts in a row took too long or were undone."""
-        recorded = self.record.start_timeouts if self.record else 0
+        recorded_count = self.record.start_timeouts if self.record else 0
         if self.job is not None:
-            return recorded
-        return 0 if self.stood_whole else max(recorded, self.start.undone)
+            return recorded_count
+        return 0 if self.has_fully_run else max(recorded_count, self.start.undone_count)
 
     @property
-    def stood_whole(self) -> bool:
+    def has_fully_run(self) -> bool:
         """Return whether the group has fully run."""
-        return self.ran_with is not None
+        return self.run_needs is not None
 
     def is_quorate(self) -> bool:
-        """Return whether the standing members make the group whole, or the group has fully run before."""
-        if self.stood_whole:
+        """Return whether the members on nodes, or about to be bound, are enough.
+
+        They are enough if they make the group whole, or if the group has fully run before.
+        """
+        if self.has_fully_run:
             return True
-        needs, members = self.needs, len(self.standing)
+        needs, members = self.needs, len(self.standing_roles)
         if members < needs.min_member or not (needs.min_task_member or needs.composite):
             return members >= needs.min_member
-        return whole(needs, Counter(self.standing.values()), members)
+        return whole(needs, Counter(self.standing_roles.values()), members)
 
     @property
     def joining_roles(self) -> Collection[str] | None:
@@ -217,8 +221,8 @@ class Group(msgspec.Struct, eq=False):
         """
         if self.last_record is None or self.last_record.composite is None:
             return None
-        whole = self.last_record.composite.complete_pod_groups(Counter(self.standing.values()))
-        return {pod.role for pod in self.pods.values() if pod.placed}.union(whole)
+        whole_roles = self.last_record.composite.complete_pod_groups(Counter(self.standing_roles.values()))
+        return {pod.role for pod in self.pods.values() if pod.is_placed}.union(whole_roles)
 
     def attempt(self, uid: Uid) -> Attempt:
         """Return the attempt to bind a member; an empty attempt if there is none."""
@@ -266,91 +270,95 @@ class Group(msgspec.Struct, eq=False):
         if (attempt := self.attempts.get(uid)) is not None:
             self.attempts[uid] = replace(attempt, shown_at=None, refused_at=None)
 
-    def record_binding_refused(self, uid: Uid, words: str) -> None:
+    def record_binding_refused(self, uid: Uid, message: str) -> None:
         """Record why a member can no longer be bound in this start.
 
         An empty text means that the binding may be tried again.
         """
-        self.attempts[uid] = replace(self.attempt(uid), binding_fault=words)
+        self.attempts[uid] = replace(self.attempt(uid), binding_fault=message)
 
     def reset_attempts(self) -> None:
         """Reset the attempts after a start, but keep the numbers of the scheduler's refusals."""
-        refused = ((uid, attempt.refusals) for uid, attempt in self.attempts.items() if attempt.refusals)
-        self.attempts = {uid: Attempt(refusals=refusals) for uid, refusals in refused}
+        counts = ((uid, attempt.refusals) for uid, attempt in self.attempts.items() if attempt.refusals)
+        self.attempts = {uid: Attempt(refusals=refusals) for uid, refusals in counts}
 
     def start_after(self, decision: GroupDecision, now: float) -> Start:
         """Return the history of starts once a decision is published."""
         resumes = self.info is not None and self.info.history.resumes
         undone = None if self.job is not None else self.start_timeouts
-        return start_after(self.start, decision, now, self.stood_whole, resumes, undone)
+        return start_after(self.start, decision, now, self.has_fully_run, resumes, undone)
 
     def record_started(self, pod: PodRecord) -> None:
         """Record that a member runs or has run.
 
         The record is kept between cycles, because a group may run fully for less than a cycle.
         """
-        if not (pod.placed and pod.started):
-            self.started.pop(pod.uid, None)
+        if not (pod.is_placed and pod.has_started):
+            self.started_roles.pop(pod.uid, None)
             return
-        self.started[pod.uid] = pod.role
-        if self.ran_with is not None or self.record is None:
+        self.started_roles[pod.uid] = pod.role
+        if self.run_needs is not None or self.record is None:
             return
         may_need_fewer = self.job is not None or self.reduced_to is not None
-        if not may_need_fewer and len(self.started) < self.record.min_member:
+        if not may_need_fewer and len(self.started_roles) < self.record.min_member:
             return
-        if whole(self.needs, Counter(self.started.values()), len(self.started)):
-            self.ran_with = self.needs
+        if whole(self.needs, Counter(self.started_roles.values()), len(self.started_roles)):
+            self.run_needs = self.needs
 
-    def record_coming(self, now: float) -> None:
+    def record_created_pods(self, now: float) -> None:
         """Record the number of existing pods of the job.
 
-        A message about missing pods is kept until another pod comes.
+        A message about missing pods is forgotten once the number changes.
         """
-        existing = sum(1 for pod in self.pods.values() if not (pod.expected or pod.deleting))
-        if self.job is None or self.job.suspended:
-            self.coming = ComingPods()
-        elif existing != self.coming.existing:
-            self.coming = ComingPods(existing, now)
+        existing = sum(1 for pod in self.pods.values() if not (pod.is_expected or pod.deleting))
+        if self.job is None or self.job.is_suspended:
+            self.created_pods = CreatedPods()
+        elif existing != self.created_pods.count:
+            self.created_pods = CreatedPods(existing, now)
 
     def record_job(self, now: float) -> None:
-        """Record since when the job is unsuspended, and whether its pods have become ready."""
+        """Record when the job was unsuspended and finished, and whether its needed pods have run at once."""
         if self.job is None or self.job.outcome is None:
             self.job_finished_at = None
         elif self.job_finished_at is None:
             self.job_finished_at = now
-        if self.job is None or self.job.suspended:
+        if self.job is None or self.job.is_suspended:
             self.unsuspended_since, self.became_ready = None, False
             return
         self.reduced_to = None  # an unsuspended job already asks for the reduced number
         if self.unsuspended_since is None:
             self.unsuspended_since = now
         phases = Counter(pod.phase for pod in self.pods.values())
-        needed = self._at_most_created(self.last_record.min_member) if self.last_record else self.job.needed
-        all_run = phases["Running"] + phases["Succeeded"] >= needed
+        record = self.last_record
+        needed_count = self._at_most_created(record.min_member) if record else self.job.pod_count
+        all_run = phases["Running"] + phases["Succeeded"] >= needed_count
         # Ended pods may be deleted, so running pods alone may suffice.
-        self.became_ready |= all_run or phases["Running"] >= self.job.needed
+        self.became_ready |= all_run or phases["Running"] >= self.job.pod_count
 
-    def record_vacated(self, pod: PodRecord) -> None:
-        """Record that a member of a job, or of a gang that fully ran, no longer holds its capacity."""
-        if pod.holds_capacity and (self.job is not None or self.stood_whole):
-            self.vacated.append(pod)
+    def record_departed(self, pod: PodRecord) -> None:
+        """Record that a member no longer holds its capacity.
+
+        Other groups than jobs and gangs that ran need no record.
+        """
+        if pod.holds_capacity and (self.job is not None or self.has_fully_run):
+            self.departed_pods.append(pod)
 
     def record_bound(self, pod: PodRecord, now: float) -> None:
         """Record since when a member has been on its node, according to the watch."""
-        if pod.placed and pod.node:
+        if pod.is_placed and pod.node:
             self.bound_since.setdefault(pod.uid, now)
         else:
             self.bound_since.pop(pod.uid, None)
 
-    def could_lose(self, lost: Mapping[str, int]) -> bool:
-        """Return whether the group stays whole without `lost` members, counted by role.
+    def could_lose(self, lost_roles: Mapping[str, int]) -> bool:
+        """Return whether the group stays whole without some members, given their numbers by role.
 
         A group that needs at most one member can lose it.
         """
         if self.needs_no_barrier:
             return True
-        remaining = Counter(self.standing.values())
-        remaining.subtract(lost)
+        remaining = Counter(self.standing_roles.values())
+        remaining.subtract(lost_roles)
         return self.is_quorate() and whole(self.needs, remaining, remaining.total())
 
     @property
@@ -372,11 +380,11 @@ def _decisive_fields(record: GroupRecord | None) -> tuple[object, ...] | None:
     if record is None:
         return None
     needs = record.min_member, record.min_task_member, record.topology, record.sub_groups, record.composite
-    return (record.uid, record.queue, *needs, record.fault, record.held)
+    return (record.uid, record.queue, *needs, record.fault, record.is_held)
 
 
 _NO_REQUEST: PartRequest = ((), NO_TOPOLOGY)
-_InDomain = tuple[str, tuple[str | None, ...] | None]  # role and domain; None without a node
+_Domain = tuple[str, tuple[str | None, ...] | None]  # role and domain; None without a node
 
 
 class MemberSets:
@@ -393,40 +401,40 @@ class MemberSets:
         self._group, self._claims = group, claims
         self._for_group = first_request(*by_group, *([] if pods_ask else by_owners))
         self._policies = group.sub_groups or (made_by.policies if made_by else ())
-        users = Counter(key for pod in group.pods.values() for key in pod.claims_of_one_node if not pod.node)
-        self._shared = {claim for claim, number in users.items() if number > 1}
+        counts = Counter(key for pod in group.pods.values() for key in pod.claims_of_one_node if not pod.node)
+        self._shared_claims = {claim for claim, number in counts.items() if number > 1}
         pod_groups = record.composite.pod_groups if record is not None and record.composite else ()
         self._by_parents = {child.name: child.requests for child in pod_groups if child.requests}
         self.is_empty = not (
-            any(self._for_group) or self._policies or pods_ask or self._shared or self._by_parents
+            any(self._for_group) or self._policies or pods_ask or self._shared_claims or self._by_parents
         )
         self._by_role: dict[str, list[SubGroupPolicy]] = {}  # policies by role of pods
         self._sets_by_kind: dict[tuple[object, ...], tuple[TopologySet, ...]] = {}  # sets by kind of member
-        self._unique: dict[tuple[TopologySet, ...], tuple[TopologySet, ...]] = {}  # equal sets
+        self._equal_sets: dict[tuple[TopologySet, ...], tuple[TopologySet, ...]] = {}  # equal sets
         self._without_index: dict[TopologyRequest, Mapping[Uid, tuple[int, int]]] = {}
 
     def with_sets(self, pod: PodRecord) -> PodRecord:
         """Return a member with its index, topology sets and sub-group."""
         policy = self._policy_of(pod) if self._policies else None
-        *upper, (_, own_request) = self._by_parents.get(pod.role, (_NO_REQUEST,))
+        *upper_requests, (_, own_request) = self._by_parents.get(pod.role, (_NO_REQUEST,))
         by_role = first_request(own_request, pod.topology, policy.topology if policy else NO_TOPOLOGY)
         by_policy = policy.topology if policy else self._for_group
-        sliced = by_role if by_role.slice_level else by_policy
+        request = by_role if by_role.slice_level else by_policy
         own_index = _index(pod)
         if policy and policy.labels:
             part: Part = policy.name, "labels", *(pod.labels[key] for key in policy.labels)
         else:
-            has_slice = bool(sliced.slice_level or policy)
-            job_part, index = (own_index or self._number(pod.uid, sliced)) if has_slice else (0, 0)
-            part = pod.role, str(job_part), str(index // (sliced.slice_size or index + 1))
-        claim = next((k for k in pod.claims_of_one_node if k in self._shared), "") if self._shared else ""
+            has_slice = bool(request.slice_level or policy)
+            job_part, index = (own_index or self._number(pod.uid, request)) if has_slice else (0, 0)
+            part = pod.role, str(job_part), str(index // (request.slice_size or index + 1))
+        claim = next((key for key in pod.claims_of_one_node if key in self._shared_claims), "")
         key = pod.role, by_role, part, claim
         if key not in self._sets_by_kind:
-            requests: list[PartRequest] = [((), self._for_group), *upper, ((pod.role,), by_role)]
+            requests: list[PartRequest] = [((), self._for_group), *upper_requests, ((pod.role,), by_role)]
             sets = pod_sets(self._group.key, requests, part)
             if claim:
                 sets += (TopologySet(self._group.key, ("claim", claim), HOSTNAME),)
-            self._sets_by_kind[key] = self._unique.setdefault(sets, sets)
+            self._sets_by_kind[key] = self._equal_sets.setdefault(sets, sets)
         sub_group = PodSubGroup(policy.name, part, policy.size) if policy else None
         return replace(pod, pod_sets=self._sets_by_kind[key], index=own_index, sub_group=sub_group)
 
@@ -437,23 +445,23 @@ class MemberSets:
         labels = {**pod.labels, keys.ROLE: pod.role}
         return next((policy for policy in self._by_role[pod.role] if policy.selects(labels)), None)
 
-    def _number(self, uid: Uid, sliced: TopologyRequest) -> tuple[int, int]:
+    def _number(self, uid: Uid, request: TopologyRequest) -> tuple[int, int]:
         """Return the number of a member without an index, for the division into slices."""
-        if sliced not in self._without_index:
-            self._without_index[sliced] = self._numbers(sliced)
-        return self._without_index[sliced][uid]
+        if request not in self._without_index:
+            self._without_index[request] = self._numbers(request)
+        return self._without_index[request][uid]
 
-    def _numbers(self, sliced: TopologyRequest) -> Mapping[Uid, tuple[int, int]]:
+    def _numbers(self, request: TopologyRequest) -> Mapping[Uid, tuple[int, int]]:
         """Return a number for each pod without an index.
 
         Pods with nodes in one domain are numbered together, and other pods fill up their slices.
         """
-        size, by_domain = sliced.slice_size or len(self._group.pods), defaultdict[_InDomain, list[Uid]](list)
+        size, by_domain = request.slice_size or len(self._group.pods), defaultdict[_Domain, list[Uid]](list)
         pods = [pod for pod in self._group.pods.values() if _index(pod) is None]
-        for pod in sorted(pods, key=lambda pod: (pod.role, pod.created, pod.sort_key)):
+        for pod in sorted(pods, key=lambda pod: (pod.role, pod.created_at, pod.sort_key)):
             claim = self._claims.get(pod.uid)
             node = pod.node or (claim.node if claim is not None else "")
-            level = sliced.slice_level
+            level = request.slice_level
             domain = self._claims.capacity.domain(node, level) if node and level else None
             by_domain[pod.role, domain].append(pod.uid)
         numbers: dict[Uid, tuple[int, int]] = {}
@@ -472,7 +480,7 @@ def _index(pod: PodRecord) -> tuple[int, int] | None:
 
     An expected member has the labels of the first pod, so that only its name counts.
     """
-    return index_of(pod.name, {} if pod.expected and not pod.reserved_for else pod.labels)
+    return index_of(pod.name, {} if pod.is_expected and not pod.reserved_for else pod.labels)
 
 
 class Members:
@@ -490,12 +498,12 @@ class Members:
         self.assumed: list[tuple[PodRecord, str]] = []
         self.waiting: list[PodRecord] = []
         self.planned: dict[Uid, str] = {}
-        self.held_back = 0
+        self.held_back_count = 0
         self.claim_fault = ""
-        self.departing: list[PodRecord] = []
+        self.departing_pods: list[PodRecord] = []
         self.running = self.succeeded = self.failed = 0
         self.has_fixed_claims = False
-        self.holding: list[Shape] = []  # shapes of members that hold capacity and are not stuck
+        self.holding_shapes: list[Shape] = []  # shapes of members that hold capacity and are not stuck
         sets = MemberSets(group, made_by, claims)
         for member in group.pods.values():
             pod = member if sets.is_empty or member.is_for_min_resources else sets.with_sets(member)
@@ -506,22 +514,22 @@ class Members:
             is_fixed = claim is not None and claim.is_fixed
             self.has_fixed_claims |= is_fixed
             if is_fixed and pod.uid not in stuck:
-                self.holding.append(pod.shape)
-            if pod.placed:
+                self.holding_shapes.append(pod.shape)
+            if pod.is_placed:
                 self.placed.append(pod)
-            elif pod.waiting and pod.foreign_gates:
-                self.held_back += 1
-            elif pod.waiting and claim is not None and is_fixed:
+            elif pod.is_waiting and pod.foreign_gates:
+                self.held_back_count += 1
+            elif pod.is_waiting and claim is not None and is_fixed:
                 self.assumed.append((pod, claim.node))
-            elif pod.waiting and pod.claim_fault and await_claims:
-                self.held_back += 1
+            elif pod.is_waiting and pod.claim_fault and await_claims:
+                self.held_back_count += 1
                 self.claim_fault = pod.claim_fault
-            elif pod.waiting:
+            elif pod.is_waiting:
                 self.waiting.append(pod)
                 if claim is not None:
                     self.planned[pod.uid] = claim.node
             elif pod.holds_capacity:
-                self.departing.append(pod)
+                self.departing_pods.append(pod)
 
     @property
     def are_under_way(self) -> bool:
@@ -529,6 +537,6 @@ class Members:
         return bool(self.planned or self.has_fixed_claims)
 
     @property
-    def pending(self) -> dict[str, int]:
+    def pending_requests(self) -> dict[str, int]:
         """Return the joint requests of the waiting members."""
         return total_requests([pod.shape for pod in self.waiting])

@@ -29,7 +29,7 @@ from extender.api.workloads.gangs import MadePods
 from extender.api.workloads.shape import Json, KindName, RuntimeName
 from extender.domain.ledger.composites import Composites
 from extender.domain.ledger.pods import Pods, StuckPods
-from extender.domain.ledger.state import Parts
+from extender.domain.ledger.state import Core
 from extender.domain.ledger.topologies import HyperNodes, TopologySource, TopologySources, levels_of
 from extender.domain.model.device_requests import (
     ClaimKey,
@@ -64,22 +64,22 @@ from extender.domain.snapshot.nodes import Levels, NodeRecord
 class Intake:
     """Intake of watched objects into the ledger."""
 
-    def __init__(self, parts: Parts, pods: Pods, jobs: JobRules, meter: UsageMeter, stuck: StuckPods) -> None:
-        self._registry, self._claims, self._changes = parts.registry, parts.claims, parts.changes
-        self._lock = parts.lock
-        self._pods, self.jobs, self._meter, self._stuck = pods, jobs, meter, stuck
+    def __init__(self, core: Core, pods: Pods, jobs: JobRules, meter: UsageMeter, stuck: StuckPods) -> None:
+        self._registry, self._claims, self._changes = core.registry, core.claims, core.changes
+        self._lock = core.lock
+        self._pods, self.jobs, self._meter, self._stuck_pods = pods, jobs, meter, stuck
         self._topologies, self._hyper_nodes = TopologySources(), HyperNodes()
         self.composites = Composites()
         self._budgets: dict[str, dict[str, DisruptionBudget]] = {}  # disruption budgets by namespace and name
-        self._stale: set[str] = set()  # namespaces whose budgets have changed since the last snapshot
+        self._changed_namespaces: set[str] = set()  # namespaces with changed disruption budgets
         self._shown_budgets: BudgetsByNamespace = {}
         self._nodes: dict[str, NodeRecord] = {}  # nodes without their devices
         self._devices: dict[str, Resources] = {}  # offered devices by node
-        self._unavailable: dict[str, Resources] = {}  # by node: devices that no pod can get
-        self._idle: defaultdict[str, set[ClaimKey]] = defaultdict(set)  # by node: allocated but unused claims
+        self._unavailable_devices: dict[str, Resources] = {}  # by node: devices that no pod can get
+        self._idle_claims: defaultdict[str, set[ClaimKey]] = defaultdict(set)  # unused claims by node
         pods.on_use_of_claim = self._set_idle
         self._queues: dict[str, Queue] = {}
-        self._with_devices = DeviceUsers[GroupKey, tuple[JobKind, AnyJob]]()
+        self._jobs_with_devices = DeviceUsers[GroupKey, tuple[JobKind, AnyJob]]()
 
     def set_node(self, node: Node) -> None:
         """Record a node.
@@ -102,16 +102,16 @@ class Intake:
             self._nodes[record.name] = record
             if devices := self._devices.get(record.name):
                 record = replace(record, allocatable=total((record.allocatable, devices)))
-            if logical := self.logical.of(record.allocatable, on_node=True):
+            if logical := self.logical.amounts_for(record.allocatable, on_node=True):
                 record = replace(record, allocatable={**record.allocatable, **logical})
-            before = self._claims.capacity.labels(record.name)
+            labels_before = self._claims.capacity.labels(record.name)
             if tiers := self._hyper_nodes.labels(record.name):
                 record = replace(record, labels={**record.labels, **tiers})
             if self._claims.capacity.set_node(record):
-                self._stuck.record_node(record)
+                self._stuck_pods.record_node(record)
                 self._changes.record_freed()
                 self._changes.notify()
-            if before != record.labels:
+            if labels_before != record.labels:
                 self._hyper_nodes.put_node(record.name)
                 self._mark_flavored(record.name)
 
@@ -121,7 +121,7 @@ class Intake:
             self._nodes.pop(name, None)
             self._claims.capacity.drop_node(name)
             self._hyper_nodes.drop_node(name)
-            self._stuck.record_deleted(name)
+            self._stuck_pods.record_deleted(name)
             self._mark_flavored(name)
             self._changes.notify()
 
@@ -146,9 +146,9 @@ class Intake:
                 self._devices[node] = amounts
             else:
                 self._devices.pop(node, None)
-            self._unavailable.pop(node, None)
+            self._unavailable_devices.pop(node, None)
             if unavailable:
-                self._unavailable[node] = unavailable
+                self._unavailable_devices[node] = unavailable
             self._set_unavailable(node)
             if (record := self._nodes.get(node)) is not None:
                 self.put_node(record)
@@ -158,27 +158,27 @@ class Intake:
 
         Devices of an allocated claim are available to its pods.
         """
-        amounts = Counter(self._unavailable.get(node, {}))
-        for key in self._idle.get(node, ()):
+        amounts = Counter(self._unavailable_devices.get(node, {}))
+        for key in self._idle_claims.get(node, ()):
             if self._pods.is_claim_used(key):
                 amounts.subtract(self._pods.shapes.devices.idle_of(key)[node])
         self._claims.capacity.set_unavailable(node, +amounts)
 
-    def _set_idle(self, claim: ClaimKey, before: Iterable[str] = ()) -> None:
-        """Update the devices of an allocated claim, which other pods cannot get while no pod uses the claim.
+    def _set_idle(self, claim: ClaimKey, nodes_before: Iterable[str] = ()) -> None:
+        """Update the devices of an allocated claim. While no pod uses the claim, other pods cannot get them.
 
         Args:
             claim: The claim.
-            before: The nodes of the claim's devices before the update.
+            nodes_before: The nodes of the claim's devices before the update.
         """
         nodes = self._pods.shapes.devices.idle_of(claim)
-        for node in before:
-            self._idle[node].discard(claim)
-            if not self._idle[node]:
-                del self._idle[node]
+        for node in nodes_before:
+            self._idle_claims[node].discard(claim)
+            if not self._idle_claims[node]:
+                del self._idle_claims[node]
         for node in nodes:
-            self._idle[node].add(claim)
-        for node in {*before, *nodes}:
+            self._idle_claims[node].add(claim)
+        for node in {*nodes_before, *nodes}:
             self._set_unavailable(node)
             self._changes.record_freed()
             self._changes.notify()
@@ -206,7 +206,8 @@ class Intake:
     def set_claim(self, key: ClaimKey, spec: ClaimSpec | None, state: ClaimState | None = None) -> None:
         """Record a ResourceClaim or ResourceClaimTemplate; no `spec` means that it is gone.
 
-        If a claim is deleted, starts that use it end, even if a new claim has the same name.
+        If a claim is deleted, the starts of pods that use it end. This is also done if a new claim has its
+        name.
         """
         devices = self._pods.shapes.devices
         with self._lock:
@@ -220,18 +221,21 @@ class Intake:
             self._reread(key)
 
     def _reread(self, claim: ClaimKey | None) -> None:
-        """Read the pods and jobs again that name a claim or template; None reads all that request devices."""
+        """Read all pods and jobs again that name a claim or template.
+
+        If `claim` is None, all pods and jobs that request devices are read again.
+        """
         self._pods.reread(claim)
         with self._lock:
-            job_keys = self._with_devices.naming(claim)
+            job_keys = self._jobs_with_devices.naming(claim)
         for key in job_keys:
             with self._lock:
-                if (job := self._with_devices.get(key)) is not None:
+                if (job := self._jobs_with_devices.get(key)) is not None:
                     self.set_job(*job)
 
     def _mark_flavored(self, node: str) -> None:
         """Mark the groups whose flavors depend on the labels of a node as dirty."""
-        if self._registry.queues.pools.all:
+        if self._registry.queues.pools.all_pools:
             for key in {claim.pod.group for claim in self._claims.on_node(node) if claim.pod.group}:
                 self._registry.mark_dirty(key)
 
@@ -290,16 +294,16 @@ class Intake:
         return self.put_owner(group_of_owner(workload.metadata.namespace, record.uid), record)
 
     def set_controller(
-        self, kind: JobKind, job: AnyJob, known: MadePods | None = None
+        self, kind: JobKind, job: AnyJob, gang: MadePods | None = None
     ) -> Collection[GroupKey]:
         """Record a job as the owner of pods that name no group. Return the changed groups of its pods.
 
         Args:
             kind: The kind of the job.
             job: The job.
-            known: The result of `set_job`, if it was called before.
+            gang: The result of `set_job`, if it was called before.
         """
-        record = owner_of_pods(kind, job, self.jobs.table, known)
+        record = owner_of_pods(kind, job, self.jobs.table, gang)
         return self.put_owner(group_made_by(kind, job.metadata), record)
 
     def put_owner(self, key: GroupKey, record: OwnerRecord) -> Collection[GroupKey]:
@@ -345,13 +349,13 @@ class Intake:
         """Record a job. Return the gang that its pods form; None if its pods are not read."""
         ownership, key = self._pods.ownership, podgroup_of(kind, job.metadata)
         with self._lock:
-            completed = self._registry.runtimes.complete(key, self.jobs.table[kind], kind, job)
+            full_job = self._registry.runtimes.complete(key, self.jobs.table[kind], kind, job)
             shapes, schedulers = self._pods.shapes, ownership.schedulers
-            record = job_record(kind, completed, self.jobs.table, shapes, schedulers, ownership.auto_groups)
+            record = job_record(kind, full_job, self.jobs.table, shapes, schedulers, ownership.auto_groups)
             self.put_job(record)
-            self._with_devices.drop(key)
+            self._jobs_with_devices.drop(key)
             if record.claims is not None:
-                self._with_devices.put(key, (kind, job), record.claims)
+                self._jobs_with_devices.put(key, (kind, job), record.claims)
         return record.gang if record.outcome is None and not record.fault else None
 
     def put_job(self, record: JobRecord) -> None:
@@ -362,7 +366,7 @@ class Intake:
     def drop_job(self, key: GroupKey) -> None:
         """Remove a job, by the key of its group."""
         with self._lock:
-            self._with_devices.drop(key)
+            self._jobs_with_devices.drop(key)
             self._registry.runtimes.forget(key)
             if self._registry.jobs.drop(key):
                 self._mark_dirty([key])
@@ -370,9 +374,9 @@ class Intake:
     def leave_jobs(self, kinds: Collection[KindName]) -> None:
         """Leave jobs of these kinds to other controllers. Muster manages all other jobs by its rules."""
         with self._lock:
-            changed = {*self._registry.foreign_kinds} ^ {*kinds}
+            changed_kinds = {*self._registry.foreign_kinds} ^ {*kinds}
             self._registry.foreign_kinds = kinds
-            self._mark_dirty(self._registry.jobs.groups_of_kinds(changed))
+            self._mark_dirty(self._registry.jobs.groups_of_kinds(changed_kinds))
 
     def set_runtime(self, name: RuntimeName, spec: Json) -> Collection[GroupKey]:
         """Record an object with the templates of jobs. Return the jobs that have to be read again."""
@@ -438,14 +442,14 @@ class Intake:
                 self._changes.record_freed()
                 self._changes.notify()
 
-    def set_hyper_node(self, found: HyperNode) -> None:
+    def set_hyper_node(self, hyper_node: HyperNode) -> None:
         """Record a HyperNode. Its nodes get their labels before the next decision.
 
         Raises:
             BadTopology: The HyperNode has an unusable pattern.
         """
         with self._lock:
-            if self._hyper_nodes.put(found):
+            if self._hyper_nodes.put(hyper_node):
                 self._changes.notify()
 
     def drop_hyper_node(self, name: str) -> None:
@@ -465,26 +469,26 @@ class Intake:
         for number in range(2):
             self.put_topology(str(number), levels.get(number), TopologySource.VOLCANO)
 
-    def set_local_queue(self, local: LocalQueue) -> None:
-        self.put_local_queue(local_queue_record(local))
+    def set_local_queue(self, local_queue: LocalQueue) -> None:
+        self.put_local_queue(local_queue_record(local_queue))
 
     def put_local_queue(self, record: LocalQueueRecord) -> None:
         """Record a LocalQueue. Groups and jobs that name it may get another queue thereby."""
         with self._lock:
-            naming = self._registry.routes.local_queues.put(record)
-            if naming is not None:
-                for key in naming:
+            group_keys = self._registry.routes.local_queues.put(record)
+            if group_keys is not None:
+                for key in group_keys:
                     self._registry.record_arrival(self._registry.groups[key])
                 self._changes.record_freed()
-                self._mark_dirty([*naming, *self._registry.jobs.naming(record.namespace, record.name)])
+                self._mark_dirty([*group_keys, *self._registry.jobs.naming(record.namespace, record.name)])
 
     def drop_local_queue(self, key: str) -> None:
         """Remove a LocalQueue, by its namespace/name."""
         namespace, _, name = key.partition("/")
         with self._lock:
-            naming = self._registry.routes.local_queues.drop(key)
-            if naming is not None:
-                self._mark_dirty([*naming, *self._registry.jobs.naming(namespace, name)])
+            group_keys = self._registry.routes.local_queues.drop(key)
+            if group_keys is not None:
+                self._mark_dirty([*group_keys, *self._registry.jobs.naming(namespace, name)])
 
     def record_kueue(self, is_served: bool) -> None:
         """Record whether the cluster has Kueue's LocalQueues, to which labels of Kueue may refer."""
@@ -511,8 +515,8 @@ class Intake:
     def set_quota_namespaces(self, queues: Mapping[str, str]) -> None:
         """Record the queue of each namespace's quota, for namespaces whose annotation names no queue."""
         with self._lock:
-            if changed := self._registry.routes.set_quota_namespaces(queues):
-                self._mark_dirty(key for name in changed for key in self._registry.groups_in(name))
+            if changed_names := self._registry.routes.set_quota_namespaces(queues):
+                self._mark_dirty(key for name in changed_names for key in self._registry.groups_in(name))
 
     def set_priority_class(self, priority: PriorityClass) -> None:
         with self._lock:
@@ -533,13 +537,13 @@ class Intake:
             budgets = self._budgets.setdefault(record.namespace, {})
             if budgets.get(record.name) != record:
                 budgets[record.name] = record
-                self._stale.add(record.namespace)
+                self._changed_namespaces.add(record.namespace)
                 self._changes.notify()
 
     def drop_disruption_budget(self, namespace: str, name: str) -> None:
         with self._lock:
             if self._budgets.get(namespace, {}).pop(name, None) is not None:
-                self._stale.add(namespace)
+                self._changed_namespaces.add(namespace)
                 self._changes.notify()
 
     def disruption_budgets(self) -> BudgetsByNamespace:
@@ -547,15 +551,15 @@ class Intake:
 
         Callers hold the lock.
         """
-        if self._stale:
+        if self._changed_namespaces:
             current = dict(self._shown_budgets)
-            for namespace in self._stale:
+            for namespace in self._changed_namespaces:
                 if budgets := self._budgets[namespace]:
                     current[namespace] = tuple(budgets.values())
                 else:
                     del self._budgets[namespace]
                     current.pop(namespace, None)
-            self._shown_budgets, self._stale = current, set()
+            self._shown_budgets, self._changed_namespaces = current, set()
         return self._shown_budgets
 
     def trust_markers(self, is_trusted: bool) -> None:
@@ -591,7 +595,7 @@ class Intake:
     def review_users(self) -> None:
         """Check from now on that the authors of groups may use restricted queues."""
         with self._lock:
-            self._registry.users_count = True
+            self._registry.requires_rights = True
             self._mark_dirty(self._registry.groups)
 
     def _mark_dirty(self, groups: Iterable[GroupKey]) -> None:

@@ -60,10 +60,10 @@ class Jobs:
 
         An admitted job stays admitted, even if a user removes the annotation.
         """
-        before = self._records.get(record.group)
-        if before is not None and before.uid == record.uid and before.is_unsuspended and not record.suspended:
-            record = replace(record, started_at=record.started_at or before.started_at)
-        if before == record:
+        old = self._records.get(record.group)
+        if old is not None and old.uid == record.uid and old.is_unsuspended and not record.is_suspended:
+            record = replace(record, started_at=record.started_at or old.started_at)
+        if old == record:
             return False
         self._records[record.group] = record
         self._in_namespace[record.namespace].add(record.group)
@@ -103,7 +103,7 @@ class Runtimes:
     def __init__(self) -> None:
         self._specs: dict[RuntimeName, Json] = {}
         self._jobs: dict[GroupKey, tuple[JobKind, AnyJob]] = {}
-        self._names: dict[GroupKey, RuntimeName] = {}
+        self._runtime_names: dict[GroupKey, RuntimeName] = {}
         self._jobs_naming: defaultdict[RuntimeName, set[GroupKey]] = defaultdict(set)
         self._used_specs: dict[GroupKey, Json] = {}
 
@@ -126,7 +126,7 @@ class Runtimes:
         if (name := runtime_named_by(row, obj)) is None:
             return job
         self._remove_job(key)
-        self._jobs[key], self._names[key] = (kind, job), name
+        self._jobs[key], self._runtime_names[key] = (kind, job), name
         self._jobs_naming[name].add(key)
         spec = self._specs.get(name)
         if is_suspended(row, obj) or key not in self._used_specs:
@@ -148,8 +148,8 @@ class Runtimes:
         return self._used_specs.get(key)
 
     def _remove_job(self, key: GroupKey) -> None:
-        if key in self._names:
-            discard_from(self._jobs_naming, self._names.pop(key), key)
+        if key in self._runtime_names:
+            discard_from(self._jobs_naming, self._runtime_names.pop(key), key)
             del self._jobs[key]
 
     def _jobs_of(self, name: RuntimeName) -> Collection[GroupKey]:
@@ -190,9 +190,9 @@ class Ancestors:
 
     def __init__(self) -> None:
         self.are_read: Callable[[str], bool] = lambda _: False  # whether all owners of a kind are known
-        self._known: dict[GroupKey, Ancestor] = {}
-        self._groups: defaultdict[GroupKey, set[GroupKey]] = defaultdict(set)  # depending groups by owner
-        self._above: dict[GroupKey, list[GroupKey]] = {}  # owners by group
+        self._ancestors: dict[GroupKey, Ancestor] = {}
+        self._groups_by_owner: defaultdict[GroupKey, set[GroupKey]] = defaultdict(set)  # by owner
+        self._owners_by_group: dict[GroupKey, list[GroupKey]] = {}  # owners by group
 
     def put(self, kind: str, meta: Meta) -> Collection[GroupKey]:
         """Record an owner. Return the groups that depend on the owner, if it has changed."""
@@ -204,53 +204,53 @@ class Ancestors:
             may_use=recorded_use(meta, kind),
             controller=Owner.by(meta.namespace, owner) if owner is not None else None,
         )
-        if self._known.get(key) == ancestor:
+        if self._ancestors.get(key) == ancestor:
             return ()
-        self._known[key] = ancestor
-        return tuple(self._groups.get(key, ()))
+        self._ancestors[key] = ancestor
+        return tuple(self._groups_by_owner.get(key, ()))
 
     def drop(self, namespace: str, uid: str) -> None:
-        self._known.pop(group_of_owner(namespace, uid), None)
+        self._ancestors.pop(group_of_owner(namespace, uid), None)
 
     def record_owners(self, group: GroupKey, owners: Iterable[Owner]) -> None:
         """Record the owners of a group. The group depends on these owners, and on the owners above them."""
-        above = [owner.key for owner, _ in self._chain(owners)]
-        if above == self._above.get(group, []):
+        owner_keys = [owner.key for owner, _ in self._chain_of(owners)]
+        if owner_keys == self._owners_by_group.get(group, []):
             return
-        for key in self._above.pop(group, ()):
-            discard_from(self._groups, key, group)
-        if above:
-            self._above[group] = above
-            for key in above:
-                self._groups[key].add(group)
+        for key in self._owners_by_group.pop(group, ()):
+            discard_from(self._groups_by_owner, key, group)
+        if owner_keys:
+            self._owners_by_group[group] = owner_keys
+            for key in owner_keys:
+                self._groups_by_owner[key].add(group)
 
     def author(self, owners: Iterable[Owner]) -> str:
         """Return the author of the nearest owner that has an author; empty if none has one."""
-        authors = (record.author for _, record in self._chain(owners) if record is not None)
+        authors = (record.author for _, record in self._chain_of(owners) if record is not None)
         return next(filter(None, authors), "")
 
     def naming_queue(self, owners: Iterable[Owner]) -> Ancestor:
         """Return the nearest owner that names a queue or a LocalQueue; an empty record if none does."""
-        record = (record for _, record in self._chain(owners) if record is not None)
-        return next((each for each in record if each.queue or each.local_queue), NO_ANCESTOR)
+        ancestors = (ancestors for _, ancestors in self._chain_of(owners) if ancestors is not None)
+        return next((each for each in ancestors if each.queue or each.local_queue), NO_ANCESTOR)
 
     def are_coming(self, owners: Iterable[Owner]) -> bool:
         """Return whether an owner of a watched kind has not come yet."""
-        return any(record is None and self.are_read(owner.kind) for owner, record in self._chain(owners))
+        return any(record is None and self.are_read(owner.kind) for owner, record in self._chain_of(owners))
 
-    def _chain(self, owners: Iterable[Owner]) -> Iterator[tuple[Owner, Ancestor | None]]:
+    def _chain_of(self, owners: Iterable[Owner]) -> Iterator[tuple[Owner, Ancestor | None]]:
         """Yield each owner and the owners above it, the nearest first, with their records.
 
         A record is None if the owner is unknown.
         """
         for owner in owners:
-            above: Owner | None = owner
+            ancestor: Owner | None = owner
             for _ in range(_MAX_OWNERS):
-                if above is None:
+                if ancestor is None:
                     break
-                record = self._known.get(above.key)
-                yield above, record
-                above = record.controller if record is not None else None
+                record = self._ancestors.get(ancestor.key)
+                yield ancestor, record
+                ancestor = record.controller if record is not None else None
 
 
 NO_ANCESTOR = Ancestor()

@@ -25,9 +25,9 @@ from extender.domain.ledger.queries import GroupQueries, QueueQueries
 from extender.domain.ledger.registry import Registry
 from extender.domain.ledger.releases import Releases
 from extender.domain.ledger.shown_pods import ShownPods
-from extender.domain.ledger.state import Changes, ClaimTransitions, Instants, Parts, Refusals
+from extender.domain.ledger.state import Changes, ClaimTransitions, Core, Instants, Refusals
 from extender.domain.model.device_requests import LogicalResources
-from extender.domain.model.evictions import FROM_OTHERS, Move, PastEviction, Reclaim
+from extender.domain.model.evictions import LOSS_CAUSES, Move, PastEviction, Reclaim
 from extender.domain.model.ownership import Ownership
 from extender.domain.model.reasons import Outcome, Verdict, lacks_only_capacity
 from extender.domain.model.records import GroupKey, PodRecord, Uid
@@ -89,7 +89,7 @@ class Ledger:
         self._changes = Changes(on_change, clock, self.limits.asking_pause)
         self._transitions = ClaimTransitions(self.claims, self.registry, self._releases, self._changes, clock)
         self._refusals = Refusals(self.claims)
-        parts = Parts(
+        core = Core(
             registry=self.registry,
             claims=self.claims,
             transitions=self._transitions,
@@ -100,28 +100,28 @@ class Ledger:
             lock=self._lock,
         )
         jobs = jobs or JobRules()
-        self._stuck = StuckPods(self.registry, clock, wall_clock)
-        self._infos = GroupInfos(self.registry, self.claims, wall_clock, self._stuck.uids)
-        self.pods = Pods(parts, ownership, self._stuck, logical)
+        self._stuck_pods = StuckPods(self.registry, clock, wall_clock)
+        self._infos = GroupInfos(self.registry, self.claims, wall_clock, self._stuck_pods.uids)
+        self.pods = Pods(core, ownership, self._stuck_pods, logical)
         self._meter = UsageMeter(PastUsage(wall_clock()), self.limits.usage_half_life)
-        self.intake = Intake(parts, self.pods, jobs, self._meter, self._stuck)
-        self.groups = GroupQueries(parts, self.pods, self.intake.composites)
-        self.queues = QueueQueries(parts, self._infos)
-        self.assumed = AssumedPods(parts, self.pods, lambda: self.decisions)
-        self.preemptions = Preemptions(parts, self.pods)
-        self.shown = ShownPods(parts, self.pods)
-        self._expected = ExpectedMembers(parts, self.pods, jobs, self.limits.expected_pods)
-        self._lost = LostMembers(parts)
-        self._min_resources = MinResources(parts, self.pods.shapes, self.limits.expected_pods)
+        self.intake = Intake(core, self.pods, jobs, self._meter, self._stuck_pods)
+        self.groups = GroupQueries(core, self.pods, self.intake.composites)
+        self.queues = QueueQueries(core, self._infos)
+        self.assumed_pods = AssumedPods(core, self.pods, lambda: self.decisions)
+        self.preemptions = Preemptions(core, self.pods)
+        self.shown_pods = ShownPods(core, self.pods)
+        self._expected_members = ExpectedMembers(core, self.pods, jobs, self.limits.expected_pods)
+        self._lost_members = LostMembers(core)
+        self._min_resources = MinResources(core, self.pods.shapes, self.limits.expected_pods)
         self._instants = Instants(self.registry)
         self._reclaimed_capacity = ReclaimedCapacity(self.registry, self.claims.capacity, self.limits)
-        self._spared: dict[Uid, float] = {}  # by pod: end of the time in which the pod is no victim
+        self._spared_until: dict[Uid, float] = {}  # by pod: end of the time in which the pod is no victim
         self._last_reclaims: Mapping[str, Mapping[ReclaimKey, Reclaimed]] = {}  # by queue, as decided
         self._history = RunHistory()
         # Converts timestamps as the last snapshot did.
-        self._instant: Callable[[str], float] = lambda _: clock()
-        # Groups that changed since the last published decisions, with the version of the change.
-        self._unpublished: dict[GroupKey, int] = {}
+        self._instant_of: Callable[[str], float] = lambda _: clock()
+        # By group: version of its last change that no published decision considers.
+        self._change_versions: dict[GroupKey, int] = {}
 
     @property
     def version(self) -> int:
@@ -146,18 +146,18 @@ class Ledger:
         """
         with self._lock:
             self._expire_filter_answers()
-            self._spared = {uid: until for uid, until in self._spared.items() if until > self._clock()}
+            self._spared_until = {uid: at for uid, at in self._spared_until.items() if at > self._clock()}
             self.intake.sync_hyper_nodes()
             self.intake.sync_composites()
-            self._stuck.record_expired()
-            self._lost.sync(self.decisions.evictions)
+            self._stuck_pods.record_expired()
+            self._lost_members.sync(self.decisions.evictions)
             self._min_resources.sync()
-            self._expected.sync()
+            self._expected_members.sync()
             dirty, groups, queues = self._infos.refresh()
             self._record_usage(dirty, groups)
             moves = self._reclaimed_capacity.moves(groups, self._clock())
             refused = self._refusals.rows(self._clock())
-            self._unpublished.update(dict.fromkeys(dirty, self._changes.version))
+            self._change_versions.update(dict.fromkeys(dirty, self._changes.version))
             epoch = self._wall_clock() - self._clock()
             self._instants.record(dirty, epoch, self._clock())
             capacity = self.claims.capacity
@@ -171,26 +171,26 @@ class Ledger:
                 capacity=capacity.columns.capacity.copy(),
                 allocatable=capacity.columns.allocatable.copy(),
                 occupancy=capacity.occupancy(),
-                refused=refused,
+                refused_rows=refused,
                 queues=queues,
                 groups=groups,
                 pools=self._infos.pools,
                 expires_at=min(self._expiries(), default=None),
                 orphans=self.registry.orphans(),
-                dirty=frozenset(self._unpublished),
-                other_pods=self.pods.others(),
-                reclaimed=self._last_reclaims,
+                dirty_groups=frozenset(self._change_versions),
+                other_pods=self.pods.other_pods(),
+                last_reclaims=self._last_reclaims,
                 moves=moves,
-                refused_evictions=dict(self._spared),
+                refused_evictions=dict(self._spared_until),
                 disruption_budgets=self.intake.disruption_budgets(),
                 attention=self._changes.attention,
                 history=self._history,
-                past_usage=self._meter.past,
-                last_freed=self._changes.freed,
+                past_usage=self._meter.past_usage,
+                last_freed=self._changes.last_freed,
                 changed_at=self._changes.changed_at,
-                instants=self._instants.known,
+                instants=self._instants.by_timestamp,
             )
-            self._instant = snapshot.instant
+            self._instant_of = snapshot.instant
             return snapshot
 
     def _record_usage(self, dirty: Collection[GroupKey], groups: Mapping[GroupKey, GroupInfo]) -> None:
@@ -206,11 +206,11 @@ class Ledger:
     def _expire_filter_answers(self) -> None:
         """End answers of filter that no bind call has followed within the start deadline.
 
-        Otherwise such answers would hold capacity forever. The deadline includes the time to bind volumes,
-        which comes before the bind call.
+        Without this step, unused answers would hold capacity forever. The deadline includes the time to bind
+        volumes, which comes before the bind call.
         """
         oldest = self._clock() - self.limits.start_deadline
-        for claim in [claim for claim in self.claims.in_stage(ClaimStage.ANSWERED) if claim.since <= oldest]:
+        for claim in [c for c in self.claims.in_stage(ClaimStage.ANSWERED) if c.stage_since <= oldest]:
             self._transitions.end(claim.pod, ClaimEvent.EXPIRE)
             self._changes.notify()
 
@@ -218,14 +218,14 @@ class Ledger:
         """Yield the times at which parts of the ledger's state expire, so that a new decision is due."""
         if (until := self._refusals.next_expiry()) is not None:
             yield until
-        yield from self._spared.values()
+        yield from self._spared_until.values()
         yield from self._reclaimed_capacity.expiries(self._clock())
-        yield from self._expected.later.expiries()
-        yield from self._lost.expiries()
-        if (stuck_at := self._stuck.next_at) is not None:
+        yield from self._expected_members.later_pods.expiries()
+        yield from self._lost_members.expiries()
+        if (stuck_at := self._stuck_pods.next_stuck_at) is not None:
             yield stuck_at
         for claim in self.claims.in_stage(ClaimStage.ANSWERED):
-            yield claim.since + self.limits.start_deadline
+            yield claim.stage_since + self.limits.start_deadline
 
     @property
     def is_usage_due(self) -> bool:
@@ -241,10 +241,10 @@ class Ledger:
         with self._lock:
             now = self._clock()
             self._changes.restore(snapshot)
-            self._instants.known = dict(snapshot.instants)
-            self._spared, self._last_reclaims = dict(snapshot.refused_evictions), snapshot.reclaimed
-            self._history, self._meter.past = snapshot.history, snapshot.past_usage
-            for shape, rows in snapshot.refused.items():
+            self._instants.by_timestamp = dict(snapshot.instants)
+            self._spared_until, self._last_reclaims = dict(snapshot.refused_evictions), snapshot.last_reclaims
+            self._history, self._meter.past_usage = snapshot.history, snapshot.past_usage
+            for shape, rows in snapshot.refused_rows.items():
                 for node in filter(None, (snapshot.nodes.nodes[row] for row in rows)):
                     self._refusals.add(shape, node.name, now + self.limits.refusal_memory)
             for key, info in snapshot.groups.items():
@@ -269,11 +269,11 @@ class Ledger:
         """
         with self._lock:
             before, self.decisions = self.decisions, decisions
-            version, changed = decisions.version, self._transitions.changed_since(decisions.version)
-            self._unpublished = {key: at for key, at in self._unpublished.items() if at > version}
+            version, changed_claims = decisions.version, self._transitions.changed_since(decisions.version)
+            self._change_versions = {key: at for key, at in self._change_versions.items() if at > version}
             self._record_evictions(before, decisions)
             self._record_reclaims(before, decisions)
-            for key in dict.fromkeys((*decisions.changed_since(before), *changed)):
+            for key in dict.fromkeys((*decisions.changed_since(before), *changed_claims)):
                 old, decision = before.groups.get(key), decisions.groups.get(key)
                 self._reclaimed_capacity.put(key, decision.reclaim if decision is not None else None)
                 group = self.registry.groups.get(key)
@@ -284,39 +284,45 @@ class Ledger:
                     self._apply(group, decision)
                 # Claims need no update if neither the old nor the new decision lets a member start.
                 starts_none = all(d and d.verdict is Verdict.WAITING and not d.plan for d in (old, decision))
-                if key in changed or not (old is decision or starts_none):
+                if key in changed_claims or not (old is decision or starts_none):
                     for pod in group.pods.values():
                         self._replan(group, pod, decision, version)
 
     def _record_reclaims(self, old: Decisions, new: Decisions) -> None:
-        changed = list(changed_keys(new.queues, old.queues))
-        reclaims = {name: new.queues[name].reclaimed or None for name in changed if name in new.queues}
-        self._last_reclaims = with_changes(self._last_reclaims, dict.fromkeys(changed) | reclaims)
+        changed_names = list(changed_keys(new.queues, old.queues))
+        reclaims = {name: new.queues[name].reclaimed or None for name in changed_names if name in new.queues}
+        self._last_reclaims = with_changes(self._last_reclaims, dict.fromkeys(changed_names) | reclaims)
 
-    def _record_evictions(self, previous: Decisions, decisions: Decisions) -> None:
-        """Record causes and lost work of evictions that have taken effect: the pods terminate or are gone."""
-        for uid, eviction in previous.evictions.items():
+    def _record_evictions(self, before: Decisions, decisions: Decisions) -> None:
+        """Record evictions that have taken effect, because their pods terminate or are gone.
+
+        The cause of the eviction and the work that it cost are recorded on the group.
+        """
+        for uid, eviction in before.evictions.items():
             group, pod = self.registry.groups.get(eviction.victim.group), self.pods.get(uid)
             is_evicted = uid not in decisions.evictions and (pod is None or pod.deleting)
             if group is not None and is_evicted:
                 group.lost_work += eviction.victim.lost
-                group.evicted = PastEviction(eviction.victim.cause, eviction.why, self._clock())
+                group.last_eviction = PastEviction(eviction.victim.cause, eviction.why, self._clock())
                 self.registry.mark_dirty(group.key)
                 self._changes.notify()
 
-    def _record_run(self, group: Group, was: GroupDecision | None, decision: GroupDecision) -> None:
+    def _record_run(self, group: Group, old: GroupDecision | None, decision: GroupDecision) -> None:
         """Record the run time of a group that has just completed."""
-        if was is None or was.verdict is Verdict.ENDED or decision.life.outcome is not Outcome.COMPLETED:
+        if old is None or old.verdict is Verdict.ENDED or decision.life.outcome is not Outcome.COMPLETED:
             return
-        since = running_since(group.info, self._instant) if group.info is not None else None
+        since = running_since(group.info, self._instant_of) if group.info is not None else None
         if group.info is not None and since is not None:
             seconds = max(self._clock() - since, 0.0)
             self._history = self._history.with_run(kind_of(group.info), seconds, group.info.spec.run_time)
 
     def _refused_victims(self, reclaim: Reclaim | None) -> set[GroupKey]:
-        """Return the groups of a reclaim that still have all their victims, if an eviction was refused."""
+        """Return the victim groups of a reclaim that have lost no member so far.
+
+        The result is empty unless the API server has refused one of the reclaim's evictions.
+        """
         victims = reclaim.victims if reclaim is not None else ()
-        if not any(victim.uid in self._spared for victim in victims):
+        if not any(victim.uid in self._spared_until for victim in victims):
             return set()
         pods = ((victim.group, self.pods.get(victim.uid)) for victim in victims)
         groups_with_losses = {group for group, pod in pods if pod is None or pod.deleting}
@@ -327,63 +333,64 @@ class Ledger:
         now, changed = self._clock(), False
         for uid, node in decision.moved.items():  # planned nodes that the scheduler refused
             if (pod := group.pods.get(uid)) is not None:
-                expires, words = now + self.limits.refusal_memory, group.attempt(uid).message
-                if lacks_only_capacity(words, pod.shape.requests):
-                    expires = min(expires, decision.retry_at)  # by then it may know of freed capacity
-                self._refusals.add(self.pods.separate(pod), node, expires)
+                expires_at, text = now + self.limits.refusal_memory, group.attempt(uid).message
+                if lacks_only_capacity(text, pod.shape.requests):
+                    expires_at = min(expires_at, decision.retry_at)  # by then it may know of freed capacity
+                self._refusals.add(self.pods.separate_shape(pod), node, expires_at)
         if decision.reclaim != group.start.reclaim:
             # A group is a victim of the same other group only once, so victims are remembered.
-            unharmed = self._refused_victims(group.start.reclaim)
-            recorded = ((key, at) for key, at in group.took_from.items() if key not in unharmed)
-            remembered = {key: at for key, at in recorded if at + self.limits.reclaim_memory > now}
+            unharmed_groups = self._refused_victims(group.start.reclaim)
+            past_times = ((key, at) for key, at in group.reclaim_times.items() if key not in unharmed_groups)
+            recent_times = {key: at for key, at in past_times if at + self.limits.reclaim_memory > now}
             victims = decision.reclaim.victims if decision.reclaim is not None else ()
-            group.took_from = remembered | {victim.group: now for victim in victims if victim.group}
+            group.reclaim_times = recent_times | {victim.group: now for victim in victims if victim.group}
             self.registry.mark_dirty(group.key)
-            self._record_losses(group.key, decision.reclaim, unharmed)
+            self._record_losses(group.key, decision.reclaim, unharmed_groups)
         # The reduced number of a partial start counts until the job waits again, or asks for this number.
         keeps_number = decision.reduced_to is None and decision.verdict is Verdict.STARTING
         if not keeps_number and group.reduced_to != decision.reduced_to:
             group.reduced_to, changed = decision.reduced_to, True
-        group.waited |= decision.verdict is Verdict.WAITING and not decision.undo
-        group.started_in = group.started_in or (decision.queue if decision.plan else "")
-        if decision.stood_whole and not group.stood_whole:
-            group.ran_with, changed = group.info.needs if group.info else group.needs, True
+        group.has_waited |= decision.verdict is Verdict.WAITING and not decision.undo
+        group.start_queue = group.start_queue or (decision.queue if decision.plan else "")
+        if decision.stood_whole and not group.has_fully_run:
+            group.run_needs, changed = group.info.needs if group.info else group.needs, True
         self._follow_start(group, group.start_after(decision, now), decision.verdict)
         if changed:
             self.registry.mark_dirty(group.key)
             self._changes.notify()
 
-    def _record_losses(self, taker: GroupKey, reclaim: Reclaim | None, stayed: Collection[GroupKey]) -> None:
+    def _record_losses(self, taker: GroupKey, reclaim: Reclaim | None, spared: Collection[GroupKey]) -> None:
         """Record when groups of other queues last lost capacity to the queue of `taker`.
 
         Args:
             taker: The group for which capacity is reclaimed.
             reclaim: The reclaim; None if there is none.
-            stayed: Groups that have lost nothing, so that their record is removed.
+            spared: Groups whose record is removed, because they have lost nothing.
         """
         queue, now = self.decisions.groups[taker].queue, self._clock()
         causes = {victim.group: victim.cause for victim in reclaim.victims} if reclaim is not None else {}
-        for key in {*stayed, *(key for key, cause in causes.items() if cause in FROM_OTHERS)}:
+        for key in {*spared, *(key for key, cause in causes.items() if cause in LOSS_CAUSES)}:
             if (group := self.registry.groups.get(key)) is not None:
                 earliest = now - self.limits.reclaim_memory
-                remembered = {receiver: at for receiver, at in group.gave_to.items() if at > earliest}
-                remembered.pop(queue, None)
-                group.gave_to = remembered | ({queue: now} if key in causes else {})
+                times = {receiver: at for receiver, at in group.eviction_times.items() if at > earliest}
+                times.pop(queue, None)
+                group.eviction_times = times | ({queue: now} if key in causes else {})
                 self.registry.mark_dirty(key)
 
     def _follow_start(self, group: Group, start: Start, verdict: Verdict) -> None:
         """Record the start of a group.
 
-        The end of a start requests no decision, because decisions on running groups do not depend on it.
+        A decision is requested if the start has changed. If only its times have ended because the group runs,
+        none is requested, because decisions on running groups do not depend on these times.
         """
-        before, attempts, group.start = group.start, dict(group.attempts), start
-        if before.admitted_at is not None and start.admitted_at is None:
+        earlier, attempts, group.start = group.start, dict(group.attempts), start
+        if earlier.admitted_at is not None and start.admitted_at is None:
             group.reset_attempts()
-        elif start.failures > before.failures:
+        elif start.failures > earlier.failures:
             for uid in [uid for uid, attempt in attempts.items() if attempt.binding_fault]:
                 group.record_binding_refused(uid, "")
-        without_times = replace(before, admitted_at=None, released_at=None)
-        if start != (without_times if verdict is Verdict.RUNNING else before) or group.attempts != attempts:
+        without_times = replace(earlier, admitted_at=None, released_at=None)
+        if start != (without_times if verdict is Verdict.RUNNING else earlier) or group.attempts != attempts:
             self.registry.mark_claims_changed(group.key)
             self._changes.notify()
 
@@ -424,7 +431,7 @@ class Ledger:
     def record_refused_eviction(self, uid: Uid) -> None:
         """Record that the eviction of a pod was refused, so that the pod is no victim for a while."""
         with self._lock:
-            self._spared[uid] = self._clock() + self.limits.spared
+            self._spared_until[uid] = self._clock() + self.limits.spared_seconds
             self._changes.notify()
 
     def record_refusal(self, key: GroupKey, message: str) -> None:
@@ -436,8 +443,8 @@ class Ledger:
         """
         with self._lock:
             group = self.registry.groups.get(key)
-            if group is not None and group.coming.existing >= 0:
-                group.coming = group.coming.after_answer(self._clock(), message)
+            if group is not None and group.created_pods.count >= 0:
+                group.created_pods = group.created_pods.after_answer(self._clock(), message)
                 self.registry.mark_dirty(key)
                 self._changes.notify()
 
@@ -454,12 +461,12 @@ class Ledger:
             retry_at = self._clock() + self.limits.retry_after(failures)
             rotation = group.start.rotation
             group.start = Start(failures=failures + 1, retry_at=retry_at, failure=why, rotation=rotation)
-            group.waited = True
+            group.has_waited = True
             self.registry.mark_dirty(key)
             self._changes.notify()
 
     def claims_to_release(self, groups: Iterable[GroupKey] | None = None) -> list[Claim]:
-        """Return the planned claims of existing pods that the scheduler does not know yet.
+        """Return planned claims of existing pods, which the scheduler does not know yet.
 
         Args:
             groups: The groups of the pods; None for all groups.
@@ -471,7 +478,7 @@ class Ledger:
                 for key in (decided if groups is None else groups)
                 for uid in (decided[key].plan if key in decided else ())
                 if (claim := self.claims.get(uid)) and claim.stage is ClaimStage.PLANNED
-                if not claim.pod.expected
+                if not claim.pod.is_expected
             ]
 
     def awaits_the_scheduler(self) -> bool:
@@ -479,7 +486,7 @@ class Ledger:
 
         The scheduler should ask about such a pod.
         """
-        return any(not claim.pod.gated for claim in self.claims_to_release())
+        return any(not claim.pod.is_gated for claim in self.claims_to_release())
 
     def managed_job(self, key: GroupKey) -> ManagedJob | None:
         """Return the job that makes a group's pods; None if there is none, or it is not managed."""
@@ -492,9 +499,9 @@ class Ledger:
             record = self.registry.queues.get(queue)
             # A decision may be older than a change of the job. Therefore, claims only count if they were made
             # for the current job, and if they cover all pods with which the job starts.
-            claimed = sum(1 for pod in group.pods.values() if pod.expected and self.claims.get(pod.uid))
+            claimed = sum(1 for pod in group.pods.values() if pod.is_expected and self.claims.get(pod.uid))
             self.registry.settle_defaults(group)
-            members = group.size.members
+            members = group.gang_size.members
             starts_with = members if group.reduced_to is None else group.reduced_to
             is_current = self.registry.jobs.get(key) == job
             since = group.unsuspended_since
@@ -506,15 +513,15 @@ class Ledger:
                 decision=self.decisions.groups.get(key),
                 unsuspended_since=since,
                 has_capacity=is_current and claimed > 0 and claimed >= starts_with,
-                capacity_since=group.start.admitted_at if job.suspended and claimed else None,
+                capacity_since=group.start.admitted_at if job.is_suspended and claimed else None,
                 reduced_to=group.reduced_to,
-                created_pods=group.coming,
-                lacks_pods=claimed > 0 or (group.coming.existing < members and not group.became_ready),
+                created_pods=group.created_pods,
+                lacks_pods=claimed > 0 or (group.created_pods.count < members and not group.became_ready),
                 became_ready=group.became_ready,
-                runs=any(pod.holds_capacity for pod in group.pods.values()),
-                timeout=record.start_timeout if record is not None else START_TIMEOUT,
+                is_on_nodes=any(pod.holds_capacity for pod in group.pods.values()),
+                start_timeout=record.start_timeout if record is not None else START_TIMEOUT,
                 is_victim=any(uid in self.decisions.evictions for uid in group.pods),
-                runs_since=min(since, self._instant(job.started_at)) if since is not None else None,
+                runs_since=min(since, self._instant_of(job.started_at)) if since is not None else None,
                 max_run_time=record.max_run_time if record is not None else None,
                 finished_at=group.job_finished_at,
             )
@@ -526,7 +533,7 @@ class Ledger:
         """
         with self._lock:
             job = self.registry.jobs.get(key)
-            return job is not None and self._expected.manages(job)
+            return job is not None and self._expected_members.manages(job)
 
     def is_suitable(self, pod: PodRecord, node: str) -> bool:
         with self._lock:
@@ -543,11 +550,11 @@ class Ledger:
 
         A limit that equals the total of all nodes is left out, because it limits only free capacity.
         """
-        decided, offered = self.decisions.queues, self.offered()
-        while (found := decided.get(queue)) is not None:
-            limits = {name: limit for name, limit in found.ceiling.items() if limit < offered.get(name, 0)}
-            yield Ceiling(found.name, found.allocated, limits)
-            queue = found.parent
+        decided, offers = self.decisions.queues, self.offered()
+        while (decision := decided.get(queue)) is not None:
+            limits = {name: limit for name, limit in decision.ceiling.items() if limit < offers.get(name, 0)}
+            yield Ceiling(decision.name, decision.allocated, limits)
+            queue = decision.parent
 
     def node_table(self) -> NodeTable:
         with self._lock:
@@ -573,11 +580,11 @@ class ReclaimedCapacity:
 
     def __init__(self, registry: Registry, capacity: NodeCapacity, limits: Limits) -> None:
         self._registry, self._capacity = registry, capacity
-        self._memory = limits.reclaim_memory
+        self._memory_seconds = limits.reclaim_memory
         self._reclaims: dict[GroupKey, Reclaim] = {}
         self._moves: dict[GroupKey, Move] = {}  # last move of each group, with the nodes of all replacements
         # Reserved amounts by node: for a group (False) and for the replacements of its moved pods (True).
-        self._reserved: dict[tuple[GroupKey, bool], list[tuple[str, Resources]]] = {}
+        self._reservations: dict[tuple[GroupKey, bool], list[tuple[str, Resources]]] = {}
 
     def put(self, key: GroupKey, reclaim: Reclaim | None) -> None:
         """Record the reclaim for a group; None means that it has ended."""
@@ -591,20 +598,20 @@ class ReclaimedCapacity:
         places = [(pods[uid], node) for uid, node in reclaim.plan.items() if uid in pods]
         self._reserve(key, places, is_moved=False)
         if before is None or before.since != reclaim.since:
-            for moved in {victim.group for victim in reclaim.victims if victim.uid in reclaim.homes}:
-                self._record_move(moved, key, reclaim)
+            for moved_group in {victim.group for victim in reclaim.victims if victim.uid in reclaim.homes}:
+                self._record_move(moved_group, key, reclaim)
 
-    def _record_move(self, moved: GroupKey, claimant: GroupKey, reclaim: Reclaim) -> None:
+    def _record_move(self, moved_group: GroupKey, claimant: GroupKey, reclaim: Reclaim) -> None:
         """Record that a group is moved or restarted, with the reserved nodes of its evicted members."""
-        group = self._registry.groups.get(moved)
+        group = self._registry.groups.get(moved_group)
         if group is not None and group.info is not None:
             node_of, moving = dict(_pods_with_nodes(group.info)), reclaim.homes
             homes = tuple((group.pods[uid], node) for uid, node in moving.items() if uid in group.pods)
             stayed = len(node_of.keys() - moving.keys())
-            group.restarts += reclaim.is_restart
-            doubled = min(group.restarts - 1, _MAX_DOUBLINGS) if reclaim.is_restart else 0
-            again_at = reclaim.since + self._memory * 2**doubled
-            self._moves[moved] = Move(claimant, reclaim.since, reclaim.until, again_at, homes, stayed)
+            group.restart_count += reclaim.is_restart
+            doublings = min(group.restart_count - 1, _MAX_DOUBLINGS) if reclaim.is_restart else 0
+            again_at = reclaim.since + self._memory_seconds * 2**doublings
+            self._moves[moved_group] = Move(claimant, reclaim.since, reclaim.until, again_at, homes, stayed)
 
     def moves(self, groups: Mapping[GroupKey, GroupInfo], now: float) -> dict[GroupKey, Move]:
         """Return the last move of each group that may not move again yet.
@@ -612,44 +619,44 @@ class ReclaimedCapacity:
         Each move has the nodes that are still reserved: for pods that will move, and for pods that have left
         and are not replaced yet.
         """
-        previous_moves, self._moves, found = self._moves, {}, {}
+        previous_moves, self._moves, open_moves = self._moves, {}, {}
         for key, move in previous_moves.items():
             group = groups.get(key)
             homes: Sequence[tuple[PodRecord, str]] = ()
             if group is not None and move.again_at > now:
                 self._moves[key] = move
                 homes = self._unused_homes(move, group) if now < move.until else ()
-                found[key] = replace(move, homes=tuple(homes))
+                open_moves[key] = replace(move, homes=tuple(homes))
             self._reserve(key, homes, is_moved=True)
-        return found
+        return open_moves
 
     def restore(self, moves: Mapping[GroupKey, Move]) -> None:
         """Restore the moves from a snapshot of another ledger."""
         self._moves = dict(moves)
 
     def _unused_homes(self, move: Move, info: GroupInfo) -> Sequence[tuple[PodRecord, str]]:
-        """Return the moved members without a running replacement, each with its reserved node."""
+        """Return the moved members that no running pod has replaced yet, each with its reserved node."""
         reclaim, node_of = self._reclaims.get(move.claimant), dict(_pods_with_nodes(info))
         moving = reclaim.homes if reclaim is not None and reclaim.since == move.at else {}
         moved_uids = {pod.uid for pod, _ in move.homes}
-        others = {uid: node for uid, node in node_of.items() if uid not in moved_uids}
+        other_nodes = {uid: node for uid, node in node_of.items() if uid not in moved_uids}
         homes = [home for home in move.homes if home[0].uid in moving or home[0].uid not in node_of]
-        homes.sort(key=lambda home: home[1] not in others.values())  # nodes with replacements come first
-        return homes[max(len(others) - move.stayed, 0) :]
+        homes.sort(key=lambda home: home[1] not in other_nodes.values())  # nodes with replacements come first
+        return homes[max(len(other_nodes) - move.stayed, 0) :]
 
     def _reserve(self, key: GroupKey, places: Iterable[tuple[PodRecord, str]], is_moved: bool) -> None:
         """Reserve capacity for pods on nodes, in place of earlier reservations of the group."""
         amounts_by_node = [(node, pod.shape.requests) for pod, node in places]
-        before = self._reserved.pop((key, is_moved), [])
+        before = self._reservations.pop((key, is_moved), [])
         for node, amounts in before if amounts_by_node != before else ():
             self._capacity.reserve(node, amounts, times=-1)
         for node, amounts in amounts_by_node if amounts_by_node != before else ():
             self._capacity.reserve(node, amounts)
         if amounts_by_node:
-            self._reserved[key, is_moved] = amounts_by_node
+            self._reservations[key, is_moved] = amounts_by_node
 
     def expiries(self, now: float) -> Iterator[float]:
-        """Yield the times at which reservations for moved pods, or known moves, expire."""
+        """Yield the times at which reservations for moved pods end, and moved groups may move again."""
         for move in self._moves.values():
             yield move.until if now < move.until else move.again_at
 

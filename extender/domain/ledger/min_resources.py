@@ -19,112 +19,113 @@ from msgspec.structs import replace
 
 from extender.domain.ledger.claims import Claim, ClaimEvent
 from extender.domain.ledger.groups import Group
-from extender.domain.ledger.state import Parts
+from extender.domain.ledger.state import Core
 from extender.domain.model.ownership import is_named_by_uid
-from extender.domain.model.records import MIN_RESOURCES, GroupKey, GroupRecord, PodRecord, Uid
+from extender.domain.model.records import MIN_RESOURCES_UID, GroupKey, GroupRecord, PodRecord, Uid
 from extender.domain.model.resources import PODS, Resources
 from extender.domain.model.shapes import Shape, Shapes, total_requests
 
-_MAX_PER_GROUP = 256  # limit of placeholders per group
+_MAX_PLACEHOLDERS = 256  # limit of placeholders per group
 _MAX_MISFITS = 16  # after so many shapes of pods that cannot take over claims, no further pods are tried
-_PAUSE = 60.0  # seconds until a pod may take over claims again, if decisions have moved the pod
+_PAUSE_SECONDS = 60.0  # seconds until a pod may take over claims again, if decisions have moved the pod
 
 
 class MinResources:
     """Placeholder members for the minResources of PodGroups beyond their members.
 
     Args:
-        parts: The objects that all parts of the ledger share.
+        core: The objects that all parts of the ledger share.
         shapes: The interned shapes.
-        most: The limit of placeholders of all groups of a namespace. Beyond it, a group gets a single
-            placeholder, which requests as much as all its placeholders would.
+        max_count: The limit of placeholders of all groups of a namespace. Beyond this limit, a group gets a
+            single placeholder, which requests as much as all its placeholders would.
     """
 
-    def __init__(self, parts: Parts, shapes: Shapes, most: int) -> None:
-        self._parts, self._shapes = parts, shapes
-        self._most = most
+    def __init__(self, core: Core, shapes: Shapes, max_count: int) -> None:
+        self._core, self._shapes = core, shapes
+        self._max_count = max_count
         self._placeholders: Counter[str] = Counter()  # number of placeholders by namespace
         self._with_placeholders: set[GroupKey] = set()  # groups that have placeholders
-        self._used: dict[GroupKey, Resources] = {}  # by group: minResources that members have used up
+        self._used_resources: dict[GroupKey, Resources] = {}  # minResources that members have used up
         self._pause_until: dict[Uid, float] = {}  # by pod: when it may take over claims again
 
     def sync(self) -> None:
         """Update the placeholders of dirty groups from their PodGroups and pods."""
-        now = self._parts.clock()
+        now = self._core.clock()
         self._pause_until = {uid: at for uid, at in self._pause_until.items() if at > now}
-        for key in list(self._parts.registry.dirty):
-            group = self._parts.registry.groups.get(key)
+        for key in list(self._core.registry.dirty_groups):
+            group = self._core.registry.groups.get(key)
             record = group.record if group is not None else None
             reserves = record is not None and bool(record.min_resources) and not _made_by_muster(record)
             if group is not None and (reserves or key in self._with_placeholders):
                 self._sync_group(group, record.min_resources if record is not None and reserves else {})
             if group is None or not reserves:
-                self._used.pop(key, None)
+                self._used_resources.pop(key, None)
 
     def _sync_group(self, group: Group, minimum: Resources) -> None:
         """Update the placeholders so that they request the part of minResources which members do not use."""
         self._hand_over(group)
         members = self._members(group)
         lives = any(pod.phase != "Succeeded" for pod in members)
-        in_use = self._used_by(members, group.needs.min_member)
-        offered = self._parts.claims.capacity.columns.names  # Volcano also writes names of quotas
-        minimum = {name: n for name, n in minimum.items() if lives and name in offered and name != PODS}
-        minimum = {} if self._is_used(group.key, members, minimum) else minimum
-        lacking = {name: n - in_use.get(name, 0) for name, n in minimum.items()}
-        for pod in list(_reserved(group)):
+        used_amounts = self._amounts_used_by(members, group.needs.min_member)
+        offered_names = self._core.claims.capacity.columns.names  # Volcano also writes names of quotas
+        minimum = {name: n for name, n in minimum.items() if lives and name in offered_names and name != PODS}
+        minimum = {} if self._has_used(group.key, members, minimum) else minimum
+        amounts = {name: n - used_amounts.get(name, 0) for name, n in minimum.items()}
+        for pod in list(_placeholders_of(group)):
             requests = pod.shape.requests
-            has_node = self._parts.claims.get(pod.uid) is not None
-            is_needed = any(n > 0 for n in lacking.values())
+            has_node = self._core.claims.get(pod.uid) is not None
+            is_needed = any(n > 0 for n in amounts.values())
             # Without a node, it may request at most the lacking amounts. Otherwise the gang might not fit.
-            if is_needed and (has_node or all(n <= lacking.get(name, n) for name, n in requests.items())):
-                lacking = {name: n - requests.get(name, 0) for name, n in lacking.items()}
+            if is_needed and (has_node or all(n <= amounts.get(name, n) for name, n in requests.items())):
+                amounts = {name: n - requests.get(name, 0) for name, n in amounts.items()}
             else:
                 self._remove_placeholder(group, pod)
-        if not any(_reserved(group)):
+        if not any(_placeholders_of(group)):
             self._with_placeholders.discard(group.key)
-        if lives and any(n > 0 for n in lacking.values()) and group.job is None:
-            self._add_placeholders(group, members[0], {name: n for name, n in lacking.items() if n > 0})
+        if lives and any(n > 0 for n in amounts.values()) and group.job is None:
+            self._add_placeholders(group, members[0], {name: n for name, n in amounts.items() if n > 0})
 
-    def _is_used(self, key: GroupKey, members: Iterable[PodRecord], requests: Resources) -> bool:
-        """Return whether members on nodes have used all of the minResources at any time since the start.
+    def _has_used(self, key: GroupKey, members: Iterable[PodRecord], requests: Resources) -> bool:
+        """Return whether members on nodes have at any time since the start used all of the minResources.
 
-        The amounts that lost members used are not reserved here, because the nodes of lost members are
-        reserved for a while.
+        From then on, nothing is reserved here for lost members, because their nodes are reserved for a while
+        anyway.
         """
-        in_use = total_requests([pod.shape for pod in members if pod.placed])
-        if not in_use:
-            self._used.pop(key, None)
-        elif all(n <= in_use.get(name, 0) for name, n in requests.items()):
-            self._used[key] = requests
-        return self._used.get(key) == requests
+        used_amounts = total_requests([pod.shape for pod in members if pod.is_placed])
+        if not used_amounts:
+            self._used_resources.pop(key, None)
+        elif all(n <= used_amounts.get(name, 0) for name, n in requests.items()):
+            self._used_resources[key] = requests
+        return self._used_resources.get(key) == requests
 
     def _members(self, group: Group) -> list[PodRecord]:
-        """Return the members with capacity. Before any member has a node, return all waiting members.
+        """Return the members that count as users of minResources.
 
-        Once a member has a claim, the result has as many members as the start needs.
+        Before any member has a node, these are all waiting members. From then on, they are the members with
+        capacity. If fewer members have capacity than the start needs, waiting members fill up this number.
         """
-        members = [pod for pod in group.pods.values() if not pod.expected and (pod.placed or pod.waiting)]
-        members.sort(key=lambda pod: (pod.waiting and self._parts.claims.get(pod.uid) is None, pod.sort_key))
-        with_claims = sum(pod.placed or self._parts.claims.get(pod.uid) is not None for pod in members)
+        members = [p for p in group.pods.values() if not p.is_expected and (p.is_placed or p.is_waiting)]
+        members.sort(key=lambda p: (p.is_waiting and self._core.claims.get(p.uid) is None, p.sort_key))
+        with_claims = sum(pod.is_placed or self._core.claims.get(pod.uid) is not None for pod in members)
         return members[: max(with_claims, group.needs.min_member)] if self._is_under_way(members) else members
 
-    def _used_by(self, members: Sequence[PodRecord], needed: int) -> Resources:
+    def _amounts_used_by(self, members: Sequence[PodRecord], needed_count: int) -> Resources:
         """Return the amounts that members use.
 
-        Before any member has a node, the result is the least that `needed` members request. The plan depends
-        on the reservation, so the reservation must not depend on the plan.
+        Before any member has a node, the result is the least that any `needed_count` of the members request.
+        The plan depends on the reservation, so the reservation must not depend on the plan.
         """
         if self._is_under_way(members):
             return total_requests([pod.shape for pod in members])
         names = {name for pod in members for name in pod.shape.requests}
         amounts = {name: sorted(pod.shape.requests.get(name, 0) for pod in members) for name in names}
-        return {name: sum(each[:needed]) for name, each in amounts.items()}
+        return {name: sum(each[:needed_count]) for name, each in amounts.items()}
 
     def _is_under_way(self, members: Sequence[PodRecord]) -> bool:
         """Return whether any member has a node, or is assumed on a node."""
-        claims = (self._parts.claims.get(pod.uid) for pod in members)
+        claims = (self._core.claims.get(pod.uid) for pod in members)
         return any(
-            pod.placed or (claim and claim.is_fixed) for pod, claim in zip(members, claims, strict=True)
+            pod.is_placed or (claim and claim.is_fixed) for pod, claim in zip(members, claims, strict=True)
         )
 
     def _hand_over(self, group: Group) -> None:
@@ -133,94 +134,95 @@ class MinResources:
         A pod that has taken over claims may do so again only after a pause, because decisions may move the
         pod.
         """
-        reserved = [
-            claim for each in _reserved(group) if (claim := self._parts.claims.get(each.uid)) is not None
+        reserved_claims = [
+            claim for pod in _placeholders_of(group) if (claim := self._core.claims.get(pod.uid)) is not None
         ]
         misfits = set[Shape]()
-        for pod in list(group.pods.values()) if reserved else ():
-            if not pod.waiting or pod.expected or pod.foreign_gates or pod.shape in misfits:
+        for pod in list(group.pods.values()) if reserved_claims else ():
+            if not pod.is_waiting or pod.is_expected or pod.foreign_gates or pod.shape in misfits:
                 continue
-            if self._parts.claims.get(pod.uid) is not None or pod.uid in self._pause_until:
+            if self._core.claims.get(pod.uid) is not None or pod.uid in self._pause_until:
                 continue
-            if (node := self._node_for(pod, reserved)) is None:
+            if (node := self._node_for(pod, reserved_claims)) is None:
                 misfits.add(pod.shape)
                 if len(misfits) == _MAX_MISFITS:
                     break
                 continue
-            self._pause_until[pod.uid] = self._parts.clock() + _PAUSE
-            reserved = self._take_over(pod, node, reserved)
+            self._pause_until[pod.uid] = self._core.clock() + _PAUSE_SECONDS
+            reserved_claims = self._take_over(pod, node, reserved_claims)
 
-    def _node_for(self, pod: PodRecord, reserved: Iterable[Claim]) -> str | None:
+    def _node_for(self, pod: PodRecord, reserved_claims: Iterable[Claim]) -> str | None:
         """Return a node that has capacity for a pod once claims of placeholders on the node are removed."""
-        capacity, on_nodes = self._parts.claims.capacity, defaultdict[str, Counter[str]](Counter)
-        for claim in reserved:
+        capacity, on_nodes = self._core.claims.capacity, defaultdict[str, Counter[str]](Counter)
+        for claim in reserved_claims:
             on_nodes[claim.node].update(claim.pod.shape.requests)
-        together = sum(on_nodes.values(), Counter[str]())
-        if any(n > together.get(name, n) for name, n in pod.shape.requests.items()):
+        total_amounts = sum(on_nodes.values(), Counter[str]())
+        if any(n > total_amounts.get(name, n) for name, n in pod.shape.requests.items()):
             return None
-        for node, free in sorted(on_nodes.items(), key=itemgetter(0)):
-            free.update(capacity.idle(node))
-            if pod.shape.asks_at_most(free) and capacity.is_suitable(pod, node):
+        for node, free_amounts in sorted(on_nodes.items(), key=itemgetter(0)):
+            free_amounts.update(capacity.idle(node))
+            if pod.shape.asks_at_most(free_amounts) and capacity.is_suitable(pod, node):
                 return node
         return None
 
-    def _take_over(self, pod: PodRecord, node: str, reserved: Sequence[Claim]) -> list[Claim]:
-        """Replace claims of placeholders by the claim of a pod, on its node first. Return the other claims.
+    def _take_over(self, pod: PodRecord, node: str, reserved_claims: Sequence[Claim]) -> list[Claim]:
+        """Replace claims of placeholders by the claim of a pod. Return the claims of placeholders that stay.
 
-        The pod may request more than these claims: decisions check the ceilings for the difference.
+        Claims on the node of the pod are replaced first. The pod may request more than the replaced claims:
+        decisions check the ceilings for the difference.
         """
-        remaining, freed = deque(sorted(reserved, key=lambda claim: claim.node != node)), Counter[str]()
-        names = {name for claim in reserved for name in claim.pod.shape.requests}
+        queue, freed_amounts = deque(sorted(reserved_claims, key=lambda c: c.node != node)), Counter[str]()
+        names = {name for claim in reserved_claims for name in claim.pod.shape.requests}
         requests = {name: n for name, n in pod.shape.requests.items() if name in names}
-        while remaining and not (freed >= Counter(requests) and self._parts.claims.fits(pod, node)):
-            freed.update(remaining[0].pod.shape.requests)
-            self._remove_placeholder(self._parts.registry.group(pod.group), remaining.popleft().pod)
-        if self._parts.claims.fits(pod, node):
-            self._parts.transitions.put(pod, ClaimEvent.PLAN, node)
-        return list(remaining)
+        while queue and not (freed_amounts >= Counter(requests) and self._core.claims.fits(pod, node)):
+            freed_amounts.update(queue[0].pod.shape.requests)
+            self._remove_placeholder(self._core.registry.group(pod.group), queue.popleft().pod)
+        if self._core.claims.fits(pod, node):
+            self._core.transitions.put(pod, ClaimEvent.PLAN, node)
+        return list(queue)
 
-    def _add_placeholders(self, group: Group, template: PodRecord, lacking: Resources) -> None:
-        """Add placeholders that request `lacking` together, each about as much as `template`."""
+    def _add_placeholders(self, group: Group, template: PodRecord, amounts: Resources) -> None:
+        """Add placeholders that request these amounts together, each about as much as `template`."""
         size = template.shape.requests
-        count = max(-(-n // size[name]) if size.get(name) else n for name, n in lacking.items())
-        count = max(min(count, _MAX_PER_GROUP, self._most - self._placeholders[group.namespace]), 1)
+        count = max(-(-n // size[name]) if size.get(name) else n for name, n in amounts.items())
+        count = max(min(count, _MAX_PLACEHOLDERS, self._max_count - self._placeholders[group.namespace]), 1)
         self._placeholders[group.namespace] += count
         self._with_placeholders.add(group.key)
-        existing = {pod.uid for pod in _reserved(group)}
-        numbers = (number for number in range(_MAX_PER_GROUP + count) if _uid(group, number) not in existing)
+        existing = {pod.uid for pod in _placeholders_of(group)}
+        numbers = (n for n in range(_MAX_PLACEHOLDERS + count) if _placeholder_uid(group, n) not in existing)
         for part, number in zip(range(count), numbers, strict=False):
-            requests = {name: n * (part + 1) // count - n * part // count for name, n in lacking.items()}
+            requests = {name: n * (part + 1) // count - n * part // count for name, n in amounts.items()}
             shape = self._shapes.with_requests(
                 template.shape, {name: n for name, n in requests.items() if n} | {PODS: 1}
             )
             member = replace(
                 template,
-                uid=_uid(group, number),
-                name=f"{MIN_RESOURCES}-{number}",
+                uid=_placeholder_uid(group, number),
+                name=f"{MIN_RESOURCES_UID}-{number}",
                 shape=shape,
                 node="",
                 phase="Pending",
-                expected=True,
-                reserved_for=MIN_RESOURCES,
+                is_expected=True,
+                reserved_for=MIN_RESOURCES_UID,
                 deleting=False,
-                started=False,
+                has_started=False,
                 running_since="",
-                nominated="",
+                nominated_node="",
             )
             group.pods[member.uid] = member
-        self._parts.registry.mark_dirty(group.key)
-        self._parts.changes.notify()
+        self._core.registry.mark_dirty(group.key)
+        self._core.changes.notify()
 
     def _remove_placeholder(self, group: Group, member: PodRecord) -> None:
         """Remove a placeholder with its claim."""
-        if self._parts.claims.get(member.uid) is not None:
-            self._parts.transitions.end(member, ClaimEvent.WITHDRAW)
+        if self._core.claims.get(member.uid) is not None:
+            self._core.transitions.end(member, ClaimEvent.WITHDRAW)
         group.forget(member.uid)
         self._placeholders[group.namespace] -= 1
         if not self._placeholders[group.namespace]:
             del self._placeholders[group.namespace]
-        self._parts.registry.mark_dirty(group.key)
-        self._parts.changes.notify()
+        self._core.registry.mark_dirty(group.key)
+        self._core.changes.notify()
 
 
 def _made_by_muster(record: GroupRecord) -> bool:
@@ -228,11 +230,11 @@ def _made_by_muster(record: GroupRecord) -> bool:
     return bool(record.stands_for) or is_named_by_uid(record.name)
 
 
-def _reserved(group: Group) -> Iterator[PodRecord]:
+def _placeholders_of(group: Group) -> Iterator[PodRecord]:
     """Return the placeholder members of a group."""
     return (pod for pod in group.pods.values() if pod.is_for_min_resources)
 
 
-def _uid(group: Group, number: int) -> Uid:
+def _placeholder_uid(group: Group, number: int) -> Uid:
     """Return the UID of a placeholder, by its number in the group."""
-    return Uid(f"{group.key}/{MIN_RESOURCES}/{number}")
+    return Uid(f"{group.key}/{MIN_RESOURCES_UID}/{number}")

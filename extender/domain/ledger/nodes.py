@@ -44,8 +44,8 @@ class NodeSums:
         return self.fixed.get(name, 0) + self.planned.get(name, 0)
 
 
-_PERMANENT = (CPU, MEMORY, PODS)
-_LOWER_LIMIT = -(2**60)  # lower limit of free amounts, far below any real shortage, and safe in 64 bits
+_PERMANENT_NAMES = (CPU, MEMORY, PODS)
+_MIN_AMOUNT = -(2**60)  # lower limit of free amounts, far below any real shortage, and safe in 64 bits
 
 
 class ResourceColumns:
@@ -61,65 +61,65 @@ class ResourceColumns:
     """
 
     def __init__(self) -> None:
-        self.names: tuple[str, ...] = _PERMANENT
-        self.allocatable: AmountRows = np.zeros((0, len(_PERMANENT)), dtype=np.int64)
+        self.names: tuple[str, ...] = _PERMANENT_NAMES
+        self.allocatable: AmountRows = np.zeros((0, len(_PERMANENT_NAMES)), dtype=np.int64)
         self.capacity: AmountRows = self.allocatable.copy()
         self.free: AmountRows = self.allocatable.copy()
-        self._column = {name: column for column, name in enumerate(self.names)}
+        self._column_of = {name: column for column, name in enumerate(self.names)}
         # Number of nodes that offer a resource, plus one for resources that always have a column.
-        self._offering: Counter[str] = Counter(_PERMANENT)
+        self._node_counts: Counter[str] = Counter(_PERMANENT_NAMES)
 
     def clear(self, row: int) -> None:
         """Set the amounts of a row to zero."""
         for matrix in (self.allocatable, self.capacity, self.free):
             matrix[row] = 0
 
-    def offer(self, old: Iterable[str], current: Iterable[str]) -> bool:
-        """Record the resources that a node offers, after a change. Return whether columns changed.
+    def offer(self, old: Iterable[str], new_names: Iterable[str]) -> bool:
+        """Record the names of the resources that a node offered and offers. Return whether columns changed.
 
         New columns are zero.
         """
-        current, old = tuple(current), tuple(old)  # names only: a Counter would add the amounts of a mapping
-        self._offering.update(current)
-        self._offering.subtract(old)
-        if len(self._offering) == len(self.names) and all(self._offering[name] for name in old):
+        new_names, old = tuple(new_names), tuple(old)  # a Counter would add the amounts of a mapping
+        self._node_counts.update(new_names)
+        self._node_counts.subtract(old)
+        if len(self._node_counts) == len(self.names) and all(self._node_counts[name] for name in old):
             return False
-        self._offering = +self._offering
-        old_names = [name for name in self.names if name in self._offering]
-        new = [name for name in self._offering if name not in self._column]
+        self._node_counts = +self._node_counts
+        old_names = [name for name in self.names if name in self._node_counts]
+        new = [name for name in self._node_counts if name not in self._column_of]
         self.rebuild(len(self.capacity), (*old_names, *new))
         return True
 
     def write(self, row: int, name: str, offers: int, fixed: int, planned: int) -> None:
         """Set the allocatable and claimed amounts of a node. Names without a column are ignored."""
-        column = self._column.get(name)
+        column = self._column_of.get(name)
         if column is not None:
             self.allocatable[row, column] = offers
-            self.capacity[row, column] = max(offers - fixed, _LOWER_LIMIT)
-            self.free[row, column] = max(offers - fixed - planned, _LOWER_LIMIT)
+            self.capacity[row, column] = max(offers - fixed, _MIN_AMOUNT)
+            self.free[row, column] = max(offers - fixed - planned, _MIN_AMOUNT)
 
     def columns_of(self, requests: Resources) -> tuple[Rows, AmountRows] | None:
         """Return the columns and the amounts of a request.
 
         None means that a resource has no column, so that the request fits on no node.
         """
-        columns = [self._column.get(name) for name in requests]
+        columns = [self._column_of.get(name) for name in requests]
         if None in columns:
             return None
         return np.array(columns, dtype=np.int64), np.array(list(requests.values()), dtype=np.int64)
 
-    def rebuild(self, rows: int, names: tuple[str, ...]) -> None:
+    def rebuild(self, row_count: int, names: tuple[str, ...]) -> None:
         """Set the number of rows and the names of the columns.
 
         Known amounts stay, and new amounts are zero.
         """
-        old_columns = [self._column[name] for name in names if name in self._column]
+        old_columns = [self._column_of[name] for name in names if name in self._column_of]
         for name in ("allocatable", "capacity", "free"):  # old columns come first, new ones are zero
-            matrix, grown = getattr(self, name), np.zeros((rows, len(names)), dtype=np.int64)
-            grown[: len(matrix), : len(old_columns)] = matrix[:, old_columns]
-            setattr(self, name, grown)
+            matrix, new_matrix = getattr(self, name), np.zeros((row_count, len(names)), dtype=np.int64)
+            new_matrix[: len(matrix), : len(old_columns)] = matrix[:, old_columns]
+            setattr(self, name, new_matrix)
         self.names = names
-        self._column = {name: column for column, name in enumerate(names)}
+        self._column_of = {name: column for column, name in enumerate(names)}
 
 
 _NO_SUMS = NodeSums()
@@ -144,14 +144,14 @@ class NodeCapacity:
 
     def __init__(self) -> None:
         self._columns = ResourceColumns()
-        self._stale: set[int] = set()  # rows to update from their nodes and sums
+        self._stale_rows: set[int] = set()  # rows to update from their nodes and sums
         self.epochs: dict[str, int] = {}  # by node: counter of its changes and of bound pods that left
         self._epochs = itertools.count(1)
         self._sums: dict[str, NodeSums] = {}  # sums of claims by node
-        self._unavailable: dict[str, Resources] = {}  # offered amounts that no pod can get, by node
+        self._unavailable_amounts: dict[str, Resources] = {}  # offered amounts that no pod can get, by node
         self._nodes: list[NodeRecord | None] = []  # nodes by row; None for a vacant row
-        self._row: dict[str, int] = {}  # row of each node
-        self._vacant: list[int] = []  # vacant rows
+        self._row_of: dict[str, int] = {}  # row of each node
+        self._vacant_rows: list[int] = []  # vacant rows
         self._changed_rows: set[int] = set()  # rows that changed since the last table
         self._table = NodeTable()
         self._request_columns: WeakKeyDictionary[Shape, tuple[Rows, AmountRows] | None] = WeakKeyDictionary()
@@ -160,44 +160,45 @@ class NodeCapacity:
 
     def set_node(self, node: NodeRecord) -> bool:
         """Record a node. Return whether it has changed."""
-        row = self._row.get(node.name)
+        row = self._row_of.get(node.name)
         old_node = self._nodes[row] if row is not None else None
         if old_node == node:
             return False
         if row is None:
-            if not self._vacant:
-                self._vacant = list(range(len(self._nodes) * 2 + 15, len(self._nodes) - 1, -1))
-                self._nodes += [None] * len(self._vacant)
+            if not self._vacant_rows:
+                self._vacant_rows = list(range(len(self._nodes) * 2 + 15, len(self._nodes) - 1, -1))
+                self._nodes += [None] * len(self._vacant_rows)
                 self._columns.rebuild(len(self._nodes), self._columns.names)
-            row = self._row[node.name] = self._vacant.pop()
+            row = self._row_of[node.name] = self._vacant_rows.pop()
         self._nodes[row] = node
-        self._offer(old_node, node)
-        self._stale.add(row)
+        self._record_offer(old_node, node)
+        self._stale_rows.add(row)
         self._record_change(row, node.name)
         return True
 
     def drop_node(self, name: str) -> None:
         """Remove a node. Its row becomes vacant."""
-        row = self._row.pop(name, None)
+        row = self._row_of.pop(name, None)
         if row is None:
             return
         old_node, self._nodes[row] = self._nodes[row], None
-        self._vacant.append(row)
-        self._stale.discard(row)
+        self._vacant_rows.append(row)
+        self._stale_rows.discard(row)
         self._columns.clear(row)
-        self._offer(old_node, None)
+        self._record_offer(old_node, None)
         self._record_change(row, name)
         self.epochs.pop(name, None)
 
     @property
     def columns(self) -> ResourceColumns:
-        """Return the up-to-date columns. A changed row is computed only when it is read.
+        """Return the columns, after an update of all changed rows.
 
-        The claims of a gang are put on the same nodes one after the other, and move there.
+        Rows are updated only when they are read, because the claims of a gang change the same nodes one by
+        one.
         """
-        for row in self._stale:
-            self._write(row)
-        self._stale.clear()
+        for row in self._stale_rows:
+            self._write_row(row)
+        self._stale_rows.clear()
         return self._columns
 
     def table(self) -> NodeTable:
@@ -211,13 +212,13 @@ class NodeCapacity:
         self._table = self.table().with_topologies(topologies)
 
     def has_node(self, node: str) -> bool:
-        return node in self._row
+        return node in self._row_of
 
     def row(self, node: str) -> int | None:
-        return self._row.get(node)
+        return self._row_of.get(node)
 
     def node(self, name: str) -> NodeRecord | None:
-        row = self._row.get(name)
+        row = self._row_of.get(name)
         return self._nodes[row] if row is not None else None
 
     def labels(self, node: str) -> Labels | None:
@@ -229,17 +230,17 @@ class NodeCapacity:
         labels = self.labels(node) or {}
         return tuple(map(labels.get, self._table.topologies.levels_down_to(level)))
 
-    def count(self, claim: CountedClaim, times: int) -> None:
-        """Add a claim to its node, or remove it (`times` is -1).
+    def count(self, claim: CountedClaim, sign: int) -> None:
+        """Add a claim to its node, or remove it (`sign` is -1).
 
         No pod can make this method raise an error.
         """
         shape, node, is_fixed = claim.pod.shape, claim.node, claim.is_fixed
-        self._add_to_sums(node, "fixed" if is_fixed else "planned", shape.requests, times)
+        self._add_to_sums(node, "fixed" if is_fixed else "planned", shape.requests, sign)
         if shape.constraints.ports:
-            self._ports.count(node, shape.constraints.ports, is_fixed, times)
+            self._ports.count(node, shape.constraints.ports, is_fixed, sign)
         if is_fixed:
-            self.terms.count(claim.pod, node, times)
+            self.terms.count(claim.pod, node, sign)
 
     def reserve(self, node: str, amounts: Resources, times: int = 1) -> None:
         """Reserve reclaimed capacity on a node, or free it (`times` is -1)."""
@@ -247,35 +248,35 @@ class NodeCapacity:
 
     def set_unavailable(self, node: str, amounts: Resources) -> None:
         """Record the offered amounts that no pod can get on a node, besides the claims of pods."""
-        self._add_to_sums(node, "fixed", self._unavailable.pop(node, {}), times=-1)
+        self._add_to_sums(node, "fixed", self._unavailable_amounts.pop(node, {}), times=-1)
         if amounts:
-            self._unavailable[node] = amounts
+            self._unavailable_amounts[node] = amounts
             self._add_to_sums(node, "fixed", amounts, times=1)
 
     def forget_refusals(self, node: str) -> None:
         """Forget the scheduler's refusals on a node, because pods may fit there now."""
-        if node in self._row:
+        if node in self._row_of:
             self.epochs[node] = next(self._epochs)
 
-    def fits(self, pod: PodRecord, node: str, own: CountedClaim | None = None) -> bool:
+    def fits(self, pod: PodRecord, node: str, claim: CountedClaim | None = None) -> bool:
         """Return whether a pod fits on a node beside all other claims. Planned claims count, too.
 
         Args:
             pod: The pod.
             node: The node.
-            own: The claim of the pod, if it has one.
+            claim: The claim of the pod, if it has one.
         """
-        if node not in self._row:
+        if node not in self._row_of:
             return False
-        idle, own_shape = self.idle(node), own.pod.shape if own is not None and own.node == node else None
-        reserved = self._sums.get(node, _NO_SUMS).reserved  # a planned claim there already counts it
-        returned = own_shape.requests if own_shape else {name: -n for name, n in reserved.items()}
-        if any(n > idle.get(name, 0) + returned.get(name, 0) for name, n in pod.shape.requests.items()):
+        idle, own_shape = self.idle(node), claim.pod.shape if claim and claim.node == node else None
+        reserved_amounts = self._sums.get(node, _NO_SUMS).reserved  # a planned claim there already counts it
+        credit = own_shape.requests if own_shape else {name: -n for name, n in reserved_amounts.items()}
+        if any(n > idle.get(name, 0) + credit.get(name, 0) for name, n in pod.shape.requests.items()):
             return False
         own_ports = own_shape.constraints.ports if own_shape is not None else ()
         return not self._ports.conflicts(node, pod.shape.constraints.ports, own_ports)
 
-    def rows_that_fit(self, pod: PodRecord, own: CountedClaim | None = None) -> Mask:
+    def rows_that_fit(self, pod: PodRecord, claim: CountedClaim | None = None) -> Mask:
         """Return a mask of the rows where a pod fits beside all other claims, by amounts only."""
         shape = pod.shape
         if shape not in self._request_columns:
@@ -285,8 +286,8 @@ class NodeCapacity:
             return np.zeros(len(self._nodes), dtype=np.bool_)
         columns, amounts = columns_and_amounts
         fits: Mask = np.all(self.columns.free[:, columns] >= amounts, axis=1)
-        if own is not None and (row := self._row.get(own.node)) is not None:
-            fits[row] = self.fits(pod, own.node, own)
+        if claim is not None and (row := self._row_of.get(claim.node)) is not None:
+            fits[row] = self.fits(pod, claim.node, claim)
         return fits
 
     def idle(self, node: str) -> dict[str, int]:
@@ -294,36 +295,36 @@ class NodeCapacity:
         sums = self._sums.get(node, _NO_SUMS)
         return {name: offers - sums.claimed(name) for name, offers in self._allocatable_of(node).items()}
 
-    def fullness(self, pod: PodRecord, node: str, own: CountedClaim | None = None) -> float:
+    def fullness(self, pod: PodRecord, node: str, claim: CountedClaim | None = None) -> float:
         """Return the used part of the scarcest resource of a node with the pod on it, from 0 to 1."""
         offers, sums = self._allocatable_of(node), self._sums.get(node, _NO_SUMS)
-        added = 0 if own is not None and own.node == node else 1
+        count = 0 if claim is not None and claim.node == node else 1
         requests = pod.shape.requests.items()
-        parts = ((sums.claimed(name) + added * n) / offers[name] for name, n in requests if offers.get(name))
+        parts = ((sums.claimed(name) + count * n) / offers[name] for name, n in requests if offers.get(name))
         return min(max(parts, default=0.0), 1.0)
 
-    def overcommitted(self, node: str, pod: PodRecord) -> bool:
+    def is_overcommitted(self, node: str, pod: PodRecord) -> bool:
         """Return whether fixed claims exceed the node's amount of any resource that the pod requests.
 
         Other shortages, such as a device that vanished under running pods, do not concern the pod.
         """
-        if node not in self._row:
+        if node not in self._row_of:
             return True
         offers, sums = self._allocatable_of(node), self._sums.get(node, _NO_SUMS)
         return any(sums.fixed.get(name, 0) > offers.get(name, 0) for name in pod.shape.requests)
 
     def is_suitable(self, pod: PodRecord, node: str) -> bool:
         """Return whether the labels and taints of a node suit a pod."""
-        row = self._row.get(node)
-        return row is not None and bool(self.table().suitable(pod.shape)[row])
+        row = self._row_of.get(node)
+        return row is not None and bool(self.table().suitable_rows(pod.shape)[row])
 
     def occupancy(self) -> Occupancy:
         """Return a copy of the occupancy: host ports and terms in use, which concern few nodes."""
         terms = self.terms
-        selected, carried = terms.selected(), terms.anti_affinity_nodes()
-        return Occupancy(self._ports.fixed(), selected, carried, terms.index(), terms.namespaces)
+        selected, carried = terms.selected_counts(), terms.anti_affinity_nodes()
+        return Occupancy(self._ports.fixed_ports(), selected, carried, terms.index(), terms.namespace_count)
 
-    def watch_terms(self, pod: PodRecord, before: PodRecord | None = None) -> None:
+    def watch_terms(self, pod: PodRecord, old_record: PodRecord | None = None) -> None:
         """Count from now on the pods that the terms of `pod` select.
 
         Terms of other schedulers' pods count only if they keep member pods away.
@@ -331,29 +332,29 @@ class NodeCapacity:
         if pod.group:
             self.terms.watch(pod)
             return
-        if before is not None and (before.group or not pod.holds_capacity):
+        if old_record is not None and (old_record.group or not pod.holds_capacity):
             self.terms.unwatch(pod.uid)
         if pod.holds_capacity:
             self.terms.watch_other(pod)
 
-    def _add_to_sums(self, node: str, part: str, amounts: Resources, times: int) -> None:
-        """Add amounts to a part of a node's sums, or subtract them (`times` is -1)."""
+    def _add_to_sums(self, node: str, field: str, amounts: Resources, times: int) -> None:
+        """Add amounts to one field of a node's sums, or subtract them (`times` is -1)."""
         sums = self._sums.get(node)
         if sums is None:
             sums = self._sums[node] = NodeSums()
-        add_times(getattr(sums, part), amounts, times)
+        add_times(getattr(sums, field), amounts, times)
         if times < 0 and not sums:
             del self._sums[node]
-        if (row := self._row.get(node)) is not None:
-            self._stale.add(row)
+        if (row := self._row_of.get(node)) is not None:
+            self._stale_rows.add(row)
 
-    def _offer(self, old: NodeRecord | None, new: NodeRecord | None) -> None:
+    def _record_offer(self, old: NodeRecord | None, new: NodeRecord | None) -> None:
         """Record the resources that a node offers. If columns change, all rows are computed again."""
         if self._columns.offer(old.allocatable if old else (), new.allocatable if new else ()):
             self._request_columns.clear()
-            self._stale.update(self._row.values())
+            self._stale_rows.update(self._row_of.values())
 
-    def _write(self, row: int) -> None:
+    def _write_row(self, row: int) -> None:
         """Update a row from its node and the node's sums."""
         node = self._nodes[row]
         assert node is not None

@@ -16,10 +16,10 @@ from msgspec.structs import replace
 from extender.api.keys import ENDED_PHASES
 from extender.api.objects.pods import Pod, PodClaim
 from extender.api.units import BadQuantity, as_datetime
-from extender.domain.ledger.affinity import MOST_WEIGHT, WEIGHT_OF_WIDE
+from extender.domain.ledger.affinity import MAX_WEIGHT, WIDE_WEIGHT
 from extender.domain.ledger.groups import Group
 from extender.domain.ledger.registry import Registry
-from extender.domain.ledger.state import Parts
+from extender.domain.ledger.state import Core
 from extender.domain.model.device_requests import (
     ClaimKey,
     DeviceUsers,
@@ -36,8 +36,8 @@ from extender.domain.model.wire_records import PodRecords, foreign_record
 from extender.domain.snapshot.nodes import NodeRecord
 from extender.domain.snapshot.snapshot import OtherPods
 
-_UNREACHABLE = "node.kubernetes.io/unreachable"  # taint that the node lifecycle controller sets
-_GONE_CHECK = 64  # number of awaited grace periods between two checks for pods that are gone
+_UNREACHABLE_TAINT = "node.kubernetes.io/unreachable"  # taint that the node lifecycle controller sets
+_CHECK_STEP = 64  # number of awaited grace periods between two checks for pods that are gone
 _CLOCK_SKEW = 5.0  # possible difference of clocks, in seconds
 
 
@@ -45,7 +45,7 @@ class _TerminatingPod(NamedTuple):
     """Pod that is being deleted, with the end of its grace period."""
 
     pod: PodRecord
-    over_at: float  # end of its grace period, on the ledger's clock
+    grace_ends_at: float  # end of its grace period, on the ledger's clock
 
 
 class StuckPods:
@@ -61,16 +61,16 @@ class StuckPods:
         self.uids: set[Uid] = set()
         self._registry, self._clock, self._wall_clock = registry, clock, wall_clock
         self._leaving: defaultdict[str, dict[Uid, _TerminatingPod]] = defaultdict(dict)  # pods by node
-        self._unreachable: set[str] = set()  # unreachable nodes, and deleted nodes on which pods are left
-        self._deleted: set[str] = set()  # deleted nodes among the unreachable nodes
+        self._unreachable_nodes: set[str] = set()  # and deleted nodes on which pods are left
+        self._deleted_nodes: set[str] = set()  # deleted nodes among the unreachable nodes
         # Ends of grace periods, with pods and nodes, as a heap and as a set.
-        self._due: list[tuple[float, Uid, str]] = []
-        self._awaited: set[tuple[float, Uid, str]] = set()
+        self._ends: list[tuple[float, Uid, str]] = []
+        self._known_ends: set[tuple[float, Uid, str]] = set()
 
     @property
-    def next_at(self) -> float | None:
+    def next_stuck_at(self) -> float | None:
         """Return when the next terminating pod counts as stuck; None without such a pod."""
-        return self._due[0][0] if self._due else None
+        return self._ends[0][0] if self._ends else None
 
     def record_change(self, old: PodRecord | None, new: PodRecord | None) -> None:
         """Process a change of a member pod. No new record means that the pod is gone."""
@@ -78,35 +78,35 @@ class StuckPods:
             terminating = self._leaving[new.node].get(new.uid)
             if terminating is None or terminating.pod.deletion_deadline != new.deletion_deadline:
                 self._leaving[new.node][new.uid] = _TerminatingPod(new, self._grace_ends_at(new))
-            if new.node in self._unreachable:
-                self._expect(self._leaving[new.node][new.uid])
+            if new.node in self._unreachable_nodes:
+                self._await_end(self._leaving[new.node][new.uid])
         elif old is not None and old.node in self._leaving:
             self._leaving[old.node].pop(old.uid, None)
             if not self._leaving[old.node]:
                 del self._leaving[old.node]
-                self._unreachable -= {old.node} & self._deleted
-                self._deleted.discard(old.node)
+                self._unreachable_nodes -= {old.node} & self._deleted_nodes
+                self._deleted_nodes.discard(old.node)
             self.uids.discard(old.uid)
 
     def record_node(self, node: NodeRecord) -> None:
         """Record whether a node can be reached, by its taints."""
-        self._deleted.discard(node.name)
-        self._record(node.name, is_unreachable=any(taint.key == _UNREACHABLE for taint in node.taints))
+        self._deleted_nodes.discard(node.name)
+        self._record(node.name, is_unreachable=any(taint.key == _UNREACHABLE_TAINT for taint in node.taints))
 
     def record_deleted(self, node: str) -> None:
         """Record a deleted node. Pods that are left on it cannot be reached."""
         if node in self._leaving:
-            self._deleted.add(node)
+            self._deleted_nodes.add(node)
         self._record(node, is_unreachable=node in self._leaving)
 
     def _record(self, node: str, is_unreachable: bool) -> None:
         """Record whether a node can be reached, which decides whether terminating pods on it get stuck."""
-        if is_unreachable is (node in self._unreachable):
+        if is_unreachable is (node in self._unreachable_nodes):
             return
-        self._unreachable ^= {node}  # add or remove the node
+        self._unreachable_nodes ^= {node}  # add or remove the node
         for uid, leaving in self._leaving.get(node, {}).items():
             if is_unreachable:
-                self._expect(leaving)
+                self._await_end(leaving)
             elif uid in self.uids:
                 self.uids.discard(uid)
                 self._registry.mark_dirty(leaving.pod.group)
@@ -114,11 +114,11 @@ class StuckPods:
     def record_expired(self) -> None:
         """Count terminating pods on unreachable nodes as stuck once their grace period has ended."""
         now = self._clock()
-        while self._due and self._due[0][0] <= now:
-            _, uid, node = due = heappop(self._due)
-            self._awaited.discard(due)
+        while self._ends and self._ends[0][0] <= now:
+            _, uid, node = end = heappop(self._ends)
+            self._known_ends.discard(end)
             leaving = self._leaving.get(node, {}).get(uid)
-            if leaving is not None and node in self._unreachable and uid not in self.uids:
+            if leaving is not None and node in self._unreachable_nodes and uid not in self.uids:
                 self.uids.add(uid)
                 self._registry.mark_dirty(leaving.pod.group)
 
@@ -133,12 +133,12 @@ class StuckPods:
             return inf
         return self._clock() + seconds + _CLOCK_SKEW
 
-    def _expect(self, leaving: _TerminatingPod) -> None:
+    def _await_end(self, leaving: _TerminatingPod) -> None:
         """Wait for the end of a pod's grace period, after which the pod is stuck."""
-        due = leaving.over_at, leaving.pod.uid, leaving.pod.node
-        if leaving.over_at < inf and due not in self._awaited:
-            self._awaited.add(due)
-            heappush(self._due, due)
+        end = leaving.grace_ends_at, leaving.pod.uid, leaving.pod.node
+        if leaving.grace_ends_at < inf and end not in self._known_ends:
+            self._known_ends.add(end)
+            heappush(self._ends, end)
             self._forget_gone_pods()
 
     def _forget_gone_pods(self) -> None:
@@ -146,16 +146,16 @@ class StuckPods:
 
         Users may choose very long grace periods.
         """
-        if len(self._due) % _GONE_CHECK == 0 and len(self._due) > 2 * sum(map(len, self._leaving.values())):
-            self._due = [due for due in self._due if due[1] in self._leaving.get(due[2], ())]
-            heapify(self._due)
-            self._awaited = set(self._due)
+        if len(self._ends) % _CHECK_STEP == 0 and len(self._ends) > 2 * sum(map(len, self._leaving.values())):
+            self._ends = [end for end in self._ends if end[1] in self._leaving.get(end[2], ())]
+            heapify(self._ends)
+            self._known_ends = set(self._ends)
 
 
 _MAX_RETRIES = 8  # number of pods that are tried again when another pod is gone
-_CROWDED = (
-    f"(anti-)affinity terms that are too many together with those of others in its namespace: {MOST_WEIGHT:,}"
-    f" are followed, and one that looks into other namespaces or requires no label counts as {WEIGHT_OF_WIDE}"
+_CROWDED_MESSAGE = (
+    f"(anti-)affinity terms that are too many together with those of others in its namespace: {MAX_WEIGHT:,}"
+    f" are followed, and one that looks into other namespaces or requires no label counts as {WIDE_WEIGHT}"
 )
 
 
@@ -165,27 +165,27 @@ class Pods:
     Look-ups need no lock.
 
     Attributes:
-        unmanaged: Scheduler names of Muster whose pods are left to another scheduler.
+        unmanaged_schedulers: Scheduler names of Muster whose pods are left to another scheduler.
     """
 
     def __init__(
-        self, parts: Parts, ownership: Ownership, stuck: StuckPods, logical: LogicalResources | None = None
+        self, core: Core, ownership: Ownership, stuck_pods: StuckPods, logical: LogicalResources | None = None
     ) -> None:
         self.by_uid: dict[Uid, PodRecord] = {}
-        self.unmanaged: frozenset[str] = frozenset()
+        self.unmanaged_schedulers: frozenset[str] = frozenset()
         self._moved_groups: dict[GroupKey, GroupKey] = {}  # by PodGroup: group of its composite
         self.ownership = ownership
         self.shapes = Shapes(logical)
         self._records = PodRecords(self.shapes, ownership.auto_groups)
-        self._registry, self._claims, self._transitions = parts.registry, parts.claims, parts.transitions
-        self._releases, self._changes = parts.releases, parts.changes
-        self._clock, self._lock = parts.clock, parts.lock
-        self._stuck = stuck
-        self._with_devices = DeviceUsers[Uid, Pod]()  # pods without a node that request devices
+        self._registry, self._claims, self._transitions = core.registry, core.claims, core.transitions
+        self._releases, self._changes = core.releases, core.changes
+        self._clock, self._lock = core.clock, core.lock
+        self._stuck = stuck_pods
+        self._pods_with_devices = DeviceUsers[Uid, Pod]()  # pods without a node that request devices
         self.on_use_of_claim: Callable[[ClaimKey], None] = lambda _: None  # set by the intake
         self._shared_claims = SharedClaims(lambda claim: self.on_use_of_claim(claim))
-        self._crowded: dict[Uid, PodRecord] = {}  # original records of pods over the limit of terms
-        self._others = OtherPods()
+        self._crowded_pods: dict[Uid, PodRecord] = {}  # original records of pods over the limit of terms
+        self._other_pods = OtherPods()
         self._other_changes: dict[Uid, PodRecord | None] = {}  # changes since `_others` was made
 
     def get(self, uid: Uid) -> PodRecord | None:
@@ -205,22 +205,22 @@ class Pods:
 
     def is_unmanaged(self, scheduler: str) -> bool:
         """Return whether Muster leaves pods with this scheduler name to another scheduler."""
-        return scheduler in self.unmanaged
+        return scheduler in self.unmanaged_schedulers
 
     def gated_unmanaged_pods(self) -> list[PodRecord]:
         """Return pods of other schedulers that still have Muster's gate, and thus stay unscheduled."""
         with self._lock:
-            pods = self.by_uid.values() if self.unmanaged else ()
-            return [pod for pod in pods if pod.gated and pod.waiting and self.is_unmanaged(pod.scheduler)]
+            pods = self.by_uid.values() if self.unmanaged_schedulers else ()
+            return [p for p in pods if p.is_gated and p.is_waiting and self.is_unmanaged(p.scheduler)]
 
-    def others(self) -> OtherPods:
+    def other_pods(self) -> OtherPods:
         """Return the pods of other schedulers on nodes.
 
         The result is the same object until such a pod changes.
         """
         if self._other_changes:
-            self._others, self._other_changes = self._others.with_changes(self._other_changes), {}
-        return self._others
+            self._other_pods, self._other_changes = self._other_pods.with_changes(self._other_changes), {}
+        return self._other_pods
 
     def set(self, pod: Pod) -> None:
         """Record a pod.
@@ -229,13 +229,13 @@ class Pods:
             BadQuantity: A request cannot be read.
         """
         with self._lock:
-            uid, written = Uid(pod.metadata.uid), pod
+            uid, original_pod = Uid(pod.metadata.uid), pod
             has_ended = pod.status.phase in ENDED_PHASES
             new_carriers = self._shared_claims.drop(uid) if has_ended else ()
             pod = pod if has_ended else self._shared_claims.put(pod)
-            self._with_devices.drop(uid)
+            self._pods_with_devices.drop(uid)
             if not pod.spec.node_name and requests_devices(pod.spec):
-                self._with_devices.put(uid, written, claims_of(pod))
+                self._pods_with_devices.put(uid, original_pod, claims_of(pod))
             before, is_unmanaged = self.by_uid.get(uid), self.is_unmanaged(pod.spec.scheduler_name)
             member = before if before is not None and before.group and before.holds_capacity else None
             is_ours = not is_unmanaged and (member is not None or self.owns(pod))
@@ -245,9 +245,9 @@ class Pods:
                     record = replace(
                         record, group=member.group, own_group=member.group, role=member.role, auto=member.auto
                     )
-                self._set(self._within_bounds(record))
+                self._put_record(self._within_bounds(record))
             else:
-                self._set(foreign_record(pod, self.shapes))
+                self._put_record(foreign_record(pod, self.shapes))
             self._set_carriers(new_carriers)
 
     def _set_carriers(self, pods: Iterable[Pod]) -> None:
@@ -257,15 +257,16 @@ class Pods:
                 self.set(pod)
 
     def reread(self, claim: ClaimKey | None = None) -> None:
-        """Read pods without a node again that name a claim or template; None reads all pods with devices.
+        """Read all pods again that have no node and name a claim or template.
 
-        The lock is taken for one pod at a time, because there may be many pods.
+        If `claim` is None, all pods that request devices are read again. The lock is taken for one pod at a
+        time, because there may be many pods.
         """
         with self._lock:
-            uids = self._with_devices.naming(claim)
+            uids = self._pods_with_devices.naming(claim)
         for uid in uids:
             with self._lock, suppress(BadQuantity):  # the pod's own event has reported it
-                if (pod := self._with_devices.get(uid)) is not None:
+                if (pod := self._pods_with_devices.get(uid)) is not None:
                     self.set(pod)
 
     def set_group_claims(self, group: ClaimKey, claims: Mapping[PodClaim, str]) -> None:
@@ -281,7 +282,7 @@ class Pods:
 
     def end_starts(self, claim: ClaimKey, why: str) -> None:
         """End the starts of groups with pods that use a claim and have no node. Callers hold the lock."""
-        for uid in self._with_devices.naming(claim):
+        for uid in self._pods_with_devices.naming(claim):
             pod = self.by_uid.get(uid)
             group = self._registry.groups.get(pod.group) if pod is not None else None
             if group is not None and (
@@ -293,15 +294,15 @@ class Pods:
 
     def put(self, record: PodRecord) -> None:
         with self._lock:
-            self._set(self._within_bounds(record))
+            self._put_record(self._within_bounds(record))
 
     def drop(self, uid: Uid) -> None:
         with self._lock:
-            self._with_devices.drop(uid)
-            self._drop(uid)
+            self._pods_with_devices.drop(uid)
+            self._remove(uid)
             self._set_carriers(self._shared_claims.drop(uid))
 
-    def _drop(self, uid: Uid) -> None:
+    def _remove(self, uid: Uid) -> None:
         """Remove a pod from all sums and groups."""
         with self._lock:
             record = self.by_uid.pop(uid, None)
@@ -312,14 +313,14 @@ class Pods:
             self._claims.capacity.terms.unwatch(uid)
             if record.group:
                 self._stuck.record_change(record, None)
-                self._registry.group(record.group).record_vacated(record)
+                self._registry.group(record.group).record_departed(record)
                 self.leave_group(record)
             if record.group or record.node:
                 self._changes.notify()
-            self._crowded.pop(uid, None)
+            self._crowded_pods.pop(uid, None)
             if record.shape.terms:  # waiting pods may now be within the limit of terms
-                for waiting in list(islice(self._crowded.values(), _MAX_RETRIES)):
-                    self._set(self._within_bounds(waiting))
+                for waiting in list(islice(self._crowded_pods.values(), _MAX_RETRIES)):
+                    self._put_record(self._within_bounds(waiting))
 
     def set_unmanaged(self, schedulers: frozenset[str]) -> None:
         """Leave pods with these scheduler names to another scheduler, and manage all other pods again.
@@ -327,14 +328,14 @@ class Pods:
         A pod that is left to another scheduler keeps its capacity on a node, but a plan for the pod ends.
         """
         with self._lock:
-            changed = (self.unmanaged ^ schedulers) & self.ownership.schedulers
-            self.unmanaged = schedulers
-            for pod in [pod for pod in self.by_uid.values() if pod.scheduler in changed]:
+            changed_schedulers = (self.unmanaged_schedulers ^ schedulers) & self.ownership.schedulers
+            self.unmanaged_schedulers = schedulers
+            for pod in [pod for pod in self.by_uid.values() if pod.scheduler in changed_schedulers]:
                 if self.is_unmanaged(pod.scheduler):
                     self.drop(pod.uid)
-                    self._set(replace(pod, group=GroupKey("")))
+                    self._put_record(replace(pod, group=GroupKey("")))
                 else:
-                    self._set(self._in_composite(replace(pod, group=pod.own_group)))
+                    self._put_record(self._in_composite(replace(pod, group=pod.own_group)))
 
     # Callers of the methods below hold the lock.
 
@@ -348,11 +349,11 @@ class Pods:
             self._moved_groups[pod_group] = target
         group = self._registry.groups.get(before) if before != target else None
         for pod in list(group.pods.values()) if group is not None else ():
-            if pod.expected or pod.own_group != pod_group or (pod.node and before != pod_group):
+            if pod.is_expected or pod.own_group != pod_group or (pod.node and before != pod_group):
                 continue
             if not pod.node:
-                self._drop(pod.uid)
-            self._set(self._within_bounds(self._in_composite(replace(pod, group=pod_group))))
+                self._remove(pod.uid)
+            self._put_record(self._within_bounds(self._in_composite(replace(pod, group=pod_group))))
 
     def _in_composite(self, pod: PodRecord) -> PodRecord:
         """Return a pod as a member of the composite above its PodGroup.
@@ -363,15 +364,15 @@ class Pods:
         return replace(pod, group=group, role=pod.own_group.rpartition("/")[2]) if group else pod
 
     def _within_bounds(self, pod: PodRecord) -> PodRecord:
-        """Return the pod, with another shape if its namespace has too many (anti-)affinity terms.
+        """Return the pod, unless its namespace has too many (anti-)affinity terms.
 
-        With this shape, the pod has to wait.
+        In this case, the pod is returned with a shape that fits on no node, so that the pod has to wait.
         """
-        self._crowded.pop(pod.uid, None)
+        self._crowded_pods.pop(pod.uid, None)
         if not pod.group or not pod.shape.terms or self._claims.capacity.terms.is_within_limit(pod):
             return pod
-        self._crowded[pod.uid] = pod
-        return replace(pod, shape=self.shapes.unevaluated(pod.shape, _CROWDED))
+        self._crowded_pods[pod.uid] = pod
+        return replace(pod, shape=self.shapes.unevaluated(pod.shape, _CROWDED_MESSAGE))
 
     def leave_group(self, pod: PodRecord) -> None:
         """Remove a member from its group."""
@@ -382,21 +383,21 @@ class Pods:
             group.last_record = None
         self._registry.mark_dirty(pod.group)
 
-    def _set(self, record: PodRecord) -> None:
+    def _put_record(self, record: PodRecord) -> None:
         """Record a pod. A pod that cannot be recorded is dropped."""
-        before = self.by_uid.get(record.uid)
-        if record == before:
+        old = self.by_uid.get(record.uid)
+        if record == old:
             return
         # Muster writes thousands of conditions, which must not cause a single decision. No decision depends
         # on a resourceVersion, or on a condition that the scheduler did not write.
-        updated = before and replace(before, version=record.version, unscheduled=record.unscheduled)
-        if before is not None and updated == record and before.unschedulable == record.unschedulable:
+        with_same_fields = old and replace(old, version=record.version, unscheduled=record.unscheduled)
+        if old is not None and with_same_fields == record and old.unschedulable == record.unschedulable:
             self.by_uid[record.uid] = record
             if record.group:
                 self._registry.group(record.group).pods[record.uid] = record
             return
         try:
-            self._store_record(record, before)
+            self._store_record(record, old)
         except Exception:  # drop the pod rather than record it partly: the watch delivers it again
             self.drop(record.uid)
             raise
@@ -415,14 +416,14 @@ class Pods:
             self._stuck.record_change(before, record)
             group = self._registry.group(record.group)
             group.pods[record.uid] = record
-            group.asked_by_pods = record.min_member or group.asked_by_pods
+            group.min_member_of_pods = record.min_member or group.min_member_of_pods
             if before is not None and not record.holds_capacity:
-                group.record_vacated(before)
+                group.record_departed(before)
             group.record_started(record)
             group.record_bound(record, self._clock())
             self._record_refusal(group, record, before)
             claim = self._claims.get(record.uid)
-            if record.node or not record.waiting:
+            if record.node or not record.is_waiting:
                 group.attempts.pop(record.uid, None)
             elif self._releases.scheduler_retries(record) and claim is not None:
                 group.record_shown(record.uid, claim.node, self._clock())
@@ -437,15 +438,14 @@ class Pods:
         """Record whether a pod counts among the pods of other schedulers on nodes."""
         if is_other:
             self._other_changes[pod.uid] = pod
-        elif pod.uid in self._other_changes or pod.uid in self._others:
+        elif pod.uid in self._other_changes or pod.uid in self._other_pods:
             self._other_changes[pod.uid] = None
 
     def _record_refusal(self, group: Group, pod: PodRecord, before: PodRecord | None) -> None:
         """Record a new refusal of a pod by the scheduler.
 
-        A claim that filter had answered is free to move again.
-
-        A refusal does not count if it repeats a refusal by Muster, or if no node was planned for the pod.
+        A claim that filter had answered may then move again. Two sorts of messages are no refusals: those
+        that quote a refusal by Muster, and those about pods for which no node was planned.
         """
         text = pod.unschedulable
         if not text or before is None or text == before.unschedulable or REFUSAL_PREFIX in text:
@@ -469,23 +469,23 @@ class Pods:
         """
         self._registry.group(pod.group).record_refused(pod.uid, message, refused_at, asked_twice)
         if refused_at is not None:
-            self.separate(pod)
+            self.separate_shape(pod)
 
-    def separate(self, pod: PodRecord) -> Shape:
-        """Return a separate shape for a pod and equal pods of its namespace.
+    def separate_shape(self, pod: PodRecord) -> Shape:
+        """Return the shape of a pod, made separate for the equal pods of its namespace.
 
-        Refusals then concern only these pods.
+        The scheduler's refusals of this pod then concern only these pods.
         """
         shape = self.shapes.separate(pod.namespace, pod.shape)
         if shape is not pod.shape:
             members = self._registry.group(pod.group).pods.values()
             for member in [member for member in members if member.shape is pod.shape]:
-                self._set(replace(member, shape=shape))
+                self._put_record(replace(member, shape=shape))
         return shape
 
 
-def _changes_capacity(pod: PodRecord, before: PodRecord | None) -> bool:
+def _changes_capacity(pod: PodRecord, old: PodRecord | None) -> bool:
     """Return whether a change of a pod allocates or frees capacity."""
-    held_before = before is not None and before.holds_capacity
-    placement_before = (before.node, before.holds_capacity, before.shape) if before else ("", False, None)
+    held_before = old is not None and old.holds_capacity
+    placement_before = (old.node, old.holds_capacity, old.shape) if old else ("", False, None)
     return placement_before != (pod.node, pod.holds_capacity, pod.shape) and (pod.node != "" or held_before)

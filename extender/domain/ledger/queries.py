@@ -8,7 +8,7 @@ from extender.domain.ledger.composites import Composites
 from extender.domain.ledger.group_infos import GroupInfos
 from extender.domain.ledger.jobs import Owner
 from extender.domain.ledger.pods import Pods
-from extender.domain.ledger.state import Parts
+from extender.domain.ledger.state import Core
 from extender.domain.model.ownership import is_adopted
 from extender.domain.model.queue_of_group import LocalQueueLabel, QueueOfOwner
 from extender.domain.model.records import GroupKey, GroupRecord, Origin, PodRecord, group_of_owner
@@ -22,8 +22,8 @@ from extender.domain.snapshot.auto_podgroups import AutoGroup
 class GroupQueries:
     """Queries about groups. Single look-ups in a dict take no lock, because they are atomic."""
 
-    def __init__(self, parts: Parts, pods: Pods, composites: Composites) -> None:
-        self._registry, self._lock = parts.registry, parts.lock
+    def __init__(self, core: Core, pods: Pods, composites: Composites) -> None:
+        self._registry, self._lock = core.registry, core.lock
         self._pods, self._composites = pods, composites
 
     def is_quorate(self, key: GroupKey) -> bool:
@@ -45,7 +45,7 @@ class GroupQueries:
         """Return the existing members of a group."""
         with self._lock:
             group = self._registry.groups.get(key)
-            return [pod for pod in group.pods.values() if not pod.expected] if group else []
+            return [pod for pod in group.pods.values() if not pod.is_expected] if group else []
 
     def record(self, key: GroupKey) -> GroupRecord | None:
         group = self._registry.groups.get(key)
@@ -57,11 +57,11 @@ class GroupQueries:
             group = self._registry.groups.get(key)
             if group is None or group.record is None or group.record.composite is None:
                 return []
-            placed = Counter(pod.role for pod in group.info.placed) if group.info is not None else {}
+            counts = Counter(pod.role for pod in group.info.placed) if group.info is not None else {}
             tree = group.record.composite.tree
-            whole = {(child.name, child.children is not None): child.is_whole(placed) for child in tree}
-            below = self._composites.below(key)
-            return [(each, whole.get((each.name, each.origin is Origin.COMPOSITE), False)) for each in below]
+            states = {(child.name, child.children is not None): child.is_whole(counts) for child in tree}
+            below = self._composites.parts_of(key)
+            return [(each, states.get((each.name, each.origin is Origin.COMPOSITE), False)) for each in below]
 
     def plain_pod(self, key: GroupKey) -> PodRecord | None:
         """Return the plain pod for which a group exists: a pod without a group name and without an owner."""
@@ -84,10 +84,10 @@ class GroupQueries:
                 self._registry.settle_defaults(group)
             return AutoGroup(
                 min_member=record.min_member if record else None,
-                wanted=group.size.members if group else 1,
+                member_count=group.gang_size.members if group else 1,
                 owner=self._registry.owner_of(key),
                 queue_is_open=self._registry.queues.is_open(self.queue_of(key)),
-                has_live_pods=any(pod.waiting or pod.holds_capacity for pod in pods) and not is_incomplete,
+                has_live_pods=any(pod.is_waiting or pod.holds_capacity for pod in pods) and not is_incomplete,
                 has_pods=bool(pods),
                 has_job=self._registry.has_job(key),
                 is_used=bool(members) or self.may_be_foreign(key),
@@ -99,13 +99,13 @@ class GroupQueries:
             group = self._registry.groups.get(key)
             return self._registry.routes.queue_of(group) if group else ""
 
-    def started_in(self, key: GroupKey) -> str:
+    def start_queue(self, key: GroupKey) -> str:
         """Return the queue in which a group starts or has started.
 
         The result is empty if no member holds capacity.
         """
         group = self._registry.groups.get(key)
-        return group.started_in if group is not None else ""
+        return group.start_queue if group is not None else ""
 
     def queue_uid(self, key: GroupKey) -> str:
         """Return the UID of the queue of a group; empty if the group or the queue is gone."""
@@ -131,11 +131,12 @@ class GroupQueries:
             return self._registry.ancestors.author([owner]) if counts else ""
 
     def may_be_foreign(self, key: GroupKey) -> bool:
-        """Return whether a group without members of Muster may belong to another scheduler.
+        """Return whether a group may belong to another scheduler.
 
-        This is possible only while Muster leaves some pods to another scheduler.
+        This is possible only while Muster leaves some pods to another scheduler, and the group has no members
+        of Muster.
         """
-        return bool(self._pods.unmanaged) and not self.has_members(key)
+        return bool(self._pods.unmanaged_schedulers) and not self.has_members(key)
 
     def history(self, key: GroupKey) -> tuple[int | None, str, bool, int | None, int]:
         """Return the facts about a group that have to survive a restart.
@@ -149,19 +150,19 @@ class GroupQueries:
         """
         group = self._registry.groups.get(key)
         info = group.info if group else None
-        ran_with = group.ran_with.min_member if group and group.ran_with else None
-        admitted = group is not None and group.start.admitted
-        undone = group.start_timeouts if group and group.job is None else None
+        ran_with = group.run_needs.min_member if group and group.run_needs else None
+        admitted = group is not None and group.start.was_admitted
+        undone_count = group.start_timeouts if group and group.job is None else None
         lost_work = int(group.lost_work) if group is not None else 0
-        return ran_with, info.history.accepted_by if info else "", admitted, undone, lost_work
+        return ran_with, info.history.accepted_by if info else "", admitted, undone_count, lost_work
 
 
 class QueueQueries:
     """Queries about queues by name, and about LocalQueues by `namespace/name`; see QueueLookup."""
 
-    def __init__(self, parts: Parts, infos: GroupInfos) -> None:
-        self._registry, self._lock = parts.registry, parts.lock
-        self._local_queues = parts.registry.routes.local_queues
+    def __init__(self, core: Core, infos: GroupInfos) -> None:
+        self._registry, self._lock = core.registry, core.lock
+        self._local_queues = core.registry.routes.local_queues
         self._infos = infos
 
     def names(self) -> set[str]:
@@ -174,7 +175,10 @@ class QueueQueries:
             return self._registry.queues.get(name)
 
     def info(self, name: str) -> QueueInfo | None:
-        """Return a queue; None if it does not exist. `default` counts as existing before it is created."""
+        """Return the state of a queue; None if the queue does not exist.
+
+        `default` counts as existing before it is created.
+        """
         with self._lock:
             info = self._infos.queue_info(name)
         return info if info.exists else None
@@ -197,8 +201,8 @@ class QueueQueries:
         """Return the queue that the nearest owner names, beginning with this controller."""
         owners, ancestors = [Owner.by(namespace, controller)], self._registry.ancestors
         with self._lock:
-            named = ancestors.naming_queue(owners)
-            return QueueOfOwner(named.queue, named.local_queue, not ancestors.are_coming(owners))
+            owner = ancestors.naming_queue(owners)
+            return QueueOfOwner(owner.queue, owner.local_queue, not ancestors.are_coming(owners))
 
     def takes_namespace(self, queue: str, namespace: str) -> bool:
         with self._lock:
@@ -217,7 +221,7 @@ class QueueQueries:
     def has_groups(self, queue: str, uid: str) -> bool:
         """Return whether a queue has groups, or has admitted groups that would be deleted with the queue."""
         with self._lock:
-            return self._infos.queue_info(queue).groups > 0 or self._registry.admitted_groups.any_of(uid)
+            return self._infos.queue_info(queue).group_count > 0 or self._registry.admitted_groups.any_of(uid)
 
     def local_queue(self, key: str) -> LocalQueueRecord | None:
         return self._local_queues.records.get(key)
@@ -227,13 +231,16 @@ class QueueQueries:
             return set(self._local_queues.records)
 
     def local_queue_activity(self, key: str) -> Activity | None:
-        """Return the first obstacle to starts in a LocalQueue, or `Ready`; None if it does not exist."""
+        """Return the first obstacle to starts in a LocalQueue, or `Ready` without an obstacle.
+
+        None means that the LocalQueue does not exist.
+        """
         with self._lock:
             record = self._local_queues.records.get(key)
             if record is None:
                 return None
-            allowed = self._registry.takes_namespace(record.queue, record.namespace)
-            return activity_of(record, self._infos.queue_info(record.queue), allowed)
+            namespace_allowed = self._registry.takes_namespace(record.queue, record.namespace)
+            return activity_of(record, self._infos.queue_info(record.queue), namespace_allowed)
 
     def local_queue_allocation(self, key: str) -> Resources:
         """Return the amounts that the groups of a LocalQueue hold."""
@@ -247,10 +254,10 @@ class QueueQueries:
     def take_changed_local_queues(self) -> Collection[str]:
         """Return the LocalQueues that changed since the last call.
 
-        Changed numbers in decisions do not count.
+        Changes of numbers in decisions are not considered.
         """
         with self._lock:
             usage, local_queues = self._infos.usage, self._local_queues
-            changed, local_queues.changed = local_queues.changed | usage.changed, set()
-            usage.changed = set()
-            return changed
+            changed_keys = local_queues.changed_keys | usage.changed_local_queues
+            local_queues.changed_keys, usage.changed_local_queues = set(), set()
+            return changed_keys

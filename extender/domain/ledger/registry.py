@@ -24,7 +24,7 @@ class Owners:
 
     def __init__(self) -> None:
         self._by_group: dict[GroupKey, OwnerRecord] = {}
-        self.suspended: set[str] = set()  # UIDs of suspended controllers
+        self.suspended_uids: set[str] = set()  # UIDs of suspended controllers
         self.is_read: Callable[[str], bool] = lambda _: False  # whether a kind of owners has been read
 
     def get(self, key: GroupKey) -> OwnerRecord | None:
@@ -38,17 +38,17 @@ class Owners:
         if record == (self._by_group.get(key) or OwnerRecord(record.uid)):
             return False
         self._by_group[key] = record
-        if record.suspended:
-            self.suspended.add(record.uid)
+        if record.is_suspended:
+            self.suspended_uids.add(record.uid)
         else:
-            self.suspended.discard(record.uid)
+            self.suspended_uids.discard(record.uid)
         return True
 
     def drop(self, key: GroupKey) -> bool:
         """Remove a record. Return whether it existed."""
         record = self._by_group.pop(key, None)
         if record is not None:
-            self.suspended.discard(record.uid)
+            self.suspended_uids.discard(record.uid)
         return record is not None
 
 
@@ -83,9 +83,9 @@ class Priorities:
         open_to_groups = annotations.get(keys.FOR_POD_GROUPS) == "true"
         for_groups = open_to_groups and not name.startswith(_SYSTEM_PREFIX)
         preempts = priority.preemption_policy != keys.NEVER
-        current = _PriorityClass(priority.value, priority.global_default, preempts, for_groups)
-        before, self._classes[name] = self._classes.get(name), current
-        return before != current and self._settle_default()
+        new_class = _PriorityClass(priority.value, priority.global_default, preempts, for_groups)
+        old_class, self._classes[name] = self._classes.get(name), new_class
+        return old_class != new_class and self._settle_default()
 
     def drop(self, name: str) -> bool:
         """Remove a class. Return whether it existed."""
@@ -118,10 +118,10 @@ class Priorities:
         highest = max(pods, default=None)
         if not name:
             return self._default if highest is None else highest
-        found = self._classes.get(name, _UNKNOWN_CLASS)
-        if found.for_groups:
-            return found.value
-        return min(found.value, self._default if highest is None else highest)
+        priority_class = self._classes.get(name, _UNKNOWN_CLASS)
+        if priority_class.for_groups:
+            return priority_class.value
+        return min(priority_class.value, self._default if highest is None else highest)
 
 
 _UNKNOWN_CLASS = _PriorityClass(0, is_default=False, preempts=True, for_groups=False)
@@ -145,12 +145,10 @@ class Registry:
         self.trusts_markers = False  # whether only Muster can write records on PodGroups
         self.trusts_authors = False  # whether the API server refuses records with other users' names
         self.trusts_uses = False  # whether the API server checks records of rights
-        self.users_count = False  # whether the right to use a restricted queue is required
-        # Dirty groups in order, with whether their queue may have changed since their last info.
-        self._dirty: dict[GroupKey, bool] = {}
-        self._claims_changed: set[GroupKey] = (
-            set()
-        )  # dirty groups of which only claims, attempts or the start changed
+        self.requires_rights = False  # whether the right to use a restricted queue is required
+        # By dirty group, in order: whether its queue may have changed since its last info.
+        self._dirty_groups: dict[GroupKey, bool] = {}
+        self._claims_changed: set[GroupKey] = set()  # dirty only by claims, attempts or the start
         self._by_queue: defaultdict[str, dict[GroupKey, None]] = defaultdict(dict)  # by queue of their info
 
     def group(self, key: GroupKey) -> Group:
@@ -161,18 +159,18 @@ class Registry:
         return self.groups[key]
 
     def mark_dirty(self, key: GroupKey) -> None:
-        self._dirty[key] = True
+        self._dirty_groups[key] = True
         self._claims_changed.discard(key)
 
     def mark_claims_changed(self, key: GroupKey) -> None:
         """Mark a group of which only claims, attempts and the start have changed."""
-        if key not in self._dirty:
+        if key not in self._dirty_groups:
             self._claims_changed.add(key)
-        self._dirty[key] = True
+        self._dirty_groups[key] = True
 
     def _mark_in_place(self, key: GroupKey) -> None:
         """Mark a group with a change that does not move it to another queue."""
-        self._dirty.setdefault(key, False)
+        self._dirty_groups.setdefault(key, False)
         self._claims_changed.discard(key)
 
     def set_group(self, record: GroupRecord, version: int) -> bool:
@@ -195,9 +193,9 @@ class Registry:
         if old_record == new_record:
             return False
         if new_record is None:
-            group.entitled_in = ""  # pods without a PodGroup count as new in their queue
+            group.entitled_queue = ""  # pods without a PodGroup count as new in their queue
         elif not ((old_record and old_record.uid == new_record.uid) or group.is_implied):
-            group.restart()
+            group.reset_decisions()
         self.admitted_groups.record(old_record, new_record)
         group.put_record(new_record, version)
         self.record_dependencies(group)
@@ -211,13 +209,13 @@ class Registry:
             self._settle_record(group, version)
 
     @property
-    def dirty(self) -> Collection[GroupKey]:
+    def dirty_groups(self) -> Collection[GroupKey]:
         """Return the groups that have changed since infos were last made."""
-        return self._dirty
+        return self._dirty_groups
 
     def dirty_jobs(self) -> Collection[GroupKey]:
         """Return the changed groups that have or had a job."""
-        return [key for key in self._dirty if key in self.jobs or self.has_job(key)]
+        return [key for key in self._dirty_groups if key in self.jobs or self.has_job(key)]
 
     def has_job(self, key: GroupKey) -> bool:
         """Return whether a managed job makes the pods of a group."""
@@ -232,27 +230,27 @@ class Registry:
         """Record a ResourceFlavor; None means that it is gone. Return whether any queue is affected."""
         return self._record_queues(self.queues.put_flavor(name, flavor))
 
-    def _record_queues(self, affected: set[str]) -> bool:
+    def _record_queues(self, queues: set[str]) -> bool:
         """Mark the groups of queues that may have opened, closed or changed.
 
         Return whether there are such queues.
         """
-        self.routes.local_queues.record_queues(affected)
-        for key in self._groups_of(affected):
+        self.routes.local_queues.record_queues(queues)
+        for key in self._groups_of(queues):
             self.record_arrival(self.groups[key])
             self._mark_in_place(key)
-        return bool(affected)
+        return bool(queues)
 
     def _groups_of(self, queues: Collection[str]) -> list[GroupKey]:
         """Return the groups of queues.
 
         An index is used, because there may be thousands of queues and status updates.
         """
-        indexed = (key for queue in sorted(queues) for key in self._by_queue.get(queue, ()))
-        may_have_moved = [key for key, may_move in self._dirty.items() if may_move] if queues else []
-        changed = (group for key in may_have_moved if (group := self.groups.get(key)) is not None)
-        moved_in = (group.key for group in changed if self.routes.queue_of(group) in queues)
-        return [*(key for key in indexed if not self._dirty.get(key)), *moved_in]
+        indexed_keys = (key for queue in sorted(queues) for key in self._by_queue.get(queue, ()))
+        keys_to_check = [key for key, may_move in self._dirty_groups.items() if may_move] if queues else []
+        groups_to_check = (group for key in keys_to_check if (group := self.groups.get(key)) is not None)
+        moved_in = (group.key for group in groups_to_check if self.routes.queue_of(group) in queues)
+        return [*(key for key in indexed_keys if not self._dirty_groups.get(key)), *moved_in]
 
     def record_dependencies(self, group: Group) -> None:
         """Record the objects on which a group depends.
@@ -266,7 +264,7 @@ class Registry:
         """Record the arrival of a group. If its queue is open now, the group is entitled from now on."""
         queue = self.routes.queue_of(group)
         if group.record is not None and self.queues.is_open(queue):
-            group.entitled_in = queue
+            group.entitled_queue = queue
 
     def record_start(self, group: Group, is_under_way: bool) -> None:
         """Record the queue in which a group is starting or has started.
@@ -275,20 +273,20 @@ class Registry:
         it is the queue that this process has observed.
         """
         if not is_under_way:
-            group.started_in = ""
+            group.start_queue = ""
             return
         pods = group.pods.values() if self.trusts_markers else ()
-        recorded = {pod.queue_uid for pod in pods if pod.queue_uid and pod.holds_capacity}
-        queues = {name for uid in recorded if (name := self.queues.names.get(uid))}
-        queue = group.started_in or self.routes.queue_of(group)
+        recorded_uids = {pod.queue_uid for pod in pods if pod.queue_uid and pod.holds_capacity}
+        queues = {name for uid in recorded_uids if (name := self.queues.name_by_uid.get(uid))}
+        queue = group.start_queue or self.routes.queue_of(group)
         if queues and queue not in queues:
             queue = min(queues)
-        group.started_in = queue if self.queues.get(queue) is not None else ""
+        group.start_queue = queue if self.queues.get(queue) is not None else ""
 
     def drop_queue(self, name: str) -> None:
-        affected = self.queues.drop(name)
-        self.routes.local_queues.record_queues(affected)
-        for key in self._groups_of(affected):
+        names = self.queues.drop(name)
+        self.routes.local_queues.record_queues(names)
+        for key in self._groups_of(names):
             self._mark_in_place(key)
 
     def forget(self, group: Group) -> None:
@@ -303,8 +301,8 @@ class Registry:
         The second value contains the groups among them of which only claims, attempts and the start have
         changed.
         """
-        dirty, claims_changed = self._dirty, self._claims_changed
-        self._dirty, self._claims_changed = {}, set()
+        dirty, claims_changed = self._dirty_groups, self._claims_changed
+        self._dirty_groups, self._claims_changed = {}, set()
         return dirty, claims_changed
 
     def record_info(self, key: GroupKey, old_queue: str, new_queue: str) -> None:
@@ -336,20 +334,20 @@ class Registry:
         pod. Records in the template of a job do not count, because they were not checked.
         """
         record = self.queues.get(queue)
-        if not self.users_count or record is None or not record.restricted:
+        if not self.requires_rights or record is None or not record.is_restricted:
             return True
-        objects = self.jobs.get(group.key), group.owner, group.record, self.routes.named_above(group)
-        recorded = {each.may_use for each in objects if each is not None}
-        members = [pod for pod in group.pods.values() if pod.waiting] or group.pods.values()
-        pods = {pod.may_use if not pod.expected else "" for pod in members}
-        return self.trusts_uses and (queue in recorded or pods == {queue})
+        objects = self.jobs.get(group.key), group.owner, group.record, self.routes.nearest_owner_of(group)
+        recorded_queues = {each.may_use for each in objects if each is not None}
+        members = [pod for pod in group.pods.values() if pod.is_waiting] or group.pods.values()
+        queues_of_pods = {pod.may_use if not pod.is_expected else "" for pod in members}
+        return self.trusts_uses and (queue in recorded_queues or queues_of_pods == {queue})
 
     def submitter_of(self, group: Group) -> str:
         """Return the user who made a group.
 
         The result is empty if the user is unknown, or if users could have forged the record. The user is
-        recorded on the PodGroup, or on an owner of the PodGroup or of its pods. If all pods without a
-        controller name the same user, this user counts, too.
+        recorded on the PodGroup, or on an owner of the PodGroup or of its pods. Otherwise, the author of pods
+        without a controller counts, if all these pods name the same author.
         """
         if not self.trusts_authors:
             return ""
@@ -357,13 +355,13 @@ class Registry:
             return group.record.submitter
         if author := self.ancestors.author(self._owners_of(group)):
             return author
-        authors = {pod.author for pod in group.pods.values() if not (pod.expected or pod.is_replaced)}
+        authors = {pod.author for pod in group.pods.values() if not (pod.is_expected or pod.is_replaced)}
         return authors.pop() if len(authors) == 1 else ""
 
     def _owners_of(self, group: Group) -> Iterator[Owner]:
         """Yield the owners of a group: its job, the owner of its pods, and the controller of its PodGroup."""
         job, owner, record = self.jobs.get(group.key), group.owner, group.record
-        uids = (job.uid if job else "", owner.uid if owner else "", record.owner if record else "")
+        uids = (job.uid if job else "", owner.uid if owner else "", record.owner_uid if record else "")
         yield from (Owner(group_of_owner(group.namespace, uid)) for uid in uids if uid)
         kind = next((pod.controller for pod in group.pods.values() if pod.controller), "")
         if kind and owner is None:
@@ -383,14 +381,14 @@ class Registry:
 
     def set_owner(self, key: GroupKey, record: OwnerRecord) -> Collection[GroupKey]:
         """Record an owner. Return the keys of its groups, which become dirty."""
-        shared = (
-            [other for other in self.groups if other.startswith(f"{key}.")] if has_many_groups(key) else ()
-        )
-        for each in (key, *shared):
-            if (group := self.groups.get(each)) is not None:
+        keys_of_groups = [key]
+        if has_many_groups(key):
+            keys_of_groups += [group_key for group_key in self.groups if group_key.startswith(f"{key}.")]
+        for group_key in keys_of_groups:
+            if (group := self.groups.get(group_key)) is not None:
                 group.owner = record
-                self.mark_dirty(each)
-        return (key, *shared)
+                self.mark_dirty(group_key)
+        return keys_of_groups
 
     def awaits_controller(self, group: Group) -> bool:
         """Return whether an owner of the group's pods has not been read yet.
@@ -414,13 +412,13 @@ class Registry:
         group.defaults = Defaults(of_namespace, queue.min_member if queue is not None else "")
 
     def admitting_queue(self, group: Group, name: str) -> str:
-        """Return the UID of the named queue if this queue admits the group; else empty.
+        """Return the UID of the named queue if this queue admits the group; else an empty text.
 
         A queue that is created again under the name of a deleted queue does not get the groups of the deleted
         queue.
         """
         queue = self.queues.get(name)
-        accepts = queue is not None and group.entitled_in == queue.name and not self.lost_its_queue(group)
+        accepts = queue is not None and group.entitled_queue == queue.name and not self.lost_its_queue(group)
         return queue.uid if queue is not None and accepts else ""
 
     def was_admitted(self, group: Group, name: str) -> bool:
@@ -432,37 +430,37 @@ class Registry:
         if queue is None or record is None or not self.trusts_markers:
             return False
         queue_took_it = bool(queue.uid) and record.queue_uid == queue.uid
-        return queue_took_it or record.admitted or record.ran_with is not None
+        return queue_took_it or record.was_admitted or record.members_when_run is not None
 
     def is_suspended(self, group: Group) -> bool:
         """Return whether the owner of a group is suspended.
 
         A job that waits in its queue does not count as suspended.
         """
-        if group.job is not None and group.job.suspended:
-            return group.job.stopped
-        owner_uid = group.record.owner if group.record else ""
-        return owner_uid in self.owners.suspended or (group.owner is not None and group.owner.suspended)
+        if group.job is not None and group.job.is_suspended:
+            return group.job.is_stopped
+        owner, owner_uid = group.owner, group.record.owner_uid if group.record else ""
+        return owner_uid in self.owners.suspended_uids or (owner is not None and owner.is_suspended)
 
     def run_limit_of(self, group: Group) -> float | None:
         """Return the seconds after which the controller of the group's pods ends them.
 
         None means that there is no limit.
         """
-        owner_uid = group.record.owner if group.record else ""
+        owner_uid = group.record.owner_uid if group.record else ""
         owner = self.owners.get(group_of_owner(group.namespace, owner_uid)) if owner_uid else group.owner
         return float(owner.run_limit) if owner is not None and owner.run_limit is not None else None
 
     def lost_its_queue(self, group: Group) -> bool:
         """Return whether the queue that admitted a group is deleted.
 
-        The queue `default` never counts as deleted, because it is created again. If users may have forged the
-        record, it counts only for a queue that this process has seen.
+        The queue `default` never counts as deleted, because it is created again. If markers are not trusted,
+        users may have forged the record of the queue. Then only a deletion that this process has seen counts.
         """
-        recorded = group.record.queue_uid if group.record else ""
-        if not recorded or recorded in self.queues.names or self.routes.queue_of(group) == keys.DEFAULT_QUEUE:
+        uid = group.record.queue_uid if group.record else ""
+        if not uid or uid in self.queues.name_by_uid or self.routes.queue_of(group) == keys.DEFAULT_QUEUE:
             return False
-        return self.trusts_markers or recorded in self.queues.deleted_uids
+        return self.trusts_markers or uid in self.queues.deleted_uids
 
     def priority_of(self, group: Group) -> int:
         """Return the priority of a group, by its class and its pods."""
@@ -475,11 +473,11 @@ class Registry:
         return self.priorities.preempts(name) and not any(pod.never_preempts for pod in group.pods.values())
 
     def orphans(self) -> tuple[Orphan, ...]:
-        """Return the groups whose accepting queue was deleted."""
-        remaining = self.admitted_groups.of_missing_queues(self.queues.names.keys())
-        self.queues.deleted_uids &= {record.queue_uid for record in remaining}
+        """Return the groups whose queue was deleted after it had admitted them."""
+        records = self.admitted_groups.of_missing_queues(self.queues.name_by_uid.keys())
+        self.queues.deleted_uids &= {record.queue_uid for record in records}
         return tuple(
             Orphan(record.namespace, record.name, record.uid, record.queue, record.queue_uid)
-            for record in remaining
+            for record in records
             if self.lost_its_queue(self.groups[record.key])
         )

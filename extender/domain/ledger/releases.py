@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from extender.domain.ledger.claims import Claim, ClaimStage
 from extender.domain.model.records import GroupKey, PodRecord, Uid
-from extender.domain.model.versioned_pod_watch import AS_IT_IS, Appearance, Change
+from extender.domain.model.versioned_pod_watch import AS_STORED, Appearance, Change
 
 
 class Bypasses(NamedTuple):
@@ -23,10 +23,10 @@ class Bypasses(NamedTuple):
     age: float | None = None  # seconds since the last such call; None: no such call
 
 
-MOST_NOMINATED = 16  # limit of pods nominated for a node: filter copies the node's state for each of them
-_LAG = 0.5  # seconds by which the scheduler's data on nodes and bound pods may be outdated
-_AFTER_NO_CALL = 1.0  # seconds until an attempt without a bind call has ended, once its pod is taken back
-_AFTER_CALL = 5.0  # seconds from the end of a bind call to the scheduler's report
+MAX_NOMINATED_PODS = 16  # limit of pods nominated for a node: filter copies the node's state for each of them
+_LAG_SECONDS = 0.5  # seconds by which the scheduler's data on nodes and bound pods may be outdated
+_NO_CALL_SECONDS = 1.0  # seconds until the end of an attempt without a bind call, once its pod is taken back
+_CALL_SECONDS = 5.0  # seconds from the end of a bind call to the scheduler's report
 
 
 class ReleaseCounts(NamedTuple):
@@ -50,14 +50,14 @@ class Releases:
         self._on_change = on_change
         self._clock = clock
         self.shown: dict[Uid, Appearance] = {}
-        self._changed: dict[Uid, tuple[Appearance | None, ...]] = {}  # new appearances, in order
-        self._leaving: dict[Uid, float] = {}  # by pod taken back: until when the scheduler may process it
-        self._nominated: dict[str, set[Uid]] = {}  # by node: nominated pods, before their first bind call
-        self._by_key: dict[str, Uid] = {}  # unbound member pods by "namespace/name"
-        self._planned: set[GroupKey] = set()  # groups with planned claims that may be shown
+        self._changed_appearances: dict[Uid, tuple[Appearance | None, ...]] = {}  # new appearances, in order
+        self._ends_at: dict[Uid, float] = {}  # by pod taken back: until when the scheduler may process it
+        self._nominated_uids: dict[str, set[Uid]] = {}  # by node, before their first bind call
+        self._uid_by_key: dict[str, Uid] = {}  # unbound member pods by "namespace/name"
+        self._planned_groups: set[GroupKey] = set()  # groups with planned claims that may be shown
         self._ever_shown: set[Uid] = set()  # unbound pods that the scheduler may know
         self._has_begun = False  # whether this process has begun to show pods
-        self._taken_back = 0
+        self._taken_back_count = 0
         self._bypasses = 0
         self._bypassed_at = 0.0
 
@@ -68,8 +68,8 @@ class Releases:
 
     @property
     def counts(self) -> ReleaseCounts:
-        leaving = sum(until > self._clock() for until in self._leaving.values())
-        return ReleaseCounts(len(self.shown), leaving, self._taken_back)
+        leaving = sum(until > self._clock() for until in self._ends_at.values())
+        return ReleaseCounts(len(self.shown), leaving, self._taken_back_count)
 
     @property
     def bypasses(self) -> Bypasses:
@@ -77,31 +77,35 @@ class Releases:
 
     def record_call(self, pod: PodRecord) -> None:
         """Record a call of the scheduler about a pod of Muster."""
-        if self.is_on and pod.waiting and pod.uid not in self._ever_shown:
+        if self.is_on and pod.is_waiting and pod.uid not in self._ever_shown:
             self._bypasses, self._bypassed_at = self._bypasses + 1, self._clock()
 
     def scheduler_retries(self, pod: PodRecord) -> bool:
         """Return whether the scheduler tries a planned pod by itself, without a release by Muster."""
-        return not self.is_on and not pod.gated
+        return not self.is_on and not pod.is_gated
 
     def find_by_name(self, key: str) -> Uid | None:
         """Return the UID of the unbound pod of Muster with this namespace/name."""
-        return self._by_key.get(key)
+        return self._uid_by_key.get(key)
 
     def may_show(self, pod: PodRecord, node: str) -> bool:
-        """Return whether a pod that is planned for a node may be shown now."""
-        if pod.gated or lacks_nomination(pod, node) or self._leaving.get(pod.uid, 0.0) > self._clock():
+        """Return whether a pod that is planned for a node may be shown now.
+
+        It may not be shown while it is gated, lacks its nomination, or may still be processed by the
+        scheduler, or while too many pods are nominated for the node.
+        """
+        if pod.is_gated or lacks_nomination(pod, node) or self._ends_at.get(pod.uid, 0.0) > self._clock():
             return False
-        return len(self._nominated.get(node, ())) < MOST_NOMINATED
+        return len(self._nominated_uids.get(node, ())) < MAX_NOMINATED_PODS
 
     def show(self, pod: PodRecord, appearance: Appearance) -> None:
         """Show a pod to the scheduler with this appearance."""
-        self._leaving.pop(pod.uid, None)
+        self._ends_at.pop(pod.uid, None)
         self._ever_shown.add(pod.uid)
         self.shown[pod.uid] = appearance
         if appearance.node:
-            self._nominated.setdefault(appearance.node, set()).add(pod.uid)
-        self._change(pod.uid, appearance)
+            self._nominated_uids.setdefault(appearance.node, set()).add(pod.uid)
+        self._record_appearance(pod.uid, appearance)
 
     def take_back(self, uid: Uid, was_called: bool) -> None:
         """Stop showing a pod.
@@ -112,21 +116,21 @@ class Releases:
         """
         self._remove_nominated(uid)
         if self.shown.pop(uid, None) is not None:
-            self._taken_back += 1
-            self._leaving[uid] = self._clock() + (_AFTER_CALL if was_called else _AFTER_NO_CALL)
-            self._change(uid, None)
-        elif was_called and uid in self._leaving:
-            self._leaving[uid] = self._clock() + _AFTER_CALL
+            self._taken_back_count += 1
+            self._ends_at[uid] = self._clock() + (_CALL_SECONDS if was_called else _NO_CALL_SECONDS)
+            self._record_appearance(uid, None)
+        elif was_called and uid in self._ends_at:
+            self._ends_at[uid] = self._clock() + _CALL_SECONDS
 
-    def record_claim(self, pod: PodRecord, before: Claim | None, claim: Claim | None) -> None:
+    def record_claim(self, pod: PodRecord, old_claim: Claim | None, claim: Claim | None) -> None:
         """Process a change of the claim of a member pod."""
         if not self.is_on:
             return
         if pod.node:
             self.forget(pod)
             return
-        if pod.waiting:
-            self._by_key[pod.key] = pod.uid
+        if pod.is_waiting:
+            self._uid_by_key[pod.key] = pod.uid
             if not self._has_begun:
                 self._ever_shown.add(pod.uid)
         if claim is None or claim.stage is not ClaimStage.ANSWERED:
@@ -134,17 +138,17 @@ class Releases:
         if claim is not None and claim.stage is ClaimStage.PLANNED:
             self.record_planned(pod.group)
         if claim is None or not claim.is_fixed:
-            self.take_back(pod.uid, before is not None and before.stage >= ClaimStage.HELD)
+            self.take_back(pod.uid, old_claim is not None and old_claim.stage >= ClaimStage.HELD)
 
     def forget(self, pod: PodRecord) -> None:
         """Forget a pod that is bound or gone: the watch shows this to the scheduler."""
         self._remove_nominated(pod.uid)
         self.shown.pop(pod.uid, None)
-        self._changed.pop(pod.uid, None)
-        self._leaving.pop(pod.uid, None)
+        self._changed_appearances.pop(pod.uid, None)
+        self._ends_at.pop(pod.uid, None)
         self._ever_shown.discard(pod.uid)
-        if self._by_key.get(pod.key) == pod.uid:
-            del self._by_key[pod.key]
+        if self._uid_by_key.get(pod.key) == pod.uid:
+            del self._uid_by_key[pod.key]
 
     def record_foreign_pod(self, uid: Uid, is_unmanaged: bool) -> None:
         """Record a pod with Muster's scheduler name that Muster does not place.
@@ -153,52 +157,57 @@ class Releases:
         """
         if self.is_on and not is_unmanaged:
             self._ever_shown.add(uid)
-        self._change(uid, None if is_unmanaged else AS_IT_IS)
+        self._record_appearance(uid, None if is_unmanaged else AS_STORED)
 
     def record_ended(self, uid: Uid) -> None:
         """Record that the scheduler has reported the end of an attempt."""
-        self._leaving.pop(uid, None)
+        self._ends_at.pop(uid, None)
 
     def record_fresh_start(self) -> None:
         """Record that the scheduler has listed all pods again, so that all earlier attempts have ended."""
-        self._leaving.clear()
+        self._ends_at.clear()
 
     def retry(self, uid: Uid, lags: int) -> None:
-        """Let a pod be shown again whose attempt has ended, after `lags` times the scheduler's lag."""
-        self._leaving[uid] = self._clock() + lags * _LAG
+        """Let a pod be shown again whose attempt has ended.
+
+        Args:
+            uid: The UID of the pod.
+            lags: The pause before that, as a multiple of the scheduler's lag.
+        """
+        self._ends_at[uid] = self._clock() + lags * _LAG_SECONDS
 
     def record_planned(self, group: GroupKey) -> None:
         """Record that members of a group may have to be shown."""
         if self.is_on:
-            self._planned.add(group)
+            self._planned_groups.add(group)
 
     def take_planned(self) -> set[GroupKey]:
-        """Return the groups of which some members may have to be shown."""
+        """Return the groups that may have members to show, and forget them."""
         self._has_begun = True
-        planned, self._planned = self._planned, set()
-        return planned
+        groups, self._planned_groups = self._planned_groups, set()
+        return groups
 
     def take_changes(self) -> list[Change]:
         """Return the changed appearances since the last call."""
-        changed, self._changed = self._changed, {}
-        return [(uid, appearance) for uid, steps in changed.items() for appearance in steps]
+        steps_by_uid, self._changed_appearances = self._changed_appearances, {}
+        return [(uid, appearance) for uid, steps in steps_by_uid.items() for appearance in steps]
 
     def _remove_nominated(self, uid: Uid) -> None:
         """Do not count a pod among the pods that are nominated for its node any more."""
         node = appearance.node if (appearance := self.shown.get(uid)) else ""
-        if uids := self._nominated.get(node):
+        if uids := self._nominated_uids.get(node):
             uids.discard(uid)
             if not uids:
-                del self._nominated[node]
+                del self._nominated_uids[node]
 
-    def _change(self, uid: Uid, appearance: Appearance | None) -> None:
+    def _record_appearance(self, uid: Uid, appearance: Appearance | None) -> None:
         """Report a changed appearance of a pod.
 
         If the pod was taken back before, the scheduler sees both changes.
         """
         if self._on_change is not None:
-            was_taken_back = appearance is not None and None in self._changed.get(uid, ())
-            self._changed[uid] = (None, appearance) if was_taken_back else (appearance,)
+            was_taken_back = appearance is not None and None in self._changed_appearances.get(uid, ())
+            self._changed_appearances[uid] = (None, appearance) if was_taken_back else (appearance,)
             self._on_change()
 
 
@@ -207,4 +216,4 @@ def lacks_nomination(pod: PodRecord, node: str) -> bool:
 
     Binding volumes and devices takes a while. Until then, autoscalers see only the nomination.
     """
-    return pod.binds_late and pod.nominated != node
+    return pod.binds_late and pod.nominated_node != node

@@ -24,12 +24,12 @@ from extender.domain.model.records import GroupRecord, PodRecord, Uid, group_of_
 from extender.domain.model.topology import TopologyRequest
 from extender.domain.queues.flavors import SharedFlavor
 from extender.domain.snapshot.group_info import GroupInfo
-from extender.domain.snapshot.job_start_and_suspension import ComingPods
+from extender.domain.snapshot.job_start_and_suspension import CreatedPods
 from extender.domain.snapshot.jobs import ExpectedPods, JobKind, JobRecord
 from extender.domain.snapshot.snapshot import Snapshot
 
 _NAME_LABEL = "kubernetes.io/metadata.name"  # label that each namespace has
-_JOB = JobKind("batch/v1", "Job")
+_JOB_KIND = JobKind("batch/v1", "Job")
 
 
 def restore(ledger: Ledger, snapshot: Snapshot) -> None:
@@ -45,7 +45,7 @@ def restore(ledger: Ledger, snapshot: Snapshot) -> None:
     intake.review_users()
     for node in filter(None, snapshot.nodes.nodes):
         intake.put_node(node)
-    for number, levels in enumerate(snapshot.nodes.topologies.all):
+    for number, levels in enumerate(snapshot.nodes.topologies.level_lists):
         intake.put_topology(f"{number:06}", levels, TopologySource.MUSTER)
     _restore_queues(ledger, snapshot)
     for pod in snapshot.other_pods:
@@ -72,14 +72,13 @@ def _restore_queues(ledger: Ledger, snapshot: Snapshot) -> None:
         intake.set_priority_class(_priority_class_of(group))
     for queue in snapshot.queues.values():
         for flavor in queue.record.flavors:
-            if flavor.shared and not flavor.is_missing:
-                shared = SharedFlavor(flavor.shared, dict(flavor.nodes.labels), flavor.taints)
-                intake.put_flavor(flavor.shared, shared)
+            if flavor.resource_flavor and not flavor.is_missing:
+                shared_record = SharedFlavor(flavor.resource_flavor, dict(flavor.nodes.labels), flavor.taints)
+                intake.put_flavor(flavor.resource_flavor, shared_record)
         if queue.exists:
             names = sorted(refused_namespaces[queue.record.name])
-            selector = (
-                LabelSelector(match_expressions=[Requirement(_NAME_LABEL, "NotIn", names)]) if names else None
-            )
+            requirements = [Requirement(_NAME_LABEL, "NotIn", names)]
+            selector = LabelSelector(match_expressions=requirements) if names else None
             intake.put_queue(replace(queue.record, namespace_selector=selector))
     for budgets in snapshot.disruption_budgets.values():
         for budget in budgets:
@@ -103,22 +102,22 @@ def _restore_group(ledger: Ledger, info: GroupInfo, snapshot: Snapshot) -> None:
     group, history = ledger.registry.group(info.key), info.history
     if not info.spec.has_podgroup:
         intake.put_owner(info.key, owner)
-        group.asked_by_pods = str(info.min_member)
-    group.entitled_in = info.queue if history.entitled else ""
-    group.start, group.ran_with = info.start, history.ran_with
-    group.took_from, group.gave_to = dict(history.reclaimed_from), dict(history.evicted_for)
-    group.lost_work, group.ready_at, group.evicted = history.lost_work, history.ready_at, history.evicted
-    group.waited = not (history.resumes or info.job.is_unsuspended)
+        group.min_member_of_pods = str(info.min_member)
+    group.entitled_queue = info.queue if history.is_entitled else ""
+    group.start, group.run_needs, group.ready_at = info.start, history.run_needs, history.ready_at
+    group.reclaim_times, group.eviction_times = dict(history.reclaim_times), dict(history.eviction_times)
+    group.lost_work, group.last_eviction = history.lost_work, history.last_eviction
+    group.has_waited = not (history.resumes or info.job.is_unsuspended)
     for pod in _pods_of(ledger, info):
         ledger.pods.put(pod)
-    if info.job.managed or info.job.outcome is not None:
+    if info.job.is_managed or info.job.outcome is not None:
         intake.put_job(_job_of(info, snapshot))
     for pod in (*info.waiting, *(pod for pod, _ in info.assumed)):
         if pod.reserved_for and not pod.is_for_min_resources:  # replacement of a lost member
             group.pods[pod.uid] = pod
-            group.lost[pod.uid] = snapshot.now + ledger.limits.arrival_grace
+            group.reserved_until[pod.uid] = snapshot.now + ledger.limits.arrival_grace
     if info.job.created_pods is not None:
-        group.coming = ComingPods(info.job.created_pods, snapshot.now, snapshot.now)
+        group.created_pods = CreatedPods(info.job.created_pods, snapshot.now, snapshot.now)
     group.bound_since, group.attempts = dict(info.bound_since), dict(info.attempts)
     ledger.registry.mark_dirty(info.key)
 
@@ -128,15 +127,15 @@ def _pods_of(ledger: Ledger, info: GroupInfo) -> Iterator[PodRecord]:
 
     Of failed and gated pods, only the number is known, so that copies of another pod are returned.
     """
-    pods = [*info.placed, *info.departing, *(pod for pod, _ in info.assumed), *info.waiting]
+    pods = [*info.placed, *info.departing_pods, *(pod for pod, _ in info.assumed), *info.waiting]
     sample = pods[0] if pods else _any_pod(ledger, info)
-    fields: dict[str, Any] = {"node": "", "deleting": False, "expected": False, "reserved_for": Uid("")}
-    for n in range(info.held_back):
+    fields: dict[str, Any] = {"node": "", "deleting": False, "is_expected": False, "reserved_for": Uid("")}
+    for n in range(info.held_back_count):
         yield replace(sample, uid=Uid(f"{info.key}/gated/{n}"), foreign_gates=True, phase="Pending", **fields)
     for n in range(info.failed - sum(pod.phase == "Failed" for pod in pods)):
         yield replace(sample, uid=Uid(f"{info.key}/failed/{n}"), phase="Failed", **fields)
     for pod in pods:
-        if not pod.expected:
+        if not pod.is_expected:
             yield pod if info.spec.has_podgroup else replace(pod, **_queue_fields_of(info))
 
 
@@ -168,20 +167,20 @@ def _record_of(info: GroupInfo, owner: str) -> GroupRecord:
         min_member=info.min_member,
         min_task_member=info.min_task_member,
         priority_class=_priority_class_of(info).metadata.name,
-        created=info.created,
+        created_at=info.created_at,
         phase=spec.reported_phase,
-        admitted=history.resumes,
+        was_admitted=history.resumes,
         fault=spec.fault,
         min_resources=spec.min_resources,
         queue_uid=history.accepted_by,
-        owner=owner,
-        held=spec.held,
+        owner_uid=owner,
+        is_held=spec.is_held,
         run_time=spec.run_time,
         start_timeouts=info.job.start_timeouts,
         submitter=spec.submitter,
         series=spec.series,
         stands_for=spec.owner_name,
-        preemptable=spec.preemptable,
+        is_preemptable=spec.is_preemptable,
         is_evicted_whole=spec.is_evicted_whole,
         on_lost_domain=keys.RESTART if spec.restarts else "",
         checkpoint=info.checkpoint,
@@ -197,11 +196,11 @@ def _owner_of(info: GroupInfo) -> OwnerRecord:
     limit = None if info.run_limit is None else int(info.run_limit)
     uid, needed = f"owner {info.key}", info.min_member
     if info.spec.has_podgroup:
-        return OwnerRecord(uid, suspended=info.aborted, run_limit=limit)
+        return OwnerRecord(uid, is_suspended=info.is_aborted, run_limit=limit)
     return OwnerRecord(
         uid,
         MadePods(needed, at_once=needed, together=True),
-        suspended=info.aborted,
+        is_suspended=info.is_aborted,
         run_limit=limit,
         may_use=info.queue if info.use_allowed else "",
         checkpoint=info.checkpoint,
@@ -225,22 +224,22 @@ def _job_of(info: GroupInfo, snapshot: Snapshot) -> JobRecord:
     since = info.running_since or snapshot.timestamp(snapshot.now)
     return JobRecord(
         uid=uid,
-        kind=_JOB,
+        kind=_JOB_KIND,
         namespace=namespace,
         name=info.spec.owner_name.rpartition("/")[2] or name,
         group=info.key,
-        created=info.created,
+        created_at=info.created_at,
         priority_class=_priority_class_of(info).metadata.name,
-        suspended=not info.job.is_unsuspended and info.job.outcome is None,
+        is_suspended=not info.job.is_unsuspended and info.job.outcome is None,
         started_at=since if info.job.is_unsuspended else "",
         outcome=info.job.outcome,
         pods=parts,
         gang=MadePods(info.min_member, at_once=info.min_member),
         by_role=info.min_task_member,
-        declared=sum(part.count for part in parts),
-        least=info.job.least,
+        declared_count=sum(part.count for part in parts),
+        min_partial_size=info.job.min_partial_size,
         fault=info.spec.fault,
-        is_for_muster=info.job.managed,
+        is_for_muster=info.job.is_managed,
         checkpoint=info.checkpoint,
         run_time=info.spec.run_time,
         may_use=info.queue if info.use_allowed else "",
@@ -251,15 +250,15 @@ def _job_of(info: GroupInfo, snapshot: Snapshot) -> JobRecord:
 def _parts_of(info: GroupInfo) -> tuple[str, tuple[ExpectedPods, ...]]:
     """Return the UID of a group's job, and its parts: parts of expected pods, then parts of existing pods."""
     members = [*info.placed, *info.waiting, *(pod for pod, _ in info.assumed)]
-    expected = [pod for pod in members if pod.expected and not pod.reserved_for]
-    real = Counter((pod.role, pod.shape) for pod in members if not pod.expected)
-    by_number = {int(pod.uid.rsplit("/", 2)[1]): replace(pod, min_member="") for pod in expected}
-    counts = Counter(int(pod.uid.rsplit("/", 2)[1]) for pod in expected)
+    expected_pods = [pod for pod in members if pod.is_expected and not pod.reserved_for]
+    existing_counts = Counter((pod.role, pod.shape) for pod in members if not pod.is_expected)
+    by_number = {int(pod.uid.rsplit("/", 2)[1]): replace(pod, min_member="") for pod in expected_pods}
+    counts = Counter(int(pod.uid.rsplit("/", 2)[1]) for pod in expected_pods)
     for part, pod in by_number.items():
-        counts[part] += real.pop((pod.role, pod.shape), 0)
-    numbers = (number for number in range(len(by_number) + len(real)) if number not in by_number)
+        counts[part] += existing_counts.pop((pod.role, pod.shape), 0)
+    numbers = (number for number in range(len(by_number) + len(existing_counts)) if number not in by_number)
     pods = {(pod.role, pod.shape): pod for pod in members}
-    for part, (kind, count) in zip(numbers, real.items(), strict=False):
-        by_number[part], counts[part] = replace(pods[kind], node="", phase="Pending", expected=True), count
-    uid = expected[0].uid.rsplit("/", 2)[0] if expected else f"job {info.key}"
+    for part, (kind, count) in zip(numbers, existing_counts.items(), strict=False):
+        by_number[part], counts[part] = replace(pods[kind], node="", phase="Pending", is_expected=True), count
+    uid = expected_pods[0].uid.rsplit("/", 2)[0] if expected_pods else f"job {info.key}"
     return uid, tuple(ExpectedPods(pod.role, counts[part], pod) for part, pod in sorted(by_number.items()))

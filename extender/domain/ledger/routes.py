@@ -22,12 +22,12 @@ class LocalQueues:
 
     def __init__(self) -> None:
         self.kueue_is_served = False
-        self.changed: set[str] = set()  # LocalQueues with changes other than in numbers
+        self.changed_keys: set[str] = set()  # LocalQueues with changes other than in numbers
         self.records: dict[str, LocalQueueRecord] = {}
         self._named_by: defaultdict[str, set[GroupKey]] = defaultdict(set)
         self._label_of: dict[GroupKey, str] = {}
-        self._to_queue: defaultdict[str, set[str]] = defaultdict(set)
-        self._in_namespace: defaultdict[str, set[str]] = defaultdict(set)
+        self._keys_by_queue: defaultdict[str, set[str]] = defaultdict(set)
+        self._keys_by_namespace: defaultdict[str, set[str]] = defaultdict(set)
 
     def put(self, record: LocalQueueRecord) -> Collection[GroupKey] | None:
         """Record a LocalQueue. Return the groups that name it; None if nothing changed."""
@@ -35,9 +35,9 @@ class LocalQueues:
             return None
         self._forget(record.key)
         self.records[record.key] = record
-        self._to_queue[record.queue].add(record.key)
-        self._in_namespace[record.namespace].add(record.key)
-        self.changed.add(record.key)
+        self._keys_by_queue[record.queue].add(record.key)
+        self._keys_by_namespace[record.namespace].add(record.key)
+        self.changed_keys.add(record.key)
         return self._groups_of(record.key)
 
     def drop(self, key: str) -> Collection[GroupKey] | None:
@@ -54,12 +54,12 @@ class LocalQueues:
             self._named_by[new_key].add(group)
 
     def record_queues(self, queues: Iterable[str]) -> None:
-        """Mark the LocalQueues that lead to these changed queues."""
-        self.changed.update(*(self._to_queue.get(queue, ()) for queue in queues))
+        """Mark the LocalQueues that lead to any of these queues, which have changed."""
+        self.changed_keys.update(*(self._keys_by_queue.get(queue, ()) for queue in queues))
 
     def record_namespace(self, namespace: str) -> None:
         """Mark the LocalQueues of a changed namespace."""
-        self.changed.update(self._in_namespace.get(namespace, ()))
+        self.changed_keys.update(self._keys_by_namespace.get(namespace, ()))
 
     @property
     def naming(self) -> Collection[GroupKey]:
@@ -73,9 +73,9 @@ class LocalQueues:
         """Forget a LocalQueue. Return whether it was known."""
         record = self.records.pop(key, None)
         if record is not None:
-            discard_from(self._to_queue, record.queue, key)
-            discard_from(self._in_namespace, record.namespace, key)
-            self.changed.add(key)
+            discard_from(self._keys_by_queue, record.queue, key)
+            discard_from(self._keys_by_namespace, record.namespace, key)
+            self.changed_keys.add(key)
         return record is not None
 
 
@@ -83,11 +83,11 @@ class Routes:
     """Routes of groups by namespace, by LocalQueue and by owner.
 
     Attributes:
-        named_above: Returns the nearest owner of a group that names a queue.
+        nearest_owner_of: Returns the nearest owner of a group that names a queue.
     """
 
     def __init__(self, named_above: Callable[[Group], Ancestor]) -> None:
-        self.named_above = named_above
+        self.nearest_owner_of = named_above
         self._named_queues: dict[str, str] = {}  # by namespace: queue in its annotation
         self._quota_queues: Mapping[str, str] = {}  # by namespace: queue of its quota
         self.local_queues = LocalQueues()
@@ -115,20 +115,20 @@ class Routes:
 
     def drop_namespace(self, namespace: str) -> bool:
         """Remove a namespace. Return whether any value has changed."""
-        changed = self.set_namespace(namespace, "", {})
+        has_changed = self.set_namespace(namespace, "", {})
         self._named_queues.pop(namespace, None)
         self._namespace_labels.pop(namespace, None)
         self._min_members.pop(namespace, None)
-        return changed
+        return has_changed
 
     def set_quota_namespaces(self, queues: Mapping[str, str]) -> set[str]:
         """Record the queues of the quotas of namespaces.
 
         Return the namespaces whose queue changes thereby.
         """
-        changed = {name for name, _ in queues.items() ^ self._quota_queues.items()}
+        changed_names = {name for name, _ in queues.items() ^ self._quota_queues.items()}
         self._quota_queues = dict(queues)
-        return {name for name in changed if not self._named_queues.get(name)}
+        return {name for name in changed_names if not self._named_queues.get(name)}
 
     def record_group(self, group: Group) -> None:
         """Record the queue and LocalQueue that a group names, so that their changes reach the group."""
@@ -169,10 +169,8 @@ class Routes:
 
         None means that the group names no LocalQueue, or names a queue directly.
         """
-        names = self._named_by(group)
-        return (
-            None if names.queue else self.routes_into_queues.local_queue(group.namespace, names.local_queue)
-        )
+        names, routes = self._named_by(group), self.routes_into_queues
+        return None if names.queue else routes.local_queue(group.namespace, names.local_queue)
 
     def queue_of(self, group: Group) -> str:
         """Return the queue of a group. After its PodGroup is deleted, this is still the queue that it named.
@@ -180,12 +178,10 @@ class Routes:
         A group that starts or has started keeps its queue even if it names another one later, because its
         capacity was granted in that queue.
         """
-        if group.started_in:
-            return group.started_in
-        names = self._named_by(group)
-        return (
-            self.routes_into_queues.queue_of(group.namespace, names.queue, names.local_queue) or DEFAULT_QUEUE
-        )
+        if group.start_queue:
+            return group.start_queue
+        names, routes = self._named_by(group), self.routes_into_queues
+        return routes.queue_of(group.namespace, names.queue, names.local_queue) or DEFAULT_QUEUE
 
     def names_queue(self, group: Group) -> bool:
         """Return whether a group itself names a queue or a LocalQueue, whatever its owners name."""
@@ -194,7 +190,7 @@ class Routes:
 
     def _named_by(self, group: Group) -> Ancestor:
         """Return the names that count: its own, else those of the nearest owner that has any."""
-        return _names_of(group) if self.names_queue(group) else self.named_above(group)
+        return _names_of(group) if self.names_queue(group) else self.nearest_owner_of(group)
 
 
 def _names_of(group: Group) -> Ancestor:

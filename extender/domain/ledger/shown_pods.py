@@ -6,24 +6,24 @@ from extender.domain.ledger.claims import ClaimEvent, ClaimStage
 from extender.domain.ledger.groups import Group
 from extender.domain.ledger.pods import Pods
 from extender.domain.ledger.releases import Bypasses, ReleaseCounts
-from extender.domain.ledger.state import Parts
+from extender.domain.ledger.state import Core
 from extender.domain.model.reasons import REFUSAL_PREFIX, lacks_only_capacity
 from extender.domain.model.records import GroupKey, PodRecord, Uid
-from extender.domain.model.versioned_pod_watch import AS_IT_IS, Appearance, Appearances, Change
+from extender.domain.model.versioned_pod_watch import AS_STORED, Appearance, Appearances, Change
 
 _BINDING_FAILED = "attempts to bind the pod failed"
 _MAX_TRIES = 4  # number of refusals for lack of capacity until one counts: the scheduler's cache may lag
-_MAX_LAGS = 20  # longest pause between such refusals, in lags
+_MAX_LAG_COUNT = 20  # limit of the lags that the scheduler waits after a refusal
 
 
 class ShownPods(Appearances):
     """Appearances of pods for the scheduler proxy, and releases of planned pods."""
 
-    def __init__(self, parts: Parts, pods: Pods) -> None:
-        self._registry, self._claims, self._transitions = parts.registry, parts.claims, parts.transitions
-        self._releases, self._changes = parts.releases, parts.changes
-        self._refusals = parts.refusals
-        self._clock, self._lock = parts.clock, parts.lock
+    def __init__(self, core: Core, pods: Pods) -> None:
+        self._registry, self._claims, self._transitions = core.registry, core.claims, core.transitions
+        self._releases, self._changes = core.releases, core.changes
+        self._refusals = core.refusals
+        self._clock, self._lock = core.clock, core.lock
         self._pods = pods
         self._has_unknown_claims = False  # whether gangs have claims that the scheduler does not know
 
@@ -45,7 +45,7 @@ class ShownPods(Appearances):
         pod = self._pods.get(uid)
         if pod is None or self._pods.is_unmanaged(pod.scheduler):
             return None
-        return self._releases.shown.get(uid) if pod.group else AS_IT_IS
+        return self._releases.shown.get(uid) if pod.group else AS_STORED
 
     def in_flight(self, uid: Uid) -> bool:
         claim = self._claims.get(uid)
@@ -92,15 +92,15 @@ class ShownPods(Appearances):
             return pod.uid
 
     def due_groups(self) -> set[GroupKey]:
-        """Return the groups of which some members may have to be released now."""
+        """Return the groups that may have members to release now."""
         with self._lock:
-            due = self._releases.take_planned()
-            self._has_unknown_claims = bool(due) and any(
+            groups = self._releases.take_planned()
+            self._has_unknown_claims = bool(groups) and any(
                 claim.pod.is_for_min_resources or not self._registry.group(claim.pod.group).needs_no_barrier
                 for stage in (ClaimStage.PLANNED, ClaimStage.ANSWERED)
                 for claim in self._claims.in_stage(stage)
             )
-            return due
+            return groups
 
     def postpone(self, key: GroupKey) -> None:
         """Make a group due again, because it could not be released."""
@@ -127,31 +127,31 @@ class ShownPods(Appearances):
     def _release_group(self, group: Group) -> bool:
         """Show planned members of a group. Return whether all planned members are shown now.
 
-        Expected pods of a job cannot be shown, because no event would subtract them from their node again. Of
-        the members that share a claim, one is shown until the claim is allocated, because the scheduler would
-        refuse the others.
+        Expected pods of a job cannot be shown, because no event would subtract them from their node again. If
+        several members share a claim, only one is shown until the claim is allocated, because the scheduler
+        would refuse the others.
         """
-        unbound = (uid for uid, pod in group.pods.items() if pod.waiting and not pod.expected)
-        claims = map(self._claims.get, unbound)
-        planned = [claim for claim in claims if claim and claim.stage is ClaimStage.PLANNED]
+        unbound_uids = (uid for uid, pod in group.pods.items() if pod.is_waiting and not pod.is_expected)
+        claims = map(self._claims.get, unbound_uids)
+        planned_claims = [claim for claim in claims if claim and claim.stage is ClaimStage.PLANNED]
         picks_itself = self._leaves_nodes_to_scheduler(group)
         awaited = {
             name
             for uid in self._releases.shown.keys() & group.pods
             for name in group.pods[uid].awaited_claims
         }
-        for claim in planned:
+        for claim in planned_claims:
             if not awaited.isdisjoint(claim.pod.awaited_claims):
                 continue
             attempt = group.attempt(claim.pod.uid)
             if attempt.refused_at is None and self._releases.may_show(claim.pod, claim.node):
-                appearance = self._appearance(claim.node, attempt.refusals > 0, picks_itself)
+                appearance = self._appearance_for(claim.node, attempt.refusals > 0, picks_itself)
                 group.record_shown(claim.pod.uid, claim.node, self._clock())
                 self._transitions.put(claim.pod, ClaimEvent.ANSWER, claim.node)
                 self._releases.show(claim.pod, appearance)
                 self._changes.record()
                 awaited.update(claim.pod.awaited_claims)
-        return all(claim.pod.uid in self._releases.shown for claim in planned)
+        return all(claim.pod.uid in self._releases.shown for claim in planned_claims)
 
     def _leaves_nodes_to_scheduler(self, group: Group) -> bool:
         """Return whether the scheduler's own scoring picks the nodes of a group.
@@ -163,7 +163,7 @@ class ShownPods(Appearances):
         has_no_policy = group.needs_no_barrier and not (queue and queue.placement)
         return has_no_policy and not any(pod.is_for_min_resources for pod in group.pods.values())
 
-    def _appearance(self, node: str, was_refused: bool, picks_itself: bool) -> Appearance:
+    def _appearance_for(self, node: str, was_refused: bool, picks_itself: bool) -> Appearance:
         """Return the appearance of a planned member for the scheduler.
 
         The planned node is nominated, unless the scheduler picks a node itself, as it does after a refusal.
@@ -175,7 +175,7 @@ class ShownPods(Appearances):
         return Appearance() if picks_itself else Appearance(node=node)
 
     def _record_refusal(self, pod: PodRecord, text: str) -> None:
-        """Hide a pod whose attempt ended without a bind call that holds the claim.
+        """Hide a pod whose attempt has ended, although no bind call holds its claim.
 
         After the first refusal, the pod is shown again soon, and the scheduler calls filter: the attempt may
         have met a restart, or the scheduler may not know of freed capacity yet. After further refusals, the
@@ -194,10 +194,10 @@ class ShownPods(Appearances):
         lacks_capacity = is_raced or lacks_only_capacity(text, pod.shape.requests)
         has_capacity = lacks_capacity and self._claims.fits(pod, claim.node)
         may_try_again = refusals < (_MAX_TRIES if has_capacity else 1)
-        words, refused_at = (text, None) if may_try_again else (text or _BINDING_FAILED, self._clock())
+        message, refused_at = (text, None) if may_try_again else (text or _BINDING_FAILED, self._clock())
         self._transitions.refuse(pod)
-        self._pods.record_refused(pod, words, refused_at, asked_twice=not may_try_again)
+        self._pods.record_refused(pod, message, refused_at, asked_twice=not may_try_again)
         quotes_muster = not text or REFUSAL_PREFIX in text
-        lags = min(refusals, _MAX_LAGS) if has_capacity else 0
+        lags = min(refusals, _MAX_LAG_COUNT) if has_capacity else 0
         self._releases.retry(pod.uid, max(lags, 0 if quotes_muster else 1))
         self._registry.mark_dirty(pod.group)

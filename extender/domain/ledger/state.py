@@ -11,7 +11,7 @@ from extender.domain.ledger.registry import Registry
 from extender.domain.ledger.releases import Releases
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.shapes import Shape
-from extender.domain.snapshot.snapshot import OF_OTHERS, Attention, Freed, Snapshot, clock_time_of
+from extender.domain.snapshot.snapshot import OTHERS_KEY, Attention, Freed, Snapshot, clock_time_of
 
 
 class Changes:
@@ -27,10 +27,10 @@ class Changes:
         self.version = 0
         self.changed_at = clock()
         self.attention = Attention()
-        self.freed = Freed()
+        self.last_freed = Freed()
         self._clock = clock
         self._on_change = on_change
-        self._pause = pause
+        self._pause_seconds = pause
 
     @property
     def next_version(self) -> int:
@@ -47,27 +47,27 @@ class Changes:
         self.version += 1
         self.changed_at = self._clock()
 
-    def record_freed(self, by: GroupKey = OF_OTHERS) -> None:
+    def record_freed(self, by: GroupKey = OTHERS_KEY) -> None:
         """Record that a group, or other pods or nodes, freed capacity."""
-        self.freed = self.freed.recorded(self._clock(), by)
+        self.last_freed = self.last_freed.recorded(self._clock(), by)
 
     def restore(self, snapshot: Snapshot) -> None:
         """Restore versions and times from a snapshot of another ledger."""
         self.version = max(self.version, snapshot.version) + 1
         self.changed_at, self.attention = snapshot.changed_at, snapshot.attention
-        self.freed = snapshot.last_freed
+        self.last_freed = snapshot.last_freed
 
     def record_scheduler_call(self) -> bool:
         """Record a call or report of the scheduler. Return whether the scheduler had paused before."""
-        before = self.attention
-        self.attention = before.after_call(self._clock(), self._pause)
-        return self.attention.asked_since != before.asked_since
+        old_attention = self.attention
+        self.attention = old_attention.after_call(self._clock(), self._pause_seconds)
+        return self.attention.asked_since != old_attention.asked_since
 
     def set_leading(self, leading: bool) -> bool:
         """Record whether decisions of this replica take effect. Return whether this has changed."""
-        before = self.attention
-        self.attention = before.with_leading(self._clock(), leading)
-        return self.attention is not before
+        old_attention = self.attention
+        self.attention = old_attention.with_leading(self._clock(), leading)
+        return self.attention is not old_attention
 
 
 class Refusals:
@@ -81,9 +81,9 @@ class Refusals:
         self._claims = claims
         self._by_node: dict[str, dict[Shape, tuple[int, float]]] = {}  # epoch of the node, and expiry
 
-    def add(self, shape: Shape, node: str, expires: float) -> None:
+    def add(self, shape: Shape, node: str, expires_at: float) -> None:
         epoch = self._claims.capacity.epochs.get(node, 0)
-        self._by_node.setdefault(node, {})[shape] = (epoch, expires)
+        self._by_node.setdefault(node, {})[shape] = (epoch, expires_at)
 
     def rows(self, now: float) -> dict[Shape, frozenset[int]]:
         """Return by shape the rows of nodes that the scheduler still refuses.
@@ -112,7 +112,7 @@ class Refusals:
         return min((end for shapes in self._by_node.values() for _, end in shapes.values()), default=None)
 
 
-_MIN_KEPT = 10_000
+_MIN_COUNT = 10_000
 
 
 class Instants:
@@ -120,13 +120,14 @@ class Instants:
 
     Each timestamp is converted once, when it is first seen, so that steps of the wall clock do not shift
     known times. A timestamp in the future counts as the current time. Timestamps that tenants write, such as
-    checkpoints, are an exception: while they are in the future, they are converted again each time.
+    checkpoints, are an exception: a checkpoint in the future is not recorded, and is converted again each
+    time.
     """
 
     def __init__(self, registry: Registry) -> None:
-        self.known: dict[str, float] = {}  # times by timestamp; existing times never change
+        self.by_timestamp: dict[str, float] = {}  # times by timestamp; existing times never change
         self._registry = registry
-        self._max_known = _MIN_KEPT
+        self._max_count = _MIN_COUNT
 
     def record(self, dirty: Iterable[GroupKey], epoch: float, now: float) -> None:
         """Record the timestamps of changed groups.
@@ -137,37 +138,38 @@ class Instants:
             now: The time on the ledger's clock.
         """
         groups = [group for key in dirty if (group := self._registry.groups.get(key)) is not None]
-        for timestamp in (each for each in self._timestamps(groups) if each and each not in self.known):
+        times = self.by_timestamp
+        for timestamp in (each for each in self._timestamps(groups) if each and each not in times):
             instant = clock_time_of(timestamp, epoch)
             if instant < inf:
-                self.known[timestamp] = min(instant, now)
-        for timestamp in (each for each in self._checkpoints(groups) if each and each not in self.known):
+                times[timestamp] = min(instant, now)
+        for timestamp in (each for each in self._checkpoints(groups) if each and each not in times):
             instant = clock_time_of(timestamp, epoch)
             if instant <= now:
-                self.known[timestamp] = instant
-        if len(self.known) > self._max_known:
+                times[timestamp] = instant
+        if len(self.by_timestamp) > self._max_count:
             groups = list(self._registry.groups.values())
-            used = {*self._timestamps(groups), *self._checkpoints(groups)}
-            self.known = {timestamp: at for timestamp, at in self.known.items() if timestamp in used}
-            self._max_known = 2 * len(self.known) + _MIN_KEPT
+            texts = {*self._timestamps(groups), *self._checkpoints(groups)}
+            self.by_timestamp = {text: at for text, at in self.by_timestamp.items() if text in texts}
+            self._max_count = 2 * len(self.by_timestamp) + _MIN_COUNT
 
     def _timestamps(self, groups: Iterable[Group]) -> Iterator[str]:
         """Yield the timestamps that order groups or measure their runs."""
         for group in groups:
             yield group.ready_at
             if group.record is not None:
-                yield group.record.created
+                yield group.record.created_at
             if group.job is not None:
                 yield group.job.started_at
             for pod in group.pods.values():
-                yield pod.created
+                yield pod.created_at
                 yield pod.running_since
 
     def _checkpoints(self, groups: Iterable[Group]) -> Iterator[str]:
         for group in groups:
             objects = (group.record, group.job, group.owner)
-            yield from (each.checkpoint.at for each in objects if each is not None)
-            yield from (pod.checkpoint.at for pod in group.pods.values())
+            yield from (each.checkpoint.saved_at for each in objects if each is not None)
+            yield from (pod.checkpoint.saved_at for pod in group.pods.values())
 
 
 class ClaimTransitions:
@@ -186,7 +188,7 @@ class ClaimTransitions:
         self._releases = releases
         self._changes = changes
         self._clock = clock
-        self._changed: dict[GroupKey, int] = {}  # by group: version of the last change of a claim
+        self._version_by_group: dict[GroupKey, int] = {}  # by group: version of the last change of a claim
 
     def put(
         self, pod: PodRecord, event: ClaimEvent, node: str, token: int = 0, posting: tuple[Posting, ...] = ()
@@ -196,11 +198,11 @@ class ClaimTransitions:
         Raises:
             KeyError: The event is not allowed at the claim's stage.
         """
-        before = self._claims.get(pod.uid)
-        stage = next_stage(event, self._stage(pod.uid))
+        old_claim = self._claims.get(pod.uid)
+        stage = next_stage(event, self._stage_of(pod.uid))
         assert stage is not None, event
         self._claims.put(pod, node, stage, self._clock(), self._changes.next_version, token, posting)
-        self._record(pod, before)
+        self._record(pod, old_claim)
 
     def end(self, pod: PodRecord, event: ClaimEvent) -> None:
         """End the claim of a member without a binding.
@@ -208,12 +210,12 @@ class ClaimTransitions:
         Raises:
             KeyError: The event is not allowed at the claim's stage.
         """
-        stage = next_stage(event, self._stage(pod.uid))
+        stage = next_stage(event, self._stage_of(pod.uid))
         assert stage is None, event
-        before = self._claims.drop(pod.uid)
+        old_claim = self._claims.drop(pod.uid)
         self._changes.record_freed(pod.group)
         self._registry.group(pod.group).record_withdrawn(pod.uid)
-        self._record(pod, before)
+        self._record(pod, old_claim)
 
     def refuse(self, pod: PodRecord) -> None:
         """Record that the scheduler found no node for a pod.
@@ -233,11 +235,12 @@ class ClaimTransitions:
         old = new = self._claims.get(pod.uid)
         if pod.holds_capacity:
             new = self._claims.put(pod, pod.node, ClaimStage.BOUND)
-        elif pod.node or not pod.waiting:
+        elif pod.node or not pod.is_waiting:
             new = None
             self._claims.drop(pod.uid)
         elif old is not None:
-            new = self._claims.put(pod, old.node, old.stage, old.since, old.version, old.token, old.posting)
+            since, call = old.stage_since, (old.token, old.postings)
+            new = self._claims.put(pod, old.node, old.stage, since, old.version, *call)
         if old is not None and (new is None or new.stage is not old.stage):  # capacity is freed
             self._changes.record_freed(pod.group)
         if pod.group:
@@ -251,35 +254,37 @@ class ClaimTransitions:
 
     def count_running(self, group: Group, pod: PodRecord) -> None:
         """Count a member as standing, on a node or about to be bound, or stop counting it."""
-        if pod.placed or (pod.waiting and (self._stage(pod.uid) or 0) >= ClaimStage.HELD):
-            group.standing[pod.uid] = pod.role
+        if pod.is_placed or (pod.is_waiting and (self._stage_of(pod.uid) or 0) >= ClaimStage.HELD):
+            group.standing_roles[pod.uid] = pod.role
         else:
-            group.standing.pop(pod.uid, None)
+            group.standing_roles.pop(pod.uid, None)
 
     def changed_since(self, version: int) -> dict[GroupKey, int]:
-        """Return the groups whose claims changed since the last call, with the version of the change.
+        """Return the groups whose claims have changed, with the version of the change.
 
-        Changes after `version` are returned again by the next call.
+        All changes since the last call are returned. Changes after `version` are returned again by the next
+        call.
         """
-        changed, self._changed = self._changed, {k: at for k, at in self._changed.items() if at > version}
-        return changed
+        changed_groups = self._version_by_group
+        self._version_by_group = {key: at for key, at in changed_groups.items() if at > version}
+        return changed_groups
 
-    def _stage(self, uid: Uid) -> ClaimStage | None:
+    def _stage_of(self, uid: Uid) -> ClaimStage | None:
         claim = self._claims.get(uid)
         return claim.stage if claim else None
 
-    def _record(self, pod: PodRecord, before: Claim | None) -> None:
-        """Record that the claim of a pod has changed from `before`."""
+    def _record(self, pod: PodRecord, old: Claim | None) -> None:
+        """Record that the claim of a pod has changed from `old` to its current claim."""
         claim = self._claims.get(pod.uid)
-        self._changed[pod.group] = self._changes.next_version
+        self._version_by_group[pod.group] = self._changes.next_version
         self.count_running(self._registry.group(pod.group), pod)
-        if not (before and claim and before.is_fixed and claim.is_fixed and before.node == claim.node):
+        if not (old and claim and old.is_fixed and claim.is_fixed and old.node == claim.node):
             self._registry.mark_claims_changed(pod.group)  # other changes do not affect decisions
-        if not pod.expected:
-            self._releases.record_claim(pod, before, claim)
+        if not pod.is_expected:
+            self._releases.record_claim(pod, old, claim)
 
 
-class Parts(NamedTuple):
+class Core(NamedTuple):
     """Objects that all parts of the ledger share.
 
     Every public method that changes anything, or reads more than one fact, takes `lock`, which is reentrant.

@@ -19,12 +19,12 @@ from extender.domain.model.selectors import Labels
 from extender.domain.snapshot.nodes import Levels, Mask, NodeTable, Rows, Topologies
 
 _MAX_LEVELS, _MAX_TOPOLOGIES = 16, 64
-_TIER = "tier:"
-_MAX_LENGTH, _MAX_REPEATS = 256, 4  # limits of characters and repetitions in a pattern
+_TIER_PREFIX = "tier:"
+_MAX_CHARACTERS, _MAX_REPEATS = 256, 4  # limits of characters and repetitions in a pattern
 _MAX_PATTERNS = 64  # limit of patterns per HyperNode
 _MAX_MATCHES = 500_000  # limit of matches between nodes and the patterns of all HyperNodes
-_ATOMS = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]")  # parts of patterns in which no character is special
-_GROUP = re.compile(r"\(([^()]*)\)([*+{]?)")
+_ATOM_REGEX = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]")  # parts without special characters
+_GROUP_REGEX = re.compile(r"\(([^()]*)\)([*+{]?)")
 
 
 _Bits = npt.NDArray[np.uint8]
@@ -60,8 +60,8 @@ def levels_of(topology: ClusterTopology) -> Levels:
         raise BadTopology(f"spec.levels has {len(levels)} entries: must have 1 to {_MAX_LEVELS}")
     for number, label in enumerate(levels):
         if not label or label in levels[:number]:
-            wrong = "the label of an earlier level" if label else "no label"
-            raise BadTopology(f"spec.levels[{number}].nodeLabel: {label!r} is {wrong}")
+            fault = "the label of an earlier level" if label else "no label"
+            raise BadTopology(f"spec.levels[{number}].nodeLabel: {label!r} is {fault}")
     return levels
 
 
@@ -74,10 +74,10 @@ class TopologySources:
     def put(self, source: TopologySource, name: str, levels: Levels | None) -> bool:
         """Record the levels of a topology; None means that it is gone. Return whether the levels changed."""
         key = (source, name)
-        before = self._levels.pop(key, None)
+        old_levels = self._levels.pop(key, None)
         if levels is not None:
             self._levels[key] = levels
-        return levels != before
+        return levels != old_levels
 
     def in_order(self) -> Topologies:
         """Return the topologies, ordered by origin and name."""
@@ -93,31 +93,31 @@ class HyperNodes:
 
     def __init__(self) -> None:
         self._hyper_nodes: dict[str, HyperNode] = {}
-        self._named: dict[str, _NamedNodes] = {}  # matching nodes by pattern
-        self._matches = 0  # number of matches; too high after nodes are gone, until the next refresh
+        self._matches: dict[str, _NamedNodes] = {}  # matching nodes by pattern
+        self._match_count = 0  # number of matches; too high after nodes are gone, until the next refresh
         self._names: set[str] = set()  # names of all nodes
         self._labels: dict[str, Labels] = {}  # labels by node, as last computed
         self.are_stale = False
 
-    def put(self, found: HyperNode) -> bool:
+    def put(self, hyper_node: HyperNode) -> bool:
         """Record a HyperNode. Return whether it has changed.
 
         Raises:
             BadTopology: The HyperNode has an unusable pattern.
         """
-        before = self._hyper_nodes.get(found.metadata.name)
-        if before is not None and before.spec == found.spec:
+        old_node = self._hyper_nodes.get(hyper_node.metadata.name)
+        if old_node is not None and old_node.spec == hyper_node.spec:
             return False
-        new = {text: _compiled(text) for text in _patterns(found) if text not in self._named}
-        if len(new) > _MAX_PATTERNS:
-            raise BadTopology(f"it has {len(new):,} patterns; at most {_MAX_PATTERNS} are allowed")
-        named = {text: _NamedNodes(each, set(filter(each.search, self._names))) for text, each in new.items()}
-        matches = self._matches + sum(len(matched.names) for matched in named.values())
-        if matches > _MAX_MATCHES:
+        regexes = {text: _compile(text) for text in _patterns_of(hyper_node) if text not in self._matches}
+        if len(regexes) > _MAX_PATTERNS:
+            raise BadTopology(f"it has {len(regexes):,} patterns; at most {_MAX_PATTERNS} are allowed")
+        new_nodes = {text: _NamedNodes(r, set(filter(r.search, self._names))) for text, r in regexes.items()}
+        match_count = self._match_count + sum(len(nodes.names) for nodes in new_nodes.values())
+        if match_count > _MAX_MATCHES:
             raise BadTopology(f"too many matches of patterns with nodes: at most {_MAX_MATCHES:,}")
-        self._matches = matches
-        self._named |= named
-        self._hyper_nodes[found.metadata.name], self.are_stale = found, True
+        self._match_count = match_count
+        self._matches |= new_nodes
+        self._hyper_nodes[hyper_node.metadata.name], self.are_stale = hyper_node, True
         return True
 
     def drop(self, name: str) -> None:
@@ -129,15 +129,15 @@ class HyperNodes:
         self.are_stale |= bool(self._hyper_nodes)
         if name not in self._names:
             self._names.add(name)
-            for pattern, names in self._named.values():
-                if self._matches < _MAX_MATCHES and pattern.search(name):
-                    names.add(name)
-                    self._matches += 1
+            for pattern, matching_names in self._matches.values():
+                if self._match_count < _MAX_MATCHES and pattern.search(name):
+                    matching_names.add(name)
+                    self._match_count += 1
 
     def drop_node(self, name: str) -> None:
         self._names.discard(name)
         self._labels.pop(name, None)
-        for _, names in self._named.values():
+        for _, names in self._matches.values():
             names.discard(name)
 
     def labels(self, node: str) -> Labels:
@@ -147,9 +147,9 @@ class HyperNodes:
     def levels(self) -> Iterator[Levels]:
         """Yield the levels by the tiers' numbers and, if any tier has a name, also by the tiers' names."""
         tiers = self._tiers()
-        numbers = [f"{_TIER}{tier}" for tier in tiers]
+        numbers = [f"{_TIER_PREFIX}{tier}" for tier in tiers]
         names = [
-            f"{_TIER}{next(filter(None, map(_name_of_tier, of_tier)), tier)}"
+            f"{_TIER_PREFIX}{next(filter(None, map(_name_of_tier, of_tier)), tier)}"
             for tier, of_tier in tiers.items()
         ]
         for levels in (numbers, names) if names != numbers else (numbers,):
@@ -158,11 +158,11 @@ class HyperNodes:
 
     def refresh(self, table: NodeTable) -> list[str]:
         """Compute the labels of all nodes again. Return the nodes whose labels have changed."""
-        used = {pattern for each in self._hyper_nodes.values() for pattern in _patterns(each)}
-        self._named = {pattern: named for pattern, named in self._named.items() if pattern in used}
-        self._matches = sum(len(named.names) for named in self._named.values())
-        before, self._labels = self._labels, self._labels_on(table)
-        return [name for name in {**before, **self._labels} if self.labels(name) != before.get(name, {})]
+        texts = {pattern for each in self._hyper_nodes.values() for pattern in _patterns_of(each)}
+        self._matches = {pattern: nodes for pattern, nodes in self._matches.items() if pattern in texts}
+        self._match_count = sum(len(nodes.names) for nodes in self._matches.values())
+        old, self._labels = self._labels, self._labels_on(table)
+        return [name for name in {**old, **self._labels} if self.labels(name) != old.get(name, {})]
 
     def _tiers(self) -> dict[int, list[HyperNode]]:
         """Return the HyperNodes by tier, the smallest tier first, and by name.
@@ -183,76 +183,76 @@ class HyperNodes:
         HyperNode of the tier contains the node, the HyperNode of the nearest smaller tier counts.
         """
         labels: defaultdict[str, dict[str, str]] = defaultdict(dict)
-        named: dict[str, Rows] = {}  # rows by pattern
-        for text, (_, names) in self._named.items():
-            named[text] = np.array([table.row[name] for name in names & table.row.keys()], np.int64)
-        packed: dict[str, _Bits] = {}  # rows of the HyperNodes of smaller tiers
+        pattern_rows: dict[str, Rows] = {}  # rows by pattern
+        for text, (_, names) in self._matches.items():
+            pattern_rows[text] = np.array([table.row_of[n] for n in names & table.row_of.keys()], np.int64)
+        packed_rows: dict[str, _Bits] = {}  # rows of the HyperNodes of smaller tiers
         nearest = np.full(len(table.nodes), -1)
         owners: list[HyperNode] = []
         for tier, of_tier in self._tiers().items():
             rows_of_tier: dict[str, _Bits] = {}
             for number, each in reversed([*enumerate(of_tier, len(owners))]):
-                mask = _nodes_of(each, table, named, packed)
+                mask = _nodes_of(each, table, pattern_rows, packed_rows)
                 nearest[mask] = number
                 rows_of_tier[each.metadata.name] = np.packbits(mask)
-            packed |= rows_of_tier  # only larger tiers can have these members, so that there is no cycle
+            packed_rows |= rows_of_tier  # only larger tiers can have these members, so that there is no cycle
             owners += of_tier
             for row in np.flatnonzero(nearest >= 0):
                 if (node := table.nodes[row]) is not None:
                     owner = owners[nearest[row]]
                     for key in (str(tier), _name_of_tier(owner)):
                         if key:
-                            labels[node.name][f"{_TIER}{key}"] = owner.metadata.name
+                            labels[node.name][f"{_TIER_PREFIX}{key}"] = owner.metadata.name
         return dict(labels)
 
 
 def _nodes_of(
-    hyper_node: HyperNode, table: NodeTable, named: Mapping[str, Rows], smaller: Mapping[str, _Bits]
+    hyper_node: HyperNode, table: NodeTable, pattern_rows: Mapping[str, Rows], smaller: Mapping[str, _Bits]
 ) -> Mask:
     """Return a mask of the rows of a HyperNode's nodes.
 
     Args:
         hyper_node: The HyperNode.
         table: The table of nodes.
-        named: The rows of matching nodes, by pattern.
-        smaller: The rows of HyperNodes that may be members.
+        pattern_rows: The rows of matching nodes, by pattern.
+        smaller: The packed rows of HyperNodes of smaller tiers, which may be members.
     """
     mask = np.zeros(len(table.nodes), np.bool_)
     for member in hyper_node.spec.members or ():
-        exact, matched, selector = member.selector.exact_match, member.selector.regex_match, member.selector
+        exact, regex, selector = member.selector.exact_match, member.selector.regex_match, member.selector
         if member.type == "HyperNode" and exact is not None and exact.name in smaller:
             mask |= np.unpackbits(smaller[exact.name], count=len(mask)).astype(np.bool_)
         if member.type != "Node":
             continue
-        if exact is not None and exact.name in table.row:
-            mask[table.row[exact.name]] = True
-        if matched is not None and matched.pattern in named:
-            mask[named[matched.pattern]] = True
+        if exact is not None and exact.name in table.row_of:
+            mask[table.row_of[exact.name]] = True
+        if regex is not None and regex.pattern in pattern_rows:
+            mask[pattern_rows[regex.pattern]] = True
         if selector.label_match is not None:
-            mask |= table.selected(selector.label_match)
+            mask |= table.selected_rows(selector.label_match)
     return mask
 
 
-def _name_of_tier(found: HyperNode) -> str:
+def _name_of_tier(hyper_node: HyperNode) -> str:
     """Return the name of the tier; empty if the name looks like the number of a tier."""
-    return "" if found.spec.tier_name.isdecimal() else found.spec.tier_name
+    return "" if hyper_node.spec.tier_name.isdecimal() else hyper_node.spec.tier_name
 
 
-def _patterns(found: HyperNode) -> Iterator[str]:
-    for member in found.spec.members or ():
-        matched = member.selector.regex_match
-        if member.type == "Node" and matched is not None and matched.pattern:
-            yield matched.pattern
+def _patterns_of(hyper_node: HyperNode) -> Iterator[str]:
+    for member in hyper_node.spec.members or ():
+        regex = member.selector.regex_match
+        if member.type == "Node" and regex is not None and regex.pattern:
+            yield regex.pattern
 
 
-def _compiled(pattern: str) -> re.Pattern[str]:
+def _compile(pattern: str) -> re.Pattern[str]:
     """Return a compiled pattern, which may match any part of a name, as in Go.
 
     Raises:
         BadTopology: The pattern is invalid, or its evaluation could take very long.
     """
-    if len(pattern) > _MAX_LENGTH or _may_take_long(pattern):
-        raise BadTopology(f"the pattern {pattern[:_MAX_LENGTH]!r} is too long, or repeats a repetition")
+    if len(pattern) > _MAX_CHARACTERS or _may_take_long(pattern):
+        raise BadTopology(f"the pattern {pattern[:_MAX_CHARACTERS]!r} is too long, or repeats a repetition")
     try:
         return re.compile(pattern)
     except (re.error, OverflowError) as fault:
@@ -261,8 +261,8 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 def _may_take_long(pattern: str) -> bool:
     """Return whether a pattern repeats a group with a choice or repetition, or has too many repetitions."""
-    text = _ATOMS.sub("a", pattern)
-    while inner := _GROUP.search(text):
+    text = _ATOM_REGEX.sub("a", pattern)
+    while inner := _GROUP_REGEX.search(text):
         has_choice = any(each in inner[1] for each in "*+{|")
         if has_choice and inner[2]:
             return True

@@ -18,7 +18,7 @@ from extender.api.objects.devices import EXTENDED_PREFIX, ClaimSpec, ExactReques
 from extender.api.objects.pods import NodeSelectorTerm, Pod, PodClaim, PodSpec
 from extender.api.setting_kinds import LogicalResource
 from extender.api.units import listed, rounded_down
-from extender.domain.model.resources import MOST, Resources, add, counts_in_queues, selected_devices
+from extender.domain.model.resources import MAX_AMOUNT, Resources, add, counts_in_queues, selected_devices
 
 _NODE_NAME = "metadata.name"  # the field with which an allocation names its node
 _MAX_CLAIMS = 256  # limit of counted claims per pod, and of requests per claim
@@ -48,7 +48,7 @@ class ClaimState(NamedTuple):
     is_deleted: bool = False  # whether it is being deleted, so that no further pod can start with it
     is_allocated: bool = False
     nodes: tuple[NodeSelectorTerm, ...] = ()  # terms that select its nodes; empty: bound to no node
-    idle: Mapping[str, Resources] = {}  # devices by node, if the claim is allocated but unused
+    idle_devices: Mapping[str, Resources] = {}  # devices by node, if the claim is allocated but unused
 
 
 _NO_STATE = ClaimState()
@@ -74,14 +74,14 @@ class Selection(NamedTuple):
         return selected_devices(self.device_class, text)
 
 
-def resource_of_class(name: str, extended: str = "") -> str:
+def resource_of_class(name: str, extended_resource: str = "") -> str:
     """Return the resource of a DeviceClass.
 
     Args:
         name: The name of the DeviceClass.
-        extended: The extended resource that the class backs, if any.
+        extended_resource: The extended resource that the class backs, if any.
     """
-    return extended or f"{_CLASS_PREFIX}{name}"
+    return extended_resource or f"{_CLASS_PREFIX}{name}"
 
 
 class LogicalResources:
@@ -91,10 +91,10 @@ class LogicalResources:
     Therefore, a logical resource never prevents a pod from fitting on a node.
     """
 
-    def __init__(self, configured: Iterable[LogicalResource] = ()) -> None:
+    def __init__(self, resources: Iterable[LogicalResource] = ()) -> None:
         self._amounts: dict[str, dict[str, int]] = {}  # logical amounts of one unit of a resource
         self.capacities: dict[str, dict[str, str]] = {}  # capacity names by DeviceClass and resource
-        for name, parts in configured:
+        for name, parts in resources:
             for part in parts:
                 if part.capacity:
                     device_class = part.resource.removeprefix(_CLASS_PREFIX)
@@ -107,16 +107,16 @@ class LogicalResources:
 
         Nothing is recorded if `resource` is empty, because such devices are not counted.
         """
-        before = self._amounts.get(resource, _NO_AMOUNTS) if resource else amounts
-        if is_changed := any(before.get(name) != amount for name, amount in amounts.items()):
-            self._amounts[resource] = {**before, **amounts}
+        old = self._amounts.get(resource, _NO_AMOUNTS) if resource else amounts
+        if is_changed := any(old.get(name) != amount for name, amount in amounts.items()):
+            self._amounts[resource] = {**old, **amounts}
         return is_changed
 
     def forget(self, resource: str) -> None:
         self._amounts.pop(resource, None)
 
-    def of(self, amounts: Resources, on_node: bool = False) -> Resources:
-        """Return the logical amounts that follow from amounts of other resources, each less than MOST.
+    def amounts_for(self, amounts: Resources, on_node: bool = False) -> Resources:
+        """Return the logical amounts that follow from amounts of other resources, each less than MAX_AMOUNT.
 
         Args:
             amounts: The amounts of other resources.
@@ -127,7 +127,7 @@ class LogicalResources:
         for name in amounts.keys() & self._amounts.keys():
             if counts_in_queues(name) or not on_node:
                 add(sums, self._amounts[name], amounts[name])
-        return {name: min(amount, MOST - 1) for name, amount in sums.items()}
+        return {name: min(amount, MAX_AMOUNT - 1) for name, amount in sums.items()}
 
 
 class DeviceRequests:
@@ -151,7 +151,7 @@ class DeviceRequests:
         """
         if resource is None and not counts_in_queues(name):
             self.logical.forget(self._resources.get(name, ""))
-        is_changed = _put(self._resources, name, resource)
+        is_changed = _set_or_remove(self._resources, name, resource)
         return self.logical.set_amounts(resource or "", stands_for) or is_changed
 
     def set_claim(self, key: ClaimKey, spec: ClaimSpec | None, state: ClaimState | None = None) -> bool:
@@ -162,8 +162,8 @@ class DeviceRequests:
             spec: Its spec; None if it is gone.
             state: The state of a claim; None for a template.
         """
-        is_changed = _put(self._states, key, state)
-        return _put(self._claims, key, None if spec is None else _devices_of(spec)) or is_changed
+        is_changed = _set_or_remove(self._states, key, state)
+        return _set_or_remove(self._claims, key, None if spec is None else _devices_of(spec)) or is_changed
 
     def uid_of(self, claim: ClaimKey) -> str:
         """Return the UID of a claim with which pods can start; empty if there is no such claim."""
@@ -175,27 +175,27 @@ class DeviceRequests:
 
         A claim that was created for the pod counts even if its template is gone.
         """
-        created = {each.name for each in pod.status.resource_claim_statuses or ()}
+        created_names = {each.name for each in pod.status.resource_claim_statuses or ()}
         nodes: dict[str, str] = {}
         for claim in (pod.spec.resource_claims or ())[:_MAX_CLAIMS]:
             for key in _keys_of(claim, pod.metadata.namespace):
                 state = self._states.get(key, _NO_STATE)
-                if key not in self._claims and not (key.is_template and claim.name in created):
+                if key not in self._claims and not (key.is_template and claim.name in created_names):
                     return f"{key.kind} {key.name} does not exist"
                 if state.is_deleted:
                     return f"{key.kind} {key.name} is being deleted"
                 if node := _only_node(state.nodes):
                     nodes.setdefault(node, key.name)
-        where = [f"{name} on {node}" for node, name in sorted(nodes.items())]
-        text = f"its ResourceClaims are allocated on different nodes: {listed(where, 2, ' and ')}"
-        return text if len(where) > 1 else ""
+        places = [f"{name} on {node}" for node, name in sorted(nodes.items())]
+        text = f"its ResourceClaims are allocated on different nodes: {listed(places, 2, ' and ')}"
+        return text if len(places) > 1 else ""
 
     def idle_of(self, claim: ClaimKey) -> Mapping[str, Resources]:
         """Return the devices of an allocated but unused claim, by node.
 
         Only pods that name the claim can get them.
         """
-        return self._states.get(claim, _NO_STATE).idle
+        return self._states.get(claim, _NO_STATE).idle_devices
 
     def awaited_by(self, pod: Pod, are_counted: bool = False) -> tuple[str, ...]:
         """Return the shared claims of a pod that the scheduler still has to allocate.
@@ -206,10 +206,10 @@ class DeviceRequests:
         """
         claims = (pod.spec.resource_claims or ())[:_MAX_CLAIMS]
         keys = {key for claim in claims for key in _keys_of(claim, pod.metadata.namespace)}
-        awaited = [key for key in keys if (claim := self._states.get(key)) and not claim.is_allocated]
+        found = [key for key in keys if (claim := self._states.get(key)) and not claim.is_allocated]
         if are_counted:
-            awaited = [key for key in awaited if any(map(self._resource_of, self._claims.get(key, ())))]
-        return tuple(sorted(key.name for key in awaited))
+            found = [key for key in found if any(map(self._resource_of, self._claims.get(key, ())))]
+        return tuple(sorted(key.name for key in found))
 
     def nodes_of(self, spec: PodSpec, namespace: str) -> list[tuple[NodeSelectorTerm, ...]]:
         """Return the node terms of each claim of a pod that is bound to nodes.
@@ -242,10 +242,10 @@ class DeviceRequests:
 
     def _resource_of(self, name: str) -> str:
         """Return the resource of a class or selection; empty if it is not counted."""
-        unknown = resource_of_class(name) if counts_in_queues(name) else ""
-        return self._resources.get(name, unknown)
+        default = resource_of_class(name) if counts_in_queues(name) else ""
+        return self._resources.get(name, default)
 
-    def counted(self, requests: Resources, spec: PodSpec, namespace: str) -> Resources:
+    def counted_requests(self, requests: Resources, spec: PodSpec, namespace: str) -> Resources:
         """Return the requests of a pod with its devices, each under the resource of its class."""
         if not requests_devices(spec):
             return self._with_logical(requests)
@@ -255,11 +255,11 @@ class DeviceRequests:
             add(sums, {self._resource_of(device_class) if device_class else name: amount})
         add(sums, self.of_claims(spec, namespace))
         sums.pop("", None)
-        return {name: min(amount, MOST) for name, amount in self._with_logical(sums).items()}
+        return {name: min(amount, MAX_AMOUNT) for name, amount in self._with_logical(sums).items()}
 
     def _with_logical(self, requests: Resources) -> Resources:
         """Return requests with the logical resources that follow from them."""
-        return {**requests, **more} if (more := self.logical.of(requests)) else requests
+        return {**requests, **more} if (more := self.logical.amounts_for(requests)) else requests
 
     def key_of(self, spec: PodSpec, namespace: str) -> tuple[object, ...]:
         """Return a key of the effect that classes and claims have on a pod's requests.
@@ -272,11 +272,11 @@ class DeviceRequests:
         class_resources = {self._resource_of(name): 1 for name in names}
         claims = self.of_claims(spec, namespace)
         resources = sorted(claims.items()), [(name, self._resource_of(name)) for name in names]
-        stands_for = self.logical.of(claims), self.logical.of(class_resources)
+        stands_for = self.logical.amounts_for(claims), self.logical.amounts_for(class_resources)
         return namespace, resources, stands_for, self.nodes_of(spec, namespace)
 
 
-def _put(values: dict[K, V], key: K, value: V | None) -> bool:
+def _set_or_remove(values: dict[K, V], key: K, value: V | None) -> bool:
     """Set or remove (None) a value, and return whether the value changed."""
     previous = values.pop(key, None)
     if value is not None:
@@ -334,7 +334,7 @@ class SharedClaims:
 
     def set_group(self, group: ClaimKey, claims: Mapping[PodClaim, str]) -> bool:
         """Record the claims that a PodGroup has for templates, and return whether they changed."""
-        return _put(self._group_claims, group, dict(claims) or None)
+        return _set_or_remove(self._group_claims, group, dict(claims) or None)
 
     def put(self, pod: Pod) -> Pod:
         """Record a pod. Return the pod with marks on its claims that count for other pods."""
@@ -350,7 +350,7 @@ class SharedClaims:
             self._pods.drop(uid)
             return pod
         self._pods.put(uid, pod, [key for key in keys if key])
-        marked = [
+        new_claims = [
             replace(
                 claim,
                 counts_elsewhere=key is not None and self._carrier_of(key, uid) != uid,
@@ -358,7 +358,7 @@ class SharedClaims:
             )
             for claim, key in zip(claims, keys, strict=True)
         ]
-        return replace(pod, spec=replace(pod.spec, resource_claims=marked))
+        return replace(pod, spec=replace(pod.spec, resource_claims=new_claims))
 
     def is_used(self, claim: ClaimKey) -> bool:
         """Return whether any pod uses a shared claim."""
@@ -373,10 +373,10 @@ class SharedClaims:
 
     def drop(self, uid: str) -> list[Pod]:
         """Remove a pod. Return the pods for which its claims count from now on."""
-        carried = [key for key in self._pods.claims_of(uid) if self._carriers.get(key) == uid]
+        carried_keys = [key for key in self._pods.claims_of(uid) if self._carriers.get(key) == uid]
         self._pods.drop(uid)
         heirs = {}
-        for key in carried:
+        for key in carried_keys:
             del self._carriers[key]
             if heir := next(iter(self._pods.naming(key)), None):
                 self._carriers[key] = heir
@@ -386,7 +386,7 @@ class SharedClaims:
         return [pod for pod in heirs.values() if pod is not None]
 
 
-def carriers(pods: Iterable[tuple[int, Pod]]) -> Iterator[tuple[int, int, Pod]]:
+def carrier_pods(pods: Iterable[tuple[int, Pod]]) -> Iterator[tuple[int, int, Pod]]:
     """Yield the pods that a job will make, each with its number in `pods` and its count.
 
     A claim that several pods name counts for the first of these pods.
@@ -410,11 +410,11 @@ def _with_carried(pod: Pod, names: Container[str]) -> Pod:
         pod: The pod.
         names: The names of the claims that count for other pods.
     """
-    marked = [
+    new_claims = [
         replace(claim, counts_elsewhere=claim.resource_claim_name in names)
         for claim in pod.spec.resource_claims or ()
     ]
-    return replace(pod, spec=replace(pod.spec, resource_claims=marked)) if marked else pod
+    return replace(pod, spec=replace(pod.spec, resource_claims=new_claims)) if new_claims else pod
 
 
 def requests_devices(spec: PodSpec) -> bool:
@@ -484,10 +484,10 @@ def _keys_of(claim: PodClaim, namespace: str) -> Iterator[ClaimKey]:
 def _only_node(terms: Sequence[NodeSelectorTerm]) -> str:
     """Return the only node that terms name; empty if they select nodes by labels, or several nodes."""
     parts = (part for term in terms for part in (term.match_fields, term.match_expressions))
-    required = [each for part in parts for each in part or ()]
-    by_name = [each for each in required if each.key == _NODE_NAME and each.operator == "In"]
+    requirements = [each for part in parts for each in part or ()]
+    by_name = [each for each in requirements if each.key == _NODE_NAME and each.operator == "In"]
     names = [name for each in by_name for name in each.values or ()]
-    return names[0] if len(required) == len(names) == 1 else ""
+    return names[0] if len(requirements) == len(names) == 1 else ""
 
 
 def selection_of(request: ExactRequest) -> Selection | None:
@@ -498,14 +498,14 @@ def selection_of(request: ExactRequest) -> Selection | None:
 
 def classes_of_request(spec: ClaimSpec, name: str) -> tuple[str, ...]:
     """Return the names of the class and selection of a claim's request; empty if it has alternatives."""
-    found = (request for each, request in _exact_requests(spec) if each == name)
-    return next(map(_names_of, found), ())
+    requests = (request for each, request in _exact_requests(spec) if each == name)
+    return next(map(_names_of, requests), ())
 
 
 def selections_of(spec: ClaimSpec) -> dict[str, Selection]:
     """Return the selections of a claim, keyed by their names."""
-    found = (selection_of(request) for _, request in _exact_requests(spec))
-    return {selection.name: selection for selection in found if selection}
+    selections = (selection_of(request) for _, request in _exact_requests(spec))
+    return {selection.name: selection for selection in selections if selection}
 
 
 def _devices_of(spec: ClaimSpec) -> Resources:
@@ -515,7 +515,7 @@ def _devices_of(spec: ClaimSpec) -> Resources:
         is_all = request.allocation_mode == "All"  # all devices of the chosen node: at least one
         number = 1 if is_all else max(request.count, 1)
         devices.update(dict.fromkeys(() if request.admin_access else _names_of(request), number))
-    return {name: min(number, MOST) for name, number in devices.items()}
+    return {name: min(number, MAX_AMOUNT) for name, number in devices.items()}
 
 
 def _exact_requests(spec: ClaimSpec) -> Iterator[tuple[str, ExactRequest]]:

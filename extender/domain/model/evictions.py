@@ -21,7 +21,7 @@ class DisruptionBudget(msgspec.Struct, frozen=True):
     namespace: str
     name: str
     selector: LabelSelector | None
-    allowed: int  # evictions that the Eviction API admits now, minus terminating pods
+    allowed_evictions: int  # evictions that the Eviction API admits now, minus terminating pods
 
     def __hash__(self) -> int:
         return hash((self.namespace, self.name))
@@ -29,7 +29,7 @@ class DisruptionBudget(msgspec.Struct, frozen=True):
 
 _MAX_BUDGETS, _MAX_VALUES = 16, 256  # limit of budgets compared with one pod, and of values in a selector
 _NO_SELECTOR = LabelSelector()
-_MAX_GRACE = 240.0  # seconds, less than the five minutes for which reclaimed capacity is reserved
+_MAX_GRACE_SECONDS = 240.0  # seconds, less than the five minutes for which reclaimed capacity is reserved
 BudgetsByNamespace = Mapping[str, tuple[DisruptionBudget, ...]]
 
 
@@ -40,8 +40,8 @@ def disruption_budget(budget: PodDisruptionBudget) -> DisruptionBudget:
     """
     meta, status = budget.metadata, budget.status
     is_current = status.observed_generation >= meta.generation
-    allowed = max(status.disruptions_allowed, 0) if is_current else 0
-    return DisruptionBudget(meta.namespace, meta.name, budget.spec.selector, allowed)
+    allowed_evictions = max(status.disruptions_allowed, 0) if is_current else 0
+    return DisruptionBudget(meta.namespace, meta.name, budget.spec.selector, allowed_evictions)
 
 
 class BudgetsOfNamespace:
@@ -54,7 +54,7 @@ class BudgetsOfNamespace:
 
     def __init__(self, budgets: Iterable[DisruptionBudget]) -> None:
         self._by_label: defaultdict[tuple[str, str], list[DisruptionBudget]] = defaultdict(list)
-        self._others: list[DisruptionBudget] = []  # budgets without required labels, which may cover any pod
+        self._unlabelled: list[DisruptionBudget] = []  # budgets that may cover any pod
         self._too_many: tuple[DisruptionBudget, ...] = ()
         for budget in budgets:
             selector = budget.selector or _NO_SELECTOR
@@ -66,12 +66,12 @@ class BudgetsOfNamespace:
                 rarest = min(pairs, key=lambda pair: len(self._by_label.get(pair, ())))
                 self._by_label[rarest].append(budget)
             elif budget.selector is not None:
-                self._others.append(budget)
+                self._unlabelled.append(budget)
 
     def covering(self, labels: Labels) -> tuple[DisruptionBudget, ...]:
         """Return the budgets that cover a pod with these labels."""
         pairs = sorted(labels.items() & self._by_label.keys())
-        candidates = [*self._others, *chain.from_iterable(self._by_label[pair] for pair in pairs)]
+        candidates = [*self._unlabelled, *chain.from_iterable(self._by_label[pair] for pair in pairs)]
         if self._too_many or len(candidates) > _MAX_BUDGETS:
             return self._too_many or (candidates[0], candidates[1])
         return tuple(budget for budget in candidates if selects(budget.selector, labels))
@@ -80,18 +80,18 @@ class BudgetsOfNamespace:
 class Protection(NamedTuple):
     """Protection of a queue's borrowing pods from reclaim."""
 
-    honour: frozenset[str] = frozenset({keys.BUDGETS})  # default for queues without a setting
-    max_grace: float = _MAX_GRACE
+    protections: frozenset[str] = frozenset({keys.BUDGETS})  # default for queues without a setting
+    max_grace: float = _MAX_GRACE_SECONDS
 
     @property
     def honours_budgets(self) -> bool:
         """Return whether disruption budgets protect pods."""
-        return keys.BUDGETS in self.honour
+        return keys.BUDGETS in self.protections
 
     @property
     def honours_preemptable(self) -> bool:
         """Return whether pods and PodGroups can declare that they are not preemptable."""
-        return keys.PREEMPTABLE_WORD in self.honour
+        return keys.PREEMPTABLE_WORD in self.protections
 
 
 class EvictionCause(StrEnum):
@@ -107,7 +107,7 @@ class EvictionCause(StrEnum):
     RESTART = "Restart"  # its group restarts elsewhere: its domain lacks capacity for lost members
 
 
-FROM_OTHERS = (EvictionCause.RECLAIM, EvictionCause.BORROW)  # one queue takes capacity from another
+LOSS_CAUSES = (EvictionCause.RECLAIM, EvictionCause.BORROW)  # one queue takes capacity from another
 
 
 class ReclaimVictim(msgspec.Struct, frozen=True, gc=False):

@@ -15,11 +15,11 @@ from extender.api.objects.pods import Pod
 from extender.api.workloads.gangs import MadePods, gang_of_replicas
 from extender.api.workloads.sets import JOB_SET, LEADER_WORKER_SET
 from extender.api.workloads.shape import JOB, STATEFUL_SET, VOLCANO_JOB
-from extender.domain.model.run_history import NEVER_SAVED, Checkpoint, checkpoint_of, run_time_of
+from extender.domain.model.run_history import NO_CHECKPOINT, Checkpoint, checkpoint_of, run_time_of
 from extender.domain.model.topology import NO_TOPOLOGY, TopologyRequest, topology_of
 
-_PREFIX = "podgroup-"
-INHERITED = "volcano.sh/"
+_GROUP_PREFIX = "podgroup-"
+KEY_PREFIX = "volcano.sh/"  # prefix of annotations that a PodGroup inherits
 
 
 class OwnerRecord(msgspec.Struct, frozen=True, gc=False):
@@ -29,11 +29,11 @@ class OwnerRecord(msgspec.Struct, frozen=True, gc=False):
     gang: MadePods = MadePods()
     reference: OwnerReference | None = None  # owner of the PodGroup; None: the owner of the pods
     annotations: Mapping[str, str] = {}  # annotations that the PodGroup inherits
-    idle: bool = False  # whether spec.replicas is 0
-    suspended: bool = False  # value of spec.suspend
+    is_idle: bool = False  # whether spec.replicas is 0
+    is_suspended: bool = False  # value of spec.suspend
     run_limit: int | None = None  # seconds until Kubernetes ends its pods (activeDeadlineSeconds)
     may_use: str = ""  # restricted queue that its author may use, by its annotation
-    checkpoint: Checkpoint = NEVER_SAVED  # latest checkpoint, by its annotation
+    checkpoint: Checkpoint = NO_CHECKPOINT  # latest checkpoint, by its annotation
     run_time: float | None = None  # expected run time in seconds, by its annotation
     topology: TopologyRequest = NO_TOPOLOGY  # request of all its pods together, by its annotations
     on_lost_domain: str = ""  # policy for lost members without capacity in their domain
@@ -45,9 +45,9 @@ def owner_record(workload: Workload) -> OwnerRecord:
     return OwnerRecord(
         uid=workload.metadata.uid,
         gang=gang_of_replicas(annotations, spec.replicas, spec.pod_management_policy),
-        annotations={key: text for key, text in annotations.items() if key.startswith(INHERITED)},
-        idle=spec.replicas == 0,
-        suspended=bool(spec.suspend),
+        annotations={key: text for key, text in annotations.items() if key.startswith(KEY_PREFIX)},
+        is_idle=spec.replicas == 0,
+        is_suspended=bool(spec.suspend),
         run_limit=spec.active_deadline_seconds,
         checkpoint=checkpoint_of(workload.metadata),
         run_time=run_time_of(workload.metadata),
@@ -63,8 +63,8 @@ def controller_of(owners: list[OwnerReference] | None) -> OwnerReference | None:
 
 # Labels that name the job, for jobs whose pods have different controllers.
 
-_UID = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
-_NAME_WITH_UID = re.compile(rf"{_PREFIX}[0-9a-f]{{8}}(-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}}")
+_UID_REGEX = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_GROUP_NAME_REGEX = re.compile(rf"{_GROUP_PREFIX}[0-9a-f]{{8}}(-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}}")
 _JOB_SET = ("jobset.sigs.k8s.io/jobset-name", "jobset.sigs.k8s.io/jobset-uid")
 _MPI, _MPI_NAME = ("training.kubeflow.org/operator-name", "mpi-operator"), "training.kubeflow.org/job-name"
 _LWS, _LWS_GROUP = "leaderworkerset.sigs.k8s.io/name", "leaderworkerset.sigs.k8s.io/group-index"
@@ -81,7 +81,7 @@ def group_owner_of(pod: Pod) -> OwnerReference | None:
     controller, labels = controller_of(pod.metadata.owner_references), pod.metadata.labels or {}
     kind = (controller.api_version, controller.kind) if controller else None
     job_set, uid = (labels.get(key, "") for key in _JOB_SET)
-    if kind == JOB and _UID.fullmatch(uid):
+    if kind == JOB and _UID_REGEX.fullmatch(uid):
         return OwnerReference(*JOB_SET.key, job_set, uid, True)
     if kind in (JOB, _MPI_JOB) and labels.get(_MPI[0]) == _MPI[1] and _MPI_NAME in labels:
         return OwnerReference(*_MPI_JOB, labels[_MPI_NAME])
@@ -104,17 +104,17 @@ def auto_name(pod: Pod) -> str:
 
 def group_name_of(uid: str) -> str:
     """Return the name of the group of a controller's pods, or of a pod without a controller."""
-    return f"{_PREFIX}{uid}"
+    return f"{_GROUP_PREFIX}{uid}"
 
 
 def uid_of_group(name: str) -> str:
     """Return the UID in a group name from `group_name_of`."""
-    return name.removeprefix(_PREFIX)
+    return name.removeprefix(_GROUP_PREFIX)
 
 
 def is_named_by_uid(name: str) -> bool:
     """Return whether a group's name has the form of names that Muster makes from UIDs."""
-    return _NAME_WITH_UID.fullmatch(name) is not None
+    return _GROUP_NAME_REGEX.fullmatch(name) is not None
 
 
 def podgroup_name(job: OwnerReference) -> str:
@@ -128,12 +128,12 @@ def named_group(controller: OwnerReference) -> str:
 
     The pods of a LeaderWorkerSet form one group per index, whose names have the index as a suffix.
     """
-    return f"{_PREFIX}{controller.kind.lower()}-{controller.name}"
+    return f"{_GROUP_PREFIX}{controller.kind.lower()}-{controller.name}"
 
 
 def has_many_groups(key: str) -> bool:
     """Return whether the key belongs to a LeaderWorkerSet, whose pods form one group per index."""
-    return f"/{_PREFIX}{_LEADER_WORKER_SET[1].lower()}-" in key
+    return f"/{_GROUP_PREFIX}{_LEADER_WORKER_SET[1].lower()}-" in key
 
 
 def represented_owner(group: str, owners: list[OwnerReference] | None) -> OwnerReference | None:
@@ -212,9 +212,9 @@ def display_group_name(pod: Pod) -> str:
 
     If the pod names no group, the name is that of its owner, such as `job/train`.
     """
-    named, owner = group_name(pod), controller_of(pod.metadata.owner_references)
-    if named and named not in (auto_name(pod), podgroup_name(owner) if owner else ""):
-        return named
+    name, owner = group_name(pod), controller_of(pod.metadata.owner_references)
+    if name and name not in (auto_name(pod), podgroup_name(owner) if owner else ""):
+        return name
     return owner.display_name if owner else f"pod/{pod.metadata.name}"
 
 
@@ -223,11 +223,11 @@ def group_of(pod: Pod, auto_groups: bool) -> tuple[str, bool]:
 
     The second value is also true if the pod names just the group that follows from its controller.
     """
-    named = group_name(pod)
+    name = group_name(pod)
     if not auto_groups:
-        return named or f"pod:{pod.metadata.name}", False
+        return name or f"pod:{pod.metadata.name}", False
     default_group = auto_name(pod)
-    return named or default_group, named in ("", default_group)
+    return name or default_group, name in ("", default_group)
 
 
 def queue_named_by(meta: Meta) -> str:
@@ -235,16 +235,16 @@ def queue_named_by(meta: Meta) -> str:
     return name_of((meta.annotations or {}).get(keys.QUEUE) or (meta.labels or {}).get(keys.QUEUE) or "")
 
 
-_MAX_LENGTH, _KEPT_LENGTH, _ELLIPSIS = 253, 40, "…"
+_MAX_LENGTH, _CUT_LENGTH, _ELLIPSIS = 253, 40, "…"
 
 
-def name_of(written: str) -> str:
+def name_of(name: str) -> str:
     """Return a name. A name that is too long for an object is cut.
 
     A pod's annotation may contain 250,000 characters, but the name of an object at most 253. A cut name gets
     an ending that no object's name has.
     """
-    return written if len(written) <= _MAX_LENGTH else f"{written[:_KEPT_LENGTH]}{_ELLIPSIS}"
+    return name if len(name) <= _MAX_LENGTH else f"{name[:_CUT_LENGTH]}{_ELLIPSIS}"
 
 
 def too_long(kind: str, name: str) -> str:

@@ -56,10 +56,10 @@ def recorded_queue(group: Meta) -> str:
 
     A record with the UID of another PodGroup is not valid.
     """
-    written = (group.annotations or {}).get(QUEUE_UID)
-    if not written:
+    record = (group.annotations or {}).get(QUEUE_UID)
+    if not record:
         return ""
-    queue_uid, _, group_uid = written.partition("/")
+    queue_uid, _, group_uid = record.partition("/")
     return queue_uid if group_uid == group.uid else ""
 
 
@@ -77,12 +77,12 @@ def recorded_use(meta: Meta, kind: str) -> str:
 
     The result is empty without a record for this kind of object.
     """
-    queue, _, recorded = (meta.annotations or {}).get(MAY_USE, "").partition("/")
-    return queue if recorded == kind and len(queue) <= _MAX_NAME_LENGTH else ""
+    queue, _, recorded_kind = (meta.annotations or {}).get(MAY_USE, "").partition("/")
+    return queue if recorded_kind == kind and len(queue) <= _MAX_NAME_LENGTH else ""
 
 
 _MAX_NAME_LENGTH = 253  # limit of an object's name, because memory has such a record for each owner
-LONGEST_USER = 1024  # limit of a user name, because memory has the author of each pod
+MAX_USER_LENGTH = 1024  # limit of a user name, because memory has the author of each pod
 
 
 def author_record(kind: str, user: str) -> dict[str, str]:
@@ -91,7 +91,7 @@ def author_record(kind: str, user: str) -> dict[str, str]:
     No annotation is returned if the user name is empty or too long. The annotation names the kind of its
     object, so that a copy on an object of another kind does not count.
     """
-    return {AUTHOR: f"{kind}/{user}"} if 0 < len(user) <= LONGEST_USER else {}
+    return {AUTHOR: f"{kind}/{user}"} if 0 < len(user) <= MAX_USER_LENGTH else {}
 
 
 def recorded_author(meta: Meta, kind: str) -> str:
@@ -99,16 +99,16 @@ def recorded_author(meta: Meta, kind: str) -> str:
 
     The result is empty if no author is recorded, or if the name is too long.
     """
-    recorded, _, user = (meta.annotations or {}).get(AUTHOR, "").partition("/")
-    return user if recorded == kind and len(user) <= LONGEST_USER else ""
+    recorded_kind, _, user = (meta.annotations or {}).get(AUTHOR, "").partition("/")
+    return user if recorded_kind == kind and len(user) <= MAX_USER_LENGTH else ""
 
 
-def explicit_queue(named: str) -> str:
+def explicit_queue(queue: str) -> str:
     """Return the queue that spec.queue of a PodGroup or Job asks for; empty if none.
 
     `default` counts as no queue, because schemas fill it in, and the namespace may name another queue.
     """
-    return named if named != DEFAULT_QUEUE else ""
+    return queue if queue != DEFAULT_QUEUE else ""
 
 
 def namespace_queue(namespace: Namespace) -> str:

@@ -99,17 +99,17 @@ class EventReason(StrEnum):
     INVALID_SCHEDULE = "InvalidSchedule"
 
 
-EVICTED = (
+EVICTION_REASONS = (
     *(EventReason.RECLAIMED, EventReason.PREEMPTED, EventReason.CONSOLIDATED),
     *(EventReason.DRAINED, EventReason.RESTARTED),
 )
-LACKS_CAPACITY = (Reason.NO_ROOM, Reason.FRAGMENTED, Reason.NO_DOMAIN)
+CAPACITY_REASONS = (Reason.NO_ROOM, Reason.FRAGMENTED, Reason.NO_DOMAIN)
 # Reasons that may end if a node is added. RefusedByScheduler is one of them, because the pod may need a node
 # in the zone of a volume, or a further domain to spread over.
-NODES_HELP = frozenset({*LACKS_CAPACITY, Reason.REFUSED_BY_SCHEDULER})
+REASONS_FOR_NODES = frozenset({*CAPACITY_REASONS, Reason.REFUSED_BY_SCHEDULER})
 # Reasons that may end because other groups end or start.
-ENDED_BY_OTHERS = (
-    *LACKS_CAPACITY,
+REASONS_ENDED_BY_OTHERS = (
+    *CAPACITY_REASONS,
     Reason.QUEUE_CEILING,
     Reason.QUEUE_SHARE,
     Reason.BEHIND_OTHERS,
@@ -121,7 +121,7 @@ ENDED_BY_OTHERS = (
 )
 
 # Reasons in the condition of a PodGroup that does not wait.
-NOT_WAITING = frozenset(map(str, (*Verdict, *Outcome)))
+STATES_WITHOUT_WAIT = frozenset(map(str, (*Verdict, *Outcome)))
 
 REFUSAL_PREFIX = "muster: "
 
@@ -136,22 +136,22 @@ def refusal(reason: Reason) -> str:
 
 
 _PART = re.compile(r"(?:^|, )\d+ ")  # "4 Insufficient cpu, 1 Too many pods": `FitError` in framework/types.go
-_NODE_RULES = ("node(s) had untolerated taint", "node(s) didn't match Pod's node affinity/selector")
+_NODE_RULE_TEXTS = ("node(s) had untolerated taint", "node(s) didn't match Pod's node affinity/selector")
 
 
-def lacks_only_capacity(message: str, counted: Collection[str]) -> bool:
+def lacks_only_capacity(message: str, resources: Collection[str]) -> bool:
     """Return whether the scheduler refuses a pod only for reasons that Muster evaluates as well.
 
     These reasons are amounts of `counted` resources, taints and labels. If Muster nevertheless finds a node
     for the pod, Muster's data is newer than the scheduler's.
     """
-    listed = message.partition(" nodes are available: ")[2].partition(" preemption: ")[0].removesuffix(".")
-    text_before, *parts = _PART.split(listed)
-    names = ("Too many pods", *(f"Insufficient {name}" for name in counted))
+    text = message.partition(" nodes are available: ")[2].partition(" preemption: ")[0].removesuffix(".")
+    text_before, *parts = _PART.split(text)
+    names = ("Too many pods", *(f"Insufficient {name}" for name in resources))
     return (
         not text_before
         and bool(parts)
-        and all(part in names or part.startswith((REFUSAL_PREFIX, *_NODE_RULES)) for part in parts)
+        and all(part in names or part.startswith((REFUSAL_PREFIX, *_NODE_RULE_TEXTS)) for part in parts)
     )
 
 
@@ -209,14 +209,14 @@ NotReady: Wait for `/readyz`. If a pod stays like this, either it could not be r
 REMEDIES: Mapping[Reason, str] = {Reason(code): text for code, text in _TEXTS.items()}
 
 # Remedy for pods that Muster has put into one group, but starts one by one.
-TO_START_WHOLE = "They need not start together (the annotation kube-muster.io/min-member: all makes them)."
+START_WHOLE_HINT = "They need not start together (the annotation kube-muster.io/min-member: all makes them)."
 
 # End of a sentence on why no capacity is reclaimed for a group.
-NOT_RECLAIMED = "so nothing is reclaimed for it"
+NOT_RECLAIMED_TEXT = "so nothing is reclaimed for it"
 
 # Reasons why a group waits until other groups free capacity: groups of any queue, or of its own queue.
-FOR_CAPACITY = (*LACKS_CAPACITY, Reason.RECLAIMING)
-IN_ITS_QUEUE = (Reason.QUEUE_CEILING, Reason.QUEUE_SHARE)
+CAPACITY_WAITS = (*CAPACITY_REASONS, Reason.RECLAIMING)
+QUEUE_WAITS = (Reason.QUEUE_CEILING, Reason.QUEUE_SHARE)
 
 
 def remedy(reason: str) -> str:

@@ -11,7 +11,7 @@ from extender.domain.model.ownership import group_name_of
 from extender.domain.model.queue_of_group import LocalQueueLabel
 from extender.domain.model.reasons import REFUSAL_PREFIX
 from extender.domain.model.resources import Resources
-from extender.domain.model.run_history import NEVER_SAVED, Checkpoint
+from extender.domain.model.run_history import NO_CHECKPOINT, Checkpoint
 from extender.domain.model.selectors import Labels
 from extender.domain.model.shapes import Shape
 from extender.domain.model.topology import (
@@ -31,14 +31,14 @@ class Needs(NamedTuple):
     min_task_member: Mapping[str, int]  # number of needed members by role
     composite: ChildGroup | None = None  # child groups with their minima
 
-    def at_most(self, most: "Needs") -> "Needs":
-        """Return these needs, with each number limited to the number in `most`.
+    def at_most(self, limit: "Needs") -> "Needs":
+        """Return these needs, with each number limited to the number in `limit`.
 
-        The child groups are those of `most`.
+        The child groups are those of `limit`.
         """
-        roles = {role: min(n, most.min_task_member.get(role, 0)) for role, n in self.min_task_member.items()}
-        members = min(self.min_member, most.min_member)
-        return Needs(members, {role: n for role, n in roles.items() if n}, most.composite)
+        roles = {role: min(n, limit.min_task_member.get(role, 0)) for role, n in self.min_task_member.items()}
+        members = min(self.min_member, limit.min_member)
+        return Needs(members, {role: n for role, n in roles.items() if n}, limit.composite)
 
 
 Uid = NewType("Uid", str)
@@ -62,7 +62,7 @@ class Unscheduled(NamedTuple):
         return self.message.startswith(REFUSAL_PREFIX)
 
 
-MIN_RESOURCES = Uid("minResources")
+MIN_RESOURCES_UID = Uid("minResources")
 
 
 class PodRecord(msgspec.Struct, frozen=True, gc=False):
@@ -85,31 +85,31 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     local_queue: LocalQueueLabel | None = None  # LocalQueue that its label names
     role: str = ""  # role for minTaskMember
     priority: int = 0  # spec.priority, set by the API server at admission
-    created: str = ""  # metadata.creationTimestamp
+    created_at: str = ""  # metadata.creationTimestamp
     phase: str = ""  # status.phase
-    gated: bool = False  # whether it has Muster's scheduling gate
+    is_gated: bool = False  # whether it has Muster's scheduling gate
     foreign_gates: bool = False  # whether it has scheduling gates of other components
     deleting: bool = False  # whether it has a deletionTimestamp
-    started: bool = False  # whether one of its containers has run at least once
-    nominated: str = ""  # status.nominatedNodeName
+    has_started: bool = False  # whether one of its containers has run at least once
+    nominated_node: str = ""  # status.nominatedNodeName
     binds_late: bool = False  # whether it has volumes or resource claims to bind before the pod
     version: str = ""  # metadata.resourceVersion while the pod has no node
     run_limit: int | None = None  # seconds until Kubernetes ends the pod: spec.activeDeadlineSeconds
     running_since: str = ""  # status.startTime
     unscheduled: Unscheduled | None = None  # why it has no node, by its condition PodScheduled
-    preemptable: bool = True  # whether the pod may be evicted for other groups, by its annotation
+    is_preemptable: bool = True  # whether the pod may be evicted for other groups, by its annotation
     is_vital: bool = False  # whether it is never evicted: a system pod, or bound to its node
     deletion_deadline: str = ""  # metadata.deletionTimestamp: the end of its grace period
     never_preempts: bool = False  # whether its preemptionPolicy is Never
-    checkpoint: Checkpoint = NEVER_SAVED  # latest checkpoint, by its annotation
+    checkpoint: Checkpoint = NO_CHECKPOINT  # latest checkpoint, by its annotation
     may_use: str = ""  # restricted queue that its author may use, by its annotation
     author: str = ""  # user who made the pod; empty: not recorded
     awaited_claims: tuple[str, ...] = ()  # shared claims that the scheduler still has to allocate
     claims_of_one_node: tuple[str, ...] = ()  # awaited claims whose devices are each on a single node
     claim_fault: str = ""  # why its device claims prevent a start, for users; empty: they do not
-    expected: bool = False  # whether the pod does not exist yet: a job will make it, or it is a placeholder
-    dependent: bool = False  # whether its job makes it only once other pods run
-    reserved_for: Uid = Uid("")  # for a placeholder: UID of a lost member, or MIN_RESOURCES
+    is_expected: bool = False  # whether the pod does not exist yet: a job will make it, or a placeholder
+    is_dependent: bool = False  # whether its job makes it only once other pods run
+    reserved_for: Uid = Uid("")  # for a placeholder: UID of a lost member, or MIN_RESOURCES_UID
     is_replaced: bool = False  # whether a controller replaces the pod if it is lost
     run_time: float | None = None  # expected run time of its group in seconds, by its annotation
     topology: TopologyRequest = NO_TOPOLOGY  # request of all pods of its role, by annotation
@@ -125,7 +125,7 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     @property
     def is_for_min_resources(self) -> bool:
         """Return whether the record is a placeholder that reserves the capacity of minResources."""
-        return self.reserved_for == MIN_RESOURCES
+        return self.reserved_for == MIN_RESOURCES_UID
 
     @property
     def is_plain(self) -> bool:
@@ -148,7 +148,7 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
         return bool(self.node) and self.phase not in ENDED_PHASES
 
     @property
-    def placed(self) -> bool:
+    def is_placed(self) -> bool:
         """Return whether the pod counts as placed for the quorum of its group.
 
         Pods that succeeded count. Pods on a node count, unless they have failed or are being deleted.
@@ -156,7 +156,7 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
         return (bool(self.node) and not self.deleting and self.phase != "Failed") or self.phase == "Succeeded"
 
     @property
-    def waiting(self) -> bool:
+    def is_waiting(self) -> bool:
         return not self.node and not self.deleting and self.phase not in ENDED_PHASES
 
     def may_be_evicted(self, honours_preemptable: bool = True) -> bool:
@@ -165,7 +165,7 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
         Args:
             honours_preemptable: Whether the pod's own annotation may forbid the eviction.
         """
-        return not self.is_vital and (self.preemptable or not honours_preemptable)
+        return not self.is_vital and (self.is_preemptable or not honours_preemptable)
 
     @property
     def sort_key(self) -> tuple[int, str]:
@@ -202,25 +202,25 @@ class GroupRecord(msgspec.Struct, frozen=True, gc=False):
     min_member: int
     min_task_member: Mapping[str, int]  # number of needed members by role, without zeros
     priority_class: str = ""  # name of its PriorityClass
-    created: str = ""  # metadata.creationTimestamp
+    created_at: str = ""  # metadata.creationTimestamp
     phase: str = ""  # status.phase
-    ran_with: int | None = None  # number of members with which it fully ran, by its own record
-    admitted: bool = False  # whether Muster admitted its start, by its annotation
+    members_when_run: int | None = None  # number of members with which it fully ran, by its own record
+    was_admitted: bool = False  # whether Muster admitted its start, by its annotation
     last_reason: str = ""  # last reason in its status
     fault: str = ""  # fault of its spec, for users; empty if valid
     min_resources: Resources = {}  # joint requests of minMember members, by its spec
     local_queue: LocalQueueLabel | None = None  # LocalQueue that its label names
     queue_uid: str = ""  # UID of the queue that admitted it, by its annotation
-    owner: str = ""  # UID of its controller
-    held: bool = False  # whether its owner holds it back, by an annotation
+    owner_uid: str = ""  # UID of its controller
+    is_held: bool = False  # whether its owner holds it back, by an annotation
     run_time: float | None = None  # expected run time in seconds, by its annotation
     start_timeouts: int = 0  # number of start timeouts of its job, by its annotation
     submitter: str = ""  # user who made the group; empty: unknown
     series: str = ""  # name of the job series, equal for all runs of one job
     stands_for: str = ""  # owner whose pods Muster grouped, `job/train`; empty: users made the group
-    preemptable: bool = True  # whether its members may be evicted for others
+    is_preemptable: bool = True  # whether its members may be evicted for others
     is_evicted_whole: bool = False  # whether all its members are evicted together, even spare members
-    checkpoint: Checkpoint = NEVER_SAVED  # latest checkpoint, by its annotation
+    checkpoint: Checkpoint = NO_CHECKPOINT  # latest checkpoint, by its annotation
     lost_work: int = 0  # seconds of work lost by evictions, by its annotation
     may_use: str = ""  # restricted queue that its author may use, by its annotation
     origin: Origin = Origin.VOLCANO

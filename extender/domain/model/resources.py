@@ -26,11 +26,11 @@ N = TypeVar("N", int, float)
 CPU, MEMORY, PODS = "cpu", "memory", "pods"
 # Cap of an amount of one pod or one node, far above real amounts (256 TiB of memory). With the cap, sums over
 # all nodes stay inside the 64 bits of numpy's integers.
-MOST = 2**48
+MAX_AMOUNT = 2**48
 _FLAVOR_SEPARATOR = " of "  # for RESOURCE of FLAVOR; resource names have no space
 _SELECTOR_SEPARATOR = " where "  # for RESOURCE where SELECTOR: the selected devices of a resource
-_NATIVE = frozenset({CPU, MEMORY, PODS, "ephemeral-storage"})
-_MILLI = 1000
+_NATIVE_NAMES = frozenset({CPU, MEMORY, PODS, "ephemeral-storage"})
+_MILLICORES = 1000
 
 
 def requested_amounts(quantities: Mapping[str, Quantity] | None) -> dict[str, int]:
@@ -57,19 +57,19 @@ def offered(quantities: Mapping[str, Quantity] | None) -> dict[str, int]:
 def offered_by_node(quantities: Mapping[str, Quantity] | None) -> dict[str, int]:
     """Return the amounts that a node offers, rounded down.
 
-    An amount is never negative, and always less than MOST.
+    An amount is never negative, and always less than MAX_AMOUNT.
 
-    The requests of a pod are capped at MOST, so that a pod with a capped request fits on no node.
+    The requests of a pod are capped at MAX_AMOUNT, so that a pod with a capped request fits on no node.
 
     Raises:
         BadQuantity: An amount cannot be read.
     """
-    return {name: min(max(amount, 0), MOST - 1) for name, amount in offered(quantities).items()}
+    return {name: min(max(amount, 0), MAX_AMOUNT - 1) for name, amount in offered(quantities).items()}
 
 
 def is_counted(name: str) -> bool:
     """Return whether the scheduler counts a resource of this name. Marker resources do not count."""
-    if name in _NATIVE or name.startswith(("hugepages-", "attachable-volumes-")):
+    if name in _NATIVE_NAMES or name.startswith(("hugepages-", "attachable-volumes-")):
         return True
     return "/" in name and not name.startswith("count/") and name not in MARKERS
 
@@ -107,7 +107,7 @@ def on_all_nodes(amounts: Mapping[str, N]) -> dict[str, N]:
 
 def _scale(name: str) -> int:
     """Return the number of counted units in one unit of a resource."""
-    return _MILLI if name == CPU else 1
+    return _MILLICORES if name == CPU else 1
 
 
 def total(amounts: Iterable[Resources]) -> dict[str, int]:
@@ -118,9 +118,9 @@ def total(amounts: Iterable[Resources]) -> dict[str, int]:
     return sums
 
 
-def add(sums: dict[str, int], more: Resources, times: int = 1) -> None:
-    """Add `more`, multiplied by `times`, to `sums` in place. A negative `times` subtracts."""
-    for name, amount in more.items():
+def add(sums: dict[str, int], amounts: Resources, times: int = 1) -> None:
+    """Add amounts, multiplied by `times`, to `sums` in place. A negative `times` subtracts."""
+    for name, amount in amounts.items():
         sums[name] = sums.get(name, 0) + amount * times
 
 
@@ -133,9 +133,9 @@ def add_times(sums: dict[str, int], amounts: Resources, times: int) -> None:
             sums.pop(name, None)
 
 
-def largest(left: Resources, right: Resources) -> dict[str, int]:
+def largest(amounts: Resources, others: Resources) -> dict[str, int]:
     """Return the larger amount of each resource."""
-    return {name: max(left.get(name, 0), right.get(name, 0)) for name in left.keys() | right.keys()}
+    return {name: max(amounts.get(name, 0), others.get(name, 0)) for name in amounts.keys() | others.keys()}
 
 
 def quantities(amounts: Mapping[str, float]) -> dict[str, str]:
@@ -153,14 +153,14 @@ def in_units(amounts: Mapping[str, float]) -> dict[str, float]:
 
 def _quantity(name: str, amount: int) -> str:
     """Return an amount as a quantity of the API."""
-    return f"{amount}m" if name == CPU and amount % _MILLI else str(amount // _scale(name))
+    return f"{amount}m" if name == CPU and amount % _MILLICORES else str(amount // _scale(name))
 
 
 def show(name: str, amount: float) -> str:
     """Return an amount for users: 1500 millicores as 1.5, bytes in a unit that keeps the text short."""
     name = resource_of(name)
     if name == CPU:
-        return f"{amount / _MILLI:g}"
+        return f"{amount / _MILLICORES:g}"
     if not _is_bytes(name):
         return f"{amount:g}"
     for suffix in ("", "Ki", "Mi", "Gi"):
@@ -189,7 +189,7 @@ def _is_bytes(name: str) -> bool:
 
 
 def pod_requests(spec: PodSpec) -> dict[str, int]:
-    """Return the requests of a pod. Each amount is from 1 to MOST.
+    """Return the requests of a pod. Each amount is from 1 to MAX_AMOUNT.
 
     The requests are counted as in kube-scheduler (`resourcehelper.PodRequests`). The amount of a resource is
     the sum over containers and sidecars, or the peak of the init containers if the peak is higher. Pod-level
@@ -216,7 +216,7 @@ def pod_requests(spec: PodSpec) -> dict[str, int]:
     sums |= {name: n for name, n in in_spec.items() if name in (CPU, MEMORY) or name.startswith("hugepages-")}
     add(sums, requested_amounts(spec.overhead))
     sums[PODS] = 1
-    return {name: min(amount, MOST) for name, amount in sums.items()}
+    return {name: min(amount, MAX_AMOUNT) for name, amount in sums.items()}
 
 
 _SCALE = 10**9  # the finest unit of quantities
@@ -240,47 +240,47 @@ def counted_spec(pod: Pod) -> PodSpec:
     if not statuses and status.resources is None:
         return spec
     pending = condition(status.conditions, "PodResizePending")
-    infeasible = pending is not None and pending.reason == "Infeasible"
-    containers = [_counted(container, statuses, infeasible) for container in spec.containers]
+    is_infeasible = pending is not None and pending.reason == "Infeasible"
+    containers = [_counted(container, statuses, is_infeasible) for container in spec.containers]
     init_before = spec.init_containers or []
-    counted_init = [_counted(each, statuses, infeasible) if each.is_sidecar else each for each in init_before]
-    pod_level = _counted_of_pod(spec.resources, status, infeasible)
+    counted_init = [_counted(c, statuses, is_infeasible) if c.is_sidecar else c for c in init_before]
+    pod_level = _counted_requirements(spec.resources, status, is_infeasible)
     if containers == spec.containers and counted_init == init_before and pod_level is spec.resources:
         return spec
     return replace(spec, containers=containers, init_containers=counted_init or None, resources=pod_level)
 
 
-def _counted(container: Container, statuses: Mapping[str, ContainerStatus], infeasible: bool) -> Container:
+def _counted(container: Container, statuses: Mapping[str, ContainerStatus], is_infeasible: bool) -> Container:
     """Return a container with the requests that count during its resize, as in kube-scheduler."""
     status = statuses.get(container.name)
     if status is None or status.resources is None:
         return container
-    requested = None if infeasible else container.resources.requests
-    requests = _largest(requested, status.resources.requests, status.allocated_resources)
+    spec_requests = None if is_infeasible else container.resources.requests
+    requests = _largest_quantities(spec_requests, status.resources.requests, status.allocated_resources)
     if requests == (container.resources.requests or {}):
         return container
     return replace(container, resources=replace(container.resources, requests=requests))
 
 
-def _counted_of_pod(
-    requirements: ResourceRequirements | None, status: PodStatus, infeasible: bool
+def _counted_requirements(
+    requirements: ResourceRequirements | None, status: PodStatus, is_infeasible: bool
 ) -> ResourceRequirements | None:
     """Return the pod-level requests that count during a resize; None if the pod has no such requests."""
     if requirements is None or not requirements.requests or status.resources is None:
         return requirements
-    requested = None if infeasible else requirements.requests
-    requests = _largest(requested, status.resources.requests, status.allocated_resources)
+    spec_requests = None if is_infeasible else requirements.requests
+    requests = _largest_quantities(spec_requests, status.resources.requests, status.allocated_resources)
     return requirements if requests == requirements.requests else replace(requirements, requests=requests)
 
 
-def _largest(*alternatives: Mapping[str, Quantity] | None) -> dict[str, Quantity]:
+def _largest_quantities(*alternatives: Mapping[str, Quantity] | None) -> dict[str, Quantity]:
     """Return the largest amount of each resource.
 
     Of equal quantities, the first is returned, in its notation.
     """
-    found: dict[str, Quantity] = {}
+    quantities: dict[str, Quantity] = {}
     for amounts in alternatives:
         for name, quantity in (amounts or {}).items():
-            if name not in found or rounded_up(quantity, _SCALE) > rounded_up(found[name], _SCALE):
-                found[name] = quantity
-    return found
+            if name not in quantities or rounded_up(quantity, _SCALE) > rounded_up(quantities[name], _SCALE):
+                quantities[name] = quantity
+    return quantities

@@ -18,8 +18,8 @@ def selects(selector: LabelSelector | None, labels: Labels) -> bool:
     """
     if selector is None:
         return False
-    wanted = selector.match_labels or {}
-    has_labels = all(labels.get(key) == value for key, value in wanted.items())
+    pairs = selector.match_labels or {}
+    has_labels = all(labels.get(key) == value for key, value in pairs.items())
     return has_labels and _meets_all(selector.match_expressions, labels)
 
 
@@ -48,10 +48,10 @@ def _meets_requirement(requirement: Requirement, labels: Labels) -> bool:
         case "DoesNotExist":
             return value is None
         case "Gt" | "Lt" as comparison:
-            left, right = as_number(value or ""), as_number(values[0] if values else "")
-            if left is None or right is None:
+            number, bound = as_number(value or ""), as_number(values[0] if values else "")
+            if number is None or bound is None:
                 return False
-            return left > right if comparison == "Gt" else left < right
+            return number > bound if comparison == "Gt" else number < bound
     return False
 
 
@@ -93,58 +93,59 @@ LabelPairs = tuple[tuple[str, str], ...]
 
 
 class NodePart:
-    """Part of the nodes: the nodes with certain labels that are not in any of the parts `before`.
+    """Part of the nodes: the nodes with certain labels that are not in any of the `earlier_parts`.
 
     Equal parts contain the same nodes.
     """
 
-    __slots__ = ("_hash", "before", "labels")
+    __slots__ = ("_hash", "earlier_parts", "labels")
 
     def __init__(self, labels: LabelPairs, before: tuple[LabelPairs, ...] = ()) -> None:
         self.labels = labels
-        self.before = before
+        self.earlier_parts = before
         self._hash = hash((labels, before))
 
     def has(self, labels: Labels) -> bool:
         """Return whether a node with these labels is in the part."""
         return _match_all_pairs(self.labels, labels) and not any(
-            _match_all_pairs(others, labels) for others in self.before
+            _match_all_pairs(pairs, labels) for pairs in self.earlier_parts
         )
 
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True
-        return isinstance(other, NodePart) and (self.labels, self.before) == (other.labels, other.before)
+        fields = self.labels, self.earlier_parts
+        return isinstance(other, NodePart) and fields == (other.labels, other.earlier_parts)
 
     def __hash__(self) -> int:
         return self._hash
 
 
 # Equal parts are one object, because dictionaries compare identities first.
-_part = lru_cache(4096)(NodePart)
-NOWHERE = _part((("", ""),))  # no label has this key
+_part_of = lru_cache(4096)(NodePart)
+NOWHERE = _part_of((("", ""),))  # no label has this key
 
 
 def parts_of(labels: Sequence[Mapping[str, str] | None]) -> list[NodePart]:
     """Return the parts into which labels divide the nodes, in order.
 
     A node belongs to the first part whose labels it has. A None among the labels stands for a part without
-    nodes. The `before` of a part includes an earlier part only if a node could have the labels of both parts.
-    Therefore, parts with the same nodes are equal in any list.
+    nodes. The `earlier_parts` of a part include an earlier part only if a node could have the labels of both
+    parts. Therefore, parts with the same nodes are equal in any list.
     """
     pairs = [NOWHERE.labels if part is None else tuple(sorted(part.items())) for part in labels]
     parts = []
     for number, current in enumerate(pairs):
-        others = {other for other in pairs[:number] if other != NOWHERE.labels}
-        earlier = {other for other in others if not _is_contradictory(current, other)}
-        parts.append(NOWHERE if current == NOWHERE.labels else _part(current, tuple(sorted(earlier))))
+        earlier_pairs = {other for other in pairs[:number] if other != NOWHERE.labels}
+        earlier = {other for other in earlier_pairs if not _is_contradictory(current, other)}
+        parts.append(NOWHERE if current == NOWHERE.labels else _part_of(current, tuple(sorted(earlier))))
     return parts
 
 
-def _is_contradictory(one: LabelPairs, other: LabelPairs) -> bool:
+def _is_contradictory(pairs: LabelPairs, other_pairs: LabelPairs) -> bool:
     """Return whether no node can have the labels of both parts."""
-    wanted = dict(one)
-    return any(key in wanted and wanted[key] != value for key, value in other)
+    values = dict(pairs)
+    return any(key in values and values[key] != value for key, value in other_pairs)
 
 
 def _match_all_pairs(pairs: LabelPairs, labels: Labels) -> bool:

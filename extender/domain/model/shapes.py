@@ -37,29 +37,29 @@ class SharedLabels:
     """Interned labels of all pods."""
 
     def __init__(self) -> None:
-        self._known: WeakValueDictionary[int, PodLabels] = WeakValueDictionary()
+        self._interned: WeakValueDictionary[int, PodLabels] = WeakValueDictionary()
 
     def __len__(self) -> int:
-        return len(self._known)
+        return len(self._interned)
 
     def intern(self, labels: Mapping[str, str] | None) -> Labels:
         """Return a mapping equal to `labels`. For equal labels, this is normally the same object."""
         hash_key = hash(frozenset(labels.items())) if labels else 0
-        interned = self._known.get(hash_key)
-        if interned is not None and interned == (labels or {}):
-            return interned
-        new = self._known[hash_key] = PodLabels({intern(key): text for key, text in (labels or {}).items()})
-        return new
+        known_labels = self._interned.get(hash_key)
+        if known_labels is not None and known_labels == (labels or {}):
+            return known_labels
+        copy = self._interned[hash_key] = PodLabels({intern(k): text for k, text in (labels or {}).items()})
+        return copy
 
 
-UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+CORDON_TAINT = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 _ANY_ADDRESS = "0.0.0.0"
 _ANY_NAMESPACE = LabelSelector()
 _MAX_FOREIGN_TERMS = 8  # limit of anti-affinity terms per pod of another scheduler
-_MAX_PARTS = 64  # limit of cached parts per shape; beyond it, most parts are outdated
+_MAX_CACHED_PARTS = 64  # limit of cached parts per shape; beyond it, most parts are outdated
 # Limits on the constraints of a pod, far above real numbers. The group of a pod with more constraints waits.
-MOST_TERMS, MOST_PORTS, MOST_RESOURCES, MOST_TEXT = 64, 256, 256, 128 * 1024
-CACHED_SELECTORS = 4096  # limit of cached selectors of terms
+MAX_TERMS, MAX_PORTS, MAX_RESOURCES, MAX_TEXT_BYTES = 64, 256, 256, 128 * 1024
+MAX_SELECTORS = 4096  # limit of cached selectors of terms
 _MAX_CACHED_BYTES = 8 * 1024  # limit of a node affinity or selector that is cached once parsed
 _NO_NODES = b"[]"  # node affinity that no node meets
 
@@ -82,7 +82,7 @@ class Term(NamedTuple):
     @property
     def label_selector(self) -> LabelSelector | None:
         """Return the selector of pods; None selects no pod."""
-        return _selector(self.selector)
+        return _selector_of(self.selector)
 
     def matches(self, namespace: str, labels: Labels) -> bool:
         if self.namespaces is not None and namespace not in self.namespaces:
@@ -101,7 +101,7 @@ class Constraints(NamedTuple):
     anti_affinity: tuple[Term, ...] = ()  # required terms only
     # Constraints that only the scheduler evaluates (spreading, volumes, devices), as written. A refusal of a
     # pod by the scheduler does not count for pods that differ in these constraints.
-    unplanned: tuple[bytes, ...] = ()
+    scheduler_rules: tuple[bytes, ...] = ()
     excess: str = ""  # constraints beyond the limits, for users; if there are any, no node fits
 
 
@@ -150,7 +150,7 @@ class Shape:
         """Return the shape on a part of the nodes only. The result is the same object for equal parts."""
         by_part = self.on_all_nodes._on_parts
         if part not in by_part:
-            if len(by_part) >= _MAX_PARTS:
+            if len(by_part) >= _MAX_CACHED_PARTS:
                 by_part.clear()
             by_part[part] = Shape(self.requests, self.constraints, part, self.on_all_nodes)
         return by_part[part]
@@ -179,8 +179,8 @@ class NodeTest:
         self._tolerations = constraints.tolerations
         self.is_large = len(self._terms) > _MAX_CACHED_BYTES
         self._parsed_terms = None if self.is_large else _node_terms(self._terms)
-        within = part and (part.labels, part.before)
-        self.key = _digest((self.labels, self._terms, self._tolerations, within))
+        part_key = part and (part.labels, part.earlier_parts)
+        self.key = _digest((self.labels, self._terms, self._tolerations, part_key))
 
     @property
     def terms(self) -> list[NodeSelectorTerm] | None:
@@ -200,9 +200,9 @@ class NodeTest:
         return is_admitted and self.tolerates(taints)
 
 
-def _node_terms(written: bytes) -> list[NodeSelectorTerm] | None:
+def _node_terms(encoded: bytes) -> list[NodeSelectorTerm] | None:
     """Return the parsed terms of a node affinity; None without terms."""
-    return msgspec.json.decode(written, type=list[NodeSelectorTerm]) if written else None
+    return msgspec.json.decode(encoded, type=list[NodeSelectorTerm]) if encoded else None
 
 
 class Shapes:
@@ -211,11 +211,11 @@ class Shapes:
     def __init__(self, logical: LogicalResources | None = None) -> None:
         self.labels = SharedLabels()
         self.devices = DeviceRequests(logical or LogicalResources())
-        self._known: WeakValueDictionary[tuple[object, ...], Shape] = WeakValueDictionary()
+        self._interned: WeakValueDictionary[tuple[object, ...], Shape] = WeakValueDictionary()
         # Shapes by a digest of the pod's fields, so that known constraints need not be parsed.
         self._by_digest: WeakValueDictionary[bytes, Shape] = WeakValueDictionary()
         # Separate shapes by namespace, and by the number of the general shape.
-        self._separate: WeakValueDictionary[tuple[str, int], Shape] = WeakValueDictionary()
+        self._copies: WeakValueDictionary[tuple[str, int], Shape] = WeakValueDictionary()
 
     def shape_of(self, spec: PodSpec, namespace: str) -> Shape:
         """Return the shape of a pod's spec.
@@ -226,18 +226,18 @@ class Shapes:
         digest = _digest_of(spec, namespace, self.devices.key_of(spec, namespace))
         shape = self._by_digest.get(digest)
         if shape is None:
-            requests = self.devices.counted(pod_requests(spec), spec, namespace)
+            requests = self.devices.counted_requests(pod_requests(spec), spec, namespace)
             constraints = _narrowed(constraints_of(spec, namespace), self.devices.nodes_of(spec, namespace))
             if constraints.excess:  # the pod waits anyway, so that only some of its resources are kept
-                few = sorted(requests.items(), key=lambda item: ("/" in item[0], item[0]))[:MOST_RESOURCES]
-                requests = dict(few)
-            shape = self._interned(requests, constraints)
+                kept = sorted(requests.items(), key=lambda item: ("/" in item[0], item[0]))[:MAX_RESOURCES]
+                requests = dict(kept)
+            shape = self._intern(requests, constraints)
             self._by_digest[digest] = shape
         return self.current(shape, namespace)
 
     def current(self, shape: Shape, namespace: str) -> Shape:
         """Return the separate shape of a namespace for a shape, or else the shape itself."""
-        return self._separate.get((namespace, shape.number), shape)
+        return self._copies.get((namespace, shape.number), shape)
 
     def separate(self, namespace: str, shape: Shape) -> Shape:
         """Return a separate shape that pods of this namespace have from now on.
@@ -245,24 +245,24 @@ class Shapes:
         The scheduler's refusals of pods in this namespace do not count in other namespaces, where a volume of
         the same name is a different volume.
         """
-        copy = self._separate.get((namespace, shape.number))
+        copy = self._copies.get((namespace, shape.number))
         if copy is None:
             copy = Shape(shape.requests, shape.constraints, shared=shape)
-            self._separate[namespace, shape.number] = self._separate[namespace, copy.number] = copy
+            self._copies[namespace, shape.number] = self._copies[namespace, copy.number] = copy
         return copy
 
     def unevaluated(self, shape: Shape, excess: str) -> Shape:
         """Return the shape of a pod that has to wait because its constraints exceed the limits."""
-        copy = self._separate.get((excess, shape.number))  # no namespace has the name of this sentence
+        copy = self._copies.get((excess, shape.number))  # no namespace has the name of this sentence
         if copy is None:
             copy = Shape(shape.requests, Constraints(node_terms=_NO_NODES, excess=excess), shared=shape)
-            self._separate[excess, shape.number] = copy
+            self._copies[excess, shape.number] = copy
         return copy
 
     def with_requests(self, shape: Shape, requests: Resources) -> Shape:
         """Return a shape with other requests that suits the same nodes as `shape`."""
         original = shape.constraints
-        return self._interned(
+        return self._intern(
             requests, Constraints(original.node_labels, original.node_terms, original.tolerations)
         )
 
@@ -280,18 +280,18 @@ class Shapes:
         shape = self._by_digest.get(digest)
         if shape is None:
             constraints = Constraints(ports=_host_ports(spec), anti_affinity=anti_terms)
-            requests = self.devices.counted(pod_requests(spec), spec, namespace)
-            shape = self._interned(requests, constraints)
+            requests = self.devices.counted_requests(pod_requests(spec), spec, namespace)
+            shape = self._intern(requests, constraints)
             self._by_digest[digest] = shape
         return shape
 
     def __len__(self) -> int:
         return len(self._by_digest)
 
-    def _interned(self, requests: Resources, constraints: Constraints) -> Shape:
+    def _intern(self, requests: Resources, constraints: Constraints) -> Shape:
         """Return the shape with these requests and constraints, which is one object for equal ones."""
         key = (tuple(sorted(requests.items())), constraints)
-        return self._known.setdefault(key, Shape(requests, constraints))
+        return self._interned.setdefault(key, Shape(requests, constraints))
 
 
 def _digest(parts: object) -> bytes:
@@ -301,19 +301,19 @@ def _digest(parts: object) -> bytes:
 def _digest_of(spec: PodSpec, namespace: str, devices: tuple[object, ...]) -> bytes:
     """Return a digest of the parts of a pod's spec that determine its shape."""
     amounts = (spec.containers, spec.init_containers, spec.overhead, spec.resources)
-    demands = (spec.node_selector, spec.affinity, spec.tolerations, _unplanned(spec))
+    demands = (spec.node_selector, spec.affinity, spec.tolerations, _scheduler_rules(spec))
     return _digest((namespace, amounts, demands, devices))
 
 
 def node_taints(taints: list[Taint] | None, unschedulable: bool) -> tuple[Taint, ...]:
     """Return a node's taints. A cordoned node also has the taint that the node controller adds."""
     in_spec = tuple(taints or ())
-    return (*in_spec, UNSCHEDULABLE) if unschedulable else in_spec
+    return (*in_spec, CORDON_TAINT) if unschedulable else in_spec
 
 
 def constraints_of(spec: PodSpec, namespace: str) -> Constraints:
     """Return the constraints of a pod. If they exceed the limits, no node meets them."""
-    if excess := _excess(spec):
+    if excess := _excess_text(spec):
         return Constraints(node_terms=_NO_NODES, excess=excess)
     affinity = spec.affinity or Affinity()
     node_affinity = affinity.node_affinity.required if affinity.node_affinity else None
@@ -325,7 +325,7 @@ def constraints_of(spec: PodSpec, namespace: str) -> Constraints:
         ports=_host_ports(spec),
         affinity=_terms(attraction.required, namespace) if attraction else (),
         anti_affinity=_terms(repulsion.required, namespace) if repulsion else (),
-        unplanned=_unplanned(spec),
+        scheduler_rules=_scheduler_rules(spec),
     )
 
 
@@ -336,42 +336,42 @@ def _narrowed(constraints: Constraints, selectors: Iterable[Sequence[NodeSelecto
     """
     terms = _node_terms(constraints.node_terms) or [NodeSelectorTerm()]
     for selector in () if constraints.excess else selectors:
-        if len(terms) * len(selector) <= MOST_TERMS:  # further selectors are left to the scheduler
-            terms = [_both(one, other) for one in terms for other in selector]
-    narrowed = msgspec.json.encode(terms) if terms != [NodeSelectorTerm()] else constraints.node_terms
-    return constraints._replace(node_terms=narrowed)
+        if len(terms) * len(selector) <= MAX_TERMS:  # further selectors are left to the scheduler
+            terms = [_with_both(one, other) for one in terms for other in selector]
+    encoded = msgspec.json.encode(terms) if terms != [NodeSelectorTerm()] else constraints.node_terms
+    return constraints._replace(node_terms=encoded)
 
 
-def _both(one: NodeSelectorTerm, other: NodeSelectorTerm) -> NodeSelectorTerm:
+def _with_both(one: NodeSelectorTerm, other: NodeSelectorTerm) -> NodeSelectorTerm:
     """Return a term that requires both terms."""
     expressions = [*(one.match_expressions or ()), *(other.match_expressions or ())]
     return NodeSelectorTerm(expressions, [*(one.match_fields or ()), *(other.match_fields or ())])
 
 
-def _excess(spec: PodSpec) -> str:
+def _excess_text(spec: PodSpec) -> str:
     """Return the constraints of a pod that exceed a limit, for users; empty if no limit is exceeded."""
     affinity = spec.affinity or Affinity()
     sides = affinity.pod_affinity, affinity.pod_anti_affinity
-    terms = sum(len(side.required or ()) for side in sides if side)
-    if terms > MOST_TERMS:
-        return f"{terms} required pod (anti-)affinity terms: must be at most {MOST_TERMS}"
-    ports = sum(len(container.ports or ()) for container in spec.containers)
-    host_ports = len(_host_ports(spec)) if ports > MOST_PORTS else 0
-    if host_ports > MOST_PORTS:
-        return f"{host_ports} host ports: must be at most {MOST_PORTS}"
+    term_count = sum(len(side.required or ()) for side in sides if side)
+    if term_count > MAX_TERMS:
+        return f"{term_count} required pod (anti-)affinity terms: must be at most {MAX_TERMS}"
+    port_count = sum(len(container.ports or ()) for container in spec.containers)
+    host_ports = len(_host_ports(spec)) if port_count > MAX_PORTS else 0
+    if host_ports > MAX_PORTS:
+        return f"{host_ports} host ports: must be at most {MAX_PORTS}"
     parts = (spec, *spec.containers, *(spec.init_containers or ()))
     requests = [part.resources.requests for part in parts if part.resources and part.resources.requests]
-    resources = len(set().union(*requests)) if sum(map(len, requests)) > MOST_RESOURCES else 0
-    if resources > MOST_RESOURCES:
-        return f"{resources} resources: must be at most {MOST_RESOURCES}"
-    text = msgspec.msgpack.encode((spec.node_selector, affinity, spec.tolerations, _unplanned(spec)))
-    if len(text) > MOST_TEXT:
-        size, most = len(text) // 1024, MOST_TEXT // 1024
-        return f"{size} KiB of selectors, affinity, tolerations and volumes: must be at most {most}"
+    resource_count = len(set().union(*requests)) if sum(map(len, requests)) > MAX_RESOURCES else 0
+    if resource_count > MAX_RESOURCES:
+        return f"{resource_count} resources: must be at most {MAX_RESOURCES}"
+    text = msgspec.msgpack.encode((spec.node_selector, affinity, spec.tolerations, _scheduler_rules(spec)))
+    if len(text) > MAX_TEXT_BYTES:
+        size, limit = len(text) // 1024, MAX_TEXT_BYTES // 1024
+        return f"{size} KiB of selectors, affinity, tolerations and volumes: must be at most {limit}"
     return ""
 
 
-def _unplanned(spec: PodSpec) -> tuple[bytes, ...]:
+def _scheduler_rules(spec: PodSpec) -> tuple[bytes, ...]:
     """Return the constraints that only the scheduler evaluates, as written: spreading, volumes and claims."""
     volumes = (
         raw for volume in spec.volumes or () for raw in (volume.persistent_volume_claim, volume.ephemeral)
@@ -415,17 +415,17 @@ def _foreign_anti_affinity(spec: PodSpec, namespace: str) -> tuple[Term, ...]:
     """
     if spec.affinity is None or spec.affinity.pod_anti_affinity is None:
         return ()
-    required = spec.affinity.pod_anti_affinity.required or ()
-    readable = [term for term in required if term.namespace_selector in (None, _ANY_NAMESPACE)]
+    terms = spec.affinity.pod_anti_affinity.required or ()
+    readable = [term for term in terms if term.namespace_selector in (None, _ANY_NAMESPACE)]
     return _terms(readable[:_MAX_FOREIGN_TERMS], namespace)
 
 
-def _selector(encoded: bytes) -> LabelSelector | None:
+def _selector_of(encoded: bytes) -> LabelSelector | None:
     """Return a parsed label selector. Long selectors have a small cache of their own."""
     return _parse(encoded) if len(encoded) <= _MAX_CACHED_BYTES else _parse_long(encoded)
 
 
-@lru_cache(maxsize=CACHED_SELECTORS)
+@lru_cache(maxsize=MAX_SELECTORS)
 def _parse(encoded: bytes) -> LabelSelector | None:
     return msgspec.json.decode(encoded, type=LabelSelector | None)
 
@@ -444,8 +444,8 @@ def requests_of(shapes: Mapping[Shape, int]) -> dict[str, int]:
 
 def total_requests(shapes: Iterable[Shape]) -> dict[str, int]:
     """Return the joint requests of pods, given the shape of each pod."""
-    each = tuple(shapes)  # often a single shape
-    return dict(each[0].requests) if len(each) == 1 else requests_of(Counter(each))
+    all_shapes = tuple(shapes)  # often a single shape
+    return dict(all_shapes[0].requests) if len(all_shapes) == 1 else requests_of(Counter(all_shapes))
 
 
 def conflicting_ports(ports: tuple[HostPort, ...], used_ports: Iterable[HostPort]) -> bool:
@@ -456,17 +456,17 @@ def conflicting_ports(ports: tuple[HostPort, ...], used_ports: Iterable[HostPort
     wanted: defaultdict[tuple[str, int], list[str]] = defaultdict(list)
     for port in ports:
         wanted[port.protocol, port.port].append(port.address)
-    similar = (
+    pairs = (
         (own, other.address) for other in used_ports for own in wanted.get((other.protocol, other.port), ())
     )
-    return any(own == other or _ANY_ADDRESS in (own, other) for own, other in similar)
+    return any(own == other or _ANY_ADDRESS in (own, other) for own, other in pairs)
 
 
 Pair = tuple[str, str]
 Labelled = tuple[Pair, ...]
 _IndexKey = tuple[str, str, str | None]  # namespace, label, value; "" and None stand for any of them
 _ANY_NAMESPACE_NAME = ""
-_MIN_CANDIDATES, _MAX_CACHED = 32, 64  # results are cached from so many candidates on, up to a limit
+_MIN_CANDIDATES, _MAX_RESULTS = 32, 64  # results are cached from so many candidates on, up to a limit
 
 
 class TermIndex:
@@ -523,15 +523,15 @@ class TermIndex:
         if not self._keys_by_term:
             return []
         key = namespace, self.mentioned(labels)
-        if (cached := self._cached_terms.get(key)) is not None:
-            return cached
+        if (known_terms := self._cached_terms.get(key)) is not None:
+            return known_terms
         candidates = self.candidates(namespace, labels)
-        found = [term for terms in candidates for term in terms if term.matches(namespace, labels)]
+        selecting = [term for terms in candidates for term in terms if term.matches(namespace, labels)]
         if sum(map(len, candidates)) > _MIN_CANDIDATES:
-            if len(self._cached_terms) >= _MAX_CACHED:
+            if len(self._cached_terms) >= _MAX_RESULTS:
                 self._cached_terms.clear()
-            self._cached_terms[key] = found
-        return found
+            self._cached_terms[key] = selecting
+        return selecting
 
     def mentioned(self, labels: Labels) -> Labelled:
         """Return the labels of a pod that any term mentions.
@@ -548,10 +548,10 @@ class TermIndex:
 
     def copy(self) -> "TermIndex":
         """Return a copy that later changes to this index do not affect. The terms are shared."""
-        copied = TermIndex()
-        copied._terms_at = defaultdict(dict, {key: dict(terms) for key, terms in self._terms_at.items()})
-        copied._keys_by_term, copied._label_counts = dict(self._keys_by_term), self._label_counts.copy()
-        return copied
+        index = TermIndex()
+        index._terms_at = defaultdict(dict, {key: dict(terms) for key, terms in self._terms_at.items()})
+        index._keys_by_term, index._label_counts = dict(self._keys_by_term), self._label_counts.copy()
+        return index
 
     def _keys_for(self, namespace: str, selector: LabelSelector) -> Iterable[_IndexKey]:
         """Return the index keys for a selector in a namespace: the keys with the fewest terms so far."""

@@ -10,19 +10,19 @@ from typing import Any, TypeVar, overload
 K = TypeVar("K")
 V = TypeVar("V")
 T = TypeVar("T")
-_MAX_COPIED = 256  # number of keys up to which a dict is copied
-_UNCHANGED: Any = object()
+_MAX_COPIED_KEYS = 256  # number of keys up to which a dict is copied
+_NO_CHANGE: Any = object()
 
 
 def with_changes(mapping: Mapping[K, V], changes: Mapping[K, V | None]) -> Mapping[K, V]:
     """Return the mapping with changed values. The value None removes a key. A kept key keeps its position."""
     if not changes:
         return mapping
-    if len(mapping) > _MAX_COPIED:
-        shared = mapping if isinstance(mapping, SharedMap) else SharedMap(dict(mapping), {}, len(mapping))
-        return shared.with_changes(changes)
-    changed: dict[K, Any] = {**mapping, **changes}
-    return {key: value for key, value in changed.items() if value is not None}
+    if len(mapping) > _MAX_COPIED_KEYS:
+        shared_map = mapping if isinstance(mapping, SharedMap) else SharedMap(dict(mapping), {}, len(mapping))
+        return shared_map.with_changes(changes)
+    entries: dict[K, Any] = {**mapping, **changes}
+    return {key: value for key, value in entries.items() if value is not None}
 
 
 def changed_keys(now: Mapping[K, V], before: Mapping[K, V]) -> Iterator[K]:
@@ -44,68 +44,69 @@ class SharedMap(Mapping[K, V]):
     No value is None.
     """
 
-    __slots__ = ("_all", "_base", "_changed", "_size")
+    __slots__ = ("_base", "_changes", "_entries", "_size")
 
     def __init__(self, base: dict[K, V], changed: dict[K, V | None], size: int) -> None:
-        self._base, self._changed, self._size = base, changed, size
-        self._all: dict[K, V] | None = None if changed else base  # the complete dict, made on first use
+        self._base, self._changes, self._size = base, changed, size
+        self._entries: dict[K, V] | None = None if changed else base  # the complete dict, made on first use
 
     def with_changes(self, changes: Mapping[K, V | None]) -> "SharedMap[K, V]":
         size = self._size + sum((value is not None) - (key in self) for key, value in changes.items())
-        later = SharedMap(self._base, {**self._changed, **changes}, size)
+        new_map = SharedMap(self._base, {**self._changes, **changes}, size)
         # Rare copies of all entries, with small copies of the changes in between, cost the least.
-        return SharedMap(later.all, {}, size) if len(later._changed) > 2 * isqrt(len(self._base)) else later
+        is_large = len(new_map._changes) > 2 * isqrt(len(self._base))
+        return SharedMap(new_map.entries, {}, size) if is_large else new_map
 
     def differences(self, other: "SharedMap[K, V]") -> Iterator[K]:
         """Yield the keys that may have other values than in `other`."""
         is_shared = self._base is other._base
-        values: Mapping[K, V | None] = self._changed if is_shared else self.all
-        others: Mapping[K, V | None] = other._changed if is_shared else other.all
-        yield from (key for key, value in values.items() if others.get(key, _UNCHANGED) is not value)
-        yield from (key for key in others if key not in values)
+        values: Mapping[K, V | None] = self._changes if is_shared else self.entries
+        other_values: Mapping[K, V | None] = other._changes if is_shared else other.entries
+        yield from (key for key, value in values.items() if other_values.get(key, _NO_CHANGE) is not value)
+        yield from (key for key in other_values if key not in values)
 
     @property
-    def all(self) -> dict[K, V]:
+    def entries(self) -> dict[K, V]:
         """Return all entries as one dict."""
-        if self._all is None:
-            entries: dict[K, Any] = {**self._base, **self._changed}
-            for key, value in self._changed.items():
+        if self._entries is None:
+            entries: dict[K, Any] = {**self._base, **self._changes}
+            for key, value in self._changes.items():
                 if value is None:
                     entries.pop(key, None)
-            self._all = entries
-        return self._all
+            self._entries = entries
+        return self._entries
 
     def __getitem__(self, key: K) -> V:
-        found = self.get(key)
-        if found is None:
+        value = self.get(key)
+        if value is None:
             raise KeyError(key)
-        return found
+        return value
 
     @overload
     def get(self, key: K, /) -> V | None: ...
     @overload
     def get(self, key: K, default: V | T, /) -> V | T: ...
     def get(self, key: K, default: Any = None, /) -> Any:
-        found = self._changed.get(key, _UNCHANGED)
-        if found is _UNCHANGED:
+        value = self._changes.get(key, _NO_CHANGE)
+        if value is _NO_CHANGE:
             return self._base.get(key, default)
-        return default if found is None else found
+        return default if value is None else value
 
     def __contains__(self, key: object) -> bool:
-        mapping: Mapping[Any, Any] = self._changed if key in self._changed else self._base
+        mapping: Mapping[Any, Any] = self._changes if key in self._changes else self._base
         return mapping.get(key) is not None
 
     def __len__(self) -> int:
         return self._size
 
     def __iter__(self) -> Iterator[K]:
-        return iter(self.all)
+        return iter(self.entries)
 
     def keys(self) -> KeysView[K]:
-        return self.all.keys()
+        return self.entries.keys()
 
     def values(self) -> ValuesView[V]:
-        return self.all.values()
+        return self.entries.values()
 
     def items(self) -> ItemsView[K, V]:
-        return self.all.items()
+        return self.entries.items()

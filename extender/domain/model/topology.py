@@ -18,19 +18,19 @@ from extender.api.units import BadQuantity, is_count
 from extender.domain.model.selectors import Labels, selects
 
 HOSTNAME = "kubernetes.io/hostname"  # level of single nodes
-_MAX_LENGTH = 318  # one character more than the longest node label
+_MAX_LEVEL_LENGTH = 318  # one character more than the longest node label
 _MAX_POLICIES = 256  # limit of sub-group policies per group
-_MAX_COMPARED = 64  # limit of labels and values in the policies for pods of one role
+_MAX_LABELS = 64  # limit of labels and values in the policies for pods of one role
 _MAX_NAME_LENGTH = 63  # limit of characters of a name in a message
-_PARTITION = "volcano.sh/partition-id"  # label of a Volcano Job's pods: index of their partition
+_PARTITION_LABEL = "volcano.sh/partition-id"  # label of a Volcano Job's pods: index of their partition
 # Labels with the index of a pod, and with the index of its part of the role, if the role has parts.
-_INDICES = (
+_INDEX_LABELS = (
     ("batch.kubernetes.io/job-completion-index", "jobset.sigs.k8s.io/job-index"),
     ("leaderworkerset.sigs.k8s.io/worker-index", "leaderworkerset.sigs.k8s.io/group-index"),
     ("apps.kubernetes.io/pod-index", ""),
     ("training.kubeflow.org/replica-index", ""),
 )
-_INDEXED = re.compile(r"-(\d{1,4})$")  # pod names with an index; random suffixes are longer
+_INDEX_SUFFIX = re.compile(r"-(\d{1,4})$")  # pod names with an index; random suffixes are longer
 
 
 class TopologyRequest(NamedTuple):
@@ -47,7 +47,7 @@ NO_TOPOLOGY = TopologyRequest()
 # Part of a group: () for all of it, a composite in it, (role,), a claim, or role and numbers of a slice.
 Part = tuple[str, ...]
 PartRequest = tuple[Part, TopologyRequest]
-_LARGER_PARTS = 2  # most items of a part that is not a slice
+_MAX_PART_ITEMS = 2  # most items of a part that is not a slice
 
 
 class SubGroupPolicy(NamedTuple):
@@ -62,8 +62,8 @@ class SubGroupPolicy(NamedTuple):
 
     def may_select(self, role: str) -> bool:
         """Return whether the policy may select pods of a role."""
-        wanted = self.selector.match_labels if self.selector is not None else None
-        return (wanted or {}).get(keys.ROLE, role) == role
+        pairs = self.selector.match_labels if self.selector is not None else None
+        return (pairs or {}).get(keys.ROLE, role) == role
 
     def selects(self, labels: Labels) -> bool:
         """Return whether the policy selects a pod.
@@ -112,11 +112,11 @@ class ChildGroup(NamedTuple):
         return (child for child in self.tree if child.children is None)
 
     @property
-    def fewest(self) -> int:
+    def min_pods(self) -> int:
         """Return the fewest pods with which the group is whole."""
         if self.children is None:
             return self.minimum
-        return sum(sorted(child.fewest for child in self.children)[: self.minimum])
+        return sum(sorted(child.min_pods for child in self.children)[: self.minimum])
 
     def is_whole(self, roles: Mapping[str, int]) -> bool:
         """Return whether the group has enough pods, given the number of pods in each role."""
@@ -159,7 +159,7 @@ class TopologySet(NamedTuple):
     @property
     def is_slice(self) -> bool:
         """Return whether the set is a slice whose pods must share a domain."""
-        return len(self.part) > _LARGER_PARTS and self.is_required
+        return len(self.part) > _MAX_PART_ITEMS and self.is_required
 
 
 def first_request(*requests: TopologyRequest) -> TopologyRequest:
@@ -183,52 +183,52 @@ def topology_of(annotations: Mapping[str, str]) -> TopologyRequest:
     return request if any(request) else NO_TOPOLOGY
 
 
-def network_topology(written: NetworkTopology | None, size: int | None = None) -> TopologyRequest:
+def network_topology(spec: NetworkTopology | None, size: int | None = None) -> TopologyRequest:
     """Return the request in a networkTopology of Volcano. The levels of its tiers are `tier:1` and so on.
 
     Args:
-        written: The networkTopology, if any.
+        spec: The networkTopology, if any.
         size: The number of pods of a slice, if the request is for slices.
     """
-    if written is None:
+    if spec is None:
         return NO_TOPOLOGY
-    tier = written.highest_tier_name or written.highest_tier_allowed
+    tier = spec.highest_tier_name or spec.highest_tier_allowed
     level = _level(f"tier:{tier}") if tier is not None else ""
-    is_soft = written.mode == "soft"
+    is_soft = spec.mode == "soft"
     level = level or ("tier:1" if is_soft else "")  # the default is the smallest domains
     if size is not None and level:
         return TopologyRequest(slice_level=level, slice_size=max(size, 0), prefers_slices=is_soft)
     return TopologyRequest(preferred=level) if is_soft else TopologyRequest(level)
 
 
-def sub_group_policies(written: Sequence[SubGroup]) -> tuple[SubGroupPolicy, ...]:
+def sub_group_policies(specs: Sequence[SubGroup]) -> tuple[SubGroupPolicy, ...]:
     """Return the policies that select pods. If several policies select a pod, the first policy counts.
 
     Raises:
         BadQuantity: The policies have too many labels and values to compare with each pod.
     """
     sizes = Counter[str]()  # by the only role with compared pods; empty: all roles
-    for policy in written:
+    for policy in specs:
         selector = policy.label_selector or LabelSelector()
         terms = [term.values or () for term in selector.match_expressions or ()]
         parts = (*terms, terms, selector.match_labels or (), policy.match_label_keys or ())
         sizes[(selector.match_labels or {}).get(keys.ROLE, "")] += 1 + sum(map(len, parts))
     size = sizes.pop("", 0) + max(sizes.values(), default=0)
-    if size > _MAX_COMPARED or len(written) > _MAX_POLICIES:
-        limits = f"at most {_MAX_POLICIES} and {_MAX_COMPARED}"
-        raise BadQuantity(f"spec.subGroupPolicy: {len(written):,} items, {size:,} labels of a role: {limits}")
+    if size > _MAX_LABELS or len(specs) > _MAX_POLICIES:
+        limits = f"at most {_MAX_POLICIES} and {_MAX_LABELS}"
+        raise BadQuantity(f"spec.subGroupPolicy: {len(specs):,} items, {size:,} labels of a role: {limits}")
     return tuple(
         SubGroupPolicy(
             policy.name or str(number),
             policy.label_selector,
-            tuple(key for key in policy.match_label_keys or () if key != _PARTITION),
+            tuple(key for key in policy.match_label_keys or () if key != _PARTITION_LABEL),
             max(policy.sub_group_size, 1),
             max(policy.min_sub_groups, 0),
             network_topology(policy.network_topology, policy.sub_group_size)._replace(
                 slice_size=max(policy.sub_group_size, 0)
             ),
         )
-        for number, policy in enumerate(written)
+        for number, policy in enumerate(specs)
         if policy.label_selector is not None or policy.match_label_keys
     )
 
@@ -239,9 +239,9 @@ def constraint(constraints: SchedulingConstraints) -> TopologyRequest:
     return TopologyRequest(levels[0]) if levels else NO_TOPOLOGY
 
 
-def _level(written: str) -> str:
+def _level(text: str) -> str:
     """Return a level, interned and cut to the maximum length."""
-    return intern(written[:_MAX_LENGTH])
+    return intern(text[:_MAX_LEVEL_LENGTH])
 
 
 def index_of(name: str, labels: Labels) -> tuple[int, int] | None:
@@ -249,12 +249,12 @@ def index_of(name: str, labels: Labels) -> tuple[int, int] | None:
 
     None means that the pod has no index.
     """
-    for label, part_label in _INDICES:
+    for label, part_label in _INDEX_LABELS:
         if label in labels and is_count(index := labels[label]):
             part = labels.get(part_label, "")
             return int(part) if is_count(part) else 0, int(index)
-    found = _INDEXED.search(name)
-    return (0, int(found[1])) if found else None
+    match = _INDEX_SUFFIX.search(name)
+    return (0, int(match[1])) if match else None
 
 
 def pod_sets(group: str, requests: Sequence[PartRequest], part: Part) -> tuple[TopologySet, ...]:

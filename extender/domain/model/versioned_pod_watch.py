@@ -30,7 +30,7 @@ class Appearance(NamedTuple):
     asks: bool = False  # whether the pod has the marker resource, for which the scheduler calls filter
 
 
-AS_IT_IS = Appearance()
+AS_STORED = Appearance()
 Change = tuple[Uid, Appearance | None]  # None means that the pod is removed for the client
 
 
@@ -43,7 +43,7 @@ class PodFacts(NamedTuple):
     scheduler: str  # spec.schedulerName
     node: str  # spec.nodeName; empty while the pod is unbound
     version: int  # metadata.resourceVersion
-    ended: bool = False  # whether its phase is Succeeded or Failed, so that it holds no capacity
+    has_ended: bool = False  # whether its phase is Succeeded or Failed, so that it holds no capacity
 
 
 class Appearances(Protocol):
@@ -108,7 +108,7 @@ class PodEvent(NamedTuple):
     frame: bytes  # the whole event as received
 
     @property
-    def unreadable(self) -> bool:
+    def is_unreadable(self) -> bool:
         """Return whether the pod cannot be read. Such an event is passed on unchanged, and is counted."""
         return self.facts is None and self.type not in ("BOOKMARK", "ERROR")
 
@@ -124,7 +124,7 @@ class PodPage(NamedTuple):
     """Page of a list of pods, or a whole list."""
 
     version: int  # metadata.resourceVersion of the list, the same on all pages
-    more: str  # metadata.continue; empty on the last page
+    continue_token: str  # metadata.continue; empty on the last page
     metadata: bytes  # metadata as received, for PodCodec.list_writer
     pods: list[ListedPod]
 
@@ -232,8 +232,8 @@ def pod_facts(
     """
     if not uid or not version:
         return None
-    shared = intern(namespace), name, intern(scheduler), intern(node)
-    return PodFacts(Uid(uid), *shared, version, phase in ENDED_PHASES)
+    texts = intern(namespace), name, intern(scheduler), intern(node)
+    return PodFacts(Uid(uid), *texts, version, phase in ENDED_PHASES)
 
 
 def version_number(text: str) -> int:
@@ -255,8 +255,8 @@ class Trace(NamedTuple):
     """Versions of the events that were written about a pod."""
 
     appearance: Appearance | None  # the only appearance ever shown; None: several appearances, or unknown
-    shown: bool  # whether the last write showed the pod, and did not remove it
-    since: int  # clients that return with a later version got the last write
+    is_shown: bool  # whether the last write showed the pod, and did not remove it
+    last_version: int  # clients that return with a later version got the last write
 
 
 class WaitingPods:
@@ -274,7 +274,7 @@ class WaitingPods:
     def __init__(self, schedulers: frozenset[str]) -> None:
         self._schedulers = schedulers  # values of spec.schedulerName that belong to Muster
         self.version = 0  # the history of these pods is known up to this version; 0: unknown
-        self.began = 0  # clients that return with an earlier version come from another process
+        self.first_version = 0  # clients that return with an earlier version come from another process
         self.reader: object = None  # the latest watch or list
         self.pods: dict[Uid, WaitingPod] = {}
         self.traces: dict[Uid, Trace] = {}  # traces of pods that were shown
@@ -318,17 +318,17 @@ class WaitingPods:
                 only_appearance = trace.appearance if appearance in (None, trace.appearance) else None
             self.traces[uid] = Trace(only_appearance, appearance is not None, self.version)
 
-    def listed(self, listing: "Listing", version: int) -> None:
+    def record_listing(self, listing: "Listing", version: int) -> None:
         """Record that a client has read all pods of a listing at this version."""
-        self.began = self.began or version
+        self.first_version = self.first_version or version
         self._replace(listing.pods, version)
         for uid in self.pods:
-            if uid in self.traces or uid in listing.shown:
-                self.record_write(uid, listing.shown.get(uid))
+            if uid in self.traces or uid in listing.appearances:
+                self.record_write(uid, listing.appearances.get(uid))
 
     def store_all(self, pods: Mapping[Uid, WaitingPod], version: int) -> None:
         """Store all pods at this version, which were read for a client that comes from another process."""
-        self.began = max(self.began, version + 1)
+        self.first_version = max(self.first_version, version + 1)
         self._replace(pods, version)
 
     def _replace(self, pods: Mapping[Uid, WaitingPod], version: int) -> None:
@@ -351,9 +351,9 @@ class Listing:
             version: The version that the client has read before; 0 if it has read none.
         """
         self._waiting, self._appearances = waiting, appearances
-        self._is_client_unknown = version > 0 and not 0 < waiting.began <= version
+        self._is_client_unknown = version > 0 and not 0 < waiting.first_version <= version
         self.pods: dict[Uid, WaitingPod] = {}
-        self.shown: dict[Uid, Appearance] = {}
+        self.appearances: dict[Uid, Appearance] = {}
 
     def appearance(self, uid: Uid) -> Appearance | None:
         """Return the appearance of a pod in the listing; None leaves the pod out.
@@ -363,7 +363,7 @@ class Listing:
         """
         appearance = self._appearances.appearance_of(uid)
         if self._appearances.in_flight(uid):
-            return appearance or AS_IT_IS  # otherwise the scheduler would count the pod's capacity as free
+            return appearance or AS_STORED  # otherwise the scheduler would count the pod's capacity as free
         trace = self._waiting.traces.get(uid)
         is_unnoticed = self._is_client_unknown or (trace is not None and trace.appearance != appearance)
         return None if is_unnoticed else appearance
@@ -376,9 +376,9 @@ class Listing:
     def record_write(self, uid: Uid, appearance: Appearance | None) -> None:
         """Record that a pod was shown (an appearance) or removed (None)."""
         if appearance is None:
-            self.shown.pop(uid, None)
+            self.appearances.pop(uid, None)
         else:
-            self.shown[uid] = appearance
+            self.appearances[uid] = appearance
 
 
 class PodList:
@@ -400,7 +400,7 @@ class PodList:
         """Return the appearance of an item of the list; None leaves the item out."""
         facts = item.facts
         if facts is None or not self._waiting.is_unbound_member(facts):
-            return AS_IT_IS
+            return AS_STORED
         appearance = self._listing.appearance(facts.uid)
         self._listing.pods[facts.uid] = WaitingPod(facts, item.pod)
         self._listing.record_write(facts.uid, appearance)
@@ -413,7 +413,7 @@ class PodList:
             version: The version of the list.
         """
         if self._waiting.reader is self:
-            self._waiting.listed(self._listing, version)
+            self._waiting.record_listing(self._listing, version)
 
 
 class PodWatch:
@@ -433,7 +433,7 @@ class PodWatch:
         self._highest = 0 if reads_all else version  # the highest version so far
         self._listing = Listing(waiting, appearances, version) if reads_all else None
         # Unbound member pods that the client may have; None means an unknown appearance.
-        self._shown: dict[Uid, Appearance | None] = {}
+        self._known_appearances: dict[Uid, Appearance | None] = {}
 
     def begin(self) -> Writes:
         """Return the writes before the first event, once the API server has accepted the watch."""
@@ -441,14 +441,14 @@ class PodWatch:
         if self._listing is not None:
             return []
         # The client may have read earlier, and may lack the last event of a doubtful pod.
-        if self._version < self._waiting.began:
-            self._shown = dict.fromkeys(self._waiting.pods)
-            return self._sync_all(doubtful=set(self._shown))
+        if self._version < self._waiting.first_version:
+            self._known_appearances = dict.fromkeys(self._waiting.pods)
+            return self._sync_all(doubtful_uids=set(self._known_appearances))
         traces = self._waiting.traces
-        doubtful = {uid for uid, trace in traces.items() if self._version <= trace.since}
-        shown = ((uid, trace) for uid, trace in traces.items() if trace.shown or uid in doubtful)
-        self._shown = {uid: trace.appearance for uid, trace in shown}
-        return self._sync_all(doubtful)
+        doubtful_uids = {uid for uid, trace in traces.items() if self._version <= trace.last_version}
+        shown = ((uid, trace) for uid, trace in traces.items() if trace.is_shown or uid in doubtful_uids)
+        self._known_appearances = {uid: trace.appearance for uid, trace in shown}
+        return self._sync_all(doubtful_uids)
 
     def process(self, event: PodEvent) -> Writes:
         """Return the writes for an event.
@@ -463,12 +463,12 @@ class PodWatch:
         if facts is None:
             if self._listing is None or not event.ends_initial:
                 return [PassOn(event.frame)]
-            self._waiting.listed(self._listing, event.version)
+            self._waiting.record_listing(self._listing, event.version)
             self._listing = None
-            return [PassOn(event.frame), *self._sync_all(doubtful=set())]
+            return [PassOn(event.frame), *self._sync_all(doubtful_uids=set())]
         if event.type == "DELETED" or not self._waiting.is_unbound_member(facts):
-            self._shown.pop(facts.uid, None)
-            if facts.node and (facts.ended or event.type == "DELETED") and self._listing is None:
+            self._known_appearances.pop(facts.uid, None)
+            if facts.node and (facts.has_ended or event.type == "DELETED") and self._listing is None:
                 self._appearances.record_left(facts.node)
             return [PassOn(event.frame)]
         is_binding = self._is_binding(facts.uid)
@@ -500,31 +500,31 @@ class PodWatch:
         """
         return self._listing if self._listing is not None else self._waiting
 
-    def _sync_all(self, doubtful: set[Uid]) -> Writes:
+    def _sync_all(self, doubtful_uids: set[Uid]) -> Writes:
         """Return the writes that bring all waiting pods up to date for the client.
 
         Args:
-            doubtful: Pods that are shown again even if the client seems to have them.
+            doubtful_uids: Pods that are shown again even if the client seems to have them.
         """
         writes: Writes = []
         for uid in self._waiting.pods:
-            writes += self._sync_pod(uid, self._appearances.appearance_of(uid), again=uid in doubtful)
+            writes += self._sync_pod(uid, self._appearances.appearance_of(uid), uid in doubtful_uids)
         return writes
 
-    def _sync_pod(self, uid: Uid, appearance: Appearance | None, again: bool = False) -> Writes:
+    def _sync_pod(self, uid: Uid, appearance: Appearance | None, is_doubtful: bool = False) -> Writes:
         """Return the writes that show the client the current appearance of a pod, between two events.
 
         Args:
             uid: The UID of the pod.
             appearance: The current appearance.
-            again: Whether the client may lack the pod even if it was shown before.
+            is_doubtful: Whether the client may lack the pod even if it was shown before.
         """
         waiting = self._waiting.pods.get(uid)
         if waiting is None or waiting.facts.version > self._highest or self._is_binding(uid):
             return []
         if appearance is None:
             return self._take_away(waiting.facts, self._highest)
-        if self._has(uid, appearance) and not again:
+        if self._has(uid, appearance) and not is_doubtful:
             return []
         return self._show(waiting.facts, waiting.pod, self._highest, appearance)
 
@@ -533,24 +533,24 @@ class PodWatch:
 
         Inserted events about the pod wait until the binding ends.
         """
-        return uid in self._shown and self._appearances.in_flight(uid)
+        return uid in self._known_appearances and self._appearances.in_flight(uid)
 
     def _has(self, uid: Uid, appearance: Appearance) -> bool:
         """Return whether the client has the pod with this appearance."""
-        return uid in self._shown and self._shown[uid] == appearance
+        return uid in self._known_appearances and self._known_appearances[uid] == appearance
 
     def _show(self, facts: PodFacts, pod: bytes, version: int, appearance: Appearance) -> Writes:
         """Return the writes that show a pod. A pod with a different appearance is removed first."""
-        is_replaced = facts.uid in self._shown and not self._has(facts.uid, appearance)
-        self._shown[facts.uid] = appearance
+        is_replaced = facts.uid in self._known_appearances and not self._has(facts.uid, appearance)
+        self._known_appearances[facts.uid] = appearance
         self._memory.record_write(facts.uid, appearance)
-        shown = Show("ADDED", pod, version, appearance)
-        return [TakeAway(facts, version), shown] if is_replaced else [shown]
+        show = Show("ADDED", pod, version, appearance)
+        return [TakeAway(facts, version), show] if is_replaced else [show]
 
     def _take_away(self, facts: PodFacts, version: int) -> Writes:
         """Return the writes that remove a pod for the client; none if the client does not have it."""
-        if facts.uid not in self._shown:
+        if facts.uid not in self._known_appearances:
             return []
-        del self._shown[facts.uid]
+        del self._known_appearances[facts.uid]
         self._memory.record_write(facts.uid, None)
         return [TakeAway(facts, version)]

@@ -50,7 +50,7 @@ from extender.domain.model.topology import (
     topology_of,
 )
 
-_BOUND_TO_NODES = frozenset({"DaemonSet", "Node"})  # kinds of owners whose pods belong to a node
+_NODE_OWNER_KINDS = frozenset({"DaemonSet", "Node"})  # kinds of owners whose pods belong to a node
 
 
 def foreign_record(pod: Pod, shapes: Shapes) -> PodRecord:
@@ -74,9 +74,9 @@ def foreign_record(pod: Pod, shapes: Shapes) -> PodRecord:
         phase=intern(pod.status.phase),
         deleting=meta.deletion_timestamp is not None,
         deletion_deadline=meta.deletion_timestamp or "",
-        nominated=intern(pod.status.nominated_node_name),
+        nominated_node=intern(pod.status.nominated_node_name),
         priority=spec.priority or 0,
-        preemptable=allows_preemption(meta),
+        is_preemptable=allows_preemption(meta),
         is_vital=_is_vital(pod),
         running_since=pod.status.start_time or "",
         checkpoint=checkpoint_of(meta),
@@ -85,7 +85,7 @@ def foreign_record(pod: Pod, shapes: Shapes) -> PodRecord:
 
 _NO_SHAPE = Shape({}, Constraints())
 
-_ANNOTATIONS = frozenset(
+_ANNOTATION_KEYS = frozenset(
     {
         *(keys.GROUP_ANNOTATION, keys.MIN_MEMBER, keys.QUEUE, keys.ROLE, keys.PREEMPTABLE),
         *(keys.MAY_USE, keys.AUTHOR, keys.CHECKPOINT, keys.RUN_TIME),
@@ -95,7 +95,7 @@ _ANNOTATIONS = frozenset(
         keys.ON_LOST_DOMAIN,
     }
 )
-_LABELS = frozenset(
+_LABEL_KEYS = frozenset(
     {
         *(keys.GROUP_LABEL, keys.QUEUE, keys.LOCAL_QUEUE, keys.KUEUE_QUEUE, keys.ROLE, keys.PREEMPTABLE),
         keys.REPLICATED_JOB,
@@ -117,8 +117,8 @@ def _common_part(pod: Pod) -> Pod:
         spec = replace(spec, node_name="")
     common = Meta(
         namespace=meta.namespace,
-        labels=_selected_labels(meta.labels, _LABELS),
-        annotations=_selected_labels(meta.annotations, _ANNOTATIONS),
+        labels=_selected_labels(meta.labels, _LABEL_KEYS),
+        annotations=_selected_labels(meta.annotations, _ANNOTATION_KEYS),
         owner_references=meta.owner_references,
     )
     return Pod(common, spec)
@@ -224,11 +224,11 @@ class PodRecords:
             local_queue=local_queue_label(meta),
             role=ownership.name_of(role),
             priority=spec.priority or 0,
-            gated=keys.GATE in gates,
+            is_gated=keys.GATE in gates,
             foreign_gates=bool(gates - {keys.GATE}),
             binds_late=bool(spec.resource_claims) or any(bytes(raw) not in (b"", b"null") for raw in volumes),
             run_limit=spec.active_deadline_seconds,
-            preemptable=allows_preemption(meta),
+            is_preemptable=allows_preemption(meta),
             is_vital=meta.namespace == keys.SYSTEM_NAMESPACE if ours else _is_vital(pod),
             never_preempts=spec.preemption_policy == keys.NEVER,
             may_use=recorded_use(meta, "Pod"),
@@ -255,14 +255,14 @@ class PodRecords:
             labels=self._shapes.labels.intern(meta.labels),
             node=intern(node),
             queue_uid=intern(recorded_queue(meta)),
-            created=meta.creation_timestamp or "",
+            created_at=meta.creation_timestamp or "",
             phase=intern(status.phase),
             deleting=meta.deletion_timestamp is not None,
-            started=_has_run(pod),
-            nominated=status.nominated_node_name,
+            has_started=_has_run(pod),
+            nominated_node=status.nominated_node_name,
             version="" if node else meta.resource_version,
             running_since=status.start_time or "",
-            unscheduled=_unscheduled(pod),
+            unscheduled=_unscheduled_of(pod),
             deletion_deadline=meta.deletion_timestamp or "",
             **self._claim_fields(pod),
         )
@@ -287,7 +287,7 @@ def _is_vital(pod: Pod) -> bool:
     """
     meta, owners = pod.metadata, pod.metadata.owner_references or ()
     is_system = meta.namespace == keys.SYSTEM_NAMESPACE or (pod.spec.priority or 0) >= keys.SYSTEM_PRIORITY
-    return is_system or any(owner.kind in _BOUND_TO_NODES for owner in owners)
+    return is_system or any(owner.kind in _NODE_OWNER_KINDS for owner in owners)
 
 
 def _has_run(pod: Pod) -> bool:
@@ -302,19 +302,19 @@ def _has_run(pod: Pod) -> bool:
     )
 
 
-def _unscheduled(pod: Pod) -> Unscheduled | None:
+def _unscheduled_of(pod: Pod) -> Unscheduled | None:
     """Return why the pod has no node; messages that change with every attempt are left out."""
-    scheduled = condition(pod.status.conditions, keys.POD_SCHEDULED)
-    if scheduled is None or scheduled.status != "False":
+    condition_ = condition(pod.status.conditions, keys.POD_SCHEDULED)
+    if condition_ is None or condition_.status != "False":
         return None
-    found = Unscheduled(intern(scheduled.reason), scheduled.message)
+    found = Unscheduled(intern(condition_.reason), condition_.message)
     return found if found.reason == keys.UNSCHEDULABLE or found.is_ours else found._replace(message="")
 
 
 _MAX_ANNOTATIONS = 256 * 1024 - 1024  # limit of an object's annotations in bytes; the API server's is 256 KiB
 TOO_MANY_RECORDS = f"more than {_MAX_ANNOTATIONS} bytes, to which Muster can add none"
-_MESSAGE = "all members that it needs ran at the same time: "
-_DIGITS = 10  # digits of the largest minMember
+_WHOLE_PREFIX = "all members that it needs ran at the same time: "
+_MAX_DIGITS = 10  # digits of the largest minMember
 
 
 def whole_condition(group_uid: str, members: int) -> Condition:
@@ -324,14 +324,14 @@ def whole_condition(group_uid: str, members: int) -> Condition:
         group_uid: The UID of the PodGroup.
         members: The number of needed members.
     """
-    return Condition(STOOD_WHOLE, "True", "AllMembersStarted", _MESSAGE + _record(group_uid, members))
+    return Condition(STOOD_WHOLE, "True", "AllMembersStarted", _WHOLE_PREFIX + _record(group_uid, members))
 
 
 def whole_members(condition: Condition, group_uid: str) -> int | None:
     """Return the number of members that the group needed when it fully ran; None without such a condition."""
-    if condition.status != "True" or not condition.message.startswith(_MESSAGE):
+    if condition.status != "True" or not condition.message.startswith(_WHOLE_PREFIX):
         return None
-    return _number(condition.message.removeprefix(_MESSAGE), group_uid)
+    return _number_in(condition.message.removeprefix(_WHOLE_PREFIX), group_uid)
 
 
 def whole_record(group_uid: str, members: int) -> dict[str, str]:
@@ -347,7 +347,7 @@ def recorded_members(group: Meta) -> int | None:
 
     None means that the annotation is missing or invalid.
     """
-    return _number((group.annotations or {}).get(STOOD_WHOLE_NOTE, ""), group.uid)
+    return _number_in((group.annotations or {}).get(STOOD_WHOLE_NOTE, ""), group.uid)
 
 
 def admitted_record(group_uid: str, is_admitted: bool) -> dict[str, str | None]:
@@ -357,8 +357,8 @@ def admitted_record(group_uid: str, is_admitted: bool) -> dict[str, str | None]:
 
 def records_admitted(group: Meta) -> bool:
     """Return whether the PodGroup has a valid record of an admitted start."""
-    recorded = (group.annotations or {}).get(ADMITTED, "")
-    return bool(recorded) and recorded == group.uid
+    recorded_uid = (group.annotations or {}).get(ADMITTED, "")
+    return bool(recorded_uid) and recorded_uid == group.uid
 
 
 def lost_record(group_uid: str, seconds: int) -> dict[str, str]:
@@ -368,7 +368,7 @@ def lost_record(group_uid: str, seconds: int) -> dict[str, str]:
 
 def recorded_lost(group: Meta) -> int:
     """Return the seconds of work that evictions have cost a group, from its annotation."""
-    return _number((group.annotations or {}).get(keys.LOST_WORK, ""), group.uid) or 0
+    return _number_in((group.annotations or {}).get(keys.LOST_WORK, ""), group.uid) or 0
 
 
 def _record(group_uid: str, number: int) -> str:
@@ -376,10 +376,10 @@ def _record(group_uid: str, number: int) -> str:
     return f"{number}/{group_uid}"
 
 
-def _number(recorded: str, group_uid: str) -> int | None:
+def _number_in(record: str, group_uid: str) -> int | None:
     """Return the number in a record; None if the record is invalid or belongs to another object."""
-    number, _, uid = recorded.partition("/")
-    is_number = number.isascii() and number.isdigit() and len(number) <= _DIGITS
+    number, _, uid = record.partition("/")
+    is_number = number.isascii() and number.isdigit() and len(number) <= _MAX_DIGITS
     return int(number) if is_number and uid and uid == group_uid else None
 
 
@@ -389,7 +389,8 @@ def any_group_record(group: PodGroup | PluginsPodGroup | NativePodGroup) -> Grou
         case PluginsPodGroup(metadata=meta, spec=spec):
             # The fields are those of Volcano, but the queue is in an annotation or a label.
             record = group_record(PodGroup(meta, replace(spec, queue=ownership.queue_named_by(meta))))
-            return replace(record, origin=Origin.PLUGINS, ran_with=recorded_members(meta), queue_uid="")
+            record = replace(record, origin=Origin.PLUGINS, queue_uid="")
+            return replace(record, members_when_run=recorded_members(meta))
         case NativePodGroup():
             return _native_record(group)
     return group_record(group)
@@ -412,10 +413,10 @@ def _native_record(group: NativePodGroup) -> GroupRecord:
     )
     mode, parent = group.spec.disruption_mode, group.spec.parent_composite_pod_group_name
     kind = keys.COMPOSITE_SCHEDULED if is_composite else keys.INITIALLY_SCHEDULED
-    reason, scheduled = "", condition(group.status.conditions, kind)
-    if scheduled is not None:  # the inverse of `native_condition`
-        is_started = scheduled.status == "True"
-        reason = keys.SCHEDULED if is_started else scheduled.message.partition(":")[0]
+    reason, status_condition = "", condition(group.status.conditions, kind)
+    if status_condition is not None:  # the inverse of `native_condition`
+        is_started = status_condition.status == "True"
+        reason = keys.SCHEDULED if is_started else status_condition.message.partition(":")[0]
     record = group_record(PodGroup(meta, spec))
     if is_composite:
         origin, key = Origin.COMPOSITE, composite_key(meta.namespace, meta.name)
@@ -425,7 +426,7 @@ def _native_record(group: NativePodGroup) -> GroupRecord:
     return replace(
         record,
         origin=origin,
-        ran_with=recorded_members(meta),
+        members_when_run=recorded_members(meta),
         queue_uid="",
         is_evicted_whole=mode == "PodGroup" or "all" in (mode or ()),
         topology=first_request(constraint(group.spec.scheduling_constraints), record.topology),
@@ -452,8 +453,8 @@ def native_condition(group: GroupRecord, reason: str, fault: str = "") -> dict[s
 
 def recorded_timeouts(meta: Meta) -> int:
     """Return how many starts of the job in a row took too long or were undone."""
-    written = (meta.annotations or {}).get(keys.START_TIMEOUTS, "")
-    return int(written) if is_count(written) else 0
+    text = (meta.annotations or {}).get(keys.START_TIMEOUTS, "")
+    return int(text) if is_count(text) else 0
 
 
 def group_record(group: PodGroup) -> GroupRecord:
@@ -490,19 +491,19 @@ def group_record(group: PodGroup) -> GroupRecord:
         min_member=max(spec.min_member, 0),
         min_task_member={ownership.name_of(role): n for role, n in roles.items() if n > 0},
         priority_class=spec.priority_class_name,
-        created=meta.creation_timestamp or "",
+        created_at=meta.creation_timestamp or "",
         phase=group.status.phase,
-        ran_with=whole_members(_condition(group, keys.STOOD_WHOLE), meta.uid),
-        admitted=records_admitted(meta),
-        last_reason=_condition(group, keys.SCHEDULED).reason,
+        members_when_run=whole_members(_condition_of(group, keys.STOOD_WHOLE), meta.uid),
+        was_admitted=records_admitted(meta),
+        last_reason=_condition_of(group, keys.SCHEDULED).reason,
         fault=next(negative, fault),
         min_resources=min_resources,
-        owner=owner.uid if owner is not None else "",
-        held=annotations.get(keys.HOLD) == "true",
+        owner_uid=owner.uid if owner is not None else "",
+        is_held=annotations.get(keys.HOLD) == "true",
         run_time=run_time_of(meta),
         start_timeouts=recorded_timeouts(meta),
         submitter=annotations.get(keys.SUBMITTER, ""),
-        preemptable=allows_preemption(meta),
+        is_preemptable=allows_preemption(meta),
         checkpoint=checkpoint_of(meta),
         lost_work=recorded_lost(meta),
         queue_uid=recorded_queue(meta),
@@ -515,7 +516,7 @@ def group_record(group: PodGroup) -> GroupRecord:
     )
 
 
-def _condition(group: PodGroup, kind: str) -> Condition:
+def _condition_of(group: PodGroup, kind: str) -> Condition:
     """Return a condition of a PodGroup; with status Unknown if it is missing."""
     return condition(group.status.conditions, kind) or Condition(kind, "Unknown")
 
@@ -531,5 +532,5 @@ def leaves_no_space(annotations: Mapping[str, str]) -> bool:
 
 def allows_preemption(meta: Meta) -> bool:
     """Return whether an object's annotation or label allows the eviction of its pods for others."""
-    written = (meta.annotations or {}).get(keys.PREEMPTABLE) or (meta.labels or {}).get(keys.PREEMPTABLE)
-    return written != "false"
+    text = (meta.annotations or {}).get(keys.PREEMPTABLE) or (meta.labels or {}).get(keys.PREEMPTABLE)
+    return text != "false"

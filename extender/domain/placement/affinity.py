@@ -15,7 +15,7 @@ import numpy as np
 
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.selectors import Labels
-from extender.domain.model.shapes import CACHED_SELECTORS, Labelled, Shape, Term, TermIndex, conflicting_ports
+from extender.domain.model.shapes import MAX_SELECTORS, Labelled, Shape, Term, TermIndex, conflicting_ports
 from extender.domain.model.topology import TopologySet
 from extender.domain.snapshot.group_info import GroupInfo
 from extender.domain.snapshot.nodes import Mask, NodeTable, Rows
@@ -119,7 +119,7 @@ class TermSets:
             similar_key = pod.namespace, self._index.mentioned(pod.labels)
             if similar_key not in self._set_by_mentioned:
                 candidates = self._index.candidates(pod.namespace, pod.labels)
-                looks = _MATCH_COST if len(self._index) <= CACHED_SELECTORS else _PARSE_COST
+                looks = _MATCH_COST if len(self._index) <= MAX_SELECTORS else _PARSE_COST
                 spend_beyond_free(self._spend, sum(map(len, candidates)), looks)
                 terms = tuple(self._index.terms_selecting(pod.namespace, pod.labels))
                 self._set_by_mentioned[similar_key] = self._unique_set(self._selecting, self._carried, terms)
@@ -338,7 +338,7 @@ class PodsByTerms:
         """
         mask = mask.copy()
         for key, names in nodes_by_key.items():
-            rows = [row for row in map(self._nodes.row.get, names) if row is not None]
+            rows = [row for row in map(self._nodes.row_of.get, names) if row is not None]
             self._spend(cost_on_rows(self._nodes, len(rows)))
             codes = self._nodes.domains(key)
             is_inside = np.zeros(len(codes) + 1, dtype=np.bool_)  # by domain code; the last entry is for -1
@@ -438,7 +438,7 @@ class AffinityCounts:
         self.effort: Effort = like.effort if like else Effort()
         self._like, self._occupancy, self._nodes = like, occupancy, nodes
         self._capacity_for = counts
-        self._ports = {node: Counter(ports) for node, ports in occupancy.ports.items()}
+        self._ports = {node: Counter(ports) for node, ports in occupancy.port_counts.items()}
         self._has_terms = len(occupancy.terms) > 0
         self._sharing_pods: dict[Term, dict[Shape, list[PodRecord]]] = {}
         self._groups = groups or {}
@@ -450,11 +450,11 @@ class AffinityCounts:
 
     @cached_property
     def _selected_pods(self) -> PodsByTerms:
-        return PodsByTerms(self._occupancy.selected, self._nodes, self.effort.spend)
+        return PodsByTerms(self._occupancy.selected_counts, self._nodes, self.effort.spend)
 
     @cached_property
     def _pods_apart(self) -> PodsByTerms:
-        return PodsByTerms(self._occupancy.carried, self._nodes, self.effort.spend)
+        return PodsByTerms(self._occupancy.carrier_counts, self._nodes, self.effort.spend)
 
     def clone(self, counts: Callable[[Shape], Rows]) -> "AffinityCounts":
         """Return a copy that changes independently, for another planner.
@@ -584,7 +584,7 @@ class AffinityCounts:
                 if pod_set.is_required:
                     nodes.setdefault(pod_set, []).append(node)
         for pod_set, names in nodes.items():
-            rows = [self._nodes.row.get(name, -1) for name in names]
+            rows = [self._nodes.row_of.get(name, -1) for name in names]
             codes, set_rows = self._nodes.domains_of_level(pod_set.level)[rows], self.rows_of_set(pod_set)
             is_one_domain = set_rows[rows].all() if set_rows is not None else (codes == codes[0]).all()
             if min(rows) < 0 or codes.min() < 0 or not is_one_domain:
@@ -607,7 +607,7 @@ class AffinityCounts:
         if not nodes:
             return None
         codes = self._nodes.domains_of_level(pod_set.level)
-        occupied_codes = {int(codes[row]) for row in map(self._nodes.row.get, nodes) if row is not None}
+        occupied_codes = {int(codes[row]) for row in map(self._nodes.row_of.get, nodes) if row is not None}
         return np.isin(codes, [code for code in occupied_codes if code >= 0])
 
     def rows_of_sets(self, pod: PodRecord) -> Mask | None:
@@ -622,7 +622,7 @@ class AffinityCounts:
         free_rows = np.ones(len(self._nodes.nodes), dtype=np.bool_)
         ports = pod.shape.constraints.ports
         for node, used_ports in self._ports.items() if ports else ():
-            row = self._nodes.row.get(node)
+            row = self._nodes.row_of.get(node)
             if row is not None and conflicting_ports(ports, +used_ports):
                 free_rows[row] = False
         for pods, terms in (

@@ -237,7 +237,7 @@ class Capacity:
     def fits_without_refusals(self, shape: Shape, pod_count: int) -> bool:
         """Return whether `pod_count` pods of `shape` would fit if the scheduler refused no nodes."""
         self._record(NODES_TOPIC)
-        _, fitting_counts = self._fitting(shape, self.nodes.suitable(shape))
+        _, fitting_counts = self._fitting(shape, self.nodes.suitable_rows(shape))
         return int(np.minimum(fitting_counts, pod_count).sum()) >= pod_count
 
     def admits(self, shape: Shape, row: int) -> bool:
@@ -249,7 +249,9 @@ class Capacity:
         if not self._offers(shape):
             return False
         columns, amounts = self._request(shape)
-        is_suitable = self.nodes.suitable(shape)[row] and row not in self._refused.get(shape.on_all_nodes, ())
+        is_suitable = self.nodes.suitable_rows(shape)[row] and row not in self._refused.get(
+            shape.on_all_nodes, ()
+        )
         return bool(is_suitable and (self.free[row, columns] >= amounts).all())
 
     def largest_part_of(self, requests: Resources) -> float:
@@ -373,7 +375,7 @@ class Capacity:
 
     def rows_for(self, shape: Shape) -> Mask:
         """Return the rows that labels, taints and refusals allow for `shape`. Free amounts do not matter."""
-        mask = self.nodes.suitable(shape)
+        mask = self.nodes.suitable_rows(shape)
         refusing_rows = self._refused.get(shape.on_all_nodes)
         if not refusing_rows:
             return mask

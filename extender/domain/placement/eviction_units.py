@@ -25,7 +25,7 @@ from extender.domain.model.evictions import (
 )
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.resources import Resources
-from extender.domain.model.run_history import NEVER_SAVED, Checkpoint
+from extender.domain.model.run_history import NO_CHECKPOINT, Checkpoint
 from extender.domain.model.shapes import total_requests
 from extender.domain.placement.planner import Planner
 from extender.domain.snapshot.group_info import GroupInfo
@@ -36,7 +36,7 @@ class Run(NamedTuple):
     """Run of a group, with the work that its eviction loses."""
 
     since: str = ""  # start as a timestamp; empty if unknown
-    checkpoint: Checkpoint = NEVER_SAVED
+    checkpoint: Checkpoint = NO_CHECKPOINT
     lost_seconds: float = 0.0  # seconds of work that the group lost by earlier evictions
     member_count: int = 1  # number of the group's pods on nodes
 
@@ -127,10 +127,10 @@ def _eviction_units(
         by_annotation: Whether only pods whose annotation allows it may be evicted.
         overrules: Whether to ignore disruption budgets.
     """
-    is_only_whole = group.job.managed or group.spec.is_evicted_whole
+    is_only_whole = group.job.is_managed or group.spec.is_evicted_whole
     spare_members = () if is_only_whole else group.computed(_spare_members_by_rule[by_annotation])
     tier = _TIERS[cause]
-    rank = f"{_least_important_key(group.priority)} {group.running_since} {group.created}"
+    rank = f"{_least_important_key(group.priority)} {group.running_since} {group.created_at}"
     run = Run(group.running_since, group.checkpoint, group.history.lost_work, max(len(group.placed), 1))
     rank_and_key = (rank, group.key)
     eviction_units = [
@@ -187,7 +187,7 @@ def _spare_members(group: GroupInfo, by_annotation: bool) -> tuple[PodRecord, ..
     tied_roles = {child.name for child in composite.pod_groups if child.is_evicted_whole} if composite else ()
     pods = [pod for pod in group.computed(running_members) if pod.role not in tied_roles]
     pods.sort(key=attrgetter("sort_key"), reverse=True)
-    pods.sort(key=lambda pod: (pod.priority, descending_key(pod.created)))
+    pods.sort(key=lambda pod: (pod.priority, descending_key(pod.created_at)))
     for pod in pods:
         is_spare = len(spare_members) < max_spare_count and roles[pod.role] > needed_by_role.get(pod.role, 0)
         if is_spare and pod.may_be_evicted(by_annotation):
@@ -302,7 +302,7 @@ class Disruptions:
                 return False
             for budget in budgets:
                 count_by_budget[budget] = count_by_budget.get(budget, self._taken[budget]) + 1
-                if count_by_budget[budget] > budget.allowed:
+                if count_by_budget[budget] > budget.allowed_evictions:
                     return False
         return True
 
@@ -310,7 +310,7 @@ class Disruptions:
         """Return the budgets that do not allow the eviction of all these pods, as `namespace/name`."""
         budgets_by_pod = list(map(self._budgets_of, pods))
         count_by_budget = Counter(chain.from_iterable(budgets_by_pod))
-        result = {budget for budget, n in count_by_budget.items() if self._taken[budget] + n > budget.allowed}
+        result = {b for b, n in count_by_budget.items() if self._taken[b] + n > b.allowed_evictions}
         result.update(*(budgets for budgets in budgets_by_pod if len(budgets) > 1))  # as in the API server
         return sorted(f"{budget.namespace}/{budget.name}" for budget in result)
 
@@ -420,7 +420,7 @@ class Picks:
             self._pods.update(pod.uid for pod in pods)
             self.all.append(pick)
             self._planner.free(pods)
-            rows.update(row for pod in pods if (row := self._planner.nodes.row.get(pod.node)) is not None)
+            rows.update(row for pod in pods if (row := self._planner.nodes.row_of.get(pod.node)) is not None)
         return rows
 
     def put_back(self, pick: Pick) -> None:

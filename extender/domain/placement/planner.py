@@ -202,7 +202,7 @@ def rows_of(pods: Iterable[PlannedPod], nodes: NodeTable) -> dict[Shape, Rows]:
     """Return for each shape the row of each pod; the row is -1 if the node does not exist."""
     rows: dict[Shape, list[int]] = {}
     for pod, node in pods:
-        rows.setdefault(pod.shape, []).append(nodes.row.get(node, -1))
+        rows.setdefault(pod.shape, []).append(nodes.row_of.get(node, -1))
     return {shape: np.array(shape_rows) for shape, shape_rows in rows.items()}
 
 
@@ -239,7 +239,7 @@ class Planner:
         Nodes and zones that refuse a shape have no capacity for its pods.
         """
         journal = Journal() if journal is None else journal
-        refusals, free = with_refusing_zones(snapshot.refused, snapshot.nodes), snapshot.capacity.copy()
+        refusals, free = with_refusing_zones(snapshot.refused_rows, snapshot.nodes), snapshot.capacity.copy()
         capacity = Capacity(snapshot.dimensions, snapshot.nodes, free, refusals, record=journal.reads.record)
         return cls(capacity, snapshot.occupancy, journal, groups=snapshot.groups)
 
@@ -253,7 +253,7 @@ class Planner:
             keeps_refusals: Whether to leave out the nodes that the scheduler refuses.
         """
         nodes = snapshot.nodes
-        refusing_rows = with_refusing_zones(snapshot.refused, nodes) if keeps_refusals else {}
+        refusing_rows = with_refusing_zones(snapshot.refused_rows, nodes) if keeps_refusals else {}
         max_pods = None if keeps_refusals else nodes.cached_totals
         capacity = Capacity(snapshot.dimensions, nodes, snapshot.allocatable.copy(), refusing_rows, max_pods)
         return cls(capacity, Occupancy(terms=snapshot.occupancy.terms), like=like)
@@ -463,7 +463,7 @@ class Planner:
 
         Return the node of each pod that fits.
         """
-        pairs = ((pod, self.nodes.row.get(node_of[pod.uid])) for pod in pods)
+        pairs = ((pod, self.nodes.row_of.get(node_of[pod.uid])) for pod in pods)
         rows = [(pod, row) for pod, row in pairs if row is not None and self.capacity.admits(pod.shape, row)]
         if rows and self.affinity.is_interdependent(pods[0]):
             admitting_rows = self.affinity.admit(pods[0])
@@ -496,12 +496,12 @@ class Planner:
 
         No other group then gets that capacity when it becomes free. With `times` -1, free the capacity.
         """
-        rows = ((pod, self.nodes.row.get(node)) for pod, node in planned)
+        rows = ((pod, self.nodes.row_of.get(node)) for pod, node in planned)
         self._count_all([(pod, row) for pod, row in rows if row is not None], times)
 
     def forbid(self, shape: Shape, node: str) -> None:
         """Record that the scheduler refuses `shape` on `node`."""
-        row = self.nodes.row.get(node)
+        row = self.nodes.row_of.get(node)
         if row is not None:
             self.capacity.forbid(shape, row)
 

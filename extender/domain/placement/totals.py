@@ -145,7 +145,7 @@ class _ShapeTable:
     def count(self, rows: Rows, free_amounts: AmountRows) -> Rows:
         """Return how many pods of each shape fit on `rows`, which have the free amounts `free_amounts`."""
         requests, sums = self._requests, np.zeros(len(self.shapes), dtype=np.int64)
-        masks = [self.nodes.suitable(shape) for shape in self._examples]
+        masks = [self.nodes.suitable_rows(shape) for shape in self._examples]
         for position, row in enumerate(rows.tolist()):
             quotients = np.where(requests > 0, free_amounts[position] // np.maximum(requests, 1), _MAX_COUNT)
             fitting_counts = quotients.min(axis=1, initial=_MAX_COUNT)
@@ -160,7 +160,7 @@ class _ShapeTable:
 
         `differences` has the change of the amounts on each of the rows.
         """
-        is_suitable = np.logical_or.reduce([self.nodes.suitable(shape)[rows] for shape in shapes])
+        is_suitable = np.logical_or.reduce([self.nodes.suitable_rows(shape)[rows] for shape in shapes])
         change = differences[is_suitable].sum(axis=0)
         if not change.any():
             return sums

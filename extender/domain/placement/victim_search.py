@@ -86,7 +86,7 @@ class Search:
         self._picks = Picks(planner, shares, disruptions)
         self._rows: Mask | None = None  # rows on which to search victims; None means all rows
         self._must_free_share = False  # whether its own queue lacks the share to hold the group
-        row = planner.nodes.row
+        row = planner.nodes.row_of
         for each in self._eviction_units:
             for node in each.pods_by_node:
                 if node in row:
@@ -147,7 +147,7 @@ class Search:
 
     def _is_on_searched_rows(self, eviction_unit: EvictionUnit) -> bool:
         """Return whether a unit has pods on the rows where victims are searched."""
-        rows = map(self._planner.nodes.row.get, eviction_unit.pods_by_node)
+        rows = map(self._planner.nodes.row_of.get, eviction_unit.pods_by_node)
         return self._rows is None or any(self._rows[row] for row in rows if row is not None)
 
     def _place(self, members: Sequence[PodRecord], plan: dict[Uid, str]) -> bool:
@@ -323,7 +323,7 @@ class Search:
             if self._picks.is_evicted_whole(pick) or any(map(self._planner.affinity.is_counted, pick.pods)):
                 continue
             self._picks.put_back(pick)
-            rows = [row for pod in pick.pods if (row := self._planner.nodes.row.get(pod.node)) is not None]
+            rows = [row for pod in pick.pods if (row := self._planner.nodes.row_of.get(pod.node)) is not None]
             has_capacity = (self._planner.capacity.free[np.ix_(rows, columns)] >= 0).all()
             if not (has_capacity and self._shares.suffices()):
                 self._picks.evict([pick])
@@ -389,7 +389,7 @@ def _spare_unneeded(
 def _freed_for(planner: Planner, pick: Pick, need: Missing) -> Resources:
     """Return the amounts that a pick frees on nodes that suit any of the members."""
     suitable_rows = np.logical_or.reduce([planner.capacity.rows_for(shape) for shape in need.shapes])
-    rows = ((pod, planner.nodes.row.get(pod.node)) for pod in pick.pods)
+    rows = ((pod, planner.nodes.row_of.get(pod.node)) for pod in pick.pods)
     return requests_together(pod for pod, row in rows if row is not None and suitable_rows[row])
 
 

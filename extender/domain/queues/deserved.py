@@ -59,7 +59,7 @@ class Division:
         self.names = names
         self.total = total
         self.demands = demands
-        self.specified = Specified.empty(len(tree), len(names))
+        self.specs = Specified.empty(len(tree), len(names))
         self.takes_part: Mask = np.zeros(len(tree), dtype=np.bool_)
         self.requests: PortionRows = np.zeros((len(tree), len(names)))
         self.reserved: PortionRows = np.zeros_like(self.requests)
@@ -69,29 +69,29 @@ class Division:
         self._cached_shares: list[Share | None] = [None] * len(tree)
 
     @classmethod
-    def divide(cls, total: Resources, demands: Demands, before: "Division | None" = None) -> "Division":
+    def divide(cls, total: Resources, demands: Demands, earlier: "Division | None" = None) -> "Division":
         """Return the division of the cluster.
 
         An earlier division (`before`) only saves work: the result is the same without it.
         """
-        changed = _changed_queues(before, total, demands) if before is not None else None
-        if before is None or changed is None:
+        changed_names = _changed_queues(earlier, total, demands) if earlier is not None else None
+        if earlier is None or changed_names is None:
             tree = ShareTree({name: demand.parent for name, demand in demands.items()})
             division = cls(tree, dimensions_of(total, demands.values()), total, demands)
             division._compute(demands)
             return division
-        if not changed:
-            return before
-        later = cls(before.tree, before.names, total, demands)
-        later.specified = before.specified.copy()
+        if not changed_names:
+            return earlier
+        later = cls(earlier.tree, earlier.names, total, demands)
+        later.specs = earlier.specs.copy()
         for name in ("takes_part", "requests", "reserved", "deserved", "ceilings", "potential"):
-            setattr(later, name, getattr(before, name).copy())
-        later._compute(changed)
-        is_unchanged = later.takes_part == before.takes_part
-        is_unchanged &= np.all(later.deserved == before.deserved, axis=1)
-        is_unchanged &= np.all(later.ceilings == before.ceilings, axis=1)
-        cached = zip(before._cached_shares, is_unchanged.tolist(), strict=True)
-        later._cached_shares = [share if keep else None for share, keep in cached]
+            setattr(later, name, getattr(earlier, name).copy())
+        later._compute(changed_names)
+        is_unchanged = later.takes_part == earlier.takes_part
+        is_unchanged &= np.all(later.deserved == earlier.deserved, axis=1)
+        is_unchanged &= np.all(later.ceilings == earlier.ceilings, axis=1)
+        shares = zip(earlier._cached_shares, is_unchanged.tolist(), strict=True)
+        later._cached_shares = [share if keep else None for share, keep in shares]
         return later
 
     def share(self, node: int) -> Share | None:
@@ -104,19 +104,19 @@ class Division:
 
     def own_limits(self, node: int) -> dict[str, float]:
         """Return the limits of a node by its own spec; inf means no limit."""
-        return dict(zip(self.names, self.specified.effective_limits(node).tolist(), strict=True))
+        return dict(zip(self.names, self.specs.effective_limits(node).tolist(), strict=True))
 
     @cached_property
     def nominal(self) -> PortionRows:
         """Return the deserved amounts in the spec of each node, or else the sum over the node's children."""
-        specified = self.specified.nominal.copy()
+        amounts = self.specs.nominal.copy()
         for level in reversed(self.tree.levels):
             inner = [node for node in level.tolist() if self.tree.has_children(node)]
             empty = level[:0]
             rows, parent_index = self.tree.children(np.array(inner, np.intp)) if inner else (empty, empty)
-            child_sums = sums_by_parent(specified[rows], parent_index, len(inner))
-            specified[inner] = np.where(specified[inner] > 0, specified[inner], child_sums)
-        return specified
+            child_sums = sums_by_parent(amounts[rows], parent_index, len(inner))
+            amounts[inner] = np.where(amounts[inner] > 0, amounts[inner], child_sums)
+        return amounts
 
     @cached_property
     def parts_of_cluster(self) -> Portion:
@@ -138,7 +138,7 @@ class Division:
             parents = np.array(inner, dtype=np.intp)
             rows, parent_index = self.tree.children(parents)
             own_parts = nominal_parts[rows] * self.takes_part[rows]
-            weights = np.where(self.takes_part[rows] & (own_parts <= 0), self.specified.weights[rows], 0.0)
+            weights = np.where(self.takes_part[rows] & (own_parts <= 0), self.specs.weights[rows], 0.0)
             remaining = np.maximum(parts[parents] - np.bincount(parent_index, own_parts, len(parents)), 0.0)
             sums = np.maximum(np.bincount(parent_index, weights, len(parents)), 1.0)
             parts[rows] = np.where(own_parts > 0, own_parts, (remaining / sums)[parent_index] * weights)
@@ -161,11 +161,11 @@ class Division:
             sums = sums_by_parent(self.reserved[rows], parent_index, len(parents))
             parts = np.divide(met[parents], sums, out=np.ones_like(sums), where=sums > met[parents])
             met[rows] *= parts[parent_index]
-        found: dict[str, Resources] = {}
-        for node in np.flatnonzero(np.any(self.specified.reserved > met + EPSILON, axis=1)).tolist():
-            amounts = zip(self.names, self.specified.reserved[node].tolist(), met[node].tolist(), strict=True)
-            found[self.tree.queues[node]] = {name: int(m) for name, own, m in amounts if own > m + EPSILON}
-        return found
+        results: dict[str, Resources] = {}
+        for node in np.flatnonzero(np.any(self.specs.reserved > met + EPSILON, axis=1)).tolist():
+            amounts = zip(self.names, self.specs.reserved[node].tolist(), met[node].tolist(), strict=True)
+            results[self.tree.queues[node]] = {name: int(m) for name, own, m in amounts if own > m + EPSILON}
+        return results
 
     def is_comparable_with(self, other: "Division") -> bool:
         """Return whether both divisions divide the same amounts in the same tree."""
@@ -175,43 +175,41 @@ class Division:
         """Return the nodes whose shares or limits differ from those in `other`, a comparable division."""
         if self is other:
             return set()
-        changed = self.takes_part != other.takes_part
+        is_changed = self.takes_part != other.takes_part
         for name in ("reserved", "deserved", "ceilings", "potential"):
-            changed |= (getattr(self, name) != getattr(other, name)).any(axis=1)
-        changed |= (
-            self.specified.effective_limits(slice(None)) != other.specified.effective_limits(slice(None))
-        ).any(axis=1)
-        return set(np.flatnonzero(changed).tolist())
+            is_changed |= (getattr(self, name) != getattr(other, name)).any(axis=1)
+        limits = self.specs.effective_limits(slice(None))
+        is_changed |= (limits != other.specs.effective_limits(slice(None))).any(axis=1)
+        return set(np.flatnonzero(is_changed).tolist())
 
-    def _compute(self, changed: Sequence[str] | Demands) -> None:
+    def _compute(self, queues: Sequence[str] | Demands) -> None:
         """Compute all rows.
 
         Args:
-            changed: The queues whose demands are not yet in the rows.
+            queues: The queues whose demands are not yet in the rows.
         """
         dirty: Mask = np.zeros(len(self.tree), dtype=np.bool_)
-        for name in changed:
+        for name in queues:
             node, leaf = self.tree.node[name], self.tree.leaf[name]
-            self.specified.set(node, leaf, self.demands[name], self.names)
+            self.specs.set(node, leaf, self.demands[name], self.names)
             dirty[[node, leaf]] = True
-        # Sums are computed from the leaves up. A child asks its parent for at most the child's limit, and for
-        # at least the child's reserved amounts.
-        specified = self.specified
+        # Sums go from the leaves up. A child asks for at least its reserved amounts, and at most its limit.
+        specified = self.specs
         for level in reversed(self.tree.levels):
             nodes = level[dirty[level]]
             inner = np.array([self.tree.has_children(node) for node in nodes.tolist()], dtype=np.bool_)
             leaves, parents = nodes[~inner], nodes[inner]
             self.requests[leaves] = specified.requests[leaves]
-            self.takes_part[leaves] = specified.groups[leaves]
+            self.takes_part[leaves] = specified.has_groups[leaves]
             self.reserved[leaves] = specified.reserved[leaves]
             if len(parents):
                 rows, parent_index = self.tree.children(parents)
-                reserved = self.reserved[rows]
-                requests = np.maximum(np.minimum(self.requests[rows], specified.limits[rows]), reserved)
-                requests = np.where(self.takes_part[rows][:, None], requests, reserved)
+                minima = self.reserved[rows]
+                requests = np.maximum(np.minimum(self.requests[rows], specified.limits[rows]), minima)
+                requests = np.where(self.takes_part[rows][:, None], requests, minima)
                 self.requests[parents] = sums_by_parent(requests, parent_index, len(parents))
                 self.takes_part[parents] = np.bincount(parent_index, self.takes_part[rows], len(parents)) > 0
-                sums = sums_by_parent(reserved, parent_index, len(parents))
+                sums = sums_by_parent(minima, parent_index, len(parents))
                 self.reserved[parents] = np.maximum(specified.reserved[parents], sums)
             if level[0] != TOP:
                 dirty[[self.tree.parents[node] for node in nodes.tolist()]] = True
@@ -220,7 +218,7 @@ class Division:
     def _divide(self, dirty: Mask) -> None:
         """Divide the cluster from root down, below each node that is `dirty` or whose share changed."""
         put_row(self.ceilings, TOP, self.total, self.names)
-        self.ceilings[TOP] = np.minimum(self.ceilings[TOP], self.specified.effective_limits(TOP))
+        self.ceilings[TOP] = np.minimum(self.ceilings[TOP], self.specs.effective_limits(TOP))
         self.potential[TOP] = self.ceilings[TOP]
         root_request = np.minimum(self.requests[TOP], self.ceilings[TOP])
         self.deserved[TOP] = np.maximum(root_request, self.reserved[TOP])
@@ -230,18 +228,17 @@ class Division:
                 continue
             parents = np.array(inner, dtype=np.intp)
             rows, parent_index = self.tree.children(parents)
-            specified, reserved, takes_part = self.specified, self.reserved[rows], self.takes_part[rows]
+            specified, reserved, takes_part = self.specs, self.reserved[rows], self.takes_part[rows]
             may_hold = self._limits_of_children(self.ceilings[parents], rows, parent_index)
             upper_limits = np.minimum(np.minimum(may_hold, specified.limits[rows]), self.requests[rows])
             weights, nominal = specified.weights[rows], specified.nominal[rows]
             siblings = Siblings(parent_index, weights, self.requests[rows], upper_limits, reserved, nominal)
-            # Root divides its ceiling; every other parent divides its deserved share. Amounts that are
-            # reserved for queues that take no part are not divided.
+            # Root divides its ceiling, other parents their share; what absent queues reserve is kept back.
             capacity = np.where((parents == TOP)[:, None], self.ceilings[TOP], self.deserved[parents])
             unused = sums_by_parent(np.where(takes_part[:, None], 0.0, reserved), parent_index, len(parents))
             shares = np.zeros_like(upper_limits)
             shares[takes_part] = divide_level(np.maximum(capacity - unused, 0.0), siblings.select(takes_part))
-            ceilings = np.minimum(may_hold, shares + specified.borrowing[rows])
+            ceilings = np.minimum(may_hold, shares + specified.borrowing_limits[rows])
             potential = self._limits_of_children(self.potential[parents], rows, parent_index)
             results = ((self.deserved, shares), (self.ceilings, ceilings), (self.potential, potential))
             for before, after in results:
@@ -255,24 +252,24 @@ class Division:
         child's own limits.
         """
         reserved = self.reserved[rows]
-        unclaimed = np.maximum(limits - sums_by_parent(reserved, parent_index, len(limits)), 0.0)
-        own_limits = self.specified.effective_limits(rows)
-        ceilings: PortionRows = np.minimum(unclaimed[parent_index] + reserved, own_limits)
+        free_amounts = np.maximum(limits - sums_by_parent(reserved, parent_index, len(limits)), 0.0)
+        own_limits = self.specs.effective_limits(rows)
+        ceilings: PortionRows = np.minimum(free_amounts[parent_index] + reserved, own_limits)
         return ceilings
 
 
-def _changed_queues(before: Division, total: Resources, demands: Demands) -> list[str] | None:
+def _changed_queues(earlier: Division, total: Resources, demands: Demands) -> list[str] | None:
     """Return the queues whose demands changed; None if the tree, the resources or the cluster changed."""
-    demands_before = before.demands
-    if total != before.total or not have_same_keys(demands, demands_before):
+    demands_before = earlier.demands
+    if total != earlier.total or not have_same_keys(demands, demands_before):
         return None
     names = changed_keys(demands, demands_before)
-    changed = [name for name in names if demands[name] != demands_before[name]]
-    pairs = ((demands[name], demands_before[name]) for name in changed)
+    changed_names = [name for name in names if demands[name] != demands_before[name]]
+    pairs = ((demands[name], demands_before[name]) for name in changed_names)
     has_other_rows = any(
         new.parent != old.parent or new.guarantee.keys() != old.guarantee.keys() for new, old in pairs
     )
-    return None if has_other_rows else changed
+    return None if has_other_rows else changed_names
 
 
 class Siblings(msgspec.Struct, eq=False):
@@ -281,7 +278,7 @@ class Siblings(msgspec.Struct, eq=False):
     parent_index: Nodes  # position of the queue's parent among the parents
     weights: Portion
     requests: PortionRows
-    most: PortionRows  # requests, limited to the ceilings
+    upper_bounds: PortionRows  # requests, limited to the ceilings
     guarantees: PortionRows
     nominal: PortionRows
 
@@ -298,11 +295,11 @@ def divide_level(capacity: PortionRows, siblings: Siblings) -> PortionRows:
     """
     # Deserved amounts in specs come first, limited to request and ceiling. If their sum is too large, each
     # queue gets the same part of its amount.
-    parent_index, wanted = siblings.parent_index, np.minimum(siblings.nominal, siblings.requests)
-    capped = np.minimum(wanted, siblings.most)
-    first = _fill(capacity, parent_index, np.zeros_like(capped), wanted, siblings.guarantees, capped)
-    start, speed = np.minimum(first, capped), siblings.weights[:, None]
-    return _fill(capacity, parent_index, start, speed, first, siblings.most)
+    parent_index, wishes = siblings.parent_index, np.minimum(siblings.nominal, siblings.requests)
+    bounds = np.minimum(wishes, siblings.upper_bounds)
+    first_shares = _fill(capacity, parent_index, np.zeros_like(bounds), wishes, siblings.guarantees, bounds)
+    start, speed = np.minimum(first_shares, bounds), siblings.weights[:, None]
+    return _fill(capacity, parent_index, start, speed, first_shares, siblings.upper_bounds)
 
 
 def _fill(
@@ -310,29 +307,29 @@ def _fill(
     parent_index: Nodes,
     start: PortionRows,
     speed: PortionRows,
-    least: PortionRows,
-    most: PortionRows,
+    lower_bounds: PortionRows,
+    upper_bounds: PortionRows,
 ) -> PortionRows:
-    """Return `start + level * speed` for each sibling, within the bounds `least` and `most`.
+    """Return `start + level * speed` for each sibling, within its lower and upper bound.
 
     All siblings have the same level: the level at which they together use the capacity, as far as the bounds
-    allow. If the bounds contradict each other, `least` applies.
+    allow. If the bounds contradict each other, the lower bound applies.
     """
-    most = np.maximum(most, least)
-    shares, is_free = least.copy(), most > least
+    upper_bounds = np.maximum(upper_bounds, lower_bounds)
+    shares, is_free = lower_bounds.copy(), upper_bounds > lower_bounds
     for _ in range(_MAX_ITERATIONS):
         if not is_free.any():
             break
         speeds = sums_by_parent(np.where(is_free, speed, 0.0), parent_index, len(capacity))
         remaining = capacity - sums_by_parent(np.where(is_free, start, shares), parent_index, len(capacity))
         level = np.divide(remaining, speeds, out=np.zeros_like(remaining), where=speeds > 0)
-        unlimited = start + level[parent_index] * speed
-        shares = np.where(is_free, np.clip(unlimited, least, most), shares)
+        unbounded_shares = start + level[parent_index] * speed
+        shares = np.where(is_free, np.clip(unbounded_shares, lower_bounds, upper_bounds), shares)
         # If lower bounds add more than upper bounds remove, the level can only fall, and siblings at their
         # lower bound stay there. Otherwise the level can only rise.
-        added = np.where(is_free, shares - unlimited, 0.0)
-        balance = sums_by_parent(added, parent_index, len(capacity))[parent_index]
-        is_free &= (balance != 0) & (np.sign(added) != np.sign(balance))
+        additions = np.where(is_free, shares - unbounded_shares, 0.0)
+        balance = sums_by_parent(additions, parent_index, len(capacity))[parent_index]
+        is_free &= (balance != 0) & (np.sign(additions) != np.sign(balance))
     return shares
 
 
@@ -352,14 +349,14 @@ class Holdings:
             own: The allocation of each queue's own groups.
         """
         self._division = division
-        self.own = own
-        self._reserved: dict[int, Resources] = {}
-        self._held = summed_up(division.tree, own)
-        self._claimed = self._held
+        self.own_amounts = own
+        self._reserved_amounts: dict[int, Resources] = {}
+        self._sums = summed_up(division.tree, own)
+        self._claims = self._sums
         if division.reserved.any():
-            self._claimed = summed_up(division.tree, own, self.reserved)
+            self._claims = summed_up(division.tree, own, self.reserved)
 
-    def after(self, division: Division, own: Mapping[str, Resources]) -> "Holdings":
+    def for_division(self, division: Division, own: Mapping[str, Resources]) -> "Holdings":
         """Return the holdings under a later division.
 
         If the tree is the same, only changed queues are counted again.
@@ -367,29 +364,29 @@ class Holdings:
         is_comparable = division.tree is self._division.tree and bool(
             (division.reserved == self._division.reserved).all()
         )
-        if not is_comparable or not have_same_keys(own, self.own):
+        if not is_comparable or not have_same_keys(own, self.own_amounts):
             return Holdings(division, own)
-        later = self.copy()
-        later._division, later.own = division, own
-        for queue in changed_keys(own, self.own):
-            if own[queue] != self.own[queue]:
-                later.add(queue, self.own[queue], times=-1)
-                later.add(queue, own[queue])
-        return later
+        holdings = self.copy()
+        holdings._division, holdings.own_amounts = division, own
+        for queue in changed_keys(own, self.own_amounts):
+            if own[queue] != self.own_amounts[queue]:
+                holdings.add(queue, self.own_amounts[queue], factor=-1)
+                holdings.add(queue, own[queue])
+        return holdings
 
     def copy(self) -> "Holdings":
         """Return a copy that can be changed independently."""
-        later = object.__new__(Holdings)
-        later.__dict__.update(self.__dict__)
-        later._held = list(self._held)
-        later._claimed = list(self._claimed) if self._claimed is not self._held else later._held
-        return later
+        holdings = object.__new__(Holdings)
+        holdings.__dict__.update(self.__dict__)
+        holdings._sums = list(self._sums)
+        holdings._claims = list(self._claims) if self._claims is not self._sums else holdings._sums
+        return holdings
 
     def nodes_changed_since(self, other: "Holdings") -> set[int]:
         """Return the nodes whose held or reserved amounts differ from those in `other`."""
-        sums = [(self._held, other._held)]
-        if self._claimed is not self._held or other._claimed is not other._held:
-            sums.append((self._claimed, other._claimed))
+        sums = [(self._sums, other._sums)]
+        if self._claims is not self._sums or other._claims is not other._sums:
+            sums.append((self._claims, other._claims))
         return {
             node
             for new, old in sums
@@ -399,49 +396,49 @@ class Holdings:
 
     def held(self, node: int) -> Resources:
         """Return the amounts that the queue and the queues below it hold."""
-        return self._held[node]
+        return self._sums[node]
 
     def held_or_reserved(self, node: int) -> Resources:
         """Return the amounts that are held, or reserved for queues below the node."""
-        return self._claimed[node]
+        return self._claims[node]
 
-    def beyond_reservation(self, node: int, more: Resources) -> Resources:
-        """Return the part of `more` that exceeds a node's reservation.
+    def beyond_reservation(self, node: int, amounts: Resources) -> Resources:
+        """Return the part of `amounts` that exceeds a node's reservation.
 
         The node's parent has to provide this part.
         """
-        reserved, filled = self.reserved(node), self._claimed[node]
-        if not reserved:
-            return more
+        reserved_amounts, claimed_amounts = self.reserved(node), self._claims[node]
+        if not reserved_amounts:
+            return amounts
         return {
-            name: max(filled.get(name, 0) + amount, reserved.get(name, 0))
-            - max(filled.get(name, 0), reserved.get(name, 0))
-            for name, amount in more.items()
+            name: max(claimed_amounts.get(name, 0) + amount, reserved_amounts.get(name, 0))
+            - max(claimed_amounts.get(name, 0), reserved_amounts.get(name, 0))
+            for name, amount in amounts.items()
         }
 
     def reserved(self, node: int) -> Resources:
         """Return the amounts that queues outside the node may never hold."""
-        if node not in self._reserved:
+        if node not in self._reserved_amounts:
             amounts = zip(self._division.names, self._division.reserved[node].tolist(), strict=True)
-            self._reserved[node] = {name: int(amount) for name, amount in amounts if amount}
-        return self._reserved[node]
+            self._reserved_amounts[node] = {name: int(amount) for name, amount in amounts if amount}
+        return self._reserved_amounts[node]
 
     def unused(self, node: int, name: str) -> int:
         """Return the amount of a resource that is reserved for a node and not used."""
-        return max(self.reserved(node).get(name, 0) - self._claimed[node].get(name, 0), 0)
+        return max(self.reserved(node).get(name, 0) - self._claims[node].get(name, 0), 0)
 
-    def add(self, queue: str, requests: Resources, times: int = 1) -> None:
-        """Add amounts to the allocation of a queue, multiplied by `times`. A negative factor subtracts."""
+    def add(self, queue: str, requests: Resources, factor: int = 1) -> None:
+        """Add amounts to the allocation of a queue, multiplied by `factor`. A negative factor subtracts."""
         path = self._division.tree.path(queue)
-        more: Resources = {name: amount * times for name, amount in requests.items()}
+        amounts: Resources = {name: amount * factor for name, amount in requests.items()}
         for node in path:
-            self._held[node] = _sum(self._held[node], more)
-        if self._claimed is self._held:
+            self._sums[node] = _sum(self._sums[node], amounts)
+        if self._claims is self._sums:
             return
         for node in path:
-            excess = self.beyond_reservation(node, more)
-            self._claimed[node] = _sum(self._claimed[node], more)
-            more = excess
+            outer_amounts = self.beyond_reservation(node, amounts)
+            self._claims[node] = _sum(self._claims[node], amounts)
+            amounts = outer_amounts
 
 
 def summed_up(
@@ -458,13 +455,13 @@ def summed_up(
     for queue, amounts in own.items():
         sums[tree.leaf[queue]].update(amounts)
     for node in range(len(tree) - 1, TOP, -1):  # children have higher numbers
-        reserved = reserved_at(node)
-        add(sums[tree.parents[node]], largest(sums[node], reserved) if reserved else sums[node])
+        minima = reserved_at(node)
+        add(sums[tree.parents[node]], largest(sums[node], minima) if minima else sums[node])
     return list(sums)
 
 
-def _sum(amounts: Resources, more: Resources) -> Resources:
+def _sum(amounts: Resources, other_amounts: Resources) -> Resources:
     """Return the sum of amounts, without zeros."""
     sums = dict(amounts)
-    add(sums, more)
+    add(sums, other_amounts)
     return {name: amount for name, amount in sums.items() if amount}

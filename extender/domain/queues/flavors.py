@@ -27,9 +27,9 @@ if TYPE_CHECKING:  # `muster why` imports this module, and starts faster without
 
     Mask = npt.NDArray[np.bool_]  # one truth value per node row
 
-MOST_FLAVORS = 16  # limit of flavors per queue
-MOST_POOLS = 64  # limit of pools of all queues together
-_MAX_CACHED = 4096  # limit of cached combinations of label values
+MAX_FLAVORS = 16  # limit of flavors per queue
+MAX_POOLS = 64  # limit of pools of all queues together
+_MAX_COMBINATIONS = 4096  # limit of cached combinations of label values
 
 
 class Flavor(msgspec.Struct, frozen=True):
@@ -41,7 +41,7 @@ class Flavor(msgspec.Struct, frozen=True):
     name: str
     nodes: NodePart  # nodes with the flavor's labels that no earlier flavor selects
     amounts: Mapping[str, Resources] = {}  # amounts by field of `QueueDemand`
-    shared: str = ""  # ResourceFlavor with the node labels; empty: the queue has the labels
+    resource_flavor: str = ""  # ResourceFlavor with the node labels; empty: the queue has the labels
     taints: tuple[Taint, ...] = ()  # taints of the ResourceFlavor, which pods have to tolerate
 
     @property
@@ -52,7 +52,7 @@ class Flavor(msgspec.Struct, frozen=True):
     def refuses(self, shapes: Iterable[Shape]) -> str:
         """Return why pods of these shapes never get the flavor, for messages; empty if they may."""
         if self.is_missing:
-            return f"ResourceFlavor {self.shared} does not exist"
+            return f"ResourceFlavor {self.resource_flavor} does not exist"
         pods = {shape.constraints.tolerations for shape in shapes} if self.taints else ()
         repels = (taint for taint in self.taints if not all(is_tolerated(taint, pod) for pod in pods))
         return next((f"pods do not tolerate its taint {taint_text(taint)}" for taint in repels), "")
@@ -66,24 +66,24 @@ class SharedFlavor(msgspec.Struct, frozen=True):
     taints: tuple[Taint, ...] = ()
 
 
-def shared_flavor(written: ResourceFlavor) -> SharedFlavor:
-    spec = written.spec
-    return SharedFlavor(written.metadata.name, spec.node_labels or {}, tuple(spec.node_taints or ()))
+def shared_flavor(obj: ResourceFlavor) -> SharedFlavor:
+    spec = obj.spec
+    return SharedFlavor(obj.metadata.name, spec.node_labels or {}, tuple(spec.node_taints or ()))
 
 
-def resolve(flavors: tuple[Flavor, ...], known: Mapping[str, SharedFlavor]) -> tuple[Flavor, ...]:
+def resolve(flavors: tuple[Flavor, ...], flavors_by_name: Mapping[str, SharedFlavor]) -> tuple[Flavor, ...]:
     """Return the flavors of one queue, with the nodes and taints of ResourceFlavors filled in.
 
     Args:
         flavors: The flavors of the queue.
-        known: The existing ResourceFlavors by name.
+        flavors_by_name: The existing ResourceFlavors.
     """
-    if not any(flavor.shared for flavor in flavors):
+    if not any(flavor.resource_flavor for flavor in flavors):
         return flavors
-    found = [known.get(flavor.shared) for flavor in flavors]
-    written = (dict(flavor.nodes.labels) if not flavor.shared else None for flavor in flavors)
-    parts = parts_of([node.labels if node else labels for node, labels in zip(found, written, strict=True)])
-    taints = [node.taints if node else () for node in found]
+    records = [flavors_by_name.get(flavor.resource_flavor) for flavor in flavors]
+    own_labels = (dict(flavor.nodes.labels) if not flavor.resource_flavor else None for flavor in flavors)
+    parts = parts_of([r.labels if r else labels for r, labels in zip(records, own_labels, strict=True)])
+    taints = [node.taints if node else () for node in records]
     return tuple(
         replace(flavor, nodes=part, taints=repels)
         for flavor, part, repels in zip(flavors, parts, taints, strict=True)
@@ -95,7 +95,7 @@ def flavor_on(flavors: Iterable[Flavor], labels: Labels) -> Flavor | None:
     return next((flavor for flavor in flavors if flavor.nodes.has(labels)), None)
 
 
-def flavors_of(written: Sequence[QueueFlavor]) -> tuple[Flavor, ...]:
+def flavors_of(specs: Sequence[QueueFlavor]) -> tuple[Flavor, ...]:
     """Return the flavors of a spec, in the order in which they are tried.
 
     Flavors that name a ResourceFlavor have no nodes yet.
@@ -103,35 +103,35 @@ def flavors_of(written: Sequence[QueueFlavor]) -> tuple[Flavor, ...]:
     Raises:
         BadQuantity: A name, an amount or a combination of fields is invalid.
     """
-    if len(written) > MOST_FLAVORS:
-        raise BadQuantity(f"spec.flavors has {len(written)} entries; at most {MOST_FLAVORS} are allowed")
-    names = [flavor.name for flavor in written]
+    if len(specs) > MAX_FLAVORS:
+        raise BadQuantity(f"spec.flavors has {len(specs)} entries; at most {MAX_FLAVORS} are allowed")
+    names = [flavor.name for flavor in specs]
     for number, name in enumerate(names):
         if not name or name in names[:number]:
-            wrong = "the name of an earlier flavor" if name else "no name"
-            raise BadQuantity(f"spec.flavors[{number}].name: {name!r} is {wrong}")
-        if written[number].resource_flavor and written[number].node_labels is not None:
+            fault = "the name of an earlier flavor" if name else "no name"
+            raise BadQuantity(f"spec.flavors[{number}].name: {name!r} is {fault}")
+        if specs[number].resource_flavor and specs[number].node_labels is not None:
             raise BadQuantity(f"spec.flavors[{number}] has both nodeLabels and resourceFlavor: must have one")
-    parts = parts_of([None if each.resource_flavor else each.node_labels or {} for each in written])
-    return tuple(_flavor(flavor, part) for flavor, part in zip(written, parts, strict=True))
+    parts = parts_of([None if each.resource_flavor else each.node_labels or {} for each in specs])
+    return tuple(_flavor_of(flavor, part) for flavor, part in zip(specs, parts, strict=True))
 
 
-def _flavor(written: QueueFlavor, nodes: NodePart) -> Flavor:
+def _flavor_of(spec: QueueFlavor, nodes: NodePart) -> Flavor:
     """Return a flavor of a spec.
 
     Raises:
         BadQuantity: An amount cannot be read.
     """
     try:
-        amounts = {field: _amounts(amounts) for field, amounts in written.amounts().items()}
+        amounts = {field: _amounts_of(amounts) for field, amounts in spec.amounts().items()}
     except BadQuantity as fault:
-        raise BadQuantity(f"flavor {written.name}: {fault}") from fault
-    return Flavor(written.name, nodes, amounts, written.resource_flavor)
+        raise BadQuantity(f"flavor {spec.name}: {fault}") from fault
+    return Flavor(spec.name, nodes, amounts, spec.resource_flavor)
 
 
-def _amounts(written: Quantities) -> Resources:
+def _amounts_of(quantities: Quantities) -> Resources:
     """Return the amounts of a flavor; negative amounts count as 0."""
-    return {name: max(amount, 0) for name, amount in offered(written).items()}
+    return {name: max(amount, 0) for name, amount in offered(quantities).items()}
 
 
 class Pool(msgspec.Struct, frozen=True):
@@ -149,21 +149,21 @@ class Pool(msgspec.Struct, frozen=True):
 class Pools(msgspec.Struct, frozen=True, dict=True):
     """All pools of a cluster."""
 
-    all: tuple[Pool, ...] = ()
+    all_pools: tuple[Pool, ...] = ()
 
     @classmethod
     def from_queues(cls, queues: Iterable[tuple[str, tuple[Flavor, ...]]]) -> "Pools":
         """Return the pools of the flavors of `queues`, which must be ordered from the oldest queue on.
 
-        Flavors beyond the first `MOST_POOLS` get no pool.
+        Flavors beyond the first `MAX_POOLS` get no pool.
         """
         names: dict[NodePart, str] = {}
         resources: dict[NodePart, set[str]] = {}
         for queue, flavors in queues:
             for flavor in flavors:
-                if flavor.nodes not in names and len(names) < MOST_POOLS and not flavor.is_missing:
-                    name, used = flavor.name, set(names.values())
-                    while name in used:
+                if flavor.nodes not in names and len(names) < MAX_POOLS and not flavor.is_missing:
+                    name, used_names = flavor.name, set(names.values())
+                    while name in used_names:
                         name = f"{name} ({queue})"
                     names[flavor.nodes] = name
                 resources.setdefault(flavor.nodes, set()).update(*flavor.amounts.values())
@@ -171,16 +171,16 @@ class Pools(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def by_nodes(self) -> Mapping[NodePart, Pool]:
-        return {pool.nodes: pool for pool in self.all}
+        return {pool.nodes: pool for pool in self.all_pools}
 
     @cached_property
     def by_name(self) -> Mapping[str, Pool]:
-        return {pool.name: pool for pool in self.all}
+        return {pool.name: pool for pool in self.all_pools}
 
     @cached_property
     def _keys(self) -> Sequence[str]:
         """Return the keys of all labels that decide to which pools a node belongs."""
-        parts = [pairs for pool in self.all for pairs in (pool.nodes.labels, *pool.nodes.before)]
+        parts = [pairs for pool in self.all_pools for pairs in (pool.nodes.labels, *pool.nodes.earlier_parts)]
         return sorted({key for pairs in parts for key, _ in pairs})
 
     @cached_property
@@ -192,9 +192,9 @@ class Pools(msgspec.Struct, frozen=True, dict=True):
         """Return the pools that contain a node with these labels."""
         values = tuple(map(labels.get, self._keys))
         if values not in self._pools_by_labels:
-            if len(self._pools_by_labels) >= _MAX_CACHED:
+            if len(self._pools_by_labels) >= _MAX_COMBINATIONS:
                 self._pools_by_labels.clear()
-            self._pools_by_labels[values] = tuple(pool for pool in self.all if pool.nodes.has(labels))
+            self._pools_by_labels[values] = tuple(pool for pool in self.all_pools if pool.nodes.has(labels))
         return self._pools_by_labels[values]
 
     def amounts_by_pool(self, pods: Iterable[tuple[Shape, Labels | None]]) -> dict[str, Resources]:
@@ -204,15 +204,15 @@ class Pools(msgspec.Struct, frozen=True, dict=True):
             pods: The shape of each pod, and the labels of its node.
         """
         shapes: dict[str, Counter[Shape]] = {}
-        for shape, labels in pods if self.all else ():
+        for shape, labels in pods if self.all_pools else ():
             for pool in self.pools_of_node(labels) if labels is not None else ():
                 shapes.setdefault(pool.name, Counter())[shape] += 1
         return {name: requests_of(of_pool) for name, of_pool in shapes.items()}
 
     def count(self, by_pool: Mapping[str, Resources]) -> Resources:
         """Return amounts by pool as amounts under the names by which they are divided."""
-        known = ((self.by_name[name], amounts) for name, amounts in by_pool.items() if name in self.by_name)
-        return {name: n for pool, amounts in known for name, n in pool.count(amounts).items()}
+        pairs = ((self.by_name[name], amounts) for name, amounts in by_pool.items() if name in self.by_name)
+        return {name: n for pool, amounts in pairs for name, n in pool.count(amounts).items()}
 
 
 class PoolRows:
@@ -220,7 +220,7 @@ class PoolRows:
 
     def __init__(self, pools: Pools, rows_of: "Callable[[NodePart], Mask]") -> None:
         self.pools = pools
-        self._rows = {pool.nodes: rows_of(pool.nodes) for pool in pools.all}
+        self._rows = {pool.nodes: rows_of(pool.nodes) for pool in pools.all_pools}
         self._containing_pools: dict[NodePart, tuple[Pool, ...]] = {}
         self._overlapping_pools: dict[tuple[NodePart, ...], tuple[Pool, ...]] = {}
 
@@ -232,7 +232,7 @@ class PoolRows:
             offers: The offered amounts, with a row per node and a column per resource.
         """
         totals: dict[str, int] = {}
-        for pool in self.pools.all if len(offers) else ():
+        for pool in self.pools.all_pools if len(offers) else ():
             sums = offers[self._rows[pool.nodes]].sum(axis=0).tolist()
             totals |= pool.count(dict(zip(dimensions, sums, strict=True)))
         return totals
@@ -243,13 +243,13 @@ class PoolRows:
             rows = self._rows.get(part)
             self._containing_pools[part] = tuple(
                 pool
-                for pool in self.pools.all
+                for pool in self.pools.all_pools
                 if pool.nodes == part
                 or (rows is not None and rows.any() and not (rows & ~self._rows[pool.nodes]).any())
             )
         return {name: n for pool in self._containing_pools[part] for name, n in pool.count(amounts).items()}
 
-    def most_requested(self, flavors: Sequence[Flavor], amounts: Resources) -> Resources:
+    def max_requests(self, flavors: Sequence[Flavor], amounts: Resources) -> Resources:
         """Return the most that queues with these flavors may request of each pool.
 
         Queues without flavors may request amounts of all pools.
@@ -259,12 +259,12 @@ class PoolRows:
             rows = [self._rows[part] for part in parts if part in self._rows]
             self._overlapping_pools[parts] = tuple(
                 pool
-                for pool in self.pools.all
+                for pool in self.pools.all_pools
                 if not parts
                 or pool.nodes in parts
                 or any((part_rows & self._rows[pool.nodes]).any() for part_rows in rows)
             )
-        counted: dict[str, int] = {}
+        sums: dict[str, int] = {}
         for pool in self._overlapping_pools[parts]:
-            add(counted, pool.count(amounts))
-        return counted
+            add(sums, pool.count(amounts))
+        return sums

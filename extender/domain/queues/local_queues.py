@@ -46,9 +46,9 @@ class LocalQueueRecord(msgspec.Struct, frozen=True, gc=False):
         return not self.exists or bool(self.fault or self.stop_policy)
 
 
-def local_queue_record(local: LocalQueue) -> LocalQueueRecord:
+def local_queue_record(local_queue: LocalQueue) -> LocalQueueRecord:
     """Return the record of a LocalQueue."""
-    meta, spec = local.metadata, local.spec
+    meta, spec = local_queue.metadata, local_queue.spec
     fault = stop_policy_fault(spec.stop_policy) or ("" if spec.queue else "spec.queue names no queue")
     return LocalQueueRecord(
         namespace=meta.namespace,
@@ -81,12 +81,12 @@ class QueueRoutes(NamedTuple):
         """
         if label is None:
             return None
-        found = self.local_queues.get(f"{namespace}/{label.name}")
-        if found is None and label.is_kueues and self.kueue_is_served:
+        record = self.local_queues.get(f"{namespace}/{label.name}")
+        if record is None and label.is_kueues and self.kueue_is_served:
             return None
-        return found or LocalQueueRecord(namespace, label.name)
+        return record or LocalQueueRecord(namespace, label.name)
 
-    def queue_of(self, namespace: str, named: str, label: LocalQueueLabel | None) -> str:
+    def queue_of(self, namespace: str, queue: str, label: LocalQueueLabel | None) -> str:
         """Return the queue of a group or job; empty if nothing names a queue.
 
         The order of precedence is: the queue that the object itself names, the queue of its LocalQueue, the
@@ -94,13 +94,13 @@ class QueueRoutes(NamedTuple):
 
         Args:
             namespace: The namespace of the group or job.
-            named: The queue that a PodGroup (see `explicit_queue`), pods without a PodGroup, or a job name.
+            queue: The queue that a PodGroup (see `explicit_queue`), pods without a PodGroup, or a job name.
             label: The label that names a LocalQueue, if any.
         """
-        if named:
-            return named
-        local = self.local_queue(namespace, label)
-        return local.leads_to if local is not None else self.namespace_queue(namespace)
+        if queue:
+            return queue
+        record = self.local_queue(namespace, label)
+        return record.leads_to if record is not None else self.namespace_queue(namespace)
 
 
 READY = "Ready"
@@ -117,17 +117,17 @@ class Activity(NamedTuple):
         return self.reason == READY
 
 
-def activity_of(local: LocalQueueRecord, queue: QueueInfo, namespace_allowed: bool) -> Activity:
-    """Return the first obstacle to starts in a LocalQueue, or `Ready`.
+def activity_of(local_queue: LocalQueueRecord, queue: QueueInfo, namespace_allowed: bool) -> Activity:
+    """Return the first obstacle to starts in a LocalQueue, or `Ready` without an obstacle.
 
     Args:
-        local: The LocalQueue.
+        local_queue: The LocalQueue.
         queue: The queue that the LocalQueue names.
         namespace_allowed: Whether that queue accepts groups of the LocalQueue's namespace.
     """
-    name = local.queue
-    if local.fault:
-        return Activity("InvalidSpec", local.fault)
+    name = local_queue.queue
+    if local_queue.fault:
+        return Activity("InvalidSpec", local_queue.fault)
     if not queue.exists:
         return Activity("QueueNotFound", f"queue {name} does not exist")
     if queue.fault:
@@ -135,8 +135,8 @@ def activity_of(local: LocalQueueRecord, queue: QueueInfo, namespace_allowed: bo
     if queue.state != QueueState.OPEN:
         return Activity("QueueNotOpen", f"queue {name} is {queue.state}")
     if not namespace_allowed:
-        return Activity("NamespaceNotAllowed", not_selected(name, local.namespace))
-    policies = {f"queue {name}": queue.record.stop_policy, "this LocalQueue": local.stop_policy}
+        return Activity("NamespaceNotAllowed", not_selected(name, local_queue.namespace))
+    policies = {f"queue {name}": queue.record.stop_policy, "this LocalQueue": local_queue.stop_policy}
     for owner, policy in policies.items():
         if policy:
             return Activity("Stopped", f"spec.stopPolicy of {owner} is {policy}")

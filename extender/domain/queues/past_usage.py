@@ -19,9 +19,9 @@ from extender.api.units import as_datetime, timestamp_at
 from extender.domain.model.records import GroupKey
 from extender.domain.model.resources import PODS, Resources
 
-_SAMPLES = 60  # number of samples per half-life
-_STATUS_CHANGES = 4  # number of status updates per half-life
-_FORGOTTEN_PART = 1e-6  # part of the cluster: less is forgotten, unless it is allocated now
+_SAMPLES_PER_HALF_LIFE = 60  # number of samples per half-life
+_UPDATES_PER_HALF_LIFE = 4  # number of status updates per half-life
+_MIN_PART = 1e-6  # part of the cluster: less is forgotten, unless it is allocated now
 _ROUNDING_ERROR = 1e-9  # part of the cluster: smaller sums are rounding errors
 _MAX_ENTRIES = 100  # most users, and most namespaces, in a queue's status
 
@@ -41,78 +41,79 @@ class HeldAmounts(NamedTuple):
     user: str
     namespace: str
     amounts: Resources
-    since: str = ""  # timestamp since which the group runs; empty: unknown
+    running_since: str = ""  # timestamp since which the group runs; empty: unknown
 
 
 class PastUsage(msgspec.Struct, frozen=True, eq=False):
     """Recent usage at the time of the last sample."""
 
-    at: float = 0.0  # time of the last sample, in seconds since 1970
-    parts: Mapping[UsageKey, float] = {}  # used parts of the cluster, in the dominant resource
+    sampled_at: float = 0.0  # time of the last sample, in seconds since 1970
+    used_parts: Mapping[UsageKey, float] = {}  # used parts of the cluster, in the dominant resource
     queues: Mapping[str, float] = {}  # parts used by all groups of a queue together
     shown_at: float = 0.0
-    shown: Mapping[str, QueueUsage] = {}  # usage in the status of each queue
+    shown_usages: Mapping[str, QueueUsage] = {}  # usage in the status of each queue
 
     def due_at(self, half_life: float) -> float:
         """Return the time of the next sample."""
-        return self.at + half_life / _SAMPLES
+        return self.sampled_at + half_life / _SAMPLES_PER_HALF_LIFE
 
     def is_due(self, now: float, half_life: float) -> bool:
         """Return whether the next sample is due, or the clock was set back."""
-        return now >= self.due_at(half_life) or now < self.at
+        return now >= self.due_at(half_life) or now < self.sampled_at
 
-    def after(self, now: float, half_life: float, held: Mapping[UsageKey, float]) -> "PastUsage":
+    def after_sample(self, now: float, half_life: float, new: Mapping[UsageKey, float]) -> "PastUsage":
         """Return the usage after a new sample.
 
         Args:
             now: The time of the sample.
             half_life: The half-life of usage in seconds.
-            held: The average allocation since the last sample, as parts of the cluster.
+            new: The average allocation since the last sample, as parts of the cluster.
         """
-        decay = 0.5 ** (max(now - self.at, 0.0) / half_life)
-        decayed = {holder: self.parts.get(holder, 0.0) * decay for holder in {**self.parts, **held}}
-        parts = {holder: part + held.get(holder, 0.0) * (1.0 - decay) for holder, part in decayed.items()}
-        parts = {holder: part for holder, part in parts.items() if part >= _FORGOTTEN_PART or holder in held}
-        later = PastUsage(now, parts, _by_queue(parts))
-        if self.shown_at <= now < self.shown_at + half_life / _STATUS_CHANGES:
-            return replace(later, shown_at=self.shown_at, shown=self.shown)
-        return replace(later, shown_at=now, shown=later._queue_usages())
+        decay = 0.5 ** (max(now - self.sampled_at, 0.0) / half_life)
+        rest = {key: self.used_parts.get(key, 0.0) * decay for key in {**self.used_parts, **new}}
+        parts = {holder: part + new.get(holder, 0.0) * (1.0 - decay) for holder, part in rest.items()}
+        parts = {holder: part for holder, part in parts.items() if part >= _MIN_PART or holder in new}
+        usage = PastUsage(now, parts, _by_queue(parts))
+        if self.shown_at <= now < self.shown_at + half_life / _UPDATES_PER_HALF_LIFE:
+            return replace(usage, shown_at=self.shown_at, shown_usages=self.shown_usages)
+        return replace(usage, shown_at=now, shown_usages=usage._queue_usages())
 
-    def restored(self, queue: str, written: QueueUsage, half_life: float) -> "PastUsage":
+    def with_status(self, queue: str, status: QueueUsage, half_life: float) -> "PastUsage":
         """Return the usage, with a queue's own parts replaced by the usage in its status."""
         try:
-            half_lives = (self.at - seconds_of(written.at)) / half_life
+            half_lives = (self.sampled_at - seconds_of(status.at)) / half_life
         except (ValueError, OverflowError):
             return self
         decay = 0.5 ** max(half_lives, -1.0)  # negative if another replica wrote later, or a clock is wrong
-        parts = {UsageKey(queue): written.share * decay}
-        parts |= {UsageKey(queue, user=each.name): each.share * decay for each in written.users or ()}
-        parts |= {UsageKey(queue, namespace=n.name): n.share * decay for n in written.namespaces or ()}
-        parts = {**self.parts, **parts}
-        return PastUsage(self.at, parts, _by_queue(parts), self.shown_at, {**self.shown, queue: written})
+        parts = {UsageKey(queue): status.share * decay}
+        parts |= {UsageKey(queue, user=each.name): each.share * decay for each in status.users or ()}
+        parts |= {UsageKey(queue, namespace=n.name): n.share * decay for n in status.namespaces or ()}
+        parts = {**self.used_parts, **parts}
+        usages = {**self.shown_usages, queue: status}
+        return PastUsage(self.sampled_at, parts, _by_queue(parts), self.shown_at, usages)
 
     def _queue_usages(self) -> dict[str, QueueUsage]:
         """Return the usage to show in the status of each queue with recent usage."""
         users: defaultdict[str, list[tuple[float, str]]] = defaultdict(list)
         namespaces: defaultdict[str, list[tuple[float, str]]] = defaultdict(list)
-        for holder, part in self.parts.items():
+        for holder, part in self.used_parts.items():
             if holder.user:
                 users[holder.queue].append((part, holder.user))
             elif holder.namespace:
                 namespaces[holder.queue].append((part, holder.namespace))
-        at = timestamp_at(self.at)
+        at = timestamp_at(self.sampled_at)
         return {
             queue: QueueUsage(
-                at, _rounded(part), _largest_parts(users[queue]), _largest_parts(namespaces[queue])
+                at, _rounded_part(part), _largest_parts(users[queue]), _largest_parts(namespaces[queue])
             )
-            for (queue, user, namespace), part in self.parts.items()
+            for (queue, user, namespace), part in self.used_parts.items()
             if not (user or namespace)
         }
 
     def submitter_usage(self, queue: str, user: str, namespace: str) -> float:
         """Return the usage of a user, or of the namespace if the user is unknown."""
         holder = UsageKey(queue, user=user) if user else UsageKey(queue, namespace=namespace)
-        return self.parts.get(holder, 0.0)
+        return self.used_parts.get(holder, 0.0)
 
 
 def _by_queue(parts: Mapping[UsageKey, float]) -> Mapping[str, float]:
@@ -130,14 +131,14 @@ def seconds_of(timestamp: str) -> float:
     return as_datetime(timestamp).timestamp()
 
 
-def _rounded(part: float) -> float:
+def _rounded_part(part: float) -> float:
     """Return a part, rounded to three significant digits for statuses."""
     return float(f"{part:.3g}")
 
 
-def _largest_parts(named: Iterable[tuple[float, str]]) -> list[UsedPart]:
+def _largest_parts(parts: Iterable[tuple[float, str]]) -> list[UsedPart]:
     """Return the largest parts for a status, up to a limit."""
-    return [UsedPart(name, _rounded(part)) for part, name in sorted(named, reverse=True)[:_MAX_ENTRIES]]
+    return [UsedPart(name, _rounded_part(part)) for part, name in sorted(parts, reverse=True)[:_MAX_ENTRIES]]
 
 
 def parts_of(holding: HeldAmounts, total: Resources) -> Mapping[UsageKey, float]:
@@ -160,47 +161,47 @@ class UsageMeter:
     holders.
 
     Args:
-        past: The usage until now.
+        past_usage: The usage until now.
         half_life: The half-life in seconds; 0 means that no usage is recorded.
     """
 
     def __init__(self, past: PastUsage, half_life: float) -> None:
-        self.past, self.half_life = past, half_life
+        self.past_usage, self.half_life = past, half_life
         self._holdings: dict[GroupKey, HeldAmounts] = {}  # current allocation of each group
-        self._written: dict[str, str] = {}  # by queue: timestamp of the restored usage in its status
+        self._status_times: dict[str, str] = {}  # by queue: timestamp of the restored usage in its status
         self._total: Resources | None = None  # amounts that all nodes offer; None: unknown
-        self._held: dict[UsageKey, float] = {}
+        self._held_parts: dict[UsageKey, float] = {}
         # Excess of the average since the last sample: changed amounts times the seconds before their change.
         self._corrections: defaultdict[UsageKey, float] = defaultdict(float)
 
     def record_holdings(self, holdings: Mapping[GroupKey, HeldAmounts | None], now: float) -> None:
         """Record the amounts that groups hold from now on; None means that a group holds nothing."""
         for key, holding in holdings.items():
-            if holding != (before := self._holdings.get(key)):
-                self._add(before, now, times=-1)
-                self._add(holding, now, times=1)
-                if before is None and holding is not None and holding.since:
+            if holding != (old := self._holdings.get(key)):
+                self._add_to_parts(old, now, sign=-1)
+                self._add_to_parts(holding, now, sign=1)
+                if old is None and holding is not None and holding.running_since:
                     self._count_earlier_usage(holding, now)
                 if holding is None:
                     del self._holdings[key]
                 else:
                     self._holdings[key] = holding
 
-    def restore(self, queue: str, written: QueueUsage | None) -> None:
+    def restore(self, queue: str, status: QueueUsage | None) -> None:
         """Restore the usage from the status of a queue, unless usage of the queue is already known."""
-        if self.half_life and written is not None and UsageKey(queue) not in self.past.parts:
-            self.past = self.past.restored(queue, written, self.half_life)
-            self._written[queue] = written.at
+        if self.half_life and status is not None and UsageKey(queue) not in self.past_usage.used_parts:
+            self.past_usage = self.past_usage.with_status(queue, status, self.half_life)
+            self._status_times[queue] = status.at
 
     def is_due(self, now: float) -> bool:
         """Return whether a sample is due, or the size of the cluster is still unknown."""
-        return bool(self.half_life) and (self._total is None or self.past.is_due(now, self.half_life))
+        return bool(self.half_life) and (self._total is None or self.past_usage.is_due(now, self.half_life))
 
     def is_to_be_shown(self, now: float) -> bool:
         """Return whether the usage in the statuses of queues is due to be updated."""
-        if not (self.half_life and (self._held or self.past.parts)):
+        if not (self.half_life and (self._held_parts or self.past_usage.used_parts)):
             return False
-        return self.is_due(now) and now >= self.past.shown_at + self.half_life / _STATUS_CHANGES
+        return self.is_due(now) and now >= self.past_usage.shown_at + self.half_life / _UPDATES_PER_HALF_LIFE
 
     def sample(self, now: float, total: Resources) -> None:
         """Take a sample of the average allocation since the last sample.
@@ -209,16 +210,16 @@ class UsageMeter:
             now: The current time in seconds since 1970.
             total: The amounts that all nodes offer.
         """
-        seconds = now - self.past.at
-        held = dict(self._held) if seconds > 0 else {}
+        seconds = now - self.past_usage.sampled_at
+        held_parts = dict(self._held_parts) if seconds > 0 else {}
         for holder, correction in self._corrections.items() if seconds > 0 else ():
-            held[holder] = max(held.get(holder, 0.0) - correction / seconds, 0.0)
-        self.past = self.past.after(now, self.half_life, held)
+            held_parts[holder] = max(held_parts.get(holder, 0.0) - correction / seconds, 0.0)
+        self.past_usage = self.past_usage.after_sample(now, self.half_life, held_parts)
         self._corrections.clear()
         if total != self._total:
-            self._total, self._held = total, {}
+            self._total, self._held_parts = total, {}
             for holding in self._holdings.values():
-                self._add(holding, now, times=1)
+                self._add_to_parts(holding, now, sign=1)
 
     def _count_earlier_usage(self, holding: HeldAmounts, now: float) -> None:
         """Count the usage of a group from before this process saw the group.
@@ -226,26 +227,26 @@ class UsageMeter:
         Older seconds count less, by the integral of the decay. Usage before the queue's last status is
         already part of that status, and is not counted again.
         """
-        written = self._written.get(holding.queue, holding.since)
+        status_time = self._status_times.get(holding.queue, holding.running_since)
         try:
-            since = max(seconds_of(holding.since), seconds_of(written))
+            since = max(seconds_of(holding.running_since), seconds_of(status_time))
         except (ValueError, OverflowError):
             return
-        if now - since > self.half_life / _SAMPLES:
+        if now - since > self.half_life / _SAMPLES_PER_HALF_LIFE:
             counted_seconds = (1.0 - 0.5 ** ((now - since) / self.half_life)) * self.half_life / log(2.0)
             for holder, part in parts_of(holding, self._total or {}).items():
                 self._corrections[holder] -= part * counted_seconds
 
-    def _add(self, holding: HeldAmounts | None, now: float, times: int) -> None:
-        """Add a group's amounts to the current allocation.
+    def _add_to_parts(self, holding: HeldAmounts | None, now: float, sign: int) -> None:
+        """Add a group's amounts to the current allocation, or remove them (`sign` is -1).
 
-        A correction accounts for the time since the last sample, in which the group did not hold these
-        amounts.
+        The last sample was taken when the group did not hold these amounts yet. A correction accounts for the
+        time since then.
         """
         for holder, part in parts_of(holding, self._total or {}).items() if holding is not None else ():
-            held = self._held.get(holder, 0.0) + times * part
-            self._corrections[holder] += times * part * max(now - self.past.at, 0.0)
-            if held < _ROUNDING_ERROR:
-                self._held.pop(holder, None)
+            new_part = self._held_parts.get(holder, 0.0) + sign * part
+            self._corrections[holder] += sign * part * max(now - self.past_usage.sampled_at, 0.0)
+            if new_part < _ROUNDING_ERROR:
+                self._held_parts.pop(holder, None)
             else:
-                self._held[holder] = held
+                self._held_parts[holder] = new_part

@@ -16,7 +16,7 @@ from extender.api.units import BadQuantity, Quantity, rounded_down
 from extender.domain.model.resources import CPU, MEMORY, is_counted, offered
 
 Json = dict[str, Any]
-Written = dict[str, Quantity]  # amounts as in the spec of a Queue
+Amounts = dict[str, Quantity]  # amounts as in the spec of a Queue
 _MAX_NAMESPACES = 2000  # most namespaces in the annotation: the API server limits its size
 
 
@@ -55,27 +55,28 @@ class QuotaQueue(msgspec.Struct, frozen=True, gc=False):
     name: str
     source: QuotaSource
     parent: str
-    capability: Written = {}
-    guarantee: Written = {}  # guaranteed amounts, which are also the deserved amounts
-    most_groups: int | None = None  # limit of groups that run at the same time; None: no limit
+    capability: Amounts = {}
+    guarantee: Amounts = {}  # guaranteed amounts, which are also the deserved amounts
+    max_groups: int | None = None  # limit of groups that run at the same time; None: no limit
     namespaces: tuple[str, ...] = ()  # namespaces whose pods and groups enter the queue, sorted
-    unreadable: bool = False  # whether the quota is unreadable: the queue is neither created nor changed
+    is_unreadable: bool = False  # whether the quota is unreadable: the queue is neither created nor changed
 
 
 class QuotaPlan(msgspec.Struct, frozen=True):
     """Plan of all queues that quotas ask for.
 
     Attributes:
-        unsure: Quotas with a part that cannot be read. Queues of these quotas that are not in the plan stay.
+        unsure_quotas: Quotas with a part that cannot be read. Existing queues of these quotas stay, even if
+            they are not in the plan.
     """
 
     queues: dict[str, QuotaQueue] = {}  # queues by name, parents before their children
     namespaces: dict[str, str] = {}  # the queue that pods and groups of a namespace enter
     faults: tuple[QuotaFault, ...] = ()
-    unsure: frozenset[str] = frozenset()
+    unsure_quotas: frozenset[str] = frozenset()
 
 
-MOST_JOBS = "kube-queue/max-jobs"  # key of the limit of running jobs in the amounts of a tree
+MAX_JOBS_KEY = "kube-queue/max-jobs"  # key of the limit of running jobs in the amounts of a tree
 _MAX_GROUPS = 2**31 - 1
 _ALMOST_NONE = {CPU: "1m", MEMORY: "1"}  # in a Queue, a capability of 0 for these resources means no limit
 
@@ -87,53 +88,54 @@ class QuotaAmounts(NamedTuple):
         faults: Faults by field, such as min[cpu]. Amounts with faults are not used.
     """
 
-    capability: Written = {}
-    guarantee: Written = {}
-    most_groups: int | None = None
+    capability: Amounts = {}
+    guarantee: Amounts = {}
+    max_groups: int | None = None
     faults: tuple[tuple[str, str], ...] = ()
 
     @property
-    def largest(self) -> dict[str, int]:
+    def max_amounts(self) -> dict[str, int]:
         """Return the amounts of the max, as numbers."""
         return offered(self.capability)
 
     @property
-    def guaranteed(self) -> dict[str, int]:
+    def min_amounts(self) -> dict[str, int]:
         """Return the amounts of the min, as numbers."""
         return offered(self.guarantee)
 
 
-def amounts_of(least: Mapping[str, Any] | None, most: Mapping[str, Any] | None) -> QuotaAmounts:
+def amounts_of(min_spec: Mapping[str, Any] | None, max_spec: Mapping[str, Any] | None) -> QuotaAmounts:
     """Return the amounts of a quota.
 
     Args:
-        least: The min of the quota, as written.
-        most: The max of the quota, as written.
+        min_spec: The min of the quota, as written.
+        max_spec: The max of the quota, as written.
     """
     faults: list[tuple[str, str]] = []
-    low, high = _readable_amounts("min", least or {}, faults), _readable_amounts("max", most or {}, faults)
-    jobs = high.pop(MOST_JOBS, None)
-    low.pop(MOST_JOBS, None)
+    min_amounts = _readable_amounts("min", min_spec or {}, faults)
+    max_amounts = _readable_amounts("max", max_spec or {}, faults)
+    jobs = max_amounts.pop(MAX_JOBS_KEY, None)
+    min_amounts.pop(MAX_JOBS_KEY, None)
     faults = faults or [
-        (f"min[{name}]", f"invalid value {low[name]}: must be the max, {high[name]}, or less")
-        for name in low.keys() & high.keys()
-        if rounded_down(low[name], 1000) > rounded_down(high[name], 1000)
+        (f"min[{name}]", f"invalid value {min_amounts[name]}: must be the max, {max_amounts[name]}, or less")
+        for name in min_amounts.keys() & max_amounts.keys()
+        if rounded_down(min_amounts[name], 1000) > rounded_down(max_amounts[name], 1000)
     ]
     if faults:
         return QuotaAmounts(faults=tuple(sorted(faults)))
     return QuotaAmounts(
-        {**high, **{name: least for name, least in _ALMOST_NONE.items() if offered(high).get(name, 1) <= 0}},
-        {name: amount for name, amount in low.items() if offered({name: amount})[name] > 0},
+        max_amounts | {n: _ALMOST_NONE[n] for n in _ALMOST_NONE if offered(max_amounts).get(n, 1) <= 0},
+        {name: amount for name, amount in min_amounts.items() if offered({name: amount})[name] > 0},
         None if jobs is None else min(rounded_down(jobs), _MAX_GROUPS),
     )
 
 
-def _readable_amounts(field: str, amounts: Mapping[str, Any], faults: list[tuple[str, str]]) -> Written:
+def _readable_amounts(field: str, amounts: Mapping[str, Any], faults: list[tuple[str, str]]) -> Amounts:
     """Return the readable amounts of resources that the scheduler counts.
 
     The faults of other amounts are added to `faults`.
     """
-    found: Written = {}
+    readable: Amounts = {}
     for name, value in amounts.items():
         if not is_counted(name):
             continue
@@ -143,17 +145,17 @@ def _readable_amounts(field: str, amounts: Mapping[str, Any], faults: list[tuple
                 raise BadQuantity(f"{str(value)[:60]!r} is not a quantity such as 500m, 2 or 1.5Gi")
             text: Quantity = repr(value) if isinstance(value, float) else value
             rounded_down(text)
-            found[name] = text
-            if rounded_down(found[name], 1000) < 0:
+            readable[name] = text
+            if rounded_down(readable[name], 1000) < 0:
                 faults.append((f"{field}[{name}]", f"invalid value {value}: must be 0 or more"))
         except ValueError as fault:  # BadQuantity, or a number with more digits than Python prints
             faults.append((f"{field}[{name}]", f"invalid value {fault}"))
-    return found
+    return readable
 
 
-_MAX_LENGTH = 63  # limit for the value of a label, because pods may name their queue in a label
+_MAX_LABEL_LENGTH = 63  # limit for the value of a label, because pods may name their queue in a label
 _VALID_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-_SUFFIX = "-quota"
+_QUOTA_SUFFIX = "-quota"
 
 
 def queue_name(name: str) -> str:
@@ -163,10 +165,10 @@ def queue_name(name: str) -> str:
     characters, and get a digest as a suffix, so that all names stay distinct.
     """
     if name in (ROOT_QUEUE, DEFAULT_QUEUE):
-        return name + _SUFFIX
-    if len(name) <= _MAX_LENGTH and _VALID_NAME.fullmatch(name):
+        return name + _QUOTA_SUFFIX
+    if len(name) <= _MAX_LABEL_LENGTH and _VALID_NAME.fullmatch(name):
         return name
-    readable = re.sub("[^a-z0-9]+", "-", name[:_MAX_LENGTH].lower()).strip("-")
+    readable = re.sub("[^a-z0-9]+", "-", name[:_MAX_LABEL_LENGTH].lower()).strip("-")
     digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:8]
     return f"{readable[:40].rstrip('-') or 'queue'}-{digest}"
 
@@ -187,25 +189,25 @@ def quota_source(queue: Queue) -> str:
     return (queue.metadata.annotations or {}).get(keys.QUOTA_SOURCE, "")
 
 
-def step_of(wanted: QuotaQueue | None, queue: Queue | None, *, empty: bool) -> QuotaStep:
+def step_of(plan: QuotaQueue | None, queue: Queue | None, *, is_empty: bool) -> QuotaStep:
     """Return the next step for a queue.
 
     Args:
-        wanted: The queue as its quota defines it; None if no quota asks for it.
+        plan: The queue as its quota defines it; None if no quota asks for it.
         queue: The existing queue; None if it does not exist.
-        empty: Whether the queue has no groups and no queues below it.
+        is_empty: Whether the queue has no groups and no queues below it.
     """
     if queue is None:
-        return QuotaStep.NOTHING if wanted is None or wanted.unreadable else QuotaStep.CREATE
+        return QuotaStep.NOTHING if plan is None or plan.is_unreadable else QuotaStep.CREATE
     if not quota_source(queue):
-        return QuotaStep.NOTHING if wanted is None else QuotaStep.LEAVE
+        return QuotaStep.NOTHING if plan is None else QuotaStep.LEAVE
     if queue.metadata.deletion_timestamp:
         return QuotaStep.NOTHING
-    if wanted is None:
+    if plan is None:
         if not is_ended(queue) or queue.spec.state not in ("", "Closed"):
             return QuotaStep.CLOSE
-        return QuotaStep.DELETE if empty and queue.status.state == "Closed" else QuotaStep.NOTHING
-    return QuotaStep.CHANGE if not wanted.unreadable and queue_patch(wanted, queue) else QuotaStep.NOTHING
+        return QuotaStep.DELETE if is_empty and queue.status.state == "Closed" else QuotaStep.NOTHING
+    return QuotaStep.CHANGE if not plan.is_unreadable and queue_patch(plan, queue) else QuotaStep.NOTHING
 
 
 def is_ended(queue: Queue) -> bool:
@@ -215,56 +217,56 @@ def is_ended(queue: Queue) -> bool:
 
 def entering_namespaces(annotations: Mapping[str, str] | None) -> list[str]:
     """Return the namespaces whose pods enter a queue, by the annotations that its quota caused."""
-    recorded = (annotations or {}).get(keys.QUOTA_NAMESPACES, "")
-    return recorded.split(",") if recorded else []
+    text = (annotations or {}).get(keys.QUOTA_NAMESPACES, "")
+    return text.split(",") if text else []
 
 
-def annotations_of(wanted: QuotaQueue) -> dict[str, str]:
+def annotations_of(plan: QuotaQueue) -> dict[str, str]:
     """Return the annotations of a queue that name its quota and the namespaces that enter it."""
-    listed = ",".join(wanted.namespaces[:_MAX_NAMESPACES])
-    return {keys.QUOTA_SOURCE: str(wanted.source)} | ({keys.QUOTA_NAMESPACES: listed} if listed else {})
+    text = ",".join(plan.namespaces[:_MAX_NAMESPACES])
+    return {keys.QUOTA_SOURCE: str(plan.source)} | ({keys.QUOTA_NAMESPACES: text} if text else {})
 
 
-def spec_of(wanted: QuotaQueue) -> Json:
+def spec_of(plan: QuotaQueue) -> Json:
     """Return the spec of a new queue."""
-    found: Json = {"weight": 1, "reclaimable": True, "parent": wanted.parent}
-    if wanted.capability:
-        found["capability"] = wanted.capability
-    if wanted.guarantee:
-        found |= {"deserved": wanted.guarantee, "guarantee": {"resource": wanted.guarantee}}
-    if wanted.most_groups is not None:
-        found["limits"] = {"groups": wanted.most_groups}
-    return found
+    spec: Json = {"weight": 1, "reclaimable": True, "parent": plan.parent}
+    if plan.capability:
+        spec["capability"] = plan.capability
+    if plan.guarantee:
+        spec |= {"deserved": plan.guarantee, "guarantee": {"resource": plan.guarantee}}
+    if plan.max_groups is not None:
+        spec["limits"] = {"groups": plan.max_groups}
+    return spec
 
 
-def queue_patch(wanted: QuotaQueue, queue: Queue) -> Json:
+def queue_patch(plan: QuotaQueue, queue: Queue) -> Json:
     """Return the changes to a queue as a merge patch; empty if nothing has to change."""
     spec, current = queue.spec, queue.metadata.annotations or {}
     own_keys = (keys.QUOTA_SOURCE, keys.QUOTA_NAMESPACES, keys.QUOTA_ENDED)
-    wanted_notes = dict.fromkeys(own_keys) | annotations_of(wanted)
-    guarantee = _amounts_patch(spec.guarantee.resource if spec.guarantee else None, wanted.guarantee)
-    changed: Json = {
-        "capability": _amounts_patch(spec.capability, wanted.capability),
-        "deserved": _amounts_patch(spec.deserved, wanted.guarantee),
+    wanted_notes = dict.fromkeys(own_keys) | annotations_of(plan)
+    guarantee = _amounts_patch(spec.guarantee.resource if spec.guarantee else None, plan.guarantee)
+    amounts: Json = {
+        "capability": _amounts_patch(spec.capability, plan.capability),
+        "deserved": _amounts_patch(spec.deserved, plan.guarantee),
         "guarantee": {"resource": guarantee} if guarantee else None,
     }
-    patch = {name: value for name, value in changed.items() if value}
-    if (spec.parent or keys.ROOT_QUEUE) != wanted.parent:
-        patch["parent"] = wanted.parent
-    if (spec.limits.groups if spec.limits else None) != wanted.most_groups:
-        patch["limits"] = {"groups": wanted.most_groups}
+    patch = {name: value for name, value in amounts.items() if value}
+    if (spec.parent or keys.ROOT_QUEUE) != plan.parent:
+        patch["parent"] = plan.parent
+    if (spec.limits.groups if spec.limits else None) != plan.max_groups:
+        patch["limits"] = {"groups": plan.max_groups}
     if is_ended(queue):
         patch["state"] = "Open"
-    new_notes = {name: value for name, value in wanted_notes.items() if current.get(name) != value}
-    metadata = {"metadata": {"annotations": new_notes}} if new_notes else {}
+    new_annotations = {name: value for name, value in wanted_notes.items() if current.get(name) != value}
+    metadata = {"metadata": {"annotations": new_annotations}} if new_annotations else {}
     return metadata | ({"spec": patch} if patch else {})
 
 
-def _amounts_patch(current: dict[str, Quantity] | None, wanted: dict[str, Quantity]) -> Json | None:
+def _amounts_patch(current: dict[str, Quantity] | None, target: dict[str, Quantity]) -> Json | None:
     """Return the amounts to merge, with nulls for removed resources; None without a change."""
     current = current or {}
     try:
-        is_same = current.keys() == wanted.keys() and offered(current) == offered(wanted)
+        is_same = current.keys() == target.keys() and offered(current) == offered(target)
     except BadQuantity:
         is_same = False
-    return None if is_same else dict.fromkeys(current) | wanted
+    return None if is_same else dict.fromkeys(current) | target

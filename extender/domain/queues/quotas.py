@@ -15,19 +15,19 @@ from extender.api.objects.cluster import ElasticQuota, ElasticQuotaTree, QuotaNo
 from extender.api.units import rounded_down
 from extender.domain.model.resources import add, offered, quantities, show, total
 from extender.domain.queues.quota_records import (
+    Amounts,
     QuotaAmounts,
     QuotaFault,
     QuotaPlan,
     QuotaQueue,
     QuotaSource,
-    Written,
     amounts_of,
     queue_name,
 )
 
 ELASTIC_VERSION, ELASTIC_KIND = "scheduling.x-k8s.io/v1alpha1", "ElasticQuota"
 RESOURCE_VERSION, RESOURCE_KIND = "v1", "ResourceQuota"
-_REQUESTS = "requests."
+_PREFIX = "requests."
 _PLAIN_NAMES = ("cpu", "memory", "ephemeral-storage", "pods")  # these mean requests, as requests.cpu does
 
 Findings = Iterator[QuotaQueue | QuotaFault]
@@ -37,8 +37,8 @@ def queue_of_elastic_quota(quota: ElasticQuota) -> Findings:
     """Yield the faults and the queue of an ElasticQuota."""
     source = QuotaSource.from_meta(ELASTIC_VERSION, ELASTIC_KIND, quota.metadata)
     amounts = amounts_of(quota.spec.min, quota.spec.max)
-    yield from _faults(source, amounts)
-    yield _queue(source.namespace, ROOT_QUEUE, source, amounts, [source.namespace], bool(amounts.faults))
+    yield from _faults_of(source, amounts)
+    yield _queue_of(source.namespace, ROOT_QUEUE, source, amounts, [source.namespace], bool(amounts.faults))
 
 
 def queue_of_resource_quotas(quotas: Sequence[ResourceQuota]) -> Findings:
@@ -50,35 +50,35 @@ def queue_of_resource_quotas(quotas: Sequence[ResourceQuota]) -> Findings:
     Args:
         quotas: The quotas, ordered by name. The first quota becomes the source of the queue.
     """
-    smallest: Written = {}
+    min_amounts: Amounts = {}
     first: QuotaSource | None = None
-    unreadable = False
+    is_unreadable = False
     for quota in quotas:
         if quota.spec.scopes or quota.spec.scope_selector:
             continue
         source = QuotaSource.from_meta(RESOURCE_VERSION, RESOURCE_KIND, quota.metadata)
         # Only limits on requests concern the scheduler.
         hard = quota.spec.hard or {}
-        unprefixed = {name: hard[name] for name in _PLAIN_NAMES if name in hard}
-        prefixed = {name.removeprefix(_REQUESTS): hard[name] for name in hard if name.startswith(_REQUESTS)}
-        amounts = amounts_of(None, unprefixed | prefixed)
-        yield from _faults(source, amounts)
-        first, unreadable = first or source, unreadable or bool(amounts.faults)
+        plain_amounts = {name: hard[name] for name in _PLAIN_NAMES if name in hard}
+        request_amounts = {key.removeprefix(_PREFIX): hard[key] for key in hard if key.startswith(_PREFIX)}
+        amounts = amounts_of(None, plain_amounts | request_amounts)
+        yield from _faults_of(source, amounts)
+        first, is_unreadable = first or source, is_unreadable or bool(amounts.faults)
         for name, amount in amounts.capability.items():
-            if name not in smallest or rounded_down(amount, 1000) < rounded_down(smallest[name], 1000):
-                smallest[name] = amount
+            if name not in min_amounts or rounded_down(amount, 1000) < rounded_down(min_amounts[name], 1000):
+                min_amounts[name] = amount
     if first is not None:
-        yield _queue(
-            first.namespace, ROOT_QUEUE, first, QuotaAmounts(smallest), [first.namespace], unreadable
+        yield _queue_of(
+            first.namespace, ROOT_QUEUE, first, QuotaAmounts(min_amounts), [first.namespace], is_unreadable
         )
 
 
-def _faults(source: QuotaSource, amounts: QuotaAmounts) -> Iterator[QuotaFault]:
+def _faults_of(source: QuotaSource, amounts: QuotaAmounts) -> Iterator[QuotaFault]:
     """Return the faults of a quota's amounts, for users."""
     return (QuotaFault(source, f"spec.{field}", why) for field, why in amounts.faults)
 
 
-def _queue(
+def _queue_of(
     quota_name: str,
     parent: str,
     source: QuotaSource,
@@ -102,9 +102,9 @@ def _queue(
         parent=parent,
         capability=amounts.capability,
         guarantee=amounts.guarantee,
-        most_groups=amounts.most_groups,
+        max_groups=amounts.max_groups,
         namespaces=tuple(sorted(namespaces)),
-        unreadable=unreadable,
+        is_unreadable=unreadable,
     )
 
 
@@ -117,8 +117,8 @@ class _Position(msgspec.Struct):
     queue: str = ROOT_QUEUE
     depth: int = 0  # number of levels below Muster's root
     limits: Mapping[str, tuple[int, str]] = {}  # by resource: the nearest max above, and the node that has it
-    unassigned: dict[str, int] | None = None  # the parent's min minus earlier children's; None: no limit
-    unreadable: bool = False
+    unassigned_amounts: dict[str, int] | None = None  # parent's min minus earlier children's; None: no limit
+    is_unreadable: bool = False
 
 
 class TreeReader:
@@ -130,27 +130,27 @@ class TreeReader:
     queues either.
 
     Attributes:
-        found: The queues, parents before children.
+        queues: The queues, parents before children.
         faults: The faults in the tree.
-        unsure: Whether a node could not be read, so that its queues are unknown.
+        is_unsure: Whether a node could not be read, so that its queues are unknown.
     """
 
     def __init__(self, tree: ElasticQuotaTree, max_depth: int) -> None:
         self.source = QuotaSource.from_meta(TREE_VERSION, TREE_KIND, tree.metadata)
         self.faults: list[QuotaFault] = []
-        self.found: list[QuotaQueue] = []
-        self.unsure = False
+        self.queues: list[QuotaQueue] = []
+        self.is_unsure = False
         self._max_depth = max_depth
         self._names: set[str] = set()
         if bytes(tree.spec.root):
             self._read(tree.spec.root, "spec.root", _Position())
-        if self.found:
-            root, *others = self.found
-            top = (queue for queue in others if queue.parent == root.name and not queue.unreadable)
+        if self.queues:
+            root, *others = self.queues
+            top = (queue for queue in others if queue.parent == root.name and not queue.is_unreadable)
             guarantee = {**quantities(total(offered(queue.guarantee) for queue in top))}
-            self.found[0] = replace(root, guarantee=guarantee)  # the sum over the nodes directly below
+            self.queues[0] = replace(root, guarantee=guarantee)  # the sum over the nodes directly below
 
-    def _read(self, raw: msgspec.Raw, path: str, above: _Position) -> None:
+    def _read(self, raw: msgspec.Raw, path: str, place: _Position) -> None:
         """Read a node and its descendants, and report their faults.
 
         A node is left out with its descendants if it has no readable name of its own, or is too deep in the
@@ -159,7 +159,7 @@ class TreeReader:
         Args:
             raw: The node.
             path: The path of the node in the object, for messages.
-            above: The position of the node in the tree.
+            place: The position of the node in the tree.
         """
         node = self._node(raw, path)
         if node is None:
@@ -168,24 +168,24 @@ class TreeReader:
         at = f"node {node.name!r}"
         if queue in self._names:
             return self._fault(at, f"{path} has the name of another node; each name is allowed once")
-        if above.depth >= self._max_depth:
-            return self._fault(at, f"it is on level {above.depth + 1}; at most {self._max_depth} are allowed")
+        if place.depth >= self._max_depth:
+            return self._fault(at, f"it is on level {place.depth + 1}; at most {self._max_depth} are allowed")
         self._names.add(queue)
         amounts = amounts_of(node.min, node.max)
-        unreadable = above.unreadable
-        for field, why in () if unreadable else [*amounts.faults] or [*_excess_amounts(amounts, above)]:
+        unreadable = place.is_unreadable
+        for field, why in () if unreadable else [*amounts.faults] or [*_excess_amounts(amounts, place)]:
             self._fault(f"{at}: {field}", why)
             unreadable = True
-        own_namespaces = {namespace for namespace in node.namespaces or () if namespace}
-        if own_namespaces and node.children:
+        namespaces = {namespace for namespace in node.namespaces or () if namespace}
+        if namespaces and node.children:
             self._fault(f"{at}: namespaces", "only nodes without children have namespaces")
-            own_namespaces = set()
-        self.found.append(_queue(node.name, above.queue, self.source, amounts, own_namespaces, unreadable))
-        limits = {**above.limits, **{name: (most, node.name) for name, most in amounts.largest.items()}}
-        guaranteed: dict[str, int] | None = amounts.guaranteed
-        if above.queue == ROOT_QUEUE and not node.min:  # the max, if any, is then the size of the tree
-            guaranteed = amounts.largest or None
-        child_position = _Position(queue, above.depth + 1, limits, guaranteed, unreadable)
+            namespaces = set()
+        self.queues.append(_queue_of(node.name, place.queue, self.source, amounts, namespaces, unreadable))
+        limits = {**place.limits, **{name: (n, node.name) for name, n in amounts.max_amounts.items()}}
+        guarantee: dict[str, int] | None = amounts.min_amounts
+        if place.queue == ROOT_QUEUE and not node.min:  # the max, if any, is then the size of the tree
+            guarantee = amounts.max_amounts or None
+        child_position = _Position(queue, place.depth + 1, limits, guarantee, unreadable)
         for number, child in enumerate(node.children or ()):
             self._read(child, f"{path}.children[{number}]", child_position)
 
@@ -202,7 +202,7 @@ class TreeReader:
             if node.name:
                 return node
             why = "it has no name"
-        self.unsure = True
+        self.is_unsure = True
         self._fault(path, why)
         return None
 
@@ -215,36 +215,34 @@ def _excess_amounts(amounts: QuotaAmounts, position: _Position) -> Iterator[tupl
 
     If all amounts are allowed, subtract the guaranteed amounts from the unassigned amounts of the parent.
     """
-    for name, most in amounts.largest.items():
+    for name, most in amounts.max_amounts.items():
         limit, owner = position.limits.get(name, (most, ""))
         if most > limit:
-            text = (
-                f"invalid value {show(name, most)}: must be at most {show(name, limit)}, the max of {owner!r}"
-            )
-            yield f"max[{name}]", text
+            value, limit_text = f"invalid value {show(name, most)}", show(name, limit)
+            yield f"max[{name}]", f"{value}: must be at most {limit_text}, the max of {owner!r}"
             return
-    if position.unassigned is None:
+    if position.unassigned_amounts is None:
         return
-    for name, amount in amounts.guaranteed.items():
-        unassigned = position.unassigned.get(name, 0)
-        if amount > unassigned:
+    for name, amount in amounts.min_amounts.items():
+        unassigned_amount = position.unassigned_amounts.get(name, 0)
+        if amount > unassigned_amount:
             value = f"invalid value {show(name, amount)}"
-            text = f"{value}: the min of its parent leaves {show(name, unassigned)} to it"
+            text = f"{value}: the min of its parent leaves {show(name, unassigned_amount)} to it"
             yield f"min[{name}]", text
             return
-    add(position.unassigned, amounts.guaranteed, times=-1)
+    add(position.unassigned_amounts, amounts.min_amounts, times=-1)
 
 
 Review = Callable[[str, Callable[[], object]], bool]
-_NAMESPACED = (ELASTIC_KIND, RESOURCE_KIND)
+_NAMESPACED_KINDS = (ELASTIC_KIND, RESOURCE_KIND)
 
 
 class Quotas(NamedTuple):
     """All quotas in the API server."""
 
     trees: Sequence[ElasticQuotaTree] = ()
-    elastic: Sequence[ElasticQuota] = ()
-    resource: Sequence[ResourceQuota] = ()
+    elastic_quotas: Sequence[ElasticQuota] = ()
+    resource_quotas: Sequence[ResourceQuota] = ()
 
 
 class _Object(Protocol):
@@ -268,21 +266,21 @@ def plan_of(quotas: Quotas, max_depth: int, review: Review | None = None) -> Quo
             through.
     """
     plan = _Plan(review)
-    for tree in sorted(quotas.trees, key=_age):
+    for tree in sorted(quotas.trees, key=_age_key):
         source = QuotaSource.from_meta(TREE_VERSION, TREE_KIND, tree.metadata)
         plan.add_quota(source, partial(plan.read_tree, tree, source, max_depth))
-    for quota in sorted(quotas.elastic, key=_age):
+    for quota in sorted(quotas.elastic_quotas, key=_age_key):
         source = QuotaSource.from_meta(ELASTIC_VERSION, ELASTIC_KIND, quota.metadata)
         plan.add_quota(source, partial(queue_of_elastic_quota, quota))
-    by_namespace = groupby(sorted(quotas.resource, key=_full_name), key=attrgetter("metadata.namespace"))
-    for _, group in by_namespace:
+    in_order = sorted(quotas.resource_quotas, key=_full_name)
+    for _, group in groupby(in_order, key=attrgetter("metadata.namespace")):
         quotas_there = list(group)
         source = QuotaSource.from_meta(RESOURCE_VERSION, RESOURCE_KIND, quotas_there[0].metadata)
         plan.add_quota(source, partial(queue_of_resource_quotas, quotas_there))
     return plan.result()
 
 
-def _age(quota: _Object) -> tuple[str, str, str]:
+def _age_key(quota: _Object) -> tuple[str, str, str]:
     """Return the sort key by age: the oldest quota comes first."""
     return quota.metadata.creation_timestamp or "", *_full_name(quota)
 
@@ -299,21 +297,21 @@ class _Plan:
         self._review = review
         self._queues: dict[str, QuotaQueue] = {}
         self._namespaces: dict[str, str] = {}
-        self._faults: list[QuotaFault] = []
+        self._faults_of: list[QuotaFault] = []
         self._unsure: set[str] = set()
-        self._omitted: set[tuple[QuotaSource, str]] = set()  # quotas whose queue name is already used
+        self._omitted_quotas: set[tuple[QuotaSource, str]] = set()  # quotas whose queue name is already used
 
     def result(self) -> QuotaPlan:
-        return QuotaPlan(self._queues, self._namespaces, tuple(self._faults), frozenset(self._unsure))
+        return QuotaPlan(self._queues, self._namespaces, tuple(self._faults_of), frozenset(self._unsure))
 
-    def add_quota(self, source: QuotaSource, read: Callable[[], Findings]) -> None:
+    def add_quota(self, source: QuotaSource, read_queues: Callable[[], Findings]) -> None:
         """Add the queues of a quota.
 
         If `read` raises an error, the quota counts as unsure, so that none of its existing queues is closed.
         """
         if self._review is None:
-            self._add(read())
-        elif not self._review(str(source), lambda: self._add(read())):
+            self._add(read_queues())
+        elif not self._review(str(source), lambda: self._add(read_queues())):
             self._unsure.add(str(source))
 
     def read_tree(self, tree: ElasticQuotaTree, source: QuotaSource, max_depth: int) -> Findings:
@@ -322,21 +320,21 @@ class _Plan:
             why = f"invalid value {source.namespace}: must be {SYSTEM_NAMESPACE}, where trees are read"
             return iter([QuotaFault(source, "metadata.namespace", why)])
         reader = TreeReader(tree, max_depth)
-        if reader.unsure:
+        if reader.is_unsure:
             self._unsure.add(str(source))
-        return iter([*reader.faults, *reader.found])
+        return iter([*reader.faults, *reader.queues])
 
-    def _add(self, found: Findings) -> None:
+    def _add(self, findings: Findings) -> None:
         """Add the queues of one quota. The first quota that claims a name or namespace gets it."""
-        for item in found:
+        for item in findings:
             if isinstance(item, QuotaFault):
-                self._faults.append(item)
+                self._faults_of.append(item)
                 continue
-            other = self._queues.get(item.name)
-            if other is not None or (item.source, item.parent) in self._omitted:
-                self._omitted.add((item.source, item.name))
-                if other is not None and item.source.kind != RESOURCE_KIND:
-                    self._refuse(item, f"queue {item.name!r} is made from {other.source}")
+            other_queue = self._queues.get(item.name)
+            if other_queue is not None or (item.source, item.parent) in self._omitted_quotas:
+                self._omitted_quotas.add((item.source, item.name))
+                if other_queue is not None and item.source.kind != RESOURCE_KIND:
+                    self._refuse(item, f"queue {item.name!r} is made from {other_queue.source}")
                 continue
             own_namespaces = []
             for namespace in item.namespaces:
@@ -345,8 +343,8 @@ class _Plan:
                     own_namespaces.append(namespace)
                 elif item.source.kind != RESOURCE_KIND:
                     self._refuse(item, f"namespace {namespace!r} enters queue {claiming_queue!r} already")
-            if own_namespaces or item.source.kind not in _NAMESPACED:
+            if own_namespaces or item.source.kind not in _NAMESPACED_KINDS:
                 self._queues[item.name] = replace(item, namespaces=tuple(own_namespaces))
 
     def _refuse(self, queue: QuotaQueue, why: str) -> None:
-        self._faults.append(QuotaFault(queue.source, f"queue {queue.name!r}", why))
+        self._faults_of.append(QuotaFault(queue.source, f"queue {queue.name!r}", why))

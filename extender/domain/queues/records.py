@@ -33,8 +33,8 @@ class Limit(msgspec.Struct, frozen=True, gc=False):
     pods: int | None = None
 
 
-TAKE_AFTER, TAKE_AT_MOST = 120.0, 900.0  # default seconds of preemption.after and preemption.atMost
-MOST_PATIENCE = 1000
+RECLAIM_AFTER, RECLAIM_AT_MOST = 120.0, 900.0  # default seconds of preemption.after and preemption.atMost
+MAX_PATIENCE = 1000
 
 
 class RunningLimits(msgspec.Struct, frozen=True, gc=False):
@@ -50,18 +50,18 @@ class PreemptionRules(msgspec.Struct, frozen=True, gc=False):
 
     within_queue: bool = False  # whether its groups may preempt running groups of lower priority
     borrows_up_to: float = -inf  # highest priority of groups in other queues that may be preempted to borrow
-    unmanaged: bool = True  # whether its groups may preempt pods of other schedulers, of lower priority
+    preempts_unmanaged: bool = True  # whether its groups may preempt lower pods of other schedulers
     min_runtime: float = 0.0  # seconds that its groups run before they may be evicted
-    after: float = TAKE_AFTER  # seconds that a group with all members waits before a reclaim
-    at_most: float = TAKE_AT_MOST  # seconds after which a reclaim ignores the lost work of victims
+    after: float = RECLAIM_AFTER  # seconds that a group with all members waits before a reclaim
+    at_most: float = RECLAIM_AT_MOST  # seconds after which a reclaim ignores the lost work of victims
     patience: float = 1.0  # factor for the acceptable lost work, relative to what the group lacks
-    honour: frozenset[str] | None = None  # protections of borrowing pods; None: as the parent queue
+    protections: frozenset[str] | None = None  # protections of borrowing pods; None: as the parent queue
     max_grace: float | None = None  # longest grace period of victims, in seconds; None: as the parent queue
-    consolidation: bool = False  # whether its groups may be moved, and other groups for them
+    may_consolidate: bool = False  # whether its groups may be moved, and other groups for them
 
 
-_OPERATORS = {"In": "values", "NotIn": "values", "Exists": "no values", "DoesNotExist": "no values"}
-_SELECTOR = "spec.namespaceSelector"
+_OPERANDS = {"In": "values", "NotIn": "values", "Exists": "no values", "DoesNotExist": "no values"}
+_FIELD = "spec.namespaceSelector"
 
 
 def allows_namespace(selector: LabelSelector | None, labels: Labels) -> bool:
@@ -71,7 +71,7 @@ def allows_namespace(selector: LabelSelector | None, labels: Labels) -> bool:
 
 def not_selected(queue: str, namespace: str) -> str:
     """Return the message for a namespace that a queue does not select."""
-    return f"{_SELECTOR} of queue {queue} does not select namespace {namespace}"
+    return f"{_FIELD} of queue {queue} does not select namespace {namespace}"
 
 
 def read_selector(selector: LabelSelector | None) -> LabelSelector | None:
@@ -82,17 +82,17 @@ def read_selector(selector: LabelSelector | None) -> LabelSelector | None:
     """
     for requirement in (selector.match_expressions or ()) if selector is not None else ():
         operator, key = requirement.operator, requirement.key[:80]
-        if (operand := _OPERATORS.get(operator)) is None:
-            allowed = ", ".join(_OPERATORS)
-            raise BadQuantity(f"{_SELECTOR}: operator {operator[:40]!r} of {key!r} is not one of {allowed}")
+        if (operand := _OPERANDS.get(operator)) is None:
+            names = ", ".join(_OPERANDS)
+            raise BadQuantity(f"{_FIELD}: operator {operator[:40]!r} of {key!r} is not one of {names}")
         if not key:
-            raise BadQuantity(f"{_SELECTOR}: an expression without a key")
+            raise BadQuantity(f"{_FIELD}: an expression without a key")
         if (operand == "values") is not bool(requirement.values):
-            raise BadQuantity(f"{_SELECTOR}: operator {operator} of {key!r} takes {operand}")
+            raise BadQuantity(f"{_FIELD}: operator {operator} of {key!r} takes {operand}")
     return selector
 
 
-MOST_OVERSELL = 100
+MAX_OVERSELL = 100
 D = TypeVar("D", float, None)
 RESERVE_AFTER = 7200.0  # seconds; lower values lengthen the mean wait (make bench ARGS=reservations)
 START_TIMEOUT = 300.0  # default start timeout of jobs, in seconds
@@ -121,22 +121,22 @@ def policy_fault(spec: QueueSpec) -> str:
     return next((f"{name} is {number}; it must be 0 or more" for name, number in negative), "")
 
 
-def stop_policy_fault(written: str) -> str:
+def stop_policy_fault(policy: str) -> str:
     """Return the fault of a spec.stopPolicy, for users; empty if it is valid."""
-    if written in _STOP_POLICIES:
+    if policy in _STOP_POLICIES:
         return ""
-    return f"spec.stopPolicy is {written[:40]!r}; it must be one of {', '.join(_STOP_POLICIES[1:])}"
+    return f"spec.stopPolicy is {policy[:40]!r}; it must be one of {', '.join(_STOP_POLICIES[1:])}"
 
 
-def oversell_of(written: Quantity | None) -> float | None:
+def oversell_of(quantity: Quantity | None) -> float | None:
     """Return the factor of spec.oversell, rounded down to three decimals.
 
     Raises:
         BadQuantity: The factor is invalid.
     """
-    oversell = None if written is None else rounded_down(written, 1000) / 1000
-    if oversell is not None and not 1.0 <= oversell <= MOST_OVERSELL:
-        raise BadQuantity(f"spec.oversell is {written}: must be 1 to {MOST_OVERSELL}")
+    oversell = None if quantity is None else rounded_down(quantity, 1000) / 1000
+    if oversell is not None and not 1.0 <= oversell <= MAX_OVERSELL:
+        raise BadQuantity(f"spec.oversell is {quantity}: must be 1 to {MAX_OVERSELL}")
     return oversell
 
 
@@ -153,55 +153,55 @@ def limit_of(field: str, quantities: Quantities | None) -> Resources | None:
     return amounts
 
 
-def preemption_of(written: QueuePreemption | None) -> PreemptionRules:
+def preemption_of(spec: QueuePreemption | None) -> PreemptionRules:
     """Return the preemption rules of a spec.
 
     Raises:
         BadQuantity: A field is invalid.
     """
-    rules = written or QueuePreemption()
+    rules = spec or QueuePreemption()
     borrowing = rules.borrow_within_cohort or BorrowWithinCohort()
     highest_priority = inf if borrowing.max_priority_threshold is None else borrowing.max_priority_threshold
     return PreemptionRules(
         borrows_up_to=highest_priority if borrowing.policy == keys.LOWER_PRIORITY else -inf,
         within_queue=rules.within_queue == keys.LOWER_PRIORITY,
-        unmanaged=rules.unmanaged != keys.NEVER,
-        min_runtime=_seconds("spec.preemption.minRuntime", rules.min_runtime),
-        after=_seconds("spec.preemption.after", rules.after, TAKE_AFTER),
-        at_most=_seconds("spec.preemption.atMost", rules.at_most, TAKE_AT_MOST),
-        patience=_patience(rules.patience),
-        honour=_honoured_protections(rules.honour),
-        max_grace=_seconds("spec.preemption.maxGracePeriod", rules.max_grace_period, None),
-        consolidation=rules.consolidation,
+        preempts_unmanaged=rules.unmanaged != keys.NEVER,
+        min_runtime=_seconds_of("spec.preemption.minRuntime", rules.min_runtime),
+        after=_seconds_of("spec.preemption.after", rules.after, RECLAIM_AFTER),
+        at_most=_seconds_of("spec.preemption.atMost", rules.at_most, RECLAIM_AT_MOST),
+        patience=_patience_of(rules.patience),
+        protections=_protections_of(rules.honour),
+        max_grace=_seconds_of("spec.preemption.maxGracePeriod", rules.max_grace_period, None),
+        may_consolidate=rules.consolidation,
     )
 
 
-def _honoured_protections(written: list[str] | None) -> frozenset[str] | None:
+def _protections_of(names: list[str] | None) -> frozenset[str] | None:
     """Return the protections to honour.
 
     Raises:
         BadQuantity: A field is invalid.
     """
-    known = (keys.BUDGETS, keys.PREEMPTABLE_WORD)
-    if unknown := [each for each in written or () if each not in known]:
-        text = f"spec.preemption.honour: {unknown[0][:40]!r} is not one of {', '.join(known)}"
+    known_names = (keys.BUDGETS, keys.PREEMPTABLE_WORD)
+    if unknown_names := [each for each in names or () if each not in known_names]:
+        text = f"spec.preemption.honour: {unknown_names[0][:40]!r} is not one of {', '.join(known_names)}"
         raise BadQuantity(text)
-    return None if written is None else frozenset(written)
+    return None if names is None else frozenset(names)
 
 
-def _patience(written: Quantity | None) -> float:
+def _patience_of(quantity: Quantity | None) -> float:
     """Return the factor of spec.preemption.patience, rounded down to three decimals.
 
     Raises:
         BadQuantity: The factor is invalid.
     """
-    patience = 1.0 if written is None else rounded_down(written, 1000) / 1000
-    if not 0.0 <= patience <= MOST_PATIENCE:
-        raise BadQuantity(f"spec.preemption.patience is {written}: must be 0 to {MOST_PATIENCE}")
+    patience = 1.0 if quantity is None else rounded_down(quantity, 1000) / 1000
+    if not 0.0 <= patience <= MAX_PATIENCE:
+        raise BadQuantity(f"spec.preemption.patience is {quantity}: must be 0 to {MAX_PATIENCE}")
     return patience
 
 
-def _seconds(field: str, text: str, default: D = 0.0) -> float | D:  # type: ignore[assignment]
+def _seconds_of(field: str, text: str, default: D = 0.0) -> float | D:  # type: ignore[assignment]
     """Return a duration in seconds.
 
     Raises:
@@ -274,9 +274,9 @@ class QueueRecord(msgspec.Struct, frozen=True, gc=False):
     preemption: PreemptionRules = PreemptionRules()
     min_member: str = ""  # number of pods of its jobs that start together, by annotation
     flavors: tuple[Flavor, ...] = ()
-    restricted: bool = False  # whether users need the right to use the queue
+    is_restricted: bool = False  # whether users need the right to use the queue
     namespace_selector: LabelSelector | None = None  # selects namespaces whose groups may enter; None: all
-    created: str = ""  # metadata.creationTimestamp
+    created_at: str = ""  # metadata.creationTimestamp
     uid: str = ""  # empty while the API server does not have the queue
     deleting: bool = False  # whether metadata.deletionTimestamp is set
     closed_by_parent: bool = False  # by its annotation: whether it was open when its parent was closed
@@ -319,7 +319,7 @@ def queue_record(queue: Queue, rename: Rename = lambda amounts: amounts) -> Queu
 def _with_names(spec: QueueSpec, rename: Rename) -> QueueSpec:
     """Return a spec in which the resources are renamed."""
     fields = ("capability", "deserved", "borrowing_limit", "lending_limit", "default_request")
-    amounts = {name: rename(written) for name in fields if (written := getattr(spec, name)) is not None}
+    amounts = {name: rename(quantities) for name in fields if (quantities := getattr(spec, name)) is not None}
     guarantee = spec.guarantee and Guarantee(rename(spec.guarantee.resource or {}))
     flavors = [
         replace(flavor, **{field: rename(amounts) for field, amounts in flavor.amounts().items()})
@@ -349,11 +349,11 @@ def _without_quantities(queue: Queue) -> QueueRecord:
         ageing=max(spec.ageing, 0),
         stop_policy="" if spec.stop_policy == keys.STOP_NONE else spec.stop_policy,
         limits=running_limits(spec.limits),
-        restricted=spec.restricted,
+        is_restricted=spec.restricted,
         reserve_after=duration_of(spec.reserve_after, RESERVE_AFTER),
         start_timeout=duration_of(spec.start_timeout, START_TIMEOUT),
         max_run_time=duration_of(spec.max_run_time, None),
-        created=meta.creation_timestamp or "",
+        created_at=meta.creation_timestamp or "",
         uid=meta.uid,
         deleting=bool(meta.deletion_timestamp),
         closed_by_parent=annotations.get(keys.CLOSED_BY_PARENT) == "true",

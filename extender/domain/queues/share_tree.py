@@ -30,7 +30,7 @@ class QueueDemand(msgspec.Struct, frozen=True, gc=False):
     request: Resources  # allocated and waiting requests of its own groups
     capability: Resources | None = None  # limit for it and all queues below; None: no limit
     guarantee: Resources = {}  # reserved amounts, even if the queue takes no part
-    groups: bool = True  # whether the queue has groups, and so takes part in the division
+    has_groups: bool = True  # whether the queue has groups, and so takes part in the division
     parent: str = ""  # parent queue; root if no queue has this name
     deserved: Resources | None = None  # spec.deserved, which is divided first; None: absent
     borrowing_limit: Resources | None = None  # limit above the deserved amounts; None: no limit
@@ -47,10 +47,10 @@ def dimensions_of(total: Resources, demands: Iterable[QueueDemand]) -> list[str]
 
 
 def put_row(
-    rows: PortionRows, row: int, amounts: Mapping[str, float], names: Sequence[str], otherwise: float = 0.0
+    rows: PortionRows, row: int, amounts: Mapping[str, float], names: Sequence[str], default: float = 0.0
 ) -> None:
-    """Write the amounts of a queue into its row; `otherwise` is written for absent resources."""
-    rows[row] = [amounts.get(name, otherwise) for name in names] if amounts else otherwise
+    """Write the amounts of a queue into its row. Resources without an amount get the default."""
+    rows[row] = [amounts.get(name, default) for name in names] if amounts else default
 
 
 def sums_by_parent(rows: PortionRows, parent_index: Nodes, parents: int) -> PortionRows:
@@ -79,23 +79,23 @@ class ShareTree:
         self.node: dict[str, int] = {}  # node of each queue
         self.leaf: dict[str, int] = {}  # node at which a queue's own groups count
         self.levels: list[Nodes] = []  # nodes of each level, from root down
-        self._first: list[int] = []  # first child of each node
-        self._end: list[int] = []  # end of the children of each node
+        self._first_child: list[int] = []  # first child of each node
+        self._child_end: list[int] = []  # end of the children of each node
         self._paths: dict[str, list[int]] = {}
         children = _children_by_parent(parents)
-        reached, unvisited = {ROOT_QUEUE}, [ROOT_QUEUE]
-        while unvisited:
-            found = children.get(unvisited.pop(), ())
-            reached.update(found)
-            unvisited += found
-        unreached = parents.keys() - reached  # put directly below root
-        if unreached:
-            children = _children_by_parent({**parents, **dict.fromkeys(unreached, ROOT_QUEUE)})
+        reached_names, queues_to_visit = {ROOT_QUEUE}, [ROOT_QUEUE]
+        while queues_to_visit:
+            child_names = children.get(queues_to_visit.pop(), ())
+            reached_names.update(child_names)
+            queues_to_visit += child_names
+        unreached_names = parents.keys() - reached_names  # put directly below root
+        if unreached_names:
+            children = _children_by_parent({**parents, **dict.fromkeys(unreached_names, ROOT_QUEUE)})
         level = [self._add(ROOT_QUEUE, TOP)]
         while level:
             self.levels.append(np.array(level, dtype=np.intp))
             level = [child for node in level for child in self._add_children(node, children)]
-        self._bounds = np.array([self._first, self._end], dtype=np.intp)  # first child and end, by node
+        self._bounds = np.array([self._first_child, self._child_end], dtype=np.intp)  # by node
 
     def __len__(self) -> int:
         return len(self.queues)
@@ -110,7 +110,7 @@ class ShareTree:
         return rows, np.repeat(np.arange(len(first)), end - first)
 
     def has_children(self, node: int) -> bool:
-        return self._end[node] > self._first[node]
+        return self._child_end[node] > self._first_child[node]
 
     def is_extra_leaf(self, node: int) -> bool:
         """Return whether a node stands for the own groups of a queue that has other queues below it."""
@@ -143,8 +143,8 @@ class ShareTree:
         node = len(self.queues)
         self.queues.append(queue)
         self.parents.append(parent)
-        self._first.append(0)
-        self._end.append(0)
+        self._first_child.append(0)
+        self._child_end.append(0)
         self.leaf[queue] = node
         self.node.setdefault(queue, node)
         return node
@@ -155,9 +155,9 @@ class ShareTree:
         names = () if self.is_extra_leaf(node) else children.get(queue, ())
         if not names and node != TOP:
             return []
-        added = [self._add(name, node) for name in (queue, *names)]
-        self._first[node], self._end[node] = added[0], added[-1] + 1
-        return added
+        child_nodes = [self._add(name, node) for name in (queue, *names)]
+        self._first_child[node], self._child_end[node] = child_nodes[0], child_nodes[-1] + 1
+        return child_nodes
 
 
 def _children_by_parent(parents: Mapping[str, str]) -> dict[str, list[str]]:
@@ -180,16 +180,16 @@ EPSILON = 0.1  # in millicores, bytes or devices: smaller differences do not cou
 def limits_of(demand: QueueDemand) -> Mapping[str, float]:
     """Return the limits of a queue by its own spec.
 
-    The limits are the capability, and the deserved amounts in the spec plus the borrowing limit. A capability
-    of zero cpu or memory means no limit. A resource that is not listed is unlimited.
+    The limits are the capability, and the deserved amounts in the spec plus the borrowing limit. Resources
+    without either have no limit. A capability of zero cpu or memory means no limit, too.
     """
     limits = {
         name: inf if name in (CPU, MEMORY) and amount <= 0 else float(amount)
         for name, amount in (demand.capability or {}).items()
     }
-    for name, more in (demand.borrowing_limit or {}).items():
+    for name, extra in (demand.borrowing_limit or {}).items():
         if name in (demand.deserved or {}):
-            limits[name] = min(limits.get(name, inf), _nominal_amount(demand.deserved, name) + max(more, 0))
+            limits[name] = min(limits.get(name, inf), _nominal_amount(demand.deserved, name) + max(extra, 0))
     return limits
 
 
@@ -198,12 +198,12 @@ def reserved_for(demand: QueueDemand) -> Mapping[str, float]:
 
     These are the guarantee, and the part of the deserved amounts that may not be lent.
     """
-    reserved = {name: float(max(amount, 0)) for name, amount in demand.guarantee.items()}
-    for name, lent in (demand.lending_limit or {}).items():
-        reserved[name] = max(
-            reserved.get(name, 0.0), _nominal_amount(demand.deserved, name) - max(lent, 0), 0.0
+    amounts = {name: float(max(amount, 0)) for name, amount in demand.guarantee.items()}
+    for name, loan in (demand.lending_limit or {}).items():
+        amounts[name] = max(
+            amounts.get(name, 0.0), _nominal_amount(demand.deserved, name) - max(loan, 0), 0.0
         )
-    return reserved
+    return amounts
 
 
 def _nominal_amount(deserved: Resources | None, name: str) -> float:
@@ -218,10 +218,10 @@ class Specified(msgspec.Struct, eq=False):
     """
 
     requests: PortionRows  # allocated and waiting requests of its own groups
-    groups: Mask  # whether the node has groups of its own
+    has_groups: Mask  # whether the node has groups of its own
     weights: Portion  # weight in the division
     limits: PortionRows  # limits by the queue's own spec; inf: no limit
-    borrowing: PortionRows  # limit above the share, without a deserved amount in spec; inf: no limit
+    borrowing_limits: PortionRows  # limit above the share, without a deserved amount in spec; inf: no limit
     reserved: PortionRows  # amounts that no other queue may use
     nominal: PortionRows  # deserved amounts in the spec
     oversell: Portion  # factor on the limits
@@ -232,10 +232,10 @@ class Specified(msgspec.Struct, eq=False):
         shape = (nodes, resources)
         return cls(
             requests=np.zeros(shape),
-            groups=np.zeros(nodes, dtype=np.bool_),
+            has_groups=np.zeros(nodes, dtype=np.bool_),
             weights=np.ones(nodes),
             limits=np.full(shape, inf),
-            borrowing=np.full(shape, inf),
+            borrowing_limits=np.full(shape, inf),
             reserved=np.zeros(shape),
             nominal=np.zeros(shape),
             oversell=np.ones(nodes),
@@ -252,7 +252,7 @@ class Specified(msgspec.Struct, eq=False):
     def set(self, node: int, leaf: int, demand: QueueDemand, names: Sequence[str]) -> None:
         """Write the spec of a queue into the rows: requests and groups at its leaf, all else at its node."""
         put_row(self.requests, leaf, demand.request, names)
-        self.groups[leaf] = demand.groups
+        self.has_groups[leaf] = demand.has_groups
         self.weights[node] = demand.weight
         put_row(self.limits, node, limits_of(demand), names, inf)
         put_row(self.reserved, node, reserved_for(demand), names)
@@ -260,7 +260,7 @@ class Specified(msgspec.Struct, eq=False):
         put_row(self.nominal, node, nominal, names)
         limits = demand.borrowing_limit or {}
         borrowing = {name: float(max(more, 0)) for name, more in limits.items() if name not in nominal}
-        put_row(self.borrowing, node, borrowing, names, inf)
+        put_row(self.borrowing_limits, node, borrowing, names, inf)
         self.oversell[node] = demand.oversell
 
 
@@ -285,7 +285,7 @@ def excess(requests: Resources, allocated: Resources, limit: Portions) -> str:
 def exceeded_dimensions(
     requests: Resources, held: Resources, limit: Portions, ignored: frozenset[str] = frozenset()
 ) -> list[str]:
-    """Return the resources in which `requests` on top of `held` would exceed `limit`."""
+    """Return the resources in which `requests` on top of the held amounts would exceed `limit`."""
     return [
         name
         for name, amount in requests.items()

@@ -65,24 +65,24 @@ def desired_state(queue: QueueRecord) -> QueueState:
     if queue.deleting:
         return QueueState.CLOSED
     if queue.spec_state:
-        desired = read_state(queue.spec_state)
-        return desired if desired in (QueueState.OPEN, QueueState.CLOSED) else QueueState.UNKNOWN
+        state = read_state(queue.spec_state)
+        return state if state in (QueueState.OPEN, QueueState.CLOSED) else QueueState.UNKNOWN
     if queue.closed_by_parent:
         return QueueState.OPEN
-    stored = read_state(queue.status_state) or QueueState.UNKNOWN
-    return QueueState.CLOSED if stored is QueueState.CLOSING else stored
+    last_state = read_state(queue.status_state) or QueueState.UNKNOWN
+    return QueueState.CLOSED if last_state is QueueState.CLOSING else last_state
 
 
-def state_of(desired: QueueState, has_groups: bool, is_closed_above: bool = False) -> QueueState:
+def state_of(wish: QueueState, has_groups: bool, is_closed_above: bool = False) -> QueueState:
     """Return the state of a queue to publish.
 
     Args:
-        desired: The state that spec.state or a Command asks for.
+        wish: The state that spec.state or a Command asks for.
         has_groups: Whether the queue has groups, in any phase.
         is_closed_above: Whether the queue has the closed-by-parent annotation and its parent is closed.
     """
-    if desired is QueueState.UNKNOWN or (desired is QueueState.OPEN and not is_closed_above):
-        return desired
+    if wish is QueueState.UNKNOWN or (wish is QueueState.OPEN and not is_closed_above):
+        return wish
     return QueueState.CLOSING if has_groups else QueueState.CLOSED
 
 
@@ -92,16 +92,16 @@ def closed_above(name: str, queues: Mapping[str, QueueRecord]) -> str:
     The ancestor is closed itself, and all queues in between have the closed-by-parent annotation. If
     spec.parent leads back to the queue itself, the queue counts as a queue without ancestors.
     """
-    visited: set[str] = set()
+    visited_names: set[str] = set()
     while True:
-        visited.add(name)
+        visited_names.add(name)
         parent_name = parent_of(name, queues[name])
         parent = queues.get(parent_name)
-        if parent is None or parent_name in visited:
+        if parent is None or parent_name in visited_names:
             return ""
-        if (desired := desired_state(parent)) is QueueState.CLOSED:
+        if (parent_state := desired_state(parent)) is QueueState.CLOSED:
             return parent_name
-        if desired is not QueueState.OPEN or not parent.closed_by_parent:
+        if parent_state is not QueueState.OPEN or not parent.closed_by_parent:
             return ""
         name = parent_name
 
@@ -111,22 +111,21 @@ def parent_of(name: str, queue: QueueRecord) -> str:
     return "" if name == ROOT_QUEUE else queue.parent or ROOT_QUEUE
 
 
-def annotation_step(queue: QueueRecord, below_closed: bool) -> AnnotationStep:
+def annotation_step(queue: QueueRecord, is_below_closed: bool) -> AnnotationStep:
     """Return the step for the closed-by-parent annotation.
 
-    The annotation is removed once it has no effect. It has no effect on a queue that is to be closed itself.
-    It has no effect either if no ancestor is closed, and spec.state or the status already says that the queue
-    is open.
+    The annotation is removed once it has no effect: on a queue that is to be closed itself, and on a queue
+    below open queues only whose spec.state or status already says that it is open.
 
     Args:
         queue: The queue.
-        below_closed: Whether an ancestor is closed.
+        is_below_closed: Whether an ancestor is closed.
     """
     desired = desired_state(queue)
     if not queue.closed_by_parent:
-        return AnnotationStep.ADD if below_closed and desired is QueueState.OPEN else AnnotationStep.KEEP
+        return AnnotationStep.ADD if is_below_closed and desired is QueueState.OPEN else AnnotationStep.KEEP
     is_reported_open = bool(queue.spec_state) or queue.status_state == QueueState.OPEN
-    if desired is QueueState.CLOSED or (not below_closed and is_reported_open):
+    if desired is QueueState.CLOSED or (not is_below_closed and is_reported_open):
         return AnnotationStep.REMOVE
     return AnnotationStep.KEEP
 
@@ -143,7 +142,7 @@ class CommandRecord(msgspec.Struct, frozen=True):
     action: str  # action as written; a QueueAction if it is valid
     queue: str  # name of the target
     queue_uid: str  # UID of the target
-    created: str = ""  # metadata.creationTimestamp
+    created_at: str = ""  # metadata.creationTimestamp
     version: int = 0  # metadata.resourceVersion, to order Commands of the same second
 
 
@@ -182,7 +181,7 @@ def command_record(command: Command) -> CommandRecord | None:
         action=command.action,
         queue=target.name,
         queue_uid=target.uid,
-        created=meta.creation_timestamp or "",
+        created_at=meta.creation_timestamp or "",
         version=int(meta.resource_version) if meta.resource_version.isdecimal() else 0,
     )
 
@@ -190,7 +189,7 @@ def command_record(command: Command) -> CommandRecord | None:
 def first_of_each_queue(commands: Iterable[CommandRecord]) -> list[CommandRecord]:
     """Return the oldest Command of each queue: Commands are executed in the order of their creation."""
     first_commands: dict[str, CommandRecord] = {}
-    for command in sorted(commands, key=lambda command: (command.created, command.version, command.name)):
+    for command in sorted(commands, key=lambda command: (command.created_at, command.version, command.name)):
         first_commands.setdefault(command.queue, command)
     return list(first_commands.values())
 

@@ -12,7 +12,7 @@ from extender.api.keys import DEFAULT_QUEUE, ROOT_QUEUE
 from extender.domain.model.evictions import Protection
 from extender.domain.model.records import GroupKey, GroupRecord
 from extender.domain.model.resources import PODS, Resources
-from extender.domain.queues.flavors import MOST_POOLS, Flavor, Pools, SharedFlavor, resolve
+from extender.domain.queues.flavors import MAX_POOLS, Flavor, Pools, SharedFlavor, resolve
 from extender.domain.queues.records import QueueRecord
 from extender.domain.queues.states import (
     AnnotationStep,
@@ -31,7 +31,7 @@ class QueueInfo(msgspec.Struct, frozen=True, gc=False):
     record: QueueRecord
     exists: bool  # whether the queue exists; `default` always counts as existing
     state: str  # a QueueState; empty if the queue does not exist
-    groups: int  # number of its groups, in any phase
+    group_count: int  # number of its groups, in any phase
     allocated: Resources  # requests of its pods on nodes and its assumed pods
     requested: Resources  # `allocated` plus the requests of waiting entitled groups
     wish: QueueState = QueueState.OPEN  # its state if its ancestors are ignored
@@ -53,11 +53,11 @@ class Ceiling(msgspec.Struct, frozen=True):
     """Upper limit of the allocation of a queue and its descendants, by resource."""
 
     queue: str
-    held: Resources  # current allocation
-    most: Mapping[str, float]  # upper limits
+    held_amounts: Resources  # current allocation
+    max_amounts: Mapping[str, float]  # upper limits
 
 
-MOST_LEVELS = 100  # levels below root; the upper limit of the flag --max-queue-depth
+MAX_LEVELS = 100  # levels below root; the upper limit of the flag --max-queue-depth
 
 
 def fault_of(name: str, queues: Mapping[str, QueueRecord]) -> str:
@@ -78,8 +78,8 @@ def fault_of(name: str, queues: Mapping[str, QueueRecord]) -> str:
             return record.fault
         if name in path:
             return f"queue {name}: spec.parent leads back to the queue itself: {' > '.join([*path, name])}"
-        if len(path) == MOST_LEVELS:
-            return f"queue {path[0]}: more than {MOST_LEVELS} levels of queues are above it"
+        if len(path) == MAX_LEVELS:
+            return f"queue {path[0]}: more than {MAX_LEVELS} levels of queues are above it"
         path.append(name)
         name = parent_of(name, record)
     return ""
@@ -92,7 +92,7 @@ class Queues:
         self.records: dict[str, QueueRecord] = {}  # existing queues by name; `default` may be missing
         self.version = 0  # number that grows with each change of a queue
         self._children: defaultdict[str, set[str]] = defaultdict(set)
-        self.names: dict[str, str] = {}  # names of queues by UID
+        self.name_by_uid: dict[str, str] = {}  # names of queues by UID
         self.deleted_uids: set[str] = set()  # UIDs of deleted queues that were seen here
         self._faults: dict[str, str] = {}  # cached faults by queue
         self._pools: Pools | None = None
@@ -116,8 +116,8 @@ class Queues:
 
     def drop(self, name: str) -> set[str]:
         """Remove a queue. Return the names of all queues that may open by the removal."""
-        removed = self.records.pop(name, None)
-        self._update_tree(removed, None)
+        old_record = self.records.pop(name, None)
+        self._update_tree(old_record, None)
         return self._with_descendants(name)
 
     def get(self, name: str) -> QueueRecord | None:
@@ -127,7 +127,7 @@ class Queues:
     def is_open(self, name: str) -> bool:
         """Return whether a queue exists and is open."""
         record = self.get(name)
-        return record is not None and self._state(record, has_groups=True) is QueueState.OPEN
+        return record is not None and self._state_of(record, has_groups=True) is QueueState.OPEN
 
     def info(
         self,
@@ -153,8 +153,8 @@ class Queues:
         return QueueInfo(
             record=record or QueueRecord(name),
             exists=record is not None,
-            state=str(self._state(record, groups > 0)) if record else "",
-            groups=groups,
+            state=str(self._state_of(record, groups > 0)) if record else "",
+            group_count=groups,
             allocated=allocated,
             requested=allocated if record and record.stop_policy else requested,
             wish=desired_state(record or QueueRecord(name)),
@@ -175,9 +175,10 @@ class Queues:
             return Protection()
         if name not in self._protections:
             rules, default = [record.preemption for record in self._upwards(name)], Protection()
-            honour = (each.honour for each in rules if each.honour is not None)
-            grace = (each.max_grace for each in rules if each.max_grace is not None)
-            self._protections[name] = Protection(next(honour, default.honour), next(grace, default.max_grace))
+            honour = (each.protections for each in rules if each.protections is not None)
+            grace_periods = (each.max_grace for each in rules if each.max_grace is not None)
+            max_grace = next(grace_periods, default.max_grace)
+            self._protections[name] = Protection(next(honour, default.protections), max_grace)
         return self._protections[name]
 
     def put_flavor(self, name: str, flavor: SharedFlavor | None) -> set[str]:
@@ -188,7 +189,7 @@ class Queues:
         self.shared_flavors.pop(name, None)
         if flavor is not None:
             self.shared_flavors[name] = flavor
-        users = [queue for queue in self.records.values() if name in {each.shared for each in queue.flavors}]
+        users = [r for r in self.records.values() if name in {each.resource_flavor for each in r.flavors}]
         return {queue for record in users for queue in self.put(record)}
 
     @property
@@ -196,7 +197,7 @@ class Queues:
         """Return the pools of the flavors of all queues: the same object until a queue changes."""
         if self._pools is None:
             with_flavors = [record for record in self.records.values() if record.flavors]
-            with_flavors.sort(key=lambda record: (record.created, record.name))
+            with_flavors.sort(key=lambda record: (record.created_at, record.name))
             self._pools = Pools.from_queues((record.name, record.flavors) for record in with_flavors)
         return self._pools
 
@@ -217,20 +218,20 @@ class Queues:
         The limits of a flavor without a pool would not apply.
         """
         for record in self._upwards(name):
-            found = (flavor.nodes for flavor in record.flavors if not flavor.is_missing)
-            if any(nodes not in self.pools.by_nodes for nodes in found):
-                return f"queue {record.name}: queues have more than {MOST_POOLS} different flavors together"
+            node_parts = (flavor.nodes for flavor in record.flavors if not flavor.is_missing)
+            if any(nodes not in self.pools.by_nodes for nodes in node_parts):
+                return f"queue {record.name}: queues have more than {MAX_POOLS} different flavors together"
         return ""
 
     def _upwards(self, name: str) -> Iterator[QueueRecord]:
         """Yield a queue and the queues above it. A cycle of parents ends at the first repeated queue."""
-        passed: set[str] = set()
-        while name not in passed and (record := self.records.get(name)) is not None:
-            passed.add(name)
+        visited_names: set[str] = set()
+        while name not in visited_names and (record := self.records.get(name)) is not None:
+            visited_names.add(name)
             yield record
             name = parent_of(name, record)
 
-    def _state(self, record: QueueRecord, has_groups: bool) -> QueueState:
+    def _state_of(self, record: QueueRecord, has_groups: bool) -> QueueState:
         """Return the state of a queue, with regard to its ancestors."""
         is_closed_above = record.closed_by_parent and bool(closed_above(record.name, self.records))
         return state_of(desired_state(record), has_groups, is_closed_above)
@@ -243,21 +244,21 @@ class Queues:
             self._pools = None
         if old_record is not None:
             self._children[parent_of(old_record.name, old_record)].discard(old_record.name)
-            self.names.pop(old_record.uid, None)
+            self.name_by_uid.pop(old_record.uid, None)
             self.deleted_uids.add(old_record.uid)
         if new_record is not None:
             self._children[parent_of(new_record.name, new_record)].add(new_record.name)
-            self.names[new_record.uid] = new_record.name
+            self.name_by_uid[new_record.uid] = new_record.name
             self.deleted_uids.discard(new_record.uid)
 
     def _with_descendants(self, name: str) -> set[str]:
         """Return the names of a queue and of all queues below it."""
-        found, unvisited = {name}, [name]
-        while unvisited:
-            below = self._children.get(unvisited.pop(), set()) - found
-            found |= below
-            unvisited += below
-        return found
+        names, stack = {name}, [name]
+        while stack:
+            new_names = self._children.get(stack.pop(), set()) - names
+            names |= new_names
+            stack += new_names
+        return names
 
 
 class QueueTree:
@@ -296,9 +297,9 @@ class QueueTree:
 
         A cycle of parents ends at the first repeated queue.
         """
-        seen: set[str] = set()
-        while name != ROOT_QUEUE and name not in seen and (record := self.queues.get(name)) is not None:
-            seen.add(name)
+        visited: set[str] = set()
+        while name != ROOT_QUEUE and name not in visited and (record := self.queues.get(name)) is not None:
+            visited.add(name)
             yield record
             name = record.parent
 
@@ -306,8 +307,8 @@ class QueueTree:
         """Return the number of levels from a queue down to its lowest descendant; the queue itself counts."""
         if name in seen:
             return 0
-        below = (self.height(child, seen | {name}) for child in self.children(name))
-        return 1 + max(below, default=0)
+        heights = (self.height(child, seen | {name}) for child in self.children(name))
+        return 1 + max(heights, default=0)
 
     def largest(self, resource: str, name: str, seen: frozenset[str] = frozenset()) -> tuple[str, int]:
         """Return the largest capability for a resource in a queue and its descendants, as (queue, amount).
@@ -318,8 +319,8 @@ class QueueTree:
         amount = (record.capability or {}).get(resource) if record else None
         if amount is not None or name in seen:
             return name, amount or 0
-        below = (self.largest(resource, child, seen | {name}) for child in self.children(name))
-        return max(below, key=lambda found: found[1], default=(name, 0))
+        amounts = (self.largest(resource, child, seen | {name}) for child in self.children(name))
+        return max(amounts, key=lambda found: found[1], default=(name, 0))
 
 
 class Orphan(msgspec.Struct, frozen=True):
@@ -362,8 +363,8 @@ class AdmittedGroups:
 
     def of_missing_queues(self, existing: Set[str]) -> list[GroupRecord]:
         """Return the groups of all queues whose UID is not in `existing`."""
-        missing = sorted(self._by_queue_uid.keys() - existing)
-        return [record for uid in missing for record in self._by_queue_uid[uid].values()]
+        missing_uids = sorted(self._by_queue_uid.keys() - existing)
+        return [record for uid in missing_uids for record in self._by_queue_uid[uid].values()]
 
 
 def in_tree_order(parents: Mapping[str, str]) -> Iterator[tuple[str, int]]:
@@ -371,11 +372,11 @@ def in_tree_order(parents: Mapping[str, str]) -> Iterator[tuple[str, int]]:
 
     A queue whose parent does not exist is at the top. Queues of a cycle are left out.
     """
-    below: defaultdict[str, list[str]] = defaultdict(list)
+    children: defaultdict[str, list[str]] = defaultdict(list)
     for name in sorted(parents, reverse=True):
-        below[parents[name] if parents[name] in parents else ""].append(name)
-    unvisited = [(name, 0) for name in below[""]]
-    while unvisited:
-        name, depth = unvisited.pop()
+        children[parents[name] if parents[name] in parents else ""].append(name)
+    stack = [(name, 0) for name in children[""]]
+    while stack:
+        name, depth = stack.pop()
         yield name, depth
-        unvisited += [(child, depth + 1) for child in below.get(name, ())]
+        stack += [(child, depth + 1) for child in children.get(name, ())]

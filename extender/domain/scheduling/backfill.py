@@ -116,7 +116,7 @@ class Forecast:
         None means that the nodes are not for exactly these members, do not exist, or do not suit.
         """
         is_for_them = reservation.nodes.keys() == {pod.uid for pod in need.members}
-        if not is_for_them or not set(reservation.nodes.values()) <= self._cycle.snapshot.nodes.row.keys():
+        if not is_for_them or not set(reservation.nodes.values()) <= self._cycle.snapshot.nodes.row_of.keys():
             return None
         rows, capacity = self.rows(reservation, need), self._cycle.budget.planner.capacity
         are_suitable = all(capacity.are_suitable(shape, shape_rows) for shape, shape_rows in rows.items())

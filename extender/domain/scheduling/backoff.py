@@ -92,7 +92,7 @@ def refusal_of(active: ActivePlan) -> str:
 def why_no_plan(active: ActivePlan) -> str:
     """Return why members have no node, as text for users."""
     unused_text = "the scheduler did not use the planned nodes in time"
-    if any(pod.expected and not pod.reserved_for for pod in active.group.waiting):
+    if any(pod.is_expected and not pod.reserved_for for pod in active.group.waiting):
         unused_text = "its controller has not created all its pods in time"
     return refusal_of(active) or (unused_text if active.bad_nodes else "no capacity for the missing members")
 

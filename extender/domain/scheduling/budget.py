@@ -337,7 +337,7 @@ class RunningCounts:
         self.reads = journal.reads
         for group in snapshot.groups.values() if self._limits else ():
             if group.queue in self._limits:
-                pods_on_nodes = len(group.placed) - group.succeeded + group.leaving
+                pods_on_nodes = len(group.placed) - group.succeeded + group.leaving_count
                 if pods := pods_on_nodes + len(group.assumed):
                     self._add(group, pods)
         self.start_counts = self.tenant_counts

@@ -107,7 +107,7 @@ def _movable_units(
     nodes_with_capacity: dict[Shape, int] = {}
 
     def fits(pod: PodRecord) -> bool:
-        shape, row = _replacement_of(cycle, pod).shape, planner.nodes.row.get(pod.node)
+        shape, row = _replacement_of(cycle, pod).shape, planner.nodes.row_of.get(pod.node)
         counts = planner.capacity.counts(shape)
         if shape not in nodes_with_capacity:
             nodes_with_capacity[shape] = int(np.count_nonzero(counts))
@@ -132,7 +132,7 @@ def are_homes_usable(cycle: Cycle, reclaim: Reclaim) -> bool:
 def _admits(cycle: Cycle, pod: PodRecord, node: str) -> bool:
     """Return whether a node exists and suits a pod. Its free capacity does not matter."""
     nodes = cycle.snapshot.nodes
-    return (row := nodes.row.get(node)) is not None and bool(nodes.suitable(pod.shape)[row])
+    return (row := nodes.row_of.get(node)) is not None and bool(nodes.suitable_rows(pod.shape)[row])
 
 
 def reserved_homes(cycle: Cycle) -> dict[GroupKey, ReservedCapacity]:
@@ -154,7 +154,7 @@ def _reserve_move(
     cycle: Cycle, group: GroupInfo, move: Move, homes: Sequence[PlannedPod]
 ) -> ReservedCapacity:
     """Reserve the planned nodes for pods that move, and headroom for pods that must be created first."""
-    budget, existing_uids = cycle.budget, {pod.uid for pod in (*group.placed, *group.departing)}
+    budget, existing_uids = cycle.budget, {pod.uid for pod in (*group.placed, *group.departing_pods)}
     rows, needs = budget.planner.capacity.requests_on(rows_of(homes, cycle.snapshot.nodes))
     budget.planner.allocate_amounts(rows, needs)
     absent = [home for home in homes if home[0].uid not in existing_uids]
@@ -209,9 +209,9 @@ def _why_no_restart(cycle: Cycle, group: GroupInfo, start: float) -> str:
     if (block := blocking_decision(cycle, group)) is not None:
         return f"it does not restart elsewhere: {block.detail}"
     is_any_starting = group.assumed or cycle.decided[group.key].plan
-    if is_any_starting or need.absent or any(pod.expected for pod in need.members):
+    if is_any_starting or need.absent_text or any(pod.is_expected for pod in need.members):
         return "it restarts elsewhere once all its pods exist, and none is starting"
-    if group.succeeded or not (group.job.managed or all(pod.is_replaced for pod in pods)):
+    if group.succeeded or not (group.job.is_managed or all(pod.is_replaced for pod in pods)):
         return "it does not restart elsewhere: some of its pods would not be created again"
     victims = (live_pod(cycle, eviction.victim) for eviction in cycle.evictions.values())
     budgets = Disruptions(snapshot.disruption_budgets, [pod for pod in victims if pod is not None])
@@ -267,4 +267,4 @@ def _evict_all(cycle: Cycle, group: GroupInfo, reclaim: Reclaim) -> GroupDecisio
     decision = GroupDecision(
         group.key, group.queue, Verdict.RUNNING, Reason.NO_DOMAIN, reclaim.detail, reclaim=reclaim
     )
-    return replace(decision, stood_whole=group.stood_whole)
+    return replace(decision, stood_whole=group.has_fully_run)

@@ -101,7 +101,7 @@ class Cycle:
         self.budget = Budget(snapshot, earlier_budget)
         self.journal = self.budget.journal
         self.effort = self.budget.planner.affinity.effort
-        self.efforts = Efforts(snapshot.occupancy.namespaces)
+        self.efforts = Efforts(snapshot.occupancy.namespace_count)
         self.costly_groups: set[GroupKey] = set()  # groups whose evaluation spent effort
         self.reads = self.journal.reads
         self.decided: dict[GroupKey, GroupDecision] = {}
@@ -141,7 +141,7 @@ class Cycle:
         """
         if queue not in self.reclaimed:
             records = dict(self.snapshot.queues[queue].record.reclaimed)
-            for loser, last in self.snapshot.reclaimed.get(queue, {}).items():
+            for loser, last in self.snapshot.last_reclaims.get(queue, {}).items():
                 records[loser] = max(last, records.get(loser, last), key=attrgetter("at"))
             oldest = self.snapshot.now - self.limits.reclaim_memory
             recent = ((key, last) for key, last in records.items() if self.snapshot.instant(last.at) > oldest)
@@ -159,7 +159,8 @@ class Cycle:
             return False
         if outcome_of(group) is Outcome.COMPLETED:
             return True
-        start = running_since(group, self.snapshot.instant) if group.stood_whole and group.is_whole else None
+        runs = group.has_fully_run and group.is_whole
+        start = running_since(group, self.snapshot.instant) if runs else None
         if start is None:
             return False
         used_at = max(start, self.snapshot.instant(record.at)) + record.seconds
@@ -173,7 +174,7 @@ class Cycle:
         None means that it no longer exists, even if a new group has its name.
         """
         group = self.snapshot.groups.get(GroupKey(record.group))
-        return group if group is not None and group.created <= record.at else None
+        return group if group is not None and group.created_at <= record.at else None
 
     def record_all(
         self, groups: Iterable[GroupInfo], decide: Callable[[GroupInfo], GroupDecision | None]
@@ -264,7 +265,7 @@ class Cycle:
         The result is cached while the nodes stay the same. With `keeps_refusals`, the nodes that the
         scheduler refuses are left out, and the cache lasts for this cycle.
         """
-        is_refused = keeps_refusals and bool(self.snapshot.refused)
+        is_refused = keeps_refusals and bool(self.snapshot.refused_rows)
         planner = self._empty_except_refused if is_refused else self.empty_planner
         if planner.affinity.is_any_interdependent(need):
             return planner.could_place(need)

@@ -38,7 +38,7 @@ def decide(snapshot: Snapshot, previous: Decisions | None = None) -> Decisions:
     """
     carried_facts = None if previous is None else carried_facts_of(previous)
     if previous is not None and carried_facts is not None and carried_facts.is_current(snapshot, previous):
-        return replace(previous, serial=previous.serial + 1, changed=(), renumbered=())
+        return replace(previous, serial=previous.serial + 1, changed_groups=(), renumbered_groups=())
     inadmissible = InadmissibleGroups(snapshot, previous, carried_facts)
     while True:
         cycle = Cycle(snapshot, inadmissible.active, inadmissible.decisions, inadmissible.budget)
@@ -139,7 +139,7 @@ def _depends_on_others(cycle: Cycle) -> bool:
     - The scheduler refuses pods. Equal pods share the refusals.
     - A group waits for places in the window.
     """
-    is_refused = cycle.snapshot.refused or cycle.budget.planner.capacity.is_refused_anywhere
+    is_refused = cycle.snapshot.refused_rows or cycle.budget.planner.capacity.is_refused_anywhere
     return bool(cycle.evicts_groups or is_refused or cycle.budget.window.is_waited_for)
 
 

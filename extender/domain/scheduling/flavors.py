@@ -19,7 +19,7 @@ import msgspec
 from msgspec.structs import replace
 
 from extender.api.units import and_more
-from extender.domain.model.reasons import LACKS_CAPACITY, Reason
+from extender.domain.model.reasons import CAPACITY_REASONS, Reason
 from extender.domain.model.records import PodRecord, Uid
 from extender.domain.model.resources import Resources, add, in_flavor, total
 from extender.domain.model.shapes import Shape, total_requests
@@ -69,7 +69,7 @@ class Flavors:
     def flavor_on(self, queue: str, node: str) -> Flavor | None:
         """Return the flavor of a queue that a node belongs to; None if it belongs to no flavor."""
         if (queue, node) not in self._flavor_of_node:
-            row = self._nodes.row.get(node)
+            row = self._nodes.row_of.get(node)
             record = self._nodes.nodes[row] if row is not None else None
             flavors = self.flavors_of(queue)
             self._flavor_of_node[queue, node] = flavor_on(flavors, record.labels) if record else None
@@ -81,11 +81,12 @@ class Flavors:
         `known_sums` are the requests without flavors, if the caller knows them.
         """
         pools = self._snapshot.pools
-        if known_sums is not None and not pools.all:
+        if known_sums is not None and not pools.all_pools:
             return known_sums
         planned_pods = list(pods)
         requests = total_requests(pod.shape for pod, _ in planned_pods) if known_sums is None else known_sums
-        return {**requests, **pools.count(self._snapshot.in_pools(planned_pods))} if pools.all else requests
+        by_pool = self._snapshot.in_pools(planned_pods) if pools.all_pools else {}
+        return {**requests, **pools.count(by_pool)} if pools.all_pools else requests
 
     def assignments(self, group: GroupInfo, need: Missing) -> Iterator[FlavorAssignment]:
         """Yield the assignments of flavors with suitable nodes to the roles of missing members.
@@ -106,7 +107,7 @@ class Flavors:
                 for name in pool.resources if pool is not None else ():
                     counted_as[name].add(in_flavor(name, pool.name if pool is not None else ""))
             members = [on_nodes_of(flavor, pods) for flavor, pods in zip(flavors, roles, strict=True)]
-            bound_members = Missing(tuple(chain.from_iterable(members)), need.absent) if roles else need
+            bound_members = Missing(tuple(chain.from_iterable(members)), need.absent_text) if roles else need
             yield FlavorAssignment(bound_members, requests, counted_as)
 
     def requests_by_assignment(self, group: GroupInfo) -> tuple[Resources, ...]:
@@ -130,13 +131,15 @@ class Flavors:
         if not self.flavors_of(group.queue) or self.may_choose(group):
             return need
         assignment = next(self.assignments(group, need))
-        return FlavoredMembers(assignment.members.members, need.absent, assignment.requests)
+        return FlavoredMembers(assignment.members.members, need.absent_text, assignment.requests)
 
     def _suits(self, flavor: Flavor, pods: Sequence[PodRecord]) -> bool:
         """Return whether nodes of a flavor admit pods of each shape."""
         shapes = {pod.shape for pod in pods}
         bound_shapes = (shape.on_part(flavor.nodes) for shape in shapes)
-        return not flavor.refuses(shapes) and all(self._nodes.suitable(shape).any() for shape in bound_shapes)
+        return not flavor.refuses(shapes) and all(
+            self._nodes.suitable_rows(shape).any() for shape in bound_shapes
+        )
 
     def counted_part(self, flavor: Flavor, requests: Resources) -> Resources:
         """Return the part of `requests` that counts for flavors on the nodes of `flavor`."""
@@ -246,7 +249,7 @@ def _always_fits(_: Missing) -> Cause | None:
 
 # Reasons in the order of their distance from a start. If flavors have several reasons, the first counts.
 _REASONS_NEAREST_FIRST = (
-    *LACKS_CAPACITY,
+    *CAPACITY_REASONS,
     Reason.REFUSED_BY_SCHEDULER,
     Reason.QUEUE_SHARE,
     Reason.QUEUE_CEILING,
@@ -346,7 +349,7 @@ def flavored(amounts: Flavors, group: GroupInfo, need: Missing, flavors: Mapping
     for role, pods in by_role(group, need.members).items():
         flavor = by_name.get(flavors.get(role, ""))
         members += pods if flavor is None else on_nodes_of(flavor, pods)
-    return Missing(tuple(members), need.absent)
+    return Missing(tuple(members), need.absent_text)
 
 
 _Role = tuple[str, Sequence[PodRecord], Sequence[Flavor]]  # name, members and allowed flavors
@@ -400,7 +403,7 @@ class _Search(msgspec.Struct, eq=False):
                 obstacle = self.empty.why_never(flavor, roles, choice) or obstacle
             obstacles += [] if obstacle is None else [obstacle]
         if self.empty is None or any(obstacle.reason not in _LASTING_REASONS for obstacle in obstacles):
-            full_flavors = [obstacle.flavor for obstacle in obstacles if obstacle.reason in LACKS_CAPACITY]
+            full_flavors = [obstacle.flavor for obstacle in obstacles if obstacle.reason in CAPACITY_REASONS]
             flavor_by_role = choice.flavor_by_role | ({role: full_flavors[0]} if full_flavors else {})
             self.dead_end = replace(choice, flavor_by_role=flavor_by_role, role=role, tried=tuple(obstacles))
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from extender.domain.model.reasons import LACKS_CAPACITY, Reason, Verdict
+from extender.domain.model.reasons import CAPACITY_REASONS, Reason, Verdict
 from extender.domain.model.records import GroupKey
 from extender.domain.placement.planner import Planner, ReadTopics
 from extender.domain.scheduling.backfill import ReservedCapacity
@@ -25,7 +25,7 @@ from extender.domain.scheduling.flavors import Cause, NeedKey, choose, flavored,
 from extender.domain.scheduling.lending import Lending
 from extender.domain.scheduling.obstacles import excess_decision, explain, waiting_decision, why_never_fits
 from extender.domain.scheduling.order import Strategies, TurnOrder, lines_by_queue
-from extender.domain.scheduling.reservation import CAPACITY_REASONS, Reservations
+from extender.domain.scheduling.reservation import RESERVABLE_REASONS, Reservations
 from extender.domain.snapshot.decisions import GroupDecision
 from extender.domain.snapshot.group_info import GroupInfo
 from extender.domain.snapshot.wholeness import Missing, Signature, missing, missing_of
@@ -140,7 +140,7 @@ class Admission:
                 )
         backs_off = self._strategies.traverse_of(group).backs_off(group)
         decision = back_off(self._cycle, group) if backs_off else self._evaluate(group)
-        if group.job.least and decision is not None and decision.verdict is Verdict.WAITING:
+        if group.job.min_partial_size and decision is not None and decision.verdict is Verdict.WAITING:
             group, decision = self._shrink(group, decision)
         if decision is None or decision.verdict is not Verdict.WAITING:
             return decision
@@ -148,7 +148,7 @@ class Admission:
             self._budget.window.waiting_queues.add(group.queue)
         decision = self._record_blocker(group, decision)
         need = missing(group)
-        if decision.reason in LACKS_CAPACITY and self._budget.flavors.flavors_of(group.queue):
+        if decision.reason in CAPACITY_REASONS and self._budget.flavors.flavors_of(group.queue):
             need = flavored(self._budget.flavors, group, need, decision.flavors)
         has_reservation, reason = self._reservations.has_reservation(group), decision.reason
         claims_capacity = not has_reservation and self._lending.record_claim(group, need, reason)
@@ -206,11 +206,11 @@ class Admission:
                 decision.verdict is Verdict.STARTING or decision.reason is Reason.WINDOW_FULL
             )
 
-        smallest_job, decision = try_start(group.job.least)
+        smallest_job, decision = try_start(group.job.min_partial_size)
         if decision is None or decision.verdict is not Verdict.STARTING:
             return (smallest_job, decision) if whole.reason in _LASTING_REASONS else (group, whole)
-        largest_start = largest_fitting({"": group.min_member}, {"": group.job.least}, can_start)
-        members = group.job.least if largest_start is None else largest_start[""]
+        largest_start = largest_fitting({"": group.min_member}, {"": group.job.min_partial_size}, can_start)
+        members = group.job.min_partial_size if largest_start is None else largest_start[""]
         decision = self._evaluate(replace(group, min_member=members))
         is_start = decision is not None and decision.verdict is Verdict.STARTING
         return group, replace(decision, reduced_to=members) if decision is not None and is_start else decision
@@ -237,12 +237,13 @@ class Admission:
                 return None if shared_decision is None else replace(shared_decision, key=group.key)
         decision = self._evaluate_with(group, owned) if owned else self._evaluate_now(group)
         is_start = decision is not None and decision.verdict is Verdict.STARTING
-        if decision is not None and is_start and not (owned or group.job.least):  # partial starts are trials
+        # Partial starts are trials.
+        if decision is not None and is_start and not (owned or group.job.min_partial_size):
             self._reservations.use_reserved(group, decision.plan)
-        if decision is not None and decision.reason in CAPACITY_REASONS and not owned:
+        if decision is not None and decision.reason in RESERVABLE_REASONS and not owned:
             if usable:
                 decision = self._evaluate_with(group, usable)
-            if decision is not None and decision.reason in CAPACITY_REASONS:
+            if decision is not None and decision.reason in RESERVABLE_REASONS:
                 need = self._members_to_start(group)
                 blockers = self._reservations.blocked_by(group, need, decision.reason)
                 decision = waiting_decision(group, Reason.RESERVED, blockers) if blockers else decision

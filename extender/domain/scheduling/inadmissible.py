@@ -197,7 +197,7 @@ class InadmissibleGroups:
         else:
             self.memory = memory.with_all_active(self.snapshot)
             due_groups = () if self.facts is None else due_instants(self, self.facts)
-            self.active = self._existing(memory.evaluable.union(self.snapshot.dirty, due_groups))
+            self.active = self._existing(memory.evaluable.union(self.snapshot.dirty_groups, due_groups))
 
     def _existing(self, keys: Set[GroupKey]) -> Mapping[GroupKey, GroupInfo]:
         groups = self.snapshot.groups
@@ -249,7 +249,7 @@ def cluster_changes(inadmissible: InadmissibleGroups, facts: CarriedFacts) -> It
         and new_snapshot.nodes is old_snapshot.nodes
         and new_snapshot.pools == old_snapshot.pools
         and new_snapshot.dimensions == old_snapshot.dimensions
-        and new_snapshot.refused == old_snapshot.refused
+        and new_snapshot.refused_rows == old_snapshot.refused_rows
         and have_same_keys(new_snapshot.queues, old_snapshot.queues)
         and new_snapshot.occupancy.is_equal(old_snapshot.occupancy)
         and np.array_equal(new_snapshot.allocatable, old_snapshot.allocatable)
@@ -262,7 +262,7 @@ def object_changes(inadmissible: InadmissibleGroups, carried_facts: CarriedFacts
 
     Queues above the group's queue count, too.
     """
-    return inadmissible.snapshot.dirty
+    return inadmissible.snapshot.dirty_groups
 
 
 def due_instants(inadmissible: InadmissibleGroups, carried_facts: CarriedFacts) -> Iterable[GroupKey]:
@@ -406,7 +406,9 @@ def new_victims(
     """Return the groups for which newly running groups may be victims."""
     cycle, groups_without_victims, causes = evaluation.cycle, memory.no_victims.values(), ALL_CAUSES
     old_groups, now = memory.snapshot.groups, cycle.snapshot
-    changed = (groups.get(key) for key in {*cycle.groups, *now.dirty} for groups in (old_groups, now.groups))
+    changed = (
+        part.get(key) for key in {*cycle.groups, *now.dirty_groups} for part in (old_groups, now.groups)
+    )
     share_state, basis = cycle.budget.shares.state, memory.basis
     has_no_effect = basis and not any(share_state.queues_changed_since(basis.shares))
     if has_no_effect and not any(group is not None and group.placed for group in changed):

@@ -10,7 +10,7 @@ Lent capacity can be reclaimed from queues above their deserved share, but never
 
 from collections.abc import Iterable, Sequence
 
-from extender.domain.model.reasons import LACKS_CAPACITY, Reason
+from extender.domain.model.reasons import CAPACITY_REASONS, Reason
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.resources import PODS, Resources, add
 from extender.domain.model.shapes import Shape
@@ -54,7 +54,7 @@ class Lending:
             reason: Why they wait. It decides whether they claim capacity, headroom or nothing.
         """
         shares, is_at_ceiling = self._cycle.budget.shares, reason is Reason.QUEUE_CEILING
-        if self.has_begun or not (is_at_ceiling or reason in LACKS_CAPACITY):
+        if self.has_begun or not (is_at_ceiling or reason in CAPACITY_REASONS):
             return False
         if is_at_ceiling and (
             shares.is_above_share(group.queue, need.requests)

@@ -90,7 +90,7 @@ def _end_of_start(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
     begun_at = start_begun(group, cycle.snapshot)
     if begun_at is not None:
         need, assumed_uids = missing(group), {pod.uid for pod, _ in group.assumed}
-        all_answered = not need.absent and all(
+        all_answered = not need.absent_text and all(
             pod.uid in assumed_uids or pod.is_for_min_resources for pod in need.members
         )
         limits = cycle.limits
@@ -118,7 +118,7 @@ def _complete(cycle: Cycle, group: GroupInfo, active: ActivePlan) -> GroupDecisi
     soon. The start also fails, and frees its capacity, if the scheduler refuses a member on all nodes before
     any member is bound.
     """
-    budget, absent = cycle.budget, missing(group).absent
+    budget, absent = cycle.budget, missing(group).absent_text
     refusal = refusal_of(active)
     refused_uids = (uid for uid in active.bad_nodes if group.attempts[uid].refused_at is not None)
     if not group.placed and (uid := next(refused_uids, None)) is not None:
@@ -216,7 +216,7 @@ def replace(cycle: Cycle, replacements: Iterable[tuple[ActivePlan, dict[Uid, str
             window.add(group, len(started_nodes))
             active.add(started_nodes)
             reason: Reason | None = None
-            detail = members_to_replace(group).absent
+            detail = members_to_replace(group).absent_text
             if active.unplanned_members():  # report why members have no node
                 reason = Reason.NO_ROOM
                 shapes = Counter(pod.shape for pod in active.unplanned_members())
@@ -385,7 +385,7 @@ def _decision(cycle: Cycle, active: ActivePlan, lending: Lending) -> GroupDecisi
     verdict = Verdict.RUNNING
     if not group.placed:  # a group with minMember 0 starts with its first member
         verdict = Verdict.STARTING if active.plan or group.assumed else Verdict.WAITING
-    whole_instant = None if group.stood_whole else whole_at(group, cycle.limits.whole_grace)
+    whole_instant = None if group.has_fully_run else whole_at(group, cycle.limits.whole_grace)
     return GroupDecision(
         group.key,
         group.queue,
@@ -396,5 +396,5 @@ def _decision(cycle: Cycle, active: ActivePlan, lending: Lending) -> GroupDecisi
         failed=retry.failure,
         retry_at=retry.retry_at,
         moved=active.bad_nodes,
-        stood_whole=group.stood_whole if whole_instant is None else cycle.is_due(whole_instant),
+        stood_whole=group.has_fully_run if whole_instant is None else cycle.is_due(whole_instant),
     )

@@ -183,7 +183,7 @@ class CarriedFacts(msgspec.Struct, frozen=True, eq=False, dict=True):
         requeue_at = inf if previous.requeue_at is None else previous.requeue_at
         return (
             snapshot.version == previous.version
-            and not snapshot.dirty
+            and not snapshot.dirty_groups
             and snapshot.groups is self.snapshot.groups
             and self.snapshot.now <= snapshot.now < requeue_at
             and snapshot.limits is self.snapshot.limits
@@ -199,7 +199,7 @@ class CarriedFacts(msgspec.Struct, frozen=True, eq=False, dict=True):
         evaluation, old_memory, cycle = self.evaluated, self.old_memory, self.evaluated.cycle
         decided, snapshot, capacity = cycle.decided, cycle.snapshot, cycle.budget.planner.capacity
         reservations, starving, groups = evaluation.reservations, evaluation.starving, snapshot.groups
-        deleted_keys = [key for key in snapshot.dirty if key not in groups]
+        deleted_keys = [key for key in snapshot.dirty_groups if key not in groups]
         active_keys = {group.key for group in (*reservations.eligible_groups, *starving.first.values())}
         inactive = {key for key in decided if _may_be_inadmissible(evaluation, groups[key], self.groups[key])}
         active_keys |= (decided.keys() - inactive).union(evaluation.heads.values())
@@ -222,7 +222,7 @@ class CarriedFacts(msgspec.Struct, frozen=True, eq=False, dict=True):
             (*decided, *deleted_keys),
             reads,
             lambda key: evaluation.strategies.rank(groups[key]),
-            groups.keys() if is_usage_changed else snapshot.dirty,
+            groups.keys() if is_usage_changed else snapshot.dirty_groups,
         )
         if totals is not None and len(totals.pods) > MAX_ROWS + _SHAPES_PER_CLASS * len(classes.read):
             # most of these totals are of outdated shapes
@@ -304,7 +304,7 @@ def _may_be_inadmissible(evaluation: Evaluation, group: GroupInfo, decision: Gro
     if decision_of_state(group) is not None:
         return True
     queue = evaluation.cycle.snapshot.queues.get(group.queue)
-    has_capacity = group.placed or group.assumed or group.planned or group.departing
+    has_capacity = group.placed or group.assumed or group.planned or group.departing_pods
     has_gain = decision.plan or decision.reservation or decision.reclaim or decision.spared or decision.price
     has_changes = decision.undo or decision.failed or decision.moved
     return (
@@ -315,7 +315,7 @@ def _may_be_inadmissible(evaluation: Evaluation, group: GroupInfo, decision: Gro
         and not (has_capacity or group.start.reservation or group.start.reclaim)
         and not (has_gain or has_changes)
         and group.start.window_full_since is None
-        and not group.job.least  # a job with partial starts is evaluated with several sizes
+        and not group.job.min_partial_size  # a job with partial starts is evaluated with several sizes
         and not group.computed(may_choose)
         and group.key not in evaluation.cycle.costly_groups  # its evaluation leaves other groups less effort
         # the run time decides which reservations it may pass, unlike other groups of its class

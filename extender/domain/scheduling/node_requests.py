@@ -13,7 +13,7 @@ from operator import attrgetter
 
 from msgspec.structs import replace
 
-from extender.domain.model.reasons import NODES_HELP, Verdict
+from extender.domain.model.reasons import REASONS_FOR_NODES, Verdict
 from extender.domain.model.records import GroupKey, Uid
 from extender.domain.model.resources import Resources
 from extender.domain.model.shared_maps import changed_keys
@@ -101,7 +101,7 @@ def with_request(new: GroupDecision, old: GroupDecision | None) -> GroupDecision
 
 def _would_help(decision: GroupDecision) -> bool:
     """Return whether more nodes would help a group. A group that starts has its nodes already."""
-    lacks_nodes = decision.reason in NODES_HELP or decision.exceeds_cluster
+    lacks_nodes = decision.reason in REASONS_FOR_NODES or decision.exceeds_cluster
     return lacks_nodes and decision.verdict is not Verdict.STARTING
 
 
@@ -143,7 +143,7 @@ def _changed_queues(
     if nodes is None:
         return None
     queues = {now.queue for key, now in evaluation.cycle.decided.items() if _differs(previous.get(key), now)}
-    queues |= {previous[key].queue for key in snapshot.dirty if key in previous}
+    queues |= {previous[key].queue for key in snapshot.dirty_groups if key in previous}
     queues |= {name for name in lines.keys() | facts.lines if lines.get(name) is not facts.lines.get(name)}
     queues |= {*changed_keys(snapshot.queues, facts.snapshot.queues)}
     queues |= {shares.tree.queues[node] for node in nodes if node != TOP}
@@ -238,7 +238,7 @@ class _QueueRequests:
         decision, group = self.decision_of(key), self._evaluation.cycle.snapshot.groups.get(key)
         if decision is None or group is None or not _would_help(decision):
             return False
-        return any(not pod.expected for pod in group.waiting)
+        return any(not pod.is_expected for pod in group.waiting)
 
     def _need_key(self, group: GroupInfo) -> tuple[object, ...]:
         """Return a key that is equal for groups that need the same headroom.

@@ -92,7 +92,7 @@ def _excess_constraints(group: GroupInfo) -> str:
 
 def _not_accepted_decision(cycle: Cycle, group: GroupInfo, queue: QueueInfo) -> GroupDecision | None:
     """Return the decision on a group that its queue does not accept, or whose job may no longer start."""
-    if not group.history.entitled:
+    if not group.history.is_entitled:
         text = f"queue {queue.record.name} is {queue.state}"
         if queue.record.deleting:
             text += ", because it is being deleted"
@@ -105,12 +105,12 @@ def _not_accepted_decision(cycle: Cycle, group: GroupInfo, queue: QueueInfo) -> 
     if not group.use_allowed:
         text = f"queue {group.queue} is restricted, and no record says that the group's author may use it"
         return waiting_decision(group, Reason.QUEUE_NOT_ALLOWED, f"{text} ({keys.MAY_USE})")
-    if group.job.crowded_out:
+    if group.job.is_crowded_out:
         max_pods = cycle.limits.expected_pods
         text = f"the jobs of its namespace wait for {max_pods} pods already; it has its turn as these start"
         return waiting_decision(group, Reason.BEHIND_OTHERS, text)
     if group.job.start_timeouts >= cycle.limits.start_timeouts:
-        failure = "its pods did not all run in time" if group.job.managed else "its start was undone"
+        failure = "its pods did not all run in time" if group.job.is_managed else "its start was undone"
         text = f"{failure} {group.job.start_timeouts} times in a row"
         return waiting_decision(group, Reason.START_TIMED_OUT, text)
     return None
@@ -118,7 +118,7 @@ def _not_accepted_decision(cycle: Cycle, group: GroupInfo, queue: QueueInfo) -> 
 
 def _held_decision(group: GroupInfo, queue: QueueRecord) -> GroupDecision | None:
     """Return the decision on a group that its owner, its queue or its LocalQueue holds back."""
-    if group.spec.held:
+    if group.spec.is_held:
         return waiting_decision(group, Reason.HELD, f'the annotation {keys.HOLD} is "true"')
     if queue.stop_policy:
         detail = f"spec.stopPolicy of queue {queue.name} is {queue.stop_policy}"
@@ -137,7 +137,8 @@ def why_not_replaced(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
     """
     queue = cycle.snapshot.queues.get(group.queue)
     drains = group.is_drained or (queue is not None and queue.record.stop_policy == keys.STOP_DRAIN)
-    return _held_decision(group, queue.record) if queue is not None and (group.spec.held or drains) else None
+    is_held = queue is not None and (group.spec.is_held or drains)
+    return _held_decision(group, queue.record) if queue is not None and is_held else None
 
 
 def capability_excess(cycle: Cycle, group: GroupInfo) -> str:
@@ -148,7 +149,7 @@ def capability_excess(cycle: Cycle, group: GroupInfo) -> str:
     queue. Managed jobs are exempt: their requests are known, and they may start with fewer pods.
     """
     queue = cycle.snapshot.queues[group.queue].record
-    if not (limits := queue.capability) or group.job.managed:
+    if not (limits := queue.capability) or group.job.is_managed:
         return ""
     field, requests = "spec.minResources", group.spec.min_resources
     if not requests and not group.has_pods:
@@ -185,7 +186,7 @@ def _decision_out_of_line(cycle: Cycle, strategies: Strategies, group: GroupInfo
     """Return the decision on a group that does not compete for capacity. None means that it does."""
     if excess_text := capability_excess(cycle, group):
         return undo_decision(cycle, group) or excess_decision(group, excess_text)
-    absent_text = missing(group).absent
+    absent_text = missing(group).absent_text
     if (group.is_on_nodes or not absent_text) and strategies.traverse_of(group).backs_off(group):
         is_in_line = not absent_text and strategies.traverse_of(group).lets_none_pass(group)
         return None if is_in_line else back_off(cycle, group)
@@ -304,8 +305,8 @@ def _no_node_text(cycle: Cycle, shape: Shape) -> str:
     if offers and missing_names:  # without nodes, all resources are lacking
         classes = list(filter(counts_in_queues, missing_names))  # instead of selectors of their devices
         return f"no node has {listed(classes or missing_names, _MAX_LISTED)}"
-    suitable_count = np.count_nonzero(nodes.suitable(shape))
-    if suitable_count or not nodes.row:
+    suitable_count = np.count_nonzero(nodes.suitable_rows(shape))
+    if suitable_count or not nodes.row_of:
         request = amounts_text(shape.requests) or "an empty request"
         return f"no node can hold {request} (suitable nodes: {suitable_count})"
     is_met_by_demand = {
@@ -316,17 +317,17 @@ def _no_node_text(cycle: Cycle, shape: Shape) -> str:
         term_shape = Shape({}, Constraints((), constraints.node_terms, (Toleration(operator="Exists"),)))
         or_claim = " or a ResourceClaim" if b"metadata.name" in constraints.node_terms else ""
         affinity = f"what the required node affinity{or_claim} asks for ({_to_text(constraints.node_terms)})"
-        is_met_by_demand[affinity] = bool(nodes.suitable(term_shape).any())
+        is_met_by_demand[affinity] = bool(nodes.suitable_rows(term_shape).any())
     if (part := shape.suits.part) is not None:
         any_shape = Shape({}, Constraints(tolerations=(Toleration(operator="Exists"),)))
         labels = listed([f"{key}={value}" for key, value in part.labels], _MAX_LISTED)
-        has_labels = part.before and all(nodes.has(key, value) for key, value in part.labels)
+        has_labels = part.earlier_parts and all(nodes.has(key, value) for key, value in part.labels)
         restriction = " without those of an earlier flavor" if has_labels else ""
         demand = f"the flavor's labels {labels}".rstrip() + restriction
-        is_met_by_demand[demand] = bool(nodes.suitable(any_shape.on_part(part)).any())
+        is_met_by_demand[demand] = bool(nodes.suitable_rows(any_shape.on_part(part)).any())
     if unmet_demands := [text for text, is_met in is_met_by_demand.items() if not is_met]:
         return f"no node has {listed(unmet_demands, _MAX_LISTED, ' and ')}"
-    if not nodes.suitable(Shape({}, Constraints(tolerations=constraints.tolerations))).any():
+    if not nodes.suitable_rows(Shape({}, Constraints(tolerations=constraints.tolerations))).any():
         taints = {taint for node in nodes.nodes if node for taint in node.taints}
         texts = sorted(taint_text(t) for t in taints if not is_tolerated(t, constraints.tolerations))
         return f"every node has a taint that is not tolerated: {listed(texts, _MAX_LISTED)}"

@@ -150,7 +150,7 @@ class Mixed(Traverse):
         lacking_points = (FIRST_HIGH_PRIORITY if threshold is None else threshold) - group.priority
         if lacking_points <= 0:
             return True
-        created_at = self._cycle.snapshot.instant(group.created) if gain > 0 else 0.0
+        created_at = self._cycle.snapshot.instant(group.created_at) if gain > 0 else 0.0
         return gain > 0 and self._cycle.is_due(created_at + lacking_points * _HOUR_SECONDS / gain)
 
     def lets_none_pass(self, group: GroupInfo) -> bool:
@@ -237,7 +237,7 @@ def _created_at(group: GroupInfo) -> float:
     An unreadable time is infinite, as for the newest group.
     """
     try:
-        return as_datetime(group.created).timestamp()
+        return as_datetime(group.created_at).timestamp()
     except (ValueError, OverflowError):
         return inf
 
@@ -332,7 +332,7 @@ class TurnOrder(Generic[T]):
         if turns := self._turns.get(node):
             return turns[0].first_created
         line = self._lines.get(self._tree.queues[node])
-        return self._group_of(line[0]).created if line else ""
+        return self._group_of(line[0]).created_at if line else ""
 
 
 def _turn_key(shares: QueueShares, queues: Mapping[str, QueueInfo], node: int) -> tuple[int, float, float]:

@@ -155,7 +155,7 @@ def _holding(group: GroupInfo) -> Holding:
     if group.is_whole or group.is_whole_as_before:
         members: Sequence[PodRecord] = group.waiting
     else:
-        members = (members_to_replace(group) if group.stood_whole else missing(group)).members
+        members = (members_to_replace(group) if group.has_fully_run else missing(group)).members
     assumed_uids = {pod.uid for pod, _ in group.assumed}
     pods_to_place = [pod for pod in members if pod.uid not in assumed_uids]
     planned_pods = [(pod, group.planned[pod.uid]) for pod in pods_to_place if pod.uid in group.planned]

@@ -44,7 +44,7 @@ def equal_need_key(group: GroupInfo) -> object:
     Victims are found for all of these groups or for none. A group that has taken capacity from other groups
     has its own key, since these groups are not its victims again.
     """
-    if group.history.reclaimed_from:
+    if group.history.reclaim_times:
         return group.key
     return group.queue, group.priority, missing(group).signature
 

@@ -19,8 +19,8 @@ from msgspec.structs import replace
 
 from extender.api.objects.queues import QueueTaken
 from extender.api.units import listed
-from extender.domain.model.evictions import FROM_OTHERS, Eviction, EvictionCause, Reclaim, ReclaimVictim
-from extender.domain.model.reasons import LACKS_CAPACITY, Reason, Verdict
+from extender.domain.model.evictions import LOSS_CAUSES, Eviction, EvictionCause, Reclaim, ReclaimVictim
+from extender.domain.model.reasons import CAPACITY_REASONS, Reason, Verdict
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.resources import Resources
 from extender.domain.placement.eviction_units import EvictionUnit
@@ -48,7 +48,7 @@ from extender.domain.snapshot.decisions import GroupDecision
 from extender.domain.snapshot.group_info import GroupInfo
 from extender.domain.snapshot.wholeness import Missing, missing, ready_since
 
-_STARVING_REASONS = frozenset({*LACKS_CAPACITY, Reason.QUEUE_SHARE, Reason.QUEUE_CEILING})
+_STARVING_REASONS = frozenset({*CAPACITY_REASONS, Reason.QUEUE_SHARE, Reason.QUEUE_CEILING})
 _MAX_FAILED_SEARCHES = 8  # number of searches without a result in one cycle
 _TURN_COUNT = _MAX_FAILED_SEARCHES // 2  # number of searches for groups that take turns
 _MAX_LISTED_NAMES = 3
@@ -103,8 +103,8 @@ def _may_continue(cycle: Cycle, group: GroupInfo, need: Missing) -> bool:
     if reclaim.plan.keys() != {pod.uid for pod in need.members} or not group.preempts:
         return False
     for pod in need.members:
-        row = nodes.row.get(reclaim.plan[pod.uid])
-        if row is None or not nodes.suitable(pod.shape)[row]:
+        row = nodes.row_of.get(reclaim.plan[pod.uid])
+        if row is None or not nodes.suitable_rows(pod.shape)[row]:
             return False
     if any(would_be_split(cycle, key) for key in {victim.group for victim in reclaim.victims}):
         return False
@@ -121,7 +121,7 @@ def _may_continue(cycle: Cycle, group: GroupInfo, need: Missing) -> bool:
         if other_group.queue == queue:
             pods_on_nodes = (pod for pod in other_group.placed if pod.holds_capacity)
             victims = (pod for pod in pods_on_nodes if pod.uid in cycle.group_by_victim)
-            leaving_pods += ((pod, pod.node) for pod in (*other_group.departing, *victims))
+            leaving_pods += ((pod, pod.node) for pod in (*other_group.departing_pods, *victims))
     leaving_requests = cycle.budget.flavors.requests(leaving_pods)
     shares.add(queue, leaving_requests, times=-1)
     is_above = shares.is_above_share(queue, _planned_requests(cycle, group, reclaim))
@@ -218,7 +218,7 @@ def begin_reclaims(cycle: Cycle, lending: Lending, reservations: Reservations) -
 
     Groups are ordered by the priority and the share of their queue, then by their order in the queue.
     """
-    slots, candidates = cycle.limits.reclaims - len(cycle.reclaims), Candidates(cycle)
+    slots, candidates = cycle.limits.max_reclaims - len(cycle.reclaims), Candidates(cycle)
     groups = _starved_groups(cycle)
     if groups or cycle.reclaims:
         cycle.evictions |= {each.uid: Eviction(each, _SLOW, is_slow=True) for each in slow_victims(cycle)}
@@ -274,7 +274,7 @@ def _first_of_kinds(cycle: Cycle, groups: Iterable[GroupInfo]) -> dict[object, G
     for group in groups:
         limits_key, reason = cycle.budget.running.class_key(group), cycle.decided[group.key].reason
         needs = group.queue, group.priority, group.preempts, missing(group).signature, reason, limits_key
-        kind = group.key if group.history.reclaimed_from else (needs, refused_namespace(cycle, group))
+        kind = group.key if group.history.reclaim_times else (needs, refused_namespace(cycle, group))
         if kind not in first_by_kind or group.order < first_by_kind[kind].order:
             first_by_kind[kind] = group
     return first_by_kind
@@ -477,7 +477,7 @@ class _Searches:
             cycle, victims, cycle.snapshot.timestamp(ends_at), must_move=bool(found_victims.homes)
         )
         min_seconds = self._price.break_even_seconds(missing(group), found_victims.picks)
-        for losing_queue in {victim.queue for victim in victims if victim.cause in FROM_OTHERS}:
+        for losing_queue in {victim.queue for victim in victims if victim.cause in LOSS_CAUSES}:
             loser = ReclaimKey(losing_queue, group.key.partition("/")[0])
             cycle.reclaimed_by(group.queue)[loser] = _reclaimed_record(cycle, group, loser, min_seconds)
         reclaim = Reclaim(victims, found_victims.plan, now, ends_at, detail, found_victims.homes)
@@ -517,7 +517,7 @@ def _reclaimed_record(cycle: Cycle, group: GroupInfo, loser: ReclaimKey, min_sec
         return Reclaimed(group.key, now, unused=(record,))
     records = cycle.reclaimed_by(loser.queue).items()
     reclaimed_back_at = max((reclaim.at for key, reclaim in records if key.queue == group.queue), default="")
-    has_gone_back = reclaimed_back_at > last.at and group.created <= reclaimed_back_at
+    has_gone_back = reclaimed_back_at > last.at and group.created_at <= reclaimed_back_at
     unused_records = [unused_record for unused_record in last.unused if not _is_in_vain(cycle, unused_record)]
     in_vain_count = last.in_vain + (has_gone_back or len(unused_records) < len(last.unused))
     return Reclaimed(group.key, now, in_vain_count, (*unused_records, record)[-_MAX_UNUSED_RECORDS:])
@@ -562,7 +562,7 @@ def _cause_sets(cycle: Cycle, group: GroupInfo, need: Missing) -> Iterator[Seque
         reason = cycle.decided[group.key].reason
         has_flavors = bool(cycle.budget.flavors.flavors_of(group.queue))
         is_fragmented = reason in (Reason.FRAGMENTED, Reason.NO_DOMAIN)
-        if is_fragmented or (has_flavors and reason in LACKS_CAPACITY):  # one flavor may be fragmented
+        if is_fragmented or (has_flavors and reason in CAPACITY_REASONS):  # one flavor may be fragmented
             yield (EvictionCause.CONSOLIDATE,)
         is_full = reason is Reason.QUEUE_CEILING
         yield _CAUSES_WITHIN_SHARE if is_full else (*_CAUSES_WITHIN_SHARE, EvictionCause.UNMANAGED)

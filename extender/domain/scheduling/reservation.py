@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from extender.domain.model.reasons import LACKS_CAPACITY, Reason
+from extender.domain.model.reasons import CAPACITY_REASONS, Reason
 from extender.domain.model.records import GroupKey, Uid
 from extender.domain.model.resources import Resources, add
 from extender.domain.placement.planner import EquivalenceClass, Planner
@@ -47,8 +47,8 @@ _GRACE_SECONDS = 60.0  # seconds after a guaranteed time in which running groups
 _MAX_RESERVATIONS = 32  # number of reservations in any cluster, since each group is compared with all
 _MAX_SEARCHES = 4  # number of searches without a result in one cycle
 _TURN_COUNT = _MAX_SEARCHES // 2  # number of searches for groups that take turns
-CAPACITY_REASONS = (*LACKS_CAPACITY, Reason.QUEUE_CEILING)  # such groups may get a reservation
-_RESERVING_REASONS = (*CAPACITY_REASONS, Reason.RESERVED)
+RESERVABLE_REASONS = (*CAPACITY_REASONS, Reason.QUEUE_CEILING)  # such groups may get a reservation
+_RESERVING_REASONS = (*RESERVABLE_REASONS, Reason.RESERVED)
 _KEEPING_REASONS = (*_RESERVING_REASONS, Reason.QUEUE_SHARE, Reason.WINDOW_FULL)
 RESERVATION_TOPIC = "reserved"  # topic of reads of reservations
 WithheldByGroup = Mapping[GroupKey, tuple[Reservation, tuple[bytes, Amounts, bool, Rank | None] | None]]
@@ -103,7 +103,7 @@ class Reservations:
 
     def _is_within_limit(self, requests: Resources) -> bool:
         """Return whether all reservations, with one more for `requests`, are within their limit."""
-        limit, sums = self._cycle.limits.reservations, dict(requests)
+        limit, sums = self._cycle.limits.max_reserved_part, dict(requests)
         if limit <= 0.0:
             return False
         if not self._holders:
@@ -375,7 +375,7 @@ def _passable_no_later(new: Reservation, old: Reservation) -> Reservation:
 def _with_reserved_plan(group: GroupInfo) -> GroupInfo:
     """Return the group. If its reservation covers a partial start of a job, it needs only so many members."""
     node_count = len(group.start.reservation.nodes) if group.start.reservation else 0
-    is_smaller = 0 < group.job.least <= node_count < group.min_member
+    is_smaller = 0 < group.job.min_partial_size <= node_count < group.min_member
     return replace(group, min_member=node_count) if is_smaller else group
 
 

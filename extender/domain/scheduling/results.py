@@ -22,7 +22,7 @@ from extender.domain.scheduling.node_requests import Lines, requests_after, with
 from extender.domain.scheduling.order import Rank
 from extender.domain.scheduling.shares import QueueShares
 from extender.domain.snapshot.decisions import (
-    NOT_WORKED_OUT,
+    UNKNOWN_LIFE,
     Decisions,
     FlavorShare,
     GroupDecision,
@@ -134,7 +134,7 @@ def positions_of(evaluation: Evaluation, inadmissible: InadmissibleGroups) -> Po
         return Positions(_coarse_positions(new_lines.values()), new_lines)
     old_decisions, lines = inadmissible.previous.groups, dict(carried_facts.lines)
     old_line: dict[str, list[GroupInfo]] = {}
-    for key in {*evaluation.cycle.decided, *inadmissible.snapshot.dirty}:
+    for key in {*evaluation.cycle.decided, *inadmissible.snapshot.dirty_groups}:
         if (old_decision := old_decisions.get(key)) is not None and old_decision.position:
             old_line.setdefault(old_decision.queue, []).append(carried_facts.snapshot.groups[key])
     new_positions: dict[GroupKey, int] = {}
@@ -217,7 +217,7 @@ def decisions_of(evaluation: Evaluation, inadmissible: InadmissibleGroups) -> De
     If a decision equals the previous decision, it is the same object, so that readers can skip it.
     """
     cycle, previous, snapshot = evaluation.cycle, inadmissible.previous, inadmissible.snapshot
-    positions, dirty, old = positions_of(evaluation, inadmissible), snapshot.dirty, previous.groups
+    positions, dirty, old = positions_of(evaluation, inadmissible), snapshot.dirty_groups, previous.groups
     now = _latest_decisions(evaluation, inadmissible, positions.position_by_group)
     requests = _request_nodes(evaluation, inadmissible, positions.lines, now)
     gone_keys = {key for key in (old if inadmissible.memory is None else dirty) if key not in snapshot.groups}
@@ -244,8 +244,8 @@ def decisions_of(evaluation: Evaluation, inadmissible: InadmissibleGroups) -> De
         counts=counts,
         local_counts=recount(previous.local_counts, local_differences),
         serial=previous.serial + 1,
-        changed=changed_groups,
-        renumbered=renumbered_keys,
+        changed_groups=changed_groups,
+        renumbered_groups=renumbered_keys,
         memory=CarriedFacts(
             evaluation,
             inadmissible.memory,
@@ -318,7 +318,7 @@ def _instants(
 
 def _complete(group: GroupInfo, decision: GroupDecision, position: int) -> GroupDecision:
     """Return the decision with the group's position, phase and numbers."""
-    if decision.life is not NOT_WORKED_OUT:
+    if decision.life is not UNKNOWN_LIFE:
         return decision
     try:
         life = life_of(group, decision.verdict, decision.plan, decision.reason)
@@ -350,7 +350,7 @@ class _PreviousQueues(NamedTuple):
         changed_at_start = shares.at_start.nodes_changed_since(earlier.at_start)
         changed_nodes = shares.state.nodes_changed_since(earlier.state)
         is_comparable = (
-            snapshot.past_usage.shown is facts.snapshot.past_usage.shown
+            snapshot.past_usage.shown_usages is facts.snapshot.past_usage.shown_usages
             and snapshot.pools == facts.snapshot.pools
         )
         if (
@@ -466,7 +466,7 @@ def _queue_decision(
         borrowed=on_all_nodes(shares.borrowed_amounts(node)),
         above_nodes=_above_nodes(record, shares.at_start.division.total),
         unmet=shares.at_start.unmet.get(name, {}),
-        usage=cycle.snapshot.past_usage.shown.get(name),
+        usage=cycle.snapshot.past_usage.shown_usages.get(name),
         flavors=flavors.shares_of(queue, node),
         counts=counts,
         uid=record.uid,
@@ -475,7 +475,7 @@ def _queue_decision(
         closed_above=queue.closed_above,
         mark=queue.mark,
         fault=queue.fault,
-        missing_flavors=tuple(flavor.shared for flavor in record.flavors if flavor.is_missing),
+        missing_flavors=tuple(flavor.resource_flavor for flavor in record.flavors if flavor.is_missing),
         reservation=reservation,
         reclaimed=cycle.reclaimed_by(name),
         waiting=waiting_count,
@@ -513,7 +513,7 @@ class _Flavors:
 
         The flavors have the queue's names for them.
         """
-        if not self._pools.all:
+        if not self._pools.all_pools:
             return {}
         deserved, above_share = self._shares.state.deserved_at(node), self._shares.borrowed_amounts(node)
         names = {flavor.nodes: flavor.name for flavor in queue.flavors}
@@ -521,8 +521,8 @@ class _Flavors:
             pool.name: FlavorShare(
                 of_flavor(self._held_by_node[node], pool.name), of_flavor(deserved, pool.name), borrowed
             )
-            for pool in self._pools.all
+            for pool in self._pools.all_pools
             if (borrowed := of_flavor(above_share, pool.name)) or pool.nodes in names
         }
-        own_names = {pool.name: names[pool.nodes] for pool in self._pools.all if pool.nodes in names}
+        own_names = {pool.name: names[pool.nodes] for pool in self._pools.all_pools if pool.nodes in names}
         return {own_names.get(name, name): share for name, share in shares.items()}

@@ -57,7 +57,7 @@ class ShareState(NamedTuple):
             and have_same_keys(queues, before.snapshot.queues)
         ):
             known_queues, known_demands = before.snapshot.queues, before.specified_division.demands
-            known_own = before.holdings.own
+            known_own = before.holdings.own_amounts
         changed_demands: dict[str, QueueDemand] = {}
         changed_own: dict[str, Resources] = {}
         for name in changed_keys(queues, known_queues):
@@ -73,7 +73,8 @@ class ShareState(NamedTuple):
         if available := specified_division.available_guarantees():
             reduced_demands = {name: _with_guarantee(demands[name], part) for name, part in available.items()}
             division = Division.divide(total, with_changes(demands, reduced_demands), specified_division)
-        holdings = Holdings(division, amounts) if before is None else before.holdings.after(division, amounts)
+        earlier = before.holdings if before is not None else None
+        holdings = earlier.for_division(division, amounts) if earlier else Holdings(division, amounts)
         return cls(division, holdings, snapshot, specified_division, available)
 
     @property
@@ -489,7 +490,7 @@ def total_of(snapshot: Snapshot) -> Resources:
     """Return the allocatable amounts of all nodes, and of the nodes of each flavor."""
     amounts = zip(snapshot.dimensions, column_sums(snapshot.allocatable), strict=True)
     total = {name: amount for name, amount in amounts if counts_in_queues(name)}
-    if snapshot.pools.all:
+    if snapshot.pools.all_pools:
         rows_of_pools = snapshot.nodes.pool_rows(snapshot.pools)
         total |= rows_of_pools.totals_by_pool(snapshot.dimensions, snapshot.allocatable)
     return total
@@ -497,7 +498,7 @@ def total_of(snapshot: Snapshot) -> Resources:
 
 def _pool_rows_of(snapshot: Snapshot) -> PoolRows | None:
     """Return the rows of the flavors' pools; None if there are no pools."""
-    return snapshot.nodes.pool_rows(snapshot.pools) if snapshot.pools.all else None
+    return snapshot.nodes.pool_rows(snapshot.pools) if snapshot.pools.all_pools else None
 
 
 def _with_guarantee(demand: QueueDemand, met: Resources) -> QueueDemand:
@@ -519,7 +520,7 @@ def _demand(queue: QueueInfo, oversell: float) -> QueueDemand:
         request=queue.allocated if queue.fault else queue.requested,
         capability=record.capability,
         guarantee=record.guarantee,
-        groups=queue.exists and queue.groups > 0,
+        has_groups=queue.exists and queue.group_count > 0,
         parent=record.parent,
         deserved=record.deserved,
         borrowing_limit=record.borrowing_limit,
@@ -543,7 +544,7 @@ def _with_flavors(demand: QueueDemand, queue: QueueInfo, pool_rows: PoolRows) ->
             add(flavor_sums.setdefault(field, {}), amounts)
     by_flavor = dict(pool_rows.pools.count(queue.by_pool))
     waiting_requests = {name: n - queue.allocated.get(name, 0) for name, n in demand.request.items()}
-    add(by_flavor, pool_rows.most_requested(queue.flavors, waiting_requests))
+    add(by_flavor, pool_rows.max_requests(queue.flavors, waiting_requests))
     deserved = {**flavor_sums.get("deserved", {}), **(demand.deserved or {})}
     return replace(
         demand,

@@ -13,7 +13,7 @@ from contextlib import suppress
 from functools import cached_property
 from math import inf
 
-from extender.domain.model.evictions import FROM_OTHERS, Eviction, EvictionCause, Reclaim, ReclaimVictim
+from extender.domain.model.evictions import LOSS_CAUSES, Eviction, EvictionCause, Reclaim, ReclaimVictim
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.placement.eviction_units import (
@@ -24,7 +24,7 @@ from extender.domain.placement.eviction_units import (
     eviction_units_of,
     running_members,
 )
-from extender.domain.queues.records import TAKE_AT_MOST, Reclaimed, ReclaimKey
+from extender.domain.queues.records import RECLAIM_AT_MOST, Reclaimed, ReclaimKey
 from extender.domain.scheduling.cycle import Cycle, Guard
 from extender.domain.scheduling.obstacles import blocking_decision
 from extender.domain.snapshot.decisions import GroupDecision
@@ -54,7 +54,8 @@ def evicted_whole(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
         text = f"all its members are being evicted, for {', '.join(sorted(map(str, claimants)))}"
         waiting_reason = Reason.BEHIND_OTHERS
     reason = waiting_reason if group.waiting else None
-    return GroupDecision(group.key, group.queue, Verdict.RUNNING, reason, text, stood_whole=group.stood_whole)
+    was_whole = group.has_fully_run
+    return GroupDecision(group.key, group.queue, Verdict.RUNNING, reason, text, stood_whole=was_whole)
 
 
 def _drained_by(cycle: Cycle, group: GroupInfo) -> str:
@@ -75,8 +76,8 @@ def drain_queues(cycle: Cycle) -> None:
     for group in cycle.draining_groups.values():
         groups_by_queue.setdefault(group.queue, []).append(group)
     for groups in groups_by_queue.values():
-        groups.sort(key=lambda g: (not g.leaving, g.priority, descending_key(g.running_since), g.key))
-        remaining_count = cycle.limits.drain - sum(group.leaving for group in groups)
+        groups.sort(key=lambda g: (not g.leaving_count, g.priority, descending_key(g.running_since), g.key))
+        remaining_count = cycle.limits.max_draining_pods - sum(group.leaving_count for group in groups)
         for group in groups:
             pods: Sequence[PodRecord] = ()
             with Guard(cycle, group):  # a group is evicted once no member is on its way to a node
@@ -109,7 +110,7 @@ def _pods_by_uid(group: GroupInfo) -> dict[Uid, PodRecord]:
 def departing_pods(cycle: Cycle) -> Iterator[PodRecord]:
     """Yield the pods on nodes that are being deleted."""
     for group in cycle.snapshot.groups.values():
-        yield from group.departing
+        yield from group.departing_pods
     yield from cycle.snapshot.other_pods.leaving.values()
 
 
@@ -120,7 +121,7 @@ def slow_victims(cycle: Cycle) -> Iterator[ReclaimVictim]:
     """
     snapshot = cycle.snapshot
     for group in snapshot.groups.values():
-        for pod in group.departing:
+        for pod in group.departing_pods:
             max_end = snapshot.now + snapshot.queues[group.queue].protection.max_grace + _CLOCK_SLACK_SECONDS
             if max_end < clock_time_of(pod.deletion_deadline, snapshot.epoch) < inf:
                 origin = group.key, group.queue, EvictionCause.RECLAIM
@@ -170,9 +171,9 @@ def pause_end(cycle: Cycle, group: GroupInfo, last_reclaim: Reclaimed) -> float:
     if last_reclaim.in_vain < _MAX_IN_VAIN_COUNT:
         return -inf
     pause_ends_at = cycle.snapshot.instant(last_reclaim.at) + cycle.limits.reclaim_memory
-    if group.created < last_reclaim.at or group.key == last_reclaim.group:
+    if group.created_at < last_reclaim.at or group.key == last_reclaim.group:
         return pause_ends_at
-    max_wait = max(cycle.snapshot.queues[group.queue].record.preemption.at_most, TAKE_AT_MOST)
+    max_wait = max(cycle.snapshot.queues[group.queue].record.preemption.at_most, RECLAIM_AT_MOST)
     return min(pause_ends_at, cycle.snapshot.instant(ready_since(group)) + max_wait)
 
 
@@ -228,16 +229,17 @@ class Candidates:
             case EvictionCause.PREEMPT:
                 return rules.within_queue and group.priority > self._lowest_priority_in(group.queue)
             case EvictionCause.CONSOLIDATE:
-                return rules.consolidation and any(map(self._consolidates, self._running_groups))
+                return rules.may_consolidate and any(map(self._consolidates, self._running_groups))
             case EvictionCause.UNMANAGED:
-                return rules.unmanaged and group.priority > self._cycle.snapshot.other_pods.lowest_priority
+                other_pods = self._cycle.snapshot.other_pods
+                return rules.preempts_unmanaged and group.priority > other_pods.lowest_priority
             case _:
                 return False
 
     def _lowest_priority_in(self, queue: str) -> float:
         """Return the lowest priority of the running groups of a queue that allow their eviction."""
         if queue not in self._lowest_priority_by_queue:
-            priorities = (group.priority for group in self._running_in(queue) if group.spec.preemptable)
+            priorities = (group.priority for group in self._running_in(queue) if group.spec.is_preemptable)
             self._lowest_priority_by_queue[queue] = min(priorities, default=inf)
         return self._lowest_priority_by_queue[queue]
 
@@ -267,10 +269,10 @@ class Candidates:
                     running_groups = self._running_in(group.queue)
                     less_important = [loser for loser in running_groups if loser.priority < group.priority]
                     eviction_units += self._units_of(group, less_important, cause)
-                case EvictionCause.CONSOLIDATE if rules.consolidation:
+                case EvictionCause.CONSOLIDATE if rules.may_consolidate:
                     movable_groups = self._running_up_to(group.priority, filter(self._consolidates, queues))
                     eviction_units += self._units_of(group, filter(self._may_move, movable_groups), cause)
-                case EvictionCause.UNMANAGED if rules.unmanaged:
+                case EvictionCause.UNMANAGED if rules.preempts_unmanaged:
                     for priority, pods in self._other_pods_by_priority.items():
                         if priority < group.priority:
                             eviction_units += filter(self._is_evictable, map(self._eviction_unit_of, pods))
@@ -283,7 +285,7 @@ class Candidates:
         for victim in running_groups:
             protection = self._cycle.snapshot.queues[victim.queue].protection
             may_refuse = protection.honours_preemptable or cause is not EvictionCause.RECLAIM
-            if (victim.spec.preemptable or not may_refuse) and self._may_lose_to(group, victim, cause):
+            if (victim.spec.is_preemptable or not may_refuse) and self._may_lose_to(group, victim, cause):
                 eviction_units: list[EvictionUnit] = []
                 with suppress(Exception):  # an error of one group does not affect others
                     eviction_units = eviction_units_of(victim, cause, protection)
@@ -321,7 +323,7 @@ class Candidates:
     def _consolidates(self, queue: str) -> bool:
         """Return whether groups of a queue may have to move."""
         queues = self._cycle.snapshot.queues
-        return queue in queues and queues[queue].record.preemption.consolidation
+        return queue in queues and queues[queue].record.preemption.may_consolidate
 
     def _may_move(self, victim: GroupInfo) -> bool:
         """Return whether a victim may move: its pods are replaced, and may start again on any node.
@@ -333,7 +335,7 @@ class Candidates:
         if last_move is not None and not self._cycle.is_due(last_move.again_at):
             return False
         pods = victim.computed(running_members)
-        comes_back = victim.job.managed or all(pod.is_replaced for pod in pods)
+        comes_back = victim.job.is_managed or all(pod.is_replaced for pod in pods)
         is_unbound = not any(pod.binds_late or pod.uid in self.promised_pods for pod in pods)
         return comes_back and is_unbound and blocking_decision(self._cycle, victim) is None
 
@@ -364,11 +366,11 @@ class Candidates:
             return False
         if min_run and not self._cycle.is_due(self._cycle.snapshot.instant(victim.running_since) + min_run):
             return False
-        taken_at = group.history.reclaimed_from.get(victim.key)
+        taken_at = group.history.reclaim_times.get(victim.key)
         if taken_at is not None and not self._cycle.is_due(taken_at + self._cycle.limits.reclaim_memory):
             self.spared = f"{victim.display_name} lost its capacity to this group already, and does not again"
             return False
-        given_at = victim.history.evicted_for.get(group.queue) if cause in FROM_OTHERS else None
+        given_at = victim.history.eviction_times.get(group.queue) if cause in LOSS_CAUSES else None
         if given_at is None:
             return True
         max_wait = self._cycle.snapshot.queues[group.queue].record.preemption.at_most

@@ -9,7 +9,7 @@ import msgspec
 from extender.api import keys
 from extender.api.objects.base import OwnerReference
 from extender.api.objects.pods import Pod
-from extender.domain.model.ownership import INHERITED, OwnerRecord, auto_name, controller_of
+from extender.domain.model.ownership import KEY_PREFIX, OwnerRecord, auto_name, controller_of
 from extender.domain.model.queue_of_group import LocalQueueLabel
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.resources import PODS, Resources, pod_requests, quantities
@@ -17,14 +17,14 @@ from extender.domain.snapshot.decisions import GroupDecision
 
 _ANNOTATIONS = ("preemptable", "cooldown-time", "revocable-zone", "jdb-min-available", "jdb-max-unavailable")
 _LABELS = ("preemptable", "cooldown-time")
-_BUDGET_ANNOTATIONS = frozenset({f"{INHERITED}jdb-min-available", f"{INHERITED}jdb-max-unavailable"})
+_BUDGET_ANNOTATIONS = frozenset({f"{KEY_PREFIX}jdb-min-available", f"{KEY_PREFIX}jdb-max-unavailable"})
 
 
 class AutoGroup(msgspec.Struct, frozen=True):
     """State of a group of pods that name no group."""
 
     min_member: int | None  # minMember of the PodGroup; None if the group has no PodGroup
-    wanted: int  # number of pods that start together
+    member_count: int  # number of pods that start together
     owner: OwnerRecord | None  # controller of the pods; None if the controller says nothing about the group
     queue_is_open: bool
     has_live_pods: bool  # whether a pod with a known controller waits or is on a node
@@ -81,9 +81,9 @@ def next_step(group: AutoGroup, goes_without: bool = False) -> PodGroupStep:
         if goes_without or not group.has_live_pods:
             return PodGroupStep.NOTHING
         return PodGroupStep.MAKE if group.queue_is_open else PodGroupStep.AWAIT_QUEUE
-    if owner is not None and group.has_pods and group.min_member != group.wanted:
+    if owner is not None and group.has_pods and group.min_member != group.member_count:
         return PodGroupStep.RENUMBER
-    if owner is not None and owner.idle and not group.is_used:
+    if owner is not None and owner.is_idle and not group.is_used:
         return PodGroupStep.DELETE
     return PodGroupStep.NOTHING
 
@@ -119,7 +119,7 @@ def build(
     pod_annotations = _selected_annotations(meta.annotations, _ANNOTATIONS)
     replaced_keys = frozenset() if _BUDGET_ANNOTATIONS.isdisjoint(pod_annotations) else _BUDGET_ANNOTATIONS
     owner_annotations = owner.annotations if owner is not None else {}
-    inherited = {key: text for key, text in owner_annotations.items() if key not in replaced_keys}
+    inherited_annotations = {key: text for key, text in owner_annotations.items() if key not in replaced_keys}
     spec = {
         "minMember": min_member,
         "queue": "" if label else queue,
@@ -129,8 +129,8 @@ def build(
     metadata = {
         "name": auto_name(pod),
         "namespace": meta.namespace,
-        "ownerReferences": _owners(pod, owner),
-        "annotations": inherited | pod_annotations,
+        "ownerReferences": _owner_references(pod, owner),
+        "annotations": inherited_annotations | pod_annotations,
         "labels": labels | {label.key: label.name} if label else labels,
     }
     return podgroup(metadata, spec)
@@ -156,7 +156,7 @@ def record_submitter(podgroup_object: dict[str, Any], user: str) -> None:
         podgroup_object["metadata"].setdefault("annotations", {})[keys.SUBMITTER] = user
 
 
-def _owners(pod: Pod, owner: OwnerRecord | None) -> list[dict[str, Any]]:
+def _owner_references(pod: Pod, owner: OwnerRecord | None) -> list[dict[str, Any]]:
     """Return the owner references of the PodGroup.
 
     The owner is the job above the pod's controller if that job is known, else the pod's controller, else the
@@ -175,5 +175,5 @@ def _owners(pod: Pod, owner: OwnerRecord | None) -> list[dict[str, Any]]:
 
 def _selected_annotations(annotations: Mapping[str, str] | None, names: tuple[str, ...]) -> dict[str, str]:
     """Return the annotations of Volcano with these names."""
-    wanted = {f"{INHERITED}{name}" for name in names}
-    return {key: text for key, text in (annotations or {}).items() if key in wanted}
+    keys_to_copy = {f"{KEY_PREFIX}{name}" for name in names}
+    return {key: text for key, text in (annotations or {}).items() if key in keys_to_copy}

@@ -9,7 +9,7 @@ from extender.api.keys import SCHEDULING_GATED, UNSCHEDULABLE
 from extender.api.objects.queues import QueueUsage
 from extender.api.units import listed
 from extender.domain.model.evictions import Eviction, Reclaim
-from extender.domain.model.reasons import NODES_HELP, EventReason, Reason, Verdict, refusal
+from extender.domain.model.reasons import REASONS_FOR_NODES, EventReason, Reason, Verdict, refusal
 from extender.domain.model.records import GroupKey, PodRecord, Uid, Unscheduled
 from extender.domain.model.resources import Resources
 from extender.domain.queues.records import Reclaimed, ReclaimKey
@@ -18,7 +18,7 @@ from extender.domain.queues.tree import Orphan
 from extender.domain.snapshot.group_info import Reservation, Start
 from extender.domain.snapshot.phases import Life
 
-NOT_WORKED_OUT = Life()  # placeholder until all groups have a decision
+UNKNOWN_LIFE = Life()  # placeholder until all groups have a decision
 
 
 class GroupDecision(msgspec.Struct, frozen=True, gc=False):
@@ -36,7 +36,7 @@ class GroupDecision(msgspec.Struct, frozen=True, gc=False):
     failed: str = ""  # why a start or joining members have just failed; empty: no failure
     retry_at: float = 0.0  # time of the next try after a failure; kept while members wait
     moved: Mapping[Uid, str] = {}  # nodes that were planned for members, but that the scheduler would not use
-    life: Life = NOT_WORKED_OUT  # phase and member counts, filled in once all groups have a decision
+    life: Life = UNKNOWN_LIFE  # phase and member counts, filled in once all groups have a decision
     stood_whole: bool = False  # whether the cycle found that the group has fully run
     rotation: int | None = None  # rotation of its queue with the group's next turn; None: unchanged
     claims_capacity: bool = False  # whether capacity in its queue's share is reserved for the group
@@ -110,23 +110,24 @@ class Decisions(msgspec.Struct, frozen=True):
     counts: Mapping[tuple[str, str], int] = {}  # groups by (queue, column of its status)
     local_counts: Mapping[tuple[str, str], int] = {}  # groups by (LocalQueue, column of its status)
     serial: int = 0  # serial number, one more than that of the previous decisions
-    changed: Sequence[GroupKey] = ()  # groups that are gone or have a new decision since the last cycle
-    renumbered: Sequence[GroupKey] = ()  # groups of which only numbers for users changed, such as positions
+    changed_groups: Sequence[GroupKey] = ()  # groups that are gone or have a new decision
+    renumbered_groups: Sequence[GroupKey] = ()  # groups of which only positions and the like changed
     memory: object = None  # cached data that saves work in the next cycle
 
-    def changed_since(self, seen: "Decisions") -> Sequence[GroupKey]:
+    def changed_since(self, seen_decisions: "Decisions") -> Sequence[GroupKey]:
         """Return the groups that a consumer has to look at.
 
-        If `seen` are the directly preceding decisions, groups of which only numbers changed are left out.
+        If the consumer has seen the directly preceding decisions, groups of which only numbers changed are
+        left out.
 
         Args:
-            seen: The decisions that the consumer has looked at before.
+            seen_decisions: The decisions that the consumer has looked at before.
         """
-        if self is seen:
+        if self is seen_decisions:
             return ()
-        if self.serial == seen.serial + 1:
-            return self.changed
-        return (*self.groups, *sorted(seen.groups.keys() - self.groups.keys()))
+        if self.serial == seen_decisions.serial + 1:
+            return self.changed_groups
+        return (*self.groups, *sorted(seen_decisions.groups.keys() - self.groups.keys()))
 
 
 def start_after(
@@ -155,16 +156,17 @@ def start_after(
         is_undone = bool(decision.undo) and start.admitted_at is not None and undone is not None
         return Start(
             failures=start.failures + 1,
-            undone=(undone or 0) + 1 if is_undone else start.undone,
+            undone_count=(undone or 0) + 1 if is_undone else start.undone_count,
             retry_at=decision.retry_at,
             failure=decision.failed,
-            admitted=start.admitted and bool(decision.undo),
+            was_admitted=start.was_admitted and bool(decision.undo),
             rotation=rotation,
             claims_since=start.claims_since,
         )
     match decision.verdict:
         case Verdict.STARTING if start.admitted_at is None:
-            return replace(waiting, admitted_at=now, admitted=True, rotation=rotation, window_full_since=None)
+            waiting = replace(waiting, rotation=rotation, window_full_since=None)
+            return replace(waiting, admitted_at=now, was_admitted=True)
         case Verdict.RUNNING if stood_whole and not decision.retry_at:
             return Start(
                 window_full_since=window_full_since, no_domain_since=no_domain_since, reclaim=decision.reclaim
@@ -172,12 +174,13 @@ def start_after(
         case Verdict.ENDED:
             return Start()
         case Verdict.RUNNING:
-            return replace(waiting, admitted=start.admitted or resumes, window_full_since=window_full_since)
+            was_admitted = start.was_admitted or resumes
+            return replace(waiting, was_admitted=was_admitted, window_full_since=window_full_since)
         case Verdict.WAITING if not decision.undo:
             claimed_since = start.claims_since
             return replace(
                 waiting,
-                admitted=False,
+                was_admitted=False,
                 rotation=rotation,
                 claims_since=now if claimed_since is None and decision.claims_capacity else claimed_since,
                 window_full_since=window_full_since,
@@ -224,8 +227,8 @@ class Transition(msgspec.Struct, frozen=True):
 
     reason: str  # a code from the closed list of reasons
     message: str  # for users
-    warning: bool = False  # whether a user has to act
-    for_members: bool = False  # whether the Event is written for waiting members, too
+    is_warning: bool = False  # whether a user has to act
+    is_for_members: bool = False  # whether the Event is written for waiting members, too
 
 
 VerdictAndReason = tuple[Verdict, Reason | None]
@@ -245,15 +248,15 @@ def immediate_transition(previous: GroupDecision | None, decision: GroupDecision
         return None
     if decision.undo and not previous.undo:
         text = f"evicting {len(decision.undo)} bound members: {decision.detail}"
-        return Transition(EventReason.UNDONE, text, warning=True)
+        return Transition(EventReason.UNDONE, text, is_warning=True)
     if decision.failed and not previous.failed and decision.verdict is Verdict.WAITING:
         reason = decision.reason or Reason.BACKING_OFF
-        return Transition(reason, _message(reason, decision.detail), warning=True, for_members=True)
+        return Transition(reason, _message(reason, decision.detail), is_warning=True, is_for_members=True)
     if decision.reclaim and not previous.reclaim:
         reason = decision.reason or Reason.RECLAIMING
-        return Transition(reason, _message(reason, decision.detail), for_members=True)
+        return Transition(reason, _message(reason, decision.detail), is_for_members=True)
     if decision.spared and not previous.spared:
-        return Transition(EventReason.RECLAIM_LOOP, decision.spared, warning=True)
+        return Transition(EventReason.RECLAIM_LOOP, decision.spared, is_warning=True)
     if decision.verdict is Verdict.RUNNING and previous.verdict is not Verdict.RUNNING:
         return Transition(Verdict.RUNNING, "all members that the group needs are on nodes")
     return None
@@ -269,12 +272,12 @@ def state_transition(decision: GroupDecision, change: str = "") -> Transition | 
         change: The change that would start the group, as a sentence.
     """
     if decision.reason is not None:
-        warning = decision.reason in _NEEDS_ACTION
+        is_warning = decision.reason in _NEEDS_ACTION
         message = _message(decision.reason, message_of(decision, change))
-        return Transition(decision.reason, message, warning, for_members=True)
+        return Transition(decision.reason, message, is_warning, is_for_members=True)
     if decision.verdict is Verdict.STARTING:
-        planned = f"{len(decision.plan)} members have a planned node and are released to the scheduler"
-        release_notes = [planned] if decision.plan or not decision.detail else []
+        text = f"{len(decision.plan)} members have a planned node and are released to the scheduler"
+        release_notes = [text] if decision.plan or not decision.detail else []
         return Transition(Verdict.STARTING, "; ".join([*release_notes, *filter(None, [decision.detail])]))
     return None
 
@@ -303,11 +306,13 @@ class ConditionPolicy(msgspec.Struct, frozen=True):
     reason changes.
     """
 
-    ungated: bool = False  # whether pods without gates get a condition, for schedulers that write none
+    covers_ungated: bool = False  # whether pods without gates get a condition, for schedulers that write none
     shows_waiting_for_capacity: bool = True  # whether pods that lack capacity are Unschedulable
     shows_never_fits: bool = False  # whether pods that fit on no node are Unschedulable, too
 
-    def wanted(self, decision: GroupDecision, pod: PodRecord, by_request: bool = False) -> Unscheduled | None:
+    def condition_of(
+        self, decision: GroupDecision, pod: PodRecord, by_request: bool = False
+    ) -> Unscheduled | None:
         """Return the condition of a waiting member without a planned node; None means no change.
 
         Args:
@@ -317,13 +322,13 @@ class ConditionPolicy(msgspec.Struct, frozen=True):
                 well.
         """
         reason = display_reason(decision)
-        if reason is None or not pod.waiting or pod.foreign_gates or pod.uid in decision.plan:
+        if reason is None or not pod.is_waiting or pod.foreign_gates or pod.uid in decision.plan:
             return None
         is_shown = self.shows_waiting_for_capacity or (self.shows_never_fits and reason is Reason.NEVER_FITS)
         nodes_help = not by_request and is_shown and self.wants_nodes(decision, pod)
-        if pod.gated and not nodes_help:
+        if pod.is_gated and not nodes_help:
             return _GATED_CONDITION if pod.unscheduled and pod.unscheduled.is_ours else None
-        if not (pod.gated or self.ungated):
+        if not (pod.is_gated or self.covers_ungated):
             return None
         return Unscheduled(UNSCHEDULABLE if nodes_help else str(reason), refusal(reason))
 
@@ -336,7 +341,7 @@ class ConditionPolicy(msgspec.Struct, frozen=True):
         reason = display_reason(decision)
         if reason is Reason.NEVER_FITS:
             return decision.exceeds_cluster or (self.shows_never_fits and not decision.exceeds_queue)
-        return reason in NODES_HELP
+        return reason in REASONS_FOR_NODES
 
 
 def display_reason(decision: GroupDecision) -> Reason | None:
@@ -369,8 +374,8 @@ def conditions_of(queue: QueueDecision) -> Iterator[QueueCondition]:
     unmet = f"nodes offer less {names} than queues are guaranteed: each has the same part of its guarantee"
     why = ("TooFewNodes", unmet) if queue.unmet else ("Met", "")
     yield QueueCondition(GUARANTEE_UNMET, bool(queue.unmet), *why)
-    lacking = f"nothing starts on ResourceFlavors that do not exist: {listed(queue.missing_flavors)}"
-    why = ("Missing", lacking) if queue.missing_flavors else ("Found", "")
+    missing = f"nothing starts on ResourceFlavors that do not exist: {listed(queue.missing_flavors)}"
+    why = ("Missing", missing) if queue.missing_flavors else ("Found", "")
     yield QueueCondition(FLAVOR_NOT_FOUND, bool(queue.missing_flavors), *why)
 
 
@@ -385,5 +390,5 @@ def _state_reason(queue: QueueDecision) -> tuple[str, str]:
         return "Deleting", "the queue is being deleted and accepts no new groups; existing groups continue"
     if queue.wish is QueueState.CLOSED:
         return "Closed", "the queue accepts no new groups; existing groups continue"
-    above = f"queue {queue.closed_above} above it is closed"
-    return "ParentClosed", f"{above}; this queue opens when that one does"
+    text = f"queue {queue.closed_above} above it is closed"
+    return "ParentClosed", f"{text}; this queue opens when that one does"

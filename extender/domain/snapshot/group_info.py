@@ -12,7 +12,7 @@ from extender.domain.model.evictions import PastEviction, Reclaim
 from extender.domain.model.reasons import Outcome
 from extender.domain.model.records import GroupKey, Needs, PodRecord, Uid
 from extender.domain.model.resources import Resources
-from extender.domain.model.run_history import NEVER_SAVED, Checkpoint, RunKind
+from extender.domain.model.run_history import NO_CHECKPOINT, Checkpoint, RunKind
 from extender.domain.model.shapes import total_requests
 from extender.domain.model.topology import ChildGroup
 from extender.domain.queues.local_queues import LocalQueueRecord
@@ -58,12 +58,12 @@ class Reservation(msgspec.Struct, frozen=True):
         if self.is_for_replacements:
             return f"nodes {listed(self.node_names, _MAX_NAMES)} are reserved for the moved group"
         shows_time = self.is_promised and not self.is_delayed
-        instant = f"about {self.expected}" if self.expected and shows_time else "once they are free"
-        lent = f"; until {self.lent_until} others may use them" if self.lent_until else ""
+        time_text = f"about {self.expected}" if self.expected and shows_time else "once they are free"
+        loan_text = f"; until {self.lent_until} others may use them" if self.lent_until else ""
         levels = self.levels_above_share
-        reserved = [f"headroom in {listed(levels, _MAX_NAMES)}"] if levels else []
-        reserved.append(f"nodes {listed(self.node_names, _MAX_NAMES)}")
-        return f"{' and '.join(reserved)} are reserved; it is to start {instant}{lent}"
+        parts = [f"headroom in {listed(levels, _MAX_NAMES)}"] if levels else []
+        parts.append(f"nodes {listed(self.node_names, _MAX_NAMES)}")
+        return f"{' and '.join(parts)} are reserved; it is to start {time_text}{loan_text}"
 
 
 _MAX_NAMES = 4  # limit of node names in one sentence
@@ -89,11 +89,11 @@ class Start(msgspec.Struct, frozen=True, gc=False):
 
     admitted_at: float | None = None  # when the current start was admitted; None: no current start
     failures: int = 0  # number of failed starts in a row
-    undone: int = 0  # number of these failed starts whose members were on nodes and were evicted
+    undone_count: int = 0  # number of these failed starts whose members were on nodes and were evicted
     retry_at: float = 0.0  # earliest time of the next try
     failure: str = ""  # why the last start failed, for users
     released_at: float | None = None  # when the scheduler could first see a member; None: not yet
-    admitted: bool = False  # whether the group was admitted and has not waited since
+    was_admitted: bool = False  # whether the group was admitted and has not waited since
     rotation: int | None = None  # rotation of its queue with the group's next turn; None: not set
     claims_since: float | None = None  # since when capacity in its queue's share is reserved; None: it is not
     window_full_since: float | None = None  # since when only the full window delays the group, if it does
@@ -109,9 +109,9 @@ class GroupSpec(msgspec.Struct, frozen=True, gc=False):
     run_time: float | None  # run time in seconds that its owner declared; None: not declared
     submitter: str  # user who made the group; empty: unknown
     has_podgroup: bool = False  # whether the group has a PodGroup
-    held: bool = False  # whether its owner holds the group back
+    is_held: bool = False  # whether its owner holds the group back
     min_resources: Resources = {}  # joint requests of the needed members, by its PodGroup
-    preemptable: bool = True  # whether its members may be evicted for others, by its PodGroup
+    is_preemptable: bool = True  # whether its members may be evicted for others, by its PodGroup
     series: str = ""  # name of the job series, equal for all runs of one job
     reported_phase: str = ""  # current phase in the status of its PodGroup
     is_evicted_whole: bool = False  # whether its members are only evicted all together
@@ -124,11 +124,11 @@ class GroupSpec(msgspec.Struct, frozen=True, gc=False):
 class JobState(msgspec.Struct, frozen=True, gc=False):
     """State of the job that makes a group's pods."""
 
-    managed: bool  # whether a managed job makes the pods: suspending the job removes all pods
+    is_managed: bool  # whether a managed job makes the pods: suspending the job removes all pods
     is_unsuspended: bool  # whether Muster has unsuspended the job, and the job has not ended
     outcome: Outcome | None  # how the job ended, even if it is deleted by now; None: not ended
-    least: int  # least number of members for a partial start; 0: no partial start
-    crowded_out: bool  # whether other jobs of its namespace already wait for the allowed number of pods
+    min_partial_size: int  # least number of members for a partial start; 0: no partial start
+    is_crowded_out: bool  # whether other jobs of its namespace already wait for the allowed number of pods
     start_timeouts: int  # number of starts in a row that took too long or were undone
     created_pods: int | None  # pods that its controller created; None: further pods still come
 
@@ -136,15 +136,15 @@ class JobState(msgspec.Struct, frozen=True, gc=False):
 class GroupHistory(msgspec.Struct, frozen=True, gc=False):
     """History of a group in the ledger, kept as long as any of its members exists."""
 
-    entitled: bool  # whether the group was created while its queue was open
+    is_entitled: bool  # whether the group was created while its queue was open
     accepted_by: str  # UID of the queue that accepted the group; empty: none yet
-    ran_with: Needs | None  # needs at the time the group fully ran, to replace lost members; None: never
+    run_needs: Needs | None  # needs at the time the group fully ran, to replace lost members; None: never
     resumes: bool  # whether Muster admitted the start of members on nodes before its own last restart
-    reclaimed_from: Mapping[GroupKey, float]  # when this group last reclaimed capacity, by victim group
-    evicted_for: Mapping[str, float] = {}  # when this group was last evicted, by the queue that gained
+    reclaim_times: Mapping[GroupKey, float]  # when this group last reclaimed capacity, by victim group
+    eviction_times: Mapping[str, float] = {}  # when this group was last evicted, by the queue that gained
     ready_at: str = ""  # timestamp from which the group may start again; empty: at any time
     lost_work: float = 0.0  # seconds of the whole group's work that evictions have cost
-    evicted: PastEviction | None = None  # its last eviction, for users
+    last_eviction: PastEviction | None = None  # its last eviction, for users
 
 
 class GroupInfo(msgspec.Struct, frozen=True, eq=False, dict=True):
@@ -158,11 +158,11 @@ class GroupInfo(msgspec.Struct, frozen=True, eq=False, dict=True):
     use_allowed: bool  # whether its author may use its queue, which matters for restricted queues
     priority: int  # groups of higher priority come first in a queue
     preempts: bool  # whether the group may preempt others
-    created: str  # RFC 3339 time at which its PodGroup or first pod was created
+    created_at: str  # RFC 3339 time at which its PodGroup or first pod was created
     min_member: int  # number of members that must start together
     min_task_member: Mapping[str, int]  # number of needed members by role
     run_limit: float | None  # seconds after which Kubernetes ends the members; None: no limit
-    aborted: bool  # whether its owner is suspended, or its accepting queue is gone
+    is_aborted: bool  # whether its owner is suspended, or its accepting queue is gone
     spec: GroupSpec
     job: JobState
     history: GroupHistory
@@ -173,8 +173,8 @@ class GroupInfo(msgspec.Struct, frozen=True, eq=False, dict=True):
     placed: tuple[PodRecord, ...]  # members that are on a node and not deleting, or have succeeded
     assumed: tuple[tuple[PodRecord, str], ...]  # assumed members with a node that no plan may change
     waiting: tuple[PodRecord, ...]  # members without a node, for which a node may be planned
-    departing: tuple[PodRecord, ...]  # members on a node that are being deleted
-    held_back: int  # number of members that wait for other scheduling gates or for missing device claims
+    departing_pods: tuple[PodRecord, ...]  # members on a node that are being deleted
+    held_back_count: int  # number of members that wait for other gates, or for missing device claims
     planned: Mapping[Uid, str]  # planned nodes of waiting members
     attempts: Mapping[Uid, Attempt]  # binding attempts of waiting members
     bound_since: Mapping[Uid, float]  # since when the watch has shown each member on its node
@@ -188,10 +188,10 @@ class GroupInfo(msgspec.Struct, frozen=True, eq=False, dict=True):
     # Allocated and requested amounts.
 
     allocated: Resources  # joint requests of members on nodes and assumed members
-    pending: Resources  # joint requests of waiting members
+    pending_requests: Resources  # joint requests of waiting members
     by_pool: Mapping[str, Resources] = {}  # allocation by pool of nodes
     claim_fault: str = ""  # why a member's device claims prevent its start, for users
-    checkpoint: Checkpoint = NEVER_SAVED  # latest checkpoint of its PodGroup, job and members on nodes
+    checkpoint: Checkpoint = NO_CHECKPOINT  # latest checkpoint of its PodGroup, job and members on nodes
 
     @property
     def display_name(self) -> str:
@@ -217,10 +217,9 @@ class GroupInfo(msgspec.Struct, frozen=True, eq=False, dict=True):
         The result is empty for a group without a PodGroup, and while the group is not entitled, is held, has
         a fault or may not enter its queue.
         """
-        asks = self.exists and self.history.entitled
-        return (
-            self.pending if asks and not (self.spec.fault or self.spec.held or self.is_refused_entry) else {}
-        )
+        is_barred = self.spec.fault or self.spec.is_held or self.is_refused_entry
+        asks = self.exists and self.history.is_entitled and not is_barred
+        return self.pending_requests if asks else {}
 
     @cached_property
     def requires_domains(self) -> bool:
@@ -234,17 +233,17 @@ class GroupInfo(msgspec.Struct, frozen=True, eq=False, dict=True):
         return self.local_queue is not None and self.local_queue.stop_policy == STOP_DRAIN
 
     @property
-    def leaving(self) -> int:
+    def leaving_count(self) -> int:
         """Return the number of members on nodes that are being deleted."""
-        return len(self.departing)
+        return len(self.departing_pods)
 
     @property
-    def stood_whole(self) -> bool:
+    def has_fully_run(self) -> bool:
         """Return whether all needed members have been on nodes.
 
         From then on, lost members never undo the start.
         """
-        return self.history.ran_with is not None
+        return self.history.run_needs is not None
 
     @property
     def is_in_queue(self) -> bool:
@@ -254,12 +253,12 @@ class GroupInfo(msgspec.Struct, frozen=True, eq=False, dict=True):
         has pods on nodes, or was created while the queue was open. Later pods, and pods of a deleted
         PodGroup, do not keep the queue from closing.
         """
-        return self.spec.has_podgroup or (self.exists and (self.history.entitled or self.has_live_members))
+        return self.spec.has_podgroup or (self.exists and (self.history.is_entitled or self.has_live_members))
 
     @property
     def has_pods(self) -> bool:
         """Return whether any unfinished pod of the group exists."""
-        return bool(self.placed or self.assumed or self.waiting or self.held_back or self.leaving)
+        return bool(self.placed or self.assumed or self.waiting or self.held_back_count or self.leaving_count)
 
     @property
     def is_on_nodes(self) -> bool:
@@ -269,11 +268,11 @@ class GroupInfo(msgspec.Struct, frozen=True, eq=False, dict=True):
     @property
     def has_live_members(self) -> bool:
         """Return whether any member is on a node and has not finished; departing members count."""
-        return self.leaving > 0 or self.is_on_nodes
+        return self.leaving_count > 0 or self.is_on_nodes
 
     def is_under_way(self, plan: Mapping[Uid, str]) -> bool:
         """Return whether any existing member has a planned node."""
-        return bool(plan) and any(pod.uid in plan and not pod.expected for pod in self.waiting)
+        return bool(plan) and any(pod.uid in plan and not pod.is_expected for pod in self.waiting)
 
     def computed(self, work: Callable[["GroupInfo"], T]) -> T:
         """Return the result of `work` on this group, computed once: the frozen group never changes."""
@@ -293,7 +292,7 @@ class GroupInfo(msgspec.Struct, frozen=True, eq=False, dict=True):
         """
         namespace, _, name = self.key.partition("/")
         owner_name = self.spec.owner_name or ("" if self.spec.has_podgroup else self.spec.series)
-        return self.created, namespace, owner_name.rpartition("/")[2] or name, self.key
+        return self.created_at, namespace, owner_name.rpartition("/")[2] or name, self.key
 
     @cached_property
     def order(self) -> tuple[int, Age]:

@@ -50,7 +50,7 @@ def job_podgroup(job: JobRecord, queue: str, members: int) -> dict[str, Any]:
         "minTaskMember": dict(job.by_role),
         "queue": podgroup_queue(job, queue),
         "priorityClassName": job.priority_class,
-        "minResources": min_resources(job) if members == job.needed else {},
+        "minResources": min_resources(job) if members == job.pod_count else {},
         "subGroupPolicy": job.sub_groups,
     }
     owner = OwnerReference(*job.kind, job.name, job.uid, controller=True)
@@ -63,11 +63,11 @@ def job_podgroup(job: JobRecord, queue: str, members: int) -> dict[str, Any]:
     return podgroup(metadata, spec)
 
 
-RETENTION = 3600.0  # seconds until the PodGroup of a finished job is removed
-# seconds until the first look-up of refusals, and longest pause between two look-ups
-_FIRST_LOOKUP, _LONGEST_PAUSE = 2.0, 30.0
-_ADMIT_WITHIN = 60.0  # seconds within which a job with capacity has to be unsuspended
-_MAX_LENGTH = 2048  # limit of characters in a message about pods
+RETENTION_SECONDS = 3600.0  # seconds until the PodGroup of a finished job is removed
+# Seconds until the first look-up of refusals, and longest pause between two look-ups.
+_MIN_PAUSE, _MAX_PAUSE = 2.0, 30.0
+_ADMIT_SECONDS = 60.0  # seconds within which a job with capacity has to be unsuspended
+_MAX_CHARACTERS = 2048  # limit of characters in a message about pods
 
 
 class JobStep(Enum):
@@ -100,18 +100,18 @@ def refusal_of_pods(message: str) -> str:
 
     Any user may write Events of any length in their namespace, so the message is cut.
     """
-    return _PREFIX_FOR_ONE_POD.sub("", message[:_MAX_LENGTH])
+    return _PREFIX_FOR_ONE_POD.sub("", message[:_MAX_CHARACTERS])
 
 
-class ComingPods(msgspec.Struct, frozen=True):
+class CreatedPods(msgspec.Struct, frozen=True):
     """Pods that the controller of an unsuspended job creates one after the other."""
 
-    existing: int = -1  # number of existing pods; -1: not counted yet
+    count: int = -1  # number of existing pods; -1: not counted yet
     since: float = 0.0  # when the number of existing pods last changed
     asked_at: float | None = None  # time of the last look-up of refusals; None: none yet
     refusal: str = ""  # the API server's message about refused pods; empty: no refusal
 
-    def after_answer(self, now: float, message: str) -> "ComingPods":
+    def after_answer(self, now: float, message: str) -> "CreatedPods":
         """Return the state after a look-up of refusals.
 
         Args:
@@ -124,8 +124,8 @@ class ComingPods(msgspec.Struct, frozen=True):
     def next_lookup_at(self) -> float:
         """Return the time of the next look-up of refusals, after a pause that doubles each time."""
         if self.asked_at is None:
-            return self.since + _FIRST_LOOKUP
-        return self.asked_at + min(self.asked_at - self.since, _LONGEST_PAUSE)
+            return self.since + _MIN_PAUSE
+        return self.asked_at + min(self.asked_at - self.since, _MAX_PAUSE)
 
 
 class ManagedJob(msgspec.Struct, frozen=True):
@@ -133,18 +133,18 @@ class ManagedJob(msgspec.Struct, frozen=True):
 
     job: JobRecord
     queue: str  # queue in which the job waits or runs
-    members: int  # number of pods that start together
+    member_count: int  # number of pods that start together
     group: GroupRecord | None = None  # record of the job's PodGroup; None: not created yet
     decision: GroupDecision | None = None  # decision on its group
     unsuspended_since: float | None = None  # when the job was seen to be unsuspended
     has_capacity: bool = False  # whether capacity is claimed for all pods of the unchanged job
     capacity_since: float | None = None  # since when capacity is claimed for the waiting job
     reduced_to: int | None = None  # number of pods of a partial start; None: all pods start
-    created_pods: ComingPods = ComingPods()  # pods that the job's controller has created
+    created_pods: CreatedPods = CreatedPods()  # pods that the job's controller has created
     lacks_pods: bool = False  # whether more pods are expected
     became_ready: bool = False  # whether all needed pods have run at the same time since the start
-    runs: bool = False  # whether its pods are on nodes
-    timeout: float = 300.0  # start timeout in seconds
+    is_on_nodes: bool = False  # whether its pods are on nodes
+    start_timeout: float = 300.0  # start timeout in seconds
     is_victim: bool = False  # whether its pods are to be evicted
     runs_since: float | None = None  # when the job was unsuspended, by its annotation
     max_run_time: float | None = None  # seconds that jobs of its queue may run; None: no limit
@@ -154,7 +154,7 @@ class ManagedJob(msgspec.Struct, frozen=True):
     def due_at(self) -> float | None:
         """Return when passing time alone leads to a step; None: never."""
         if self.finished_at is not None:
-            return self.finished_at + RETENTION
+            return self.finished_at + RETENTION_SECONDS
         times = [at for at in (self.start_deadline, self.run_limit_at, self.next_lookup_at) if at is not None]
         return min(times, default=None)
 
@@ -165,14 +165,14 @@ class ManagedJob(msgspec.Struct, frozen=True):
         Muster looks up no refusals for a job whose pods it makes itself, because it already knows these
         refusals.
         """
-        is_made_by_others = self.job.is_unsuspended and not self.job.commanded
+        is_made_by_others = self.job.is_unsuspended and not self.job.is_commanded
         return self.created_pods.next_lookup_at if self.lacks_pods and is_made_by_others else None
 
     def has_failed(self, now: float) -> bool:
         """Return whether the start has failed: by its timeout, by refused pods, or by the decision."""
         if self.start_deadline is not None and now >= self.start_deadline:
             return True
-        if self.created_pods.refusal and self.created_pods.existing < self.members and not self.runs:
+        if self.created_pods.refusal and self.created_pods.count < self.member_count and not self.is_on_nodes:
             return True
         if self.decision is None or self.decision.verdict is not Verdict.WAITING:
             return False
@@ -185,10 +185,11 @@ class ManagedJob(msgspec.Struct, frozen=True):
             return f"its pods are refused: {self.created_pods.refusal}"
         if self.decision is not None and self.decision.reason is Reason.BACKING_OFF:
             return self.decision.detail
-        if self.job.suspended:
-            return f"the job could not be unsuspended within {_ADMIT_WITHIN:g} s"
-        text, existing = f"not all its pods ran within {self.timeout:g} s", max(self.created_pods.existing, 0)
-        return f"{text}; {created_text(existing, self.members)}" if existing < self.members else text
+        if self.job.is_suspended:
+            return f"the job could not be unsuspended within {_ADMIT_SECONDS:g} s"
+        text = f"not all its pods ran within {self.start_timeout:g} s"
+        count, needed_count = max(self.created_pods.count, 0), self.member_count
+        return f"{text}; {created_text(count, needed_count)}" if count < needed_count else text
 
     @property
     def run_limit_at(self) -> float | None:
@@ -201,32 +202,32 @@ class ManagedJob(msgspec.Struct, frozen=True):
     def start_deadline(self) -> float | None:
         """Return the deadline of the start; None: the job is not starting.
 
-        A suspended job with claimed capacity has a deadline, too: a user who changes the job all the time, or
-        a webhook that does not answer, may keep Muster from unsuspending the job.
+        A suspended job with claimed capacity has a deadline, too. Otherwise it could hold this capacity
+        forever, for example if a webhook that does not answer keeps Muster from unsuspending the job.
         """
-        if self.job.suspended:
-            return self.capacity_since + _ADMIT_WITHIN if self.capacity_since is not None else None
-        if self.unsuspended_since is None or not self.job.started or self.became_ready:
+        if self.job.is_suspended:
+            return self.capacity_since + _ADMIT_SECONDS if self.capacity_since is not None else None
+        if self.unsuspended_since is None or not self.job.was_started or self.became_ready:
             return None
-        return self.unsuspended_since + self.timeout
+        return self.unsuspended_since + self.start_timeout
 
 
 def next_step(managed: ManagedJob, now: float) -> JobStep:
     """Return the next step towards the state that the job's decision asks for."""
     job, decision = managed.job, managed.decision
     if managed.finished_at is not None:
-        is_over = now >= managed.finished_at + RETENTION and managed.group is not None
+        is_over = now >= managed.finished_at + RETENTION_SECONDS and managed.group is not None
         return JobStep.REMOVE_PODGROUP if is_over else JobStep.NOTHING
     if managed.group is None:
         return JobStep.MAKE_PODGROUP
-    if job.stopped:
-        return JobStep.FORGET_START if job.commanded and job.started else JobStep.NOTHING
+    if job.is_stopped:
+        return JobStep.FORGET_START if job.is_commanded and job.was_started else JobStep.NOTHING
     if decision is None:
         return JobStep.NOTHING
-    if job.suspended:
+    if job.is_suspended:
         return _step_of_waiting(managed, decision, now)
-    if not job.started:  # jobs that already run stay as they are
-        return JobStep.NOTHING if managed.runs else JobStep.SUSPEND_FOR_OTHERS
+    if not job.was_started:  # jobs that already run stay as they are
+        return JobStep.NOTHING if managed.is_on_nodes else JobStep.SUSPEND_FOR_OTHERS
     return _step_of_admitted(managed, managed.group, now)
 
 
@@ -262,26 +263,26 @@ def _update_if_different(managed: ManagedJob) -> JobStep:
 def differences(managed: ManagedJob) -> dict[str, object]:
     """Return the fields in the PodGroup's spec that have to change to match the job.
 
-    Ended pods count as present: the minMember of a running group falls only if the job declares fewer pods.
+    Ended pods of a running job count as members: its minMember falls only if the job declares fewer pods.
     """
     group, job = managed.group, managed.job
     if group is None or job.fault:
         return {}
-    if managed.became_ready and job.commanded:  # users may change minAvailable while the job runs
-        return {"minMember": managed.members} if managed.members != group.min_member else {}
+    if managed.became_ready and job.is_commanded:  # users may change minAvailable while the job runs
+        return {"minMember": managed.member_count} if managed.member_count != group.min_member else {}
     if managed.became_ready:
-        return {"minMember": job.declared} if job.declared < group.min_member else {}
+        return {"minMember": job.declared_count} if job.declared_count < group.min_member else {}
     queue = podgroup_queue(job, managed.queue)
-    wanted = {"minMember": managed.members, "queue": queue, "priorityClassName": job.priority_class}
-    current = {"minMember": group.min_member, "queue": group.queue, "priorityClassName": group.priority_class}
+    target = {"minMember": managed.member_count, "queue": queue, "priorityClassName": job.priority_class}
+    actual = {"minMember": group.min_member, "queue": group.queue, "priorityClassName": group.priority_class}
     if explicit_queue(queue) == explicit_queue(group.queue):
-        current["queue"] = queue
-    compared = wanted if job.suspended else ("minMember",)
-    found: dict[str, object] = {name: wanted[name] for name in compared if current[name] != wanted[name]}
-    if job.commanded and job.suspended and job.by_role != group.min_task_member:
-        found["minTaskMember"] = {**dict.fromkeys(group.min_task_member), **job.by_role}
-    minimum = min_resources(job) if managed.members == job.needed else None
-    return found | ({"minResources": minimum} if job.suspended and "minMember" in found else {})
+        actual["queue"] = queue
+    names = target if job.is_suspended else ("minMember",)
+    changes: dict[str, object] = {name: target[name] for name in names if actual[name] != target[name]}
+    if job.is_commanded and job.is_suspended and job.by_role != group.min_task_member:
+        changes["minTaskMember"] = {**dict.fromkeys(group.min_task_member), **job.by_role}
+    requests = min_resources(job) if managed.member_count == job.pod_count else None
+    return changes | ({"minResources": requests} if job.is_suspended and "minMember" in changes else {})
 
 
 def unsuspend(
@@ -325,8 +326,8 @@ def unsuspend_unread(
 
     A merge patch cannot change a single entry of a list, so no template of the job may be in a list.
     """
-    started = {keys.STARTED: at_time}
-    patch: dict[str, Any] = {"metadata": {"uid": uid, "resourceVersion": version, "annotations": started}}
+    annotation = {keys.STARTED: at_time}
+    patch: dict[str, Any] = {"metadata": {"uid": uid, "resourceVersion": version, "annotations": annotation}}
     if suspend:
         _put(patch, suspend, False)
     for path in annotations:
@@ -350,8 +351,8 @@ def with_fields(obj: Json, fields: Json) -> list[Operation]:
 def suspend(obj: Json, row: WorkloadRow, admitted_at: str = "") -> list[Operation]:
     """Return the operations that suspend a job, restore its full number of pods, and withdraw its admission.
 
-    For a kind without a suspend field, an empty annotation withdraws the admission, and only a Command stops
-    the job for good. The patch conflicts with concurrent changes only if it writes a number of pods.
+    If the kind has no suspend field, an empty annotation withdraws the admission. Only a Command stops such a
+    job for good. The patch conflicts with concurrent changes only if it writes a number of pods.
 
     Args:
         obj: The job in the API server.
@@ -363,12 +364,12 @@ def suspend(obj: Json, row: WorkloadRow, admitted_at: str = "") -> list[Operatio
     if row.commanded is not None:
         return [is_same, _add_annotation(obj, ("metadata",), keys.STARTED, "")]
     record, count = ("metadata", "annotations", keys.STARTED), _with_count(obj, row, None)
-    recording: list[Operation] = []
+    records: list[Operation] = []
     if admitted_at:
-        recording = [_add_annotation(obj, record[:1], record[-1], admitted_at)]
+        records = [_add_annotation(obj, record[:1], record[-1], admitted_at)]
     elif value_at(obj, record) is not None:
-        recording = [{"op": "remove", "path": pointer(record)}]
-    return [*(version_tests(obj) if count else [is_same]), added(row.suspend, True), *count, *recording]
+        records = [{"op": "remove", "path": pointer(record)}]
+    return [*(version_tests(obj) if count else [is_same]), added(row.suspend, True), *count, *records]
 
 
 def _with_count(obj: Json, row: WorkloadRow, reduced_to: int | None) -> list[Operation]:
@@ -381,13 +382,13 @@ def _with_count(obj: Json, row: WorkloadRow, reduced_to: int | None) -> list[Ope
     """
     if not row.parallelism:
         return []
-    authored = value_at(with_requested_count(row, obj), row.parallelism)
-    count = authored if reduced_to is None else reduced_to
-    resized = value_at(obj, row.parallelism) != count
-    changes = [{"op": "replace", "path": pointer(row.parallelism), "value": count}] if resized else []
+    own_count = value_at(with_requested_count(row, obj), row.parallelism)
+    count = own_count if reduced_to is None else reduced_to
+    is_resized = value_at(obj, row.parallelism) != count
+    changes = [{"op": "replace", "path": pointer(row.parallelism), "value": count}] if is_resized else []
     record = ("metadata", "annotations", keys.PARTIAL_START)
     if reduced_to is not None:
-        changes.append(_add_annotation(obj, record[:1], record[-1], str(PartialStart(reduced_to, authored))))
+        changes.append(_add_annotation(obj, record[:1], record[-1], str(PartialStart(reduced_to, own_count))))
     elif value_at(obj, record) is not None:
         changes.append({"op": "remove", "path": pointer(record)})
     return changes
@@ -403,10 +404,10 @@ def version_tests(obj: Json) -> list[Operation]:
 
 def _add_annotation(obj: Json, metadata: Sequence[str | int], key: str, value: str) -> Operation:
     """Return the operation that adds an annotation, and creates its parents if they are missing."""
-    found: Any = _value_at(obj, metadata)
-    if found is None:
+    parent: Any = _value_at(obj, metadata)
+    if parent is None:
         return added(metadata, {"annotations": {key: value}})
-    if not found.get("annotations"):
+    if not parent.get("annotations"):
         return added((*metadata, "annotations"), {key: value})
     return added((*metadata, "annotations", key), value)
 

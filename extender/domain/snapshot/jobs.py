@@ -30,7 +30,7 @@ from extender.api.workloads.shape import (
 )
 from extender.api.workloads.table import WORKLOADS
 from extender.domain.model import ownership
-from extender.domain.model.device_requests import ClaimKey, carriers, claims_of, requests_devices
+from extender.domain.model.device_requests import ClaimKey, carrier_pods, claims_of, requests_devices
 from extender.domain.model.queue_of_group import (
     LocalQueueLabel,
     explicit_queue,
@@ -39,7 +39,7 @@ from extender.domain.model.queue_of_group import (
 )
 from extender.domain.model.reasons import Outcome
 from extender.domain.model.records import GroupKey, PodRecord
-from extender.domain.model.run_history import NEVER_SAVED, Checkpoint, checkpoint_of, run_time_of
+from extender.domain.model.run_history import NO_CHECKPOINT, Checkpoint, checkpoint_of, run_time_of
 from extender.domain.model.shapes import Shapes
 from extender.domain.model.topology import (
     NO_TOPOLOGY,
@@ -68,9 +68,9 @@ class JobChange(NamedTuple):
     command: str = ""
 
 
-def suspending(row: WorkloadRow, value: bool) -> Json:
+def suspension_patch(row: WorkloadRow, is_suspended: bool) -> Json:
     """Return the patch that suspends or unsuspends a job; empty if its kind has no suspend field."""
-    patch: Any = value
+    patch: Any = is_suspended
     for name in reversed(row.suspend):
         patch = {name: patch}
     return dict(patch)
@@ -87,8 +87,8 @@ def stopping(row: WorkloadRow, obj: Json, now: str) -> JobChange:
     if is_suspended(row, obj):
         return JobChange()
     has_record = value_at(obj, ("metadata", "annotations", keys.STARTED))
-    record: Json = {} if has_record else {"metadata": {"annotations": {keys.STARTED: now}}}
-    return JobChange(job={**suspending(row, True), **record})
+    start_record: Json = {} if has_record else {"metadata": {"annotations": {keys.STARTED: now}}}
+    return JobChange(job={**suspension_patch(row, True), **start_record})
 
 
 def resuming(row: WorkloadRow, obj: Json, by_muster: bool = True) -> JobChange:
@@ -102,11 +102,11 @@ def resuming(row: WorkloadRow, obj: Json, by_muster: bool = True) -> JobChange:
     podgroup: dict[str, str | None] = {keys.HOLD: None, keys.START_TIMEOUTS: None}
     if not is_stopped(row, obj):
         return JobChange(podgroup)
-    record = "" if row.commanded else None  # an empty record means that a Volcano Job waits for Muster
+    start_record = "" if row.commanded else None  # an empty record means that a Volcano Job waits for Muster
     has_record = value_at(obj, ("metadata", "annotations", keys.STARTED))
-    patch: Json = {"metadata": {"annotations": {keys.STARTED: record}}} if has_record else {}
+    patch: Json = {"metadata": {"annotations": {keys.STARTED: start_record}}} if has_record else {}
     if not (row.commanded or by_muster):
-        patch |= suspending(row, False)
+        patch |= suspension_patch(row, False)
     return JobChange(podgroup, patch, RESUME if row.commanded else "")
 
 
@@ -133,29 +133,29 @@ class JobRecord(msgspec.Struct, frozen=True):
     namespace: str
     name: str
     group: GroupKey  # group of its pods
-    created: str = ""  # metadata.creationTimestamp
+    created_at: str = ""  # metadata.creationTimestamp
     queue: str = ""  # queue that the job itself names
-    commanded: bool = False  # whether only Commands stop the job; it enters `default` without a queue
+    is_commanded: bool = False  # whether only Commands stop the job; it enters `default` without a queue
     local_queue: LocalQueueLabel | None = None  # label with which the job names a LocalQueue
     priority_class: str = ""
-    suspended: bool = False  # whether it is suspended: its controller makes no pods
-    stopped: bool = False  # whether it waits in no queue until a user resumes it
+    is_suspended: bool = False  # whether it is suspended: its controller makes no pods
+    is_stopped: bool = False  # whether it waits in no queue until a user resumes it
     started_at: str = ""  # when Muster unsuspended it, by its annotation; empty: never
     outcome: Outcome | None = None  # how the job ended; None: not ended
     pods: tuple[ExpectedPods, ...] = ()  # pods that it makes at once, without ended pods
     gang: MadePods = MadePods()  # size of the gang that its pods form
     by_role: Mapping[str, int] = {}  # least number of pods by role
     sub_groups: Sequence[Json] = ()  # subGroupPolicy of its PodGroup
-    declared: int = 0  # number of pods at once by its spec, with ended pods
+    declared_count: int = 0  # number of pods at once by its spec, with ended pods
     completions: int | None = None  # number of pods that must succeed; None: all pods made at once
-    least: int = 0  # least number of pods for a partial start; 0: no partial start
+    min_partial_size: int = 0  # least number of pods for a partial start; 0: no partial start
     fault: str = ""  # why its pods are unknown, for users; empty if they are known
     claims: frozenset[ClaimKey] | None = None  # device claims of its pods; None: no devices requested
     is_for_muster: bool = False  # whether all its pods name one of our schedulers
-    adoptable: bool = False  # whether all its pods name our schedulers, or would in an adopted namespace
-    named_group: bool = False  # whether its pods name a PodGroup of another owner
+    is_adoptable: bool = False  # whether all its pods name our schedulers, or would in an adopted namespace
+    names_group: bool = False  # whether its pods name a PodGroup of another owner
     is_part: bool = False  # whether another job has made it, and is managed instead
-    checkpoint: Checkpoint = NEVER_SAVED  # latest checkpoint, by its annotation
+    checkpoint: Checkpoint = NO_CHECKPOINT  # latest checkpoint, by its annotation
     run_time: float | None = None  # expected run time in seconds, by its annotation
     may_use: str = ""  # restricted queue that its author may use, by its annotation
     topology: TopologyRequest = NO_TOPOLOGY  # request of all its pods, by its spec or annotations
@@ -163,11 +163,11 @@ class JobRecord(msgspec.Struct, frozen=True):
     on_lost_domain: str = ""  # policy for lost members without capacity in their domain
 
     @property
-    def needed(self) -> int:
+    def pod_count(self) -> int:
         """Return how many pods the job makes at once."""
         return sum(part.count for part in self.pods)
 
-    def size(self, defaults: Defaults) -> GangSize:
+    def gang_size(self, defaults: Defaults) -> GangSize:
         """Return how many pods start together.
 
         Args:
@@ -175,7 +175,7 @@ class JobRecord(msgspec.Struct, frozen=True):
         """
         template = next((part.pod.min_member for part in self.pods if part.pod.min_member), "")
         size = gang_size_of(self.gang, template, defaults, waits=True)
-        return size._replace(members=min(size.members, self.needed))
+        return size._replace(members=min(size.members, self.pod_count))
 
     @property
     def podgroup(self) -> str:
@@ -183,14 +183,14 @@ class JobRecord(msgspec.Struct, frozen=True):
         return self.group.partition("/")[2]
 
     @property
-    def started(self) -> bool:
+    def was_started(self) -> bool:
         """Return whether Muster has unsuspended the job, by its annotation."""
         return bool(self.started_at)
 
     @property
     def is_unsuspended(self) -> bool:
         """Return whether Muster has admitted the job, and the job has not ended."""
-        return self.started and not self.suspended and self.outcome is None
+        return self.was_started and not self.is_suspended and self.outcome is None
 
     @property
     def display_name(self) -> str:
@@ -218,20 +218,20 @@ class JobRules(msgspec.Struct, frozen=True):
             is_adopted: Whether the job's namespace is adopted.
         """
         kind = f"{job.kind.kind}.{job.kind.api_version.rpartition('/')[0]}"
-        is_excluded = job.namespace in self.namespaces or kind in self.kinds or job.named_group or job.is_part
-        if self.mode == OFF or is_excluded or not queue:
+        is_excluded = job.namespace in self.namespaces or kind in self.kinds or job.names_group or job.is_part
+        if self.mode == MODE_OFF or is_excluded or not queue:
             return False
         if job.outcome is not None:  # the pod templates of an ended job are not read
-            return job.started
-        if not (job.is_for_muster or (is_adopted and job.adoptable)):
+            return job.was_started
+        if not (job.is_for_muster or (is_adopted and job.is_adoptable)):
             return False
-        return job.suspended or job.started or self.mode == BY_QUEUE
+        return job.is_suspended or job.was_started or self.mode == MODE_QUEUE
 
 
-OFF, SUSPENDED, BY_QUEUE = "off", "suspended", "queue"
+MODE_OFF, MODE_SUSPENDED, MODE_QUEUE = "off", "suspended", "queue"
 
 
-MOST_PODS = 10_000  # pods of one job at once: far more than any window
+MAX_PODS = 10_000  # pods of one job at once: far more than any window
 _OUTCOMES = {None: None, JobOutcome.SUCCEEDED: Outcome.COMPLETED, JobOutcome.FAILED: Outcome.FAILED}
 _TOLERATION_SECONDS = 300  # default time for which pods tolerate an unreachable node
 _UNREACHABLE_TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
@@ -267,7 +267,7 @@ def is_unsuspended_by_muster(row: WorkloadRow, obj: Json) -> bool:
     kind, job = JobKind(*row.key), msgspec.convert(obj, AnyJob, strict=False)
     table = {**WORKLOADS, row.key: row}
     record = job_record(kind, job, table, Shapes(), schedulers=(), auto_groups=True)
-    return bool((record.queue or record.local_queue) and not record.named_group)
+    return bool((record.queue or record.local_queue) and not record.names_group)
 
 
 def job_record(
@@ -288,12 +288,12 @@ def job_record(
         namespace=meta.namespace,
         name=meta.name,
         group=podgroup_of(kind, meta),
-        created=meta.creation_timestamp or "",
+        created_at=meta.creation_timestamp or "",
         queue=_queue_of_its_own(row, job),
-        commanded=row.commanded is not None,
+        is_commanded=row.commanded is not None,
         local_queue=local_queue_label(meta),
-        suspended=is_suspended(row, obj),
-        stopped=is_stopped(row, obj),
+        is_suspended=is_suspended(row, obj),
+        is_stopped=is_stopped(row, obj),
         started_at=(meta.annotations or {}).get(keys.STARTED, ""),
         outcome=_OUTCOMES[outcome_of(row, obj)],
         is_part=made_by is not None and made_by.manageable,
@@ -306,12 +306,12 @@ def job_record(
     if record.outcome is not None:
         return record
     try:
-        record = replace(record, least=min_parallelism_of(row, obj))
+        record = replace(record, min_partial_size=min_parallelism_of(row, obj))
         sets = _first_sets(obj, table)
-        declared = sets if not (job.status and row.counted) else _first_sets({**obj, "status": {}}, table)
+        spec_sets = sets if not (job.status and row.counted) else _first_sets({**obj, "status": {}}, table)
         completions = value_at(obj, row.completions) if row.completions else None
-        gang = gang_of(row, obj, {part.role: part.count for part in declared})
-        record = replace(record, gang=gang, declared=gang.pods, completions=completions)
+        gang = gang_of(row, obj, {part.role: part.count for part in spec_sets})
+        record = replace(record, gang=gang, declared_count=gang.pods, completions=completions)
         if row.commanded is not None:
             group = row.commanded.podgroup(obj)
             by_role = {ownership.name_of(role): count for role, count in group["minTaskMember"].items()}
@@ -331,7 +331,7 @@ def job_record(
 
 
 def owner_of_pods(
-    kind: JobKind, job: AnyJob, table: Kinds, known: MadePods | None = None
+    kind: JobKind, job: AnyJob, table: Kinds, known_gang: MadePods | None = None
 ) -> ownership.OwnerRecord:
     """Return a job as the owner of pods that name no group.
 
@@ -341,12 +341,12 @@ def owner_of_pods(
         kind: The kind of the job.
         job: The job.
         table: All kinds.
-        known: The gang in the job's record, which is expensive to compute; None: not computed yet.
+        known_gang: The gang in the job's record, which is expensive to compute; None: not computed yet.
     """
     meta, deadline = job.metadata, job.spec.get("activeDeadlineSeconds")
     annotations, row, obj = meta.annotations or {}, table.get(kind), as_json(kind, job)
-    gang = known or MadePods(requested=annotations.get(keys.MIN_MEMBER, ""))
-    if known is None:
+    gang = known_gang or MadePods(requested=annotations.get(keys.MIN_MEMBER, ""))
+    if known_gang is None:
         with suppress(*MALFORMED, BadQuantity, msgspec.ValidationError):
             sets = _first_sets({**obj, "status": {}}, table)
             gang = gang_of(row, obj, {part.role: part.count for part in sets})
@@ -354,8 +354,8 @@ def owner_of_pods(
         uid=meta.uid,
         gang=gang,
         reference=OwnerReference(*kind, meta.name, meta.uid, True),
-        annotations={key: text for key, text in annotations.items() if key.startswith(ownership.INHERITED)},
-        suspended=row is not None and is_suspended(row, obj),
+        annotations={key: text for key, text in annotations.items() if key.startswith(ownership.KEY_PREFIX)},
+        is_suspended=row is not None and is_suspended(row, obj),
         run_limit=deadline if isinstance(deadline, int) else None,
         may_use=recorded_use(meta, kind.kind),
         checkpoint=checkpoint_of(meta),
@@ -370,12 +370,12 @@ def queue_named_by(kind: JobKind, job: AnyJob, table: Kinds) -> str:
 
     The result is empty if neither names a queue.
     """
-    named = _queue_of_its_own(table.get(kind), job)
+    queue = _queue_of_its_own(table.get(kind), job)
     with suppress(*MALFORMED, msgspec.ValidationError):
-        for part in _first_sets(as_json(kind, job), table) if not named else ():
+        for part in _first_sets(as_json(kind, job), table) if not queue else ():
             meta = msgspec.convert(part.template.get("metadata") or {}, Meta)
-            named = named or ownership.queue_named_by(meta)
-    return named
+            queue = queue or ownership.queue_named_by(meta)
+    return queue
 
 
 def _queue_of_its_own(row: WorkloadRow | None, job: AnyJob) -> str:
@@ -388,13 +388,13 @@ def _queue_of_its_own(row: WorkloadRow | None, job: AnyJob) -> str:
 def queue_of_job(job: JobRecord, routes: QueueRoutes) -> str:
     """Return the queue that a job enters; empty if it enters no queue.
 
-    A job enters no queue if nothing names a queue, or if its label belongs to Kueue. A job that two projects
-    start and suspend would never settle.
+    A job enters no queue if nothing names one. It enters none either if its label belongs to Kueue: a job
+    that two projects start and suspend would never settle.
     """
     if job.local_queue is not None and routes.local_queue(job.namespace, job.local_queue) is None:
         return ""
-    entered = routes.queue_of(job.namespace, job.queue, job.local_queue)
-    return entered or (keys.DEFAULT_QUEUE if job.commanded else "")
+    entered_queue = routes.queue_of(job.namespace, job.queue, job.local_queue)
+    return entered_queue or (keys.DEFAULT_QUEUE if job.is_commanded else "")
 
 
 def podgroup_of(kind: JobKind, meta: Meta) -> GroupKey:
@@ -439,29 +439,29 @@ def _with_pods(
     auto_groups: bool,
 ) -> JobRecord:
     """Return the record of a job, completed from its pod templates."""
-    needed = sum(pod_set.count for pod_set in pod_sets)
+    total = sum(pod_set.count for pod_set in pod_sets)
     pods = [_pod_of(record, pod_set) for pod_set in pod_sets]
-    fault = f"it makes {needed} pods at once; at most {MOST_PODS} are allowed" if needed > MOST_PODS else ""
-    expected = []
+    fault = f"it makes {total} pods at once; at most {MAX_PODS} are allowed" if total > MAX_PODS else ""
+    parts = []
     counts = [pod_set.count for pod_set in pod_sets]
-    for number, count, pod in carriers(zip(counts, pods, strict=True)) if not fault else ():
+    for number, count, pod in carrier_pods(zip(counts, pods, strict=True)) if not fault else ():
         role, group = pod_sets[number].role, record.group
         member = pod_record(pod, shapes, ours=True, auto_groups=auto_groups)
-        member = replace(member, group=group, own_group=group, auto=auto_groups, expected=True)
-        expected.append(ExpectedPods(role, count, replace(member, dependent=role in dependent)))
+        member = replace(member, group=group, own_group=group, auto=auto_groups, is_expected=True)
+        parts.append(ExpectedPods(role, count, replace(member, is_dependent=role in dependent)))
     names_our_scheduler = [(pod.spec.scheduler_name or keys.DEFAULT_SCHEDULER) in schedulers for pod in pods]
     return replace(
         record,
         queue=record.queue or next((ownership.queue_named_by(pod.metadata) for pod in pods), ""),
         priority_class=next((pod.spec.priority_class_name for pod in pods), ""),
-        pods=tuple(expected),
+        pods=tuple(parts),
         fault=fault,
         claims=frozenset[ClaimKey]().union(*map(claims_of, pods))
         if any(requests_devices(pod.spec) for pod in pods)
         else None,
         is_for_muster=all(names_our_scheduler),
-        adoptable=all(map(or_, names_our_scheduler, map(ownership.is_adoptable, pods))),
-        named_group=any(ownership.group_name(pod) not in ("", record.podgroup) for pod in pods),
+        is_adoptable=all(map(or_, names_our_scheduler, map(ownership.is_adoptable, pods))),
+        names_group=any(ownership.group_name(pod) not in ("", record.podgroup) for pod in pods),
     )
 
 
@@ -472,11 +472,11 @@ def _pod_of(record: JobRecord, part: JobPodSet) -> Pod:
     """
     spec, meta = {**part.template["spec"]}, {**(part.template.get("metadata") or {})}
     tolerations = spec.get("tolerations") or ()
-    tolerated = {each.get("key") for each in tolerations if each.get("effect") in (None, "", "NoExecute")}
+    taint_keys = {each.get("key") for each in tolerations if each.get("effect") in (None, "", "NoExecute")}
     spec["tolerations"] = [*tolerations] + [  # Kubernetes' admission plugin DefaultTolerationSeconds
         {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": _TOLERATION_SECONDS}
         for key in _UNREACHABLE_TAINTS
-        if not {None, "", key} & tolerated
+        if not {None, "", key} & taint_keys
     ]
     for kind in ("containers", "initContainers"):
         containers = []  # a missing request defaults to the limit
@@ -485,5 +485,5 @@ def _pod_of(record: JobRecord, part: JobPodSet) -> Pod:
             requests = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
             containers.append({**container, "resources": {**resources, "requests": requests}})
         spec[kind] = containers
-    meta |= {"namespace": record.namespace, "uid": record.uid, "creationTimestamp": record.created}
+    meta |= {"namespace": record.namespace, "uid": record.uid, "creationTimestamp": record.created_at}
     return msgspec.json.decode(msgspec.json.encode({"metadata": meta, "spec": spec}), type=Pod)

@@ -31,10 +31,10 @@ Mask = npt.NDArray[np.bool_]  # one truth value per row
 Rows = npt.NDArray[np.int64]  # row numbers, or an array with one number per row
 _MAX_BYTES = 64 * 2**20  # limit for cached masks; the least recently used masks are dropped
 _NO_ROWS: Rows = np.zeros(0, np.int64)
-_FEW_ROWS = 64  # up to so many changed rows are updated one by one; else all rows are computed again
-_MAX_GANGS = 16384
+_MAX_PATCHED_ROWS = 64  # limit of changed rows that are patched one by one
+_MAX_ANSWERS = 16384
 K = TypeVar("K")
-_FIELD = "field:"  # prefix of field names in the index; label keys have no ":"
+_PREFIX = "field:"  # prefix of field names in the index; label keys have no ":"
 
 
 def column_sums(amounts: AmountRows) -> list[int]:
@@ -84,24 +84,24 @@ class NodeIndex:
             new: The nodes of the new index.
             rows: The rows in which the nodes differ.
         """
-        later = copy(self)
-        later._by_label, later._by_taints = dict(self._by_label), dict(self._by_taints)
+        new_index = copy(self)
+        new_index._by_label, new_index._by_taints = dict(self._by_label), dict(self._by_taints)
         changed_keys: set[str] = set()
         for row in rows:
             old_node, new_node = old[row], new[row]
             taints = old_node.taints if old_node else None
-            _move_row(later._by_taints, row, taints, new_node.taints if new_node else None)
+            _move_row(new_index._by_taints, row, taints, new_node.taints if new_node else None)
             old_labels, new_labels = _labels_of(old_node), _labels_of(new_node)
             for key in {key for key, _ in old_labels.items() ^ new_labels.items()}:
                 if key not in changed_keys:
-                    later._by_label[key] = dict(self._by_label.get(key, {}))
+                    new_index._by_label[key] = dict(self._by_label.get(key, {}))
                     changed_keys.add(key)
-                _move_row(later._by_label[key], row, old_labels.get(key), new_labels.get(key))
-        for key in [key for key in changed_keys if not later._by_label[key]]:
-            del later._by_label[key]
-        later._domains = {key: rows for key, rows in self._domains.items() if key not in changed_keys}
-        later._numbers = {key: known for key, known in self._numbers.items() if key not in changed_keys}
-        return later
+                _move_row(new_index._by_label[key], row, old_labels.get(key), new_labels.get(key))
+        for key in [key for key in changed_keys if not new_index._by_label[key]]:
+            del new_index._by_label[key]
+        new_index._domains = {key: rows for key, rows in self._domains.items() if key not in changed_keys}
+        new_index._numbers = {key: pairs for key, pairs in self._numbers.items() if key not in changed_keys}
+        return new_index
 
     def mask(self, test: NodeTest) -> Mask:
         """Return a mask of the rows whose nodes a test admits."""
@@ -145,7 +145,7 @@ class NodeIndex:
     def part(self, part: NodePart) -> Mask:
         """Return a mask of the rows in a part of the nodes.
 
-        A part without labels also includes the rows of deleted nodes.
+        If the part has no labels, the mask includes the rows of deleted nodes.
         """
 
         def with_labels(pairs: Iterable[tuple[str, str]]) -> Mask:
@@ -155,14 +155,14 @@ class NodeIndex:
             return mask
 
         mask = with_labels(part.labels)
-        for pairs in part.before:
+        for pairs in part.earlier_parts:
             mask = mask & ~with_labels(pairs)
         return mask
 
     def rows_of_term(self, term: NodeSelectorTerm) -> Mask:
         """Return a mask of the rows that meet a node selector term. An empty term admits no node."""
         parts = [self._rows_with_requirement(part.key, part) for part in term.match_expressions or ()]
-        parts += [self._rows_with_requirement(_FIELD + part.key, part) for part in term.match_fields or ()]
+        parts += [self._rows_with_requirement(_PREFIX + part.key, part) for part in term.match_fields or ()]
         return reduce(np.logical_and, parts) if parts else np.zeros(self._size, np.bool_)
 
     def _rows_with_requirement(self, key: str, requirement: Requirement) -> Mask:
@@ -182,9 +182,9 @@ class NodeIndex:
                 if (by_value := self._by_label.get(key)) is None:
                     return mask  # without a cache entry: pods may name any key
                 if key not in self._numbers:
-                    read = ((as_number(value), rows.tolist()) for value, rows in by_value.items())
-                    found = [(row, number) for number, rows in read if number is not None for row in rows]
-                    pairs = np.array(found, np.int64).reshape(-1, 2)
+                    parsed = ((as_number(value), rows.tolist()) for value, rows in by_value.items())
+                    cells = [(row, number) for number, rows in parsed if number is not None for row in rows]
+                    pairs = np.array(cells, np.int64).reshape(-1, 2)
                     self._numbers[key] = pairs[:, 0], pairs[:, 1]
                 rows, numbers = self._numbers[key]
                 mask[rows[numbers > bound if comparison == "Gt" else numbers < bound]] = True
@@ -194,7 +194,7 @@ class NodeIndex:
 
 def _labels_of(node: NodeRecord | None) -> Mapping[str, str]:
     """Return a node's labels, and the fields that node selector terms may name."""
-    return {} if node is None else {**node.labels, f"{_FIELD}metadata.name": node.name}
+    return {} if node is None else {**node.labels, f"{_PREFIX}metadata.name": node.name}
 
 
 def _move_row(rows: dict[K, Rows], row: int, old_key: K | None, new_key: K | None) -> None:
@@ -220,14 +220,14 @@ class Topologies:
     another.
 
     Attributes:
-        all: The levels of each topology. If several topologies have a level, the first topology counts for
-            it.
+        level_lists: The levels of each topology. If several topologies have a level, the first topology
+            counts for it.
     """
 
     def __init__(self, topologies: Iterable[Levels] = ()) -> None:
-        self.all = tuple(topologies)
+        self.level_lists = tuple(topologies)
         self._with_level: dict[str, Levels] = {}
-        for levels in self.all:
+        for levels in self.level_lists:
             for level in levels:
                 self._with_level.setdefault(level, levels)
         tiers = [tier for level in self._with_level if (tier := _tier_of(level)) is not None]
@@ -271,12 +271,12 @@ class NodeTable:
         self.nodes = tuple(nodes)
         self.topologies = topologies or Topologies()
         self._level_domains: dict[str, Rows] = {}
-        self._nested: dict[tuple[str, str], tuple[Rows, Rows]] = {}
+        self._nested_domains: dict[tuple[str, str], tuple[Rows, Rows]] = {}
         self._path_orders: dict[str, tuple[Rows, Rows]] = {}
-        self.row = {node.name: row for row, node in enumerate(self.nodes) if node}
+        self.row_of = {node.name: row for row, node in enumerate(self.nodes) if node}
         self._index: NodeIndex | None = None  # made on first use
         self._age = 0  # number of earlier tables with the same rows, but other labels or taints
-        self._changed: Rows = np.zeros(len(self.nodes), np.int64)  # age of the last change, by row
+        self._change_ages: Rows = np.zeros(len(self.nodes), np.int64)  # age of the last change, by row
         self._masks: dict[bytes, tuple[int, Mask]] = {}  # masks with the age of their table
         # How many pods of a shape fit on all nodes if these are empty. Callers add results.
         self.cached_totals: MutableMapping[Shape, int] = WeakKeyDictionary()
@@ -289,67 +289,67 @@ class NodeTable:
         if len(table.nodes) != len(self.nodes):
             return table
         old, new = self.nodes, table.nodes
-        changed = [row for row in rows if not _suit_same_shapes(old[row], new[row])]
-        table._age, table._changed, table._masks = self._age, self._changed, dict(self._masks)
-        table._index, table._pool_rows = self._index, None if changed else self._pool_rows
-        if changed:
+        changes = [row for row in rows if not _suit_same_shapes(old[row], new[row])]
+        table._age, table._change_ages, table._masks = self._age, self._change_ages, dict(self._masks)
+        table._index, table._pool_rows = self._index, None if changes else self._pool_rows
+        if changes:
             table._age += 1
-            table._changed = self._changed.copy()
-            table._changed[changed] = table._age
-            is_patched = self._index is not None and len(changed) <= _FEW_ROWS
-            table._index = self._index.with_changes(old, new, changed) if self._index and is_patched else None
+            table._change_ages = self._change_ages.copy()
+            table._change_ages[changes] = table._age
+            is_patched = self._index is not None and len(changes) <= _MAX_PATCHED_ROWS
+            table._index = self._index.with_changes(old, new, changes) if self._index and is_patched else None
         return table
 
     def with_topologies(self, topologies: Topologies) -> "NodeTable":
         """Return a table of the same nodes with other topologies."""
         table = NodeTable(self.nodes, topologies)
-        table._age, table._changed, table._masks = self._age, self._changed, dict(self._masks)
+        table._age, table._change_ages, table._masks = self._age, self._change_ages, dict(self._masks)
         table._index, table._pool_rows = self._index, self._pool_rows
         return table
 
-    def suitable(self, shape: Shape) -> Mask:
+    def suitable_rows(self, shape: Shape) -> Mask:
         """Return a mask of the rows whose labels and taints admit `shape`.
 
         Several threads use this method at the same time.
         """
         test = shape.suits
-        cached = self._masks.pop(test.key, None)
-        if cached is None or cached[0] != self._age:
-            changed_rows = np.flatnonzero(self._changed > cached[0]) if cached is not None else _NO_ROWS
-            if cached is not None and len(changed_rows) <= _FEW_ROWS and not test.is_large:
-                mask = cached[1].copy()
+        entry = self._masks.pop(test.key, None)
+        if entry is None or entry[0] != self._age:
+            changed_rows = np.flatnonzero(self._change_ages > entry[0]) if entry is not None else _NO_ROWS
+            if entry is not None and len(changed_rows) <= _MAX_PATCHED_ROWS and not test.is_large:
+                mask = entry[1].copy()
                 for row in changed_rows:
                     node = self.nodes[row]
                     mask[row] = node is not None and test(node.name, node.labels, node.taints)
             else:
                 self._index = self._index or NodeIndex(self.nodes)
                 mask = self._index.mask(test)
-            cached = self._age, mask
+            entry = self._age, mask
             max_masks = _MAX_BYTES // (len(self.nodes) + 1)
             for oldest in tuple(self._masks)[: max_masks // 8 + 1] if len(self._masks) >= max_masks else ():
                 self._masks.pop(oldest, None)
-        self._masks[test.key] = cached  # the most recently used mask comes last
-        return cached[1]
+        self._masks[test.key] = entry  # the most recently used mask comes last
+        return entry[1]
 
     def fits_when_empty(self) -> dict[frozenset[object], bool]:
         """Return the cached answers to whether gangs fit on empty nodes.
 
-        The keys are the numbers of a gang's pods by shape. Callers add answers. The oldest answers beyond a
-        limit are dropped.
+        The keys are the numbers of a gang's pods by shape. Callers add answers. If there are more answers
+        than the limit, the oldest are dropped.
         """
-        for oldest in tuple(islice(self._fits_when_empty, max(len(self._fits_when_empty) - _MAX_GANGS, 0))):
+        for oldest in tuple(islice(self._fits_when_empty, max(len(self._fits_when_empty) - _MAX_ANSWERS, 0))):
             del self._fits_when_empty[oldest]
         return self._fits_when_empty
 
     def pool_rows(self, pools: Pools) -> PoolRows:
         """Return the rows of each pool. The result is the same object until a pool or its rows change."""
-        cached = self._pool_rows
-        if cached is None or cached.pools is not pools:
-            self._index = self._index or (NodeIndex(self.nodes) if pools.all else None)
-            cached = self._pool_rows = PoolRows(pools, (self._index or NodeIndex()).part)
-        return cached
+        entry = self._pool_rows
+        if entry is None or entry.pools is not pools:
+            self._index = self._index or (NodeIndex(self.nodes) if pools.all_pools else None)
+            entry = self._pool_rows = PoolRows(pools, (self._index or NodeIndex()).part)
+        return entry
 
-    def selected(self, selector: LabelSelector) -> Mask:
+    def selected_rows(self, selector: LabelSelector) -> Mask:
         """Return a mask of the rows that a selector selects; an empty selector selects no node."""
         self._index = self._index or NodeIndex(self.nodes)
         labels = [Requirement(key, "In", [value]) for key, value in (selector.match_labels or {}).items()]
@@ -376,10 +376,8 @@ class NodeTable:
         if len(labels) == 1:
             return self.domains(level)
         if level not in self._level_domains:
-            everywhere = np.zeros(len(self.nodes), np.int64)
-            self._level_domains[level] = (
-                reduce(_joint_domains, map(self.domains, labels)) if labels else everywhere
-            )
+            domains = map(self.domains, labels) if labels else [np.zeros(len(self.nodes), np.int64)]
+            self._level_domains[level] = reduce(_joint_domains, domains)
         return self._level_domains[level]
 
     def nested_domains(self, level: str, inner: str) -> tuple[Rows, Rows]:
@@ -388,13 +386,13 @@ class NodeTable:
         Returns:
             The domain of `level` that contains each split domain, and the split domain of each row; -1: none.
         """
-        if (level, inner) not in self._nested:
+        if (level, inner) not in self._nested_domains:
             outer = self.domains_of_level(level)
             numbers = _joint_domains(outer, self.domains_of_level(inner))
             outer_of = np.full(numbers.max(initial=-1) + 1, -1, np.int64)
             outer_of[numbers[numbers >= 0]] = outer[numbers >= 0]
-            self._nested[level, inner] = outer_of, numbers
-        return self._nested[level, inner]
+            self._nested_domains[level, inner] = outer_of, numbers
+        return self._nested_domains[level, inner]
 
     def path_order(self, level: str) -> tuple[Rows, Rows]:
         """Return the rows ordered by their domains, and the rank of each row.

@@ -45,15 +45,15 @@ class Life(msgspec.Struct, frozen=True, gc=False):
     local_queue: str = ""  # LocalQueue that also counts the group, as namespace/name; empty: no LocalQueue
 
 
-_PHASES = {Verdict.WAITING: Phase.PENDING, Verdict.STARTING: Phase.INQUEUE}
-_VERDICTS: Mapping[str, Verdict] = {
-    **{phase: verdict for verdict, phase in _PHASES.items()},
+_PHASE_BY_VERDICT = {Verdict.WAITING: Phase.PENDING, Verdict.STARTING: Phase.INQUEUE}
+_VERDICT_BY_PHASE: Mapping[str, Verdict] = {
+    **{phase: verdict for verdict, phase in _PHASE_BY_VERDICT.items()},
     **dict.fromkeys((Phase.RUNNING, Phase.UNKNOWN), Verdict.RUNNING),
     **dict.fromkeys((Phase.COMPLETED, Outcome.FAILED, Outcome.ABORTED), Verdict.ENDED),
 }
 # Shared values for the many groups without members on nodes: counted by their queue, or not.
-_COUNTED_LIVES = {phase: Life(phase) for phase in _PHASES.values()}
-_UNCOUNTED_LIVES = {phase: Life(phase, in_queue=False) for phase in _PHASES.values()}
+_COUNTED_LIVES = {phase: Life(phase) for phase in _PHASE_BY_VERDICT.values()}
+_UNCOUNTED_LIVES = {phase: Life(phase, in_queue=False) for phase in _PHASE_BY_VERDICT.values()}
 
 
 def reported_verdict(phase: str, reason: str) -> Verdict:
@@ -67,7 +67,7 @@ def reported_verdict(phase: str, reason: str) -> Verdict:
     """
     if phase == Phase.INQUEUE and reason == Reason.NOT_ENOUGH_MEMBERS:
         return Verdict.WAITING
-    return _VERDICTS.get(phase, Verdict.UNKNOWN)
+    return _VERDICT_BY_PHASE.get(phase, Verdict.UNKNOWN)
 
 
 def life_of(
@@ -77,12 +77,12 @@ def life_of(
     lacks_members = verdict is Verdict.WAITING and reason is Reason.NOT_ENOUGH_MEMBERS
     # A group is Inqueue until all members exist: some operators create no members for a Pending group.
     is_inqueue = lacks_members and (not group.has_pods or group.spec.reported_phase in ("", Phase.INQUEUE))
-    unplaced = Phase.INQUEUE if is_inqueue and group.min_member > 0 else _PHASES.get(verdict)
-    if not (group.placed or group.leaving or group.failed or group.aborted) and unplaced is not None:
-        life = (_COUNTED_LIVES if group.is_in_queue else _UNCOUNTED_LIVES)[unplaced]
+    fallback = Phase.INQUEUE if is_inqueue and group.min_member > 0 else _PHASE_BY_VERDICT.get(verdict)
+    if not (group.placed or group.leaving_count or group.failed or group.is_aborted) and fallback is not None:
+        life = (_COUNTED_LIVES if group.is_in_queue else _UNCOUNTED_LIVES)[fallback]
         return life if group.local_queue is None else replace(life, local_queue=_counting_local_queue(group))
     outcome = None if plan else outcome_of(group)
-    phase = _phase(group, unplaced, plan, outcome)
+    phase = _phase(group, fallback, plan, outcome)
     numbers = group.running, group.succeeded, group.failed
     return Life(phase, *numbers, outcome, group.is_in_queue, _counting_local_queue(group))
 
@@ -103,18 +103,18 @@ def outcome_of(group: GroupInfo) -> Outcome | None:
     roles = Counter(pod.role for pod in group.placed) if group.succeeded else Counter()
     if group.succeeded and whole(group.needs, roles, group.succeeded):
         return Outcome.COMPLETED
-    if group.waiting or group.held_back:
+    if group.waiting or group.held_back_count:
         return None
     if group.job.outcome is not None:
         return group.job.outcome
-    if group.aborted:
+    if group.is_aborted:
         return Outcome.ABORTED
     return Outcome.FAILED if group.failed else None
 
 
 def ended(group: GroupInfo) -> Outcome | None:
     """Return how the group ended; None if it has not ended, or has members left to start."""
-    return None if group.waiting or group.held_back else outcome_of(group)
+    return None if group.waiting or group.held_back_count else outcome_of(group)
 
 
 def ending_text(life: Life) -> str:
@@ -126,16 +126,16 @@ def ending_text(life: Life) -> str:
 
 def is_ending(group: GroupInfo) -> bool:
     """Return whether a whole group is ending: some members are being deleted, and no member replaces them."""
-    replaced = group.waiting or group.assumed or group.held_back
-    return bool(group.leaving) and not replaced and len(group.placed) + group.leaving >= group.min_member
+    is_replaced, leaving = group.waiting or group.assumed or group.held_back_count, group.leaving_count
+    return bool(leaving) and not is_replaced and len(group.placed) + leaving >= group.min_member
 
 
-def _phase(group: GroupInfo, unplaced: Phase | None, plan: Collection[Uid], outcome: Outcome | None) -> Phase:
+def _phase(group: GroupInfo, fallback: Phase | None, plan: Collection[Uid], outcome: Outcome | None) -> Phase:
     """Return the phase of a group.
 
     Args:
         group: The group.
-        unplaced: The phase by the verdict, for a group with too few members on nodes. None means that the
+        fallback: The phase by the verdict, for a group with too few members on nodes. None means that the
             plan decides.
         plan: The members with a planned node.
         outcome: How the group ended, if it has ended.
@@ -146,8 +146,8 @@ def _phase(group: GroupInfo, unplaced: Phase | None, plan: Collection[Uid], outc
         return Phase.UNKNOWN
     if group.has_live_members and _count_placed(group) >= group.min_member:
         return Phase.RUNNING
-    if unplaced is not None:
-        return unplaced
+    if fallback is not None:
+        return fallback
     has_planned_members = bool(plan or group.assumed)
     if group.has_live_members or (has_planned_members and group.placed):
         return Phase.RUNNING
@@ -156,7 +156,7 @@ def _phase(group: GroupInfo, unplaced: Phase | None, plan: Collection[Uid], outc
 
 def _count_placed(group: GroupInfo) -> int:
     """Return the number of members that are or were on nodes; departing and failed members count."""
-    return len(group.placed) + group.leaving + group.failed
+    return len(group.placed) + group.leaving_count + group.failed
 
 
 def _has_lost_members(group: GroupInfo, plan: Collection[Uid]) -> bool:
@@ -164,8 +164,8 @@ def _has_lost_members(group: GroupInfo, plan: Collection[Uid]) -> bool:
     if group.is_whole or is_ending(group):
         return False
     missing_members = [pod for pod in missing(group).members if not pod.reserved_for]
-    assumed = {pod.uid for pod, _ in group.assumed}
-    lacks_nodes = any(pod.uid not in plan and pod.uid not in assumed for pod in missing_members)
+    assumed_uids = {pod.uid for pod, _ in group.assumed}
+    lacks_nodes = any(pod.uid not in plan and pod.uid not in assumed_uids for pod in missing_members)
     return lacks_nodes or _count_placed(group) + len(missing_members) < group.min_member
 
 
@@ -199,18 +199,18 @@ def state_of(group: GroupInfo) -> State:
     if is_ending(group):
         return State.ENDING
     if group.is_whole and not (group.waiting or group.assumed):
-        if group.stood_whole:
+        if group.has_fully_run:
             return State.FULLY_RUNNING
         if group.placed and group.exists:
             return State.NEWLY_RUNNING
-    if not (group.min_member or group.placed or group.assumed or group.waiting or group.leaving):
+    if not (group.min_member or group.placed or group.assumed or group.waiting or group.leaving_count):
         return State.EMPTY
     if group.is_whole or group.is_whole_as_before:
         return State.GROWING
-    if group.stood_whole:
+    if group.has_fully_run:
         return State.REPLACING
     # Only an admission by Muster counts as a start. A pod that was created with a node name does not count:
     # otherwise all other members could bypass the queue's state, order, share and ceiling. After a crash, the
     # record on the PodGroup proves the admission, unless the group has waited again since.
     resumes = group.history.resumes and (group.placed or group.job.is_unsuspended)
-    return State.STARTING if group.start.admitted or group.assumed or resumes else State.WAITING
+    return State.STARTING if group.start.was_admitted or group.assumed or resumes else State.WAITING

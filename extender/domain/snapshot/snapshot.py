@@ -40,8 +40,8 @@ class Attention(msgspec.Struct, frozen=True):
 
         After a gap of more than `pause` seconds between calls, `asked_since` starts again.
         """
-        begun = now if now - self.asked_at > pause else self.asked_since
-        return replace(self, asked_since=begun, asked_at=now)
+        since = now if now - self.asked_at > pause else self.asked_since
+        return replace(self, asked_since=since, asked_at=now)
 
     def with_leading(self, now: float, is_leading: bool) -> "Attention":
         """Return the attention after this replica became or ceased to be the leader."""
@@ -60,7 +60,7 @@ class Attention(msgspec.Struct, frozen=True):
         return max(start, self.asked_since) if self.asked_at >= start else None
 
 
-OF_OTHERS = GroupKey("")  # stands for other schedulers' pods, nodes and queues
+OTHERS_KEY = GroupKey("")  # stands for other schedulers' pods, nodes and queues
 
 
 class Freed(msgspec.Struct, frozen=True):
@@ -71,7 +71,7 @@ class Freed(msgspec.Struct, frozen=True):
     """
 
     at: float = -inf  # when something last became free
-    by: GroupKey = OF_OTHERS  # group that freed it
+    by: GroupKey = OTHERS_KEY  # group that freed it
     by_others_at: float = -inf  # when any other group last freed something
 
     def recorded(self, now: float, by: GroupKey) -> "Freed":
@@ -100,13 +100,13 @@ class Limits(msgspec.Struct, frozen=True):
     capacity_reserved: float = 600.0  # how long capacity is reserved for a group; then it is lent for as long
     reclaim_deadline: float = 300.0  # a reclaim is given up if its victims take longer to leave
     reclaim_memory: float = 3600.0  # how long a group is not a victim of the same group again
-    spared: float = 60.0  # how long a pod is no victim after its eviction was refused
-    reclaims: int = 8  # most groups for which capacity is reclaimed at the same time
-    reservations: float = 0.1  # largest reserved part of the cluster; one reservation alone may exceed it
+    spared_seconds: float = 60.0  # how long a pod is no victim after its eviction was refused
+    max_reclaims: int = 8  # most groups for which capacity is reclaimed at the same time
+    max_reserved_part: float = 0.1  # largest reserved part of the cluster, except for a single reservation
     # A group restarts elsewhere once its domain has lacked capacity for lost members for this long:
     # controllers create replacements within seconds, and a node may return.
     lost_domain_grace: float = 60.0
-    drain: int = 100  # most pods of a drained queue that may be terminating at once
+    max_draining_pods: int = 100  # most pods of a drained queue that may be terminating at once
     expected_pods: int = 50_000  # most pods not yet created for which the jobs of a namespace may wait
     start_timeouts: int = 3  # number of start timeouts in a row after which a job is held
     usage_half_life: float = 1200.0  # half-life of recent usage; 0: usage is not recorded
@@ -129,16 +129,17 @@ class Limits(msgspec.Struct, frozen=True):
 class Occupancy(msgspec.Struct, frozen=True, eq=False):
     """Occupancy of nodes apart from amounts: host ports, and pods that (anti-)affinity terms concern."""
 
-    ports: Mapping[str, Mapping[HostPort, int]] = {}  # number of pods that use a host port, by node
-    selected: Mapping[Term, Mapping[str, int]] = {}  # number of selected pods, by term in use and node
-    carried: Mapping[Term, Mapping[str, int]] = {}  # number of pods with that anti-affinity term
+    port_counts: Mapping[str, Mapping[HostPort, int]] = {}  # number of pods that use a host port, by node
+    selected_counts: Mapping[Term, Mapping[str, int]] = {}  # number of selected pods, by term in use and node
+    carrier_counts: Mapping[Term, Mapping[str, int]] = {}  # number of pods with that anti-affinity term
     terms: TermIndex = TermIndex()  # all terms in use, by the labels that they select; immutable
-    namespaces: int = 0  # number of namespaces in which pods of groups have terms
+    namespace_count: int = 0  # number of namespaces in which pods of groups have terms
 
     def is_equal(self, other: "Occupancy") -> bool:
         """Return whether both have the same counts and the same object of terms."""
-        counts = self.ports, self.selected, self.carried
-        return self.terms is other.terms and counts == (other.ports, other.selected, other.carried)
+        counts = self.port_counts, self.selected_counts, self.carrier_counts
+        other_counts = other.port_counts, other.selected_counts, other.carrier_counts
+        return self.terms is other.terms and counts == other_counts
 
     def with_pods(self, pods: Iterable[tuple[PodRecord, str, int]]) -> "Occupancy":
         """Return the occupancy after pods are added to nodes or removed.
@@ -146,41 +147,41 @@ class Occupancy(msgspec.Struct, frozen=True, eq=False):
         Args:
             pods: Each pod with the name of its node, and 1 to add the pod or -1 to remove it.
         """
-        ports, selected, carried = list[_CountChange](), list[_CountChange](), list[_CountChange]()
+        port_changes, selections, carriers = list[_CountChange](), list[_CountChange](), list[_CountChange]()
         for pod, node, times in pods:
             rules = pod.shape.constraints
-            ports += [(node, port, times) for port in rules.ports]
+            port_changes += [(node, port, times) for port in rules.ports]
             selecting = self.terms.terms_selecting(pod.namespace, pod.labels) if len(self.terms) else ()
-            selected += [(term, node, times) for term in selecting]
-            carried += [(term, node, times) for term in rules.anti_affinity if term in self.carried]
-        if not (ports or selected or carried):
+            selections += [(term, node, times) for term in selecting]
+            carriers += [(term, node, times) for term in rules.anti_affinity if term in self.carrier_counts]
+        if not (port_changes or selections or carriers):
             return self
         return replace(
             self,
-            ports=_updated(self.ports, ports),
-            selected=_updated(self.selected, selected),
-            carried=_updated(self.carried, carried),
+            port_counts=_with_count_changes(self.port_counts, port_changes),
+            selected_counts=_with_count_changes(self.selected_counts, selections),
+            carrier_counts=_with_count_changes(self.carrier_counts, carriers),
         )
 
 
 _CountChange = tuple[Any, Any, int]
 
 
-def _updated(
+def _with_count_changes(
     counts: Mapping[Any, Mapping[Any, int]], changes: Iterable[_CountChange]
 ) -> dict[Any, dict[Any, int]]:
     """Return the two-level counts after changes, without zeros. Outer keys of `counts` stay even if empty."""
-    found: dict[Any, dict[Any, int]] = {**counts}  # type: ignore[dict-item]
+    new_counts: dict[Any, dict[Any, int]] = {**counts}  # type: ignore[dict-item]
     copied_keys: set[Any] = set()
     for outer, inner, times in changes:
         if outer not in copied_keys:
             copied_keys.add(outer)
-            found[outer] = dict(found.get(outer, {}))
-        add_times(found[outer], {inner: 1}, times)
-        if not (found[outer] or outer in counts):
-            del found[outer]
+            new_counts[outer] = dict(new_counts.get(outer, {}))
+        add_times(new_counts[outer], {inner: 1}, times)
+        if not (new_counts[outer] or outer in counts):
+            del new_counts[outer]
             copied_keys.discard(outer)
-    return found
+    return new_counts
 
 
 def clock_time_of(timestamp: str, epoch: float) -> float:
@@ -196,7 +197,7 @@ def clock_time_of(timestamp: str, epoch: float) -> float:
         return inf
 
 
-_PARTS = 1024
+_PART_COUNT = 1024
 _NO_PODS: Mapping[Uid, PodRecord] = {}
 
 
@@ -209,8 +210,8 @@ class OtherPods:
 
     def __init__(self) -> None:
         self.leaving: Mapping[Uid, PodRecord] = _NO_PODS  # terminating pods, by UID
-        self._parts: tuple[Mapping[Uid, PodRecord], ...] = (_NO_PODS,) * _PARTS
-        self._lowest_priorities: tuple[float, ...] = (inf,) * _PARTS
+        self._parts: tuple[Mapping[Uid, PodRecord], ...] = (_NO_PODS,) * _PART_COUNT
+        self._lowest_priorities: tuple[float, ...] = (inf,) * _PART_COUNT
 
     def with_changes(self, changes: Mapping[Uid, PodRecord | None]) -> "OtherPods":
         """Return the pods after some of them changed.
@@ -219,19 +220,19 @@ class OtherPods:
             changes: The new records by UID; None for a pod that is gone.
         """
         later, parts, leaving = OtherPods(), list(self._parts), dict(self.leaving)
-        copied: dict[int, dict[Uid, PodRecord]] = {}
+        copied_parts: dict[int, dict[Uid, PodRecord]] = {}
         for uid, pod in changes.items():
             number = _part_of(uid)
-            if number not in copied:
-                parts[number] = copied[number] = dict(parts[number])
-            copied[number].pop(uid, None)
+            if number not in copied_parts:
+                parts[number] = copied_parts[number] = dict(parts[number])
+            copied_parts[number].pop(uid, None)
             leaving.pop(uid, None)
             if pod is not None:
-                copied[number][uid] = pod
+                copied_parts[number][uid] = pod
             if pod is not None and pod.deleting:
                 leaving[uid] = pod
         lowest = list(self._lowest_priorities)
-        for number, part in copied.items():
+        for number, part in copied_parts.items():
             evictable = (pod for pod in part.values() if pod.may_be_evicted() and not pod.deleting)
             lowest[number] = min((pod.priority for pod in evictable), default=inf)
         later.leaving, later._parts, later._lowest_priorities = leaving, tuple(parts), tuple(lowest)
@@ -257,7 +258,7 @@ class OtherPods:
 
 def _part_of(uid: Uid) -> int:
     """Return the number of the part that contains a UID. The number is the same in every process."""
-    return crc32(uid.encode()) % _PARTS
+    return crc32(uid.encode()) % _PART_COUNT
 
 
 class Snapshot(msgspec.Struct, frozen=True, eq=False):
@@ -272,17 +273,17 @@ class Snapshot(msgspec.Struct, frozen=True, eq=False):
     capacity: AmountRows  # allocatable minus allocated amounts; planned pods are not subtracted
     allocatable: AmountRows  # allocatable amounts of nodes
     occupancy: Occupancy  # host ports and pods of terms in use, by pods that are not merely planned
-    refused: Mapping[Shape, frozenset[int]]  # rows that the scheduler refuses for a shape
+    refused_rows: Mapping[Shape, frozenset[int]]  # rows that the scheduler refuses for a shape
     queues: Mapping[str, QueueInfo]  # by name: all existing queues, `default`, and queues that groups name
     groups: Mapping[GroupKey, GroupInfo]
     pools: Pools = Pools()  # pools of nodes for the flavors of all queues
     expires_at: float | None = None  # when the ledger next forgets a refusal or unused answer
     orphans: tuple[Orphan, ...] = ()  # groups whose queue was deleted
-    dirty: Set[GroupKey] = frozenset()  # groups that changed since decisions were last published
+    dirty_groups: Set[GroupKey] = frozenset()  # groups that changed since decisions were last published
     history: RunHistory = RunHistory()  # run times of ended groups
     past_usage: PastUsage = PastUsage()  # recent usage of queues and users
     other_pods: OtherPods = OtherPods()  # pods of other schedulers on nodes
-    reclaimed: Mapping[str, Mapping[ReclaimKey, Reclaimed]] = {}  # last reclaims of each queue
+    last_reclaims: Mapping[str, Mapping[ReclaimKey, Reclaimed]] = {}  # last reclaims of each queue
     moves: Mapping[GroupKey, Move] = {}  # last move of each group, with the nodes still reserved
     refused_evictions: Mapping[Uid, float] = {}  # pods whose eviction was refused: until when to spare them
     disruption_budgets: BudgetsByNamespace = {}  # the same object until a budget changes
@@ -294,16 +295,16 @@ class Snapshot(msgspec.Struct, frozen=True, eq=False):
     def in_pools(self, pods: Iterable[tuple[PodRecord, str]]) -> dict[str, Resources]:
         """Return the amounts that pods on these nodes hold of each pool, by the pool's name."""
         nodes = self.nodes
-        placed = ((pod.shape, nodes.nodes[nodes.row[node]]) for pod, node in pods if node in nodes.row)
-        return self.pools.amounts_by_pool((shape, node.labels if node else None) for shape, node in placed)
+        places = ((pod.shape, nodes.nodes[nodes.row_of[node]]) for pod, node in pods if node in nodes.row_of)
+        return self.pools.amounts_by_pool((shape, node.labels if node else None) for shape, node in places)
 
     def instant(self, timestamp: str) -> float:
         """Return an object's timestamp as a time on the ledger's clock.
 
         The result is the current time if the timestamp cannot be read, or is in the future.
         """
-        cached = self.instants.get(timestamp)
-        return min(clock_time_of(timestamp, self.epoch) if cached is None else cached, self.now)
+        known_time = self.instants.get(timestamp)
+        return min(clock_time_of(timestamp, self.epoch) if known_time is None else known_time, self.now)
 
     def timestamp(self, instant: float | None) -> str:
         """Return a time for users; empty if the time is unknown, or beyond all calendars."""

@@ -19,22 +19,22 @@ from extender.domain.snapshot.group_info import GroupInfo, computed_once
 if TYPE_CHECKING:  # `muster why` imports this module, and starts faster without numpy
     from extender.domain.snapshot.snapshot import Snapshot
 
-_MAX_NAMES, _MAX_LENGTH = 8, 63  # limit of roles in a message, and of characters per role
+_MAX_NAMES, _MAX_CHARACTERS = 8, 63  # limit of roles in a message, and of characters per role
 Kind = Shape | tuple[Shape, tuple[tuple[object, ...], ...]]  # a member's shape, with topology sets if any
 Signature = frozenset[tuple[Kind, int]]
-_SHAPE, _SETS = attrgetter("shape"), attrgetter("pod_sets")
+_shape_of, _sets_of = attrgetter("shape"), attrgetter("pod_sets")
 
 
 class Missing(msgspec.Struct, frozen=True, dict=True):
     """Members that still have to start."""
 
     members: tuple[PodRecord, ...]
-    absent: str = ""  # text on needed members that do not exist yet, for users; empty: all exist
+    absent_text: str = ""  # text on needed members that do not exist yet, for users; empty: all exist
 
     @cached_property
     def shapes(self) -> Counter[Shape]:
         """Return the number of members of each shape."""
-        return Counter(map(_SHAPE, self.members))
+        return Counter(map(_shape_of, self.members))
 
     @cached_property
     def signature(self) -> Signature:
@@ -44,9 +44,9 @@ class Missing(msgspec.Struct, frozen=True, dict=True):
         """
         if not self.pod_sets:
             return frozenset(self.shapes.items())
-        similar = Counter(zip(map(_SHAPE, self.members), map(id, map(_SETS, self.members)), strict=True))
-        parts = {key: tuple(sets[1:] for sets in pod_sets) for key, pod_sets in self._distinct_sets.items()}
-        return frozenset(((shape, parts[key]), n) for (shape, key), n in similar.items())
+        counts = Counter(zip(map(_shape_of, self.members), map(id, map(_sets_of, self.members)), strict=True))
+        tails = {key: tuple(sets[1:] for sets in pod_sets) for key, pod_sets in self._distinct_sets.items()}
+        return frozenset(((shape, tails[key]), n) for (shape, key), n in counts.items())
 
     @cached_property
     def pod_sets(self) -> Collection[TopologySet]:
@@ -59,7 +59,7 @@ class Missing(msgspec.Struct, frozen=True, dict=True):
 
         Members of a group share equal tuples, so the identity suffices.
         """
-        return {id(sets): sets for sets in map(_SETS, self.members)}
+        return {id(sets): sets for sets in map(_sets_of, self.members)}
 
     @cached_property
     def requests(self) -> Resources:
@@ -103,17 +103,17 @@ def missing_of(group: GroupInfo, fitting: Collection[Uid] = ()) -> Missing:
 
     Members with a node come first, then members that are known to fit (`fitting`).
     """
-    return _missing(group, group.needs, fitting, replaces=False)
+    return _missing_members(group, group.needs, fitting, replaces=False)
 
 
 @computed_once
 def members_to_replace(group: GroupInfo) -> Missing:
     """Return the members to start next so that the group has as many members as when it fully ran."""
-    needs = group.history.ran_with or Needs(min_member=0, min_task_member={})
-    return _missing(group, needs, fitting=(), replaces=True)
+    needs = group.history.run_needs or Needs(min_member=0, min_task_member={})
+    return _missing_members(group, needs, fitting=(), replaces=True)
 
 
-def _missing(group: GroupInfo, needs: Needs, fitting: Collection[Uid], replaces: bool) -> Missing:
+def _missing_members(group: GroupInfo, needs: Needs, fitting: Collection[Uid], replaces: bool) -> Missing:
     """Return the members that a gang lacks, with a text on needed members that do not exist.
 
     Args:
@@ -126,29 +126,29 @@ def _missing(group: GroupInfo, needs: Needs, fitting: Collection[Uid], replaces:
     pods = sorted((pod for pod in group.waiting if not pod.is_for_min_resources), key=attrgetter("sort_key"))
     pods.sort(key=attrgetter("priority"), reverse=True)  # a stable sort keeps the order by name
     # Pods that are created once others run come last: the gang starts without them.
-    pods.sort(key=lambda pod: (pod.dependent, pod.uid not in group.planned, pod.uid not in fitting))
+    pods.sort(key=lambda pod: (pod.is_dependent, pod.uid not in group.planned, pod.uid not in fitting))
     candidates = _in_sub_groups(group, [pod for pod, _ in group.assumed] + pods)
     if needs.composite is not None:
         return _missing_of_composite(group, needs.composite, candidates, fitting, replaces)
-    chosen, lacking_sub_groups = _needed_sub_groups(group, candidates)
-    needed = dict(binding_roles(needs))
-    for pod in (*group.placed, *chosen):
-        needed[pod.role] = needed.get(pod.role, 0) - 1
-    chosen_uids = {pod.uid for pod in chosen}
-    spare: list[PodRecord] = []
+    chosen_pods, lacking_sub_groups = _needed_sub_groups(group, candidates)
+    needed_by_role = dict(binding_roles(needs))
+    for pod in (*group.placed, *chosen_pods):
+        needed_by_role[pod.role] = needed_by_role.get(pod.role, 0) - 1
+    chosen_uids = {pod.uid for pod in chosen_pods}
+    spare_pods: list[PodRecord] = []
     for pod in candidates:
-        if needed.get(pod.role, 0) > 0 and pod.uid not in chosen_uids:
-            needed[pod.role] -= 1
-            chosen.append(pod)
+        if needed_by_role.get(pod.role, 0) > 0 and pod.uid not in chosen_uids:
+            needed_by_role[pod.role] -= 1
+            chosen_pods.append(pod)
         elif pod.uid not in chosen_uids:
-            spare.append(pod)
-    more_needed = max(needs.min_member - len(group.placed) - len(chosen), 0)
-    chosen += spare[:more_needed]
-    chosen += _fill_sub_groups(group, chosen, spare[more_needed:])
-    members = (*chosen, *(pod for pod in group.waiting if pod.is_for_min_resources))
-    roles = [f"{n} of role {role[:_MAX_LENGTH]}" for role, n in sorted(needed.items()) if n > 0]
-    roles += [f"{n} sub-groups of {name[:_MAX_LENGTH]}" for name, n in sorted(lacking_sub_groups.items())]
-    return Missing(members, _absent_message(group, roles, more_needed - len(spare)))
+            spare_pods.append(pod)
+    further_count = max(needs.min_member - len(group.placed) - len(chosen_pods), 0)
+    chosen_pods += spare_pods[:further_count]
+    chosen_pods += _fill_sub_groups(group, chosen_pods, spare_pods[further_count:])
+    members = (*chosen_pods, *(pod for pod in group.waiting if pod.is_for_min_resources))
+    roles = [f"{n} of role {role[:_MAX_CHARACTERS]}" for role, n in sorted(needed_by_role.items()) if n > 0]
+    roles += [f"{n} sub-groups of {name[:_MAX_CHARACTERS]}" for name, n in sorted(lacking_sub_groups.items())]
+    return Missing(members, _absent_message(group, roles, further_count - len(spare_pods)))
 
 
 def sub_group_sizes(pods: Iterable[PodRecord]) -> Counter[PodSubGroup]:
@@ -169,8 +169,8 @@ def _in_sub_groups(group: GroupInfo, candidates: list[PodRecord]) -> list[PodRec
     for pod in candidates:
         if pod.sub_group is None or sizes[pod.sub_group] >= pod.sub_group.size:
             pods_by_sub_group[pod.sub_group or pod.uid].append(pod)
-    ordered = sorted(pods_by_sub_group.values(), key=lambda pods: pods[0].sub_group not in sizes_on_nodes)
-    return [pod for part in ordered for pod in part]
+    pod_lists = sorted(pods_by_sub_group.values(), key=lambda pods: pods[0].sub_group not in sizes_on_nodes)
+    return [pod for part in pod_lists for pod in part]
 
 
 def _needed_sub_groups(
@@ -179,27 +179,33 @@ def _needed_sub_groups(
     """Return the pods of the sub-groups that must start, and the number of missing sub-groups by policy."""
     if not group.spec.least_sub_groups:
         return [], {}
-    sizes, lacking = sub_group_sizes(group.placed), Counter(group.spec.least_sub_groups)
-    lacking -= Counter(sub_group.policy for sub_group, number in sizes.items() if number >= sub_group.size)
-    chosen: list[PodRecord] = []
+    sizes, counts = sub_group_sizes(group.placed), Counter(group.spec.least_sub_groups)
+    counts -= Counter(sub_group.policy for sub_group, number in sizes.items() if number >= sub_group.size)
+    chosen_pods: list[PodRecord] = []
     for sub_group, pods in groupby(candidates, attrgetter("sub_group")):
-        if sub_group is not None and lacking[sub_group.policy] > 0 and sizes[sub_group] < sub_group.size:
-            chosen += islice(pods, sub_group.size - sizes[sub_group])
-            lacking[sub_group.policy] -= 1
-    return chosen, +lacking
+        if sub_group is not None and counts[sub_group.policy] > 0 and sizes[sub_group] < sub_group.size:
+            chosen_pods += islice(pods, sub_group.size - sizes[sub_group])
+            counts[sub_group.policy] -= 1
+    return chosen_pods, +counts
 
 
 def _fill_sub_groups(
-    group: GroupInfo, chosen: Iterable[PodRecord], others: Iterable[PodRecord]
+    group: GroupInfo, chosen_pods: Iterable[PodRecord], spare_pods: Iterable[PodRecord]
 ) -> list[PodRecord]:
-    """Return the pods among `others` that the sub-groups of the chosen members still need to be whole."""
-    sizes, found = sub_group_sizes((*group.placed, *chosen)), list[PodRecord]()
-    for pod in others:
+    """Return the pods that sub-groups of the chosen members still need to be whole.
+
+    Args:
+        group: The gang.
+        chosen_pods: The chosen members.
+        spare_pods: The pods from which the result is taken.
+    """
+    sizes, further_pods = sub_group_sizes((*group.placed, *chosen_pods)), list[PodRecord]()
+    for pod in spare_pods:
         sub_group = pod.sub_group
         if sub_group is not None and 0 < sizes[sub_group] < sub_group.size:
             sizes[sub_group] += 1
-            found.append(pod)
-    return found
+            further_pods.append(pod)
+    return further_pods
 
 
 def _missing_of_composite(
@@ -221,33 +227,33 @@ def _missing_of_composite(
         fitting: Members that are known to fit, which are preferred.
         replaces: Whether only lost members of running child groups are wanted.
     """
-    placed, waiting = Counter(pod.role for pod in group.placed), in_child_groups(candidates)
-    absent = [*composite.lacks(placed + Counter(pod.role for pod in candidates))]
+    on_nodes, waiting = Counter(pod.role for pod in group.placed), in_child_groups(candidates)
+    absent_texts = [*composite.lacks(on_nodes + Counter(pod.role for pod in candidates))]
     on_the_way = {pod.uid for pod, _ in group.assumed} | group.planned.keys()
     if replaces:
-        lost = {name: n - placed[name] for name, n in kept_roles(group.needs).items() if placed[name]}
-        chosen = [pod for name, n in lost.items() for pod in waiting.get(name, ())[: max(n, 0)]]
-    elif absent:
-        chosen = [pod for pod in candidates if pod.uid in on_the_way]
+        losses = {name: n - on_nodes[name] for name, n in kept_roles(group.needs).items() if on_nodes[name]}
+        chosen_pods = [pod for name, n in losses.items() for pod in waiting.get(name, ())[: max(n, 0)]]
+    elif absent_texts:
+        chosen_pods = [pod for pod in candidates if pod.uid in on_the_way]
     else:
-        chosen = least_members(composite, placed, waiting, on_the_way.union(fitting)) or []
+        chosen_pods = least_members(composite, on_nodes, waiting, on_the_way.union(fitting)) or []
     placeholders = (pod for pod in group.waiting if pod.is_for_min_resources)
-    return Missing((*chosen, *placeholders), _absent_message(group, absent, 0))
+    return Missing((*chosen_pods, *placeholders), _absent_message(group, absent_texts, 0))
 
 
 def in_child_groups(pods: Iterable[PodRecord]) -> Mapping[str, list[PodRecord]]:
     """Return the pods of each child PodGroup, in their order."""
-    found = defaultdict[str, list[PodRecord]](list)
+    pods_by_group = defaultdict[str, list[PodRecord]](list)
     for pod in pods:
-        found[pod.role].append(pod)
-    return found
+        pods_by_group[pod.role].append(pod)
+    return pods_by_group
 
 
 def least_members(
     child: ChildGroup,
     placed: Mapping[str, int],
     waiting: Mapping[str, Sequence[PodRecord]],
-    known: Collection[Uid] = (),
+    preferred: Collection[Uid] = (),
 ) -> list[PodRecord] | None:
     """Return the fewest waiting members that make a child group whole; None if too few members wait.
 
@@ -257,20 +263,20 @@ def least_members(
         child: The child group, or the whole tree.
         placed: The number of members on nodes by PodGroup.
         waiting: The other members by PodGroup, in the order in which they start.
-        known: The members that have a planned node or are known to fit.
+        preferred: The members that have a planned node or are known to fit.
     """
     if child.children is None:
-        lacking, pods = max(child.minimum - placed.get(child.name, 0), 0), waiting.get(child.name, ())
-        return list(pods[:lacking]) if len(pods) >= lacking else None
+        count, pods = max(child.minimum - placed.get(child.name, 0), 0), waiting.get(child.name, ())
+        return list(pods[:count]) if len(pods) >= count else None
     options: list[tuple[bool, int, int, list[PodRecord]]] = []
     for sub_group in child.children:
-        if (members := least_members(sub_group, placed, waiting, known)) is not None:
+        if (members := least_members(sub_group, placed, waiting, preferred)) is not None:
             is_new = not any(placed.get(leaf.name) for leaf in sub_group.pod_groups)
-            unknown = sum(pod.uid not in known for pod in members)
+            unknown = sum(pod.uid not in preferred for pod in members)
             options.append((is_new, unknown, len(members), members))
     options.sort(key=itemgetter(0, 1, 2))
-    chosen = options[: child.minimum]
-    return [pod for *_, members in chosen for pod in members] if len(chosen) == child.minimum else None
+    picks = options[: child.minimum]
+    return [pod for *_, members in picks for pod in members] if len(picks) == child.minimum else None
 
 
 def joining_parts(
@@ -284,28 +290,28 @@ def joining_parts(
     if members := least_members(child, placed, waiting):
         yield members, len(members)
     elif members is not None:
-        similar = defaultdict[Shape, list[PodRecord]](list)
+        pods_by_shape = defaultdict[Shape, list[PodRecord]](list)
         for pod in waiting.get(child.name, ()) if child.children is None else ():
-            similar[pod.shape].append(pod)
-        yield from ((pods, 1) for pods in similar.values())
+            pods_by_shape[pod.shape].append(pod)
+        yield from ((pods, 1) for pods in pods_by_shape.values())
         for sub_group in child.children or ():
             yield from joining_parts(sub_group, placed, waiting)
 
 
-def _absent_message(group: GroupInfo, roles: Sequence[str], lacking: int) -> str:
+def _absent_message(group: GroupInfo, roles: Sequence[str], further_count: int) -> str:
     """Return a text on how many members a gang lacks, for users; empty if no member is missing.
 
     Args:
         group: The gang.
         roles: The missing members by role, and the missing sub-groups, as texts.
-        lacking: The number of further missing members of any role.
+        further_count: The number of further missing members of any role.
     """
-    if not roles and lacking <= 0:
+    if not roles and further_count <= 0:
         return ""
     waiting = sum(not pod.is_for_min_resources for pod in group.waiting)
     existing = len(group.placed) + len(group.assumed) + waiting
     cause = f": {group.claim_fault}" if group.claim_fault else " by other scheduling gates"
-    held_back = f"; {group.held_back} held back{cause}" if group.held_back else ""
+    held_back = f"; {group.held_back_count} held back{cause}" if group.held_back_count else ""
     more_roles = [f"{len(roles) - _MAX_NAMES} more roles"] if len(roles) > _MAX_NAMES else []
     missing_roles = f", missing {' and '.join([*roles[:_MAX_NAMES], *more_roles])}" if roles else ""
     exist = f"{existing} of {group.min_member} members exist"
@@ -314,17 +320,17 @@ def _absent_message(group: GroupInfo, roles: Sequence[str], lacking: int) -> str
     return f"{exist}{missing_roles}{held_back}"
 
 
-def created_text(created: int, needed: int) -> str:
+def created_text(created_count: int, needed_count: int) -> str:
     """Return a text on how many of the needed pods exist, for users."""
-    return f"its controller has created {created} of {needed} pods"
+    return f"its controller has created {created_count} of {needed_count} pods"
 
 
 def whole_at(group: GroupInfo, grace: float) -> float | None:
     """Return when a group counts as fully running; None if too few members are on nodes.
 
-    All needed members have to be on nodes for a grace period without a failure. From then on, lost members
-    never undo the start. A kubelet that refuses a pod does so within seconds, before any container runs. Slow
-    images and volumes are no failure.
+    All needed members have to be on nodes for a grace period in which none of them fails. After this time,
+    lost members never undo the start. A kubelet that refuses a pod does so within seconds, before any
+    container runs. Slow images and volumes are no failure.
     """
     since = _whole_since(group)
     return None if since is None else since + grace
@@ -337,7 +343,7 @@ def _whole_since(group: GroupInfo) -> float | None:
     -inf means that enough members have started their containers; None means that too few are on nodes.
     """
     members = sorted(
-        (-inf if pod.started else group.bound_since.get(pod.uid, 0.0), pod.uid, pod.role)
+        (-inf if pod.has_started else group.bound_since.get(pod.uid, 0.0), pod.uid, pod.role)
         for pod in group.placed
     )
     roles, needs = Counter[str](), group.needs
@@ -353,18 +359,17 @@ def start_begun(group: GroupInfo, snapshot: "Snapshot") -> float | None:
     """Return since when the start timeout runs; None if it does not run.
 
     The timeout runs from the first removed gate, while this replica leads and the scheduler calls. Time with
-    closed gates, without a leader or without calls does not count against the group.
-
-    If Muster crashed before it recorded the admission of a start, the start counts from now on.
+    closed gates, without a leader or without calls does not count against the group. If Muster crashed before
+    it recorded the admission of a start, the start counts from now on.
     """
     attention = snapshot.attention
     release_times = () if group.start.released_at is None else (group.start.released_at,)
     known_times = (*release_times, *group.bound_since.values())
     if attention.leading_since is None or not (known_times or group.assumed):
         return None
-    admitted = snapshot.now if group.start.admitted_at is None else group.start.admitted_at
-    begun = max(admitted, min(known_times, default=admitted), attention.leading_since)
-    return attention.since(begun) if _depends_on_the_scheduler(group) else begun
+    admission = snapshot.now if group.start.admitted_at is None else group.start.admitted_at
+    start_at = max(admission, min(known_times, default=admission), attention.leading_since)
+    return attention.since(start_at) if _depends_on_the_scheduler(group) else start_at
 
 
 def partly_placed_since(group: GroupInfo, snapshot: "Snapshot") -> float | None:
@@ -388,8 +393,8 @@ def running_since(group: GroupInfo, instant: Callable[[str], float]) -> float | 
 @computed_once
 def ready_since(group: GroupInfo) -> str:
     """Return the timestamp since which the group could have started, because all needed objects existed."""
-    created: Iterable[str] = map(attrgetter("created"), missing(group).members)
-    return max((group.created, group.history.ready_at, *created))
+    timestamps: Iterable[str] = map(attrgetter("created_at"), missing(group).members)
+    return max((group.created_at, group.history.ready_at, *timestamps))
 
 
 def _depends_on_the_scheduler(group: GroupInfo) -> bool:

@@ -14,7 +14,7 @@ from extender.api.objects.pods import PodClaim, PodClaimStatus
 from extender.api.protobuf import LONGEST_FRAME
 from extender.domain.model import versioned_pod_watch as pod_watch
 from extender.domain.model.versioned_pod_watch import (
-    AS_IT_IS,
+    AS_STORED,
     Appearance,
     ListedPod,
     PodEvent,
@@ -138,7 +138,7 @@ class _ListWriter:
         return b'{"kind":"PodList","apiVersion":"v1","metadata":' + self._metadata + b',"items":['
 
     def item(self, pod: bytes, appearance: Appearance) -> bytes:
-        is_unchanged = appearance == AS_IT_IS and _GROUP not in pod
+        is_unchanged = appearance == AS_STORED and _GROUP not in pod
         item = self._comma + (pod if is_unchanged else _with_appearance(pod, appearance, "", {}))
         self._comma = b","
         return item

@@ -15,7 +15,7 @@ from rich.text import Text
 from extender.api.keys import GPU
 from extender.api.units import and_more, listed
 from extender.apimachinery.kinds import Json
-from extender.domain.model.reasons import LACKS_CAPACITY, Reason, Verdict
+from extender.domain.model.reasons import CAPACITY_REASONS, Reason, Verdict
 from extender.files.unmanaged import UnmanagedObject
 from extender.sim.show import sentences, tables
 from extender.sim.show.cluster_state import ClusterState
@@ -228,7 +228,7 @@ def view_for(stream: TextIO) -> View:
 # ---- the summary at the end: what happened to gangs and other pods, how the queues stand, what to try next
 
 _MOST_NAMES = 10  # names of pods in one sentence
-_MORE_NODES_HELP = frozenset(LACKS_CAPACITY)
+_MORE_NODES_HELP = frozenset(CAPACITY_REASONS)
 
 
 class Rerun(NamedTuple):

@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 from extender.api.units import listed
 from extender.domain.model.reasons import (
-    FOR_CAPACITY,
-    IN_ITS_QUEUE,
-    TO_START_WHOLE,
+    CAPACITY_WAITS,
+    QUEUE_WAITS,
+    START_WHOLE_HINT,
     Reason,
     Verdict,
     with_numbers,
@@ -45,7 +45,7 @@ def left_out(gang: Gang) -> str:
     """Return a text such as `; 2 more wait. NoRoom: ...`; empty if no member was left out."""
     if not gang.left_out:
         return ""
-    hint = f" {TO_START_WHOLE}" if gang.group.controller and gang.starts_one_by_one else ""
+    hint = f" {START_WHOLE_HINT}" if gang.group.controller and gang.starts_one_by_one else ""
     return f"; {gang.left_out} more {'waits' if gang.left_out == 1 else 'wait'}. {waiting_for(gang)}{hint}"
 
 
@@ -88,7 +88,7 @@ def ahead(gang: Gang, cluster: ClusterState) -> str:
     The sentence is empty if only a change of the gang itself would help.
     """
     others = [other for other in cluster.holding_gangs if other.key != gang.key]
-    if gang.group.reason in IN_ITS_QUEUE:
+    if gang.group.reason in QUEUE_WAITS:
         others = [other for other in others if other.queue == gang.queue]
     elif gang.group.reason == Reason.WINDOW_FULL:
         others = [other for other in others if other.state is Verdict.STARTING]
@@ -98,7 +98,7 @@ def ahead(gang: Gang, cluster: ClusterState) -> str:
 
 # ---- transitions, found by comparing one state of the cluster with the next
 
-_WAITS_FOR_OTHERS = frozenset({*IN_ITS_QUEUE, *FOR_CAPACITY, Reason.RESERVED, Reason.WINDOW_FULL})
+_WAITS_FOR_OTHERS = frozenset({*QUEUE_WAITS, *CAPACITY_WAITS, Reason.RESERVED, Reason.WINDOW_FULL})
 _SETTLING = 2.0  # seconds in which the statuses of one decision arrive
 
 

@@ -69,7 +69,7 @@ def make_queues(creation: Creation) -> tuple[Mapping[str, str], list[str]]:
     notes += [f"{queue.source}: queue {queue.name!r} exists, and stays as it is" for queue in existing]
     created = {ROOT_QUEUE}  # parents come first; queues without a created parent are left out
     for queue in planned:
-        if not queue.unreadable and queue.name not in existing_names and queue.parent in created:
+        if not queue.is_unreadable and queue.name not in existing_names and queue.parent in created:
             created.add(queue.name)
             kind = {"apiVersion": kinds.QUEUES.api_version, "kind": kinds.QUEUES.name}
             meta = {"name": queue.name, "annotations": annotations_of(queue)}
@@ -95,7 +95,7 @@ def waiting_jobs(
             if queues.manages(record):
                 annotations = obj["metadata"].get("annotations") or {}
                 times = {name: text for name, text in annotations.items() if name.startswith(TIMES_PREFIX)}
-                podgroup = job_podgroup(record, queue, record.size(queues.defaults_of(record)).members)
+                podgroup = job_podgroup(record, queue, record.gang_size(queues.defaults_of(record)).members)
                 creation.add({**podgroup, "metadata": {**podgroup["metadata"], "annotations": times}}, where)
                 if not record.fault:
                     grouped = with_spec(full_job, **row.annotate(full_job, GROUP_ANNOTATION, record.podgroup))

@@ -111,7 +111,7 @@ def simulate(options: SimulationOptions) -> Result:
     result = _run(virtual_workload, limits, "starting pods in virtual time")
     if not options.compare:
         return result
-    limits = replace(limits, reservations=0, reclaims=0)
+    limits = replace(limits, max_reserved_part=0, max_reclaims=0)
     compared = _run(virtual_workload.with_strategy("traverse"), limits, "the same with traverse only")
     return result._replace(report=replace(result.report, compared=compared.report))
 

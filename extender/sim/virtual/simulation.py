@@ -245,7 +245,7 @@ class Simulation(VirtualCluster):
             self._remaining[key] += len(job.pods[: managed.reduced_to])
             self._update_job(job, job.unsuspended(self.timestamp, managed.reduced_to))
             if (managed_after := self.ledger.managed_job(key)) is not None:
-                spec = replace(job.podgroup.group.spec, min_member=managed_after.members)
+                spec = replace(job.podgroup.group.spec, min_member=managed_after.member_count)
                 self.ledger.intake.set_group(replace(job.podgroup.group, spec=spec))
         for job, reduced_to in unsuspended:
             if reduced_to is not None:
@@ -285,7 +285,7 @@ class Simulation(VirtualCluster):
         """Suspend a job whose pods are refused, and remove its existing pods."""
         job, managed = self._starting.pop(key), self.ledger.managed_job(key)
         self.ledger.give_up_start(key, managed.failure if managed else "")
-        for pod in [pod for pod in self.ledger.registry.group(key).pods.values() if not pod.expected]:
+        for pod in [pod for pod in self.ledger.registry.group(key).pods.values() if not pod.is_expected]:
             self.remove(pod.uid)
         del self._remaining[key]
         self._jobs[key] = job
@@ -304,7 +304,7 @@ class Simulation(VirtualCluster):
         """Treat the group of a job as any other gang, as soon as all its pods run."""
         for key in self._starting.keys() & set(keys):
             pods = self.ledger.registry.group(key).pods.values()
-            existing = [pod for pod in pods if not pod.expected and pod.phase not in ENDED_PHASES]
+            existing = [pod for pod in pods if not pod.is_expected and pod.phase not in ENDED_PHASES]
             if existing and all(pod.node for pod in existing):
                 del self._starting[key]
                 self.ledger.intake.drop_job(key)
@@ -337,7 +337,7 @@ class Simulation(VirtualCluster):
     def pod_of(self, claim: Claim) -> PodRecord | None:
         """Return the pod of a claim; None if its job has not created the pod yet."""
         is_of_job = claim.pod.group in self._jobs or claim.pod.group in self._starting
-        return None if claim.pod.expected and is_of_job else super().pod_of(claim)
+        return None if claim.pod.is_expected and is_of_job else super().pod_of(claim)
 
     def _record_of(self, uid: Uid) -> PodRecord:
         record = self.ledger.pods.get(uid)

@@ -43,7 +43,7 @@ def estimate_case(bench: Bench) -> Iterator[Row]:
     jobs = from_rows(arrivals(round(_JOBS_PER_ESTIMATE * bench.sizes.pods), seed=1), (), _QUEUES)
     review = Review()
     # Evictions are off, because the lost work would overload such a small cluster.
-    Simulation(nodes + jobs, Limits(reclaims=0), frozenset({"muster"}), review).run()
+    Simulation(nodes + jobs, Limits(max_reclaims=0), frozenset({"muster"}), review).run()
     yield review.row()
 
 

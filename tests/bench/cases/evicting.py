@@ -59,12 +59,12 @@ class Policy(NamedTuple):
 _AT_ONCE = QueuePreemption(after="0s", at_most="0s", within_queue="Never")
 _AT_ONCE_ALSO_WITHIN_QUEUE = replace(_AT_ONCE, within_queue="LowerPriority")
 POLICIES = {
-    "none": Policy(Limits(reclaims=0)),
-    "traverse": Policy(Limits(reclaims=0, reservations=0), strategy="traverse"),
+    "none": Policy(Limits(max_reclaims=0)),
+    "traverse": Policy(Limits(max_reclaims=0, max_reserved_part=0), strategy="traverse"),
     "shipped": Policy(),
     "prompt": Policy(preemption=QueuePreemption(after="0s")),
-    "Kueue": Policy(Limits(reservations=0), _AT_ONCE),
-    "KAI": Policy(Limits(reservations=0), _AT_ONCE_ALSO_WITHIN_QUEUE),
+    "Kueue": Policy(Limits(max_reserved_part=0), _AT_ONCE),
+    "KAI": Policy(Limits(max_reserved_part=0), _AT_ONCE_ALSO_WITHIN_QUEUE),
 }
 
 

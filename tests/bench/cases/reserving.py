@@ -38,11 +38,11 @@ class Setting(NamedTuple):
 
 
 SETTINGS = {
-    "none": Setting(Limits(reservations=0.0)),
+    "none": Setting(Limits(max_reserved_part=0.0)),
     "shipped": Setting(),
     "30m": Setting(reserve_after="30m"),
     "1h": Setting(reserve_after="1h"),
-    "30m, 3 %": Setting(Limits(reservations=0.03), "30m"),
+    "30m, 3 %": Setting(Limits(max_reserved_part=0.03), "30m"),
 }
 
 

@@ -231,7 +231,7 @@ def _world(case: Case) -> World:
     levels = (priority_class({"name": f"p{value}", "value": value}) for value in (0, 1, 2))
     namespace = Namespace(Meta(name=builders.NAMESPACE, labels={"may": "yes"}))
     world = World(
-        namespace, *levels, *nodes, builders.queue(QUEUE, **spec), limits=replace(LIMITS, reservations=0)
+        namespace, *levels, *nodes, builders.queue(QUEUE, **spec), limits=replace(LIMITS, max_reserved_part=0)
     )
     world.add(holder, *_head_objects(reason))
     if "Preemption" in reason:

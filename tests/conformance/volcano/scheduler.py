@@ -35,12 +35,12 @@ def _bind(world: World, pod: Pod, planned: Claim) -> Sequence[Claim]:
     """Filter and bind one pod; return the claims whose bindings may be posted then."""
     uid = planned.pod.uid
     world.add(replace(pod, spec=replace(pod.spec, scheduling_gates=None)))
-    answer = world.ledger.assumed.assume(uid, list(world.nodes))
+    answer = world.ledger.assumed_pods.assume(uid, list(world.nodes))
     if not isinstance(answer, list):
         return ()
     node = planned.node if planned.node in answer else answer[0]
-    refused = world.ledger.assumed.hold(uid, node, token=1)
-    return () if refused else world.ledger.assumed.confirm(planned.pod.group).posting
+    refused = world.ledger.assumed_pods.hold(uid, node, token=1)
+    return () if refused else world.ledger.assumed_pods.confirm(planned.pod.group).claims_to_post
 
 
 def _bound_pod(pod: Pod, node: str) -> Pod:

@@ -30,7 +30,7 @@ def _queue_demand(data: Mapping[str, Any]) -> QueueDemand:
         requested_amounts(data.get("request")),
         record.capability,
         record.guarantee,
-        groups=data.get("podGroups", 1) > 0,
+        has_groups=data.get("podGroups", 1) > 0,
     )
 
 

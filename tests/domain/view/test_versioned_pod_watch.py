@@ -131,7 +131,7 @@ def test_the_ledger_is_notified_when_the_scheduler_sees_a_bound_pod_leave(pair: 
     assert last.facts is not None
     watch.stream.process(last)
     assert pair.muster.ledger.left == []
-    watch.stream.process(last._replace(facts=last.facts._replace(ended=True)))
+    watch.stream.process(last._replace(facts=last.facts._replace(has_ended=True)))
     assert pair.muster.ledger.left == ["n3"]
     pair.api.delete("a")
     pair.read(watch)
