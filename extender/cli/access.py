@@ -83,7 +83,7 @@ def open_access(flags: Flags) -> Iterator[ClusterAccess]:
     try:
         reader = Reader(connection)
         yield ClusterAccess(reader, Editor(connection), connection, namespace)
-        for group_version in reader.skipped:
+        for group_version in reader.skipped_objects:
             click.echo(f"Skipped {group_version}", err=True)
     except ApiError as fault:
         raise click.ClickException(message_for_user(fault)) from fault

@@ -151,7 +151,7 @@ class LiveCluster:
             (resources.CLAIM_TEMPLATES, devices.ResourceClaimTemplate, self.inventory.add),
             (resources.RESOURCE_CLAIMS, devices.ResourceClaim, self.inventory.add),
             (resources.RESOURCE_SLICES, devices.ResourceSlice, self.inventory.add),
-            *((resource, kind, intake.set_group) for resource, kind in resources.GROUPS_OF_OTHERS),
+            *((resource, kind, intake.set_group) for resource, kind in resources.FOREIGN_GROUPS),
             *((resource, cluster.Workload, intake.set_owner) for resource in resources.OWNERS.values()),
         )
         for resource, kind, put in required:

@@ -136,8 +136,8 @@ class WatchedReader(Reader):
             watch = self._watches[resource] = WatchedKind(kind, namespace, self.changed)
             watch.reflector = Reflector(self._connection, resource, kind, watch, namespace=namespace)
             watch.reflector.start()
-        deadline = self._clock() + _FIRST
-        while self._clock() < deadline and not all(each.reflector.synced for each in self._watches.values()):
+        end = self._clock() + _FIRST
+        while self._clock() < end and not all(watch.reflector.is_synced for watch in self._watches.values()):
             time.sleep(0.02)
 
     def stop(self) -> None:
@@ -146,7 +146,7 @@ class WatchedReader(Reader):
 
     def silence(self) -> float:
         """Return the seconds since the last event of any watch. Bookmarks come each minute."""
-        contacts = [watch.reflector.last_contact or 0.0 for watch in self._watches.values()]
+        contacts = [watch.reflector.last_contact_at or 0.0 for watch in self._watches.values()]
         return self._clock() - max(contacts) if contacts else 0.0
 
     def scope(self, resource: Resource) -> str | None:

@@ -26,7 +26,7 @@ from extender.volcano.plan import MOST_NAMED
 from extender.volcano.plugins import SshKeys, objects_of, secret_name, ssh_secret
 from extender.volcano.pods import group_name, owned
 
-_KINDS = {
+_RESOURCES = {
     "Service": resources.SERVICES,
     "ConfigMap": resources.CONFIG_MAPS,
     "NetworkPolicy": resources.NETWORK_POLICIES,
@@ -55,11 +55,11 @@ class JobObjects:
         """Create the objects of the job's plugins. If the job changes its size, update the lists of hosts."""
         meta = job.metadata
         with self._refusals_reported(job, "plugins"):
-            for wanted in objects_of(job):
-                kind, name = _KINDS[wanted["kind"]], wanted["metadata"]["name"]
-                existing = self._cluster.create_owned(kind, meta.namespace, wanted, meta.uid)
-                if kind is resources.CONFIG_MAPS and existing.get("data") != wanted["data"]:
-                    changes = difference(existing.get("data") or {}, wanted["data"])
+            for obj in objects_of(job):
+                kind, name = _RESOURCES[obj["kind"]], obj["metadata"]["name"]
+                existing = self._cluster.create_owned(kind, meta.namespace, obj, meta.uid)
+                if kind is resources.CONFIG_MAPS and existing.get("data") != obj["data"]:
+                    changes = difference(existing.get("data") or {}, obj["data"])
                     guard = {"uid": existing["metadata"]["uid"]}
                     patch = {"metadata": guard, "data": changes}
                     self._cluster.merge_job(kind, meta.namespace, name, patch)
@@ -87,19 +87,19 @@ class JobObjects:
             return False
         return True
 
-    def claims(self, job: VolcanoJob, names: Iterable[str]) -> dict[str, bool]:
+    def existing_claims(self, job: VolcanoJob, names: Iterable[str]) -> dict[str, bool]:
         """Return the names of the given claims that exist, and whether each belongs to the job.
 
         The look-up stops after a few missing claims: a job may name thousands of claims that never exist, and
         each look-up costs a request.
         """
-        meta, existing, missing = job.metadata, {}, 0
+        meta, existing, missing_count = job.metadata, {}, 0
         for name in names:
             try:
                 existing[name] = meta.uid in self._cluster.claim_owners(meta.namespace, name)
             except NotFound:
-                missing += 1
-                if missing == MOST_NAMED:
+                missing_count += 1
+                if missing_count == MOST_NAMED:
                     break
         return existing
 
@@ -119,7 +119,7 @@ class JobObjects:
         except expected:
             raise
         except Refused as fault:
-            if not fault.transient:
+            if not fault.is_transient:
                 self.report_refusal(job, f"{action}: {fault.message}")
             raise
 
@@ -130,8 +130,8 @@ def difference(before: Json, after: Json) -> Json:
     for name, value in after.items():
         old = before.get(name)
         if isinstance(value, dict) and isinstance(old, dict):
-            if inner := difference(old, value):
-                changes[name] = inner
+            if nested_changes := difference(old, value):
+                changes[name] = nested_changes
         elif value != old:
             changes[name] = value
     return changes

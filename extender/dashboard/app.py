@@ -249,7 +249,7 @@ def limit_costs(
             return
         with lock:
             tokens = buckets.setdefault(viewer.name, TokenBucket(_CORE_SHARE, _BURST, clock()))
-            if tokens.available(clock()) < _CORE_SHARE:
+            if tokens.tokens_at(clock()) < _CORE_SHARE:
                 raise TooManyRequests("You have asked for very much: wait a moment", retry_after=2)
 
     @app.after_request
@@ -258,7 +258,7 @@ def limit_costs(
         with lock:
             tokens = buckets.get(viewer.name) if viewer else None
             if tokens is not None and began is not None:
-                tokens.take(clock(), min(spent() - began, tokens.available(clock())))
+                tokens.take(clock(), min(spent() - began, tokens.tokens_at(clock())))
         return answer
 
 

@@ -75,7 +75,7 @@ class Tokens:
 
         def review_token() -> Subject | None:
             with self._lock:
-                available = min(limit.available(self._clock()) for limit in self._limits(address))
+                available = min(limit.tokens_at(self._clock()) for limit in self._limits(address))
                 if available < 1 and key not in self._trusted:
                     raise TooManyRequests("Too many tokens are tried: wait a moment", retry_after=2)
             owner = self._review(token)
@@ -169,7 +169,7 @@ class TokenLogin:
 
         @contextmanager
         def connect() -> Iterator[Connection]:
-            connection = Connection(self._endpoint.for_token(token), pool=1)
+            connection = Connection(self._endpoint.for_token(token), pool_size=1)
             try:
                 yield connection
             finally:

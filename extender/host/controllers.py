@@ -84,11 +84,11 @@ class VolcanoJobControllers:
         if not self.are_read():
             reason = self.read_fault() or "the component volcano-jobs is missing"
             return f"not run by Muster, which cannot read them yet: {reason}"
-        active = next((program.text for program in self._programs if program.works), "")
+        active = next((program.text for program in self._programs if program.is_working), "")
         return f"left to Volcano ({active})" if active else "run by Muster"
 
     def _is_left_to_volcano(self) -> bool:
-        return not self.are_read() or any(program.works for program in self._programs)
+        return not self.are_read() or any(program.is_working for program in self._programs)
 
 
 class Controllers:
@@ -116,7 +116,7 @@ class Controllers:
         runs_volcano_jobs: bool = False,
         plain_pods: PlainPods = PlainPods.WAITING,
     ) -> None:
-        patient_writers = Writers(STATUS_WRITERS, "patient", fence=leads)
+        patient_writers = Writers(STATUS_WRITERS, "patient", may_write=leads)
         self.all_writers: tuple[Writers, ...] = (writers, patient_writers)
         urgent = ControllerContext(ledger, cluster, writers, leads)
         patient = urgent._replace(writers=patient_writers)
@@ -139,7 +139,7 @@ class Controllers:
         self.volcano_jobs: VolcanoJobControllers | None = None
         if runs_volcano_jobs:
             groups = self.objects.podgroups
-            volcano_writers = Writers(VOLCANO_WRITERS, "volcano", fence=leads)
+            volcano_writers = Writers(VOLCANO_WRITERS, "volcano", may_write=leads)
             self.all_writers = (*self.all_writers, volcano_writers)
             context = urgent._replace(writers=volcano_writers)
             self.volcano_jobs = VolcanoJobControllers(

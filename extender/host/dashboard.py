@@ -53,7 +53,7 @@ def decided_source(
         lambda: ledger.decisions,
         lambda: [*map(_summary, log(_MAX_CHANGES))],
         estimate_of=estimates.get,
-        why_of=changes.known,
+        why_of=changes.known_explanation,
         news=lambda: estimates.change_count,
         leads=leads,
         local_queues=lambda: [*local_queue_summaries(ledger)],
@@ -69,9 +69,9 @@ def local_queue_summaries(ledger: Ledger) -> Iterator[LocalQueueSummary]:
                 record.namespace,
                 record.name,
                 record.queue,
-                report.waiting,
-                report.admitted,
-                in_units(report.reserved),
+                report.waiting_count,
+                report.admitted_count,
+                in_units(report.reserved_amounts),
                 "" if report.activity.is_active else report.activity.message,
             )
 

@@ -106,7 +106,7 @@ class Views(NamedTuple):
                 "placed": len(info.placed),
                 **_decision_fields(decisions, key),
                 "estimate": self.estimates.get(key),
-                "flips": self.decision_log.flips(key),
+                "flips": self.decision_log.flip_count(key),
             }
             for key, info in sorted(self.ledger.snapshot().groups.items())
         ]
@@ -262,9 +262,9 @@ class Views(NamedTuple):
         return {
             reflector.resource.path(): {
                 "known": not reflector.is_absent and reflector not in missing,
-                "synced": reflector.synced,
+                "synced": reflector.is_synced,
                 "objects": len(reflector.inventory),
-                "relists": reflector.relists,
+                "relists": reflector.relist_count,
             }
             for reflector in (*self.feed.reflectors, *missing)
         }
@@ -274,7 +274,7 @@ class Views(NamedTuple):
         by_plural: dict[str, dict[str, str]] = {}
         for reflector in self.feed.reflectors:  # two API groups may have kinds of the same name
             faults = by_plural.setdefault(reflector.resource.plural, {})
-            for key, fault in reflector.inventory.bad.copy().items():
+            for key, fault in reflector.inventory.faults.copy().items():
                 faults["/".join(filter(None, key))] = fault
         return by_plural
 

@@ -92,7 +92,7 @@ class OptionalWatches:
     @property
     def has_settled(self) -> bool:
         """Return whether all served kinds have been read, or the time to wait for them is over."""
-        is_complete = self._has_polled and all(reflector.synced for reflector in self.started)
+        is_complete = self._has_polled and all(reflector.is_synced for reflector in self.started)
         return is_complete or self._clock() >= self._waits_until
 
     def start_served(self) -> None:
@@ -157,7 +157,7 @@ class Feed:
             watch(resources.QUEUES, queues.Queue, sinks.queues),
             watch(resources.NODES, cluster.Node, sinks.nodes),
             watch(resources.POD_GROUPS, queues.PodGroup, sinks.groups),
-            watch(resources.PODS, Pod, sinks.pods, preferred=PodDecoders()),
+            watch(resources.PODS, Pod, sinks.pods, preferred_encoding=PodDecoders()),
         )
         self.optional = OptionalWatches(ApiClient(connection))
         self._watch_kinds(ledger, controllers, sinks, auto_groups, quota_sources)
@@ -183,7 +183,7 @@ class Feed:
             add(resources.CLAIM_TEMPLATES, devices.ResourceClaimTemplate, sinks.claim_templates),
             add(resources.RESOURCE_CLAIMS, devices.ResourceClaim, sinks.resource_claims),
         )
-        ledger.intake.expect_claims(lambda: all(watch.synced for watch in claims))
+        ledger.intake.expect_claims(lambda: all(watch.is_synced for watch in claims))
         add(resources.RESOURCE_SLICES, devices.ResourceSlice, sinks.resource_slices)
         add(resources.TOPOLOGIES, cluster.ClusterTopology, sinks.topologies(TopologySource.MUSTER))
         for resource in resources.KUEUE_TOPOLOGIES:  # all versions contain the same objects
@@ -204,14 +204,14 @@ class Feed:
             if name in quota_sources
         }
         origins = {resource: origin for origin, resource in GROUP_KINDS.items()}
-        for resource, kind in resources.GROUPS_OF_OTHERS:
+        for resource, kind in resources.FOREIGN_GROUPS:
             add(resource, kind, sinks.groups_of_others(origins[resource]))
         owners = resources.OWNERS if auto_groups else {}
         for kind_name, resource in owners.items():
             add(resource, cluster.Workload, sinks.owners(kind_name))
-        controllers.provisioning_is_served = lambda: provisioning.synced
+        controllers.provisioning_is_served = lambda: provisioning.is_synced
         controllers.quota_is_read = lambda kind: any(
-            name == kind.lower() and quota.synced for name, quota in quotas.items()
+            name == kind.lower() and quota.is_synced for name, quota in quotas.items()
         )
 
     def _watch_jobs(
@@ -232,7 +232,7 @@ class Feed:
             sink = sinks.controllers(JobKind(*row.key))
             verb = "" if row.key in WORKLOADS else "watch"
             by_kind["/".join(row.key)].append(self._add_watch(resource_of(row), AnyJob, sink, verb))
-        ledger.intake.expect_controllers(lambda kind: any(watch.synced for watch in by_kind.get(kind, ())))
+        ledger.intake.expect_controllers(lambda kind: any(watch.is_synced for watch in by_kind.get(kind, ())))
 
     def _watch_volcano_jobs(self, controllers: VolcanoJobControllers, sinks: Sinks) -> None:
         """Watch Volcano Jobs, with a separate watch if Muster does not manage them.
@@ -246,7 +246,7 @@ class Feed:
         copies = controllers.jobs.copies
         pods = self._add_watch(resources.PODS, AnyJob, copies, verb="create", label_selector=JOB_NAME)
         self._add_watch(resources.VOLCANO_CRON_JOBS, volcano.CronJob, cron_jobs, verb="watch")
-        controllers.are_read = lambda: pods.synced and any(watch.synced for watch in jobs)
+        controllers.are_read = lambda: pods.is_synced and any(watch.is_synced for watch in jobs)
         controllers.read_fault = lambda: next((watch.fault for watch in (pods, *jobs) if watch.fault), "")
 
     def _watch_ancestors(self, ledger: Ledger, sinks: Sinks) -> None:
@@ -262,13 +262,13 @@ class Feed:
         watches = defaultdict[str, list[Reflector[Any]]](list)
         for watch in self.optional.missing:
             watches[f"{watch.resource.version}/{kinds.get(watch.resource)}"].append(watch)
-        ledger.intake.expect_ancestors(lambda kind: any(watch.synced for watch in watches.get(kind, ())))
+        ledger.intake.expect_ancestors(lambda kind: any(watch.is_synced for watch in watches.get(kind, ())))
 
     def _add_watch(
         self, resource: resources.Resource, type_: type[Any], sink: Any, verb: str = "", **options: Any
     ) -> Reflector[Any]:
         """Add an optional watch, and return its reflector."""
-        reflector = Reflector[Any](self._connection, resource, type_, sink, removable=True, **options)
+        reflector = Reflector[Any](self._connection, resource, type_, sink, is_removable=True, **options)
         self.optional.add(reflector, verb)
         return reflector
 
@@ -290,11 +290,11 @@ class Feed:
     ) -> None:
         """Start the watches of groups and pods once the watches before them have been read."""
         queues = next(reflector for reflector in first if reflector.resource == resources.QUEUES)
-        if not self._wait_for(lambda: queues.synced):
+        if not self._wait_for(lambda: queues.is_synced):
             return
         groups.start()
         needed = (*first, groups)
-        if self._wait_for(lambda: all(watch.synced for watch in needed) and self.optional.has_settled):
+        if self._wait_for(lambda: all(watch.is_synced for watch in needed) and self.optional.has_settled):
             self._quotas.refresh()  # the queue of a namespace may make its pods Muster's
             pods.start()
 
@@ -316,7 +316,7 @@ class Feed:
             reflector.stop(max(0.0, deadline - time.monotonic()))
 
     def synced(self) -> bool:
-        return all(reflector.synced for reflector in self._needed)
+        return all(reflector.is_synced for reflector in self._needed)
 
     def checks(self) -> dict[str, Callable[[], str | None]]:
         """Return the checks for /readyz.
@@ -332,13 +332,13 @@ class Feed:
         return next(filter(None, (reflector.why_stuck() for reflector in self.reflectors)), None)
 
     def _credential_fault(self) -> str | None:
-        seconds = self._connection.endpoint.refused_for
+        seconds = self._connection.endpoint.refused_seconds
         return f"refused by the API server for {seconds:.0f} s" if seconds > _MAX_REFUSED else None
 
 
 def _fault_of(reflector: Reflector[Any]) -> str | None:
     """Return the fault of a watch for /readyz; None if there is no fault."""
-    if not reflector.synced:
+    if not reflector.is_synced:
         return "not read yet"
-    silent = time.monotonic() - (reflector.last_contact or 0.0)
+    silent = time.monotonic() - (reflector.last_contact_at or 0.0)
     return f"watch silent for {silent:.0f} s" if silent > _MAX_SILENCE else None

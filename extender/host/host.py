@@ -184,7 +184,7 @@ class Host:
         return Controllers(
             self.ledger,
             cluster,
-            Writers(configuration.writers, "write", fence=leads),
+            Writers(configuration.writers, "write", may_write=leads),
             leads,
             configuration.volcano_namespace,
             ConditionPolicy(
@@ -302,5 +302,5 @@ class Host:
 
     def _stuck_cycle(self) -> str | None:
         """Return the fault of the scheduling cycle for /livez; None if there is no fault."""
-        seconds = time.monotonic() - self._cycle.last_run
+        seconds = time.monotonic() - self._cycle.last_run_at
         return f"no cycle for {seconds:.0f} s" if seconds > _MAX_CYCLE_AGE else None

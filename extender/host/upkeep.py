@@ -68,8 +68,8 @@ class Gauges:
 
     def update(self, decisions: Decisions) -> None:
         """Update all metrics."""
-        metrics.write_queue_depth.set(sum(writer.depth for writer in self._writers))
-        copies = (Counter(dict(writer.outcomes)) for writer in self._writers)  # as the writers count on
+        metrics.write_queue_depth.set(sum(writer.pending_count for writer in self._writers))
+        copies = (Counter(dict(writer.outcome_counts)) for writer in self._writers)  # as the writers count on
         for outcome, count in sum(copies, Counter()).items():
             metrics.writes.labels(outcome).inc(self._increase("writes", outcome, count))
         self._show_watches()
@@ -88,12 +88,12 @@ class Gauges:
         for reflector in self._feed.reflectors:
             by_name[reflector.resource.plural].append(reflector)
         for name, watches in by_name.items():
-            metrics.cache_synced.labels(name).set(all(watch.synced for watch in watches))
-            relists = sum(watch.relists for watch in watches)
-            bad = sum(watch.inventory.bad_objects for watch in watches)
+            metrics.cache_synced.labels(name).set(all(watch.is_synced for watch in watches))
+            relists = sum(watch.relist_count for watch in watches)
+            bad = sum(watch.inventory.bad_count for watch in watches)
             metrics.relists.labels(name).inc(self._increase("relists", name, relists))
             metrics.bad_objects.labels(name).inc(self._increase("bad objects", name, bad))
-            contacts = [watch.last_contact for watch in watches if watch.last_contact is not None]
+            contacts = [watch.last_contact_at for watch in watches if watch.last_contact_at is not None]
             if contacts:
                 metrics.cache_age.labels(name).set(self._clock() - min(contacts))
 

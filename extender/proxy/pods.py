@@ -35,7 +35,7 @@ from extender.domain.model.versioned_pod_watch import (
     WaitingPods,
     Writes,
 )
-from extender.kube.decoding import FIRST_PAGE, next_page_size
+from extender.kube.decoding import FIRST_LIMIT, next_page_size
 from extender.proxy.pod_events.json import JsonPods
 from extender.proxy.pod_events.protobuf import ProtobufPods
 from extender.proxy.target import MalformedTarget, ViewTarget, for_client
@@ -61,8 +61,8 @@ class PodLists:
         if target.parameter("continue"):
             raise MalformedTarget("lists of pods are not continued here: the first answer has all of them")
         if target.parameter("resourceVersionMatch") == "Exact":
-            return target.with_parameters(limit=str(FIRST_PAGE))
-        return target.with_parameters(limit=str(FIRST_PAGE), resourceVersion=None, resourceVersionMatch=None)
+            return target.with_parameters(limit=str(FIRST_LIMIT))
+        return target.with_parameters(limit=str(FIRST_LIMIT), resourceVersion=None, resourceVersionMatch=None)
 
     async def send(
         self,
@@ -103,7 +103,7 @@ class PodLists:
         """
         selector = ",".join(filter(None, (target.parameter("fieldSelector"), "spec.nodeName=")))
         selectors = {"fieldSelector": selector, "labelSelector": target.parameter("labelSelector")}
-        initial = target._replace(query="").with_parameters(**selectors, limit=str(FIRST_PAGE))
+        initial = target._replace(query="").with_parameters(**selectors, limit=str(FIRST_LIMIT))
         unbound = {}
         try:
             page = await self._page(initial, headers, codec)

@@ -108,7 +108,7 @@ class Binder:
                 hold.may_be_bound = False
                 error = POD_GONE
             except ApiError as fault:
-                if not (fault.transient or self._is_temporary(fault, started_at)):
+                if not (fault.is_transient or self._is_temporary(fault, started_at)):
                     hold.barred = message_for_user(fault)[:_MAX_MESSAGE]
                     return f"{REFUSAL_PREFIX}{type(fault).__name__}"
                 error = None

@@ -71,8 +71,8 @@ class HistoryBench:
 
     def killed(self) -> "HistoryBench":
         """Kill the process as with SIGKILL: it loses uncommitted data, and the system releases the lock."""
-        if self.history._file is not None and self.history._file._opened is not None:
-            self.history._file._opened.close()
+        if self.history._file is not None and self.history._file._opened_file is not None:
+            self.history._file._opened_file.close()
         self.history = self.another()
         return self
 

@@ -106,7 +106,7 @@ def test_a_pod_whose_deletion_was_refused_is_a_loss_if_it_disappears() -> None:
     copies.upsert(pod("a"))
     (found,) = copies.pods_of(JOB)
     copies.record_deletion(JOB, found)
-    copies.record_deletion(JOB, found, succeeded=False)
+    copies.record_deletion(JOB, found, has_succeeded=False)
     assert not copies.pods_of(JOB)[0].deleting
     copies.remove(removed("a"))
     assert copies.losses == [LostPod(JOB, found)]

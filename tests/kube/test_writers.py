@@ -94,7 +94,7 @@ def test_an_urgent_job_runs_before_jobs_that_have_not_begun(bench: WriterBench) 
         door = held(pool)
         for name in "ab":
             pool.submit(name, bench.job(name))
-        pool.submit("c", bench.job("c"), first=True)
+        pool.submit("c", bench.job("c"), is_first=True)
         door.open()
         bench.wait_for(*"cab")
 
@@ -104,10 +104,10 @@ def test_a_newer_job_takes_the_place_of_one_that_has_not_begun(bench: WriterBenc
         door = held(pool)
         for name in ("a1", "b1", "a2", "a3"):
             pool.submit(name[0], bench.job(name))
-        assert pool.depth == 2
+        assert pool.pending_count == 2
         door.open()
         bench.wait_for("a3", "b1")
-        assert pool.outcomes["coalesced"] == 2
+        assert pool.outcome_counts["coalesced"] == 2
 
 
 def test_two_jobs_of_one_key_never_run_at_the_same_time(bench: WriterBench) -> None:
@@ -127,14 +127,14 @@ def test_a_transient_failure_is_retried_while_others_continue(bench: WriterBench
         pool.submit("b", bench.job("b"))
         door.open()
         bench.wait_for("a", "b", "a", "a")
-    assert pool.outcomes == {"retried": 2, "done": 3}
+    assert pool.outcome_counts == {"retried": 2, "done": 3}
 
 
 def test_the_number_of_attempts_is_bounded(bench: WriterBench) -> None:
     with writers(attempts=3) as pool, capture_logs() as logs:
         pool.submit("a", bench.job("a", *[ServerFault(500)] * 10))
         bench.wait_for("a", "a", "a")
-    assert pool.outcomes == {"retried": 2, "failed": 1}
+    assert pool.outcome_counts == {"retried": 2, "failed": 1}
     assert [entry["attempts"] for entry in logs] == [3]
 
 
@@ -143,7 +143,7 @@ def test_a_permanent_refusal_is_not_retried(bench: WriterBench) -> None:
         pool.submit("a", bench.job("a", NotFound(404, "NotFound", "no such pod")))
         pool.submit("b", bench.job("b"))
         bench.wait_for("a", "b")
-    assert pool.outcomes == {"failed": 1, "done": 1}
+    assert pool.outcome_counts == {"failed": 1, "done": 1}
     assert logs[0]["error"] == "404 NotFound: no such pod"
 
 
@@ -152,7 +152,7 @@ def test_a_job_that_raises_does_not_end_its_thread(bench: WriterBench) -> None:
         pool.submit("a", lambda: [][0])
         pool.submit("b", bench.job("b"))
         bench.wait_for("b")
-    assert pool.outcomes == {"failed": 1, "done": 1}
+    assert pool.outcome_counts == {"failed": 1, "done": 1}
 
 
 def test_a_newer_job_replaces_a_paused_one(bench: WriterBench) -> None:
@@ -161,7 +161,7 @@ def test_a_newer_job_replaces_a_paused_one(bench: WriterBench) -> None:
         pool.submit("a", bench.job("a1", ServerFault(500)))
         door = held(pool)
         pool.submit("a", bench.job("a2"))
-        assert pool.depth == 1
+        assert pool.pending_count == 1
         clock.now = 1
         door.open()
         bench.wait_for("a1", "a2")
@@ -200,7 +200,7 @@ def test_a_failed_job_does_not_replace_a_newer_one(bench: WriterBench) -> None:
         bench.wait_for("a2", "b")
         pool.submit("c", bench.job("c"))
         bench.wait_for("a2", "b", "c")
-    assert pool.outcomes == {"retried": 1, "done": 3}
+    assert pool.outcome_counts == {"retried": 1, "done": 3}
 
 
 def test_a_closed_fence_stops_all_writes(bench: WriterBench) -> None:
@@ -209,7 +209,7 @@ def test_a_closed_fence_stops_all_writes(bench: WriterBench) -> None:
         for name in "abc":
             pool.submit(name, bench.job(name))
         bench.wait_for("c")
-    assert pool.outcomes == {"fenced": 2, "done": 1}
+    assert pool.outcome_counts == {"fenced": 2, "done": 1}
 
 
 def test_the_fence_is_checked_before_each_attempt(bench: WriterBench) -> None:
@@ -227,7 +227,7 @@ def test_the_fence_is_checked_before_each_attempt(bench: WriterBench) -> None:
         clock.now = 1
         pool.submit("c", bench.job("c"))
         bench.wait_for("asked", "a", "asked", "b", "asked", "asked")
-    assert pool.outcomes == {"retried": 1, "done": 1, "fenced": 2}
+    assert pool.outcome_counts == {"retried": 1, "done": 1, "fenced": 2}
 
 
 def test_the_callback_of_a_write_is_called_once(bench: WriterBench) -> None:
@@ -280,12 +280,12 @@ def test_stopping_begins_no_further_write_and_ends_the_threads(bench: WriterBenc
         pool.submit("a", bench.job("a"))
         stopping = threading.Thread(target=pool.stop)
         stopping.start()
-        while pool.depth:
+        while pool.pending_count:
             pass
         door.open()
         stopping.join()
         pool.submit("late", bench.job("late"))
-        assert pool.depth == 0
+        assert pool.pending_count == 0
     assert bench.log == []
     assert not any(thread.name.startswith("test-") for thread in threading.enumerate())
 
@@ -294,4 +294,4 @@ def test_stopping_before_the_start_is_no_fault(bench: WriterBench) -> None:
     pool = Writers(1, "test")
     pool.submit("a", bench.job("a"))
     pool.stop()
-    assert pool.depth == 0
+    assert pool.pending_count == 0
