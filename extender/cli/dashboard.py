@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from extender.dashboard.source import ClusterName
 
-_THREADS = 8  # maximum of pages that are made at the same time
+_THREAD_COUNT = 8  # maximum of pages that are made at the same time
 
 
 @click.command()
@@ -49,8 +49,8 @@ def dashboard(address: Address, opens_browser: bool, **flags: Any) -> None:
     from extender.web.listen import listen
 
     if not is_loopback(address.host):
-        allowed = "must be a loopback address, since its users have your rights"
-        raise click.UsageError(f"--listen: invalid value {str(address)!r}: {allowed}")
+        rule = "must be a loopback address, since its users have your rights"
+        raise click.UsageError(f"--listen: invalid value {str(address)!r}: {rule}")
     try:
         listener = listen("--listen", address)
     except InvalidConfiguration as fault:
@@ -60,8 +60,8 @@ def dashboard(address: Address, opens_browser: bool, **flags: Any) -> None:
         click.echo(f"Open {url}")
 
     name = ClusterName(*cluster_name(flags["kubeconfig"], flags["context"]))
-    opening = open_access(Flags(**flags))
-    with suppress(KeyboardInterrupt), opening as access, served(access, listener, print_url, name) as url:
+    context = open_access(Flags(**flags))
+    with suppress(KeyboardInterrupt), context as access, served(access, listener, print_url, name) as url:
         click.echo("It lets one browser in. Ctrl-C ends it.", err=True)
         print_url(url)
         if opens_browser:
@@ -104,7 +104,7 @@ def served(
     app = create_dashboard_app(
         source, login.identify, login.login, trials=trials, cluster=cluster or UNNAMED, kinds=all_kinds()
     )
-    server = SideServer("dashboard", listener, pages(app), threads=_THREADS, for_web_pages=True)
+    server = SideServer("dashboard", listener, pages(app), threads=_THREAD_COUNT, for_web_pages=True)
     try:
         yield f"{base}{login.path}"
     finally:

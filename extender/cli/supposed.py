@@ -313,7 +313,7 @@ def _submit(live: LiveCluster, workload: VirtualWorkload, names_in_files: Set[_N
     _add_cluster_objects(live, workload, names_in_files)
     podgroups = [*workload.groups, *(job.podgroup for job in workload.jobs)]
     for number, podgroup in enumerate(podgroups):  # one second apart, so that they queue in order
-        meta = replace(podgroup.group.metadata, creation_timestamp=timestamp_at(live.begun + number))
+        meta = replace(podgroup.group.metadata, creation_timestamp=timestamp_at(live.read_at + number))
         intake.set_group(replace(podgroup.group, metadata=meta))
     for job in workload.jobs:
         if job.runtime is not None:
@@ -321,7 +321,7 @@ def _submit(live: LiveCluster, workload: VirtualWorkload, names_in_files: Set[_N
         intake.set_job(job.kind, job.waiting)
     titles = {podgroup.key: "" for podgroup in podgroups}
     for arrival in workload.members:
-        meta = replace(arrival.pod.metadata, creation_timestamp=timestamp_at(live.begun))
+        meta = replace(arrival.pod.metadata, creation_timestamp=timestamp_at(live.read_at))
         live.ledger.pods.set(replace(arrival.pod, metadata=meta))
         record = live.ledger.pods.get(Uid(meta.uid))
         if record is not None and record.group:

@@ -46,14 +46,14 @@ class Views(NamedTuple):
     configuration: Configuration
     estimates: Estimates
     quota_queues: QuotaQueuesController
-    decided: DecidedSource
-    past: History
+    decided_source: DecidedSource
+    history_records: History
     trials: WhatIfTrials
 
     def table(self) -> dict[str, View]:
         """Return the views by the names of their endpoints."""
         return {
-            "overview": self.decided.overview,
+            "overview": self.decided_source.overview,
             "queues": self.queues,
             "localqueues": self.local_queues,
             "flavors": self.flavors,
@@ -87,7 +87,7 @@ class Views(NamedTuple):
         return rows
 
     def topologies(self) -> list[dict[str, Any]]:
-        overview = self.decided.overview()
+        overview = self.decided_source.overview()
         return [
             {"levels": levels, "domains": msgspec.to_builtins(domain_summaries(levels, overview.nodes))}
             for levels in overview.topologies
@@ -253,12 +253,12 @@ class Views(NamedTuple):
         if not _REPORT_LOCK.acquire(blocking=False):
             raise ServiceUnavailable("Another report is being made; try again")
         try:
-            return self.past.report(period)
+            return self.history_records.report(period)
         finally:
             _REPORT_LOCK.release()
 
     def watches(self) -> dict[str, dict[str, Any]]:
-        missing = list(self.feed.optional.missing)
+        missing = list(self.feed.optional_watches.missing_watches)
         return {
             reflector.resource.path(): {
                 "known": not reflector.is_absent and reflector not in missing,
@@ -271,12 +271,12 @@ class Views(NamedTuple):
 
     def bad_objects(self) -> dict[str, dict[str, str]]:
         """Return the faults of unreadable objects, by plural name and by object."""
-        by_plural: dict[str, dict[str, str]] = {}
+        faults_by_plural: dict[str, dict[str, str]] = {}
         for reflector in self.feed.reflectors:  # two API groups may have kinds of the same name
-            faults = by_plural.setdefault(reflector.resource.plural, {})
+            faults = faults_by_plural.setdefault(reflector.resource.plural, {})
             for key, fault in reflector.inventory.faults.copy().items():
                 faults["/".join(filter(None, key))] = fault
-        return by_plural
+        return faults_by_plural
 
 
 def _decision_fields(decisions: Any, key: GroupKey) -> dict[str, Any]:

@@ -28,7 +28,7 @@ class Webhooks:
         configuration: Configuration,
         connection: Connection,
         ledger: Ledger,
-        synced: Callable[[], bool],
+        is_synced: Callable[[], bool],
         runs_volcano_jobs: Callable[[], bool],
     ) -> None:
         api = AdmissionApi(connection)
@@ -56,11 +56,11 @@ class Webhooks:
             LookUps(api.local_queue, waiting=waiting).find,
             LookUps(api.namespace, waiting=waiting).find,
         )
-        latest, may_use = partial(Latest, ledger, sources), access_reviews(api)
+        new_latest, may_use = partial(Latest, ledger, sources), access_reviews(api)
         schedulers, depth = configuration.scheduler_names, configuration.max_queue_depth
         gated = configuration.view_listen is None
-        rules = AdmissionRules(ledger, latest, may_use, schedulers, depth, runs_volcano_jobs, gated=gated)
-        self._reviewer = Reviewer(rules.paths(), synced)
+        rules = AdmissionRules(ledger, new_latest, may_use, schedulers, depth, runs_volcano_jobs, gated=gated)
+        self._reviewer = Reviewer(rules.paths(), is_synced)
         ledger.intake.review_users()
         self._server: WebhookServer | None = None
 

@@ -118,7 +118,7 @@ def test_watches_of_one_name_are_shown_together(bench: FeedBench) -> None:
     """Volcano's PodGroups and Kubernetes' own."""
     watch, none = Watch(bench), cast(Sink[Any], None)
     two = [Reflector[Any](bench.connection, *kind, none) for kind in FOREIGN_GROUPS[:2]]
-    bench.feed.optional.started.extend(two)
+    bench.feed.optional_watches.started_watches.extend(two)
     assert {each.resource.plural for each in two} == {"podgroups"}
     before = metric_value("muster_relists_total", resource="podgroups")
     two[0].relist_count, two[1].relist_count, two[0].last_contact_at, two[1].last_contact_at = 5, 2, 7.0, 4.0

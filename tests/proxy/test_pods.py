@@ -155,12 +155,12 @@ def test_the_debug_page_says_how_many_are_shown_and_when_the_last_event_came(sta
     assert (reader["shown"], reader["hidden"], reader["version"]) == (1, 1, 1003)
     assert reader["watches"] == [{"seconds": ANY, "secondsSinceEvent": ANY}]
     (open_one,) = stage.released.pods.readers()
-    before = open_one.seconds - open_one.silent
+    before = open_one.open_time - open_one.silent_time
     assert before >= 0, "an event came after it was opened"
     upstream.send(chunk(line("ADDED", pod("d", "1004", node="n3"))))
     client.events(1)
     (open_one,) = stage.released.pods.readers()
-    assert open_one.seconds - open_one.silent > before
+    assert open_one.open_time - open_one.silent_time > before
     client.connection.close()
     wait_for(lambda: stage.released.pods.readers() == [], what="no reader")
 
