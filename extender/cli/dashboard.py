@@ -13,7 +13,7 @@ import click
 from extender.api.setting_kinds import ADDRESS, Address
 from extender.cli.access import ClusterAccess, Flags, access_flags, open_access
 from extender.cli.kinds import all_kinds, config_option
-from extender.cli.output import checked
+from extender.cli.output import parser_of
 
 if TYPE_CHECKING:
     from socket import socket
@@ -27,7 +27,7 @@ _THREAD_COUNT = 8  # maximum of pages that are made at the same time
 @click.option(
     "--listen",
     "address",
-    callback=checked(ADDRESS),
+    callback=parser_of(ADDRESS),
     default="127.0.0.1:8285",
     show_default=True,
     metavar="ADDRESS",

@@ -15,7 +15,7 @@ import click
 from extender.api.setting_kinds import ADDRESS, Address
 from extender.cli.access import Flags, access_flags, open_access
 from extender.cli.completion import complete_what_if_term
-from extender.cli.output import InvalidContent, checked, echo, output_flag
+from extender.cli.output import InvalidContent, echo, output_flag, parser_of
 
 if TYPE_CHECKING:
     from extender.domain.explain.dump import Dump, Replay
@@ -30,7 +30,7 @@ _DAMAGE_ERRORS = (EOFError, zlib.error, gzip.BadGzipFile)
 def debug_port_flags(command: F) -> F:
     """Add the flags of `debug_page` to a command."""
     help_ = "Ask this address. [default: the leading pod in the cluster of the kubeconfig]"
-    address = click.option("--debug-address", metavar="HOST:PORT", callback=checked(ADDRESS), help=help_)
+    address = click.option("--debug-address", metavar="HOST:PORT", callback=parser_of(ADDRESS), help=help_)
     return access_flags(address(command), "kube-muster")
 
 

@@ -69,7 +69,7 @@ def job_names(command: F) -> F:
 
 
 @job.command("list")
-@out.output_flag(out.LISTS, "table")
+@out.output_flag(out.LIST_FORMATS, "table")
 @all_namespaces_flag
 @access_flags
 def list_jobs(output: str, **flags: Any) -> None:
@@ -312,7 +312,7 @@ def _amounts(text: str) -> dict[str, str]:
 _PODS: dict[str, Any] = {"type": out.WholeNumber(0, 2**31 - 1), "default": 1, "show_default": True}
 _AMOUNTS: dict[str, Any] = {
     "metavar": "NAME=QUANTITY,...",
-    "callback": out.checked(Kind("NAME=QUANTITY with commas between, such as cpu=8,memory=16Gi", _amounts)),
+    "callback": out.parser_of(Kind("NAME=QUANTITY with commas between, such as cpu=8,memory=16Gi", _amounts)),
     "default": "cpu=1000m,memory=100Mi",
     "show_default": True,
 }
@@ -355,7 +355,7 @@ def run_job(
                 reason = f"the cluster knows no jobs.{VOLCANO_JOB.group}, or no namespace {access.namespace}"
                 raise click.ClickException(reason) from fault
     if output:
-        out.show_objects([new_job], output, single=True)
+        out.show_objects([new_job], output, is_single=True)
     else:
         out.show_done(new_job["metadata"]["name"], "created", dry_run, VOLCANO_JOB.qualified)
 

@@ -93,7 +93,7 @@ def pages(
     renderer = Renderer(VisibleOverviews(source), clock, open_pages)
     blueprint.app_context_processor(lambda: {"has_history": history is not None})
     what_ifs = WhatIfPage(renderer, trials)
-    jobs, queues = JobPages(renderer, what_ifs.buttons), QueuePages(renderer, source.hour, source.usage)
+    jobs, queues = JobPages(renderer, what_ifs.buttons), QueuePages(renderer, source.shares, source.usages)
     nodes, past_pages, json_pages = NodePages(renderer), HistoryPage(renderer, history), JsonPages(renderer)
     routes: Mapping[str, Callable[..., BaseResponse]] = {
         "/": jobs.jobs,

@@ -242,7 +242,7 @@ class DecidedSource:
         self._decisions, self._log, self._news = decisions, log, news
         self._pace, self._clock, self._leads = pace, clock, leads
         self._overviews = DecidedOverviews(estimate_of, why_of, clock)
-        self.hour, self.usage = LastHour(), LastHour()
+        self.shares, self.usages = LastHour(), LastHour()
         self._last, self._at = _UNDECIDED, -inf  # last overview and its time
         self._inputs: tuple[Decisions | None, bool, object] = (None, False, None)  # for `_last`
         self._lock = Lock()
@@ -282,8 +282,8 @@ class DecidedSource:
         facts = carried_facts_of(decisions)
         if not decisions.queues or facts is None:
             return 1.0  # before the first decisions
-        self.hour.record({name: round(decision.share, 3) for name, decision in decisions.queues.items()}, now)
-        self.usage.record(_usage(facts.snapshot), now)
+        self.shares.record({name: round(queue.share, 3) for name, queue in decisions.queues.items()}, now)
+        self.usages.record(_usage(facts.snapshot), now)
         return None
 
     def details(self, namespace: str, name: str) -> GroupDetails | None:

@@ -115,11 +115,11 @@ class Source(Protocol):
     """Source of overviews and details. Thread-safe. Unchanged results are the same objects."""
 
     @property
-    def hour(self) -> LastHour:
+    def shares(self) -> LastHour:
         """Return samples of each queue's usage divided by its deserved share, since this process started."""
 
     @property
-    def usage(self) -> LastHour:
+    def usages(self) -> LastHour:
         """Return samples of the used part of each resource of the cluster."""
 
     def overview(self) -> Overview:

@@ -34,7 +34,7 @@ from extender.ports.connections import ConnectionLimits
 from extender.web.listen import Identity
 from extender.web.side import SideServer, pages
 
-_LIMITS = ConnectionLimits(connections=1024, body=32 * 1024, unread=16 * 1024 * 1024, per_address=768)
+_LIMITS = ConnectionLimits(1024, max_body=32 * 1024, max_unread=16 * 1024 * 1024, max_per_address=768)
 _MAX_CHANGES = 200  # most changed decisions on a page
 
 

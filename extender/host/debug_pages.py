@@ -213,10 +213,10 @@ class Views(NamedTuple):
                 "pod": hold.pod.key,
                 "podGroup": hold.pod.group,
                 "node": hold.node,
-                "posting": not hold.waiting,
+                "posting": not hold.is_waiting,
                 "secondsLeft": round(hold.deadline - now, 1),
             }
-            for hold in self.barrier.held()
+            for hold in self.barrier.held_calls()
         ]
 
     def quotas(self) -> dict[str, Any]:

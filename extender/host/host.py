@@ -40,8 +40,8 @@ from extender.kube.errors import ApiError, NoConfiguration
 from extender.kube.writers import Writers
 from extender.ports.port import Pulse
 from extender.telemetry.logs import logger, set_up
-from extender.verbs.barrier import LAST_REQUEST, Barrier
-from extender.verbs.posting import Binder, Unconfirmed
+from extender.verbs.barrier import LAST_TIMEOUT, Barrier
+from extender.verbs.posting import Binder, UnclearClaims
 from extender.verbs.verbs import SchedulerVerbs
 from extender.web.debug import View, create_debug_app
 from extender.web.listen import Ports
@@ -113,7 +113,7 @@ class Host:
         queue_of, thread_count = self.ledger.groups.queue_uid, configuration.binders
         self._binder = Binder(cluster, lambda hold: self._barrier.release(hold), queue_of, thread_count)
         self._barrier = Barrier(self.ledger, self._binder.post, configuration.bind_deadline)
-        self._unconfirmed = Unconfirmed(self.ledger, cluster, configuration.bind_deadline + LAST_REQUEST)
+        self._unconfirmed = UnclearClaims(self.ledger, cluster, configuration.bind_deadline + LAST_TIMEOUT)
         self.verbs = SchedulerVerbs(self.ledger, self._barrier, cluster)
         self._controllers = self._new_controllers(cluster, job_kinds)
         self._feed = self._new_feed(connection, job_kinds)

@@ -152,8 +152,8 @@ class LightConnection:
         if not end:
             return "head" if received[:1].isalpha() else ""
         length, limits = _LENGTH.search(head + b"\r\n"), self._connections.limits
-        is_short = length is not None and len(body) < int(length[1]) <= limits.body
-        return "body" if is_short and not limits.timeouts.streams else ""
+        is_short = length is not None and len(body) < int(length[1]) <= limits.max_body
+        return "body" if is_short and not limits.timeouts.has_streams else ""
 
     def _serve(self, received: bytes) -> bool:
         """Serve a complete, short request that has a handler; return whether the bytes are such a request."""
@@ -162,7 +162,7 @@ class LightConnection:
             return False
         length = int(head["length"])
         end = head.end() + length
-        if len(received) < end or length > self._connections.limits.body:
+        if len(received) < end or length > self._connections.limits.max_body:
             return False
         method, target, host = (head[name].decode() for name in ("method", "target", "host"))
         assert self._find_answer is not None

@@ -19,11 +19,11 @@ from aiohttp.web_protocol import RequestHandler
 from werkzeug.exceptions import HTTPException, InternalServerError
 
 from extender.ports.connection import (
-    FAILED,
+    FAILURE_TEXT,
     Caller,
     CallerConnection,
     Refuse,
-    as_bytes,
+    error_as_bytes,
     is_loopback,
     refusal,
     refuse_web_pages,
@@ -113,7 +113,7 @@ class ServedPort:
         self._listener.close()
         self.connections.drop_waiting()
         end = self._loop.time() + grace
-        while self.connections.busy and self._loop.time() < end:
+        while self.connections.is_busy and self._loop.time() < end:
             await asyncio.sleep(_SOON)
         await self._server.shutdown(_SHUTDOWN_TIME)
         self.connections.drop_all()  # end answers that callers have not read
@@ -198,7 +198,7 @@ class ServedPort:
         """Return the request for aiohttp once its head is complete."""
         assert isinstance(protocol, CallerConnection)
         protocol.begin(payload)
-        maximum = self.connections.limits.body
+        maximum = self.connections.limits.max_body
         return web.BaseRequest(message, payload, protocol, writer, task, self._loop, client_max_size=maximum)
 
     async def _respond(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -215,7 +215,7 @@ class ServedPort:
             response, is_last = self._refuse(fault), not request.content.is_eof()
         except Exception:
             log.exception("a response failed", path=request.raw_path)
-            response, is_last = self._refuse(InternalServerError(FAILED)), True
+            response, is_last = self._refuse(InternalServerError(FAILURE_TEXT)), True
         if is_last or self._is_stopping:
             response.force_close()
         try:
@@ -238,10 +238,10 @@ class ServedPort:
                 refuse_web_pages(None, request.host if self._is_local else "")
             answer = await handler(caller)
         except HTTPException as fault:
-            return as_bytes(fault), True
+            return error_as_bytes(fault), True
         except Exception:
             log.exception("a response failed", path=request.target)
-            return as_bytes(InternalServerError(FAILED)), True
+            return error_as_bytes(InternalServerError(FAILURE_TEXT)), True
         if self._is_stopping:
             answer = answer.replace(b"\r\n", b"\r\nConnection: close\r\n", 1)
         return answer, self._is_stopping or not answer

@@ -299,15 +299,15 @@ def _attempt_message(body: bytes) -> str | None:
 # A scheduler has about fifty connections. Selectors and continue tokens make request heads long. Watches have
 # no time limit. A body may be as large as for the API server; after a timeout, the relay answers 408.
 LIMITS = ConnectionLimits(
-    connections=256,
-    body=3 * 1024 * 1024,
-    unread=64 * 1024 * 1024,
+    max_connections=256,
+    max_body=3 * 1024 * 1024,
+    max_unread=64 * 1024 * 1024,
     timeouts=Timeouts(head=10.0, body=NEVER, answer=NEVER),
-    head=1024 * 1024,
-    line=64 * 1024,
-    field=16 * 1024,
-    fields=64,
-    chunks=True,
+    max_head=1024 * 1024,
+    max_line=64 * 1024,
+    max_field=16 * 1024,
+    max_fields=64,
+    allows_chunks=True,
 )
 _STOP_GRACE = 0.2  # seconds for open requests at a stop; streams end then
 _STOP_TIMEOUT = 2.0  # longest wait for the end of the thread, in seconds

@@ -17,7 +17,7 @@ from werkzeug.exceptions import BadRequest, HTTPException, NotFound
 
 from extender import __version__
 from extender.api.units import texts_by_name
-from extender.ports.connection import as_json, readable
+from extender.ports.connection import error_as_json, indented_json
 
 View = Callable[..., object]
 
@@ -80,7 +80,7 @@ def create_debug_app(views: Mapping[str, View]) -> Flask:
     `views` have the names of ENDPOINTS. They get path variables as keyword arguments.
     """
     app = Flask(__name__, static_folder=None)
-    app.register_error_handler(HTTPException, as_json)  # also 404 and 405
+    app.register_error_handler(HTTPException, error_as_json)  # also 404 and 405
     views = {"index": index, "version": version, "threads": threads, **views}
     for endpoint in (Endpoint("", "this list"), *ENDPOINTS):
         app.add_url_rule(
@@ -114,7 +114,7 @@ def _answer(endpoint: Endpoint, view: View | None) -> Callable[..., Response]:
             raise NotFound(f"Muster knows no {endpoint.view} {'/'.join(names.values())}".rstrip())
         if isinstance(data, bytes):
             return Response(data, mimetype="application/gzip")
-        return Response(readable(data), mimetype="application/json")
+        return Response(indented_json(data), mimetype="application/json")
 
     return answer
 

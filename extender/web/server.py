@@ -38,7 +38,7 @@ from werkzeug.exceptions import BadRequest, MethodNotAllowed, NotFound
 
 from extender.api import protocol
 from extender.api.setting_kinds import Address
-from extender.ports.connection import FAILED, Caller, CallerConnection, encode_answer
+from extender.ports.connection import FAILURE_TEXT, Caller, CallerConnection, encode_answer
 from extender.ports.connections import TIMEOUTS, ConnectionLimits, Timeouts
 from extender.ports.light_connection import ShortRequest
 from extender.ports.port import Pulse, Secure, ServedPort
@@ -130,9 +130,9 @@ def _verb_table(verbs: SchedulerVerbs) -> tuple[Verb, ...]:
 
     nothing = protocol.PreemptionResult({})
     return (
-        Verb("filter", protocol.ExtenderArgs, filter_nodes, protocol.FilterResult(error=FAILED)),
+        Verb("filter", protocol.ExtenderArgs, filter_nodes, protocol.FilterResult(error=FAILURE_TEXT)),
         Verb("prioritize", protocol.ExtenderArgs, prioritize, []),
-        Verb("bind", protocol.BindingArgs, verbs.bind, protocol.BindingResult(error=FAILED)),
+        Verb("bind", protocol.BindingArgs, verbs.bind, protocol.BindingResult(error=FAILURE_TEXT)),
         Verb("preempt", protocol.PreemptionArgs, lambda args, _: verbs.preempt(args), nothing),
     )
 
@@ -157,7 +157,7 @@ def serve(
     _, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))
     address = Address(*listener.getsockname()[:2])  # the worker has a copy of the listener
-    limits = ConnectionLimits(2 * (window + SPARE), LARGEST_BODY, unread=4 * LARGEST_BODY, timeouts=timeouts)
+    limits = ConnectionLimits(2 * (window + SPARE), LARGEST_BODY, 4 * LARGEST_BODY, timeouts)
     shutdown = _Shutdown(on_stop)
 
     def post_worker_init(worker: LoopWorker) -> None:

@@ -34,11 +34,11 @@ from extender.telemetry.logs import logger
 from extender.web.listen import Identity
 from extender.webhooks.reviews import Malformed, Reviewer
 
-LIMITS = ConnectionLimits(connections=128, body=64 * 1024, unread=64 * 1024 * 1024)
+LIMITS = ConnectionLimits(max_connections=128, max_body=64 * 1024, max_unread=64 * 1024 * 1024)
 _THREADS = 4
 LARGEST_REVIEW = 40 * 1024 * 1024  # bytes: an old and a new object of 3 MiB each, with all characters escaped
 # An API server opens a connection for each concurrent review.
-REVIEW_LIMITS = ConnectionLimits(2048, body=LARGEST_REVIEW, unread=2 * LARGEST_REVIEW, per_address=1024)
+REVIEW_LIMITS = ConnectionLimits(2048, LARGEST_REVIEW, max_unread=2 * LARGEST_REVIEW, max_per_address=1024)
 _REVIEW_THREADS = 64
 _JSON = {"Content-Type": "application/json", "Server": "muster"}
 _STOP_GRACE = 2.0  # seconds to finish answers at a stop

@@ -291,9 +291,9 @@ def with_history(source: SampleSource, now: float) -> SampleSource:
             queue.name: (queue.share or 0.0) * factor
             for queue, factor in zip(source.seen.queues, factors, strict=False)
         }
-        source.hour.record(shares, now - 3600 + 60 * minute)
+        source.shares.record(shares, now - 3600 + 60 * minute)
         usage = 0.6 + 0.2 * math.sin(minute / 9)
-        source.usage.record({GPU: usage, "cpu": usage / 2, "memory": usage / 3}, now - 3600 + 60 * minute)
+        source.usages.record({GPU: usage, "cpu": usage / 2, "memory": usage / 3}, now - 3600 + 60 * minute)
     return source
 
 

@@ -293,14 +293,14 @@ def test_the_share_of_the_last_hour_is_sampled_without_viewers() -> None:
     for minute in range(200):
         assert source.sample(60.0 * minute) is None
     share = round(cluster.decisions.queues["q"].share, 3)
-    assert source.usage.of("cpu", 60.0 * 199)[-1] == (60.0 * 199, 0.75)
-    assert list(source.hour.of("q", 12000.0)) == [(60.0 * minute, share) for minute in range(140, 200)]
-    assert len(source.hour.of("q", 60.0 * 199)) == 61, "samples of an hour are kept"
+    assert source.usages.of("cpu", 60.0 * 199)[-1] == (60.0 * 199, 0.75)
+    assert list(source.shares.of("q", 12000.0)) == [(60.0 * minute, share) for minute in range(140, 200)]
+    assert len(source.shares.of("q", 60.0 * 199)) == 61, "samples of an hour are kept"
     cluster.ledger.intake.drop_queue("goes")
     decided[0] = cluster.settle().decisions
     source.sample(12000.0)
-    assert list(source.hour.of("goes", 12000.0)) == []
-    assert [source.hour.is_due(at) for at in (12059.0, 12060.0)] == [False, True]
-    assert source.hour.is_due(11999.0), "the clock was put back"
+    assert list(source.shares.of("goes", 12000.0)) == []
+    assert [source.shares.is_due(at) for at in (12059.0, 12060.0)] == [False, True]
+    assert source.shares.is_due(11999.0), "the clock was put back"
     source.sample(6000.0)
-    assert list(source.hour.of("q", 6000.0)) == [(6000.0, share)]
+    assert list(source.shares.of("q", 6000.0)) == [(6000.0, share)]

@@ -388,10 +388,10 @@ def test_the_share_of_a_queue_over_the_last_hour_is_drawn() -> None:
         app = create_dashboard_app(source, lambda _: SomeViewer(), clock=clock)
         return app.test_client().get("/queues/language").text
 
-    source.hour.record({"language": 0.5}, NOW - 660)
+    source.shares.record({"language": 0.5}, NOW - 660)
     unknown = "The chart appears after two minutes"
     assert unknown in page_now()
-    source.hour.record({"language": 2.0}, NOW - 600)
+    source.shares.record({"language": 2.0}, NOW - 600)
     page, since = page_now(), timestamp_at(NOW - 660)[11:19]
     assert "From 50% to 200% of what it deserves, now 150%." in page
     assert f"From before {since} UTC, nothing is known." in page

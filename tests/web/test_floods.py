@@ -116,7 +116,7 @@ def test_a_stalled_request_over_tls_is_closed(impatient_program: Server, data: b
 
 @pytest.mark.parametrize(
     ("port", "name", "most"),
-    [("port", "verbs", 2 * (WINDOW + server.SPARE)), ("health_port", "health", LIMITS.connections)],
+    [("port", "verbs", 2 * (WINDOW + server.SPARE)), ("health_port", "health", LIMITS.max_connections)],
 )
 def test_the_number_of_connections_never_exceeds_its_limit(
     shared_program: Server, port: str, name: str, most: int

@@ -69,9 +69,9 @@ def expiries(pem: bytes) -> list[float]:
     Raises:
         ValueError: The file cannot be read.
     """
-    from extender.webhooks.certificates import expiry, split
+    from extender.webhooks.certificates import expiry_of, split_bundle
 
-    return [expiry(certificate) for certificate in split(pem)]
+    return [expiry_of(certificate) for certificate in split_bundle(pem)]
 
 
 def latest_begin(pem: bytes) -> float:
@@ -80,9 +80,9 @@ def latest_begin(pem: bytes) -> float:
     Raises:
         ValueError: The file cannot be read.
     """
-    from extender.webhooks.certificates import split, validity
+    from extender.webhooks.certificates import split_bundle, validity_of
 
-    return max(validity(certificate).begin for certificate in split(pem))
+    return max(validity_of(certificate).begin for certificate in split_bundle(pem))
 
 
 def expiry_text(remaining: float) -> str:
@@ -106,11 +106,11 @@ def reason_of_distrust(bundle: str, host: str, certificate: Certificate) -> tupl
 
     An unreadable certificate also returns None, because another check reports it.
     """
-    from extender.webhooks.certificates import is_trusted, names
+    from extender.webhooks.certificates import host_names, is_trusted
 
     try:
         pem = file_of_secret(certificate.secret, "tls.crt")
-        has_trust, certified_names = is_trusted(pem, base64.b64decode(bundle)), names(pem)
+        has_trust, certified_names = is_trusted(pem, base64.b64decode(bundle)), host_names(pem)
     except ValueError:
         return None
     if not has_trust:
@@ -188,7 +188,7 @@ def _fault(secret: Json, now: float, host: str) -> str:
     Raises:
         ValueError: A file cannot be read.
     """
-    from extender.webhooks.certificates import is_key_of, names
+    from extender.webhooks.certificates import host_names, is_key_of
 
     missing = [file for file in (CERTIFICATE, KEY, AUTHORITY) if not file_of_secret(secret, file)]
     if missing:
@@ -196,8 +196,8 @@ def _fault(secret: Json, now: float, host: str) -> str:
     certificate = file_of_secret(secret, CERTIFICATE)
     if not is_key_of(certificate, file_of_secret(secret, KEY)):
         return f"has a {KEY} that is not of its {CERTIFICATE}"
-    if host not in names(certificate):
-        certified_names = ", ".join(sorted(names(certificate))) or "no host"
+    if host not in host_names(certificate):
+        certified_names = ", ".join(sorted(host_names(certificate))) or "no host"
         return f"has a certificate for {certified_names}, and the scheduler calls {host}"
     remaining = _seconds_left(secret, now)
     return f"has a certificate that {expiry_text(remaining)}" if remaining <= _MIN_MANUAL_LEFT else ""

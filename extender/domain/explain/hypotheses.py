@@ -51,7 +51,7 @@ def with_infos(
     return replace(
         snapshot,
         groups=groups,
-        others=snapshot.other_pods.with_changes(dict.fromkeys(gone)) if gone else snapshot.other_pods,
+        other_pods=snapshot.other_pods.with_changes(dict.fromkeys(gone)) if gone else snapshot.other_pods,
         queues=queues,
         capacity=_capacity_with(snapshot, pod_changes),
         occupancy=snapshot.occupancy.with_pods(pod_changes),

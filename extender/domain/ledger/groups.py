@@ -256,9 +256,9 @@ class Group(msgspec.Struct, eq=False):
             previous,
             shown_at=refused_at,
             refused_at=refused_at,
-            words=words,
+            message=words,
             refusals=previous.refusals + 1,
-            asked_twice=asked_twice,
+            was_asked_again=asked_twice,
         )
 
     def record_withdrawn(self, uid: Uid) -> None:

@@ -45,7 +45,7 @@ def check_submitters(case: Case) -> Iterator[str]:
     world.add(*waiting(pending))
     usage = {submitter["name"]: sum(submitter["usage"].values()) for submitter in case.input["submitters"]}
     relative_usage = {UsageKey(QUEUE, user=name): n / max(*usage.values(), 1) for name, n in usage.items()}
-    snapshot = replace(world.ledger.snapshot(), past=PastUsage(parts=relative_usage))
+    snapshot = replace(world.ledger.snapshot(), past_usage=PastUsage(parts=relative_usage))
     rank = Strategies(Cycle(snapshot, snapshot.groups, {}, None)).rank
     ordered = in_lines(snapshot.groups.values(), lambda info: info, rank).get(QUEUE, ())
     names = [info.key.partition("/")[2] for info in ordered]
