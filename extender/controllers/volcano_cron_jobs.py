@@ -115,7 +115,7 @@ class VolcanoCronJobsController(RecordingController[Uid]):
         if plan.due_at is not None:
             self._queue.add(uid, plan.due_at - now)
         changes = difference(msgspec.to_builtins(cron.status), msgspec.to_builtins(plan.status))
-        if changes or plan.deletes or plan.create:
+        if changes or plan.jobs_to_delete or plan.job_to_create:
             self._busy_crons.add(uid)
             self.write(uid, partial(self._carry_out, cron, plan, changes), on_failure=partial(self._end, uid))
 
@@ -133,12 +133,12 @@ class VolcanoCronJobsController(RecordingController[Uid]):
     def _carry_out(self, cron: CronJob, plan: CronPlan, changes: Json) -> None:
         """Delete old Jobs, create the due Job, and write the status."""
         meta = cron.metadata
-        for job in plan.deletes:
+        for job in plan.jobs_to_delete:
             with suppress(NotFound, Conflict):  # the Job is gone, or another Job has its name
                 self._cluster.delete_volcano_job(meta.namespace, job.metadata.name, job.metadata.uid)
             self.forget(Uid(job.metadata.uid))  # do not wait for the watch, which may lag
-        if plan.create is not None:
-            self._create(cron, plan.create)
+        if plan.job_to_create is not None:
+            self._create(cron, plan.job_to_create)
         if changes:
             guard = {"uid": meta.uid, "resourceVersion": meta.resource_version}
             patch = {"metadata": guard, "status": changes}

@@ -39,7 +39,7 @@ from extender.volcano.plan import JobView, Plan, PodToCreate, Remark, plan
 from extender.volcano.plugins import SECRET_RECORD, secret_name
 from extender.volcano.pods import JobPod, group_name
 from extender.volcano.policies import JobRequest, replaced_in_time, request_for_lost_pod
-from extender.volcano.states import ACTIVE, phase_of
+from extender.volcano.states import ACTIVE_PHASES, phase_of
 
 log = logger(__name__)
 
@@ -163,7 +163,7 @@ class VolcanoJobsController(RecordingController[Uid]):
     def _lacks_group(self, job: VolcanoJob, memory: _JobMemory) -> bool:
         """Return whether a job that is not queued lacks its PodGroup."""
         is_missing = self._groups.get(_group_key(job)) is None and not memory.has_group
-        return is_missing and phase_of(job.status.state.phase) in ACTIVE and not self._is_queued(job)
+        return is_missing and phase_of(job.status.state.phase) in ACTIVE_PHASES and not self._is_queued(job)
 
     def _view(
         self,
@@ -215,7 +215,7 @@ class VolcanoJobsController(RecordingController[Uid]):
         """Look up the claims that a job names, if necessary; return whether a look-up has begun."""
         names = dict.fromkeys(volume.volume_claim_name for volume in job.spec.volumes or ())
         missing_names = [name for name in names if name and name not in memory.claims]
-        if not missing_names or phase_of(job.status.state.phase) not in ACTIVE:
+        if not missing_names or phase_of(job.status.state.phase) not in ACTIVE_PHASES:
             return False
         uid, now = Uid(job.metadata.uid), self._clock()
         if memory.next_lookup_at is not None and now < memory.next_lookup_at:
@@ -248,18 +248,18 @@ class VolcanoJobsController(RecordingController[Uid]):
             if now >= memory.next_counts_at:
                 return self._write_status(uid, job, memory, changes)
             self._queue.add(uid, memory.next_counts_at - now)
-        if job_plan.delete_job:
+        if job_plan.deletes_job:
             meta = job.metadata
             delete = partial(self._cluster.delete_volcano_job, meta.namespace, meta.name, meta.uid)
             return self._write_first(uid, memory, delete)
-        self._delete(uid, job, job_plan.deletes)
-        if job_plan.claims:
-            return self._write_first(uid, memory, partial(self._make_claims, job, memory, job_plan.claims))
-        needs_objects = job.spec.plugins and (job_plan.creates or job_plan.deletes)
+        self._delete(uid, job, job_plan.pods_to_delete)
+        if claims := job_plan.new_claims:
+            return self._write_first(uid, memory, partial(self._make_claims, job, memory, claims))
+        needs_objects = job.spec.plugins and (job_plan.new_pods or job_plan.pods_to_delete)
         if needs_objects and (job.spec != memory.objects_spec or memory.secret not in ("", secret_name(job))):
             return self._write_first(uid, memory, partial(self._apply_objects, job, memory))
-        if job_plan.creates:
-            self._create_all(uid, job, memory, job_plan.creates)
+        if job_plan.new_pods:
+            self._create_all(uid, job, memory, job_plan.new_pods)
 
     def _write_first(self, uid: Uid, memory: _JobMemory, write: WriteJob) -> None:
         """Submit a write that precedes the rest of the plan. After the write, the job is reconciled again."""

@@ -22,9 +22,9 @@ from extender.domain.snapshot.auto_podgroups import record_submitter
 from extender.kube import resources
 from extender.kube.calls import ApiClient
 from extender.kube.errors import Conflict, NotFound, Refused
-from extender.volcano.plan import MOST_NAMED
+from extender.volcano.plan import MAX_NAMED
 from extender.volcano.plugins import SshKeys, objects_of, secret_name, ssh_secret
-from extender.volcano.pods import group_name, owned
+from extender.volcano.pods import group_name, owned_object
 
 _RESOURCES = {
     "Service": resources.SERVICES,
@@ -46,7 +46,7 @@ class JobObjects:
         """
         with suppress(*MALFORMED), self._refusals_reported(job, "PodGroup"):
             spec = VOLCANO_COMMANDED.podgroup(msgspec.to_builtins(job))
-            group = owned(job, resources.POD_GROUPS.version, "PodGroup", group_name(job), spec=spec)
+            group = owned_object(job, resources.POD_GROUPS.version, "PodGroup", group_name(job), spec=spec)
             record_submitter(group, author)
             with suppress(Conflict):  # the PodGroup exists already; the watch will show it
                 self._cluster.create_group(job.metadata.namespace, group)
@@ -99,7 +99,7 @@ class JobObjects:
                 existing[name] = meta.uid in self._cluster.claim_owners(meta.namespace, name)
             except NotFound:
                 missing_count += 1
-                if missing_count == MOST_NAMED:
+                if missing_count == MAX_NAMED:
                     break
         return existing
 

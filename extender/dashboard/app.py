@@ -86,7 +86,7 @@ def pages(
 ) -> Blueprint:
     """Return the blueprint of all pages.
 
-    Without `history` or `trials`, the pages of history or what-ifs do not exist.
+    If `history` or `trials` is None, the pages of history or of what-ifs do not exist.
     """
     blueprint = Blueprint("pages", __name__)
     words.install(blueprint, clock)
@@ -117,11 +117,11 @@ def pages(
 
 
 _PARTS = "groups, queues, 'local-queues', nodes, reservations, decisions"
-_SAFE = ("GET", "HEAD", "OPTIONS")
-_OPEN = ("static", "healthz")  # endpoints that need no login
-_CORE_SHARE, _BURST = 0.25, 10.0  # processor time for each viewer: cores, and seconds at once
-_MOST = 4096  # maximum of viewers with a recorded cost
-_ADDRESSES = 4096  # maximum of cached addresses; a page has a hundred, of 20 µs each
+_SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
+_OPEN_ENDPOINTS = ("static", "healthz")  # endpoints that need no login
+_CORE_SHARE, _BURST_SECONDS = 0.25, 10.0  # processor time for each viewer: cores, and seconds at once
+_MAX_VIEWERS = 4096  # maximum of viewers with a recorded cost
+_MAX_ADDRESSES = 4096  # maximum of cached addresses; a page has a hundred, of 20 µs each
 
 Identify = Callable[[Request], Viewer | None]  # None if the API server knows no such user
 
@@ -161,18 +161,18 @@ def create_dashboard_app(
     @app.before_request
     def authenticate() -> None:
         g.viewer = None
-        if request.method not in _SAFE:
+        if request.method not in _SAFE_METHODS:
             _refuse_other_sites()
-        if request.endpoint in _OPEN or (login and request.blueprint == login.name):
+        if request.endpoint in _OPEN_ENDPOINTS or (login and request.blueprint == login.name):
             return
         g.viewer = identify(request)
         if g.viewer is None:
             raise Unauthorized("You are not logged in, or no longer")
-        if request.method not in _SAFE:
+        if request.method not in _SAFE_METHODS:
             _refuse_forged(g.viewer)
 
     @app.context_processor
-    def shared() -> dict[str, object]:
+    def template_variables() -> dict[str, object]:
         return {"viewer": g.get("viewer"), "cluster_name": cluster}
 
     @app.after_request
@@ -192,7 +192,7 @@ def create_dashboard_app(
     return app
 
 
-@lru_cache(_ADDRESSES)
+@lru_cache(_MAX_ADDRESSES)
 def _address(root: str, page: str, **parts: Any) -> str:
     """Return the address of a page below `root`, the script root of the request."""
     return url_for(page, **parts)
@@ -236,9 +236,9 @@ def limit_costs(
 ) -> None:
     """Limit the processor time of each viewer. A viewer who used too much gets 429 for a while.
 
-    `spent` returns the processor seconds of the current thread.
+    `read_cpu_seconds` returns the processor seconds of the current thread.
     """
-    buckets: LRUCache[str, TokenBucket] = LRUCache(_MOST)
+    buckets: LRUCache[str, TokenBucket] = LRUCache(_MAX_VIEWERS)
     lock = Lock()
 
     @app.before_request
@@ -248,7 +248,7 @@ def limit_costs(
         if viewer is None:
             return
         with lock:
-            tokens = buckets.setdefault(viewer.name, TokenBucket(_CORE_SHARE, _BURST, clock()))
+            tokens = buckets.setdefault(viewer.name, TokenBucket(_CORE_SHARE, _BURST_SECONDS, clock()))
             if tokens.tokens_at(clock()) < _CORE_SHARE:
                 raise TooManyRequests("You have asked for very much: wait a moment", retry_after=2)
 

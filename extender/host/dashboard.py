@@ -54,7 +54,7 @@ def decided_source(
         lambda: [*map(_summary, latest_changes(_MAX_CHANGES))],
         estimate_of=estimates.get,
         why_of=start_changes.known_explanation,
-        news=lambda: estimates.change_count,
+        read_estimate_version=lambda: estimates.change_count,
         leads=leads,
         local_queues=lambda: [*local_queue_summaries(ledger)],
     )
@@ -130,7 +130,7 @@ class Dashboard:
             _LIMITS,
             secure=(lambda: self._identity.context) if self._is_secure else None,
             for_web_pages=True,
-            immediate_answer=self._open_pages.news,
+            immediate_answer=self._open_pages.news_for,
         )
 
     def stop(self) -> None:

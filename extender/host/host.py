@@ -267,7 +267,8 @@ class Host:
         if self._dashboard:
             self._dashboard.start()
             ready_lines["dashboard"] = self._dashboard.ready_line
-        SideServer("health", self._ports.health, HealthApp(live_checks, ready_checks, reports=ready_lines))
+        health_app = HealthApp(live_checks, ready_checks, ready_lines=ready_lines)
+        SideServer("health", self._ports.health, health_app)
         SideServer("debug", self._ports.debug, pages(create_debug_app(debug_views)))
 
     def _log_start(self) -> None:

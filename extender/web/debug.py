@@ -129,11 +129,11 @@ def version() -> dict[str, str]:
 
 def threads() -> list[dict[str, Any]]:
     """Return the stacks of all threads. Threads with equal stacks are listed together."""
-    name_of = {thread.ident: thread.name for thread in threading.enumerate()}
+    name_by_thread = {thread.ident: thread.name for thread in threading.enumerate()}
     stacks: defaultdict[tuple[str, ...], list[str]] = defaultdict(list)
     for ident, frame in sys._current_frames().items():
         stack = (f"{call.filename}:{call.lineno} {call.name}" for call in traceback.extract_stack(frame))
-        stacks[tuple(stack)].append(name_of.get(ident, str(ident)))
+        stacks[tuple(stack)].append(name_by_thread.get(ident, str(ident)))
     return [
         {"count": len(names), "threads": sorted(names), "stack": stack} for stack, names in stacks.items()
     ]

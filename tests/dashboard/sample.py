@@ -457,7 +457,7 @@ def main() -> None:
     pages_open = OpenPages(source)
     app = create_dashboard_app(source, lambda _: viewer, history=past, open_pages=pages_open)
     listener = listen("--listen", Address("127.0.0.1", 0))
-    server = SideServer("dashboard", listener, pages(app), immediate_answer=pages_open.news)
+    server = SideServer("dashboard", listener, pages(app), immediate_answer=pages_open.news_for)
     sys.stdout.write(f"http://{server.address}\n")
     sys.stdout.flush()
     if changes:

@@ -61,7 +61,7 @@ def test_a_gang_waits_whole_and_starts_whole(cluster: Embedded) -> None:
     wait_for(lambda: reason(cluster, "second") == "NoRoom")
     assert nodes_of(cluster, "second") == []
     wait_for(lambda: len(nodes_of(cluster, "second")) == 4)
-    wait_for(cluster.settled)
+    wait_for(cluster.has_settled)
     assert {pod["status"]["phase"] for pod in cluster.store.all(PODS)} == {"Succeeded", "Running"}
 
 
@@ -77,7 +77,7 @@ def test_the_log_begins_with_versions_and_settings(cluster: Embedded) -> None:
 def test_a_cluster_settles_with_a_gang_that_can_never_start(cluster: Embedded) -> None:
     cluster.service.create(QUEUES, "", objects.queue("q"))
     gang(cluster, "too-large", 7, queue="q")
-    wait_for(cluster.settled)
+    wait_for(cluster.has_settled)
     assert reason(cluster, "too-large") == "NeverFits"
     assert nodes_of(cluster, "too-large") == []
 
@@ -110,8 +110,8 @@ def test_existing_gangs_start_and_the_cluster_ends_with_its_processes() -> None:
         gang(cluster, "first", 2)
         cluster.start()
         wait_for(lambda: len(nodes_of(cluster, "first")) == 2)
-        assert cluster.muster.alive()
-    assert not cluster.muster.alive()
+        assert cluster.muster.is_alive()
+    assert not cluster.muster.is_alive()
     assert not cluster.kubeconfig.exists()
 
 

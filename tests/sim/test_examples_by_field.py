@@ -42,7 +42,7 @@ def test_each_has_its_outcome_in_run(tmp_path: Path) -> None:
         session = Session(cluster, View(), stays=False)
         session.create(manifests.objects)
         state = session.run([])
-        for obj, _ in session.refused():
+        for obj, _ in session.refusals():
             found[obj["metadata"]["namespace"]].add(FAILED_CREATE)
     for left in session.unmanaged_objects:
         found[left.object["metadata"]["namespace"]].add(NOT_ASKED)

@@ -89,7 +89,7 @@ def test_a_version_that_is_too_old_is_gone(connection: Connection, service: Serv
 
 def test_bookmarks_bring_the_version_when_there_are_no_events(service: Service) -> None:
     target, query = RequestTarget(POD_KIND), {"resourceVersion": "1", "allowWatchBookmarks": "true"}
-    watch = Watch(service.store, target, query, listening=lambda: True, bookmark_every=0.0)
+    watch = Watch(service.store, target, query, is_listening=lambda: True, bookmark_period=0.0)
     bookmark = json.loads(next(iter(watch.lines())))
     assert bookmark["type"] == "BOOKMARK"
     assert bookmark["object"]["metadata"]["resourceVersion"] == str(service.store.version)

@@ -157,9 +157,9 @@ def test_how_a_pod_ended() -> None:
     pod["spec"]["nodeName"] = "node"
     found = pod_of(pod)
     assert found is not None
-    assert (found.phase, found.exit_code, found.restarts) == ("Failed", 3, 7)
-    assert (found.created, found.ended) == (30.0, 120.0)
-    assert (found.ran, found.deleting, found.ready) == (True, True, False)
+    assert (found.phase, found.exit_code, found.restart_count) == ("Failed", 3, 7)
+    assert (found.created_at, found.ended_at) == (30.0, 120.0)
+    assert (found.was_bound, found.is_deleting, found.is_ready) == (True, True, False)
 
 
 @each_of(

@@ -199,7 +199,7 @@ def test_pods_that_fail_together_are_restarted_together() -> None:
     pods, deleted = [pod(0, "Failed"), pod(1, "Failed"), pod(2)], set()
     for _ in range(4):
         found = look(new_job, *pods)
-        deleted |= {each.name for each in found.deletes}
+        deleted |= {each.name for each in found.pods_to_delete}
         pods = [each for each in pods if each.name not in deleted]
         new_job = after(new_job, found)
     assert deleted == {"j-w-0", "j-w-1"}

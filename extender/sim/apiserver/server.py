@@ -36,7 +36,7 @@ def decoded(raw: bytes, content_type: str) -> Any:
     """
     form = content_type.partition(";")[0].strip() or "application/json"
     if form == "application/vnd.kubernetes.protobuf":
-        return protobuf.decoded(raw)
+        return protobuf.decode_body(raw)
     is_yaml = form in ("application/yaml", "application/apply-patch+yaml")
     if not is_yaml and form != "application/json" and not form.endswith("+json"):
         raise unsupported()
