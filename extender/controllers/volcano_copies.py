@@ -163,7 +163,7 @@ class VolcanoCopies:
             deleted = job_pods.deleted_uids
             self._drop_if_empty(uid)
         return [
-            replace(pod, deleting=True) if pod.uid in deleted else pod
+            replace(pod, is_deleting=True) if pod.uid in deleted else pod
             for pod in pods
             if self._belongs_to_job(uid, pod)
         ]

@@ -44,7 +44,7 @@ class ApiError(Exception):
 
 
 class Fenced(ApiError):
-    transient = True
+    is_transient = True
 
     def __init__(self) -> None:
         super().__init__("not sent: this replica does not lead")
@@ -55,12 +55,12 @@ class ChangeDropped(ApiError):
 
 
 class Unreachable(ApiError):
-    transient = True
+    is_transient = True
 
 
 class Ambiguous(ApiError):
-    transient = True
-    settled = False
+    is_transient = True
+    is_settled = False
 
 
 class Refused(ApiError):
@@ -88,7 +88,7 @@ class Refused(ApiError):
 
 
 class Unauthorized(Refused):
-    transient = True
+    is_transient = True
 
 
 class Forbidden(Refused):
@@ -112,14 +112,14 @@ class Invalid(Refused):
 
 
 class TooManyRequests(Refused):
-    transient = True
+    is_transient = True
 
 
 class ServerFault(Refused):
     """Error of the API server or its storage. With 500 and 504, the write may have taken effect."""
 
-    transient = True
-    settled = False
+    is_transient = True
+    is_settled = False
 
 
 _ERROR_BY_STATUS: dict[int, type[Refused]] = {

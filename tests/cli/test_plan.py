@@ -153,7 +153,7 @@ def test_a_second_object_of_a_plan_waits_for_the_first(sample: Cluster, write: W
 def test_a_plan_beyond_the_simulation_limit_shows_the_part_that_is_known(
     sample: Cluster, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(live, "_MOST_CYCLES", 1)
+    monkeypatch.setattr(live, "_MAX_CYCLES", 1)
     path = write(
         job("first", 2, "4", **{RUN_TIME: "10m"}),
         job("second", 2, "4", **{RUN_TIME: "10m"}),

@@ -24,16 +24,16 @@ class AtOnce(Writers):
         pass
 
     @property
-    def depth(self) -> int:
+    def pending_count(self) -> int:
         return 0
 
     def submit(
         self,
         key: Hashable,
         job: WriteJob,
-        ended: EndCallback = lambda fault: None,
-        attempts: int | None = None,
-        first: bool = False,
+        on_end: EndCallback = lambda fault: None,
+        max_attempts: int | None = None,
+        is_first: bool = False,
     ) -> None:
         job()
 

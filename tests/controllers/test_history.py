@@ -172,7 +172,7 @@ def test_old_records_are_removed_in_small_pieces_and_open_ones_stay(
 def test_a_file_that_is_too_large_loses_the_records_that_ended_first(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_MAX_BYTES", 0)
+    monkeypatch.setattr(module, "_MAX_FILE_BYTES", 0)
     bench = HistoryBench(path, gang("a", 1), gang("b", 1)).look().start("a", "b")
     for name in ("a", "b"):
         bench.world.finish(f"{name}-0")

@@ -153,7 +153,7 @@ def test_an_unread_kind_makes_the_process_unready(bench: FeedBench, monkeypatch:
     bench.wait_for(lambda: knows(bench, "last"))
     assert bench.feed.is_synced()
     assert {check() for check in checks.values()} == {None}
-    monkeypatch.setattr("extender.host.feed._MAX_SILENCE", -1.0)
+    monkeypatch.setattr("extender.host.feed._MAX_SILENT_SECONDS", -1.0)
     assert checks["pods-synced"]() == "watch silent for 0 s"
 
 

@@ -201,7 +201,7 @@ def test_a_refused_connection_is_unsent(tmp_path: Path) -> None:
     none = Connection.load(str(write_kubeconfig(tmp_path, f"http://127.0.0.1:{port}")))
     with pytest.raises(Unreachable, match=f"127.0.0.1:{port}.*refused") as caught:
         none.request("POST", "/x", body=b"")
-    assert (caught.value.transient, caught.value.is_settled) == (True, True)
+    assert (caught.value.is_transient, caught.value.is_settled) == (True, True)
 
 
 @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ def test_a_request_without_an_answer_is_ambiguous(server: Server, connection: Co
     server.script.append(Reply(raw=raw))
     with pytest.raises(Ambiguous) as caught:
         connection.request("POST", "/x", body=b"")
-    assert (caught.value.transient, caught.value.settled) == (True, False)
+    assert (caught.value.is_transient, caught.value.is_settled) == (True, False)
     assert len(server.requests) == 1
 
 

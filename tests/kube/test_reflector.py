@@ -70,7 +70,7 @@ class Cycles:
             clock=lambda: self.now,
             wait=self.pauses.append,
             watch_seconds=lambda: 400,
-            **{"silence": 5.0, **options},
+            **{"max_silence": 5.0, **options},
         )
 
     def run(self, cycles: int = 1) -> Received:
@@ -350,14 +350,14 @@ def test_an_object_that_the_sink_refuses_is_logged_once(started: Started) -> Non
 
 
 def test_a_silent_half_open_watch_ends_and_causes_a_list(started: Started) -> None:
-    cycles = started(silence=0.05)
+    cycles = started(max_silence=0.05)
     cycles.answers(page(7), Lines([], then="silence"), page(9))
     cycles.run(2)
     assert [request.query.get("watch") for request in cycles.requests] == [None, "1", None, "1"]
 
 
 def test_a_watch_that_falls_silent_after_events_continues_at_its_version(started: Started) -> None:
-    cycles = started(silence=1.0)  # the bookmark has to come before that, however busy the machine
+    cycles = started(max_silence=1.0)  # the bookmark has to come before that, however busy the machine
     cycles.answers(page(7), Lines([bookmark(8)], then="silence"), END)
     cycles.run(2)
     assert cycles.requests[-1].query["resourceVersion"] == "8"
@@ -443,7 +443,7 @@ def test_objects_of_a_kind_that_is_no_longer_served_are_dropped(
     started: Started, removable: bool, gone: Received
 ) -> None:
     """The events of their end may have been missed. A kind that Muster cannot be without stays."""
-    cycles = started(removable=removable)
+    cycles = started(is_removable=removable)
     cycles.answers(page(7, pod("a", 1)), status(404), *[status(404)] * 3)
     assert cycles.run() == ["a@1"]
     assert cycles.run(2) == [], "a short absence is no removal"

@@ -61,7 +61,7 @@ class Door:
 
 @contextmanager
 def writers(threads: int = 1, **options: Any) -> Iterator[Writers]:
-    running = Writers(threads, "test", **{"backoff": lambda: Backoff(0.001), **options})
+    running = Writers(threads, "test", **{"new_backoff": lambda: Backoff(0.001), **options})
     running.start()
     try:
         yield running
@@ -131,7 +131,7 @@ def test_a_transient_failure_is_retried_while_others_continue(bench: WriterBench
 
 
 def test_the_number_of_attempts_is_bounded(bench: WriterBench) -> None:
-    with writers(attempts=3) as pool, capture_logs() as logs:
+    with writers(max_attempts=3) as pool, capture_logs() as logs:
         pool.submit("a", bench.job("a", *[ServerFault(500)] * 10))
         bench.wait_for("a", "a", "a")
     assert pool.outcome_counts == {"retried": 2, "failed": 1}
@@ -205,7 +205,7 @@ def test_a_failed_job_does_not_replace_a_newer_one(bench: WriterBench) -> None:
 
 def test_a_closed_fence_stops_all_writes(bench: WriterBench) -> None:
     leading = iter([False, False, True])
-    with writers(fence=lambda: next(leading)) as pool:
+    with writers(may_write=lambda: next(leading)) as pool:
         for name in "abc":
             pool.submit(name, bench.job(name))
         bench.wait_for("c")
@@ -219,7 +219,7 @@ def test_the_fence_is_checked_before_each_attempt(bench: WriterBench) -> None:
         bench.record("asked")
         return leading[0]
 
-    with writers(fence=fence, clock=clock) as pool:
+    with writers(may_write=fence, clock=clock) as pool:
         pool.submit("a", bench.job("a", ServerFault(500)))
         pool.submit("b", bench.job("b"))
         bench.wait_for("asked", "a", "asked", "b")
@@ -232,7 +232,7 @@ def test_the_fence_is_checked_before_each_attempt(bench: WriterBench) -> None:
 
 def test_the_callback_of_a_write_is_called_once(bench: WriterBench) -> None:
     leading = iter([True, True, True, True, False, True])
-    with writers(attempts=2, fence=lambda: next(leading)) as pool, capture_logs():
+    with writers(max_attempts=2, may_write=lambda: next(leading)) as pool, capture_logs():
         pool.submit("a", bench.job("a"), lambda fault: bench.record(f"a: {fault}"))
         bench.wait_for("a", "a: None")
         pool.submit("b", bench.job("b", *[ServerFault(500)] * 2), lambda fault: bench.record(f"b: {fault}"))

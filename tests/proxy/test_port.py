@@ -179,7 +179,7 @@ def test_an_idle_connection_is_closed_before_the_api_server_would(
     raw: RawServer, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Close it first: otherwise a request might cross with its end."""
-    monkeypatch.setattr("extender.proxy.upstream.OLDEST_IDLE", 0.05)
+    monkeypatch.setattr("extender.proxy.upstream.MAX_IDLE", 0.05)
     client = start(raw.url).client()
     client.request("GET", NODES)
     upstream = raw.accept(b"\r\n\r\n")

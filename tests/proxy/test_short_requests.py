@@ -184,7 +184,7 @@ def test_silent_connections_time_out(raw: RawServer, start: Start, monkeypatch: 
     monkeypatch.setattr(upstreams, "_REFRESH_PERIOD", 0.05)
     client = start(raw.url).dial(POSTED)
     upstream = raw.accept(b"an event")
-    monkeypatch.setattr(short_requests, "OLDEST_IDLE", 0.01)
+    monkeypatch.setattr(short_requests, "MAX_IDLE", 0.01)
     upstream.send(CREATED)
     assert client.read(len(CREATED)) == CREATED
     assert upstream.read_to_end() == b""

@@ -42,7 +42,7 @@ def server(service: Service) -> Iterator[ApiServer]:
 
 @pytest.fixture
 def controllers(service: Service, monkeypatch: pytest.MonkeyPatch) -> Iterator[WorkloadControllers]:
-    monkeypatch.setattr(workloads, "_PACE", 0.002)
+    monkeypatch.setattr(workloads, "_PERIOD", 0.002)
     running = WorkloadControllers(service)
     running.start()
     yield running

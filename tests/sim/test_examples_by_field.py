@@ -37,7 +37,7 @@ def test_each_has_its_outcome_in_run(tmp_path: Path) -> None:
     found: dict[str, set[str]] = {example.namespace: set() for example in EXAMPLES}
     manifests = load([written(tmp_path, EXAMPLES)], create_namespaces=True)
     with Embedded(speed=1.0, seed=0) as cluster, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(embedded, "_PACE", 1.0)  # each look at so many takes a tenth of a second
+        patch.setattr(embedded, "_PERIOD", 1.0)  # each look at so many takes a tenth of a second
         cluster.make_nodes(NODES, *CAPACITY)
         session = Session(cluster, View(), stays=False)
         session.create(manifests.objects)

@@ -375,7 +375,7 @@ def test_a_posting_under_way_is_waited_for_beyond_the_deadline() -> None:
 def test_a_posting_that_outlasts_its_call_still_frees_its_capacity(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(barrier, "LAST_REQUEST", 0.0)
+    monkeypatch.setattr(barrier, "LAST_TIMEOUT", 0.0)
     with Stage(node("a"), pod("p"), longest_hold=0, withholds=True).calls() as stage:
         assert started(stage.call("p")) == [TOO_LATE]
         (hold,) = stage.posted

@@ -133,7 +133,7 @@ class Cluster:
             or (phase is JobPhase.RESTARTING and status.retry_count >= self.job.spec.max_retry)
         ), (pod, status)
         self.deleted.add(pod.uid)
-        self._change(replace(existing, deleting=True))
+        self._change(replace(existing, is_deleting=True))
 
     def _create(self, obj: dict[str, object]) -> None:
         pod = pod_of(obj)
@@ -142,7 +142,7 @@ class Cluster:
         if pod.name in self.pods:  # the API server would refuse it
             return
         self.created.append((pod.name, pod.version, pod.retry))
-        self._change(replace(pod, uid=f"{next(self.uids)}", created=self.now, ready=False))
+        self._change(replace(pod, uid=f"{next(self.uids)}", created_at=self.now, is_ready=False))
 
     # ---- the world
 
@@ -160,16 +160,16 @@ class Cluster:
 
     def run(self, number: int) -> None:
         if pod := self.choose(number, ["Pending"]):
-            self._change(replace(pod, phase="Running", ready=True))
+            self._change(replace(pod, phase="Running", is_ready=True))
 
     def end(self, number: int, exit_code: int) -> None:
         if pod := self.choose(number, ["Running"]):
             phase = "Failed" if exit_code else "Succeeded"
-            self._change(replace(pod, phase=phase, exit_code=exit_code, ready=False, ended=self.now))
+            self._change(replace(pod, phase=phase, exit_code=exit_code, is_ready=False, ended_at=self.now))
 
     def evict(self, number: int) -> None:
         if pod := self.choose(number, ["Pending", "Running", "Succeeded", "Failed"]):
-            self._change(replace(pod, deleting=True))
+            self._change(replace(pod, is_deleting=True))
 
     def remove(self, number: int) -> None:
         """Remove one of the pods that are being deleted."""

@@ -93,7 +93,7 @@ pods = st.lists(
         of=words,
         version=st.integers(0, 3),
         exit_code=st.one_of(st.none(), whole),
-        deleting=st.booleans(),
+        is_deleting=st.booleans(),
     ),
     max_size=4,
 )

@@ -60,7 +60,7 @@ def test_a_new_job_is_pending_gets_its_pods_and_another_look() -> None:
 )
 def test_a_job_of_too_many_tasks_gets_no_pods(given: VolcanoJob, reported: str) -> None:
     """Each look would go through them all; a pod of 1.4 MB, with all variables, would take 12 GB."""
-    found = look(given, claims={"claim": False})
+    found = look(given, existing_claims={"claim": False})
     assert found.new_pods == ()
     assert reported in found.remarks[0].message
 
@@ -89,7 +89,7 @@ def test_the_same_state_again_changes_nothing() -> None:
 def test_pods_are_counted_by_phase_and_task() -> None:
     phases = ("Pending", "Running", "Succeeded", "Failed", "Unknown")
     pods = [pod(index, phase) for index, phase in enumerate(phases)]
-    status = look(job(task("w", 6), status=in_phase("Running")), *pods, pod(5, deleting=True)).status
+    status = look(job(task("w", 6), status=in_phase("Running")), *pods, pod(5, is_deleting=True)).status
     counts = (status.pending, status.running, status.succeeded, status.failed, status.unknown)
     assert (counts, status.terminating) == ((1, 1, 1, 1, 1), 1)
     by_task = status.task_status_count
@@ -101,7 +101,7 @@ def test_pods_are_counted_by_phase_and_task() -> None:
 
 
 def test_a_task_that_grows_gets_the_missing_pods_and_one_that_shrinks_loses_the_last() -> None:
-    found = look(job(task("w", 5), status=in_phase("Running")), pod(0), pod(2), pod(4, deleting=True))
+    found = look(job(task("w", 5), status=in_phase("Running")), pod(0), pod(2), pod(4, is_deleting=True))
     assert names(found.new_pods) == ["j-w-1", "j-w-3"]
     found = look(job(task("w", 1), status=in_phase("Running")), *(pod(index) for index in range(4)))
     assert names(found.pods_to_delete) == ["j-w-3", "j-w-2", "j-w-1"]
@@ -142,7 +142,7 @@ def test_a_task_of_no_pods() -> None:
 )
 def test_a_task_waits_for_others(iteration: str, ready: list[str], may_begin: bool) -> None:
     new_job = job(task("a", 1), task("b", 1), task("w", 1, ["a", "b"], iteration), status=in_phase("Pending"))
-    pods = [pod(0, of=name, ready=name in ready) for name in ("a", "b")]
+    pods = [pod(0, of=name, is_ready=name in ready) for name in ("a", "b")]
     assert names(look(new_job, *pods).new_pods) == (["j-w-0"] if may_begin else [])
 
 
@@ -150,7 +150,7 @@ def test_as_many_pods_as_the_other_task_needs_suffice() -> None:
     new_job = job(task("a", 3, min_available=2), task("w", 1, ["a"]), status=in_phase("Pending"))
     pods = [pod(0, of="a"), pod(1, "Succeeded", of="a"), pod(2, "Pending", of="a")]
     assert names(look(new_job, *pods).new_pods) == ["j-w-0"]
-    assert not look(new_job, pods[0], pod(1, of="a", deleting=True), pods[2]).new_pods
+    assert not look(new_job, pods[0], pod(1, of="a", is_deleting=True), pods[2]).new_pods
 
 
 # ---- claims
@@ -162,7 +162,7 @@ def test_volume_claims_are_created_before_pods() -> None:
     found = look(new_job)
     assert (names(found.new_claims), found.new_pods) == (["j-u-0"], ())
     assert found.new_claims[0]["spec"] == volumes[0].volume_claim
-    found = look(new_job, claims={"j-u-0": True})
+    found = look(new_job, existing_claims={"j-u-0": True})
     assert (found.new_claims, len(found.new_pods)) == ((), 2)
     assert found.status.controlled_resources == {"volume-pvc-j-u-0": "j-u-0"}
 
@@ -194,7 +194,7 @@ def test_an_action_on_a_running_job(action: Action, phase: str, last: str, reser
     assert status.retry_count == (0 if reserved else 1)
     new_job = after(new_job, found)
     if reserved:
-        going = pod(0, version=4, deleting=True)
+        going = pod(0, version=4, is_deleting=True)
         assert look(new_job, going, *pods[1:]).status.state.phase == phase
         found = look(new_job, *pods[1:])
         assert (found.status.succeeded, found.status.failed) == (1, 1)
@@ -209,7 +209,7 @@ def test_the_next_look_continues_a_restart() -> None:
     given = after(given, look(given, *pods, request=job_request(Action.RESTART)))
     found = look(given, *pods)
     assert (found.status.state.phase, names(found.pods_to_delete)) == ("Restarting", ["j-w-1", "j-w-0"])
-    found = look(given, pod(0, deleting=True), pod(1, "Succeeded", deleting=True))
+    found = look(given, pod(0, is_deleting=True), pod(1, "Succeeded", is_deleting=True))
     assert (found.status.state.phase, found.new_pods) == ("Restarting", ())
     given = after(given, look(given))
     assert (given.status.state.phase, given.status.retry_count) == ("Pending", 1)
@@ -326,7 +326,7 @@ def test_retries_beyond_the_default_have_growing_pauses(retries: int, seconds: f
     rules = [policy("RestartJob", "PodFailed"), policy("AbortJob", "PodEvicted")]
     new_job = job(policies=rules, max_retry=10**9, status=in_phase("Running", retry_count=retries))
     restarted = NOW - 100.0
-    failed = pod(1, "Failed", ended=restarted)
+    failed = pod(1, "Failed", ended_at=restarted)
     at = {now: look(new_job, pod(0), failed, now=restarted + now) for now in (0.0, seconds - 0.5, seconds)}
     assert at[seconds].status.state.phase == "Restarting"
     if seconds:
@@ -443,7 +443,7 @@ def test_a_restart_that_volcano_began_is_completed() -> None:
 
 
 def test_a_pod_of_others_is_left_unchanged_and_named_in_a_warning() -> None:
-    found = look(job(), foreign={"j-w-0"})
+    found = look(job(), foreign_names={"j-w-0"})
     assert names(found.new_pods) == ["j-w-1"]
     assert [(each.reason, "j-w-0" in each.message) for each in found.remarks] == [
         (EventReason.POD_NAME_TAKEN, True)

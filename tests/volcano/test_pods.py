@@ -130,7 +130,7 @@ def test_a_created_pod_is_read_back() -> None:
     expected = JobPod(
         name="j-w-1", uid="", task="w", index=1, version=2, phase="Pending", namespace="n", retry=1
     )
-    assert found == replace(expected, partition="1", ready=True)
+    assert found == replace(expected, partition="1", is_ready=True)
 
 
 def test_how_a_pod_ended() -> None:
