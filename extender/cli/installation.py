@@ -66,7 +66,7 @@ class Installation:
         raise click.ClickException(f"none of {len(pods)} pods of Muster leads: try again in some seconds")
 
     def _debug_page(self, pod: "ServingObject", page: str, max_bytes: int) -> bytes:
-        address = ADDRESS.read(pod.setting("debug_listen"))
+        address = ADDRESS.parse(pod.setting("debug_listen"))
         connection = http.client.HTTPConnection(*address)
         connection.sock = self.access.connection.endpoint.forward(self.namespace, pod.name, address.port)
         connection.sock.settimeout(DEBUG_TIMEOUT)

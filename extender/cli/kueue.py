@@ -15,7 +15,7 @@ import yaml
 
 from extender.api import keys
 from extender.api.units import BadQuantity, rounded_up
-from extender.api.workloads.children import MALFORMED, kind_of
+from extender.api.workloads.children import SHAPE_ERRORS, kind_of
 from extender.api.workloads.shape import POD, Json, items_at, runtime_named_by, value_at
 from extender.domain.model.resources import offered, quantities, total
 from extender.files.offspring import find_among
@@ -84,7 +84,7 @@ def first_malformed(objects: Iterable[Json]) -> str:
     for obj in objects:
         try:
             list(migrate_objects([obj]))
-        except MALFORMED as fault:
+        except SHAPE_ERRORS as fault:
             name = value_at(obj, ("metadata", "name")) or "without a name"
             return f"{obj.get('kind')} {name} has a form that is not known: {fault!r}"
     return "the objects of Kueue do not fit together"

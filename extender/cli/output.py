@@ -59,9 +59,9 @@ def parser_of(kind: Kind) -> Callable[..., Any]:
 
     def callback(_context: click.Context, _parameter: click.Parameter, text: str | None) -> Any:
         try:
-            return None if text is None else kind.read(text)
+            return None if text is None else kind.parse(text)
         except ValueError as fault:
-            raise click.BadParameter(f"{text!r}: must be {kind.allowed}") from fault
+            raise click.BadParameter(f"{text!r}: must be {kind.allowed_values}") from fault
 
     return callback
 

@@ -70,7 +70,7 @@ _RENEWAL_PERIOD = 1.0  # seconds between two overviews
 _STOP_TIMEOUT = 5.0  # maximum seconds to wait at the end for a running renewal
 _LEASE_PERIOD = 10.0  # seconds without a change until Muster's Lease is checked
 _MAX_SILENCE = 90.0  # seconds without an event until a note says so; bookmarks come each minute
-_UNDECIDED_NOTE = "Muster has decided on none of these jobs: muster check says whether it is at work."
+_UNDECIDED_TEXT = "Muster has decided on none of these jobs: muster check says whether it is at work."
 _MAX_EVENTS = 200
 _KINDS: tuple[tuple[Resource, type[Any]], ...] = (
     (kube.QUEUES, ObservedQueue),
@@ -279,7 +279,7 @@ class ObservedSource:
         ]
         notes = [f"You may not list {plural}: they are not shown." for plural in reader.unread_kinds]
         if summaries and all(group.verdict == Verdict.UNKNOWN for group in summaries):
-            notes.insert(0, _UNDECIDED_NOTE)
+            notes.insert(0, _UNDECIDED_TEXT)
         if (silence := reader.silence()) > self._max_silence:
             since = timestamp_at(self._clock() - silence)
             notes.insert(0, f"No event of the API server came since {since}: this is the state of then.")

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 
 import click
 
-from extender.api.units import INSTANTS, precise_duration
+from extender.api.units import PAST_FORMS, precise_duration
 from extender.cli.dump import debug_page, debug_port_flags
 from extender.cli.output import NOTHING, echo, output_flag, percent, show_document
 from extender.terminal.text import columns
@@ -38,7 +38,7 @@ _FORMULA_PREFIXES = ("=", "+", "-", "@")  # first characters of cells that a spr
 
 @click.command()
 @click.option(
-    "--since", default="7d", show_default=True, metavar="TIME", help=f"The start of the period: {INSTANTS}."
+    "--since", default="7d", show_default=True, metavar="TIME", help=f"The start of the period: {PAST_FORMS}."
 )
 @click.option("--until", metavar="TIME", help="The end of the period, in the same form. [default: now]")
 @click.option(

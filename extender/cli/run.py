@@ -251,13 +251,13 @@ def _present(
         canvas = import_module("extender.sim.show.tables").canvas_of(sys.stdout)
         state, lines = session.state, []
         if state:
-            unstarted = (session.unmanaged_objects, session.refused())
+            unstarted = (session.unmanaged_objects, session.refusals())
             lines = views.closing_summary(state, session.log, rerun, canvas, *unstarted)
         view.end(lines)
     if is_interrupted:
         return 0 if stays_open and session.everything_started else INTERRUPTED
     if output:
-        for _, text in session.refused():
+        for _, text in session.refusals():
             click.echo(text, err=True)
         report = session.state.report
         msgspec = import_module("msgspec")

@@ -86,7 +86,7 @@ def resolve(*sources: Source) -> Configuration:
                 values[setting.field] = _read(setting, given.value)
             except ValueError:
                 prefix = "one or more different values, each " if setting.repeatable else ""
-                rule = f"{prefix}{setting.kind.allowed}"
+                rule = f"{prefix}{setting.kind.allowed_values}"
                 faults.append(f"{given.where}: invalid value {given.value!r}: must be {rule}")
     if kinds := settings.get("job_kinds"):
         values["job_kinds"], kind_faults = further_kinds(kinds.value, kinds.where)
@@ -106,10 +106,10 @@ def _read(setting: Setting, value: Any) -> Any:
     if not setting.repeatable:
         if not isinstance(value, str):
             raise ValueError(value)
-        return setting.kind.read(value)
+        return setting.kind.parse(value)
     if not isinstance(value, list) or not all(isinstance(part, str) for part in value):
         raise ValueError(value)
-    values = tuple(map(setting.kind.read, value))
+    values = tuple(map(setting.kind.parse, value))
     if not values or len(set(values)) < len(values):
         raise ValueError(value)
     return values

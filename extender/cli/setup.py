@@ -150,7 +150,7 @@ def kueue(files: tuple[Path, ...], **flags: Any) -> None:
 
     Fields without a counterpart become comments. Nothing is changed: kubectl create -f - takes the output.
     """
-    from extender.api.workloads.children import MALFORMED
+    from extender.api.workloads.children import SHAPE_ERRORS
     from extender.cli.kueue import as_yaml, first_malformed, migrate_objects
     from extender.files.reading import documents
 
@@ -161,7 +161,7 @@ def kueue(files: tuple[Path, ...], **flags: Any) -> None:
     objects = objects if files else list(_in_cluster(Flags(**flags)))
     try:
         results = list(migrate_objects(objects))
-    except MALFORMED as fault:
+    except SHAPE_ERRORS as fault:
         raise InvalidContent(first_malformed(objects)) from fault
     if not results:
         raise click.ClickException("no objects of Kueue with a counterpart in Muster")

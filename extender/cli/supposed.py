@@ -203,8 +203,8 @@ def show_plan(flags: Flags, files: Sequence[Path], output: str) -> bool:
     affected = [change for change in changes if change.change in COSTLY_CHANGES]
     unmanaged_objects = [obj for obj in workload.unmanaged_objects if obj.suspended]
     planned_starts = [*_planned_starts(live, titles), *refused, *map(_unmanaged_start, unmanaged_objects)]
-    reported_notes = [obj.record for obj in unmanaged_objects]
-    notes = [*(remark for remark in workload.notes if remark not in reported_notes), *live.notes]
+    reported_texts = [obj.record for obj in unmanaged_objects]
+    notes = [*(remark for remark in workload.notes if remark not in reported_texts), *live.notes]
     if output == "text":
         costs = [wrapped(f"{group.called} {future(group)}", _INDENT, hanging=_INDENT) for group in affected]
         heading = click.style("For that, of others:", dim=True)
@@ -259,8 +259,8 @@ def _objects_of(reader: Reader, resource: Resource) -> list[Json]:
 
 def _outline(obj: Json, kind: ResourceKind) -> Json:
     """Return the fields of an object that other objects depend on."""
-    kept_fields = ("name", "namespace", "annotations", "labels")
-    meta = {name: obj["metadata"][name] for name in kept_fields if name in obj["metadata"]}
+    other_fields = ("name", "namespace", "annotations", "labels")
+    meta = {name: obj["metadata"][name] for name in other_fields if name in obj["metadata"]}
     parts = ("value", "globalDefault", "preemptionPolicy", "spec" if kind is LOCAL_QUEUES else "")
     head = {"apiVersion": kind.api_version, "kind": kind.name, "metadata": meta}
     return {**head, **{name: obj[name] for name in parts if name in obj}}

@@ -42,7 +42,7 @@ _IDLE_PERIOD = 1.0  # seconds between two checks for work while there is nothing
 _MIN_WAIT = 5.0  # seconds that a group waits before it gets an estimate; most groups start earlier
 _FORECAST_INTERVAL = 5.0  # seconds between the starts of two forecasts if anything has changed
 _UNCHANGED_INTERVAL = 60.0  # seconds between two forecasts without a change: expected ends may have passed
-_ROUND = 10.0  # published times are multiples of this number of seconds
+_STEP = 10.0  # published times are multiples of this number of seconds
 # A new estimate differs much if it differs by more than this share of the time until the start, and by more
 # than these seconds.
 _LARGE_SHARE, _LARGE_SECONDS = 0.2, 60.0
@@ -218,7 +218,7 @@ def estimate_of(forecast: ExpectedStart, epoch: float) -> Estimate:
     """Return an expected start in its published form: timestamps, rounded up to coarse steps."""
     if not forecast.is_known:
         return Estimate(unknown_because=forecast.unknown)
-    p50, p90 = (timestamp_at(ceil((epoch + at) / _ROUND) * _ROUND) for at in (forecast.p50, forecast.p90))
+    p50, p90 = (timestamp_at(ceil((epoch + at) / _STEP) * _STEP) for at in (forecast.p50, forecast.p90))
     if not p90:
         return Estimate(unknown_because="a declared run time before it ends after the year 9999")
     return Estimate(p50, p90, str(forecast.method))

@@ -36,7 +36,7 @@ _MAX_PENDING = 20_000  # most records that wait while the file cannot be written
 _RETRY_PERIOD = 10.0  # seconds from a failed write to the next try
 _CLEANUP_PERIOD = 60.0  # seconds between two deletions of old records
 _MAX_FILE_BYTES = 2**30  # maximum size of the file
-_FOLLOWER_NOTE = "this replica does not lead and records nothing: the one that leads knows more"
+_FOLLOWER_TEXT = "this replica does not lead and records nothing: the one that leads knows more"
 
 OpenRecords = tuple[list[AnyRecord], float]  # records without an end, and when the recording ended
 
@@ -152,8 +152,8 @@ class History:
 
     def report(self, period: Period) -> Report:
         """Return a report of a period up to now, from the file or else from memory."""
-        result, follower_note = self._basic_report(period), "" if self._leads() else _FOLLOWER_NOTE
-        return replace(result, note="; ".join(filter(None, (follower_note, result.note))))
+        result, follower_text = self._basic_report(period), "" if self._leads() else _FOLLOWER_TEXT
+        return replace(result, note="; ".join(filter(None, (follower_text, result.note))))
 
     def _basic_report(self, period: Period) -> Report:
         """Return the report of a period, from the file or from memory, with notes on gaps and faults."""

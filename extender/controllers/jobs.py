@@ -19,7 +19,7 @@ from extender.api.objects.base import Operation, OwnerReference
 from extender.api.objects.cluster import Event
 from extender.api.objects.queues import ABORT, new_command
 from extender.api.units import as_duration
-from extender.api.workloads.children import MALFORMED, controllers
+from extender.api.workloads.children import SHAPE_ERRORS, controllers
 from extender.api.workloads.pod_sets import annotation_paths, may_change_count
 from extender.api.workloads.shape import JOB, POD, Json, Kinds, Path, is_suspended, value_at, with_runtime
 from extender.controllers.controller import ControllerContext, RecordingController
@@ -84,7 +84,7 @@ class JobVersions(dict[GroupKey, KnownVersion]):
         paths: tuple[Path, ...] = ()
         is_waiting = is_suspended(row, obj)
         if is_waiting and row.suspend and may_change_templates(obj) and not may_change_count(row, obj):
-            with suppress(*MALFORMED):
+            with suppress(*SHAPE_ERRORS):
                 paths = tuple(annotation_paths(row, obj, self._table))
         needs_no_paths = is_waiting and not row.suspend
         if not (paths or needs_no_paths) or any(_passes_list(obj, path) for path in paths):
@@ -292,7 +292,7 @@ class JobsController(RecordingController[GroupKey]):
     def _look_up_refusals(self, job: JobRecord) -> None:
         """Look up whether the API server refuses pods of a job, in the Events on the job and its children."""
         row, events = self._table[job.kind], list[Event]()
-        with suppress(ApiError, *MALFORMED):  # the next look-up tries again
+        with suppress(ApiError, *SHAPE_ERRORS):  # the next look-up tries again
             events = self._cluster.warnings(job.namespace, f"involvedObject.uid={job.uid}")
             if any(part.kind != POD for part in row.offspring) and (obj := self._read_job(job)) is not None:
                 with_templates = with_runtime(obj, self._ledger.registry.runtimes.used_by(job.group))

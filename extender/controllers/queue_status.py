@@ -304,9 +304,9 @@ ACTIVE = "Active"  # condition of a LocalQueue that names an existing queue
 
 class LocalQueueReport(msgspec.Struct, frozen=True):
     activity: Activity
-    waiting_count: int  # number of waiting groups
-    admitted_count: int
-    reserved_amounts: Resources  # allocation of the LocalQueue's groups
+    waiting: int  # number of waiting groups
+    admitted: int
+    reserved: Resources  # allocation of the LocalQueue's groups
 
 
 def local_queue_report(ledger: Ledger, key: str) -> LocalQueueReport | None:
@@ -323,8 +323,8 @@ def local_queue_changes(local: LocalQueue, report: LocalQueueReport, *, numbers:
 
     If `numbers` is false, only conditions are compared.
     """
-    activity, quantities = report.activity, as_quantities(report.reserved_amounts)
-    counts = {"waiting": report.waiting_count, "admitted": report.admitted_count}
+    activity, quantities = report.activity, as_quantities(report.reserved)
+    counts = {"waiting": report.waiting, "admitted": report.admitted}
     own_condition = Condition(ACTIVE, str(activity.is_active), activity.reason, activity.message)
     return changes_from(local.status, {**counts, "reserved": quantities}, [own_condition], numbers)
 

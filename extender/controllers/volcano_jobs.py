@@ -398,7 +398,7 @@ class VolcanoJobsController(RecordingController[Uid]):
 def _is_waiting(job: VolcanoJob) -> bool:
     """Return whether the job waits: neither Muster nor Volcano has started it yet."""
     metadata = {"annotations": job.metadata.annotations or {}}
-    return VOLCANO_COMMANDED.waits({"metadata": metadata, "status": msgspec.to_builtins(job.status)})
+    return VOLCANO_COMMANDED.is_waiting({"metadata": metadata, "status": msgspec.to_builtins(job.status)})
 
 
 def _group_key(job: VolcanoJob) -> GroupKey:

@@ -13,7 +13,7 @@ from secrets import token_hex
 import msgspec
 
 from extender.api.objects.volcano import Json, VolcanoJob
-from extender.api.workloads.children import MALFORMED
+from extender.api.workloads.children import SHAPE_ERRORS
 from extender.api.workloads.operators import VOLCANO_COMMANDED
 from extender.controllers.events import WARNING, EventRecorder
 from extender.controllers.volcano_commands import volcano_job_reference
@@ -44,7 +44,7 @@ class JobObjects:
 
         If the spec of the PodGroup cannot be derived from the job, the pods of the job wait.
         """
-        with suppress(*MALFORMED), self._refusals_reported(job, "PodGroup"):
+        with suppress(*SHAPE_ERRORS), self._refusals_reported(job, "PodGroup"):
             spec = VOLCANO_COMMANDED.podgroup(msgspec.to_builtins(job))
             group = owned_object(job, resources.POD_GROUPS.version, "PodGroup", group_name(job), spec=spec)
             record_submitter(group, author)

@@ -147,9 +147,10 @@ def _priority_class(target: ActionTarget) -> str:
         raise Conflict(f"{target.group.called} has the priority of its pods: change that")
     name = request.form.get("priority_class", "").strip()
     try:
-        return NAME.read(name) if name else ""
+        return NAME.parse(name) if name else ""
     except ValueError:
-        raise BadRequest(f"priority_class: invalid value {name[:100]!r}: must be {NAME.allowed}") from None
+        text = f"priority_class: invalid value {name[:100]!r}: must be {NAME.allowed_values}"
+        raise BadRequest(text) from None
 
 
 def _confirm_and_patch(

@@ -52,9 +52,9 @@ from extender.domain.snapshot.wholeness import missing, ready_since
 _MAX_GROUPS = 16  # maximum of groups listed for a node
 _MAX_EXPLANATIONS, _EXPLANATION_SECONDS = 256, 10.0  # limit and seconds of the cache of explanations
 _REST_FACTOR = 30  # pause after an explanation, as a multiple of its time, which may be seconds
-_READING_NOTES = ("Muster has not decided anything yet: it reads the cluster.",)
-_EMPTY_OVERVIEW = Overview("0", "", "muster", notes=_READING_NOTES)
-_FOLLOWER_NOTES = ("This replica of Muster does not lead: the one that does has estimates and the history.",)
+_READING_TEXTS = ("Muster has not decided anything yet: it reads the cluster.",)
+_EMPTY_OVERVIEW = Overview("0", "", "muster", notes=_READING_TEXTS)
+_FOLLOWER_TEXTS = ("This replica of Muster does not lead: the one that does has estimates and the history.",)
 
 
 class _Presence(NamedTuple):
@@ -251,7 +251,7 @@ class DecidedSource:
         with self._lock:
             if self._is_due():
                 decisions, leads, _ = inputs = self._current_inputs()
-                notes = () if leads else _FOLLOWER_NOTES
+                notes = () if leads else _FOLLOWER_TEXTS
                 self._last = self._overviews.overview(decisions, self._log(), notes, self._local_queues())
                 self._inputs, self._at = inputs, self._clock()
             return self._last

@@ -69,9 +69,9 @@ def local_queue_summaries(ledger: Ledger) -> Iterator[LocalQueueSummary]:
                 record.namespace,
                 record.name,
                 record.queue,
-                report.waiting_count,
-                report.admitted_count,
-                in_units(report.reserved_amounts),
+                report.waiting,
+                report.admitted,
+                in_units(report.reserved),
                 "" if report.activity.is_active else report.activity.message,
             )
 

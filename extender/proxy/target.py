@@ -108,9 +108,9 @@ class ViewTarget(NamedTuple):
     def with_parameters(self, **changes: str | None) -> "ViewTarget":
         """Return the target with changed parameters; None removes a parameter."""
         pairs = parse_qsl(self.query, keep_blank_values=True)
-        kept_pairs = [(name, value) for name, value in pairs if name not in changes]
+        other_pairs = [(name, value) for name, value in pairs if name not in changes]
         new_pairs = [(name, value) for name, value in changes.items() if value is not None]
-        return self._replace(query=urlencode([*kept_pairs, *new_pairs]))
+        return self._replace(query=urlencode([*other_pairs, *new_pairs]))
 
     @property
     def is_watch(self) -> bool:

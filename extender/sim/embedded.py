@@ -33,7 +33,7 @@ from extender.sim.apiserver.server import ApiServer
 from extender.sim.controllers.workloads import WorkloadControllers
 from extender.sim.kubelets import Kubelets, devices_of, node
 from extender.sim.scheduler.extender import Extender
-from extender.sim.scheduler.loop import EXTENDED, Scheduler
+from extender.sim.scheduler.loop import EXTENDED_PROFILES, Scheduler
 from extender.sim.show.cluster_state import ClusterState, ShownObjects, observe
 from extender.sim.show.frames import Picture, View
 from extender.sim.show.sentences import TransitionLog
@@ -220,7 +220,7 @@ class Session:
     def refusals(self) -> list[tuple[Json, str]]:
         """Return workloads and pods that quotas refuse at least in part, each with a sentence."""
         workloads = ((refusal.workload, str(refusal)) for refusal in self._cluster.controllers.refusals())
-        unowned = ((created.object, f"{created.where}: {why}") for created, why in self._creation.refused)
+        unowned = ((created.object, f"{created.where}: {why}") for created, why in self._creation.refusals)
         return [*workloads, *unowned]
 
     @property
@@ -230,7 +230,7 @@ class Session:
         has_held_back_objects = self.refusals() or any(obj.suspended for obj in self.unmanaged_objects)
         if state is None or not state.everything_started or has_held_back_objects:
             return False
-        return bool(state.gangs) or any(pod.scheduler in EXTENDED for pod in state.single_pods)
+        return bool(state.gangs) or any(pod.scheduler in EXTENDED_PROFILES for pod in state.single_pods)
 
     def _is_settled(self) -> bool:
         """Return whether the cluster and all its groups, other pods and Volcano Jobs have settled.

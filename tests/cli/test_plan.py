@@ -284,7 +284,7 @@ def test_starts_are_those_of_a_simulation(cluster: Cluster, write: Write, seed: 
     cluster.namespace("default")
     path = write(*objects)
     played = simulate(SimulationOptions(files=(Path(path),)))
-    expected = {timeline.key: timeline.started_at for timeline in played.measured.timelines.values()}
+    expected = {timeline.key: timeline.started_at for timeline in played.measurements.timelines.values()}
     result = cluster.muster("plan", path, "-n", "default", "-o", "json")
     found = {each["group"]: each.get("after", 0.0) for each in json.loads(result.stdout)["starts"]}
     assert found == pytest.approx(expected)

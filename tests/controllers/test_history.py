@@ -153,7 +153,7 @@ def test_one_process_writes_to_the_file_and_its_successor_continues(path: Path) 
 def test_old_records_are_removed_in_small_pieces_and_open_ones_stay(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("extender.telemetry.history_file._BATCH", 3)
+    monkeypatch.setattr("extender.telemetry.history_file._BATCH_SIZE", 3)
     bench = HistoryBench(path, gang("stays", 1), retention=DAY).look().start("stays")
     for n in range(5):
         bench.after(1, gang(f"g{n}", 1)).start(f"g{n}")

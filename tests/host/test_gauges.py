@@ -208,7 +208,7 @@ def test_updated_metrics_of_queues_equal_recomputed_ones(cycles: list[list[Queue
 
 
 def test_queues_beyond_the_limit_have_no_metrics(bench: FeedBench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metrics, "MOST_QUEUES", 1)
+    monkeypatch.setattr(metrics, "MAX_QUEUES", 1)
     watch = Watch(bench, queue("b"), queue("c"))
     watch.gauges.update(watch.bench.ledger.decisions)
     assert REGISTRY.get_sample_value("muster_queue_share", {"queue": "b"}) == 0

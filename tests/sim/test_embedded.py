@@ -6,7 +6,7 @@ import pytest
 
 from extender import __version__
 from extender.apimachinery.errors import StatusError
-from extender.apimachinery.kinds import BY_NAME, JOBS, NODES, POD_GROUPS, PODS, QUEUES, TOPOLOGIES, Json
+from extender.apimachinery.kinds import JOBS, KIND_BY_NAME, NODES, POD_GROUPS, PODS, QUEUES, TOPOLOGIES, Json
 from extender.apimachinery.objects import find_stored_condition
 from extender.sim.embedded import Embedded
 from extender.sim.kubelets import RUN_SECONDS
@@ -88,7 +88,7 @@ def test_suspended_jobs_are_resumed_when_they_fit(cluster: Embedded) -> None:
     in_queue = {objects.QUEUE_NAME: "default", RUN_SECONDS: "20"}
     first = jobs.job("first", completions=8, annotations=in_queue, **options)
     second = jobset.job_set("second", annotations=in_queue, **options)
-    job_sets = BY_NAME[second["apiVersion"], second["kind"]]
+    job_sets = KIND_BY_NAME[second["apiVersion"], second["kind"]]
     cluster.service.create(JOBS, "", first)
     wait_for(lambda: len(nodes_of(cluster, "first")) == 4)
     uid = cluster.service.create(job_sets, "", second)["metadata"]["uid"]

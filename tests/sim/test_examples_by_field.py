@@ -61,7 +61,7 @@ def test_each_has_its_outcome_in_simulate(tmp_path: Path) -> None:
     found: dict[str, set[str]] = {example.namespace: set() for example in EXAMPLES}
     for never in result.report.never_started:
         found[never.group.partition("/")[0]].add(never.reason)
-    for group in result.measured.timelines.values():
+    for group in result.measurements.timelines.values():
         if group.started_at is not None:
             found[group.key.partition("/")[0]].add(STARTED)
     for left in workload(options).unmanaged_objects:

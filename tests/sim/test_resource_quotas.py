@@ -7,7 +7,7 @@ import pytest
 
 from extender.api.objects.pods import Pod
 from extender.apimachinery.errors import StatusError
-from extender.apimachinery.kinds import BY_NAME, EVENTS, JOBS, PODS, RESOURCE_QUOTAS, Json
+from extender.apimachinery.kinds import EVENTS, JOBS, KIND_BY_NAME, PODS, RESOURCE_QUOTAS, Json
 from extender.apimachinery.objects import typed
 from extender.apimachinery.quotas import refusal, usage
 from extender.apimachinery.service import Service
@@ -224,7 +224,7 @@ def test_all_pods_of_made_jobs_are_counted(controllers: WorkloadControllers, ser
     spec = job("a", namespace="default", parallelism=1, completions=1, cpu="1")["spec"]
     replicated = [{"name": "workers", "replicas": 4, "template": {"spec": spec}}]
     made = {"metadata": {"name": "set", "namespace": "default"}, "spec": {"replicatedJobs": replicated}}
-    service.create(BY_NAME["jobset.x-k8s.io/v1alpha2", "JobSet"], "", made)
+    service.create(KIND_BY_NAME["jobset.x-k8s.io/v1alpha2", "JobSet"], "", made)
     wait_for(lambda: len(controllers.refusal_by_uid) == 2)
     (refused,) = map(str, controllers.refusals())
     assert refused.startswith("default/jobset/set: ")

@@ -11,9 +11,9 @@ from extender.api.objects.queues import ABORT, RESUME, new_command
 from extender.api.workloads.shape import VOLCANO_JOB
 from extender.apimachinery.errors import StatusError
 from extender.apimachinery.kinds import (
-    BY_NAME,
     COMMANDS,
     JOBS,
+    KIND_BY_NAME,
     POD_GROUPS,
     PODS,
     RESOURCE_QUOTAS,
@@ -143,7 +143,7 @@ def test_pods_enter_the_queue_that_their_owner_names(cluster: Embedded, tmp_path
 
 
 def test_a_kind_without_a_controller_here_is_refused_from_clients(service: Service) -> None:
-    kind = BY_NAME["leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet"]
+    kind = KIND_BY_NAME["leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet"]
     client = WriteOptions(Manager("kubectl", UPDATE, kind.api_version))
     with pytest.raises(StatusError, match="no controller makes its pods here"):
         service.create(kind, "default", LEADER_WORKER_SET, client)

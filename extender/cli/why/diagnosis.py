@@ -89,7 +89,7 @@ def explain_group(evidence: Evidence, group: ObservedGroup, pod: str = "") -> Ex
     remedies = refusals if refusals and is_blocked else [*sentence, *reclaiming(evidence, group, blockers)]
     reason = group.reason if is_blocked else ""
     offers = [check_offer(case)] if verdict is Verdict.UNKNOWN else commands(reason, case)
-    queue_notes = [] if wanted == queue else [Statement("CountsElsewhere", asked=wanted, queue=queue)]
+    queue_texts = [] if wanted == queue else [Statement("CountsElsewhere", asked=wanted, queue=queue)]
     return Explanation(
         kind="PodGroup",
         name=group.name,
@@ -106,7 +106,7 @@ def explain_group(evidence: Evidence, group: ObservedGroup, pod: str = "") -> Ex
         holders=blockers,
         remedies=[*(stray.cause for stray in strays), *remedies],
         commands=[*_renaming(case, strays), *offers],
-        notes=[*unread_queue(evidence, queue), *queue_notes, *evidence.notes],
+        notes=[*unread_queue(evidence, queue), *queue_texts, *evidence.notes],
     )
 
 
@@ -220,7 +220,7 @@ def _renaming(case: Case, strays: Iterable[Uncounted]) -> Iterator[Offer]:
             yield case.offer("AnnotatePods", case.right_to("patch", PODS), pods=pods, count=count)
 
 
-def misnaming_notes(evidence: Evidence, pod: Pod) -> list[Statement]:
+def misnaming_texts(evidence: Evidence, pod: Pod) -> list[Statement]:
     """Return a statement if a pod names a group by an annotation or label that does not count."""
     key, named = _wrong_key(pod, lambda value: any(group.name == value for group in evidence.groups_here))
     if not named or named == group_name(pod):
@@ -294,7 +294,7 @@ def _placed_pod_answer(evidence: Evidence, pod: Pod) -> Explanation:
         Statement("PodRuns" if is_running else "PodPlaced", node=pod.spec.node_name),
         since=scheduled(pod).last_transition_time or meta.creation_timestamp,
         commands=[] if is_running else [case.offer("FollowPod", case.right_to("list", EVENTS))],
-        notes=misnaming_notes(evidence, pod),
+        notes=misnaming_texts(evidence, pod),
     )
 
 
@@ -402,7 +402,7 @@ def _pod_without_podgroup(
     reported_reason, _ = event_reason
     if not reason or (reason == reported_reason and not detail):
         reason, detail = event_reason
-    notes = [*misnaming_notes(evidence, pod), *unread_queue(evidence, case.queue), *evidence.notes]
+    notes = [*misnaming_texts(evidence, pod), *unread_queue(evidence, case.queue), *evidence.notes]
     queue = evidence.queue(case.queue)
     rest: dict[str, Any] = {"queue": queue_figures(queue) if queue else None, "notes": notes}
     if reason:

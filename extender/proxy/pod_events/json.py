@@ -11,7 +11,7 @@ from msgspec import Raw
 from extender.api.keys import ASK_MARK
 from extender.api.objects.base import Wire
 from extender.api.objects.pods import PodClaim, PodClaimStatus
-from extender.api.protobuf import LONGEST_FRAME
+from extender.api.protobuf import MAX_FRAME_BYTES
 from extender.domain.model import versioned_pod_watch as pod_watch
 from extender.domain.model.versioned_pod_watch import (
     AS_IT_IS,
@@ -221,8 +221,8 @@ class Lines:
 
 
 def _check_length(line: bytes | bytearray) -> None:
-    if len(line) > LONGEST_FRAME:
-        raise pod_watch.BrokenPods(f"an event of a watch is longer than {LONGEST_FRAME} bytes")
+    if len(line) > MAX_FRAME_BYTES:
+        raise pod_watch.BrokenPods(f"an event of a watch is longer than {MAX_FRAME_BYTES} bytes")
 
 
 def _event(line: bytes) -> PodEvent:

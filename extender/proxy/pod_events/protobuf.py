@@ -14,7 +14,7 @@ from extender.api.keys import ASK_MARK
 from extender.api.protobuf import (
     ENVELOPES,
     KUBERNETES_PREFIX,
-    LENGTH,
+    LENGTH_BYTES,
     Frames,
     LongFrame,
     message_types,
@@ -184,7 +184,7 @@ def _varint(number: int) -> bytes:
 def _frame(type_: str, pod: bytes) -> bytes:
     """Return an event of a watch as a frame."""
     event = bytes(_EVENT(type=type_, object={"raw": _in_envelope("Pod", pod)}).SerializeToString())
-    return len(event).to_bytes(LENGTH) + event
+    return len(event).to_bytes(LENGTH_BYTES) + event
 
 
 class PodFrames:
@@ -203,7 +203,7 @@ class PodFrames:
 def _event(frame: bytes) -> PodEvent:
     """Return the event of a frame, with the facts of its pod."""
     try:
-        event = _EVENT.FromString(frame[LENGTH:])
+        event = _EVENT.FromString(frame[LENGTH_BYTES:])
         type_, pod = event.type, event.object.raw
     except DecodeError as fault:
         raise pod_watch.BrokenPods(f"this is no event of a watch: {fault}") from fault

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from extender.apimachinery import errors
-from extender.apimachinery.kinds import BY_PATH, Json, ResourceKind, subresources_of
+from extender.apimachinery.kinds import KIND_BY_PATH, Json, ResourceKind, subresources_of
 from extender.apimachinery.managed_fields import UPDATE, Manager
 
 Query = dict[str, str]
@@ -143,7 +143,7 @@ def target_of(path: str) -> RequestTarget:
     namespace = ""
     if rest[:1] == ["namespaces"] and len(rest) > 2 and rest[2] != "status":
         namespace, rest = rest[1], rest[2:]
-    kind = BY_PATH.get((root, rest[0])) if rest else None
+    kind = KIND_BY_PATH.get((root, rest[0])) if rest else None
     if kind is None or len(rest) > 3 or (namespace and not kind.namespaced):
         raise errors.no_such_path()
     target = RequestTarget(kind, namespace, *rest[1:])

@@ -16,7 +16,7 @@ from functools import partial
 import msgspec
 
 from extender.apimachinery.errors import StatusError, bad_request, bad_value, invalid, invalid_object
-from extender.apimachinery.kinds import ACCESS, IDENTITY, REVIEWS, SCALE, Json, ResourceKind
+from extender.apimachinery.kinds import ACCESS, IDENTITY, REVIEW_KINDS, SCALE, Json, ResourceKind
 from extender.apimachinery.managed_fields import APPLY, UPDATE
 from extender.apimachinery.objects import identity_of, other_name
 from extender.apimachinery.patches import Patch, applied_object, patch_of
@@ -115,7 +115,7 @@ class Watch:
                 yield b"".join(_line("ADDED", self.shape(obj)) for obj in objects if self._test(obj)) + end
             deadline = time.monotonic() + self._seconds
             bookmark_at = time.monotonic() + self.bookmark_period
-            while time.monotonic() < deadline and not self.store.closed and self.is_listening():
+            while time.monotonic() < deadline and not self.store.is_closed and self.is_listening():
                 wait = min(deadline, bookmark_at, time.monotonic() + _CONNECTION_CHECK) - time.monotonic()
                 if events := b"".join(self._events(self.store.wait(self._version, max(wait, 0.0)))):
                     yield events
@@ -132,7 +132,7 @@ class Watch:
             self._version = change.version
             if change.kind is not kind or namespace not in ("", change.object["metadata"].get("namespace")):
                 continue
-            matched_before = change.before is not None and self._test(change.before)
+            matched_before = change.old_object is not None and self._test(change.old_object)
             matches_now = change.type != "DELETED" and self._test(change.object)
             types = {(False, True): "ADDED", (True, True): "MODIFIED", (True, False): "DELETED"}
             if matched_before or matches_now:
@@ -163,7 +163,7 @@ def answer(service: Service, request: Request) -> tuple[int, Json]:
                 return 200, list_page(service.store, request)
             obj = service.get(*target[:3])
             return 200, _scale_of(obj) if target.subresource == "scale" else obj
-        case "POST" if target.kind in REVIEWS:
+        case "POST" if target.kind in REVIEW_KINDS:
             return 201, answered_review(target.kind, read(target.kind, request.body, request.is_strict))
         case "POST":
             return 201, _post(service, request)
@@ -197,7 +197,7 @@ def _post(service: Service, request: Request) -> Json:
 def _change(service: Service, request: Request) -> Json:
     kind, namespace, name, subresource = request.target
     if request.method == "PATCH":
-        change = patch_of(request.media_type, request.body, strategic_known=not kind.custom)
+        change = patch_of(request.media_type, request.body, allows_strategic=not kind.custom)
     else:
         change = partial(_replacement, kind, name, request.body)
     if subresource == "scale":

@@ -94,12 +94,12 @@ class JobPods:
             MALFORMED: The object cannot be read.
         """
         used_indexes = {*self.succeeded_indexes}
-        kept_pods: list[Json] = []
+        retained_pods: list[Json] = []
         surplus_pods: list[Json] = []  # pods whose index another pod has, or is no longer wanted
         for pod in self.active_pods:
             index = index_of(pod)
             is_surplus = self.is_indexed and (index in used_indexes or index >= self._completions)
-            (surplus_pods if is_surplus else kept_pods).append(pod)
+            (surplus_pods if is_surplus else retained_pods).append(pod)
             used_indexes.add(index)
         target: int = self._spec.get("parallelism", 1)
         if self.is_suspended or self.has_failed:
@@ -108,11 +108,11 @@ class JobPods:
             target = min(max(int(completions) - self.succeeded_count, 0), target)
         elif self.succeeded_count:
             target = len(self.active_pods)
-        surplus_pods += kept_pods[target:]
+        surplus_pods += retained_pods[target:]
         if surplus_pods:  # surplus pods are deleted before new ones are created
             return ComparedOffspring([], surplus_pods, [])
         free_indexes = (index for index in range(self._completions) if index not in used_indexes)
-        indexes = islice(free_indexes if self.is_indexed else count(), max(target - len(kept_pods), 0))
+        indexes = islice(free_indexes if self.is_indexed else count(), max(target - len(retained_pods), 0))
         return ComparedOffspring(list(pods_at(self._job, indexes)), [], [])
 
 

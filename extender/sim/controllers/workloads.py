@@ -17,7 +17,7 @@ from contextlib import suppress
 from itertools import chain
 from typing import NamedTuple
 
-from extender.api.workloads.children import MALFORMED, count_pods, kind_of, suspended
+from extender.api.workloads.children import SHAPE_ERRORS, count_pods, kind_of, suspended
 from extender.api.workloads.shape import JobOutcome, Path, outcome_of
 from extender.apimachinery import kinds
 from extender.apimachinery.errors import StatusError
@@ -89,7 +89,7 @@ class WorkloadControllers(StoreFollower):
         meta = obj["metadata"]
         owners = meta.get("ownerReferences") or ()
         owner = next((owner for owner in owners if owner.get("controller")), None)
-        kind = kinds.BY_NAME.get((owner["apiVersion"], owner["kind"])) if owner else None
+        kind = kinds.KIND_BY_NAME.get((owner["apiVersion"], owner["kind"])) if owner else None
         owner_object = self._store.get(kind, meta["namespace"], owner["name"]) if owner and kind else None
         return self._top(owner_object) if owner_object else obj
 
@@ -114,7 +114,7 @@ class WorkloadControllers(StoreFollower):
                     # Muster, which creates the pods of Volcano Jobs, writes this Event, too
                     self._refusal_times[change.object["involvedObject"].get("uid", "")] = time.monotonic()
                 elif change.kind in kinds.WORKLOAD_KINDS:  # a status changes often
-                    before = (change.before or {}).get("metadata", {}).get("generation")
+                    before = (change.old_object or {}).get("metadata", {}).get("generation")
                     if before != change.object["metadata"]["generation"]:
                         to_remake.add(uid)
                 (to_remake if _is_leaving(change) else to_refresh).add(owner)
@@ -122,7 +122,7 @@ class WorkloadControllers(StoreFollower):
             collect(self._service, deleted_uids)
             with self.creation_lock:
                 self._reconcile(to_remake, to_refresh)
-            self._stopping.wait(_PERIOD)
+            self._stop_event.wait(_PERIOD)
 
     def _recount_quotas(self, changes: Sequence[Change]) -> set[str]:
         """Count the usage of quotas again. Return the UIDs of the workloads that may create more pods now."""
@@ -152,7 +152,7 @@ class WorkloadControllers(StoreFollower):
         for kind in kinds.WORKLOAD_KINDS:
             for obj in self._store.all(kind):
                 uid = obj["metadata"]["uid"]
-                with suppress(StatusError, *MALFORMED):  # skip a deleted or malformed object
+                with suppress(StatusError, *SHAPE_ERRORS):  # skip a deleted or malformed object
                     if uid in to_remake:
                         self._remake(kind, obj, owned[uid])
                     if uid in to_update or uid in owners:
@@ -238,12 +238,12 @@ def _is_leaving(change: Change) -> bool:
 
 def _frees_quota(change: Change) -> bool:
     if change.kind is kinds.RESOURCE_QUOTAS:  # its status changes with each new pod
-        return change.type == "DELETED" or (change.before or {}).get("spec") != change.object["spec"]
+        return change.type == "DELETED" or (change.old_object or {}).get("spec") != change.object["spec"]
     return change.kind is kinds.PODS and _is_leaving(change)
 
 
 def _kind(obj: Json) -> ResourceKind:
-    return kinds.BY_NAME[obj["apiVersion"], obj["kind"]]
+    return kinds.KIND_BY_NAME[obj["apiVersion"], obj["kind"]]
 
 
 def _revision(obj: Json) -> str:
