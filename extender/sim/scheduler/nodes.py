@@ -20,7 +20,7 @@ PREEMPTION_REASON = "PreemptionByScheduler"
 
 
 class PodInfo(NamedTuple):
-    """Pod on a node, for filters and preemption. `terminating` says whether it was preempted."""
+    """Pod on a node, for filters and preemption. `is_leaving` says whether it was preempted."""
 
     uid: str
     namespace: str
@@ -147,7 +147,7 @@ class Nodes:
 
 
 class Rejection(NamedTuple):
-    """Reasons why a node does not fit. `unresolvable` means that preemption would not help."""
+    """Reasons why a node does not fit. `is_unresolvable` means that preemption would not help."""
 
     reasons: tuple[str, ...] = ()
     is_unresolvable: bool = False

@@ -35,7 +35,7 @@ class InvalidWorkload(ValueError):
 
 
 class PodArrival(NamedTuple):
-    """Arrival of a pod. It runs for `runs` seconds (None means forever), then it succeeds or fails."""
+    """Arrival of a pod. It runs for `run_seconds` seconds (None means forever), then it succeeds or fails."""
 
     at: float
     pod: Pod
