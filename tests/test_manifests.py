@@ -18,7 +18,7 @@ from extender.api.keys import MANAGED
 from extender.api.objects.queues import Estimate, QueueSpec, QueueStatus, WaitingStatus
 from extender.api.units import as_seconds
 from extender.api.workloads.table import WORKLOADS
-from extender.cli.settings import configured, serve
+from extender.cli.settings import read_configuration, serve
 from tests.cli.installation import documents
 from tests.rows import each_of
 from tools.chart_changes import FURTHER_JOBS
@@ -645,7 +645,7 @@ def test_muster_has_flags_for_the_scheduler_next_to_it(kind: str, monkeypatch: p
         monkeypatch.setenv(each["name"], each["value"])
     assert command == serve.name
     with serve.make_context(command, flags) as context:
-        configuration = configured(context.params.pop("config"), context.params)
+        configuration = read_configuration(context.params.pop("config"), context.params)
     assert str(configuration.lease) == LEASES[kind]
     profiles = scheduler_configuration(NAMES[kind])["profiles"]
     assert list(configuration.scheduler_names) == [profile["schedulerName"] for profile in profiles]

@@ -11,8 +11,8 @@ from extender.api.configuration import Configuration
 from extender.api.keys import GROUP_ANNOTATION, GROUP_LABEL, LOCAL_QUEUE, QUEUE
 from extender.api.workloads.table import WORKLOADS
 from extender.shipped import read
-from extender.webhooks.certificate_rotation import CONFIGURATION, CONFIGURATIONS
-from extender.webhooks.latest import BUDGET
+from extender.webhooks.certificate_rotation import CONFIGURATION_NAME, CONFIGURATIONS
+from extender.webhooks.latest import REVIEW_TIMEOUT
 from tests.rows import each_of
 from tests.webhooks.bench import Bench
 
@@ -41,7 +41,7 @@ def test_only_our_own_kinds_wait_for_muster(webhook: Json) -> None:
         and set(rule["resources"]) <= OUR_KINDS
     )
     assert webhook["failurePolicy"] == ("Fail" if ours else "Ignore")
-    assert BUDGET < webhook["timeoutSeconds"] <= 5
+    assert REVIEW_TIMEOUT < webhook["timeoutSeconds"] <= 5
     assert webhook["sideEffects"] == "None"
 
 
@@ -127,8 +127,8 @@ def test_one_secret_and_three_configurations_are_written_by_name() -> None:
     (certificate,) = [document for document in documents("webhooks/rbac.yaml") if document["kind"] == "Role"]
     assert certificate["metadata"]["namespace"] == secret.namespace
     assert {document["metadata"]["name"] for file in FILES for document in documents(file)} == {
-        CONFIGURATION,
-        f"{CONFIGURATION}-pods",
+        CONFIGURATION_NAME,
+        f"{CONFIGURATION_NAME}-pods",
     }
 
 

@@ -26,9 +26,9 @@ from tools.chart_changes import (
 ROOT = Path(__file__).parents[1]
 MANIFESTS = ROOT / "manifests"
 CHART = ROOT / "install" / "chart"
-GENERATED = ("templates/manifests", "files")
+GENERATED_PATHS = ("templates/manifests", "files")
 # Helm creates the namespace itself, and does not read kustomize's files.
-LEFT_OUT = ("namespace.yaml", "kustomization.yaml")
+LEFT_OUT_FILES = ("namespace.yaml", "kustomization.yaml")
 
 Files = Mapping[Path, str]  # text of files, by path in the chart
 
@@ -44,14 +44,14 @@ def generated_files() -> Files:
 
 def _iterate_generated() -> Iterator[tuple[Path, str]]:
     for path in sorted(MANIFESTS.rglob("*.yaml")):
-        if path.name not in LEFT_OUT:
+        if path.name not in LEFT_OUT_FILES:
             source = path.relative_to(MANIFESTS)
-            yield Path(GENERATED[0]) / source, template(str(source), path.read_text())
-    yield Path(GENERATED[0]) / "sidecar" / "scheduler-config.yaml", _scheduler_config()
+            yield Path(GENERATED_PATHS[0]) / source, template(str(source), path.read_text())
+    yield Path(GENERATED_PATHS[0]) / "sidecar" / "scheduler-config.yaml", _scheduler_config()
     dashboard = "monitoring/dashboard.json"
-    yield Path(GENERATED[1]) / "dashboard.json", (MANIFESTS / dashboard).read_text()
+    yield Path(GENERATED_PATHS[1]) / "dashboard.json", (MANIFESTS / dashboard).read_text()
     yield (
-        Path(GENERATED[0]) / "monitoring" / "dashboard.yaml",
+        Path(GENERATED_PATHS[0]) / "monitoring" / "dashboard.yaml",
         _with_condition(f"manifests/{dashboard}", WHEN["monitoring"], _with_common_changes(DASHBOARD)),
     )
 
@@ -67,7 +67,7 @@ def template(source: str, text: str) -> str:
         text = text.replace(old, new)
     text = _with_common_changes(text)
     if "\nkind: CustomResourceDefinition\n" in text:
-        text = _kept_on_uninstall(text)
+        text = _retained_on_uninstall(text)
     return _with_condition(f"manifests/{source}", _condition(source), text)
 
 
@@ -87,7 +87,7 @@ def _condition(source: str) -> str:
     return f"and ({inherited}) ({own})" if own and inherited else own or inherited
 
 
-def _kept_on_uninstall(text: str) -> str:
+def _retained_on_uninstall(text: str) -> str:
     """Return the CRD with the annotation by which `helm uninstall` keeps it, and so its objects."""
     with_annotations = "metadata:\n  annotations:\n"
     head = with_annotations if with_annotations in text else "metadata:\n"
@@ -117,7 +117,7 @@ def _scheduler_file(name: str) -> str:
 
 def current_files() -> Files:
     """Return the generated files that exist, by path."""
-    paths = (path for folder in GENERATED for path in (CHART / folder).rglob("*") if path.is_file())
+    paths = (path for folder in GENERATED_PATHS for path in (CHART / folder).rglob("*") if path.is_file())
     return {path.relative_to(CHART): path.read_text() for path in paths}
 
 

@@ -22,8 +22,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-OLDEST = (3, 11)
-CONSTRAINED = ("--constraint", "constraints.txt")
+OLDEST_PYTHON = (3, 11)
+CONSTRAINT_FLAGS = ("--constraint", "constraints.txt")
 
 # Settings of pip about the index, by uv's names: uv does not read pip's configuration.
 UV_NAMES = {
@@ -83,19 +83,19 @@ def install(folder: Path, package: str, installer: str) -> int:
 def _get_uv(folder: Path) -> bool:
     if (folder / "bin" / "uv").exists():
         return True
-    arguments = ["install", "--quiet", "--no-compile", "--only-binary=:all:", *CONSTRAINED, "uv"]
+    arguments = ["install", "--quiet", "--no-compile", "--only-binary=:all:", *CONSTRAINT_FLAGS, "uv"]
     return _run([*_pip(folder), *arguments]) == 0
 
 
 def _by_uv(folder: Path, package: str) -> int:
     config = subprocess.run([*_pip(folder), "config", "list"], capture_output=True, text=True, check=False)
-    target = ["--python", str(folder / "bin" / "python"), *CONSTRAINED, "--editable", package]
+    target = ["--python", str(folder / "bin" / "python"), *CONSTRAINT_FLAGS, "--editable", package]
     command = [str(folder / "bin" / "uv"), "pip", "install", *_quietly(), *target]
     return _run(command, {**settings(config.stdout), **os.environ})
 
 
 def _by_pip(folder: Path, package: str) -> int:
-    options = [*_quietly(), "--no-compile", *CONSTRAINED, "--editable", package]
+    options = [*_quietly(), "--no-compile", *CONSTRAINT_FLAGS, "--editable", package]
     return _run([*_pip(folder), "install", *options])
 
 
@@ -125,7 +125,7 @@ def _arguments() -> argparse.Namespace:
 
 def main() -> int:
     chosen = _arguments()
-    if sys.version_info[:2] < OLDEST:
+    if sys.version_info[:2] < OLDEST_PYTHON:
         found_version = ".".join(map(str, sys.version_info[:3]))
         allowed = "3.11 or newer (make PYTHON=python3.13 ...)"
         _show(f"error: {sys.executable} is Python {found_version}, allowed: {allowed}")

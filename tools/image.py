@@ -18,8 +18,8 @@ from extender import __version__
 ROOT = Path(__file__).parents[1]
 # These engines accept the same arguments, except for images of several platforms.
 BUILDERS = ("docker", "podman", "buildah")
-LONGEST_ANSWER = 20.0
-LONGEST_PULL = 300.0
+ANSWER_TIMEOUT = 20.0
+PULL_TIMEOUT = 300.0
 
 
 class NoBuilder(Exception):
@@ -56,9 +56,9 @@ def is_fixed(image: str) -> bool:
 
 def why_missing(engine: str, image: str) -> str:
     """Return why an image is neither on this machine nor in its registry; empty if it is. Not for buildah."""
-    if not _fault([engine, "image", "inspect", image], LONGEST_ANSWER):
+    if not _fault([engine, "image", "inspect", image], ANSWER_TIMEOUT):
         return ""
-    return _fault([engine, "pull", image], LONGEST_PULL)
+    return _fault([engine, "pull", image], PULL_TIMEOUT)
 
 
 def build(engine: str, tag: str, base_image: str = "", push: bool = False, platforms: str = "") -> int:
@@ -87,7 +87,7 @@ def _why_unusable(name: str) -> str:
     """Return why this engine does not answer; empty when it does."""
     if shutil.which(name) is None:
         return "not found on PATH"
-    return _fault([name, "info"], LONGEST_ANSWER)
+    return _fault([name, "info"], ANSWER_TIMEOUT)
 
 
 def _fault(command: list[str], longest: float) -> str:

@@ -29,7 +29,7 @@ fi
 echo "kubectl muster needs uv or pipx on PATH: https://docs.astral.sh/uv/" >&2
 exit 127
 """
-_REPOSITORY, _TAG = "  repository: kube-muster\n", '  tag: ""\n'
+_REPOSITORY_LINE, _TAG = "  repository: kube-muster\n", '  tag: ""\n'
 
 
 def chart(name: str, tag: str, digest: str = "") -> bytes:
@@ -42,7 +42,7 @@ def chart(name: str, tag: str, digest: str = "") -> bytes:
     folder = ROOT / "install" / "chart"
     files = {f"muster/{path.relative_to(folder)}": path.read_bytes() for path in _files(folder)}
     values = files["muster/values.yaml"].decode()
-    for old, new in ((_REPOSITORY, f"  repository: {name}\n"), (_TAG, f"  tag: {json.dumps(tag)}\n")):
+    for old, new in ((_REPOSITORY_LINE, f"  repository: {name}\n"), (_TAG, f"  tag: {json.dumps(tag)}\n")):
         assert old in values, f"install/chart/values.yaml: lacks {old.strip()!r}"
         values = values.replace(old, new, 1)
     return _archive({**files, "muster/values.yaml": values.encode()})

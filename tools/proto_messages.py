@@ -19,11 +19,11 @@ _FILES = (
     (_API, "scheduling/v1alpha3"),  # Jobs name some of these
     *((_MACHINERY, f"pkg/{folder}") for folder in ("apis/meta/v1", "api/resource", "runtime", "util/intstr")),
 )
-_PACKAGE = re.compile(r"^package (\S+);", re.MULTILINE)
-_MESSAGE = re.compile(r"^message (\w+) \{\n(.*?)^\}", re.MULTILINE | re.DOTALL)
-_FIELD = re.compile(r"^  (?:(optional|repeated) |(map)<string, )([\w.]+)>? (\w+) = (\d+);", re.MULTILINE)
-_STRUCT = re.compile(r"^type (\w+) struct \{\n(.*?)^\}", re.MULTILINE | re.DOTALL)
-_MEMBER = re.compile(
+_PACKAGE_RE = re.compile(r"^package (\S+);", re.MULTILINE)
+_MESSAGE_RE = re.compile(r"^message (\w+) \{\n(.*?)^\}", re.MULTILINE | re.DOTALL)
+_FIELD_RE = re.compile(r"^  (?:(optional|repeated) |(map)<string, )([\w.]+)>? (\w+) = (\d+);", re.MULTILINE)
+_STRUCT_RE = re.compile(r"^type (\w+) struct \{\n(.*?)^\}", re.MULTILINE | re.DOTALL)
+_MEMBER_RE = re.compile(
     r'^\s+(?:\w+ +)?([*\[\]\w.]+)\s+`json:"([\w-]*)([^"]*)" protobuf:"\w+,(\d+)', re.MULTILINE
 )
 _ZEROS = ("bool", "int32", "int64")
@@ -52,12 +52,12 @@ def _read() -> dict[str, Json]:
     for module, folder in _FILES:
         path = _folder_of(module) / folder
         text = (path / "generated.proto").read_text(encoding="utf-8")
-        package = _PACKAGE.findall(text)[0]
+        package = _PACKAGE_RE.findall(text)[0]
         forms = _forms(path)
-        for name, body in _MESSAGE.findall(text):
+        for name, body in _MESSAGE_RE.findall(text):
             all_messages[f"{package}.{name}"] = {
                 number: [forms.get((name, number), form or map_form), _full(kind, package), field]
-                for form, map_form, kind, field, number in _FIELD.findall(body)
+                for form, map_form, kind, field, number in _FIELD_RE.findall(body)
             }
     return all_messages
 
@@ -66,8 +66,8 @@ def _forms(folder: Path) -> dict[tuple[str, str], str]:
     """Return the forms that only the Go types have, by struct and number."""
     forms = dict[tuple[str, str], str]()
     text = "".join(path.read_text(encoding="utf-8") for path in folder.glob("types.go"))
-    for name, body in _STRUCT.findall(text):
-        for kind, field_name, options, number in _MEMBER.findall(body):
+    for name, body in _STRUCT_RE.findall(text):
+        for kind, field_name, options, number in _MEMBER_RE.findall(body):
             if not field_name:
                 forms[name, number] = "inline"
             elif "omitempty" in options and kind in _ZEROS:

@@ -45,9 +45,9 @@ def document() -> str:
 
 def _entry(setting: Setting) -> str:
     """Return the entry of a setting: its meaning, the allowed values if that lacks them, and the default."""
-    allowed = re.sub(r"^a (whole number|number|duration) from |,? such as .*", "", setting.kind.allowed)
-    is_in_help = setting.kind in PLAIN or all(f"{value}:" in setting.help for value in allowed.split(" or "))
-    text = setting.help if is_in_help else f"{setting.help} [{allowed}]"
+    values = re.sub(r"^a (whole number|number|duration) from |,? such as .*", "", setting.kind.allowed_values)
+    is_in_help = setting.kind in PLAIN or all(f"{value}:" in setting.help for value in values.split(" or "))
+    text = setting.help if is_in_help else f"{setting.help} [{values}]"
     comment = textwrap.fill(text, 148, initial_indent="# ", subsequent_indent="# ")
     if setting.unset:
         return f"{comment}\n# {setting.key}: {setting.unset}\n"

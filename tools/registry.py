@@ -19,8 +19,8 @@ MANIFESTS = ", ".join(
         "application/vnd.docker.distribution.manifest.v2+json",
     )
 )
-LARGEST = 32 * 1024 * 1024
-LONGEST_ANSWER = 30.0
+MAX_BYTES = 32 * 1024 * 1024
+ANSWER_TIMEOUT = 30.0
 
 
 class NoAnswer(Exception):
@@ -105,8 +105,8 @@ def _answer(url: str, accept: str, token: str = "") -> tuple[bytes, str]:
     if token:  # only for the registry, not for the storage that it may redirect to
         request.add_unredirected_header("Authorization", f"Bearer {token}")
     try:
-        with urllib.request.urlopen(request, timeout=LONGEST_ANSWER) as answer:
-            content: bytes = answer.read(LARGEST + 1)
+        with urllib.request.urlopen(request, timeout=ANSWER_TIMEOUT) as answer:
+            content: bytes = answer.read(MAX_BYTES + 1)
             stated: str = answer.headers.get("Docker-Content-Digest", "")
     except urllib.error.HTTPError as refusal:
         refusal.close()
@@ -114,8 +114,8 @@ def _answer(url: str, accept: str, token: str = "") -> tuple[bytes, str]:
         raise NoAnswer(f"HTTP {refusal.code} at {url}", challenge) from None
     except (OSError, ValueError, http.client.HTTPException) as fault:
         raise NoAnswer(f"no answer at {url} ({getattr(fault, 'reason', fault)})") from None
-    if len(content) > LARGEST:
-        raise NoAnswer(f"more than {LARGEST} bytes at {url}")
+    if len(content) > MAX_BYTES:
+        raise NoAnswer(f"more than {MAX_BYTES} bytes at {url}")
     return content, stated
 
 

@@ -31,7 +31,7 @@ CHECKSUMS = "SHA256SUMS"
 # Form of the name of an image, as registries and kubelets read it.
 _PART, _HOST = r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*", r"[A-Za-z0-9]+(?:[.-]+[A-Za-z0-9]+)*(?::\d{1,5})?"
 IMAGE = rf"((?:{_HOST}/)?{_PART}(?:/{_PART})*)(?::(\w[\w.-]{{0,127}}))?(?:@(sha256:[0-9a-f]{{64}}))?"
-_LONGEST_NAME = 255  # maximum characters of an image's name
+_MAX_NAME_LENGTH = 255  # maximum characters of an image's name
 
 
 class Manifest(NamedTuple):
@@ -72,7 +72,7 @@ def image(text: str) -> Image:
         Unusable: It has neither.
     """
     match = re.fullmatch(IMAGE, text, re.ASCII)
-    if not match or not (match[2] or match[3]) or len(match[1]) > _LONGEST_NAME:
+    if not match or not (match[2] or match[3]) or len(match[1]) > _MAX_NAME_LENGTH:
         allowed = "NAME:TAG or NAME@sha256:..., with a NAME in lower case"
         raise Unusable(f"--image: invalid value {text!r:.300}: must be {allowed}")
     return Image(match[1], match[2] or "", match[3] or "")

@@ -12,7 +12,7 @@ import sys
 from typing import Any
 
 from extender.apimachinery.field_schemas import KUBERNETES, referred
-from extender.apimachinery.kinds import SCALE, SERVED, ResourceKind
+from extender.apimachinery.kinds import SCALE, SERVED_KINDS, ResourceKind
 from extender.sim.apiserver.protobuf import MESSAGES
 from tests.e2e.harness.client import Client
 from tests.e2e.harness.controlplane import ControlPlane
@@ -48,7 +48,7 @@ def sent_messages() -> str:
 
 
 def _own_kinds() -> list[ResourceKind]:
-    return [kind for kind in SERVED if not kind.custom]
+    return [kind for kind in SERVED_KINDS if not kind.custom]
 
 
 def _lines(schemas: Json) -> str:

@@ -23,9 +23,9 @@ CODE = "extender"
 DOMAIN = f"{CODE}.domain"
 # All other code is the server.
 TOOLS = tuple(f"{CODE}.{name}" for name in ("cli", "sim", "files", "apimachinery", "terminal"))
-SMALL, LONG = 40, 40  # limits of lines: a small module, a long function
-MOST_ARROWS = 20  # between folders of the domain
-MOST_FILES, DEEPEST = 25, 11  # limits of the reach of decide() for a gang of three
+SMALL_MODULE, LONG_FUNCTION = 40, 40  # limits of lines: a small module, a long function
+MAX_ARROWS = 20  # between folders of the domain
+MAX_FILES, MAX_DEPTH = 25, 11  # limits of the reach of decide() for a gang of three
 
 Arrow = tuple[str, str]
 
@@ -227,16 +227,16 @@ def figures(modules_: Mapping[str, Module], reach: Reach) -> Iterator[Figure]:
     # composites of PodGroups.
     yield Figure("modules, without __init__", len(plain), 308)
     yield Figure("  median lines, no docstrings", statistics.median(lines), 220, 130)
-    yield Figure(f"  below {SMALL} lines", _share(lines, lambda length: length < SMALL), 0.08, form=".1%")
+    yield Figure(f"  below {SMALL_MODULE} lines", _share(lines, SMALL_MODULE.__gt__), 0.08, form=".1%")
     # Raised from 100: composites of PodGroups.
     yield Figure("domain: modules", sum(not modules_[name].is_package for name in domain), 101)
     yield Figure("  folders", len({name.split(".")[2] for name in domain}), 8)
-    yield Figure("  arrows between folders", len(folder_arrows(pairs)), MOST_ARROWS)
+    yield Figure("  arrows between folders", len(folder_arrows(pairs)), MAX_ARROWS)
     yield Figure("functions: p90 lines", functions[len(functions) * 9 // 10], 30, 14)
-    yield Figure(f"  over {LONG} lines", _share(functions, lambda length: length > LONG), 0.03, form=".1%")
+    yield Figure(f"  over {LONG_FUNCTION} lines", _share(functions, LONG_FUNCTION.__lt__), 0.03, form=".1%")
     yield Figure("modules with one importer, a sibling", len(only_siblings(pairs, modules_)), 40)
-    yield Figure("decide(), one gang of 3, cold: files", reach.files, MOST_FILES)
-    yield Figure("  depth", reach.depth, DEEPEST)
+    yield Figure("decide(), one gang of 3, cold: files", reach.files, MAX_FILES)
+    yield Figure("  depth", reach.depth, MAX_DEPTH)
     imports = sum(module.import_lines for module in modules_.values())
     yield Figure("import lines", imports / total, 0.07, form=".1%")
     # Raised from 48,950: topologies, HyperNodes, slices, rank order, pod sets, restarts; devices: claims of

@@ -37,9 +37,9 @@ round rounds judge judged judges judging room rooms taking takings kept lent sle
 asleep awake wake woken stir stirred bucket buckets turned touched unit units maker makers stood moment
 moments note noted notes marks marked dear told anew alike beside nobody everybody whoever
 """
-PRIVATE = frozenset(_PRIVATE_TEXT.split())
+PRIVATE_WORDS = frozenset(_PRIVATE_TEXT.split())
 # Identifiers that keep such a word, each with its reason.
-ALLOWED = {
+ALLOWED_WORDS = {
     "round": "builtin of Python",
     "sleep": "time.sleep",
     "STOOD_WHOLE": "public: condition StoodWhole",
@@ -182,9 +182,9 @@ def opens_without_noun(sentence: str) -> bool:
 
 def is_private(name: str) -> bool:
     """Return whether an identifier has a word that the glossary replaces."""
-    if name in ALLOWED:
+    if name in ALLOWED_WORDS:
         return False
-    return not PRIVATE.isdisjoint(part.lower() for part in _PART.findall(name))
+    return not PRIVATE_WORDS.isdisjoint(part.lower() for part in _PART.findall(name))
 
 
 def figures() -> list[Figure]:

@@ -14,14 +14,14 @@ import cel
 from extender.api.objects.devices import Device, DeviceAttribute
 from extender.api.units import rounded_down
 
-_DOMAIN = re.compile(r"""\b(?:attributes|capacity)\s*\[\s*["']([^"']+)["']\s*\]""")
-_SEMVER = re.compile(r"(\d+)\.(\d+)\.(\d+)(?:-([0-9A-Za-z.-]+))?(?:\+[0-9A-Za-z.-]+)?")
-_LOOPS = re.compile(r"\b(?:all|exists|exists_one|map|filter)\b")
-_CAUTIOUS = re.compile(rf"{_LOOPS.pattern}|\bsize\b")  # words of selectors that may depend on any attribute
-_MOST_CACHED = 16_384  # results
-_MOST_STEPS = 10_000  # steps of one evaluation; the library itself has no limit
-_ATTRIBUTES = 32  # the API's limit of attributes of a device
-_MOST_PROGRAMS = 1024
+_DOMAIN_RE = re.compile(r"""\b(?:attributes|capacity)\s*\[\s*["']([^"']+)["']\s*\]""")
+_SEMVER_RE = re.compile(r"(\d+)\.(\d+)\.(\d+)(?:-([0-9A-Za-z.-]+))?(?:\+[0-9A-Za-z.-]+)?")
+_LOOP_RE = re.compile(r"\b(?:all|exists|exists_one|map|filter)\b")
+_CAUTIOUS = re.compile(rf"{_LOOP_RE.pattern}|\bsize\b")  # words of selectors that may depend on any attribute
+_MAX_CACHED = 16_384  # results
+_MAX_STEPS = 10_000  # steps of one evaluation; the library itself has no limit
+_MAX_ATTRIBUTES = 32  # the API's limit of attributes of a device
+_MAX_PROGRAMS = 1024
 _MILLI = 1000
 Domains = dict[str, dict[str, Any]]
 Pairs = tuple[tuple[str, Any], ...]
@@ -58,7 +58,7 @@ def _value(attribute: DeviceAttribute) -> tuple[str, Any]:
     return "value", next((value for value in values if value is not None), None)
 
 
-@lru_cache(maxsize=_MOST_PROGRAMS)
+@lru_cache(maxsize=_MAX_PROGRAMS)
 def _named_in(expression: str, names: tuple[str, ...]) -> tuple[str, ...]:
     """Return the names of attributes or capacities on which a selector may depend."""
     if _CAUTIOUS.search(expression):
@@ -66,13 +66,13 @@ def _named_in(expression: str, names: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(name for name in names if name.rpartition("/")[2] in expression)
 
 
-@lru_cache(maxsize=_MOST_CACHED)
+@lru_cache(maxsize=_MAX_CACHED)
 def _result(expression: str, facts: Facts) -> bool:
-    if _steps(expression) > _MOST_STEPS:
+    if _steps(expression) > _MAX_STEPS:
         return True
     try:
         program, context = _program(expression), cel.Context(functions=dict(_FUNCTIONS))
-        context.add_variable("device", _variable(_DOMAIN.findall(expression), *facts))
+        context.add_variable("device", _variable(_DOMAIN_RE.findall(expression), *facts))
         return program.execute(context) is not False
     except Exception:  # The expression, a value or the library failed: the scheduler decides on the device.
         return True
@@ -83,7 +83,7 @@ def cost_of(expression: str) -> int:
 
     A loop may run over as many attributes as the API allows.
     """
-    return len(expression) + _steps(expression, _ATTRIBUTES)
+    return len(expression) + _steps(expression, _MAX_ATTRIBUTES)
 
 
 def _steps(expression: str, minimum: int = 0) -> int:
@@ -95,7 +95,7 @@ def _steps(expression: str, minimum: int = 0) -> int:
         expression: The selector.
         minimum: The minimum length of the lists.
     """
-    loops = len(_LOOPS.findall(expression))
+    loops = len(_LOOP_RE.findall(expression))
     longest = max(expression.count(",") // loops, minimum) if loops else 0
     return int(longest**loops) if loops else 0
 
@@ -109,7 +109,7 @@ def _variable(domains: list[str], driver: str, attributes: Pairs, capacity: Pair
     }
 
 
-@lru_cache(maxsize=_MOST_PROGRAMS)
+@lru_cache(maxsize=_MAX_PROGRAMS)
 def _program(expression: str) -> cel.Program:
     return cel.compile(expression)
 
@@ -123,7 +123,7 @@ def _by_domain(driver: str, values: Mapping[str, Any], domains: list[str]) -> Do
 
 
 def _typed(form: str, value: Any) -> Any:
-    return _semver(value) if form == "version" and _SEMVER.fullmatch(value) else value
+    return _semver(value) if form == "version" and _SEMVER_RE.fullmatch(value) else value
 
 
 def _quantity(text: Any) -> dict[str, Any]:
@@ -131,7 +131,7 @@ def _quantity(text: Any) -> dict[str, Any]:
 
 
 def _semver(text: str) -> dict[str, Any]:
-    match = _SEMVER.fullmatch(text)
+    match = _SEMVER_RE.fullmatch(text)
     if match is None:
         raise ValueError(text)
     return {"semver": [*map(int, match.group(1, 2, 3)), match[4] or "~"]}  # "~": releases come last

@@ -13,7 +13,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 # A body with a single object is this prefix, then a runtime.Unknown.
 KUBERNETES_PREFIX = b"k8s\0"
-LIST = "*"  # prefix of the type of a field that is a list
+LIST_PREFIX = "*"  # prefix of the type of a field that is a list
 
 _SCALARS = {
     "string": FieldDescriptorProto.TYPE_STRING,
@@ -38,7 +38,7 @@ def message_types(tables: Mapping[str, Fields]) -> dict[str, Any]:
     for message, fields in tables.items():
         descriptor = file.message_type.add(name=message)
         for name, (number, form) in fields.items():
-            type_ = form.removeprefix(LIST)
+            type_ = form.removeprefix(LIST_PREFIX)
             field = descriptor.field.add(name=name, number=number)
             field.label = field.LABEL_OPTIONAL if type_ == form else field.LABEL_REPEATED
             field.type = _SCALARS.get(type_, field.TYPE_MESSAGE)
@@ -77,8 +77,8 @@ _STATUS = message_types(
     }
 )["Status"]
 # In bytes. etcd accepts requests of 1.5 MiB, and JSON may need six bytes for one byte of a pod.
-LONGEST_FRAME = 16 << 20
-LENGTH = 4  # bytes of the length in front of each frame of a watch, in big-endian order
+MAX_FRAME_BYTES = 16 << 20
+LENGTH_BYTES = 4  # bytes of the length in front of each frame of a watch, in big-endian order
 
 
 class LongFrame(ValueError):
@@ -89,7 +89,7 @@ class Frames:
     """Splitter of the bytes of a watch into frames. Each frame begins with its length."""
 
     def __init__(self) -> None:
-        self._incomplete = bytearray()  # the first bytes of the next frame
+        self._partial_frame = bytearray()  # the first bytes of the next frame
 
     def feed(self, data: bytes) -> list[bytes]:
         """Return the frames that `data` completes, each with its length in front.
@@ -97,16 +97,16 @@ class Frames:
         Raises:
             LongFrame: A frame is longer than the limit.
         """
-        self._incomplete += data
+        self._partial_frame += data
         frames = []
-        while len(self._incomplete) >= LENGTH:
-            end = LENGTH + int.from_bytes(self._incomplete[:LENGTH])
-            if end > LONGEST_FRAME:
-                raise LongFrame(f"an event of a watch is longer than {LONGEST_FRAME} bytes")
-            if len(self._incomplete) < end:
+        while len(self._partial_frame) >= LENGTH_BYTES:
+            end = LENGTH_BYTES + int.from_bytes(self._partial_frame[:LENGTH_BYTES])
+            if end > MAX_FRAME_BYTES:
+                raise LongFrame(f"an event of a watch is longer than {MAX_FRAME_BYTES} bytes")
+            if len(self._partial_frame) < end:
                 break
-            frames.append(bytes(self._incomplete[:end]))
-            del self._incomplete[:end]
+            frames.append(bytes(self._partial_frame[:end]))
+            del self._partial_frame[:end]
         return frames
 
 

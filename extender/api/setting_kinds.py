@@ -61,8 +61,8 @@ class Kind(NamedTuple):
     `read` raises ValueError for an invalid text.
     """
 
-    allowed: str
-    read: Callable[[str], Any]
+    allowed_values: str
+    parse: Callable[[str], Any]
     write: Callable[[Any], str] = str
 
 

@@ -14,18 +14,18 @@ from extender.api.keys import GPU
 
 Quantity = str | int
 
-_GRAMMAR = re.compile(
+_QUANTITY_RE = re.compile(
     r"(?P<sign>[+-]?)(?P<number>[0-9]+(?:\.[0-9]*)?|\.[0-9]+)"
     r"(?:(?P<binary>[KMGTPE]i)|(?P<decimal>[numkMGTPE])|[eE](?P<exponent>[+-]?[0-9]{1,3}))?"
 )
 _BINARY: dict[str, int] = {f"{letter}i": 1024**power for power, letter in enumerate("KMGTPE", start=1)}
-_DECIMAL: dict[str, Fraction] = {
+_DECIMAL_FACTORS: dict[str, Fraction] = {
     letter: Fraction(f"1e{power}")
     for letter, power in zip("numkMGTPE", (-9, -6, -3, 3, 6, 9, 12, 15, 18), strict=True)
 }
-_LARGEST = 2**63 - 1
+_MAX_AMOUNT = 2**63 - 1
 _DIGITS = 10
-LONGEST = 100  # maximum characters of a text; the API server writes at most 30
+MAX_LENGTH = 100  # maximum characters of a text; the API server writes at most 30
 
 
 class BadQuantity(ValueError):
@@ -55,15 +55,15 @@ def rounded_down(quantity: Quantity, scale: int = 1) -> int:
 @lru_cache(maxsize=4096)
 def _parse(quantity: Quantity) -> Fraction:
     text = str(quantity)
-    match = _GRAMMAR.fullmatch(text) if len(text) <= LONGEST else None
+    match = _QUANTITY_RE.fullmatch(text) if len(text) <= MAX_LENGTH else None
     if match is None:
         hint = _intended_quantity(text)
-        raise BadQuantity(f"{text[:LONGEST]!r} is not a quantity such as 500m, 2 or 1.5Gi{hint}")
+        raise BadQuantity(f"{text[:MAX_LENGTH]!r} is not a quantity such as 500m, 2 or 1.5Gi{hint}")
     value = Fraction(match["sign"] + match["number"])
     if match["binary"]:
         return value * _BINARY[match["binary"]]
     if match["decimal"]:
-        return value * _DECIMAL[match["decimal"]]
+        return value * _DECIMAL_FACTORS[match["decimal"]]
     return value * Fraction(f"1e{int(match['exponent'] or 0)}")
 
 
@@ -94,11 +94,11 @@ def intended_name(resource: str) -> str:
 
 
 def _capped(value: int) -> int:
-    return max(-_LARGEST, min(value, _LARGEST))
+    return max(-_MAX_AMOUNT, min(value, _MAX_AMOUNT))
 
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
-_GO_LONGEST = 2**63 / 1e9  # seconds: Go counts nanoseconds in 64 bits
+_GO_MAX_SECONDS = 2**63 / 1e9  # seconds: Go counts nanoseconds in 64 bits
 
 
 def as_seconds(text: str) -> float:
@@ -107,10 +107,10 @@ def as_seconds(text: str) -> float:
     Raises:
         ValueError: The text is no duration.
     """
-    if len(text) > LONGEST or re.fullmatch(r"(?:[0-9]+(?:\.[0-9]+)?(?:ms|s|m|h))+", text) is None:
-        raise ValueError(text[:LONGEST])
+    if len(text) > MAX_LENGTH or re.fullmatch(r"(?:[0-9]+(?:\.[0-9]+)?(?:ms|s|m|h))+", text) is None:
+        raise ValueError(text[:MAX_LENGTH])
     seconds = sum(float(number) * _UNITS[suffix] for number, suffix in re.findall(r"([0-9.]+)([a-z]+)", text))
-    if seconds >= _GO_LONGEST:
+    if seconds >= _GO_MAX_SECONDS:
         raise ValueError(text)
     return seconds
 
@@ -152,7 +152,7 @@ def as_time(text: str, now: float) -> float:
     return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
 
 
-INSTANTS = "how long ago, such as 7d, 12h or 30m, or a date or timestamp, such as 2026-11-01"
+PAST_FORMS = "how long ago, such as 7d, 12h or 30m, or a date or timestamp, such as 2026-11-01"
 
 
 def human_duration(seconds: int) -> str:
@@ -170,8 +170,8 @@ def as_datetime(timestamp: str) -> datetime:
     Raises:
         ValueError: The text is no timestamp.
     """
-    if len(timestamp) > LONGEST:
-        raise ValueError(timestamp[:LONGEST])
+    if len(timestamp) > MAX_LENGTH:
+        raise ValueError(timestamp[:MAX_LENGTH])
     return datetime.fromisoformat(timestamp)
 
 
@@ -244,7 +244,7 @@ def may_be_name(text: str) -> bool:
 
 def name_hint(name: str, known_names: Sequence[str]) -> str:
     """Return a hint for a wrong name: the most similar known name as a question, or all known names."""
-    near = get_close_matches(name[:LONGEST], known_names, n=1)
+    near = get_close_matches(name[:MAX_LENGTH], known_names, n=1)
     return f"did you mean {near[0]}?" if near else f"must be one of {', '.join(known_names)}"
 
 

@@ -12,13 +12,13 @@ from extender.api.objects.cluster import Node
 from extender.api.objects.pods import Pod
 from extender.api.objects.queues import PodGroup, Queue
 from extender.api.objects.volcano import VolcanoJob
-from extender.api.workloads.children import MALFORMED, count_pods
+from extender.api.workloads.children import SHAPE_ERRORS, count_pods
 from extender.api.workloads.shape import value_at
 from extender.apimachinery import kinds
 from extender.apimachinery.errors import FieldError, forbidden, forbidden_field, invalid, invalid_whole_value
 from extender.apimachinery.field_schemas import schema_of
 from extender.apimachinery.kinds import Json, ResourceKind
-from extender.apimachinery.objects import UNREADABLE, condition, set_condition, typed
+from extender.apimachinery.objects import READ_ERRORS, condition, set_condition, typed
 from extender.apimachinery.patches import json_patched
 from extender.apimachinery.store import Store
 from extender.apimachinery.validation.objects import change_errors, creation_errors
@@ -26,15 +26,15 @@ from extender.apimachinery.validation.schemas import defaulted
 from extender.domain.model.resources import offered, pod_requests, requested_amounts
 from extender.volcano.admission import job_defaults
 
-HARD = "DoNotSchedule"
-MOST_PODS = 10_000  # maximum of pods of a workload, or of all workloads in a user's files
+HARD_SPREAD = "DoNotSchedule"
+MAX_PODS = 10_000  # maximum of pods of a workload, or of all workloads in a user's files
 
 
-def unsupported(spec: Json) -> Iterator[tuple[str, str]]:
+def unsupported_fields(spec: Json) -> Iterator[tuple[str, str]]:
     """Yield the fields of a pod spec that the embedded cluster does not support, each with a description."""
     constraints = spec.get("topologySpreadConstraints") or []
-    if any(constraint.get("whenUnsatisfiable", HARD) == HARD for constraint in constraints):
-        yield "topologySpreadConstraints", f"{HARD}; ScheduleAnyway is allowed"
+    if any(constraint.get("whenUnsatisfiable", HARD_SPREAD) == HARD_SPREAD for constraint in constraints):
+        yield "topologySpreadConstraints", f"{HARD_SPREAD}; ScheduleAnyway is allowed"
     for volume in spec.get("volumes") or []:
         for kind in ("persistentVolumeClaim", "ephemeral"):
             if kind in volume:
@@ -42,7 +42,7 @@ def unsupported(spec: Json) -> Iterator[tuple[str, str]]:
 
 
 _GRACE = 30
-_WITH_GENERATIONS = frozenset((*(kind for kind in kinds.KINDS if kind.custom), *kinds.WORKLOAD_KINDS))
+_KINDS_WITH_GENERATION = frozenset((*(kind for kind in kinds.KINDS if kind.custom), *kinds.WORKLOAD_KINDS))
 
 
 def prepare_for_create(kind: ResourceKind, obj: Json, store: Store, gating: bool) -> None:
@@ -56,7 +56,7 @@ def prepare_for_create(kind: ResourceKind, obj: Json, store: Store, gating: bool
     if kind.custom:
         obj |= defaulted(obj, schema_of(kind))
     obj["metadata"].pop("generation", None)
-    if kind in _WITH_GENERATIONS:
+    if kind in _KINDS_WITH_GENERATION:
         obj["metadata"]["generation"] = 1
     match kind.plural:
         case "pods":
@@ -83,7 +83,7 @@ def prepare_for_create(kind: ResourceKind, obj: Json, store: Store, gating: bool
 def _prepare_job(kind: ResourceKind, obj: Json) -> None:
     """Set the defaults of a job. A Volcano Job gets the defaults of Muster's webhook."""
     if kind is kinds.VOLCANO_JOBS:
-        with suppress(*UNREADABLE):  # `validate` refuses unreadable objects
+        with suppress(*READ_ERRORS):  # `validate` refuses unreadable objects
             job = typed(obj, VolcanoJob)
             if job.spec.tasks:
                 obj |= json_patched(obj, job_defaults(job, "volcano"))
@@ -116,9 +116,9 @@ def _prepare_pod(pod: Json, store: Store, gating: bool) -> None:
     is_of_daemon_set = any(owner.get("kind") == "DaemonSet" for owner in meta.get("ownerReferences") or ())
     is_exempt = meta["namespace"] in NEVER_ADOPTED or spec.get("nodeName") or is_of_daemon_set
     is_adoptable = spec["schedulerName"] == "default-scheduler" and not is_exempt
-    opts_out = value_at(meta, ("annotations", MANAGED)) == "false"
+    has_opted_out = value_at(meta, ("annotations", MANAGED)) == "false"
     namespace = store.get(kinds.NAMESPACES, "", meta["namespace"]) or {}
-    if is_adoptable and not opts_out and value_at(namespace, ("metadata", "labels", MANAGED)) == "true":
+    if is_adoptable and not has_opted_out and value_at(namespace, ("metadata", "labels", MANAGED)) == "true":
         spec["schedulerName"] = "muster"
     is_musters = spec["schedulerName"] in ("muster", "volcano") and not is_exempt
     if gating and is_musters and {"name": GATE} not in gates:
@@ -163,13 +163,13 @@ def validate(kind: ResourceKind, obj: Json, errors: Iterable[FieldError]) -> Non
     if distinct := list(dict.fromkeys(errors)):
         raise invalid(kind, name, distinct)
     if kind is kinds.PODS:
-        for field, value in unsupported(obj.get("spec") or {}):
+        for field, value in unsupported_fields(obj.get("spec") or {}):
             message = f"the embedded cluster does not play {field} with {value}"
             raise invalid(kind, name, [forbidden_field(f"spec.{field}", message)])
-    with suppress(*MALFORMED):  # the pods of some invalid objects cannot be counted
+    with suppress(*SHAPE_ERRORS):  # the pods of some invalid objects cannot be counted
         pods = count_pods(obj) if kind in kinds.WORKLOAD_KINDS else 0
-        if pods > MOST_PODS:
-            message = f"the embedded cluster makes at most {MOST_PODS} pods, not {pods}"
+        if pods > MAX_PODS:
+            message = f"the embedded cluster makes at most {MAX_PODS} pods, not {pods}"
             raise invalid(kind, name, [forbidden_field("spec", message)])
     try:
         match kind.name:  # refuse values that the scheduler could not parse
@@ -181,11 +181,11 @@ def validate(kind: ResourceKind, obj: Json, errors: Iterable[FieldError]) -> Non
                 requested_amounts(typed(obj, Queue).spec.capability)
             case "PodGroup":
                 typed(obj, PodGroup)
-    except UNREADABLE as fault:
+    except READ_ERRORS as fault:
         raise invalid(kind, name, [invalid_whole_value("spec", str(fault))]) from fault
 
 
-def prepare_for_update(kind: ResourceKind, before: Json, obj: Json, checked: bool) -> Json:
+def prepare_for_update(kind: ResourceKind, before: Json, obj: Json, is_checked: bool) -> Json:
     """Return a changed object with its defaults.
 
     Raises:
@@ -193,9 +193,9 @@ def prepare_for_update(kind: ResourceKind, before: Json, obj: Json, checked: boo
     """
     if kind.custom:
         obj = defaulted(obj, schema_of(kind))
-    if kind in _WITH_GENERATIONS and before.get("spec") != obj.get("spec"):
+    if kind in _KINDS_WITH_GENERATION and before.get("spec") != obj.get("spec"):
         obj["metadata"]["generation"] = before["metadata"].get("generation", 1) + 1
-    if checked:
+    if is_checked:
         validate(kind, obj, change_errors(kind, before, obj))
     if kind is kinds.PODS:
         old, new, name = before["spec"], obj["spec"], obj["metadata"]["name"]
@@ -220,7 +220,7 @@ def _immutable_part(spec: Json, mutable: Iterable[str]) -> Json:
     return immutable
 
 
-def grace(kind: ResourceKind, obj: Json, requested: int | None) -> int:
+def grace_of(kind: ResourceKind, obj: Json, requested: int | None) -> int:
     """Return the grace period of an object in seconds; 0 unless the object is a running pod."""
     is_on_node = kind is kinds.PODS and bool(obj["spec"].get("nodeName"))
     if not is_on_node or obj["status"].get("phase") in ENDED_PHASES:

@@ -16,12 +16,12 @@ from typing import Any
 
 import msgspec
 
-from extender.apimachinery.kinds import SERVED, UNSHIPPED_KINDS, Json, ResourceKind
+from extender.apimachinery.kinds import SERVED_KINDS, UNSHIPPED_KINDS, Json, ResourceKind
 from extender.shipped import CRDS, read
 
 KUBERNETES = Path(__file__).parent / "schemas" / "kubernetes.json"
-OPENAPI = "/openapi/v3"
-REFERENCE = "#/components/schemas/"
+OPENAPI_PATH = "/openapi/v3"
+REF_PREFIX = "#/components/schemas/"
 OBJECT_META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 
 
@@ -82,7 +82,7 @@ def referred(schema: Any) -> Iterator[str]:
             yield from referred(item)
     elif isinstance(schema, dict):
         if isinstance(schema.get("$ref"), str):
-            yield schema["$ref"].removeprefix(REFERENCE)
+            yield schema["$ref"].removeprefix(REF_PREFIX)
         for value in schema.values():
             yield from referred(value)
 
@@ -93,10 +93,10 @@ def openapi_document(path: str) -> Json | None:
 
     The document is the index, or the document of one group and version.
     """
-    if path == OPENAPI:
-        roots = {kind.root.strip("/") for kind in SERVED}
-        return {"paths": {root: {"serverRelativeURL": f"{OPENAPI}/{root}"} for root in sorted(roots)}}
-    served = [kind for kind in SERVED if path == f"{OPENAPI}{kind.root}"]
+    if path == OPENAPI_PATH:
+        roots = {kind.root.strip("/") for kind in SERVED_KINDS}
+        return {"paths": {root: {"serverRelativeURL": f"{OPENAPI_PATH}/{root}"} for root in sorted(roots)}}
+    served = [kind for kind in SERVED_KINDS if path == f"{OPENAPI_PATH}{kind.root}"]
     if not served:
         return None
     paths: Json = {}  # clients read here whether the server validates fields
@@ -123,7 +123,7 @@ def _crd_schemas(crd: Json) -> dict[str, Json]:
     for version in spec["versions"]:
         schema = version["schema"]["openAPIV3Schema"]
         group_version_kind = {"group": spec["group"], "version": version["name"], "kind": kind}
-        metadata = {"allOf": [{"$ref": REFERENCE + OBJECT_META}]}
+        metadata = {"allOf": [{"$ref": REF_PREFIX + OBJECT_META}]}
         schemas[f"{group}.{version['name']}.{kind}"] = {
             **schema,
             "properties": {**schema["properties"], "metadata": metadata},
@@ -140,7 +140,7 @@ class FieldSchema:
 
     def __init__(self, published: Json) -> None:
         references = [*published.get("allOf", ()), published]  # a $ref may be in allOf
-        name = next((part["$ref"].removeprefix(REFERENCE) for part in references if "$ref" in part), "")
+        name = next((part["$ref"].removeprefix(REF_PREFIX) for part in references if "$ref" in part), "")
         other_fields = {key: value for key, value in published.items() if key != "allOf"}
         self.published = {**definitions()[name], **other_fields} if name else other_fields
         self.type_name = name.rpartition(".")[2]  # empty for an unnamed schema

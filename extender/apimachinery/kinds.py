@@ -136,11 +136,11 @@ _AUTHORIZATION, _AUTHENTICATION = "authorization.k8s.io/v1", "authentication.k8s
 ACCESS = ResourceKind(_AUTHORIZATION, "SelfSubjectAccessReview", "selfsubjectaccessreviews", namespaced=False)
 IDENTITY = ResourceKind(_AUTHENTICATION, "SelfSubjectReview", "selfsubjectreviews", namespaced=False)
 _RULES = ResourceKind(_AUTHORIZATION, "SelfSubjectRulesReview", "selfsubjectrulesreviews", namespaced=False)
-REVIEWS = (ACCESS, _RULES, IDENTITY)  # kinds that are created, but never stored
+REVIEW_KINDS = (ACCESS, _RULES, IDENTITY)  # kinds that are created, but never stored
 
-SERVED = (*KINDS, *REVIEWS)
-BY_PATH = {(kind.root, kind.plural): kind for kind in SERVED}
-BY_NAME = {(kind.api_version, kind.name): kind for kind in KINDS}
+SERVED_KINDS = (*KINDS, *REVIEW_KINDS)
+KIND_BY_PATH = {(kind.root, kind.plural): kind for kind in SERVED_KINDS}
+KIND_BY_NAME = {(kind.api_version, kind.name): kind for kind in KINDS}
 
 
 def subresources_of(kind: ResourceKind) -> tuple[str, ...]:
@@ -149,20 +149,20 @@ def subresources_of(kind: ResourceKind) -> tuple[str, ...]:
 
 
 _VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
-_MINOR = "37"  # minor version of Kubernetes whose behaviour is simulated
-GIT_VERSION = f"v1.{_MINOR}.0+muster-{__version__}"
+_MINOR_VERSION = "37"  # minor version of Kubernetes whose behaviour is simulated
+GIT_VERSION = f"v1.{_MINOR_VERSION}.0+muster-{__version__}"
 
 
 def discovery_document(path: str) -> Json | None:
     """Return the discovery document at `path`; None if the path has none."""
     match path.strip("/"):
         case "version":
-            return {"major": "1", "minor": _MINOR, "gitVersion": GIT_VERSION, "platform": "embedded"}
+            return {"major": "1", "minor": _MINOR_VERSION, "gitVersion": GIT_VERSION, "platform": "embedded"}
         case "api":
             return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}
         case "apis":
             groups = []
-            served = sorted(SERVED, key=lambda kind: kind.custom)  # Kubernetes' own groups come first
+            served = sorted(SERVED_KINDS, key=lambda kind: kind.custom)  # Kubernetes' own groups come first
             for name, number in {kind.group: kind.version for kind in served if kind.group}.items():
                 version = {"groupVersion": f"{name}/{number}", "version": number}
                 groups.append({"name": name, "versions": [version], "preferredVersion": version})
@@ -174,13 +174,13 @@ def discovery_document(path: str) -> Json | None:
 def _resource_list(root: str) -> Json | None:
     resources: list[Json] = []
     in_all = (PODS, POD_GROUPS, *KUBERNETES_WORKLOADS)  # the kinds that `kubectl get all` lists
-    for kind in (kind for kind in SERVED if kind.root == root):
+    for kind in (kind for kind in SERVED_KINDS if kind.root == root):
         resource = {
             "name": kind.plural,
             "singularName": kind.name.lower(),
             "namespaced": kind.namespaced,
             "kind": kind.name,
-            "verbs": ["create"] if kind in REVIEWS else _VERBS,
+            "verbs": ["create"] if kind in REVIEW_KINDS else _VERBS,
             "shortNames": list(kind.short),
             "categories": ["all"] if kind in in_all else [],
         }

@@ -18,14 +18,14 @@ from extender.apimachinery.objects import now
 Path = tuple[str, ...]
 Paths = frozenset[Path]
 
-_ITSELF = "."
+_SELF_STEP = "."
 
 
 def read_paths(fields: Json, at: Path = ()) -> Paths:
     """Return the paths in a FieldsV1 object below `at`. A field with subfields counts if it has a dot."""
     paths = set[Path]()
     for step, below in fields.items():
-        path = at if step == _ITSELF else (*at, step)
+        path = at if step == _SELF_STEP else (*at, step)
         paths |= read_paths(below, path) if below else {path}
     return frozenset(paths)
 
@@ -33,12 +33,12 @@ def read_paths(fields: Json, at: Path = ()) -> Paths:
 def as_fields(paths: Iterable[Path]) -> Json:
     """Return the FieldsV1 object of some paths."""
     fields: Json = {}
-    known = {*paths}
-    for path in sorted(known):
+    known_paths = {*paths}
+    for path in sorted(known_paths):
         below = fields
         for end, step in enumerate(path):
-            if path[:end] in known:  # the prefix is also a path of its own
-                below.setdefault(_ITSELF, {})
+            if path[:end] in known_paths:  # the prefix is also a path of its own
+                below.setdefault(_SELF_STEP, {})
             below = below.setdefault(step, {})
     return fields
 
@@ -58,7 +58,7 @@ def path_text(path: Path) -> str:
     return text
 
 
-def parts(value: Any, schema: FieldSchema) -> dict[str, tuple[Any, FieldSchema]]:
+def parts_of(value: Any, schema: FieldSchema) -> dict[str, tuple[Any, FieldSchema]]:
     """Return the parts of a value that may have different owners, by the step of the path to each part."""
     if isinstance(value, dict):
         return {f"f:{name}": (part, schema.field(name)) for name, part in value.items()}
@@ -68,15 +68,15 @@ def parts(value: Any, schema: FieldSchema) -> dict[str, tuple[Any, FieldSchema]]
 def without_field(value: Any, path: Path, schema: FieldSchema) -> Any:
     """Return `value` without the field at `path`."""
     step, below = path[0], path[1:]
-    retained = parts(value, schema)
-    if step not in retained:
+    remaining_parts = parts_of(value, schema)
+    if step not in remaining_parts:
         return value
-    inside, inner = retained[step]
+    inside, inner = remaining_parts[step]
     if not below:
-        del retained[step]
+        del remaining_parts[step]
     elif isinstance(inside, dict | list):
-        retained[step] = without_field(inside, below, inner), inner
-    return joined_parts(value, {name: part for name, (part, _) in retained.items()})
+        remaining_parts[step] = without_field(inside, below, inner), inner
+    return joined_parts(value, {name: part for name, (part, _) in remaining_parts.items()})
 
 
 def joined_parts(like: Any, values: dict[str, Any]) -> Any:
@@ -86,7 +86,7 @@ def joined_parts(like: Any, values: dict[str, Any]) -> Any:
     return list(values.values())
 
 
-UNMANAGED = frozenset(
+UNOWNED = frozenset(
     ("f:metadata", f"f:{name}")
     for name in (
         *("name", "namespace", "uid", "creationTimestamp", "generation", "resourceVersion", "selfLink"),
@@ -96,18 +96,18 @@ UNMANAGED = frozenset(
 
 
 class Difference(NamedTuple):
-    set: Paths  # fields that are new or have a new value
-    removed: Paths
+    set_paths: Paths  # fields that are new or have a new value
+    removed_paths: Paths
 
 
 def applied_paths(obj: Json, schema: FieldSchema) -> Paths:
     """Return the paths that an apply lets its manager own: all values, and the items of lists with keys."""
-    return frozenset(_applied_paths(obj, schema, ())) - UNMANAGED
+    return frozenset(_applied_paths(obj, schema, ())) - UNOWNED
 
 
 def _applied_paths(value: Any, schema: FieldSchema, at: Path) -> Iterator[Path]:
     splits = schema.splits(value)
-    inside = parts(value, schema) if splits else {}
+    inside = parts_of(value, schema) if splits else {}
     is_item = bool(at) and at[-1].startswith("k:")
     is_empty_list = splits and value == []  # a list has no path, only its items have
     if is_item or (not inside and not is_empty_list):
@@ -119,7 +119,7 @@ def _applied_paths(value: Any, schema: FieldSchema, at: Path) -> Iterator[Path]:
 def difference(before: Json, after: Json, schema: FieldSchema) -> Difference:
     set_, removed = set[Path](), set[Path]()
     _compare(before, after, schema, (), set_, removed)
-    return Difference(frozenset(set_) - UNMANAGED, frozenset(removed) - UNMANAGED)
+    return Difference(frozenset(set_) - UNOWNED, frozenset(removed) - UNOWNED)
 
 
 def _compare(
@@ -131,7 +131,7 @@ def _compare(
     if type(before) is not type(after) or not (schema.splits(before) and schema.splits(after)):
         set_.update(_all_paths(after, schema, at))
         return
-    old, new = parts(before, schema), parts(after, schema)
+    old, new = parts_of(before, schema), parts_of(after, schema)
     removed.update((*at, step) for step in old.keys() - new.keys())
     for step, (part, inner) in new.items():
         if step in old:
@@ -142,7 +142,7 @@ def _compare(
 
 def _all_paths(value: Any, schema: FieldSchema, at: Path) -> Iterator[Path]:
     """Yield the path of a value and all paths below it. A list with parts has no path of its own."""
-    inside = parts(value, schema) if schema.splits(value) else {}
+    inside = parts_of(value, schema) if schema.splits(value) else {}
     if not inside or isinstance(value, dict):
         yield at
     for step, (part, inner) in inside.items():
@@ -207,19 +207,19 @@ def with_changes_of(kind: ResourceKind, before: Json | None, after: Json, manage
     schema = schema_of(kind)
     if before is None:
         is_applied = manager.operation == APPLY
-        own_paths = applied_paths(after, schema) if is_applied else difference({}, after, schema).set
+        own_paths = applied_paths(after, schema) if is_applied else difference({}, after, schema).set_paths
         return with_entries(after, [Entry(manager, now(), own_paths)])
     entries = entries_of(after)
     if not entries:
         return after
     change = difference(before, after, schema)
-    if not change.set and not change.removed:
+    if not change.set_paths and not change.removed_paths:
         return after
-    retained = without_changed(entries, change, manager)
-    if change.set:
-        own_paths = retained[manager].paths if manager in retained else frozenset()
-        retained[manager] = Entry(manager, now(), own_paths | change.set)
-    return with_entries(after, retained.values())
+    new_entries = without_changed(entries, change, manager)
+    if change.set_paths:
+        own_paths = new_entries[manager].paths if manager in new_entries else frozenset()
+        new_entries[manager] = Entry(manager, now(), own_paths | change.set_paths)
+    return with_entries(after, new_entries.values())
 
 
 def without_changed(
@@ -231,12 +231,12 @@ def without_changed(
     """
 
     def removed(path: Path) -> bool:
-        return any(path[:end] in change.removed for end in range(1, len(path) + 1))
+        return any(path[:end] in change.removed_paths for end in range(1, len(path) + 1))
 
-    retained = {}
+    new_entries = {}
     for manager, entry in entries.items():
-        lost_paths = {path for path in entry.paths if removed(path)} if change.removed else set()
+        lost_paths = {path for path in entry.paths if removed(path)} if change.removed_paths else set()
         if manager != writer:
-            lost_paths |= entry.paths & change.set
-        retained[manager] = entry._replace(paths=entry.paths - lost_paths) if lost_paths else entry
-    return retained
+            lost_paths |= entry.paths & change.set_paths
+        new_entries[manager] = entry._replace(paths=entry.paths - lost_paths) if lost_paths else entry
+    return new_entries

@@ -41,7 +41,7 @@ def find_stored_condition(obj: Json, type_: str) -> Json:
 
 
 T = TypeVar("T", bound=msgspec.Struct)
-UNREADABLE = (msgspec.ValidationError, BadQuantity)
+READ_ERRORS = (msgspec.ValidationError, BadQuantity)
 
 
 def typed(obj: Json, kind: type[T]) -> T:

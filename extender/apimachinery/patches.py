@@ -18,7 +18,7 @@ from extender.apimachinery import managed_fields as fields
 from extender.apimachinery.errors import StatusError, bad_request, unsupported
 from extender.apimachinery.field_schemas import FieldSchema, schema_of
 from extender.apimachinery.kinds import Json, ResourceKind
-from extender.apimachinery.managed_fields import APPLY, UNMANAGED, Entry, Manager, Path, Paths, path_text
+from extender.apimachinery.managed_fields import APPLY, UNOWNED, Entry, Manager, Path, Paths, path_text
 from extender.apimachinery.objects import now, other_name
 
 Patch = Callable[[Json], Json]
@@ -29,7 +29,7 @@ _KEYS |= dict.fromkeys(_NAMED, "name")
 _DIRECTIVE = "$patch"
 
 
-def patch_of(media_type: str, body: Any, strategic_known: bool) -> Patch:
+def patch_of(media_type: str, body: Any, allows_strategic: bool) -> Patch:
     """Return the function that patches an object.
 
     `strategic_known` says whether the kind allows strategic merge patches.
@@ -45,11 +45,11 @@ def patch_of(media_type: str, body: Any, strategic_known: bool) -> Patch:
         raise bad_request("error decoding patch: a patch of this form is an object")
     if media_type == "application/merge-patch+json":
         return lambda target: merged(target, body)
-    strategic = ("application/strategic-merge-patch+json",) if strategic_known else ()
+    strategic = ("application/strategic-merge-patch+json",) if allows_strategic else ()
     if media_type in strategic:
         return lambda target: strategically_merged(target, body)
-    known = "application/json-patch+json", "application/merge-patch+json", *strategic
-    raise unsupported((*known, "application/apply-patch+yaml"))
+    media_types = "application/json-patch+json", "application/merge-patch+json", *strategic
+    raise unsupported((*media_types, "application/apply-patch+yaml"))
 
 
 def strategically_merged(target: Any, patch: Json) -> Json:
@@ -64,13 +64,13 @@ def strategically_merged(target: Any, patch: Json) -> Json:
         elif isinstance(value, dict):
             result[name] = strategically_merged(result.get(name), value)
         elif isinstance(value, list) and name in _KEYS:
-            result[name] = _merged_by_key(_KEYS[name], result.get(name) or [], value)
+            result[name] = _merge_by_key(_KEYS[name], result.get(name) or [], value)
         else:
             result[name] = deepcopy(value)
     return result
 
 
-def _merged_by_key(key: str, before: list[Json], patch: list[Json]) -> list[Json]:
+def _merge_by_key(key: str, before: list[Json], patch: list[Json]) -> list[Json]:
     if {_DIRECTIVE: "replace"} in patch:
         return [deepcopy(item) for item in patch if _DIRECTIVE not in item]
     items = {item.get(key): item for item in before}
@@ -95,9 +95,9 @@ def json_patched(target: Json, operations: list[Json]) -> Json:
     return patched
 
 
-_TIMES = ("creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
-_SET_BY_SERVER = ("generation", "selfLink", "managedFields", *_TIMES)
-_OF_STATUS = ("apiVersion", "kind", "metadata", "status")
+_TIME_FIELDS = ("creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
+_SERVER_FIELDS = ("generation", "selfLink", "managedFields", *_TIME_FIELDS)
+_STATUS_FIELDS = ("apiVersion", "kind", "metadata", "status")
 
 
 def applied_object(kind: ResourceKind, name: str, subresource: str, body: Any) -> Json:
@@ -117,10 +117,10 @@ def applied_object(kind: ResourceKind, name: str, subresource: str, body: Any) -
         raise bad_request("metadata.managedFields must be nil")
     if metadata.setdefault("name", name) != name:
         raise other_name(metadata["name"], name)
-    metadata = {field: value for field, value in metadata.items() if field not in _SET_BY_SERVER}
+    metadata = {field: value for field, value in metadata.items() if field not in _SERVER_FIELDS}
     obj = {**body, "metadata": metadata}
     if subresource == "status":
-        return {name: part for name, part in obj.items() if name in _OF_STATUS}
+        return {name: part for name, part in obj.items() if name in _STATUS_FIELDS}
     return {name: part for name, part in obj.items() if name != "status" or not kind.status}
 
 
@@ -165,31 +165,31 @@ def applied(kind: ResourceKind, live: Json, configuration: Json, manager: Manage
     """
     schema = schema_of(kind)
     entries = fields.entries_of(live)
-    merged = _merged(live, configuration, schema)
+    merged = _merge(live, configuration, schema)
     change = fields.difference(live, merged, schema)
     if not force:
-        _refuse_conflicts(entries, change.set, manager)
+        _refuse_conflicts(entries, change.set_paths, manager)
     entries = fields.without_changed(entries, change, manager)
     claims = fields.applied_paths(configuration, schema)
     before = entries.pop(manager, None)
     others = frozenset(path for entry in entries.values() for path in entry.paths)
-    pruned = merged
+    pruned_object = merged
     if before is not None:  # remove unclaimed fields that have no part of another owner
-        needed = _with_fields_above(claims) | _with_fields_above(others) | UNMANAGED
+        needed = _with_fields_above(claims) | _with_fields_above(others) | UNOWNED
         for path in sorted(_with_fields_above(before.paths) - needed):
-            pruned = fields.without_field(pruned, path, schema)
-    is_unchanged = before is not None and before.paths == claims and pruned == live
+            pruned_object = fields.without_field(pruned_object, path, schema)
+    is_unchanged = before is not None and before.paths == claims and pruned_object == live
     entries[manager] = Entry(manager, before.time if before and is_unchanged else now(), claims)
-    return fields.with_entries(pruned, entries.values())
+    return fields.with_entries(pruned_object, entries.values())
 
 
-def _merged(live: Any, desired: Any, schema: FieldSchema) -> Any:
+def _merge(live: Any, desired: Any, schema: FieldSchema) -> Any:
     """Return the live value with the desired changes. Lists with keys are merged item by item."""
     if type(live) is not type(desired) or not (schema.splits(live) and schema.splits(desired)):
         return deepcopy(desired)
-    values = {step: value for step, (value, _) in fields.parts(live, schema).items()}
-    for step, (value, inner) in fields.parts(desired, schema).items():
-        values[step] = _merged(values.get(step), value, inner)
+    values = {step: value for step, (value, _) in fields.parts_of(live, schema).items()}
+    for step, (value, inner) in fields.parts_of(desired, schema).items():
+        values[step] = _merge(values.get(step), value, inner)
     return fields.joined_parts(live, values)
 
 

@@ -20,9 +20,9 @@ from extender.apimachinery.objects import typed
 from extender.apimachinery.store import Store
 from extender.domain.model.resources import CPU, MEMORY, pod_requests
 
-_REQUESTS, _LIMITS, _HUGE_PAGES = "requests.", "limits.", "hugepages-"
+_REQUESTS_PREFIX, _LIMITS, _HUGE_PAGES_PREFIX = "requests.", "limits.", "hugepages-"
 _PLAIN = (CPU, MEMORY, "ephemeral-storage")  # these names mean requests even without the prefix
-_REQUIRED = frozenset(f"{side}{name}" for side in ("", _REQUESTS, _LIMITS) for name in (CPU, MEMORY))
+_REQUIRED = frozenset(f"{side}{name}" for side in ("", _REQUESTS_PREFIX, _LIMITS) for name in (CPU, MEMORY))
 _MILLI = 1000
 
 
@@ -36,7 +36,7 @@ class BeyondQuota(StatusError):
 
 def is_counted(name: str) -> bool:
     """Return whether the embedded cluster counts a resource name of a quota."""
-    if name.startswith((_REQUESTS, _HUGE_PAGES)):
+    if name.startswith((_REQUESTS_PREFIX, _HUGE_PAGES_PREFIX)):
         return name != "requests.storage"
     return name in ("pods", "count/pods", *_PLAIN, *(_LIMITS + resource for resource in _PLAIN))
 
@@ -47,8 +47,8 @@ def usage(pod: Pod) -> dict[str, Quantity]:
         return {"count/pods": 1}
     amounts: dict[str, Quantity] = {"count/pods": 1, "pods": 1}
     for name, amount in _summed(pod.spec).items():
-        amounts[_REQUESTS + name] = amount
-        if name in _PLAIN or name.startswith(_HUGE_PAGES):
+        amounts[_REQUESTS_PREFIX + name] = amount
+        if name in _PLAIN or name.startswith(_HUGE_PAGES_PREFIX):
             amounts[name] = amount
     limits = _summed(_limits_as_requests(pod.spec))
     return amounts | {_LIMITS + name: limits[name] for name in _PLAIN if name in limits}

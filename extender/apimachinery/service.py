@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from extender.api.objects.pods import Pod
-from extender.apimachinery.admission import FIRST_OBJECTS, grace, prepare_for_create, prepare_for_update
+from extender.apimachinery.admission import FIRST_OBJECTS, grace_of, prepare_for_create, prepare_for_update
 from extender.apimachinery.errors import StatusError, conflict, exists, forbidden, not_found
 from extender.apimachinery.kinds import (
     EVENTS,
@@ -48,11 +48,11 @@ class WriteOptions(NamedTuple):
     """
 
     manager: Manager | None = None
-    dry: bool = False
-    strict: bool = False  # whether unknown fields are refused; else they are dropped
+    is_dry_run: bool = False
+    is_strict: bool = False  # whether unknown fields are refused; else they are dropped
 
 
-_INTERNAL = WriteOptions()
+_INTERNAL_WRITE = WriteOptions()
 
 
 class Service:
@@ -72,12 +72,12 @@ class Service:
         return obj
 
     def create(
-        self, kind: ResourceKind, namespace: str, body: Json, options: WriteOptions = _INTERNAL
+        self, kind: ResourceKind, namespace: str, body: Json, options: WriteOptions = _INTERNAL_WRITE
     ) -> Json:
         if kind in EXPANDED_KINDS and options.manager is not None:
             message = "no controller makes its pods here; give muster run the file (-f)"
             raise forbidden(kind, body["metadata"].get("name", ""), message)
-        obj = deepcopy(read(kind, body, options.strict))
+        obj = deepcopy(read(kind, body, options.is_strict))
         with self.store:
             identify(kind, namespace, obj, self._rng)
             if kind.namespaced:
@@ -89,10 +89,10 @@ class Service:
             if self.store.get(kind, meta.get("namespace", ""), meta["name"]):
                 raise exists(kind, meta["name"])
             if kind is PODS:
-                admit(self.store, obj, options.dry)
+                admit(self.store, obj, options.is_dry_run)
             elif kind is RESOURCE_QUOTAS:
                 obj = with_usage(obj, (typed(pod, Pod) for pod in self.store.all(PODS, meta["namespace"])))
-            return obj if options.dry else self.store.put(kind, obj)
+            return obj if options.is_dry_run else self.store.put(kind, obj)
 
     def amend(
         self,
@@ -101,7 +101,7 @@ class Service:
         name: str,
         change: Patch,
         subresource: str = "",
-        options: WriteOptions = _INTERNAL,
+        options: WriteOptions = _INTERNAL_WRITE,
     ) -> Json:
         """Replace an object by the result of `change`. If the result is equal, nothing is stored."""
         manager = options.manager
@@ -109,15 +109,15 @@ class Service:
             before = self.get(kind, namespace, name)
             desired = change(before)
             if manager is not None:
-                desired = read(kind, desired, options.strict)
+                desired = read(kind, desired, options.is_strict)
             after = _merged_parts(kind, before, desired, subresource)
             check_identity(kind, before, after)
             if manager is not None and manager.operation != APPLY:  # `applied` has tracked its fields already
                 after = with_changes_of(kind, before, with_managers(before, after, subresource), manager)
             if after == before:
                 return before
-            after = prepare_for_update(kind, before, after, checked=manager is not None)
-            if options.dry:
+            after = prepare_for_update(kind, before, after, is_checked=manager is not None)
+            if options.is_dry_run:
                 return after
             meta = after["metadata"]
             if "deletionTimestamp" in meta and not meta.get("finalizers") and kind is not PODS:
@@ -184,7 +184,7 @@ class Service:
                 for namespaced in (kind for kind in KINDS if kind.namespaced):
                     for inside in store.all(namespaced, meta["name"]):
                         store.remove(namespaced, key_of(inside))
-            seconds = grace(kind, obj, options.get("gracePeriodSeconds"))
+            seconds = grace_of(kind, obj, options.get("gracePeriodSeconds"))
             at_once = seconds == 0 and not meta.get("finalizers")
             # The grace period never becomes longer. A pod gets its deletion timestamp even if it ends at
             # once.

@@ -25,10 +25,10 @@ class Change(NamedTuple):
     type: str  # ADDED, MODIFIED, DELETED
     kind: ResourceKind
     object: Json
-    before: Json | None
+    old_object: Json | None
 
 
-_MOST_CHANGES = 50_000
+_MAX_CHANGES = 50_000
 
 
 class Store:
@@ -38,19 +38,19 @@ class Store:
     """
 
     def __init__(self, version: int = 1) -> None:
-        self._changed = threading.Condition()
+        self._condition = threading.Condition()
         self._objects: dict[ResourceKind, dict[Key, Json]] = {}
         self._log: list[Change] = []
-        self.closed = False
+        self.is_closed = False
         self.version = version
         self.changed_at = time.monotonic()
 
     def __enter__(self) -> "Store":
-        self._changed.acquire()
+        self._condition.acquire()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._changed.release()
+        self._condition.release()
 
     def get(self, kind: ResourceKind, namespace: str, name: str) -> Json | None:
         return self._objects.get(kind, {}).get((namespace, name))
@@ -66,10 +66,10 @@ class Store:
             if version:  # for an older version, undo the later changes
                 objects = dict(objects)
                 for change in reversed(self._since(version)):
-                    if change.kind is kind and change.before is None:
+                    if change.kind is kind and change.old_object is None:
                         objects.pop(key_of(change.object), None)
-                    elif change.kind is kind and change.before is not None:
-                        objects[key_of(change.before)] = change.before
+                    elif change.kind is kind and change.old_object is not None:
+                        objects[key_of(change.old_object)] = change.old_object
             keys = sorted(key for key in objects if namespace in ("", key[0]))
             return [objects[key] for key in keys], version or self.version
 
@@ -95,9 +95,9 @@ class Store:
             self.changed_at = time.monotonic()
         obj["metadata"]["resourceVersion"] = str(self.version)
         self._log.append(Change(self.version, type_, kind, obj, before))
-        if len(self._log) > _MOST_CHANGES:
-            del self._log[: _MOST_CHANGES // 2]
-        self._changed.notify_all()
+        if len(self._log) > _MAX_CHANGES:
+            del self._log[: _MAX_CHANGES // 2]
+        self._condition.notify_all()
 
     def wait(self, version: int, seconds: float) -> list[Change]:
         """Return the changes after `version`. If there are none, wait up to `seconds` for a change.
@@ -106,15 +106,15 @@ class Store:
             StatusError: 410 if the log does not have all changes after `version`.
         """
         with self:
-            if self.version <= version and not self.closed:
-                self._changed.wait(seconds)
+            if self.version <= version and not self.is_closed:
+                self._condition.wait(seconds)
             return self._since(version)
 
     def close(self) -> None:
         """Close the store, and wake all followers."""
         with self:
-            self.closed = True
-            self._changed.notify_all()
+            self.is_closed = True
+            self._condition.notify_all()
 
     def _since(self, version: int) -> list[Change]:
         oldest = self.version - len(self._log)
@@ -128,7 +128,7 @@ def key_of(obj: Json) -> Key:
     return meta.get("namespace", ""), meta["name"]
 
 
-LONGEST_WAIT = 1.0  # seconds
+MAX_WAIT = 1.0  # seconds
 
 
 def _changes_only_usage(obj: Json, before: Json) -> bool:
@@ -142,11 +142,11 @@ def _changes_only_usage(obj: Json, before: Json) -> bool:
 
 class StoreFollower(ABC):
     def __init__(
-        self, store: Store, name: str, seconds_to_wait: Callable[[], float] = lambda: LONGEST_WAIT
+        self, store: Store, name: str, seconds_to_wait: Callable[[], float] = lambda: MAX_WAIT
     ) -> None:
         """Follow a store in a thread. `seconds_to_wait` returns the maximum wait for a change."""
         self._store, self._seconds_to_wait = store, seconds_to_wait
-        self._stopping = threading.Event()
+        self._stop_event = threading.Event()
         self._version = 0
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
@@ -154,7 +154,7 @@ class StoreFollower(ABC):
         self._thread.start()
 
     def stop(self) -> None:
-        self._stopping.set()
+        self._stop_event.set()
 
     @property
     def is_behind(self) -> bool:
@@ -174,7 +174,7 @@ class StoreFollower(ABC):
 
     def _run(self) -> None:
         self._version = self._list_all()
-        while not self._stopping.is_set():
+        while not self._stop_event.is_set():
             try:
                 changes = self._store.wait(self._version, self._seconds_to_wait())
             except StatusError:

@@ -51,12 +51,12 @@ NAME = Name()
 
 def access_flags(command: F, default: str = "that of the kubeconfig's context") -> F:
     """Add the flags -n, --kubeconfig and --context to a command."""
-    current = "The context of the kubeconfig to use. [default: its current one]"
-    file = "The kubeconfig file. [default: $KUBECONFIG, the account of the pod, ~/.kube/config]"
-    namespace = f"The namespace. [default: {default}]"
-    command = click.option("--context", type=NAME, metavar="NAME", help=current)(command)
-    command = click.option("--kubeconfig", metavar="FILE", help=file)(command)
-    return click.option("-n", "--namespace", type=NAME, metavar="NAME", help=namespace)(command)
+    context_help = "The context of the kubeconfig to use. [default: its current one]"
+    file_help = "The kubeconfig file. [default: $KUBECONFIG, the account of the pod, ~/.kube/config]"
+    namespace_help = f"The namespace. [default: {default}]"
+    command = click.option("--context", type=NAME, metavar="NAME", help=context_help)(command)
+    command = click.option("--kubeconfig", metavar="FILE", help=file_help)(command)
+    return click.option("-n", "--namespace", type=NAME, metavar="NAME", help=namespace_help)(command)
 
 
 all_namespaces_flag = click.option("-A", "--all-namespaces", is_flag=True, help="All namespaces.")
@@ -72,8 +72,8 @@ def open_access(flags: Flags) -> Iterator[ClusterAccess]:
     try:
         known = contexts(flags.kubeconfig).namespaces if flags.context else {}
         if flags.context and flags.context not in known:
-            allowed = ", ".join(sorted(known)) or "none, the kubeconfig has no contexts"
-            raise click.UsageError(f"--context: invalid value {flags.context!r}: must be {allowed}")
+            rule = ", ".join(sorted(known)) or "none, the kubeconfig has no contexts"
+            raise click.UsageError(f"--context: invalid value {flags.context!r}: must be {rule}")
         namespace = ""
         if not flags.all_namespaces:
             namespace = flags.namespace or own_namespace(flags.kubeconfig, flags.context)
@@ -83,7 +83,7 @@ def open_access(flags: Flags) -> Iterator[ClusterAccess]:
     try:
         reader = Reader(connection)
         yield ClusterAccess(reader, Editor(connection), connection, namespace)
-        for group_version in reader.skipped:
+        for group_version in reader.skipped_objects:
             click.echo(f"Skipped {group_version}", err=True)
     except ApiError as fault:
         raise click.ClickException(message_for_user(fault)) from fault

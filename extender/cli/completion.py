@@ -49,8 +49,8 @@ def completions(program: click.Command, arguments: Sequence[str]) -> Iterator[st
     """Yield a line for each completion, such as `create<TAB>Create a queue.`, then a directive of Cobra."""
     from click.shell_completion import ShellComplete
 
-    *complete, incomplete = arguments or [""]
-    items = ShellComplete(program, {}, "muster", _VARIABLE).get_completions(list(complete), incomplete)
+    *complete_words, incomplete = arguments or [""]
+    items = ShellComplete(program, {}, "muster", _VARIABLE).get_completions(list(complete_words), incomplete)
     for item in items:
         if item.type == "plain":
             yield f"{item.value}\t{item.help}" if item.help else str(item.value)

@@ -13,21 +13,21 @@ import click
 from extender.api.setting_kinds import ADDRESS, Address
 from extender.cli.access import ClusterAccess, Flags, access_flags, open_access
 from extender.cli.kinds import all_kinds, config_option
-from extender.cli.output import checked
+from extender.cli.output import parser_of
 
 if TYPE_CHECKING:
     from socket import socket
 
     from extender.dashboard.source import ClusterName
 
-_THREADS = 8  # maximum of pages that are made at the same time
+_THREAD_COUNT = 8  # maximum of pages that are made at the same time
 
 
 @click.command()
 @click.option(
     "--listen",
     "address",
-    callback=checked(ADDRESS),
+    callback=parser_of(ADDRESS),
     default="127.0.0.1:8285",
     show_default=True,
     metavar="ADDRESS",
@@ -49,8 +49,8 @@ def dashboard(address: Address, opens_browser: bool, **flags: Any) -> None:
     from extender.web.listen import listen
 
     if not is_loopback(address.host):
-        allowed = "must be a loopback address, since its users have your rights"
-        raise click.UsageError(f"--listen: invalid value {str(address)!r}: {allowed}")
+        rule = "must be a loopback address, since its users have your rights"
+        raise click.UsageError(f"--listen: invalid value {str(address)!r}: {rule}")
     try:
         listener = listen("--listen", address)
     except InvalidConfiguration as fault:
@@ -60,8 +60,8 @@ def dashboard(address: Address, opens_browser: bool, **flags: Any) -> None:
         click.echo(f"Open {url}")
 
     name = ClusterName(*cluster_name(flags["kubeconfig"], flags["context"]))
-    opening = open_access(Flags(**flags))
-    with suppress(KeyboardInterrupt), opening as access, served(access, listener, print_url, name) as url:
+    context = open_access(Flags(**flags))
+    with suppress(KeyboardInterrupt), context as access, served(access, listener, print_url, name) as url:
         click.echo("It lets one browser in. Ctrl-C ends it.", err=True)
         print_url(url)
         if opens_browser:
@@ -104,7 +104,7 @@ def served(
     app = create_dashboard_app(
         source, login.identify, login.login, trials=trials, cluster=cluster or UNNAMED, kinds=all_kinds()
     )
-    server = SideServer("dashboard", listener, pages(app), threads=_THREADS, for_web_pages=True)
+    server = SideServer("dashboard", listener, pages(app), thread_count=_THREAD_COUNT, for_web_pages=True)
     try:
         yield f"{base}{login.path}"
     finally:

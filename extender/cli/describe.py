@@ -25,7 +25,7 @@ from extender.kube.requests import Reader
 from extender.kube.resources import EVENTS, QUEUES
 from extender.terminal.text import columns, counted
 
-_MOST = 10  # maximum of listed groups of a verdict, nodes or namespaces
+_MAX_LISTED = 10  # maximum of listed groups of a verdict, nodes or namespaces
 _INDENT = "  "
 _HEADINGS = {
     Verdict.WAITING: "Groups that wait",
@@ -34,7 +34,7 @@ _HEADINGS = {
     Verdict.ENDED: "Groups that have ended",
     Verdict.UNKNOWN: "Groups whose state is unknown",
 }
-_PLAIN = {  # titles of fields in a queue's spec that are shown as they are
+_PLAIN_TITLES = {  # titles of fields in a queue's spec that are shown as they are
     "fairShare": "Order below it",
     "placement": "Placement",
     "oversell": "Oversell",
@@ -43,13 +43,13 @@ _PLAIN = {  # titles of fields in a queue's spec that are shown as they are
     "startTimeout": "Jobs get going within",
     "maxRunTime": "Jobs run at most",
 }
-_AMOUNTS = {
+_AMOUNT_TITLES = {
     "deserved": "Deserved",
     "capability": "Capability",
     "borrowingLimit": "Borrows at most",
     "lendingLimit": "Lends at most",
 }
-_NESTED = {"limits": "Limits", "preemption": "Preemption"}
+_NESTED_TITLES = {"limits": "Limits", "preemption": "Preemption"}
 
 
 def job_description(access: ClusterAccess, target: Target) -> str:
@@ -106,8 +106,8 @@ def group_description(access: ClusterAccess, target: Target) -> str:
     rows = []
     for pod in evidence.members(group) or ():
         status = "Gated" if is_gated(pod) else pod.status.phase or NOTHING
-        ending = pod.metadata.deletion_timestamp
-        rows.append((pod.metadata.name, "Ending" if ending else status, pod.spec.node_name or NOTHING))
+        deleted_at = pod.metadata.deletion_timestamp
+        rows.append((pod.metadata.name, "Ending" if deleted_at else status, pod.spec.node_name or NOTHING))
     return joined(
         heading,
         fields(_group_facts(group, evidence)),
@@ -151,9 +151,9 @@ def queue_description(access: ClusterAccess, name: str) -> str:
         verdict,
         section("Shares:", bars(figures) or resource_rows(figures)),
         section("Flavors:", flavors),
-        section("Held lately, of the cluster:", list(_usage(queue))),
-        section("LocalQueues:", list(_local_queues(evidence, name))),
-        *_groups(evidence, name),
+        section("Held lately, of the cluster:", list(_usage_lines(queue))),
+        section("LocalQueues:", list(_local_queue_lines(evidence, name))),
+        *_group_paragraphs(evidence, name),
         *rest,
         section("Conditions:", conditions(queue.status.conditions)),
         section("Events:", events(access.reader, "Queue", "", name)),
@@ -167,20 +167,20 @@ def _queue_facts(spec: Json, queue: ObservedQueue) -> Iterator[tuple[str, object
     if queue.quota:
         yield "Made from", queue.quota
     if queue.entering_namespaces:
-        yield "Namespaces", listed(queue.entering_namespaces, _MOST)
+        yield "Namespaces", listed(queue.entering_namespaces, _MAX_LISTED)
     yield "Order", queue.spec.dequeue_strategy or "traverse"
-    yield from ((title, spec[field]) for field, title in _PLAIN.items() if spec.get(field))
+    yield from ((title, spec[field]) for field, title in _PLAIN_TITLES.items() if spec.get(field))
     yield "Reclaimable", "no" if spec.get("reclaimable") is False else "yes"
     yield "Restricted", "yes" if spec.get("restricted") is True else "no"
     if spec.get("namespaceSelector") is not None:
         yield "Namespaces", _selector(spec["namespaceSelector"])
-    yield from ((title, amounts(spec[field])) for field, title in _AMOUNTS.items() if spec.get(field))
+    yield from ((title, amounts(spec[field])) for field, title in _AMOUNT_TITLES.items() if spec.get(field))
     if queue.spec.guarantee and queue.spec.guarantee.resource:
         yield "Guarantee", amounts(queue.spec.guarantee.resource)
-    nested = ((title, list(_settings(spec.get(field) or {}))) for field, title in _NESTED.items())
+    nested = ((title, list(_settings(spec.get(field) or {}))) for field, title in _NESTED_TITLES.items())
     yield from ((title, ", ".join(settings)) for title, settings in nested if settings)
     if reserved := queue.status.reservation:
-        yield "Reserved", f"{amounts(reserved.resource)} on {listed(reserved.nodes or [], _MOST)}"
+        yield "Reserved", f"{amounts(reserved.resource)} on {listed(reserved.nodes or [], _MAX_LISTED)}"
     counts = queue.counts
     parts = ", ".join(f"{count} {column}" for column, count in counts.items() if count)
     yield "Groups", f"{sum(counts.values())} in all" + (f": {parts}" if parts else "")
@@ -205,33 +205,33 @@ def _selector(selector: Json) -> str:
     return ", ".join(labels) or "all"
 
 
-def _usage(queue: ObservedQueue) -> Iterator[str]:
+def _usage_lines(queue: ObservedQueue) -> Iterator[str]:
     """Yield the recent usage of the queue's own groups, and of the users and namespaces that made them."""
     if usage := queue.status.usage:
         yield f"the queue: {percent(usage.share)}"
         for kind, parts in (("user", usage.users or []), ("namespace", usage.namespaces or [])):
-            yield from (f"{kind} {part.name}: {percent(part.share)}" for part in parts[:_MOST])
-            yield from and_more(len(parts) - _MOST)
+            yield from (f"{kind} {part.name}: {percent(part.share)}" for part in parts[:_MAX_LISTED])
+            yield from and_more(len(parts) - _MAX_LISTED)
 
 
-def _local_queues(evidence: Evidence, queue: str) -> Iterator[str]:
+def _local_queue_lines(evidence: Evidence, queue: str) -> Iterator[str]:
     """Yield a line for each LocalQueue that leads to a queue."""
     all_local = evidence.local_queues.items()
     keys = sorted(key for key, local_queue in all_local if local_queue.spec.queue == queue)
-    for key in keys[:_MOST]:
+    for key in keys[:_MAX_LISTED]:
         status = evidence.local_queues[key].status
         active = condition(status.conditions, "Active")
         activity = f", not active: {active.reason}" if active is not None and active.status == "False" else ""
         yield f"{key}: {status.waiting or 0} waiting, {status.admitted or 0} admitted{activity}"
-    yield from and_more(len(keys) - _MOST)
+    yield from and_more(len(keys) - _MAX_LISTED)
 
 
-def _groups(evidence: Evidence, queue: str) -> Iterator[str]:
+def _group_paragraphs(evidence: Evidence, queue: str) -> Iterator[str]:
     """Yield a paragraph about the queue's groups for each verdict."""
     groups = evidence.groups_in(queue)
     for verdict, heading in _HEADINGS.items():
-        matching, lines = [group for group in groups if group.verdict is verdict], []
-        for group in matching[:_MOST]:
+        matching_groups, lines = [group for group in groups if group.verdict is verdict], []
+        for group in matching_groups[:_MAX_LISTED]:
             scheduled, ahead = group.scheduled, []
             if verdict is Verdict.WAITING or scheduled is None:
                 state = waits(group).text.removeprefix("waits: ")
@@ -244,13 +244,13 @@ def _groups(evidence: Evidence, queue: str) -> Iterator[str]:
             if ahead:
                 names = ", ".join(other.holder.display_name for other in ahead)
                 lines.append(wrapped(f"behind {names}", _INDENT * 2, hanging=_INDENT))
-        lines += (f"{_INDENT}{text}" for text in and_more(len(matching) - _MOST))
-        yield section(f"{heading} ({len(matching)}):", lines, indent="")
+        lines += (f"{_INDENT}{text}" for text in and_more(len(matching_groups) - _MAX_LISTED))
+        yield section(f"{heading} ({len(matching_groups)}):", lines, indent="")
 
 
 # ---- conditions and events, as rows
 
-_LATEST = 12
+_MAX_EVENTS = 12
 
 
 def conditions(objects: Iterable[Condition] | None) -> list[str]:
@@ -270,7 +270,7 @@ def events(reader: Reader, kind: str, namespace: str, name: str) -> list[str]:
     except (Forbidden, NotFound):
         return ["not shown: you may not list events"]
     rows = []
-    for event in sorted(listed_events, key=lambda event: event.at)[-_LATEST:]:
+    for event in sorted(listed_events, key=lambda event: event.at)[-_MAX_EVENTS:]:
         repetition = f" ({event.times} times)" if event.times > 1 else ""
         rows.append((event.type, event.reason, f"{age(event.at or None)}{repetition}", event.message))
     return columns(("TYPE", "REASON", "AGE", "MESSAGE"), rows) if rows else []

@@ -15,22 +15,22 @@ import click
 from extender.api.setting_kinds import ADDRESS, Address
 from extender.cli.access import Flags, access_flags, open_access
 from extender.cli.completion import complete_what_if_term
-from extender.cli.output import InvalidContent, checked, echo, output_flag
+from extender.cli.output import InvalidContent, echo, output_flag, parser_of
 
 if TYPE_CHECKING:
     from extender.domain.explain.dump import Dump, Replay
     from extender.domain.snapshot.decisions import GroupDecision
 
 F = TypeVar("F", bound=Callable[..., Any])
-_LARGEST = 2**30  # bytes of JSON, enough for some millions of pods
-_GZIP = b"\x1f\x8b"
-_DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile)
+_MAX_DUMP_BYTES = 2**30  # bytes of JSON, enough for some millions of pods
+_GZIP_PREFIX = b"\x1f\x8b"
+_DAMAGE_ERRORS = (EOFError, zlib.error, gzip.BadGzipFile)
 
 
 def debug_port_flags(command: F) -> F:
     """Add the flags of `debug_page` to a command."""
     help_ = "Ask this address. [default: the leading pod in the cluster of the kubeconfig]"
-    address = click.option("--debug-address", metavar="HOST:PORT", callback=checked(ADDRESS), help=help_)
+    address = click.option("--debug-address", metavar="HOST:PORT", callback=parser_of(ADDRESS), help=help_)
     return access_flags(address(command), "kube-muster")
 
 
@@ -81,9 +81,9 @@ def dump(file: Path, anonymous: bool, **port_flags: Any) -> None:
 
 def _fetch_dump(port_flags: dict[str, Any]) -> bytes:
     """Return the JSON of a dump. The debug port sends it compressed."""
-    compressed = BytesIO(debug_page("dump", _LARGEST, **port_flags))
-    with suppress(*_DAMAGED):
-        if raw := gzip.GzipFile(fileobj=compressed).read(_LARGEST):
+    compressed = BytesIO(debug_page("dump", _MAX_DUMP_BYTES, **port_flags))
+    with suppress(*_DAMAGE_ERRORS):
+        if raw := gzip.GzipFile(fileobj=compressed).read(_MAX_DUMP_BYTES):
             return raw
     raise click.ClickException("the answer is not of Muster's debug port")
 
@@ -123,24 +123,24 @@ def replay(file: Path, terms: tuple[str, ...], output: str) -> None:
     """
     from extender.domain.explain.dump import replay
 
-    dumped = read(file)
+    snapshot_dump = read(file)
     if terms:
-        return _show_supposed(file, dumped, terms, output)
+        return _show_what_if(file, snapshot_dump, terms, output)
     with _report_decision_errors(file):
-        result = replay(dumped.snapshot, dumped.decisions)
+        result = replay(snapshot_dump.snapshot, snapshot_dump.decisions)
     if output == "json":
         import msgspec
 
         document = {
-            "muster": dumped.file.muster,
-            "taken": dumped.file.taken,
-            "groups": len(dumped.snapshot.groups),
+            "muster": snapshot_dump.file.muster,
+            "taken": snapshot_dump.file.taken,
+            "groups": len(snapshot_dump.snapshot.groups),
             "same": result.is_same,
             "differences": result.differences,
         }
         click.echo(msgspec.json.format(msgspec.json.encode(document), indent=2))
     else:
-        echo(_comparison_text(dumped, result))
+        echo(_comparison_text(snapshot_dump, result))
     sys.exit(0 if result.is_same else 1)
 
 
@@ -156,21 +156,21 @@ def _report_decision_errors(file: Path) -> Iterator[None]:
         raise InvalidContent(f"{file}: {message}") from fault
 
 
-def _show_supposed(file: Path, dumped: "Dump", terms: Sequence[str], output: str) -> None:
+def _show_what_if(file: Path, snapshot_dump: "Dump", terms: Sequence[str], output: str) -> None:
     from extender.cli.supposed import paragraphs
     from extender.domain.explain.what_if import BadTerm, suppositions, what_if
 
     with _report_decision_errors(file):
         try:
-            supposed = what_if(dumped.snapshot, suppositions(terms))
+            result = what_if(snapshot_dump.snapshot, suppositions(terms))
         except BadTerm as fault:
             raise click.UsageError(f"--set: {fault}") from fault
     if output == "json":
         import msgspec
 
-        click.echo(msgspec.json.format(msgspec.json.encode(supposed), indent=2))
+        click.echo(msgspec.json.format(msgspec.json.encode(result), indent=2))
     else:
-        echo("\n".join(paragraphs(supposed)))
+        echo("\n".join(paragraphs(result)))
 
 
 def read(file: Path) -> "Dump":
@@ -179,10 +179,10 @@ def read(file: Path) -> "Dump":
 
     try:
         with file.open("rb") as stream:
-            is_gzip = stream.peek(2).startswith(_GZIP)
-            raw = (gzip.GzipFile(fileobj=stream) if is_gzip else stream).read(_LARGEST)
+            is_gzip = stream.peek(2).startswith(_GZIP_PREFIX)
+            raw = (gzip.GzipFile(fileobj=stream) if is_gzip else stream).read(_MAX_DUMP_BYTES)
         return read_dump(raw, __version__)
-    except _DAMAGED as fault:
+    except _DAMAGE_ERRORS as fault:
         raise InvalidContent(f"{file}: truncated or damaged: {fault}") from fault
     except OSError as fault:
         raise InvalidContent(f"{file}: cannot be read: {fault.strerror}") from fault
@@ -190,9 +190,9 @@ def read(file: Path) -> "Dump":
         raise InvalidContent(f"{file}: {fault}") from fault
 
 
-def _comparison_text(dumped: "Dump", result: "Replay") -> str:
-    groups, nodes = dumped.snapshot.groups, dumped.snapshot.nodes
-    title = f"{len(groups)} groups on {len(nodes.row_of)} nodes at {dumped.file.taken}"
+def _comparison_text(snapshot_dump: "Dump", result: "Replay") -> str:
+    groups, nodes = snapshot_dump.snapshot.groups, snapshot_dump.snapshot.nodes
+    title = f"{len(groups)} groups on {len(nodes.row_of)} nodes at {snapshot_dump.file.taken}"
     if result.is_same:
         verdicts = Counter(decision.verdict.value for decision in result.decisions.groups.values())
         counts = ", ".join(f"{count} {verdict}" for verdict, count in sorted(verdicts.items()))

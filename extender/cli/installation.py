@@ -18,10 +18,10 @@ from extender.kube.resources import ACCESS_REVIEWS, DAEMON_SETS, DEPLOYMENTS, PO
 
 T = TypeVar("T")
 
-OURS = "app.kubernetes.io/part-of=kube-muster"
+OWN_LABEL = "app.kubernetes.io/part-of=kube-muster"
 ACCOUNT = "muster"
 DEBUG_TIMEOUT = 60.0  # seconds; the slowest debug page, a dump, takes a few seconds
-_LARGEST_ERROR = 4096  # maximum bytes of an error message
+_MAX_ERROR_BYTES = 4096  # maximum bytes of an error message
 
 
 class Installation:
@@ -35,7 +35,7 @@ class Installation:
 
     def muster_objects(self, resource: Resource, namespace: str = "") -> list[Json]:
         """Return the objects of a kind that Muster's manifests created; empty if the kind is not served."""
-        return self.all_of(resource, Json, OURS, namespace)
+        return self.all_of(resource, Json, OWN_LABEL, namespace)
 
     def get(self, resource: Resource, namespace: str, name: str) -> Json | None:
         try:
@@ -61,12 +61,12 @@ class Installation:
             remedy = "-n names another namespace, --debug-address a Muster outside of the cluster"
             raise click.ClickException(f"no pod of Muster runs in namespace {self.namespace}\n{remedy}")
         for pod in pods:
-            if len(pods) == 1 or b'"leads": true' in self._debug_page(pod, "leadership", _LARGEST_ERROR):
+            if len(pods) == 1 or b'"leads": true' in self._debug_page(pod, "leadership", _MAX_ERROR_BYTES):
                 return self._debug_page(pod, page, max_bytes)
         raise click.ClickException(f"none of {len(pods)} pods of Muster leads: try again in some seconds")
 
     def _debug_page(self, pod: "ServingObject", page: str, max_bytes: int) -> bytes:
-        address = ADDRESS.read(pod.setting("debug_listen"))
+        address = ADDRESS.parse(pod.setting("debug_listen"))
         connection = http.client.HTTPConnection(*address)
         connection.sock = self.access.connection.endpoint.forward(self.namespace, pod.name, address.port)
         connection.sock.settimeout(DEBUG_TIMEOUT)
@@ -87,17 +87,17 @@ class Installation:
     def versions_of(self, resource: Resource) -> list[str]:
         """Return the API versions in which the cluster serves a kind."""
         try:
-            group = msgspec.json.decode(self.raw(f"/apis/{resource.group}"))
+            group = msgspec.json.decode(self.text_at(f"/apis/{resource.group}"))
         except NotFound:
             return []
         versions = []
         for version in (entry["groupVersion"] for entry in group["versions"]):
-            kinds = msgspec.json.decode(self.raw(f"/apis/{version}"))["resources"]
+            kinds = msgspec.json.decode(self.text_at(f"/apis/{version}"))["resources"]
             if any(kind["name"] == resource.plural for kind in kinds):
                 versions.append(version)
         return versions
 
-    def raw(self, path: str) -> str:
+    def text_at(self, path: str) -> str:
         """Return the answer for a path as text."""
         return self.access.connection.request("GET", path).decode("utf-8", "replace")
 
@@ -113,8 +113,8 @@ class Installation:
 
     @cached_property
     def pods(self) -> list["ServingObject"]:
-        labelled = [ServingObject(pod, pod["spec"]) for pod in self.muster_objects(PODS, self.namespace)]
-        return [pod for pod in labelled if pod.container]
+        all_pods = [ServingObject(pod, pod["spec"]) for pod in self.muster_objects(PODS, self.namespace)]
+        return [pod for pod in all_pods if pod.container]
 
     @property
     def account(self) -> str:
@@ -187,7 +187,7 @@ def read_debug_page(connection: http.client.HTTPConnection, where: str, page: st
     try:
         connection.request("GET", f"/debug/{page}")
         response = connection.getresponse()
-        body = response.read(max_bytes if response.status == HTTPStatus.OK else _LARGEST_ERROR)
+        body = response.read(max_bytes if response.status == HTTPStatus.OK else _MAX_ERROR_BYTES)
     except (OSError, http.client.HTTPException) as fault:
         raise click.ClickException(f"no debug port at {where}: {fault}") from fault
     finally:

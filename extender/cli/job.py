@@ -20,7 +20,7 @@ from extender.api.workloads.operators import VOLCANO_JOB
 from extender.cli import output as out
 from extender.cli.access import NAME, ClusterAccess, Flags, access_flags, all_namespaces_flag, open_access
 from extender.cli.completion import complete_job
-from extender.cli.kinds import FURTHER, Target, config_option, job_kinds
+from extender.cli.kinds import FURTHER_KINDS_HINT, Target, config_option, job_kinds
 from extender.cli.output import Json
 
 if TYPE_CHECKING:
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_HEAD = ("NAMESPACE", "NAME", "KIND", "QUEUE", "STATE", "POSITION", "PODS", "REASON", "AGE")
-_COLUMNS = (*_HEAD, "ESTIMATE", "ADMITTED", "TIMEOUTS", "PODGROUP", "MESSAGE")
+_TABLE_COLUMNS = ("NAMESPACE", "NAME", "KIND", "QUEUE", "STATE", "POSITION", "PODS", "REASON", "AGE")
+_WIDE_COLUMNS = (*_TABLE_COLUMNS, "ESTIMATE", "ADMITTED", "TIMEOUTS", "PODGROUP", "MESSAGE")
 _COLOURS = {"Waiting": "yellow", "Held": "yellow", "Suspended": "cyan", "Ended": "cyan"}
 
 
@@ -46,14 +46,14 @@ def _target(value: str) -> Target:
     if not name or "/" in kind or (slash and not kind):
         raise click.BadParameter(f"{value!r}: must be NAME or KIND/NAME, such as job/train")
     if slash and not any(job_kind.is_called(kind.lower()) for job_kind in job_kinds()):
-        allowed = ", ".join(dict.fromkeys(job_kind.name.lower() for job_kind in job_kinds()))
-        raise click.BadParameter(f"{value!r}: before the / must be {allowed}{FURTHER}")
+        rule = ", ".join(dict.fromkeys(job_kind.name.lower() for job_kind in job_kinds()))
+        raise click.BadParameter(f"{value!r}: before the / must be {rule}{FURTHER_KINDS_HINT}")
     return Target(kind.lower(), name)
 
 
 def _targets(context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]) -> list[Target]:
-    by_flag = context.params.pop("named", None)
-    names = (*values, by_flag) if by_flag else values
+    flag_name = context.params.pop("named", None)
+    names = (*values, flag_name) if flag_name else values
     if not names:
         raise click.UsageError("JOB: required value: NAME or KIND/NAME, such as job/train")
     return list(map(_target, names))
@@ -69,7 +69,7 @@ def job_names(command: F) -> F:
 
 
 @job.command("list")
-@out.output_flag(out.LISTS, "table")
+@out.output_flag(out.LIST_FORMATS, "table")
 @all_namespaces_flag
 @access_flags
 def list_jobs(output: str, **flags: Any) -> None:
@@ -91,8 +91,8 @@ def list_jobs(output: str, **flags: Any) -> None:
         documents = [_document(job, evidence) for job in jobs]
         if output in ("table", "wide"):
             rows = [_row(*pair) for pair in zip(jobs, documents, strict=True)]
-            width = len(_HEAD if output == "table" else _COLUMNS)
-            _show_coloured(out.table("jobs", access.namespace, _COLUMNS, rows, width), jobs)
+            width = len(_TABLE_COLUMNS if output == "table" else _WIDE_COLUMNS)
+            _show_coloured(out.table("jobs", access.namespace, _WIDE_COLUMNS, rows, width), jobs)
         else:
             out.show_document({"kind": "List", "items": documents}, output)
 
@@ -217,25 +217,25 @@ def _change(
                 raise click.ClickException(f"{job.display_name} has ended; it cannot be {done}")
             job_change = change(job)
             if dry_run != out.CLIENT:
-                _write(access, job, job_change, dry=dry_run == out.SERVER)
+                _write(access, job, job_change, is_dry_run=dry_run == out.SERVER)
             out.show_done(job.meta.name, done, dry_run, job.row.qualified)
 
 
-def _write(access: ClusterAccess, job: "ObservedJob", change: "JobChange", dry: bool) -> None:
+def _write(access: ClusterAccess, job: "ObservedJob", change: "JobChange", is_dry_run: bool) -> None:
     """Write a change to the job as it was read. A concurrent change of the job is a conflict."""
     from extender.kube.resources import COMMANDS, POD_GROUPS
 
     podgroup = job.podgroup if change.podgroup else None
     if podgroup is not None:
         patch = {"metadata": {"uid": podgroup.metadata.uid, "annotations": change.podgroup}}
-        access.editor.patch(POD_GROUPS, podgroup.namespace, podgroup.name, patch, dry)
+        access.editor.patch(POD_GROUPS, podgroup.namespace, podgroup.name, patch, is_dry_run)
     if change.job:
         preconditions = {"uid": job.meta.uid, "resourceVersion": job.meta.resource_version}
         patch = {**change.job, "metadata": {**change.job.get("metadata", {}), **preconditions}}
-        access.editor.patch(job.resource, job.meta.namespace, job.meta.name, patch, dry)
+        access.editor.patch(job.resource, job.meta.namespace, job.meta.name, patch, is_dry_run)
     if change.command:
         owner = OwnerReference(*job.row.key, job.meta.name, job.meta.uid, controller=True)
-        access.editor.create(COMMANDS, job.meta.namespace, new_command(owner, change.command), dry)
+        access.editor.create(COMMANDS, job.meta.namespace, new_command(owner, change.command), is_dry_run)
 
 
 def _hold(job: "ObservedJob") -> "JobChange":
@@ -294,8 +294,8 @@ def delete_job(targets: list[Target], dry_run: str, **flags: Any) -> None:
             job = find_job(evidence, target)
             meta = job.meta
             if dry_run != out.CLIENT:
-                dry = dry_run == out.SERVER
-                access.editor.delete(job.resource, meta.namespace, meta.name, meta.uid, dry)
+                is_dry_run = dry_run == out.SERVER
+                access.editor.delete(job.resource, meta.namespace, meta.name, meta.uid, is_dry_run)
             out.show_done(meta.name, "deleted", dry_run, job.row.qualified)
 
 
@@ -312,7 +312,7 @@ def _amounts(text: str) -> dict[str, str]:
 _PODS: dict[str, Any] = {"type": out.WholeNumber(0, 2**31 - 1), "default": 1, "show_default": True}
 _AMOUNTS: dict[str, Any] = {
     "metavar": "NAME=QUANTITY,...",
-    "callback": out.checked(Kind("NAME=QUANTITY with commas between, such as cpu=8,memory=16Gi", _amounts)),
+    "callback": out.parser_of(Kind("NAME=QUANTITY with commas between, such as cpu=8,memory=16Gi", _amounts)),
     "default": "cpu=1000m,memory=100Mi",
     "show_default": True,
 }
@@ -348,14 +348,14 @@ def run_job(
         from extender.kube.resources import resource_of
 
         with open_access(Flags(kubeconfig, context, namespace)) as access:
-            resource, dry = resource_of(VOLCANO_JOB), dry_run == out.SERVER
+            resource, is_dry_run = resource_of(VOLCANO_JOB), dry_run == out.SERVER
             try:
-                new_job = access.editor.create(resource, access.namespace, new_job, dry)
+                new_job = access.editor.create(resource, access.namespace, new_job, is_dry_run)
             except NotFound as fault:
                 reason = f"the cluster knows no jobs.{VOLCANO_JOB.group}, or no namespace {access.namespace}"
                 raise click.ClickException(reason) from fault
     if output:
-        out.show_objects([new_job], output, single=True)
+        out.show_objects([new_job], output, is_single=True)
     else:
         out.show_done(new_job["metadata"]["name"], "created", dry_run, VOLCANO_JOB.qualified)
 

@@ -13,7 +13,7 @@ from extender.cli.output import InvalidContent
 from extender.cli.settings import CONFIG_VARIABLE, from_file
 
 POD, POD_GROUP, QUEUE = "pod", "podgroup", "queue"
-_OWN = {
+_OWN_KINDS = {
     **dict.fromkeys(("pod", "pods", "po"), POD),
     **dict.fromkeys(("podgroup", "podgroups", "pg"), POD_GROUP),
     **dict.fromkeys(("queue", "queues", "q"), QUEUE),
@@ -25,7 +25,7 @@ class OwnerKind(NamedTuple):
 
     name: str
     group: str
-    short: tuple[str, ...] = ()
+    short_names: tuple[str, ...] = ()
     irregular_plural: str = ""
 
     @property
@@ -35,20 +35,20 @@ class OwnerKind(NamedTuple):
     def is_called(self, name: str) -> bool:
         """Return whether a name means this kind: `job`, `jobs`, or `job.batch` as kubectl prints it."""
         bare, _, group = name.lower().partition(".")
-        return bare in (self.name.lower(), self.plural, *self.short) and group in ("", self.group)
+        return bare in (self.name.lower(), self.plural, *self.short_names) and group in ("", self.group)
 
 
 _DAEMON_SETS = (OwnerKind("DaemonSet", "apps", ("ds",)),)
 
-FURTHER = ", or a kind of the configuration file that --config names"  # suffix of a list of kinds
-_FURTHER = "extender.cli.kinds.further"  # key of further kinds in the context of a command
+FURTHER_KINDS_HINT = ", or a kind of the configuration file that --config names"  # suffix of a list of kinds
+_FURTHER_KEY = "extender.cli.kinds.further"  # key of further kinds in the context of a command
 
 
 def all_kinds() -> Kinds:
     """Return all kinds that the current command knows."""
     context = click.get_current_context(silent=True)
-    further: tuple[WorkloadRow, ...] = context.meta.get(_FURTHER, ()) if context else ()
-    return {**WORKLOADS, **{row.key: row for row in further}}
+    further_rows: tuple[WorkloadRow, ...] = context.meta.get(_FURTHER_KEY, ()) if context else ()
+    return {**WORKLOADS, **{row.key: row for row in further_rows}}
 
 
 def owner_kinds() -> tuple[OwnerKind, ...]:
@@ -108,9 +108,9 @@ def parse_target(_context: click.Context, _parameter: click.Parameter, value: st
     kind, slash, name = value.partition("/") if "/" in value else ("", "", value)
     own_name = own_kind(kind.lower())
     if slash and not own_name and not owner_kind(kind.lower()):
-        others = ", ".join(dict.fromkeys(kind.name.lower() for kind in owner_kinds()))
-        allowed = f"pod, podgroup, queue, {others}{FURTHER}"
-        raise click.BadParameter(f"{value!r}: before the / must be {allowed}")
+        owner_names = ", ".join(dict.fromkeys(kind.name.lower() for kind in owner_kinds()))
+        rule = f"pod, podgroup, queue, {owner_names}{FURTHER_KINDS_HINT}"
+        raise click.BadParameter(f"{value!r}: before the / must be {rule}")
     if not name or "/" in name:
         raise click.BadParameter(f"{value!r}: must be NAME or KIND/NAME, such as podgroup/train")
     return Target(own_name or kind.lower(), name)
@@ -122,7 +122,7 @@ def parse_targets(context: click.Context, option: click.Parameter, values: tuple
 
 def own_kind(name: str) -> str:
     """Return `pod`, `podgroup` or `queue` for a name of one of these kinds; empty for other names."""
-    return _OWN.get(name.removesuffix(".scheduling.volcano.sh"), "")
+    return _OWN_KINDS.get(name.removesuffix(".scheduling.volcano.sh"), "")
 
 
 def config_option() -> click.Option:
@@ -151,4 +151,4 @@ def _read_config(context: click.Context, _parameter: click.Parameter, path: Path
     kinds, faults = further_kinds(setting.value, setting.where) if setting else ((), [])
     if faults:
         raise InvalidContent("\n".join(faults))
-    context.meta[_FURTHER] = tuple(kind.row for kind in kinds)
+    context.meta[_FURTHER_KEY] = tuple(kind.row for kind in kinds)

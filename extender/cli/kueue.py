@@ -15,20 +15,20 @@ import yaml
 
 from extender.api import keys
 from extender.api.units import BadQuantity, rounded_up
-from extender.api.workloads.children import MALFORMED, kind_of
+from extender.api.workloads.children import SHAPE_ERRORS, kind_of
 from extender.api.workloads.shape import POD, Json, items_at, runtime_named_by, value_at
 from extender.domain.model.resources import offered, quantities, total
 from extender.files.offspring import find_among
 
 GROUP = "kueue.x-k8s.io"
-_PODS, _NOMINAL, _LIMITS = "pods", "nominalQuota", ("borrowingLimit", "lendingLimit")
+_PODS, _NOMINAL_QUOTA, _LIMITS = "pods", "nominalQuota", ("borrowingLimit", "lendingLimit")
 _UNSUPPORTED_FIELDS = {
     "tolerations": "; pods need the tolerations themselves, and jobs of these files have them",
     "topologyName": "; a Topology counts on all nodes",
 }
-_UNSUPPORTED = ("AdmissionCheck", "Configuration", "MultiKueueCluster", "MultiKueueConfig")
+_UNSUPPORTED_KINDS = ("AdmissionCheck", "Configuration", "MultiKueueCluster", "MultiKueueConfig")
 _NO_NAMESPACE = {"key": "kubernetes.io/metadata.name", "operator": "DoesNotExist"}
-_MOST_LEVELS = 8  # maximum levels of Muster's Topology
+_MAX_LEVELS = 8  # maximum levels of Muster's Topology
 Amounts = dict[str, str]
 
 
@@ -45,7 +45,7 @@ def migrate_objects(objects: Iterable[Json]) -> Iterator[Migrated]:
     Objects of other projects stay unchanged; those that make pods come last. If no object or label is of
     Kueue, nothing is yielded.
     """
-    by_kind: defaultdict[str, dict[str, Json]] = defaultdict(dict)
+    objects_by_kind: defaultdict[str, dict[str, Json]] = defaultdict(dict)
     others = []
     for obj in objects:
         group, meta = str(obj.get("apiVersion")).partition("/")[0], obj.get("metadata") or {}
@@ -53,27 +53,27 @@ def migrate_objects(objects: Iterable[Json]) -> Iterator[Migrated]:
             others.append(obj)
             continue
         name = "/".join(filter(None, (meta.get("namespace"), meta["name"])))
-        by_kind[str(obj.get("kind"))][name] = obj
-    tree = _QuotaTree(by_kind)
+        objects_by_kind[str(obj.get("kind"))][name] = obj
+    tree = _QuotaTree(objects_by_kind)
     queues = [*tree.cohorts()]
-    queues += [tree.cluster_queue(name, obj) for name, obj in by_kind["ClusterQueue"].items()]
+    queues += [tree.cluster_queue(name, obj) for name, obj in objects_by_kind["ClusterQueue"].items()]
     jobs = _Workloads(others, tree)
-    if not (jobs.are_queued or any(by_kind.values())):
+    if not (jobs.are_queued or any(objects_by_kind.values())):
         return
     yield from (Migrated([], obj) for obj in others if not _makes_pods(obj))
-    yield from (tree.resource_flavor(name) for name in sorted(by_kind["ResourceFlavor"]))
-    yield from (_topology(name, obj) for name, obj in by_kind["Topology"].items())
+    yield from (tree.resource_flavor(name) for name in sorted(objects_by_kind["ResourceFlavor"]))
+    yield from (_topology(name, obj) for name, obj in objects_by_kind["Topology"].items())
     yield from queues
-    yield from (_local_queue(obj) for obj in by_kind["LocalQueue"].values())
+    yield from (_local_queue(obj) for obj in objects_by_kind["LocalQueue"].values())
     present = [value_at(obj, ("metadata", "name")) for obj in others if obj.get("kind") == "PriorityClass"]
-    for obj in by_kind["WorkloadPriorityClass"].values():
+    for obj in objects_by_kind["WorkloadPriorityClass"].values():
         name = obj["metadata"]["name"]
         head = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}}
-        retained: Json = {field: obj[field] for field in ("value", "description") if field in obj}
+        fields: Json = {field: obj[field] for field in ("value", "description") if field in obj}
         comment = f"WorkloadPriorityClass {name}: pods name it by priorityClassName"
-        yield Migrated([comment], None if name in present else {**head, **retained})
-    for kind in _UNSUPPORTED:
-        for name in by_kind[kind]:
+        yield Migrated([comment], None if name in present else {**head, **fields})
+    for kind in _UNSUPPORTED_KINDS:
+        for name in objects_by_kind[kind]:
             if not (kind == "AdmissionCheck" and tree.provisioning(name)):
                 yield Migrated([f"{kind} {name}: Muster has nothing like it"])
     yield from jobs.converted()
@@ -84,7 +84,7 @@ def first_malformed(objects: Iterable[Json]) -> str:
     for obj in objects:
         try:
             list(migrate_objects([obj]))
-        except MALFORMED as fault:
+        except SHAPE_ERRORS as fault:
             name = value_at(obj, ("metadata", "name")) or "without a name"
             return f"{obj.get('kind')} {name} has a form that is not known: {fault!r}"
     return "the objects of Kueue do not fit together"
@@ -111,8 +111,8 @@ _Dumper.add_representer(str, _Dumper._text)
 
 def _topology(name: str, obj: Json) -> Migrated:
     spec = obj.get("spec") or {}
-    if (count := len(spec.get("levels") or ())) > _MOST_LEVELS:
-        return Migrated([f"Topology {name}: it has {count} levels; at most {_MOST_LEVELS} are allowed"])
+    if (count := len(spec.get("levels") or ())) > _MAX_LEVELS:
+        return Migrated([f"Topology {name}: it has {count} levels; at most {_MAX_LEVELS} are allowed"])
     head = {"apiVersion": "kube-muster.io/v1alpha1", "kind": "Topology", "metadata": {"name": name}}
     return Migrated([], {**head, "spec": {"levels": spec.get("levels") or []}})
 
@@ -123,9 +123,9 @@ def _local_queue(obj: Json) -> Migrated:
         "apiVersion": "kube-muster.io/v1alpha1",
         "kind": "LocalQueue",
         "metadata": {"name": name, "namespace": namespace},
-        "spec": {"queue": spec.get("clusterQueue", "")} | _stopped(spec),
+        "spec": {"queue": spec.get("clusterQueue", "")} | _stop_policy(spec),
     }
-    return Migrated(_unsupported(f"LocalQueue {namespace}/{name}", spec, "clusterQueue", "stopPolicy"), new)
+    return Migrated(_lost_fields(f"LocalQueue {namespace}/{name}", spec, "clusterQueue", "stopPolicy"), new)
 
 
 def _queue(name: str, spec: Json) -> Json:
@@ -133,11 +133,11 @@ def _queue(name: str, spec: Json) -> Json:
     return {**head, "spec": _without_empty_fields(spec)}
 
 
-def _stopped(spec: Json) -> Json:
+def _stop_policy(spec: Json) -> Json:
     return {"stopPolicy": spec["stopPolicy"]} if spec.get("stopPolicy") not in (None, "None") else {}
 
 
-def _unsupported(name: str, spec: Json, *supported: str) -> list[str]:
+def _lost_fields(name: str, spec: Json, *supported: str) -> list[str]:
     lost = [field for field, value in spec.items() if field not in supported and value not in (None, {}, [])]
     return [f"{name}: spec.{field} has no counterpart" for field in lost]
 
@@ -151,7 +151,7 @@ class _QuotaTree:
     def __init__(self, by_kind: Mapping[str, Mapping[str, Json]]) -> None:
         self._by_kind = by_kind
         self._queues = by_kind["ClusterQueue"]
-        self._used: set[str] = set()  # flavors that the new queues use
+        self._used_flavors: set[str] = set()  # flavors that the new queues use
         children = [*self._queues.values(), *by_kind["Cohort"].values()]
         without_object: dict[str, Json] = {parent: {} for obj in children if (parent := _parent(obj))}
         self._cohorts = {**without_object, **by_kind["Cohort"]}  # a cohort may exist without an object
@@ -177,11 +177,11 @@ class _QuotaTree:
         lost = [(field, text) for field, text in _UNSUPPORTED_FIELDS.items() if spec.get(field)]
         comments = [f"ResourceFlavor {name}: spec.{field} has no counterpart{text}" for field, text in lost]
         specs = [obj.get("spec") or {} for obj in (*self._queues.values(), *self._cohorts.values())]
-        if name in {flavor["name"] for spec in specs for flavor in _flavors_of(spec)} - self._used:
+        if name in {flavor["name"] for spec in specs for flavor in _flavors_of(spec)} - self._used_flavors:
             return Migrated(comments)
-        retained = {field: spec[field] for field in ("nodeLabels", "nodeTaints") if spec.get(field)}
+        fields = {field: spec[field] for field in ("nodeLabels", "nodeTaints") if spec.get(field)}
         head = {"apiVersion": "kube-muster.io/v1alpha1", "kind": "ResourceFlavor"}
-        return Migrated(comments, {**head, "metadata": {"name": name}, "spec": retained})
+        return Migrated(comments, {**head, "metadata": {"name": name}, "spec": fields})
 
     def _flavor(self, name: str) -> Json:
         return value_at(self._by_kind["ResourceFlavor"].get(name), ("spec",)) or {}
@@ -206,31 +206,31 @@ class _QuotaTree:
             spec, parent = obj.get("spec") or {}, _parent(obj)
             queue_name, specs_below = self._queue_of(name), [*self._specs_below(name, frozenset())]
             subtree = _sum(_nominal(spec_below) for spec_below in specs_below)
-            retained: Json = {"parent": self._queue_of(parent)} if parent else {"capability": {**subtree}}
-            retained |= {"deserved": subtree} | _weight(spec)
-            retained |= _limits_of(_merged(_quotas_by_resource(spec))) if parent else {}
-            supported = ("parent", "parentName", "fairSharing", "resourceGroups")
-            comments = _unsupported(f"Cohort {name}", spec, *supported)
-            if any(self._flavors(spec_below, bounded=True)[0] for spec_below in specs_below):
-                retained |= self._flavors(self._limits_of_cohort(name), bounded=not parent)[0]
+            new_spec: Json = {"parent": self._queue_of(parent)} if parent else {"capability": {**subtree}}
+            new_spec |= {"deserved": subtree} | _weight(spec)
+            new_spec |= _limits_of(_merged(_quotas_by_resource(spec))) if parent else {}
+            known_fields = ("parent", "parentName", "fairSharing", "resourceGroups")
+            comments = _lost_fields(f"Cohort {name}", spec, *known_fields)
+            if any(self._flavors(spec_below, is_bounded=True)[0] for spec_below in specs_below):
+                new_spec |= self._flavors(self._limits_of_cohort(name), is_bounded=not parent)[0]
             if queue_name != name:
                 comments.append(f"Cohort {name}: called {queue_name}, as a ClusterQueue has its name")
-            yield Migrated(comments, _queue(queue_name, retained))
+            yield Migrated(comments, _queue(queue_name, new_spec))
 
     def _queue_of(self, cohort: str) -> str:
         return f"{cohort}-cohort" if cohort in self._queues or cohort in ("root", "default") else cohort
 
-    def _depth(self, name: str, seen: frozenset[str] = frozenset()) -> int:
+    def _depth(self, name: str, path: frozenset[str] = frozenset()) -> int:
         parent = _parent(self._cohorts[name])
-        return 1 + self._depth(parent, seen | {name}) if parent and parent not in seen else 0
+        return 1 + self._depth(parent, path | {name}) if parent and parent not in path else 0
 
-    def _specs_below(self, cohort: str, seen: frozenset[str]) -> Iterator[Json]:
+    def _specs_below(self, cohort: str, path: frozenset[str]) -> Iterator[Json]:
         """Yield the specs of a cohort and of all ClusterQueues and Cohorts below it."""
         yield from (obj.get("spec") or {} for obj in self._queues.values() if _parent(obj) == cohort)
         yield self._cohorts[cohort].get("spec") or {}
-        below = {name for name, obj in self._cohorts.items() if _parent(obj) == cohort} - seen
-        for name in sorted(below):
-            yield from self._specs_below(name, seen | {cohort})
+        child_names = {name for name, obj in self._cohorts.items() if _parent(obj) == cohort} - path
+        for name in sorted(child_names):
+            yield from self._specs_below(name, path | {cohort})
 
     def _limits_of_cohort(self, cohort: str) -> Json:
         """Return a cohort's spec with its limits of flavors, and the quotas of everything below it."""
@@ -249,40 +249,40 @@ class _QuotaTree:
         """Return the queue for a ClusterQueue."""
         spec, cohort, title = obj.get("spec") or {}, _parent(obj), f"ClusterQueue {name}"
         nominal = _nominal(spec)
-        retained: Json = {"parent": self._queue_of(cohort)} if cohort else {"capability": {**nominal}}
-        retained |= {"deserved": nominal} | _weight(spec) | _stopped(spec)
-        retained |= _limits_of(_merged(_quotas_by_resource(spec))) if cohort else {}
-        pods = {} if cohort else _nominal(spec, pods=True)
+        new_spec: Json = {"parent": self._queue_of(cohort)} if cohort else {"capability": {**nominal}}
+        new_spec |= {"deserved": nominal} | _weight(spec) | _stop_policy(spec)
+        new_spec |= _limits_of(_merged(_quotas_by_resource(spec))) if cohort else {}
+        pods = {} if cohort else _nominal(spec, only_pods=True)
         if pods:
-            retained["limits"] = {"pods": int(pods[_PODS])}
+            new_spec["limits"] = {"pods": int(pods[_PODS])}
         if spec.get("queueingStrategy") == "StrictFIFO":
-            retained["dequeueStrategy"] = "fifo"
+            new_spec["dequeueStrategy"] = "fifo"
         if (selector := spec.get("namespaceSelector")) != {}:
-            retained["namespaceSelector"] = selector or {"matchExpressions": [_NO_NAMESPACE]}
-        comments = _unsupported(
+            new_spec["namespaceSelector"] = selector or {"matchExpressions": [_NO_NAMESPACE]}
+        comments = _lost_fields(
             title, spec, "cohort", "cohortName", "resourceGroups", "namespaceSelector", "queueingStrategy",
             "stopPolicy", "fairSharing", "preemption", "admissionChecks", "admissionChecksStrategy",
         )  # fmt: skip
-        parts = (self._flavors(spec, bounded=not cohort), _preemption(spec, cohort), self._checks(spec))
+        parts = (self._flavors(spec, is_bounded=not cohort), _preemption(spec, cohort), self._checks(spec))
         for fields, remarks in parts:
-            retained |= fields
+            new_spec |= fields
             comments += [f"{title}: {comment}" for comment in remarks]
-        return Migrated(comments, _queue(name, retained))
+        return Migrated(comments, _queue(name, new_spec))
 
-    def _flavors(self, spec: Json, bounded: bool) -> tuple[Json, list[str]]:
+    def _flavors(self, spec: Json, is_bounded: bool) -> tuple[Json, list[str]]:
         """Return the field `flavors` of a queue, and comments.
 
-        `bounded` means that nothing can be borrowed.
+        `is_bounded` means that nothing can be borrowed.
         """
         quota_flavors = _flavors_of(spec)
         names = [str(flavor["name"]) for flavor in quota_flavors]
         missing = [name for name in names if name not in self._by_kind["ResourceFlavor"]]
         comments = [f"ResourceFlavor {name} is in no file: its amounts are on all nodes" for name in missing]
-        by_nodes: defaultdict[str, list[Json]] = defaultdict(list)
+        flavors_by_nodes: defaultdict[str, list[Json]] = defaultdict(list)
         for flavor in quota_flavors:
             labels = self._flavor(flavor["name"]).get("nodeLabels") or {}
-            by_nodes[str(sorted(labels.items()))].append(flavor)
-        by_name = {self._name_of(flavors): flavors for flavors in by_nodes.values()}
+            flavors_by_nodes[str(sorted(labels.items()))].append(flavor)
+        by_name = {self._name_of(flavors): flavors for flavors in flavors_by_nodes.values()}
         shared = ([flavor["name"] for flavor in flavors] for flavors in by_name.values() if len(flavors) > 1)
         sharing = "have the same nodes; their amounts are one sum"
         comments += [f"flavors {', '.join(names)} {sharing}" for names in shared]
@@ -293,13 +293,13 @@ class _QuotaTree:
         specs = []
         for name, flavors in by_name.items():
             quotas = _merged(quota for quota in _quotas_of(flavors) if quota["name"] != _PODS)
-            nominal = {quota["name"]: quota[_NOMINAL] for quota in quotas}
-            parts: Json = {"deserved": nominal}
+            nominal = {quota["name"]: quota[_NOMINAL_QUOTA] for quota in quotas}
+            fields: Json = {"deserved": nominal}
             if name in self._by_kind["ResourceFlavor"]:
-                parts["resourceFlavor"] = name
-                self._used.add(name)
-            parts |= {"capability": nominal} if bounded else _limits_of(quotas)
-            specs.append({"name": name, **_without_empty_fields(parts)})
+                fields["resourceFlavor"] = name
+                self._used_flavors.add(name)
+            fields |= {"capability": nominal} if is_bounded else _limits_of(quotas)
+            specs.append({"name": name, **_without_empty_fields(fields)})
         return {"flavors": specs}, comments
 
     def _name_of(self, flavors: list[Json]) -> str:
@@ -309,8 +309,8 @@ class _QuotaTree:
 
     def _checks(self, spec: Json) -> tuple[Json, list[str]]:
         """Return the field `provisioning` of a queue, and comments on other admission checks."""
-        rules = value_at(spec, ("admissionChecksStrategy", "admissionChecks")) or []
-        names = [*(spec.get("admissionChecks") or []), *(str(rule.get("name")) for rule in rules)]
+        check_rules = value_at(spec, ("admissionChecksStrategy", "admissionChecks")) or []
+        names = [*(spec.get("admissionChecks") or []), *(str(rule.get("name")) for rule in check_rules)]
         specs = {name: self.provisioning(name) for name in names}
         provisioning = [spec for spec in specs.values() if spec]
         comments = [f"admission check {name} has no counterpart" for name, spec in specs.items() if not spec]
@@ -326,16 +326,16 @@ def _parent(obj: Json) -> str:
 def _preemption(spec: Json, cohort: str) -> tuple[Json, list[str]]:
     """Return the preemption rules. By default, Kueue reclaims nothing, and Muster the deserved share."""
     preemption = spec.get("preemption") or {}
-    within = preemption.get("withinClusterQueue", "Never")
+    policy = preemption.get("withinClusterQueue", "Never")
     comments = []
-    if within == "LowerOrNewerEqualPriority":
+    if policy == "LowerOrNewerEqualPriority":
         comments.append("preemption.withinClusterQueue: only groups of lower priority are preempted")
     if cohort and preemption.get("reclaimWithinCohort", "Never") == "Never":
         comments.append(
             "preemption.reclaimWithinCohort is Never; in Muster each queue reclaims its deserved share,"
             " except from queues with reclaimable: false"
         )
-    rules: Json = {} if within == "Never" else {"withinQueue": keys.LOWER_PRIORITY}
+    rules: Json = {} if policy == "Never" else {"withinQueue": keys.LOWER_PRIORITY}
     if value_at(preemption, ("borrowWithinCohort", "policy")) not in (None, "Never"):
         rules["borrowWithinCohort"] = preemption["borrowWithinCohort"]
     return ({"preemption": rules} if rules else {}), comments
@@ -367,15 +367,15 @@ def _flavors_of(spec: Json) -> list[Json]:
     return [flavor for group in spec.get("resourceGroups") or () for flavor in group.get("flavors") or ()]
 
 
-def _nominal(spec: Json, pods: bool = False) -> Amounts:
+def _nominal(spec: Json, only_pods: bool = False) -> Amounts:
     """Return the nominal quota by resource, summed over all flavors.
 
     Args:
         spec: The spec of a ClusterQueue or Cohort.
-        pods: Whether to return only the number of pods, which Muster's queues do not limit by amounts.
+        only_pods: Whether to return only the number of pods, which Muster's queues do not limit by amounts.
     """
-    parts = _merged(quota for quota in _quotas_by_resource(spec) if (quota["name"] == _PODS) is pods)
-    return {quota["name"]: quota[_NOMINAL] for quota in parts}
+    quotas = _merged(quota for quota in _quotas_by_resource(spec) if (quota["name"] == _PODS) is only_pods)
+    return {quota["name"]: quota[_NOMINAL_QUOTA] for quota in quotas}
 
 
 def _merged(quotas: Iterable[Json], quantifier: Callable[[Iterable[bool]], bool] = all) -> list[Json]:
@@ -384,31 +384,31 @@ def _merged(quotas: Iterable[Json], quantifier: Callable[[Iterable[bool]], bool]
     With the quantifier `all`, a sum has the limits that all quotas of its resource have; with `any`, those
     that at least one quota has.
     """
-    lists: defaultdict[str, list[Json]] = defaultdict(list)
+    quotas_by_name: defaultdict[str, list[Json]] = defaultdict(list)
     for quota in quotas:
-        lists[quota["name"]].append(quota)
-    merged = []
-    for name, same_name in lists.items():
+        quotas_by_name[quota["name"]].append(quota)
+    merged_quotas = []
+    for name, same_name in quotas_by_name.items():
         limits = [limit for limit in _LIMITS if quantifier(each.get(limit) is not None for each in same_name)]
         sums: Json = {}
-        for field in (_NOMINAL, *limits):
+        for field in (_NOMINAL_QUOTA, *limits):
             sums[field] = _sum({name: str(quota.get(field) or 0)} for quota in same_name)[name]
-        merged.append({"name": name, **sums})
-    return merged
+        merged_quotas.append({"name": name, **sums})
+    return merged_quotas
 
 
 def _sum(amounts: Iterable[Mapping[str, str]]) -> Amounts:
     """Return the sum by resource. It is in the unit of the amounts if they have the same unit."""
-    lists: defaultdict[str, list[str]] = defaultdict(list)
+    amounts_by_name: defaultdict[str, list[str]] = defaultdict(list)
     for part in amounts:
         for name, amount in part.items():
-            lists[name].append(amount)
+            amounts_by_name[name].append(amount)
     sums = {}
-    for name, same_name in lists.items():
-        split = [re.fullmatch(r"(\d+)([A-Za-z]*)", amount) for amount in same_name if amount != "0"]
-        units = {match[2] for match in split if match}
-        if all(split) and len(units) == 1:
-            sums[name] = f"{sum(int(match[1]) for match in split if match)}{units.pop()}"
+    for name, same_name in amounts_by_name.items():
+        matches = [re.fullmatch(r"(\d+)([A-Za-z]*)", amount) for amount in same_name if amount != "0"]
+        units = {match[2] for match in matches if match}
+        if all(matches) and len(units) == 1:
+            sums[name] = f"{sum(int(match[1]) for match in matches if match)}{units.pop()}"
         else:
             sums |= quantities(total(offered({name: amount}) for amount in same_name)) or {name: "0"}
     return sums
@@ -425,11 +425,11 @@ def _namespace_and_name(obj: Json) -> tuple[str, str]:
 
 # ---- workloads
 
-_PRIORITY, _POD_GROUP = f"{GROUP}/priority-class", f"{GROUP}/pod-group-name"
+_PRIORITY_LABEL, _POD_GROUP_LABEL = f"{GROUP}/priority-class", f"{GROUP}/pod-group-name"
 _POD_COUNT = f"{GROUP}/pod-group-total-count"
-_EFFECTIVE = (
+_EFFECTIVE_KEYS = (
     *(keys.KUEUE_MIN_PARALLELISM, keys.KUEUE_REQUIRED_TOPOLOGY, keys.KUEUE_PREFERRED_TOPOLOGY),
-    *(_PRIORITY, f"{GROUP}/podset-unconstrained-topology"),
+    *(_PRIORITY_LABEL, f"{GROUP}/podset-unconstrained-topology"),
 )
 _MUSTER, _SPARK = "muster", "SparkApplication"
 _FIELDS_OF_PODS = {_SPARK: (("spec", "driver"), ("spec", "executor")), "Workflow": (("spec",),)}
@@ -440,10 +440,10 @@ class _Workloads:
 
     def __init__(self, others: list[Json], tree: _QuotaTree) -> None:
         self._tree = tree
-        self._all = [(obj, self._queue_of(obj)) for obj in others if _makes_pods(obj)]
-        self.are_queued = any(queue for _, queue in self._all)
-        self._find = find_among(obj for obj, _ in self._all)
-        self._runtimes = [self._runtime_of(obj) for obj, queue in self._all if queue]
+        self._workloads = [(obj, self._queue_of(obj)) for obj in others if _makes_pods(obj)]
+        self.are_queued = any(queue for _, queue in self._workloads)
+        self._find = find_among(obj for obj, _ in self._workloads)
+        self._runtimes = [self._runtime_of(obj) for obj, queue in self._workloads if queue]
 
     def _runtime_of(self, obj: Json) -> Json | None:
         """Return the runtime with the templates of a TrainJob, if the runtime is among the objects."""
@@ -458,13 +458,13 @@ class _Workloads:
 
     def converted(self) -> Iterator[Migrated]:
         yield from self._pod_groups()
-        for obj, queue in self._all:
+        for obj, queue in self._workloads:
             is_converted = queue or any(obj is runtime for runtime in self._runtimes)
             yield self._converted(deepcopy(obj), queue) if is_converted else Migrated([], obj)
 
     def _pod_groups(self) -> Iterator[Migrated]:
         groups: dict[tuple[str, str], Json] = {}
-        for obj, queue in self._all:
+        for obj, queue in self._workloads:
             name = _pod_group(obj) if queue else ""
             if name:
                 namespace = _namespace_and_name(obj)[0]
@@ -505,17 +505,17 @@ def _for_muster(obj: Json, tolerations: list[Json]) -> Iterator[str]:
 
     Yield replaced schedulers.
     """
-    priority = _label(obj, _PRIORITY)
+    priority = _label(obj, _PRIORITY_LABEL)
     for pods in (*_fields_of_pods(obj), *(template["spec"] for template in _templates(obj))):
-        if (other := pods.get("schedulerName", _MUSTER)) not in (_MUSTER, keys.DEFAULT_SCHEDULER):
-            yield f"schedulerName {other} became {_MUSTER}"
+        if (scheduler := pods.get("schedulerName", _MUSTER)) not in (_MUSTER, keys.DEFAULT_SCHEDULER):
+            yield f"schedulerName {scheduler} became {_MUSTER}"
         pods["schedulerName"] = _MUSTER
         for template in items_at(pods, "templates") or [pods]:
             if priority:
                 template.setdefault("priorityClassName", priority)
-        existing = pods.get("tolerations") or []
-        if missing := [toleration for toleration in tolerations if toleration not in existing]:
-            pods["tolerations"] = [*existing, *missing]
+        old_ones = pods.get("tolerations") or []
+        if new_ones := [toleration for toleration in tolerations if toleration not in old_ones]:
+            pods["tolerations"] = [*old_ones, *new_ones]
 
 
 def _without_kueue(obj: Json) -> Iterator[str]:
@@ -529,10 +529,10 @@ def _without_kueue(obj: Json) -> Iterator[str]:
     for node in _mappings(obj):
         if str(node.get("managedBy")).startswith(f"{GROUP}/"):
             yield f"managedBy: {node.pop('managedBy')} is left out"
-    effective = (*_EFFECTIVE, *((_POD_GROUP, _POD_COUNT) if _pod_group(obj) else ()))
+    effective_keys = (*_EFFECTIVE_KEYS, *((_POD_GROUP_LABEL, _POD_COUNT) if _pod_group(obj) else ()))
     names = (key for part in _metadata_maps(obj, "labels", "annotations") for key in part)
-    without_effect = (key for key in names if f"{GROUP}/" in key and key not in effective)
-    yield from (f"{key} has no effect yet" for key in without_effect)
+    dead_keys = (key for key in names if f"{GROUP}/" in key and key not in effective_keys)
+    yield from (f"{key} has no effect yet" for key in dead_keys)
 
 
 def _mappings(part: Any) -> Iterator[Json]:
@@ -580,4 +580,4 @@ def _set_meta(obj: Json, field: str, key: str, text: str) -> None:
 
 def _pod_group(obj: Json) -> str:
     is_pod = (obj.get("apiVersion"), obj.get("kind")) == POD
-    return str(value_at(obj, ("metadata", "labels", _POD_GROUP)) or "") if is_pod else ""
+    return str(value_at(obj, ("metadata", "labels", _POD_GROUP_LABEL)) or "") if is_pod else ""

@@ -37,12 +37,12 @@ from extender.kube.errors import ApiError, Forbidden, NotFound
 from extender.kube.resources import Resource, resource_of
 
 T = TypeVar("T")
-_POLICY = (  # fields of settings that affect decisions
+_POLICY_SETTINGS = (  # fields of settings that affect decisions
     *("scheduler_names", "volcano_jobs", "auto_groups", "window", "bind_deadline", "manage_jobs"),
     *("unmanaged_namespaces", "unmanaged_kinds", "max_queue_depth", "oversell", "reservations"),
     *("usage_half_life", "quota_sources"),
 )
-_MOST_CYCLES = 2000
+_MAX_CYCLES = 2000
 _TIMEOUT = 60.0  # maximum seconds for a simulation
 NO_SETTINGS = "Muster's settings may not be read here, so their defaults are assumed."
 
@@ -62,14 +62,14 @@ class ClockAdvance(NamedTuple):
 class LiveCluster:
     """Ledger of the live cluster.
 
-    `begun` is the time at which it was read, in seconds since 1970. `notes` name parts that could not be
+    `read_at` is the time at which it was read, in seconds since 1970. `notes` name parts that could not be
     read.
     """
 
     def __init__(self, access: ClusterAccess) -> None:
         self._access, self.notes = access, list[str]()
         self.settings = self._settings()
-        self.begun = time.time()
+        self.read_at = time.time()
         self.ledger = Ledger(
             Ownership(frozenset(self.settings.scheduler_names), self.settings.auto_groups == "on"),
             Limits(
@@ -79,7 +79,7 @@ class LiveCluster:
                 usage_half_life=self.settings.usage_half_life,
                 start_deadline=self.settings.bind_deadline,
             ),
-            wall_clock=lambda: self.begun,
+            wall_clock=lambda: self.read_at,
             jobs=JobRules(
                 self.settings.manage_jobs,
                 frozenset(self.settings.unmanaged_namespaces),
@@ -96,7 +96,7 @@ class LiveCluster:
         """Advance the clock until all `groups` have started, or no event is pending."""
         snapshot, deadline = self.ledger.snapshot(), time.monotonic() + _TIMEOUT
         future = Future(snapshot, RunTimes(snapshot).expected_end)
-        for _ in range(_MOST_CYCLES):
+        for _ in range(_MAX_CYCLES):
             if groups <= future.starts.keys() or not future.step():
                 return ClockAdvance(future, is_cut=False)
             if time.monotonic() > deadline:
@@ -111,12 +111,12 @@ class LiveCluster:
         try:
             self._is_installed = bool(installation.workloads)
             serving = installation.first_workload
-            stated: dict[str, GivenSetting] = {}
+            given_settings: dict[str, GivenSetting] = {}
             for row in SETTINGS:
-                if row.field in _POLICY:
+                if row.field in _POLICY_SETTINGS:
                     value = serving.settings(row.field) if row.repeatable else serving.setting(row.field)
-                    stated[row.field] = GivenSetting(row.flag, value)
-            return resolve(stated)
+                    given_settings[row.field] = GivenSetting(row.flag, value)
+            return resolve(given_settings)
         except (ApiError, InvalidConfiguration):
             self.notes.append(NO_SETTINGS)
             return Configuration()
@@ -130,14 +130,14 @@ class LiveCluster:
             intake.trust_authors(all(map(api.enforces, AUTHORS_POLICIES)))
         if self.settings.volcano_jobs == "on" or not self._is_installed:  # `muster run` has no installation
             intake.leave_jobs(())
-        required: Sequence[tuple[Resource, type[Any], Any]] = (
+        required_kinds: Sequence[tuple[Resource, type[Any], Any]] = (
             (resources.NAMESPACES, cluster.Namespace, intake.set_namespace),
             (resources.PRIORITY_CLASSES, cluster.PriorityClass, intake.set_priority_class),
             (resources.QUEUES, queues.Queue, intake.set_queue),
             (resources.NODES, cluster.Node, intake.set_node),
             (resources.POD_GROUPS, queues.PodGroup, intake.set_group),
         )
-        optional: Sequence[tuple[Resource, type[Any], Any]] = (
+        optional_kinds: Sequence[tuple[Resource, type[Any], Any]] = (
             (resources.LOCAL_QUEUES, queues.LocalQueue, intake.set_local_queue),
             (resources.RESOURCE_FLAVORS, queues.ResourceFlavor, intake.set_flavor),
             (resources.TOPOLOGIES, cluster.ClusterTopology, intake.set_topology),
@@ -151,14 +151,14 @@ class LiveCluster:
             (resources.CLAIM_TEMPLATES, devices.ResourceClaimTemplate, self.inventory.add),
             (resources.RESOURCE_CLAIMS, devices.ResourceClaim, self.inventory.add),
             (resources.RESOURCE_SLICES, devices.ResourceSlice, self.inventory.add),
-            *((resource, kind, intake.set_group) for resource, kind in resources.GROUPS_OF_OTHERS),
+            *((resource, kind, intake.set_group) for resource, kind in resources.FOREIGN_GROUPS),
             *((resource, cluster.Workload, intake.set_owner) for resource in resources.OWNERS.values()),
         )
-        for resource, kind, put in required:
+        for resource, kind, put in required_kinds:
             for obj in self._access.reader.list(resource, "", kind):
                 put(obj)
-        for resource, kind, put in optional:
-            for obj in self._listed(resource, kind):
+        for resource, kind, put in optional_kinds:
+            for obj in self._objects_of(resource, kind):
                 with suppress(BadTopology):
                     put(obj)
         self._read_quotas()
@@ -168,7 +168,7 @@ class LiveCluster:
 
     def _read_quotas(self) -> None:
         sources = [kind for kind in QuotaKind if kind in self.settings.quota_sources]
-        by_kind = {kind: self._listed(*resources.QUOTAS[kind]) for kind in sources}
+        by_kind = {kind: self._objects_of(*resources.QUOTAS[kind]) for kind in sources}
         kinds = (QuotaKind.ELASTIC_QUOTA_TREE, QuotaKind.ELASTIC_QUOTA, QuotaKind.RESOURCE_QUOTA)
         plan = plan_of(Quotas(*(by_kind.get(kind, []) for kind in kinds)), self.settings.max_queue_depth)
         self.ledger.intake.set_quota_namespaces(plan.namespaces)
@@ -178,15 +178,15 @@ class LiveCluster:
 
         Jobs also say how many of their pods start together.
         """
-        intake, served = self.ledger.intake, self._served()
-        rows = [row for row in WORKLOADS.values() if row.group and row.api_version in served]
+        intake, served_versions = self.ledger.intake, self._served_versions()
+        rows = [row for row in WORKLOADS.values() if row.group and row.api_version in served_versions]
         for kind in runtime_kinds(rows):
-            for runtime in self._listed(resource_of(kind), JobRuntime):
+            for runtime in self._objects_of(resource_of(kind), JobRuntime):
                 meta = runtime.metadata
                 intake.set_runtime(RuntimeName(kind.kind, meta.namespace, meta.name), runtime.spec)
         for row in rows:
             name = JobKind(*row.key)
-            for job in self._listed(resource_of(row), AnyJob):
+            for job in self._objects_of(resource_of(row), AnyJob):
                 intake.set_ancestor(row.kind, job.metadata)
                 podgroup = self.ledger.registry.groups.get(podgroup_of(name, job.metadata))
                 is_managed = row.manageable and podgroup is not None and podgroup.record is not None
@@ -194,13 +194,13 @@ class LiveCluster:
                 if row.makes_groups:
                     intake.set_controller(name, job, managed_job)
 
-    def _served(self) -> set[str]:
+    def _served_versions(self) -> set[str]:
         """Return the API groups that are served, with their versions."""
         document = self._access.reader.get(resources.API_GROUPS, "", "", dict[str, Any])
         groups = document.get("groups") or ()
         return {version["groupVersion"] for group in groups for version in group.get("versions") or ()}
 
-    def _listed(self, resource: Resource, kind: type[T]) -> list[T]:
+    def _objects_of(self, resource: Resource, kind: type[T]) -> list[T]:
         """Return the objects of a kind; none where the cluster does not serve it. A refused read is noted."""
         try:
             return self._access.reader.list(resource, "", kind)

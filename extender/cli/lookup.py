@@ -15,7 +15,7 @@ from extender.terminal.text import did_you_mean, near_misses
 
 T = TypeVar("T")
 
-_FEW = 8  # maximum of objects for which all names are suggested; else only similar names
+_MAX_LISTED_NAMES = 8  # maximum of objects for which all names are suggested; else only similar names
 
 
 class ListedObject(Wire, frozen=True):
@@ -30,7 +30,7 @@ def fetch_all(reader: Reader, resource: Resource, namespace: str, names: Sequenc
         with _suggest_binding(resource, namespace):
             objects = reader.list(resource, namespace, Json)
     except NotFound as fault:
-        raise _unknown(resource) from fault
+        raise _unknown_resource(resource) from fault
     return sorted(objects, key=lambda obj: (obj["metadata"].get("namespace", ""), obj["metadata"]["name"]))
 
 
@@ -40,7 +40,7 @@ def fetch(reader: Reader, resource: Resource, namespace: str, name: str, kind: t
             return reader.get(resource, namespace, name, kind)
     except NotFound as fault:
         if fault.reason != "NotFound":  # the API server does not serve the path
-            raise _unknown(resource) from fault
+            raise _unknown_resource(resource) from fault
         where = f" in namespace {namespace}" if namespace else ""
         message = f"{resource.plural.removesuffix('s')} {name!r} not found{where}"
         raise click.ClickException(message + _suggestion(name, reader, resource, namespace)) from fault
@@ -53,11 +53,11 @@ def _suggestion(name: str, reader: Reader, resource: Resource, namespace: str) -
     except ApiError:
         return ""
     names = sorted(obj.metadata.name for obj in objects)
-    similar = near_misses(name, names)
-    if len(names) <= _FEW:
-        others = [*similar, *(other for other in names if other not in similar)]
-        return f"; there are: {', '.join(others)}" if others else "; there are none"
-    return f"; {did_you_mean(similar)}" if similar else ""
+    similar_names = near_misses(name, names)
+    if len(names) <= _MAX_LISTED_NAMES:
+        sorted_names = [*similar_names, *(other for other in names if other not in similar_names)]
+        return f"; there are: {', '.join(sorted_names)}" if sorted_names else "; there are none"
+    return f"; {did_you_mean(similar_names)}" if similar_names else ""
 
 
 @contextmanager
@@ -73,5 +73,5 @@ def _suggest_binding(resource: Resource, namespace: str) -> Iterator[None]:
         raise click.ClickException(message) from fault
 
 
-def _unknown(resource: Resource) -> click.ClickException:
+def _unknown_resource(resource: Resource) -> click.ClickException:
     return click.ClickException(f"the cluster knows no {resource.plural}: Muster's CRDs are not installed")

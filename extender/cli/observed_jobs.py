@@ -200,11 +200,11 @@ def jobs_of(access: ClusterAccess, evidence: Evidence) -> list[ObservedJob]:
     jobs: dict[str, ObservedJob] = {}
     objects = fetch_all(access.reader, POD_GROUPS, access.namespace, ())
     groups = [msgspec.convert(obj, ObservedGroup) for obj in objects]
-    by_name = {(group.namespace, group.name): group for group in groups}
+    groups_by_name = {(group.namespace, group.name): group for group in groups}
     for (version, name), podgroups in _podgroups(groups, evidence).items():
         if (row := job_row(version, name)) is None:
             continue
-        listed = _listed(access, Resource(f"/apis/{version}", row.plural), warns=bool(podgroups))
+        listed = _objects_by_uid(access, Resource(f"/apis/{version}", row.plural), may_warn=bool(podgroups))
         for owner, podgroup in podgroups:
             if listed is None:
                 jobs[owner.uid] = ObservedJob(row, Meta(owner.name, podgroup.namespace), None, podgroup)
@@ -213,7 +213,7 @@ def jobs_of(access: ClusterAccess, evidence: Evidence) -> list[ObservedJob]:
         for uid, obj in (listed or {}).items():
             if uid in jobs:
                 continue
-            job = _with_named_group(observed_job(row, obj, None), lambda *name: by_name.get(name))
+            job = _with_named_group(observed_job(row, obj, None), lambda *name: groups_by_name.get(name))
             if job.podgroup:
                 jobs[uid] = job
             elif refusal := _refusal(evidence, job):
@@ -259,14 +259,17 @@ def _refusal(evidence: Evidence, job: ObservedJob) -> QueueRefusal | None:
     return QueueRefusal(queue, reason, message.text) if message else None
 
 
-def _listed(access: ClusterAccess, resource: Resource, warns: bool) -> dict[str, Json] | None:
-    """Return the objects of a kind by UID; None if they may not be read. `warns` requests a warning then."""
+def _objects_by_uid(access: ClusterAccess, resource: Resource, may_warn: bool) -> dict[str, Json] | None:
+    """Return the objects of a kind by UID; None if they may not be read.
+
+    If `may_warn` is true, a warning then names the missing right.
+    """
     try:
         objects = access.reader.list(resource, access.namespace, Json)
     except NotFound:
         return {}
     except Forbidden:
-        if warns:
+        if may_warn:
             right = right_to("list", resource, access.namespace)
             click.echo(f"Only the PodGroups of {resource.plural} are shown: you may not {right}.", err=True)
         return None
@@ -287,12 +290,12 @@ def job_of_kind(evidence: Evidence, kind: OwnerKind, name: str) -> ObservedJob |
     podgroup = next(filter(None, groups), None)
     if runtime := runtime_named_by(row, obj):
         kind_of_runtime = runtime_kind(row, runtime)
-        stored = None
+        stored_runtime = None
         if kind_of_runtime is not None:
             resource, in_cluster = resource_of(kind_of_runtime), not runtime.namespace
-            stored = evidence.find(resource, runtime.name, records.JobRuntime, of_cluster=in_cluster)
-        if kind_of_runtime is None or kind_of_runtime.plural not in evidence.unread:
-            obj = with_runtime(obj, stored.spec if stored else None)
+            stored_runtime = evidence.find(resource, runtime.name, records.JobRuntime, of_cluster=in_cluster)
+        if kind_of_runtime is None or kind_of_runtime.plural not in evidence.unread_kinds:
+            obj = with_runtime(obj, stored_runtime.spec if stored_runtime else None)
     return observed_job(row, obj, podgroup)
 
 
@@ -309,18 +312,18 @@ def find_job(evidence: Evidence, target: Target) -> ObservedJob:
     if jobs:
         return _with_named_group(jobs[0], lambda _, name: evidence.group(name))
     namespace = evidence.namespace
-    served = [(kind, resource) for kind in kinds if (resource := evidence.resource_of_kind(kind))]
-    if target.kind and not served and not evidence.unread:
+    served_kinds = [(kind, resource) for kind in kinds if (resource := evidence.resource_of_kind(kind))]
+    if target.kind and not served_kinds and not evidence.unread_kinds:
         raise click.ClickException(f"the cluster knows no {kinds[0].plural}.{kinds[0].group}")
-    if evidence.unread:
-        unread = (resource for kind, resource in served if kind.plural in evidence.unread)
+    if evidence.unread_kinds:
+        unread = (resource for kind, resource in served_kinds if kind.plural in evidence.unread_kinds)
         rights = ", ".join(str(right_to("get", resource, namespace, target.name)) for resource in unread)
-        rights = rights or f"get {', '.join(evidence.unread)}"  # for example a runtime
+        rights = rights or f"get {', '.join(evidence.unread_kinds)}"  # for example a runtime
         raise click.ClickException(f"not allowed: the search needs the right to {rights}")
-    owners = [(kind, obj) for kind, _ in served for obj in evidence.all_owners(kind)]
+    owners = [(kind, obj) for kind, _ in served_kinds for obj in evidence.all_owners(kind)]
     names = sorted(f"{kind.name.lower()}/{obj.metadata.name}" for kind, obj in owners)
-    similar = near_misses(target.name, (name.partition("/")[2] for name in names))
-    suggestion = did_you_mean([name for name in names if name.partition("/")[2] in similar])
+    similar_names = near_misses(target.name, (name.partition("/")[2] for name in names))
+    suggestion = did_you_mean([name for name in names if name.partition("/")[2] in similar_names])
     title = f"{target.kind} {target.name!r}" if target.kind else f"a job {target.name!r} of any kind"
     message = f"{title} not found in namespace {namespace}"
     raise click.ClickException(f"{message}; {suggestion}" if suggestion else message)

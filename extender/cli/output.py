@@ -26,14 +26,14 @@ F = TypeVar("F", bound=Callable[..., Any])
 Json = dict[str, Any]
 
 CLIENT, SERVER = "client", "server"
-_SUFFIX = {"none": "", CLIENT: " (dry run)", SERVER: " (server dry run)"}
+_SUFFIX_BY_DRY_RUN = {"none": "", CLIENT: " (dry run)", SERVER: " (server dry run)"}
 
-LISTS = ("table", "wide", "json", "yaml", "name")
+LIST_FORMATS = ("table", "wide", "json", "yaml", "name")
 _CONTROL = re.compile(  # control characters except our colours, and Unicode that ends or reverses a line
     r"\x1b(?!\[(?:[012]|3[1-6])m)|[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f-\x9f]"
     r"|[\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]"
 )
-_NARROWEST, _WIDEST, _USUAL = 40, 100, 80  # width of text: limits, and the width without a terminal
+_MIN_WIDTH, _MAX_WIDTH, _USUAL = 40, 100, 80  # width of text: limits, and the width without a terminal
 
 
 class InvalidContent(click.ClickException):
@@ -54,20 +54,20 @@ def output_flag(formats: Sequence[str], default: str) -> Callable[[F], F]:
     )
 
 
-def checked(kind: Kind) -> Callable[..., Any]:
+def parser_of(kind: Kind) -> Callable[..., Any]:
     """Return the callback that parses the text of a flag by `kind`. An absent flag stays absent."""
 
     def callback(_context: click.Context, _parameter: click.Parameter, text: str | None) -> Any:
         try:
-            return None if text is None else kind.read(text)
+            return None if text is None else kind.parse(text)
         except ValueError as fault:
-            raise click.BadParameter(f"{text!r}: must be {kind.allowed}") from fault
+            raise click.BadParameter(f"{text!r}: must be {kind.allowed_values}") from fault
 
     return callback
 
 
 class WholeNumber(click.IntRange):
-    """Whole number as a flag. Its errors have the form of those of `checked`."""
+    """Whole number as a flag. Its errors have the form of those of `parser_of`."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         try:
@@ -82,7 +82,7 @@ def echo(text: str) -> None:
     click.echo(_CONTROL.sub("", text), color=False if os.environ.get("NO_COLOR") else None)
 
 
-def show_objects(objects: Sequence[Json], form: str, single: bool) -> None:
+def show_objects(objects: Sequence[Json], form: str, is_single: bool) -> None:
     """Show objects as kubectl prints them, without managed fields."""
     if form == "name":
         for obj in objects:
@@ -91,12 +91,12 @@ def show_objects(objects: Sequence[Json], form: str, single: bool) -> None:
             kind = ".".join(filter(None, (obj["kind"].lower(), group)))
             echo(f"{kind}/{obj['metadata']['name']}")
         return
-    tidy = []
+    tidy_objects = []
     for obj in objects:
         metadata = {name: value for name, value in obj["metadata"].items() if name != "managedFields"}
-        tidy.append({**obj, "metadata": metadata})
-    listing = {"apiVersion": "v1", "items": tidy, "kind": "List", "metadata": {"resourceVersion": ""}}
-    show_document(tidy[0] if single else listing, form)
+        tidy_objects.append({**obj, "metadata": metadata})
+    listing = {"apiVersion": "v1", "items": tidy_objects, "kind": "List", "metadata": {"resourceVersion": ""}}
+    show_document(tidy_objects[0] if is_single else listing, form)
 
 
 def show_document(document: Any, form: str) -> None:
@@ -142,16 +142,16 @@ result_flag = click.option(
 )
 
 
-def show_result(obj: Json, done: str, output: str | None, dry_run: str) -> None:
+def show_result(obj: Json, participle: str, output: str | None, dry_run: str) -> None:
     """Show the object in the requested format, else a line: `queue.scheduling.volcano.sh/a created`."""
     if output:
-        show_objects([obj], output, single=True)
+        show_objects([obj], output, is_single=True)
     else:
-        show_done(obj["metadata"]["name"], done, dry_run)
+        show_done(obj["metadata"]["name"], participle, dry_run)
 
 
 def show_done(name: str, done: str, dry_run: str = "none", kind: str = "queue.scheduling.volcano.sh") -> None:
-    echo(f"{kind}/{name} {done}{_SUFFIX[dry_run]}")
+    echo(f"{kind}/{name} {done}{_SUFFIX_BY_DRY_RUN[dry_run]}")
 
 
 # ---- text
@@ -160,8 +160,8 @@ def show_done(name: str, done: str, dry_run: str = "none", kind: str = "queue.sc
 def fields(rows: Iterable[tuple[str, object]]) -> str:
     """Return lines such as `Weight:  2`, with aligned values."""
     texts = [(f"{title}:", on_one_line(value)) for title, value in rows]
-    widest = max(len(title) for title, _ in texts)
-    return "\n".join(f"{title:<{widest}}  {value}" for title, value in texts)
+    max_width = max(len(title) for title, _ in texts)
+    return "\n".join(f"{title:<{max_width}}  {value}" for title, value in texts)
 
 
 def section(heading: str, lines: Sequence[str], indent: str = "  ") -> str:
@@ -173,7 +173,7 @@ def section(heading: str, lines: Sequence[str], indent: str = "  ") -> str:
 def width() -> int:
     if not sys.stdout.isatty():
         return _USUAL
-    return max(_NARROWEST, min(shutil.get_terminal_size().columns, _WIDEST))
+    return max(_MIN_WIDTH, min(shutil.get_terminal_size().columns, _MAX_WIDTH))
 
 
 def wrapped(text: str, indent: str = "", hanging: str = "") -> str:
@@ -208,8 +208,8 @@ def amount(name: str, quantity: Quantity | None) -> str:
 
 def amounts(quantities: Mapping[str, Quantity] | None) -> str:
     """Return amounts for users, such as `cpu 4, memory 8Gi`; zeros and the resource `pods` are left out."""
-    listed_ = sorted((name, quantity) for name, quantity in (quantities or {}).items() if name != PODS)
-    texts = [f"{name} {amount(name, quantity)}" for name, quantity in listed_ if numeric(name, quantity)]
+    pairs = sorted((name, quantity) for name, quantity in (quantities or {}).items() if name != PODS)
+    texts = [f"{name} {amount(name, quantity)}" for name, quantity in pairs if numeric(name, quantity)]
     return ", ".join(texts) or NOTHING
 
 
@@ -217,7 +217,7 @@ def percent(share: float | None) -> str:
     return NOTHING if share is None else f"{share:.0%}"
 
 
-METHODS = {  # explanations of expected starts, by method
+PHRASES = {  # explanations of expected starts, by method
     "Declared": "by the run times that are declared",
     "Learnt": "by run times of which some are learned from earlier runs",
     "Reclaim": "once other groups have given up capacity for it",
@@ -233,7 +233,7 @@ def outlook(estimate: Estimate | None) -> str:
         return f"When it starts is unknown: {estimate.unknown_because}."
     at = f"{estimate.at_p50} (in {_time_until(estimate.at_p50)})"
     by = f"by {estimate.at_p90} with nine chances in ten"
-    return f"It is expected to start at about {at}, {by}: {METHODS.get(estimate.method, estimate.method)}."
+    return f"It is expected to start at about {at}, {by}: {PHRASES.get(estimate.method, estimate.method)}."
 
 
 def interval(estimate: Estimate | None) -> str:

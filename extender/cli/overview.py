@@ -65,13 +65,13 @@ log = logger(__name__)
 
 T = TypeVar("T")
 
-_FIRST = 20.0  # maximum seconds for which the first overview waits for the lists
-_PACE = 1.0  # seconds between two overviews
-_LAST = 5.0  # maximum seconds to wait at the end for a running renewal
-_LEASE_CHECK = 10.0  # seconds without a change until Muster's Lease is checked
-_SILENCE = 90.0  # seconds without an event until a note says so; bookmarks come each minute
-_UNDECIDED = "Muster has decided on none of these jobs: muster check says whether it is at work."
-_MOST_EVENTS = 200
+_FIRST_TIMEOUT = 20.0  # maximum seconds for which the first overview waits for the lists
+_RENEWAL_PERIOD = 1.0  # seconds between two overviews
+_STOP_TIMEOUT = 5.0  # maximum seconds to wait at the end for a running renewal
+_LEASE_PERIOD = 10.0  # seconds without a change until Muster's Lease is checked
+_MAX_SILENCE = 90.0  # seconds without an event until a note says so; bookmarks come each minute
+_UNDECIDED_TEXT = "Muster has decided on none of these jobs: muster check says whether it is at work."
+_MAX_EVENTS = 200
 _KINDS: tuple[tuple[Resource, type[Any]], ...] = (
     (kube.QUEUES, ObservedQueue),
     (kube.POD_GROUPS, ObservedGroup),
@@ -82,27 +82,27 @@ _KINDS: tuple[tuple[Resource, type[Any]], ...] = (
     (kube.NAMESPACES, Namespace),
     (kube.TOPOLOGIES, ClusterTopology),
 )
-_OF_THE_CLUSTER = (kube.QUEUES, kube.NODES, kube.NAMESPACES, kube.RESOURCE_FLAVORS, kube.TOPOLOGIES)
+_CLUSTER_KINDS = (kube.QUEUES, kube.NODES, kube.NAMESPACES, kube.RESOURCE_FLAVORS, kube.TOPOLOGIES)
 
 
 class WatchedKind:
     """Copies of the objects of a kind, which a reflector keeps up to date. An empty namespace means all."""
 
-    def __init__(self, kind: type[Any], namespace: str, changed: threading.Event) -> None:
+    def __init__(self, kind: type[Any], namespace: str, change_event: threading.Event) -> None:
         self.kind, self.namespace = kind, namespace
         self.objects: dict[tuple[str, str], Any] = {}
         self.reflector: Reflector[Any]
-        self._changed, self._lock = changed, Lock()
+        self._change_event, self._lock = change_event, Lock()
 
     def upsert(self, obj: Any) -> None:
         with self._lock:
             self.objects[obj.metadata.namespace, obj.metadata.name] = obj
-        self._changed.set()
+        self._change_event.set()
 
-    def remove(self, gone: Removed) -> None:
+    def remove(self, removed: Removed) -> None:
         with self._lock:
-            self.objects.pop((gone.namespace, gone.name), None)
-        self._changed.set()
+            self.objects.pop((removed.namespace, removed.name), None)
+        self._change_event.set()
 
     def all(self, namespace: str = "") -> list[Any]:
         with self._lock:
@@ -112,13 +112,13 @@ class WatchedKind:
 class WatchedReader(Reader):
     """Reader that has copies of watched kinds, and reads other kinds from the API server.
 
-    It watches all namespaces if its user may list them, else one. Each change sets the event `changed`.
+    It watches all namespaces if its user may list them, else one. Each change sets `change_event`.
     """
 
     def __init__(self, access: ClusterAccess, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(access.connection)
-        self.changed = threading.Event()
-        self.unread: list[str] = []  # plural names of the kinds that may not be listed
+        self.change_event = threading.Event()
+        self.unread_kinds: list[str] = []  # plural names of the kinds that may not be listed
         self._access, self._clock = access, clock
         self._watches: dict[Resource, WatchedKind] = {}
 
@@ -131,13 +131,13 @@ class WatchedReader(Reader):
         prepare_structs()
         for resource, kind in _KINDS:
             if (namespace := self._scope(resource)) is None:
-                self.unread.append(resource.plural)
+                self.unread_kinds.append(resource.plural)
                 continue
-            watch = self._watches[resource] = WatchedKind(kind, namespace, self.changed)
+            watch = self._watches[resource] = WatchedKind(kind, namespace, self.change_event)
             watch.reflector = Reflector(self._connection, resource, kind, watch, namespace=namespace)
             watch.reflector.start()
-        deadline = self._clock() + _FIRST
-        while self._clock() < deadline and not all(each.reflector.synced for each in self._watches.values()):
+        end = self._clock() + _FIRST_TIMEOUT
+        while self._clock() < end and not all(watch.reflector.is_synced for watch in self._watches.values()):
             time.sleep(0.02)
 
     def stop(self) -> None:
@@ -146,7 +146,7 @@ class WatchedReader(Reader):
 
     def silence(self) -> float:
         """Return the seconds since the last event of any watch. Bookmarks come each minute."""
-        contacts = [watch.reflector.last_contact or 0.0 for watch in self._watches.values()]
+        contacts = [watch.reflector.last_contact_at or 0.0 for watch in self._watches.values()]
         return self._clock() - max(contacts) if contacts else 0.0
 
     def scope(self, resource: Resource) -> str | None:
@@ -180,12 +180,12 @@ class WatchedReader(Reader):
             return super().list(resource, namespace, kind, fields, labels)
         if watch is not None and watch.namespace in ("", namespace):
             return watch.all(namespace)
-        if watch is not None or resource.plural in self.unread:
+        if watch is not None or resource.plural in self.unread_kinds:
             raise Forbidden(403, "Forbidden", f"you may not list {resource.plural}")
         return super().list(resource, namespace, kind, fields, labels)
 
     def _scope(self, resource: Resource) -> str | None:
-        own_namespaces = () if resource in _OF_THE_CLUSTER else (self._access.namespace,)
+        own_namespaces = () if resource in _CLUSTER_KINDS else (self._access.namespace,)
         for namespace in ("", *filter(None, own_namespaces)):
             with suppress(Forbidden, NotFound):
                 self._get(resource.path(namespace), ListedObject, query={"limit": 1})
@@ -203,16 +203,16 @@ class ObservedSource:
     """
 
     def __init__(
-        self, access: ClusterAccess, clock: Callable[[], float] = time.time, max_silence: float = _SILENCE
+        self, access: ClusterAccess, clock: Callable[[], float] = time.time, max_silence: float = _MAX_SILENCE
     ) -> None:
         self._access, self._clock, self._max_silence = access, clock, max_silence
         self._reader = WatchedReader(access)
         self._requests, self._kinds = RequestSums(), all_kinds()
         self._last = Overview("0", "")
-        self.hour, self.usage = LastHour(), LastHour()
+        self.shares, self.usages = LastHour(), LastHour()
         self._lock = Lock()
         self._thread: Thread | None = None
-        self._stopping = threading.Event()
+        self._stop_event = threading.Event()
 
     def overview(self) -> Overview:
         """Return the latest overview.
@@ -229,42 +229,42 @@ class ObservedSource:
         return self._last
 
     def stop(self) -> None:
-        self._stopping.set()
-        self._reader.changed.set()
+        self._stop_event.set()
+        self._reader.change_event.set()
         self._reader.stop()
         if self._thread is not None:
-            self._thread.join(_LAST)
+            self._thread.join(_STOP_TIMEOUT)
 
     def _renew_until_stopped(self) -> None:
-        while not self._stopping.is_set():
+        while not self._stop_event.is_set():
             started_at = time.monotonic()
             try:
                 self._renew()
             except Exception:  # the next renewal may succeed
-                if not self._stopping.is_set():
+                if not self._stop_event.is_set():
                     log.exception("an overview could not be made")
-            if not self._stopping.wait(max(_PACE, 4 * (time.monotonic() - started_at))):
-                self._reader.changed.wait(_LEASE_CHECK)
+            if not self._stop_event.wait(max(_RENEWAL_PERIOD, 4 * (time.monotonic() - started_at))):
+                self._reader.change_event.wait(_LEASE_PERIOD)
 
     def _renew(self) -> None:
-        self._reader.changed.clear()
+        self._reader.change_event.clear()
         now = self._clock()
-        overview = self._observed(self._overdue_renewal(now))
+        overview = self._observed_overview(self._overdue_renewal(now))
         if replace(overview, version=self._last.version, at=self._last.at) != self._last:
             self._last = replace(overview, version=f"{now:.3f}", at=timestamp_at(now))
-        if self.hour.is_due(now):
+        if self.shares.is_due(now):
             shares = {queue.name: queue.share for queue in overview.queues if queue.share is not None}
-            self.hour.record(shares, now)
+            self.shares.record(shares, now)
             capacity = capacity_summaries(overview.nodes)
             usage = {row.resource: (row.used + row.claimed) / row.total for row in capacity if row.total}
-            self.usage.record(usage, now)
+            self.usages.record(usage, now)
 
     # ---- the whole overview
 
     def _evidence(self, namespace: str = "") -> Evidence:
         return Evidence(self._access._replace(reader=self._reader, namespace=namespace), namespace)
 
-    def _observed(self, silent_since: str) -> Overview:
+    def _observed_overview(self, silent_since: str) -> Overview:
         evidence, reader = self._evidence(), self._reader
         scopes = (reader.scope(resource) for resource in (kube.POD_GROUPS, kube.PODS))
         groups, pods = (reader.watched(resource) for resource in (kube.POD_GROUPS, kube.PODS))
@@ -277,9 +277,9 @@ class ObservedSource:
             _summary(evidence, group, members[group.key], self._requests, self._kinds)
             for group in sorted(groups, key=lambda group: group.key)
         ]
-        notes = [f"You may not list {plural}: they are not shown." for plural in reader.unread]
+        notes = [f"You may not list {plural}: they are not shown." for plural in reader.unread_kinds]
         if summaries and all(group.verdict == Verdict.UNKNOWN for group in summaries):
-            notes.insert(0, _UNDECIDED)
+            notes.insert(0, _UNDECIDED_TEXT)
         if (silence := reader.silence()) > self._max_silence:
             since = timestamp_at(self._clock() - silence)
             notes.insert(0, f"No event of the API server came since {since}: this is the state of then.")
@@ -354,11 +354,11 @@ class ObservedSource:
         yield EventSummary(group.metadata.creation_timestamp or "", "Created", "it was created")
         names = {group.name, *(pod.metadata.name for pod in members)}
         try:
-            listed = self._reader.list(kube.EVENTS, group.namespace, Event)
+            events = self._reader.list(kube.EVENTS, group.namespace, Event)
         except ApiError:
             return
-        related = [event for event in listed if event.about.name in names]
-        for event in sorted(related, key=lambda event: event.at)[-_MOST_EVENTS:]:
+        own_events = [event for event in events if event.about.name in names]
+        for event in sorted(own_events, key=lambda event: event.at)[-_MAX_EVENTS:]:
             prefix = "" if event.about.name == group.name else f"{event.about.name}: "
             text = f"{prefix}{event.message}"
             yield EventSummary(event.at, event.reason, text, event.type == "Warning", event.times)
@@ -369,8 +369,8 @@ def _summary(
 ) -> GroupSummary:
     name = evidence.queue_of(group)
     queue, is_job = evidence.queue(name), job_of(group.controller, kinds) is not None
-    pending = queue.counts["pending"] if queue else 0
-    return group_summary(group, name, members, pending, requests, is_job)
+    pending_count = queue.counts["pending"] if queue else 0
+    return group_summary(group, name, members, pending_count, requests, is_job)
 
 
 def _member(pod: Pod) -> MemberSummary:

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from extender.cli.why.evidence import Evidence
     from extender.domain.explain.observed import ObservedGroup
 
-_HEAD = ("NAMESPACE", "NAME", "QUEUE", "PHASE", "MIN", "POSITION", "REASON", "AGE")
-_COLUMNS = (*_HEAD, "ESTIMATE", "RUNNING", "SUCCEEDED", "FAILED", "PODGROUP", "MESSAGE")
-_GROUP = "podgroup.scheduling.volcano.sh"
-_groups = click.argument(
+_TABLE_COLUMNS = ("NAMESPACE", "NAME", "QUEUE", "PHASE", "MIN", "POSITION", "REASON", "AGE")
+_WIDE_COLUMNS = (*_TABLE_COLUMNS, "ESTIMATE", "RUNNING", "SUCCEEDED", "FAILED", "PODGROUP", "MESSAGE")
+_GROUP_TITLE = "podgroup.scheduling.volcano.sh"
+_target_argument = click.argument(
     "targets",
     callback=parse_targets,
     metavar="NAME|KIND/NAME...",
@@ -34,7 +34,7 @@ def podgroup() -> None:
 
 
 @podgroup.command("list")
-@out.output_flag(out.LISTS, "table")
+@out.output_flag(out.LIST_FORMATS, "table")
 @all_namespaces_flag
 @access_flags
 def list_groups(output: str, **flags: Any) -> None:
@@ -47,7 +47,7 @@ def list_groups(output: str, **flags: Any) -> None:
 
 @podgroup.command("get")
 @click.argument("names", type=NAME, metavar="[NAME]...", nargs=-1, shell_complete=complete_group)
-@out.output_flag(out.LISTS, "table")
+@out.output_flag(out.LIST_FORMATS, "table")
 @all_namespaces_flag
 @access_flags
 def get_groups(names: tuple[str, ...], output: str, **flags: Any) -> None:
@@ -68,12 +68,12 @@ def _show(names: tuple[str, ...], output: str, flags: Flags) -> None:
     with open_access(flags) as access:
         groups = fetch_all(access.reader, POD_GROUPS, access.namespace, names)
         if output not in ("table", "wide"):
-            out.show_objects(groups, output, single=len(names) == 1)
+            out.show_objects(groups, output, is_single=len(names) == 1)
             return
         evidence = Evidence(access, access.namespace)
         rows = [_row(msgspec.convert(obj, ObservedGroup), evidence) for obj in groups]
-        column_count = len(_HEAD if output == "table" else _COLUMNS)
-        if lines := out.table("podgroups", access.namespace, _COLUMNS, rows, column_count):
+        column_count = len(_TABLE_COLUMNS if output == "table" else _WIDE_COLUMNS)
+        if lines := out.table("podgroups", access.namespace, _WIDE_COLUMNS, rows, column_count):
             out.echo("\n".join(lines))
 
 
@@ -97,7 +97,7 @@ def _row(group: "ObservedGroup", evidence: "Evidence") -> tuple[object, ...]:
 
 
 @podgroup.command("describe")
-@_groups
+@_target_argument
 @access_flags
 def describe_group(targets: list[Target], **flags: Any) -> None:
     """Describe groups: spec, members, events.
@@ -116,7 +116,7 @@ pg.name, pg.hidden = "pg", True
 
 
 @click.command("hold")
-@_groups
+@_target_argument
 @out.dry_run_flag
 @access_flags
 def hold(targets: list[Target], **rest: Any) -> None:
@@ -129,7 +129,7 @@ def hold(targets: list[Target], **rest: Any) -> None:
 
 
 @click.command("resume")
-@_groups
+@_target_argument
 @out.dry_run_flag
 @access_flags
 def resume(targets: list[Target], **rest: Any) -> None:
@@ -141,7 +141,7 @@ def resume(targets: list[Target], **rest: Any) -> None:
     _change(targets, GROUP_PATCHES["resume"], "resumed", **rest)
 
 
-def _change(targets: list[Target], patch: Patch, done: str, dry_run: str, **flags: Any) -> None:
+def _change(targets: list[Target], patch: Patch, participle: str, dry_run: str, **flags: Any) -> None:
     """Change groups. With a dry run by the client, only check that the groups exist."""
     with open_access(Flags(**flags)) as access:
         from extender.cli.why.answers import find_group
@@ -150,10 +150,10 @@ def _change(targets: list[Target], patch: Patch, done: str, dry_run: str, **flag
         for target in targets:
             group = find_group(access, target)
             if dry_run != out.CLIENT:
-                dry = dry_run == out.SERVER
-                access.editor.patch(POD_GROUPS, access.namespace, group.name, patch, dry=dry)
+                is_dry_run = dry_run == out.SERVER
+                access.editor.patch(POD_GROUPS, access.namespace, group.name, patch, dry=is_dry_run)
             kind, _, name = group.display_name.rpartition("/")
-            out.show_done(name, done, dry_run, kind or _GROUP)
+            out.show_done(name, participle, dry_run, kind or _GROUP_TITLE)
 
 
 for command in (hold, resume, describe_group):

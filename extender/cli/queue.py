@@ -18,13 +18,13 @@ from extender.cli.queue_spec import Timeout
 if TYPE_CHECKING:
     from extender.domain.explain.observed import ObservedQueue
 
-_HEAD = ("NAME", "STATE", "WEIGHT", "SHARE", "TOTAL", "PENDING", "INQUEUE", "RUNNING", "AGE")
-_AMOUNTS = ("ALLOCATED", "DESERVED", "CAPABILITY", "BORROWED", "RESERVED")
-_COLUMNS = (*_HEAD, "PARENT", "UNKNOWN", "COMPLETED", "STRATEGY", *_AMOUNTS)
+_HEADS = ("NAME", "STATE", "WEIGHT", "SHARE", "TOTAL", "PENDING", "INQUEUE", "RUNNING", "AGE")
+_AMOUNT_COLUMNS = ("ALLOCATED", "DESERVED", "CAPABILITY", "BORROWED", "RESERVED")
+_COLUMNS = (*_HEADS, "PARENT", "UNKNOWN", "COMPLETED", "STRATEGY", *_AMOUNT_COLUMNS)
 
-_DONE = {OPEN: "opened", CLOSED: "closed"}
-_REACHED = {OPEN: (OPEN, ""), CLOSED: (CLOSED,)}  # an empty state counts as Open
-_STATES = {"open": OPEN, "close": CLOSED}
+_PARTICIPLES = {OPEN: "opened", CLOSED: "closed"}
+_FINAL_STATES = {OPEN: (OPEN, ""), CLOSED: (CLOSED,)}  # an empty state counts as Open
+_STATE_BY_ACTION = {"open": OPEN, "close": CLOSED}
 _ACTIONS = "open, close, update"
 _wait_flag = click.option("--wait", is_flag=True, help="Wait until the status shows the change.")
 
@@ -35,7 +35,7 @@ def queue() -> None:
 
 
 @queue.command("list")
-@out.output_flag(out.LISTS, "table")
+@out.output_flag(out.LIST_FORMATS, "table")
 @access_flags
 def list_queues(output: str, **flags: Any) -> None:
     """List all queues.
@@ -46,8 +46,8 @@ def list_queues(output: str, **flags: Any) -> None:
 
 
 @queue.command("get")
-@queue_spec.several_names(required=False)
-@out.output_flag(out.LISTS, "table")
+@queue_spec.several_names(is_required=False)
+@out.output_flag(out.LIST_FORMATS, "table")
 @access_flags
 def get_queues(names: tuple[str, ...], output: str, **flags: Any) -> None:
     """Show queues by name, or all.
@@ -67,10 +67,10 @@ def _show(names: tuple[str, ...], output: str, flags: Flags) -> None:
     with open_access(flags._replace(namespace="default")) as access:
         queues = fetch_all(access.reader, QUEUES, "", names)
     if output not in ("table", "wide"):
-        out.show_objects(queues, output, single=len(names) == 1)
+        out.show_objects(queues, output, is_single=len(names) == 1)
         return
     rows = [_row(msgspec.convert(obj, ObservedQueue)) for obj in queues]
-    if lines := out.table("queues", "", _COLUMNS, rows, len(_HEAD if output == "table" else _COLUMNS)):
+    if lines := out.table("queues", "", _COLUMNS, rows, len(_HEADS if output == "table" else _COLUMNS)):
         out.echo("\n".join(lines))
 
 
@@ -89,12 +89,12 @@ def _row(queue: "ObservedQueue") -> tuple[object, ...]:
         counts["completed"],
         spec.dequeue_strategy or "traverse",
         *map(out.amounts, (status.allocated, status.deserved, spec.capability)),
-        _borrowed(status),
+        _borrowed_text(status),
         out.amounts(status.reservation.resource if status.reservation else None),
     )
 
 
-def _borrowed(status: QueueStatus) -> str:
+def _borrowed_text(status: QueueStatus) -> str:
     """Return the borrowed amounts, with those of flavors, such as `cpu 4; h100: nvidia.com/gpu 8`."""
     flavors = [f"{each.name}: {out.amounts(each.borrowed)}" for each in status.flavors or () if each.borrowed]
     return "; ".join([*([out.amounts(status.borrowed)] if status.borrowed else []), *flavors]) or out.NOTHING
@@ -153,8 +153,8 @@ def _change_states(
         from extender.cli.queue_removal import WatchedQueue
 
         for name in names:
-            WatchedQueue(access, name).wait(timeout, *_REACHED[state])
-            out.show_done(name, _DONE[state])
+            WatchedQueue(access, name).wait(timeout, *_FINAL_STATES[state])
+            out.show_done(name, _PARTICIPLES[state])
 
 
 def _close_message(access: ClusterAccess, name: str, state: str, dry_run: str) -> str:
@@ -165,10 +165,10 @@ def _close_message(access: ClusterAccess, name: str, state: str, dry_run: str) -
     from extender.kube.resources import QUEUES
 
     if state == OPEN or dry_run != "none":
-        return _DONE[state]
+        return _PARTICIPLES[state]
     queue = fetch(access.reader, QUEUES, "", name, ObservedQueue)
     if queue.status.state == CLOSED:
-        return _DONE[state]
+        return _PARTICIPLES[state]
     return ", ".join(filter(None, ("closing", contents_of(queue).partition(", ")[2])))
 
 
@@ -182,8 +182,8 @@ def hold_queues(names: tuple[str, ...], drain: bool, **flags: Any) -> None:
 
     They still accept new groups, which wait.
     """
-    action, done = ("drain", "draining") if drain else ("hold", "held")
-    _stop(names, action, done, **flags)
+    action, participle = ("drain", "draining") if drain else ("hold", "held")
+    _stop(names, action, participle, **flags)
 
 
 @queue.command("resume")
@@ -195,11 +195,11 @@ def resume_queues(names: tuple[str, ...], **flags: Any) -> None:
     _stop(names, "resume", "resumed", **flags)
 
 
-def _stop(names: tuple[str, ...], action: str, done: str, dry_run: str, **flags: Any) -> None:
+def _stop(names: tuple[str, ...], action: str, participle: str, dry_run: str, **flags: Any) -> None:
     with open_access(Flags(**flags)) as access:
         for name in names:
             queue_spec.update_spec(access, name, QUEUE_PATCHES[action]["spec"], dry_run)
-            out.show_done(name, done, dry_run)
+            out.show_done(name, participle, dry_run)
 
 
 @queue.command("operate", cls=queue_spec.SpecCommand)
@@ -219,13 +219,13 @@ def operate_queue(
     spec = queue_spec.pop_spec(rest)
     if not action:
         raise click.UsageError(f"--action: required value: one of {_ACTIONS}")
-    if action in _STATES:
-        _change_states((name,), _STATES[action], wait, timeout, dry_run, **rest)
+    if action in _STATE_BY_ACTION:
+        _change_states((name,), _STATE_BY_ACTION[action], wait, timeout, dry_run, **rest)
     elif action != "update":
         raise click.UsageError(f"--action: invalid value {action!r}: must be one of {_ACTIONS}")
     elif not spec:
-        allowed = "with --action update, a number from 1 to 65535"
-        raise click.UsageError(f"--weight: required value: {allowed}")
+        rule = "with --action update, a number from 1 to 65535"
+        raise click.UsageError(f"--weight: required value: {rule}")
     else:
         with open_access(Flags(**rest)) as access:
             queue_spec.update_spec(access, name, spec, dry_run)

@@ -20,8 +20,8 @@ from extender.cli.output import (
     SERVER,
     Json,
     WholeNumber,
-    checked,
     dry_run_flag,
+    parser_of,
     result_flag,
     show_result,
 )
@@ -29,20 +29,20 @@ from extender.shipped import CRDS, read
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_INT32 = 2**31 - 1
-_COUNTS = "groups=NUMBER, pods=NUMBER or both with a comma between, such as groups=2,pods=40"
+_MAX_INT32 = 2**31 - 1
+_COUNTS_RULE = "groups=NUMBER, pods=NUMBER or both with a comma between, such as groups=2,pods=40"
 _AMOUNTS = "NAME=QUANTITY with commas between, such as cpu=8,memory=16Gi"
 
 # --name is read before NAME, because the callback of NAME removes --name from the parameters.
-_VCCTL_NAME = click.option("--name", "named", metavar="NAME", is_eager=True, help="The same as NAME.")
+_add_name_flag = click.option("--name", "named", metavar="NAME", is_eager=True, help="The same as NAME.")
 
 
 def _names_of(context: click.Context, arguments: tuple[str, ...], required: bool = True) -> tuple[str, ...]:
     """Return the names given as NAME or --name. Both may be given if they are equal."""
-    by_flag = context.params.pop("named", None)
-    if by_flag and arguments and arguments != (by_flag,):
-        raise click.UsageError(f"set only one of NAME, {arguments[0]!r}, and --name, {by_flag!r}")
-    names = arguments or (() if by_flag is None else (by_flag,))
+    flag_name = context.params.pop("named", None)
+    if flag_name and arguments and arguments != (flag_name,):
+        raise click.UsageError(f"set only one of NAME, {arguments[0]!r}, and --name, {flag_name!r}")
+    names = arguments or (() if flag_name is None else (flag_name,))
     if not all(names) or (required and not names):
         raise click.UsageError("NAME: required value: the name of a queue")
     return names
@@ -56,30 +56,30 @@ def one_name(command: F) -> F:
         callback=lambda context, _, name: _names_of(context, (name,) if name else ())[0],
         shell_complete=complete_queue,
     )
-    return _VCCTL_NAME(argument(command))
+    return _add_name_flag(argument(command))
 
 
-def several_names(required: bool = True) -> Callable[[F], F]:
+def several_names(is_required: bool = True) -> Callable[[F], F]:
     """Add the argument NAME... and the flag --name to a command, both as the parameter `names`."""
     argument = click.argument(
         "names",
         metavar="[NAME]...",
         nargs=-1,
-        callback=lambda context, _, names: _names_of(context, names, required),
+        callback=lambda context, _, names: _names_of(context, names, is_required),
         shell_complete=complete_queue,
     )
-    return lambda command: _VCCTL_NAME(argument(command))
+    return lambda command: _add_name_flag(argument(command))
 
 
 # ---- flags
 
 
-def _pairs(read: Callable[[str], tuple[str, Any]], allowed: str) -> Callable[..., Any]:
+def _mapping_parser(read: Callable[[str], tuple[str, Any]], rule: str) -> Callable[..., Any]:
     """Return the callback that parses a text such as `cpu=8,memory=16Gi` to a mapping; `cpu-` removes cpu."""
-    return checked(Kind(f"{allowed}; NAME- removes one", lambda text: dict(map(read, text.split(",")))))
+    return parser_of(Kind(f"{rule}; NAME- removes one", lambda text: dict(map(read, text.split(",")))))
 
 
-def _amount(text: str) -> tuple[str, str | None]:
+def _read_amount(text: str) -> tuple[str, str | None]:
     name, equals, quantity = text.strip().partition("=")
     if not equals and name.endswith("-") and len(name) > 1:
         return name[:-1], None
@@ -90,83 +90,83 @@ def _amount(text: str) -> tuple[str, str | None]:
     return name, quantity
 
 
-def _count(text: str) -> tuple[str, int | None]:
+def _read_count(text: str) -> tuple[str, int | None]:
     name, equals, number = text.strip().partition("=")
     is_removal = name.endswith("-")
     if name.removesuffix("-") not in ("groups", "pods") or is_removal == bool(equals):
         raise ValueError(text)
     if is_removal:
         return name[:-1], None
-    if not 0 <= int(number) <= _INT32:
+    if not 0 <= int(number) <= _MAX_INT32:
         raise ValueError(text)
     return name, int(number)
 
 
-def _factor(minimum: int, maximum: int) -> Callable[..., Any]:
-    allowed = f"a number from {minimum} to {maximum}, such as 1.5"
+def _factor_parser(minimum: int, maximum: int) -> Callable[..., Any]:
+    rule = f"a number from {minimum} to {maximum}, such as 1.5"
     read = passing(lambda text: minimum * 1000 <= rounded_up(text, 1000) <= maximum * 1000)
-    return checked(Kind(allowed, read))
+    return parser_of(Kind(rule, read))
 
 
 _DURATION = Kind("a duration such as 90s, 10m or 1h30m", passing(lambda text: as_seconds(text) >= 0))
 
 
-def _listed_from(allowed: Sequence[str]) -> Kind:
+def _list_kind(allowed_names: Sequence[str]) -> Kind:
     """Return the kind of a list of names with commas in between."""
 
     def read(text: str) -> list[str]:
         names = [] if text == "none" else text.split(",")
-        if not {*names} <= {*allowed}:
+        if not {*names} <= {*allowed_names}:
             raise ValueError(text)
         return names
 
-    return Kind(f"none, or one or more of {', '.join(allowed)}, with commas between", read)
+    return Kind(f"none, or one or more of {', '.join(allowed_names)}, with commas between", read)
 
 
 def _option_arguments(schema: Json) -> Json:
     """Return the arguments of click.option for a field, from the field's schema in the CRD."""
     match schema:
-        case {"enum": allowed}:
-            return {"type": click.Choice([value for value in allowed if value])}
+        case {"enum": allowed_values}:
+            return {"type": click.Choice([value for value in allowed_values if value])}
         case {"type": "boolean"}:
             choice = click.Choice(["true", "false"])
             return {"type": choice, "callback": lambda _, __, value: value == "true" if value else None}
         case {"type": "integer"}:
-            minimum, maximum = schema.get("minimum", -_INT32 - 1), schema.get("maximum", _INT32)
+            minimum, maximum = schema.get("minimum", -_MAX_INT32 - 1), schema.get("maximum", _MAX_INT32)
             return {"type": WholeNumber(minimum, maximum)}
-        case {"type": "array", "items": {"enum": allowed}}:
-            return {"metavar": "NAME,...", "callback": checked(_listed_from(allowed))}
+        case {"type": "array", "items": {"enum": allowed_values}}:
+            return {"metavar": "NAME,...", "callback": parser_of(_list_kind(allowed_values))}
         case {"additionalProperties": _}:
-            return {"metavar": "NAME=QUANTITY,...", "callback": _pairs(_amount, _AMOUNTS)}
+            return {"metavar": "NAME=QUANTITY,...", "callback": _mapping_parser(_read_amount, _AMOUNTS)}
         case {"properties": {"groups": _, "pods": _}}:
-            return {"metavar": "groups=N,pods=N", "callback": _pairs(_count, _COUNTS)}
+            return {"metavar": "groups=N,pods=N", "callback": _mapping_parser(_read_count, _COUNTS_RULE)}
         case {"minimum": minimum, "maximum": maximum}:
-            return {"metavar": "FACTOR", "callback": _factor(minimum, maximum)}
+            return {"metavar": "FACTOR", "callback": _factor_parser(minimum, maximum)}
         case {"pattern": pattern} if "ms|s|m|h" in pattern:
-            return {"metavar": "DURATION", "callback": checked(_DURATION)}
+            return {"metavar": "DURATION", "callback": parser_of(_DURATION)}
     return {"metavar": "QUEUE"}
 
 
 class _Flag(NamedTuple):
-    written: str  # names of the flag; the long name comes last
+    names: str  # names of the flag; the long name comes last
     help: str
     field: str = ""  # path in the spec, if the name of the flag differs
 
     @property
     def name(self) -> str:
-        return self.written.rpartition("--")[2]
+        return self.names.rpartition("--")[2]
 
     @property
     def path(self) -> list[str]:
-        first, *others = self.name.split("-")
-        return (self.field or first + "".join(map(str.capitalize, others))).split(".")
+        first, *other_words = self.name.split("-")
+        return (self.field or first + "".join(map(str.capitalize, other_words))).split(".")
 
     def option(self, spec: Json) -> click.Option:
         """Return click's option for the flag. `spec` is the schema of spec in the CRD."""
         schema = spec
         for step in self.path:
             schema = schema["properties"][step]
-        return click.Option(self.written.split(), help=self.help, **_option_arguments(schema))
+        return click.Option(self.names.split(), help=self.help, **_option_arguments(schema))
 
 
 def _preemption(name: str, help: str, field: str = "") -> _Flag:
@@ -258,12 +258,12 @@ def pop_spec(options: Json) -> Json:
     spec: Json = {}
     for flag in _FLAGS:
         if (value := options.pop(flag.name.replace("-", "_"))) is not None:
-            *above, last = flag.path
+            *parents, last = flag.path
             parent = spec
-            for step in above:
+            for step in parents:
                 parent = parent.setdefault(step, {})
-            former = parent.get(last)
-            parent[last] = {**former, **value} if isinstance(former, dict) else value
+            former_value = parent.get(last)
+            parent[last] = {**former_value, **value} if isinstance(former_value, dict) else value
     return spec
 
 
@@ -271,7 +271,7 @@ class Timeout(NamedTuple):
     """Timeout in seconds (0 means no limit), and its text."""
 
     seconds: float
-    written: str
+    text: str
 
 
 _TIMEOUT = Kind(
@@ -284,7 +284,7 @@ timeout_flag = click.option(
     metavar="DURATION",
     default="0",
     show_default=True,
-    callback=checked(_TIMEOUT),
+    callback=parser_of(_TIMEOUT),
     help="How long to wait, such as 30s or 5m; 0 means without limit.",
 )
 
@@ -312,10 +312,10 @@ def create_queue(name: str, dry_run: str, output: str | None, **rest: Any) -> No
     queue: Json = {"apiVersion": QUEUES.version, "kind": "Queue", "metadata": {"name": name}, "spec": spec}
     if dry_run != CLIENT:
         with open_access(Flags(**rest)) as access:
-            dry = dry_run == SERVER
-            queue = access.editor.create(QUEUES, "", queue, dry)
+            is_dry_run = dry_run == SERVER
+            queue = access.editor.create(QUEUES, "", queue, is_dry_run)
             if spec.get("state") != "Open":  # the default of new queues
-                access.editor.ensure_state(queue, spec.get("state"), dry)
+                access.editor.ensure_state(queue, spec.get("state"), is_dry_run)
             _warn_of_missing_parent(access, spec)
     show_result(queue, "created", output, dry_run)
 
@@ -332,11 +332,11 @@ def update_queue(name: str, dry_run: str, output: str | None, **rest: Any) -> No
     """
     spec = pop_spec(rest)
     if not spec:
-        allowed = ", ".join(f"--{flag.name}" for flag in _FLAGS)
-        raise click.UsageError(f"nothing to change: give at least one of {allowed}")
+        flags = ", ".join(f"--{flag.name}" for flag in _FLAGS)
+        raise click.UsageError(f"nothing to change: give at least one of {flags}")
     with open_access(Flags(**rest)) as access:
-        changed = update_spec(access, name, spec, dry_run)
-    show_result(changed, "updated", output, dry_run)
+        changed_queue = update_spec(access, name, spec, dry_run)
+    show_result(changed_queue, "updated", output, dry_run)
 
 
 def update_spec(access: ClusterAccess, name: str, spec: Json, dry_run: str) -> Json:
@@ -344,13 +344,13 @@ def update_spec(access: ClusterAccess, name: str, spec: Json, dry_run: str) -> J
     from extender.cli.lookup import fetch
     from extender.kube.resources import QUEUES
 
-    before = fetch(access.reader, QUEUES, "", name, Json)
+    old_queue = fetch(access.reader, QUEUES, "", name, Json)
     if dry_run == CLIENT:
-        result: Json = merged(before, {"spec": spec})
+        result: Json = merged(old_queue, {"spec": spec})
         return result
-    changed = access.editor.change_queue(name, spec, dry=dry_run == SERVER)
+    changed_queue = access.editor.change_queue(name, spec, dry=dry_run == SERVER)
     _warn_of_missing_parent(access, spec)
-    return changed
+    return changed_queue
 
 
 def _warn_of_missing_parent(access: ClusterAccess, spec: Json) -> None:

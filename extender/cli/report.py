@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 
 import click
 
-from extender.api.units import INSTANTS, precise_duration
+from extender.api.units import PAST_FORMS, precise_duration
 from extender.cli.dump import debug_page, debug_port_flags
 from extender.cli.output import NOTHING, echo, output_flag, percent, show_document
 from extender.terminal.text import columns
@@ -17,9 +17,9 @@ from extender.terminal.text import columns
 if TYPE_CHECKING:
     from extender.domain.explain.history import Period, Report, ReportRow
 
-_LARGEST = 2**28  # maximum bytes of an answer
-_WIDE = ("LONGEST", "CPU-LOST", "DESERVED")  # columns of wide tables only
-_COLUMNS = {  # columns of CSV, by field of a row
+_MAX_ANSWER_BYTES = 2**28  # maximum bytes of an answer
+_WIDE_COLUMNS = ("LONGEST", "CPU-LOST", "DESERVED")  # columns of wide tables only
+_CSV_COLUMNS = {  # columns of CSV, by field of a row
     "starts": "starts",
     "waiting": "waiting",
     "wait_median_seconds": "wait_median",
@@ -33,12 +33,12 @@ _COLUMNS = {  # columns of CSV, by field of a row
     "deserved_gpu_hours": "deserved_gpu_hours",
     "share": "share",
 }
-_FORMULA = ("=", "+", "-", "@")  # first characters of cells that a spreadsheet would evaluate
+_FORMULA_PREFIXES = ("=", "+", "-", "@")  # first characters of cells that a spreadsheet would evaluate
 
 
 @click.command()
 @click.option(
-    "--since", default="7d", show_default=True, metavar="TIME", help=f"The start of the period: {INSTANTS}."
+    "--since", default="7d", show_default=True, metavar="TIME", help=f"The start of the period: {PAST_FORMS}."
 )
 @click.option("--until", metavar="TIME", help="The end of the period, in the same form. [default: now]")
 @click.option(
@@ -78,7 +78,7 @@ def report(since: str, until: str | None, by: str, file: Path | None, output: st
     elif output == "csv":
         click.echo(_csv(history_report), nl=False)
     else:
-        echo(_table(history_report, wide=output == "wide"))
+        echo(_table(history_report, is_wide=output == "wide"))
     if history_report.note and output not in ("json", "yaml"):
         click.echo(f"Note: {history_report.note}", err=True)
 
@@ -89,7 +89,7 @@ def _from_port(query: dict[str, str], port_flags: dict[str, Any]) -> "Report":
     from extender.domain.explain.history import Report
 
     try:
-        page = debug_page(f"history?{urlencode(query)}", _LARGEST, **port_flags)
+        page = debug_page(f"history?{urlencode(query)}", _MAX_ANSWER_BYTES, **port_flags)
         return msgspec.json.decode(page, type=Report)
     except msgspec.MsgspecError as fault:
         raise click.ClickException("the answer is not of a debug port of this version") from fault
@@ -104,16 +104,16 @@ def _from_file(file: Path, period: "Period") -> "Report":
         raise click.UsageError(f"--history: {fault}") from fault
 
 
-def _table(history: "Report", wide: bool) -> str:
-    listed_rows = (*history.rows, history.total)
-    cells = [_cells(row, is_of_queues=history.by == "queue", wide=wide) for row in listed_rows]
+def _table(history: "Report", is_wide: bool) -> str:
+    all_rows = (*history.rows, history.total)
+    cells = [_cells(row, is_of_queues=history.by == "queue", is_wide=is_wide) for row in all_rows]
     names = [*(row.name or NOTHING for row in history.rows), "all"]
     rows = [(name, *row.values()) for name, row in zip(names, cells, strict=True)]
     lines = columns([history.by.upper(), *cells[-1]], rows, len(cells[-1]))
     return "\n".join([f"{history.since} to {history.until}", "", *lines])
 
 
-def _cells(row: "ReportRow", is_of_queues: bool, wide: bool) -> dict[str, object]:
+def _cells(row: "ReportRow", is_of_queues: bool, is_wide: bool) -> dict[str, object]:
     """Return the cells of a row, by column."""
     waits = {"MEDIAN": row.wait_median, "P90": row.wait90, "LONGEST": row.wait_longest}
     queue_cells = {"DESERVED": _hours(row.deserved_gpu_hours), "SHARE": percent(row.share)}
@@ -128,7 +128,7 @@ def _cells(row: "ReportRow", is_of_queues: bool, wide: bool) -> dict[str, object
         "CPU-LOST": _hours(row.lost_cpu_hours),
         **(queue_cells if is_of_queues else {}),
     }
-    return {head: cell for head, cell in cells.items() if wide or head not in _WIDE}
+    return {head: cell for head, cell in cells.items() if is_wide or head not in _WIDE_COLUMNS}
 
 
 def _hours(hours: float | None) -> str:
@@ -139,9 +139,9 @@ def _csv(history: "Report") -> str:
     """Return a heading, and a line for each name; durations in seconds, numbers unrounded."""
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
-    rows.writerow([history.by, *_COLUMNS, "since", "until"])
+    rows.writerow([history.by, *_CSV_COLUMNS, "since", "until"])
     for row in history.rows:
-        name = f"'{row.name}" if row.name.startswith(_FORMULA) else row.name
-        values = (getattr(row, column) for column in _COLUMNS.values())
+        name = f"'{row.name}" if row.name.startswith(_FORMULA_PREFIXES) else row.name
+        values = (getattr(row, column) for column in _CSV_COLUMNS.values())
         rows.writerow([name, *values, history.since, history.until])
     return text.getvalue()

@@ -19,7 +19,7 @@ from extender.api.configuration import Configuration, InvalidConfiguration
 from extender.api.keys import GPU
 from extender.api.setting_kinds import ADDRESS, Address, Kind, duration, passing, within
 from extender.api.units import as_duration, rounded_up
-from extender.cli.output import InvalidContent, WholeNumber, checked
+from extender.cli.output import InvalidContent, WholeNumber, parser_of
 from extender.shipped import EXAMPLE
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from extender.sim.show.frames import Rerun
 
 NEVER_STARTED, INTERRUPTED = 3, 130  # exit statuses of muster run and muster simulate
-_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 F = TypeVar("F", bound=Callable[..., Any])
 Default = tuple[str | int | None, str]
@@ -36,31 +36,31 @@ Default = tuple[str | int | None, str]
 # ---- flags that muster simulate has, too: files and nodes
 
 
-_positive = passing(lambda text: rounded_up(text, 1000) > 0)
-_QUANTITY = Kind("a quantity above 0, such as 500m, 4 or 16Gi", _positive)
-_MOST_NODES = 5000
+_is_positive = passing(lambda text: rounded_up(text, 1000) > 0)
+_QUANTITY_KIND = Kind("a quantity above 0, such as 500m, 4 or 16Gi", _is_positive)
+_MAX_NODES = 5000
 
 
-def _sizes(text: str) -> tuple[int, ...]:
+def _read_sizes(text: str) -> tuple[int, ...]:
     """Return the numbers of blocks (optional), of racks in each block, and of nodes in each rack."""
     sizes = tuple(map(int, text.split("x")))
-    if len(sizes) not in (2, 3) or min(sizes) < 1 or prod(sizes) > _MOST_NODES:
+    if len(sizes) not in (2, 3) or min(sizes) < 1 or prod(sizes) > _MAX_NODES:
         raise ValueError(text)
     return sizes
 
 
-def _devices(text: str) -> tuple[str, int]:
+def _read_devices(text: str) -> tuple[str, int]:
     """Return a DeviceClass, and the number of its devices on each node."""
     name, _, number = text.partition("=")
-    if not fullmatch(r"[a-z0-9]([-a-z0-9]{0,40}[a-z0-9])?", name) or not 1 <= int(number) <= _MOST_DEVICES:
+    if not fullmatch(r"[a-z0-9]([-a-z0-9]{0,40}[a-z0-9])?", name) or not 1 <= int(number) <= _MAX_DEVICES:
         raise ValueError(text)
     return name, int(number)
 
 
-_MOST_DEVICES = 128  # the API's maximum for one ResourceSlice
-_DEVICES = Kind(f"CLASS=NUMBER, such as gpu=8, with at most {_MOST_DEVICES}", _devices)
-_RACKS = Kind(f"RACKSxNODES or BLOCKSxRACKSxNODES, such as 2x4, with 1 to {_MOST_NODES} nodes", _sizes)
-_SPEED = Kind("a number from 0.001 to 1000000, such as 0.5 or 4", within(float, "0.001", "1e6"))
+_MAX_DEVICES = 128  # the API's maximum for one ResourceSlice
+_DEVICES_KIND = Kind(f"CLASS=NUMBER, such as gpu=8, with at most {_MAX_DEVICES}", _read_devices)
+_RACKS = Kind(f"RACKSxNODES or BLOCKSxRACKSxNODES, such as 2x4, with 1 to {_MAX_NODES} nodes", _read_sizes)
+_SPEED_KIND = Kind("a number from 0.001 to 1000000, such as 0.5 or 4", within(float, "0.001", "1e6"))
 
 
 def files_flag(default: str = "") -> Callable[[F], F]:
@@ -82,7 +82,7 @@ def files_flag(default: str = "") -> Callable[[F], F]:
 
 
 def node_flags(
-    counts: WholeNumber, count: Default, cpu: Default, memory: Default, gpu: Default
+    count_kind: WholeNumber, count: Default, cpu: Default, memory: Default, gpu: Default
 ) -> Callable[[F], F]:
     """Add the flags --nodes, --node-cpu, --node-memory and --node-gpu to a command.
 
@@ -90,9 +90,9 @@ def node_flags(
     help.
     """
     flags = (
-        ("--nodes", {"type": counts}, count, "The number of nodes."),
-        ("--node-cpu", {"callback": checked(_QUANTITY)}, cpu, "The cpu of each node."),
-        ("--node-memory", {"callback": checked(_QUANTITY)}, memory, "The memory of each node."),
+        ("--nodes", {"type": count_kind}, count, "The number of nodes."),
+        ("--node-cpu", {"callback": parser_of(_QUANTITY_KIND)}, cpu, "The cpu of each node."),
+        ("--node-memory", {"callback": parser_of(_QUANTITY_KIND)}, memory, "The memory of each node."),
         ("--node-gpu", {"type": WholeNumber(0, 1024)}, gpu, f"The number of {GPU} of each node."),
     )
 
@@ -100,7 +100,7 @@ def node_flags(
         command = click.option(
             "--node-devices",
             metavar="CLASS=NUMBER",
-            callback=checked(_DEVICES),
+            callback=parser_of(_DEVICES_KIND),
             help="The devices of each node, by a DeviceClass of that name: gpu=8.",
         )(command)
         for flag, parameters, (value, default_text), text in reversed(flags):
@@ -114,7 +114,7 @@ def node_flags(
 half_life_flag = click.option(
     "--usage-half-life",
     metavar="DURATION",
-    callback=checked(duration("0s", "8760h")),
+    callback=parser_of(duration("0s", "8760h")),
     help="The time after which past usage counts half, as for muster serve; 0s: it never counts. "
     f"[default: {as_duration(Configuration().usage_half_life)}]",
 )
@@ -129,24 +129,24 @@ half_life_flag = click.option(
     type=click.Choice(["json"]),
     help="Print only the outcome, once nothing changes any more.",
 )
-@node_flags(WholeNumber(0, _MOST_NODES), (3, "3"), ("4", "4"), ("16Gi", "16Gi"), (0, "none"))
+@node_flags(WholeNumber(0, _MAX_NODES), (3, "3"), ("4", "4"), ("16Gi", "16Gi"), (0, "none"))
 @click.option(
     "--racks",
     metavar="RACKSxNODES",
-    callback=checked(_RACKS),
+    callback=parser_of(_RACKS),
     help="Racks with nodes instead of --nodes, as 2x4, or blocks of racks, as 2x2x4, and their Topology.",
 )
 @click.option(
     "--speed",
     metavar="FACTOR",
-    callback=checked(_SPEED),
+    callback=parser_of(_SPEED_KIND),
     help="The factor by which pods run faster. [default: 4; 1 on a terminal, where the cluster stays]",
 )
 @click.option("--seed", type=int, help="The random seed; the same seed gives the same run.")
 @half_life_flag
 @click.option(
     "--listen",
-    callback=checked(ADDRESS),
+    callback=parser_of(ADDRESS),
     default="127.0.0.1:0",
     show_default=True,
     metavar="ADDRESS",
@@ -176,13 +176,13 @@ def _run(files: tuple[Path, ...], listen: Address, output: str | None, **options
     paths, folder, program_file = files or (EXAMPLE,), Path.cwd(), Path(sys.argv[0])
     files_here = [str(path.relative_to(folder) if path.is_relative_to(folder) else path) for path in paths]
     # If the program is not on $PATH, show its whole path, so that commands work in any folder.
-    on_path = shutil.which("muster") or not program_file.is_file()
-    program = "muster" if on_path else shlex.quote(str(program_file.absolute()))
+    is_on_path = shutil.which("muster") or not program_file.is_file()
+    program = "muster" if is_on_path else shlex.quote(str(program_file.absolute()))
     try:
         objects, notes = manifests.load(paths, options["create_namespaces"])
         for remark in notes:
             click.echo(remark, err=True)
-        repeatable = all(path.is_file() or path.is_dir() for path in paths)
+        is_repeatable = all(path.is_file() or path.is_dir() for path in paths)
         listener = import_module("extender.web.listen").listen("--listen", listen)
         half_life = options["usage_half_life"]
         serve_arguments = () if half_life is None else ("--usage-half-life", as_duration(half_life))
@@ -192,19 +192,19 @@ def _run(files: tuple[Path, ...], listen: Address, output: str | None, **options
         with embedded.Embedded(
             speed=speed, seed=options["seed"], listener=listener, serve_arguments=serve_arguments
         ) as cluster:
-            own_nodes = any(manifest.object["kind"] == "Node" for manifest in objects)
+            has_own_nodes = any(manifest.object["kind"] == "Node" for manifest in objects)
             amounts = [options[name] for name in ("node_cpu", "node_memory", "node_gpu")]
             if racks := options["racks"]:
                 cluster.make_racks(racks, *amounts)
-            elif not own_nodes:
+            elif not has_own_nodes:
                 cluster.make_nodes(options["nodes"], *amounts)
             if devices := options["node_devices"]:
                 cluster.make_devices(*devices)
             rerun = frames.Rerun(
                 program,
                 files_here,
-                own_nodes=bool(own_nodes or racks),
-                repeatable=repeatable,
+                own_nodes=bool(has_own_nodes or racks),
+                repeatable=is_repeatable,
                 flags=_flags_of_nodes(racks, devices),
             )
             pace_text = f"Pods run {speed:g} times as fast as stated. " if speed != 1 else ""
@@ -233,7 +233,7 @@ def _present(
     session.create(objects)
     for job in session.unmanaged_objects:
         click.echo(job.record, err=True)
-    interrupted = False
+    is_interrupted = False
     try:
         program = rerun.program
         end = "Ctrl-C ends it." if stays_open else "It ends when nothing changes any more."
@@ -246,18 +246,18 @@ def _present(
         with _dashboard(cluster, lines) if stays_open else nullcontext():
             session.run(lines)
     except KeyboardInterrupt:
-        interrupted = True
+        is_interrupted = True
     finally:
         canvas = import_module("extender.sim.show.tables").canvas_of(sys.stdout)
         state, lines = session.state, []
         if state:
-            without_start = (session.unmanaged_objects, session.refused())
-            lines = views.closing_summary(state, session.log, rerun, canvas, *without_start)
+            unstarted = (session.unmanaged_objects, session.refusals())
+            lines = views.closing_summary(state, session.log, rerun, canvas, *unstarted)
         view.end(lines)
-    if interrupted:
+    if is_interrupted:
         return 0 if stays_open and session.everything_started else INTERRUPTED
     if output:
-        for _, text in session.refused():
+        for _, text in session.refusals():
             click.echo(text, err=True)
         report = session.state.report
         msgspec = import_module("msgspec")
@@ -285,12 +285,12 @@ def orderly_end() -> Iterator[None]:
     """Treat the first terminating signal as Ctrl-C, and ignore further signals during the clean-up."""
 
     def interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
-        for number in _ENDING:
+        for number in _END_SIGNALS:
             signal.signal(number, signal.SIG_IGN)
         raise KeyboardInterrupt
 
     handlers: dict[int, Callable[[int, FrameType | None], Any] | int | None] = {
-        number: signal.signal(number, interrupt) for number in _ENDING
+        number: signal.signal(number, interrupt) for number in _END_SIGNALS
     }
     try:
         yield

@@ -27,7 +27,7 @@ from extender.api.units import name_hint
 from extender.api.workloads.further import further_kinds
 
 CONFIG_VARIABLE = "MUSTER_CONFIG"
-_HEAD = {"apiVersion": API_VERSION, "kind": KIND}
+_REQUIRED_FIELDS = {"apiVersion": API_VERSION, "kind": KIND}
 
 
 class GivenSetting(NamedTuple):
@@ -55,7 +55,7 @@ def from_file(path: Path) -> Source:
         raise InvalidConfiguration(f"{path}: cannot be read: {fault}") from fault
     if not isinstance(document, dict):
         raise InvalidConfiguration(f"{path}: must hold keys and values")
-    heads = [(key, required, document.pop(key, "nothing")) for key, required in _HEAD.items()]
+    heads = [(key, required, document.pop(key, "nothing")) for key, required in _REQUIRED_FIELDS.items()]
     keys = {setting.key: setting.field for setting in SETTINGS} | {JOB_KINDS: "job_kinds"}
     faults = [
         *(
@@ -80,14 +80,14 @@ def resolve(*sources: Source) -> Configuration:
     values: dict[str, Any] = {}
     faults: list[str] = []
     for setting in SETTINGS:
-        stated = settings.get(setting.field)
-        if stated and stated.value != setting.written(setting.default):  # an empty default is valid
+        given = settings.get(setting.field)
+        if given and given.value != setting.written(setting.default):  # an empty default is valid
             try:
-                values[setting.field] = _read(setting, stated.value)
+                values[setting.field] = _read(setting, given.value)
             except ValueError:
-                several = "one or more different values, each " if setting.repeatable else ""
-                allowed = f"{several}{setting.kind.allowed}"
-                faults.append(f"{stated.where}: invalid value {stated.value!r}: must be {allowed}")
+                prefix = "one or more different values, each " if setting.repeatable else ""
+                rule = f"{prefix}{setting.kind.allowed_values}"
+                faults.append(f"{given.where}: invalid value {given.value!r}: must be {rule}")
     if kinds := settings.get("job_kinds"):
         values["job_kinds"], kind_faults = further_kinds(kinds.value, kinds.where)
         faults += kind_faults
@@ -106,10 +106,10 @@ def _read(setting: Setting, value: Any) -> Any:
     if not setting.repeatable:
         if not isinstance(value, str):
             raise ValueError(value)
-        return setting.kind.read(value)
+        return setting.kind.parse(value)
     if not isinstance(value, list) or not all(isinstance(part, str) for part in value):
         raise ValueError(value)
-    values = tuple(map(setting.kind.read, value))
+    values = tuple(map(setting.kind.parse, value))
     if not values or len(set(values)) < len(values):
         raise ValueError(value)
     return values
@@ -125,37 +125,37 @@ def _serve(config: Path | None, **flags: Any) -> None:
     from extender.web.listen import open_ports
 
     try:
-        configuration = configured(config, flags)
+        configuration = read_configuration(config, flags)
         ports = open_ports(configuration)
         # Imported only now, because it imports Flask, numpy and the Kubernetes client.
-        loaded("extender.host.host").serve(configuration, ports)
+        load_module("extender.host.host").serve(configuration, ports)
     except InvalidConfiguration as fault:
         raise click.UsageError(str(fault)) from fault
 
 
-def loaded(module: str) -> ModuleType:
+def load_module(module: str) -> ModuleType:
     """Import a module without garbage collection.
 
     Imports make no garbage. Collections would take an eighth of the import time, and as much again later.
     """
     gc.disable()
-    loaded_module = import_module(module)
+    result = import_module(module)
     gc.freeze()
     gc.enable()
-    return loaded_module
+    return result
 
 
-def configured(config: Path | None, flags: dict[str, Any]) -> Configuration:
+def read_configuration(config: Path | None, flags: dict[str, Any]) -> Configuration:
     """Return the configuration from a file, environment variables and flags."""
-    from_variables, from_flags = {}, {}
+    variable_source, from_flags = {}, {}
     for setting in SETTINGS:
         # Other variables are ignored: for a Service named muster, Kubernetes sets MUSTER_PORT in pods.
         if text := os.environ.get(setting.variable):
             value = text.split(",") if setting.repeatable else text
-            from_variables[setting.field] = GivenSetting(setting.variable, value)
+            variable_source[setting.field] = GivenSetting(setting.variable, value)
         if flag := flags.get(setting.field):  # None or empty if the flag is absent
             from_flags[setting.field] = GivenSetting(setting.flag, list(flag) if setting.repeatable else flag)
-    return resolve(from_file(config) if config else {}, from_variables, from_flags)
+    return resolve(from_file(config) if config else {}, variable_source, from_flags)
 
 
 serve = click.Command(

@@ -15,13 +15,13 @@ from extender.api.keys import AUTHORITY, CERTIFICATE, KEY, MANAGED, NEVER_ADOPTE
 from extender.api.setting_kinds import Kind, within
 from extender.api.units import as_seconds
 from extender.cli.access import NAME, Flags, access_flags, open_access
-from extender.cli.output import CLIENT, SERVER, InvalidContent, Json, checked, dry_run_flag, echo, show_done
+from extender.cli.output import CLIENT, SERVER, InvalidContent, Json, dry_run_flag, echo, parser_of, show_done
 
 if TYPE_CHECKING:
     from extender.webhooks.certificates import Pair
 
 _LONGEST = "87600h"
-_LIFETIME = Kind(f"a duration from 1h to {_LONGEST}, such as 8760h", within(as_seconds, "1h", _LONGEST))
+_LIFETIME_KIND = Kind(f"a duration from 1h to {_LONGEST}, such as 8760h", within(as_seconds, "1h", _LONGEST))
 
 
 @click.command(context_settings={"max_content_width": 110})
@@ -44,7 +44,7 @@ _LIFETIME = Kind(f"a duration from 1h to {_LONGEST}, such as 8760h", within(as_s
     "--lifetime",
     default=_LONGEST,
     show_default=True,
-    callback=checked(_LIFETIME),
+    callback=parser_of(_LIFETIME_KIND),
     help="The lifetime of the certificates. The scheduler reads its certificate only at its start.",
 )
 def certificates(out: Path, names: tuple[str, ...], lifetime: float) -> None:
@@ -150,7 +150,7 @@ def kueue(files: tuple[Path, ...], **flags: Any) -> None:
 
     Fields without a counterpart become comments. Nothing is changed: kubectl create -f - takes the output.
     """
-    from extender.api.workloads.children import MALFORMED
+    from extender.api.workloads.children import SHAPE_ERRORS
     from extender.cli.kueue import as_yaml, first_malformed, migrate_objects
     from extender.files.reading import documents
 
@@ -160,12 +160,12 @@ def kueue(files: tuple[Path, ...], **flags: Any) -> None:
         raise InvalidContent("\n".join(faults))
     objects = objects if files else list(_in_cluster(Flags(**flags)))
     try:
-        migrated = list(migrate_objects(objects))
-    except MALFORMED as fault:
+        results = list(migrate_objects(objects))
+    except SHAPE_ERRORS as fault:
         raise InvalidContent(first_malformed(objects)) from fault
-    if not migrated:
+    if not results:
         raise click.ClickException("no objects of Kueue with a counterpart in Muster")
-    for comments, obj in migrated:
+    for comments, obj in results:
         echo("---" if obj else "")
         for comment in comments:
             echo(f"# {comment}")

@@ -10,13 +10,13 @@ import click
 
 from extender.api.setting_kinds import Kind, passing, within
 from extender.cli.access import Flags, access_flags
-from extender.cli.output import InvalidContent, WholeNumber, checked, output_flag
+from extender.cli.output import InvalidContent, WholeNumber, output_flag, parser_of
 from extender.cli.run import INTERRUPTED, NEVER_STARTED, files_flag, half_life_flag, node_flags
 
-_svg_file = passing(lambda name: Path(name).suffix.lower() in ("", ".svg"))
-_CHART = Kind("an SVG file, such as chart.svg", _svg_file)
-_SOURCES = ("from_dump", "files", "traces", "synthetic", "synthetic_jobs")
-_SECONDS = Kind("a number of seconds from 0 to 1000000000, such as 90", within(float, "0", "1e9"))
+_is_svg_file = passing(lambda name: Path(name).suffix.lower() in ("", ".svg"))
+_CHART_KIND = Kind("an SVG file, such as chart.svg", _is_svg_file)
+_SOURCE_OPTIONS = ("from_dump", "files", "traces", "synthetic", "synthetic_jobs")
+_SECONDS_KIND = Kind("a number of seconds from 0 to 1000000000, such as 90", within(float, "0", "1e9"))
 
 
 @click.command(context_settings={"max_content_width": 110})
@@ -54,7 +54,7 @@ _SECONDS = Kind("a number of seconds from 0 to 1000000000, such as 90", within(f
 @click.option(
     "--run-seconds",
     metavar="SECONDS",
-    callback=checked(_SECONDS),
+    callback=parser_of(_SECONDS_KIND),
     help="The run time of pods that declare none. [default: without end]",
 )
 @click.option(
@@ -69,7 +69,7 @@ _SECONDS = Kind("a number of seconds from 0 to 1000000000, such as 90", within(f
 @click.option(
     "--gantt",
     type=click.Path(),
-    callback=checked(_CHART),
+    callback=parser_of(_CHART_KIND),
     metavar="FILE",
     help="Write a Gantt chart (SVG) to this file.",
 )
@@ -92,12 +92,12 @@ def simulate(**options: Any) -> None:
     Exit status: 0 if all objects started, 3 if one never started or Muster had none to start, 2 for
     invalid flags or files, 130 if a signal ended the simulation.
     """
-    if not any(options[name] for name in _SOURCES):
+    if not any(options[name] for name in _SOURCE_OPTIONS):
         raise click.UsageError("nothing to simulate: give -f, --trace, --from-dump or --synthetic")
-    if (dumped := options.pop("from_dump")) is not None:
+    if (dump_file := options.pop("from_dump")) is not None:
         from extender.cli.dump import read
 
-        options["state"] = read(dumped).snapshot
+        options["state"] = read(dump_file).snapshot
     try:
         sys.exit(_simulate(**options))
     except KeyboardInterrupt:
@@ -108,12 +108,12 @@ def _simulate(gantt: str | None, output: str, **options: Any) -> int:
     """Run the simulation. Return the exit status."""
     runner = import_module("extender.sim.virtual.runner")
     manifests = import_module("extender.files.manifests")
-    invalid = import_module("extender.sim.virtual.workload").InvalidWorkload
+    invalid_workload = import_module("extender.sim.virtual.workload").InvalidWorkload
     msgspec = import_module("msgspec")
     try:
-        stated = {name: value for name, value in options.items() if value not in (None, ())}
-        result = runner.simulate(runner.SimulationOptions(**stated))
-    except (manifests.InvalidManifests, invalid) as fault:
+        given_options = {name: value for name, value in options.items() if value not in (None, ())}
+        result = runner.simulate(runner.SimulationOptions(**given_options))
+    except (manifests.InvalidManifests, invalid_workload) as fault:
         raise InvalidContent(str(fault)) from fault
     for remark in result.notes:
         click.echo(remark, err=True)

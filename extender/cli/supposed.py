@@ -30,7 +30,7 @@ from extender.apimachinery.kinds import (
 from extender.cli.access import ClusterAccess, Flags, open_access
 from extender.cli.kinds import POD_GROUP, Target, owner_kind
 from extender.cli.live import ClockAdvance, LiveCluster
-from extender.cli.output import METHODS, InvalidContent, Json, echo, show_document, wrapped
+from extender.cli.output import PHRASES, InvalidContent, Json, echo, show_document, wrapped
 from extender.cli.why.answers import answers
 from extender.cli.why.evidence import Evidence
 from extender.cli.why.explanation import Explanation
@@ -133,9 +133,9 @@ def paragraphs(result: WhatIf) -> Iterator[str]:
     else:
         heading = condition
     texts = (f"{group.called} {future(group)}" for group in result.others)
-    others = [wrapped(text, _INDENT, hanging=_INDENT) for text in texts] + and_more(result.more_others)
-    lines = [click.style(f"{heading}:", dim=True), *others]
-    yield "\n".join(lines) if others else f"{heading}, nothing changes."
+    other_lines = [wrapped(text, _INDENT, hanging=_INDENT) for text in texts] + and_more(result.more_others)
+    lines = [click.style(f"{heading}:", dim=True), *other_lines]
+    yield "\n".join(lines) if other_lines else f"{heading}, nothing changes."
 
 
 def _outlook(outlook: Outlook) -> Iterator[str]:
@@ -176,8 +176,8 @@ class PlannedStart(Wire, frozen=True):
     remedy: str = ""
 
 
-COSTS = ("no longer starts", "gives up capacity")
-_REFERRED_TO = (
+COSTLY_CHANGES = ("no longer starts", "gives up capacity")
+_REFERRED_KINDS = (
     (resources.NAMESPACES, NAMESPACES),
     (resources.PRIORITY_CLASSES, PRIORITY_CLASSES),
     (resources.QUEUES, QUEUES),
@@ -196,24 +196,24 @@ def show_plan(flags: Flags, files: Sequence[Path], output: str) -> bool:
             in_files = {_name_of(manifest) for manifest in manifests.objects}
     except (InvalidManifests, InvalidWorkload) as fault:
         raise InvalidContent(str(fault)) from fault
-    before = decide(live.ledger.snapshot())
+    old_decisions = decide(live.ledger.snapshot())
     titles = _submit(live, workload, in_files)
     snapshot = live.ledger.snapshot()
-    changes = changed_groups(snapshot, before, decide(snapshot))
-    affected = [change for change in changes if change.change in COSTS]
+    changes = changed_groups(snapshot, old_decisions, decide(snapshot))
+    affected = [change for change in changes if change.change in COSTLY_CHANGES]
     unmanaged_objects = [obj for obj in workload.unmanaged_objects if obj.suspended]
-    planned = [*_planned(live, titles), *refused, *map(_not_asked, unmanaged_objects)]
-    reported = [obj.record for obj in unmanaged_objects]
-    notes = [*(remark for remark in workload.notes if remark not in reported), *live.notes]
+    planned_starts = [*_planned_starts(live, titles), *refused, *map(_unmanaged_start, unmanaged_objects)]
+    reported_texts = [obj.record for obj in unmanaged_objects]
+    notes = [*(remark for remark in workload.notes if remark not in reported_texts), *live.notes]
     if output == "text":
         costs = [wrapped(f"{group.called} {future(group)}", _INDENT, hanging=_INDENT) for group in affected]
         heading = click.style("For that, of others:", dim=True)
         costs_text = "\n".join([heading, *costs]) if costs else ""
-        echo(joined(*map(_start_text, planned), costs_text, "\n".join(map(wrapped, notes))))
+        echo(joined(*map(_start_text, planned_starts), costs_text, "\n".join(map(wrapped, notes))))
     else:
-        starts, costs_of_others = (msgspec.to_builtins(items) for items in (planned, affected))
+        starts, costs_of_others = (msgspec.to_builtins(items) for items in (planned_starts, affected))
         show_document({"starts": starts, "others": costs_of_others, "notes": notes}, output)
-    return all(entry.start != NEVER for entry in planned)
+    return all(entry.start != NEVER for entry in planned_starts)
 
 
 def _in_cluster(access: ClusterAccess, manifests: Manifests) -> Manifests:
@@ -224,33 +224,33 @@ def _in_cluster(access: ClusterAccess, manifests: Manifests) -> Manifests:
     Raises:
         InvalidManifests: A namespace does not exist.
     """
-    existing = [
+    existing_objects = [
         Manifest(kind, _outline(obj, kind), "the cluster")
-        for resource, kind in _REFERRED_TO
-        for obj in _listed(access.reader, resource)
+        for resource, kind in _REFERRED_KINDS
+        for obj in _objects_of(access.reader, resource)
     ]
     from_files = [item._replace(object=_in_namespace(item, access.namespace)) for item in manifests.objects]
     file_places = {item.where for item in from_files if item.kind is not NAMESPACES}
     # Leave out the namespaces that `load` added for other objects: the cluster must have these.
     from_files = [item for item in from_files if not (item.kind is NAMESPACES and item.where in file_places)]
-    namespaces = {item.name for item in (*existing, *from_files) if item.kind is NAMESPACES}
+    namespaces = {item.name for item in (*existing_objects, *from_files) if item.kind is NAMESPACES}
     places = {name: item.where for item in reversed(from_files) if (name := namespace_of(item.object))}
-    missing = [name for name in places if name not in namespaces]
-    if missing:
-        faults = (f'{places[name]}: namespaces "{name}" not found' for name in missing)
+    missing_names = [name for name in places if name not in namespaces]
+    if missing_names:
+        faults = (f'{places[name]}: namespaces "{name}" not found' for name in missing_names)
         raise InvalidManifests("\n".join(faults))
-    preset = {(kind, obj["metadata"]["name"]) for kind, obj in FIRST_OBJECTS}
+    preset_names = {(kind, obj["metadata"]["name"]) for kind, obj in FIRST_OBJECTS}
     names_in_files = {_name_of(item) for item in from_files}
-    others = [item for item in existing if _name_of(item) not in names_in_files]
-    others = [item for item in others if (item.kind, item.name) not in preset]
-    return manifests._replace(objects=[*others, *from_files])
+    added_objects = [item for item in existing_objects if _name_of(item) not in names_in_files]
+    added_objects = [item for item in added_objects if (item.kind, item.name) not in preset_names]
+    return manifests._replace(objects=[*added_objects, *from_files])
 
 
 def _name_of(manifest: Manifest) -> _Name:
     return manifest.kind, namespace_of(manifest.object), manifest.name
 
 
-def _listed(reader: Reader, resource: Resource) -> list[Json]:
+def _objects_of(reader: Reader, resource: Resource) -> list[Json]:
     try:
         return reader.list(resource, "", Json)
     except (NotFound, Forbidden):  # a note reports it
@@ -259,8 +259,8 @@ def _listed(reader: Reader, resource: Resource) -> list[Json]:
 
 def _outline(obj: Json, kind: ResourceKind) -> Json:
     """Return the fields of an object that other objects depend on."""
-    retained = ("name", "namespace", "annotations", "labels")
-    meta = {name: obj["metadata"][name] for name in retained if name in obj["metadata"]}
+    other_fields = ("name", "namespace", "annotations", "labels")
+    meta = {name: obj["metadata"][name] for name in other_fields if name in obj["metadata"]}
     parts = ("value", "globalDefault", "preemptionPolicy", "spec" if kind is LOCAL_QUEUES else "")
     head = {"apiVersion": kind.api_version, "kind": kind.name, "metadata": meta}
     return {**head, **{name: obj[name] for name in parts if name in obj}}
@@ -279,7 +279,7 @@ def _in_namespace(manifest: Manifest, namespace: str) -> Json:
 
 def _startable(access: ClusterAccess, work: VirtualWorkload) -> tuple[VirtualWorkload, list[PlannedStart]]:
     """Return the workload without jobs that Muster's account may not change, and entries for these jobs."""
-    evidence, refused = Evidence(access, access.namespace), list[PlannedStart]()
+    evidence, refused_starts = Evidence(access, access.namespace), list[PlannedStart]()
     rows = {kind: WORKLOADS[kind] for kind in dict.fromkeys(job.kind for job in work.jobs)}
     without_right = {
         kind: f"{row.plural}.{row.group}"
@@ -292,9 +292,9 @@ def _startable(access: ClusterAccess, work: VirtualWorkload) -> tuple[VirtualWor
             reason = f"Muster's account may not change {kinds}: docs/reference/jobs.md#the-rights"
             meta = job.object["metadata"]
             name = f"{meta['namespace']}/{rows[job.kind].prefix}/{meta['name']}"
-            refused.append(PlannedStart(name, "", "", 0, NEVER, reason=NOT_ASKED, detail=f"{reason}."))
-    startable = tuple(job for job in work.jobs if job.kind not in without_right)
-    return replace(work, jobs=startable), refused
+            refused_starts.append(PlannedStart(name, "", "", 0, NEVER, reason=NOT_ASKED, detail=f"{reason}."))
+    startable_jobs = tuple(job for job in work.jobs if job.kind not in without_right)
+    return replace(work, jobs=startable_jobs), refused_starts
 
 
 def _submit(live: LiveCluster, workload: VirtualWorkload, names_in_files: Set[_Name]) -> dict[GroupKey, str]:
@@ -309,11 +309,11 @@ def _submit(live: LiveCluster, workload: VirtualWorkload, names_in_files: Set[_N
         UsageError: A group exists in the cluster already.
     """
     intake = live.ledger.intake
-    existing = {group.display_name for group in live.ledger.snapshot().groups.values()}
+    existing_names = {group.display_name for group in live.ledger.snapshot().groups.values()}
     _add_cluster_objects(live, workload, names_in_files)
     podgroups = [*workload.groups, *(job.podgroup for job in workload.jobs)]
     for number, podgroup in enumerate(podgroups):  # one second apart, so that they queue in order
-        meta = replace(podgroup.group.metadata, creation_timestamp=timestamp_at(live.begun + number))
+        meta = replace(podgroup.group.metadata, creation_timestamp=timestamp_at(live.read_at + number))
         intake.set_group(replace(podgroup.group, metadata=meta))
     for job in workload.jobs:
         if job.runtime is not None:
@@ -321,7 +321,7 @@ def _submit(live: LiveCluster, workload: VirtualWorkload, names_in_files: Set[_N
         intake.set_job(job.kind, job.waiting)
     titles = {podgroup.key: "" for podgroup in podgroups}
     for arrival in workload.members:
-        meta = replace(arrival.pod.metadata, creation_timestamp=timestamp_at(live.begun))
+        meta = replace(arrival.pod.metadata, creation_timestamp=timestamp_at(live.read_at))
         live.ledger.pods.set(replace(arrival.pod, metadata=meta))
         record = live.ledger.pods.get(Uid(meta.uid))
         if record is not None and record.group:
@@ -330,7 +330,7 @@ def _submit(live: LiveCluster, workload: VirtualWorkload, names_in_files: Set[_N
             titles.setdefault(record.group, f"{meta.namespace}/{name}")
     groups = live.ledger.snapshot().groups
     titles = {key: title or groups[key].display_name for key, title in titles.items() if key in groups}
-    if duplicates := sorted(existing.intersection(titles.values())):
+    if duplicates := sorted(existing_names.intersection(titles.values())):
         message = f"{listed(duplicates)} {'is' if len(duplicates) == 1 else 'are'} in the cluster already"
         raise click.UsageError(f"{message}; about what waits there, ask muster why")
     return titles
@@ -361,7 +361,7 @@ def _add_cluster_objects(live: LiveCluster, workload: VirtualWorkload, names_in_
         intake.set_controller(name, controller)
 
 
-def _planned(live: LiveCluster, titles: Mapping[GroupKey, str]) -> list[PlannedStart]:
+def _planned_starts(live: LiveCluster, titles: Mapping[GroupKey, str]) -> list[PlannedStart]:
     groups = live.ledger.snapshot().groups
     starts = [
         PlannedStart(title, key, groups[key].queue, len(groups[key].waiting), NOW)
@@ -408,7 +408,7 @@ def _start_of(
     )
 
 
-def _not_asked(obj: UnmanagedObject) -> PlannedStart:
+def _unmanaged_start(obj: UnmanagedObject) -> PlannedStart:
     return PlannedStart(obj.title, "", "", 0, NEVER, reason=NOT_ASKED, detail=obj.sentence)
 
 
@@ -419,20 +419,20 @@ def _start_text(start: PlannedStart) -> str:
         NOW: "would start now.",
         LATER: (
             f"would start in about {human_duration(int(start.after or 0))}, at {start.at},"
-            f" {METHODS.get(start.method, start.method)}."
+            f" {PHRASES.get(start.method, start.method)}."
         ),
         UNKNOWN: f"would wait{not_before}, and it is not known for how long: {start.reason}.",
         NEVER: f"would never start as things are: {start.reason}.",
     }
     lines = [wrapped(f"{start.name}{size_text} {texts[start.start]}")]
-    reported = [sentence(start.reason) if start.reason != NOT_ASKED else "", start.detail]
+    sentences = [sentence(start.reason) if start.reason != NOT_ASKED else "", start.detail]
     if start.paid_by:
-        reported.append(f"These give up capacity for it: {listed(start.paid_by)}.")
+        sentences.append(f"These give up capacity for it: {listed(start.paid_by)}.")
     if start.not_before:
-        reported.append("The simulation limit was reached before the group started.")
+        sentences.append("The simulation limit was reached before the group started.")
     elif start.endless:
         holders = f"{listed(start.endless)} {'holds' if len(start.endless) == 1 else 'hold'} what it lacks"
-        reported.append(f"{holders}, and nothing says for how long (annotation {RUN_TIME}).")
+        sentences.append(f"{holders}, and nothing says for how long (annotation {RUN_TIME}).")
     if start.remedy:
-        reported.append(f"{start.remedy[0].upper()}{start.remedy[1:]}.")
-    return "\n".join([*lines, *(wrapped(text, _INDENT) for text in reported if text)])
+        sentences.append(f"{start.remedy[0].upper()}{start.remedy[1:]}.")
+    return "\n".join([*lines, *(wrapped(text, _INDENT) for text in sentences if text)])

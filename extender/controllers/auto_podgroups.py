@@ -40,14 +40,14 @@ class AutoPodGroupsController(Controller[GroupKey]):
     def prepare(self) -> None:
         # Pods without the annotation of their group; the object is kept if a PodGroup may be made from it.
         self._unnamed_pods: dict[Uid, Pod | None] = {}
-        self._awaiting_queue: set[GroupKey] = set()  # groups whose PodGroup waits until their queue is open
-        self._being_named: set[Uid] = set()  # pods with a write of the annotation that is not shown yet
+        self._queueless_groups: set[GroupKey] = set()  # groups whose PodGroup waits until their queue is open
+        self._pending_pods: set[Uid] = set()  # pods with a write of the annotation that is not shown yet
         self._has_listed_all = False  # whether all groups have been due since this replica began to lead
 
     def on_stopped_leading(self) -> None:
         self._has_listed_all = False
-        self._awaiting_queue.clear()
-        self._being_named.clear()
+        self._queueless_groups.clear()
+        self._pending_pods.clear()
 
     def see_pod(self, pod: Pod) -> None:
         """Process a new or changed pod after the ledger has stored it."""
@@ -65,7 +65,7 @@ class AutoPodGroupsController(Controller[GroupKey]):
             self._forget(uid)
         else:
             self._unnamed_pods[record.uid] = pod if record.is_waiting or not needs_no_podgroup else None
-        is_unnamed = uid in self._unnamed_pods and uid not in self._being_named
+        is_unnamed = uid in self._unnamed_pods and uid not in self._pending_pods
         if (has_group and is_unnamed) or not (has_group or needs_no_podgroup):
             self._make_due(record.group)
 
@@ -88,7 +88,7 @@ class AutoPodGroupsController(Controller[GroupKey]):
 
     def _forget(self, uid: Uid) -> None:
         self._unnamed_pods.pop(uid, None)
-        self._being_named.discard(uid)
+        self._pending_pods.discard(uid)
 
     def due_keys(self, decisions: Decisions) -> Iterable[GroupKey]:
         """Return the changed groups whose PodGroup waits until their queue is open.
@@ -102,22 +102,22 @@ class AutoPodGroupsController(Controller[GroupKey]):
             if is_due and self._ledger.groups.record(key) is None and self._ledger.groups.plain_pod(key):
                 self._queue.add(key, _MIN_PLAIN_WAIT)
         if self._has_listed_all:
-            return self._awaiting_queue.intersection(changed_groups)
+            return self._queueless_groups.intersection(changed_groups)
         self._has_listed_all = True
         return [key for key in changed_groups if key not in self._queue]
 
     def reconcile(self, key: GroupKey) -> None:
         """Write the missing annotations of a group's pods, and create, resize or delete its PodGroup."""
-        self._awaiting_queue.discard(key)
+        self._queueless_groups.discard(key)
         record = self._ledger.groups.record(key)
         if record is not None:
             for pod in self._ledger.groups.members(key):
-                if pod.uid in self._unnamed_pods and pod.uid not in self._being_named:
-                    self._being_named.add(pod.uid)
-                    write = partial(
-                        self._cluster.annotate_with_group, pod.namespace, pod.name, pod.uid, record.name
-                    )
-                    self.write(key, write, target=pod.uid, undone=partial(self._being_named.discard, pod.uid))
+                if pod.uid in self._unnamed_pods and pod.uid not in self._pending_pods:
+                    self._pending_pods.add(pod.uid)
+                    annotate = self._cluster.annotate_with_group
+                    write = partial(annotate, pod.namespace, pod.name, pod.uid, record.name)
+                    forget = partial(self._pending_pods.discard, pod.uid)
+                    self.write(key, write, target=pod.uid, on_failure=forget)
         match next_step(self._ledger.groups.auto_group(key), self._needs_no_podgroup(key)):
             case PodGroupStep.MAKE:
                 self.write(key, partial(self._create, key))
@@ -126,7 +126,7 @@ class AutoPodGroupsController(Controller[GroupKey]):
             case PodGroupStep.DELETE:
                 self.write(key, partial(self._delete, key))
             case PodGroupStep.AWAIT_QUEUE:
-                self._awaiting_queue.add(key)
+                self._queueless_groups.add(key)
 
     def _needs_no_podgroup(self, key: GroupKey) -> bool:
         """Return whether a group is a plain pod that needs no PodGroup now, by the setting for plain pods."""
@@ -142,11 +142,11 @@ class AutoPodGroupsController(Controller[GroupKey]):
         pod = self._unnamed_pods.get(member.uid) or self._cluster.pod(member.namespace, member.name)
         label = self._ledger.groups.local_queue_label_of(key)
         owner, queue = self._ledger.registry.owner_of(key), self._ledger.groups.queue_of(key)
-        group = build(pod, owner, self._ledger.groups.auto_group(key).member_count, queue, label)
-        group["status"] |= first_status(self._ledger.decisions.groups.get(key))
-        record_submitter(group, self._ledger.groups.submitter_of(key))
+        podgroup = build(pod, owner, self._ledger.groups.auto_group(key).member_count, queue, label)
+        podgroup["status"] |= first_status(self._ledger.decisions.groups.get(key))
+        record_submitter(podgroup, self._ledger.groups.submitter_of(key))
         with suppress(Conflict):  # the PodGroup exists already; the watch will show it
-            self._cluster.create_group(member.namespace, group)
+            self._cluster.create_group(member.namespace, podgroup)
 
     def _resize(self, key: GroupKey) -> None:
         """Write the new size of a group, which the owner of the pods has changed, to its PodGroup."""

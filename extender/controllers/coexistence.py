@@ -36,7 +36,7 @@ _MAX_START_WAIT = 1.0  # longest wait for the first poll at the start
 _LEASE_PERIOD = 5.0  # between two polls of Volcano's Lease
 _MAX_LEASE_AGE = 60.0  # maximum age, by the wall clock, of a Lease that counts as alive at the first poll
 _GATES_PERIOD = 1.0  # between two searches for pods of Volcano with Muster's gate
-_GATE_RETRY = 30.0  # until the removal of a gate is repeated if the gate is still present
+_GATE_RETRY_PAUSE = 30.0  # until the removal of a gate is repeated if the gate is still present
 
 VOLCANO = "volcano"  # the schedulerName of Volcano's pods
 
@@ -67,8 +67,8 @@ class PolledFact(Poller):
         """
         raise NotImplementedError
 
-    def on_polled(self, before: bool | None) -> None:
-        """Apply `is_true` after each successful poll; `before` is its value at the previous poll."""
+    def on_polled(self, was_true: bool | None) -> None:
+        """Apply `is_true` after each successful poll; `was_true` is its value at the previous poll."""
         raise NotImplementedError
 
     def start(self, patience: float = _MAX_START_WAIT) -> None:
@@ -81,11 +81,11 @@ class PolledFact(Poller):
             The seconds until the next poll if no poll has succeeded yet; None means the usual period.
         """
         try:
-            before, self.is_true = self.is_true, self.ask()
+            was_true, self.is_true = self.is_true, self.ask()
         except ApiError as fault:
             log.warning(self.failure_message, error=str(fault))
         else:
-            self.on_polled(before)
+            self.on_polled(was_true)
         return _RETRY_PERIOD if self.is_true is None else None
 
 
@@ -102,9 +102,9 @@ class KueuePresence(PolledFact):
     def ask(self) -> bool:
         return any(self._cluster.serves(resource, timeout=PERIOD) for resource in KUEUE_LOCAL_QUEUES)
 
-    def on_polled(self, before: bool | None) -> None:
+    def on_polled(self, was_true: bool | None) -> None:
         is_served = bool(self.is_true)
-        if is_served is not bool(before):
+        if is_served is not bool(was_true):
             log.info("Kueue labels that name no LocalQueue of Muster", left_to_kueue=is_served)
         self._ledger.intake.record_kueue(is_served)
 
@@ -124,9 +124,9 @@ class MarkerTrust(PolledFact):
     def ask(self) -> bool:
         return self._cluster.enforces(MARKERS_POLICY, timeout=PERIOD)
 
-    def on_polled(self, before: bool | None) -> None:
+    def on_polled(self, was_true: bool | None) -> None:
         is_protected = bool(self.is_true)
-        if is_protected is not before:
+        if is_protected is not was_true:
             log_line = log.info if is_protected else log.warning
             log_line("protection of the marks on PodGroups", markers=self.text())
         self._ledger.intake.trust_markers(is_protected)
@@ -152,8 +152,8 @@ class UseTrust(PolledFact):
     def ask(self) -> bool:
         return self._cluster.enforces(USES_POLICY, timeout=PERIOD)
 
-    def on_polled(self, before: bool | None) -> None:
-        if self.is_true is not before:
+    def on_polled(self, was_true: bool | None) -> None:
+        if self.is_true is not was_true:
             log.info("records of users of restricted queues", trusted=self.is_true)
         self._ledger.intake.trust_uses(bool(self.is_true))
 
@@ -171,8 +171,8 @@ class AuthorTrust(PolledFact):
     def ask(self) -> bool:
         return all(self._cluster.enforces(policy, timeout=PERIOD) for policy in AUTHORS_POLICIES)
 
-    def on_polled(self, before: bool | None) -> None:
-        if self.is_true is not before:
+    def on_polled(self, was_true: bool | None) -> None:
+        if self.is_true is not was_true:
             log.info("records of authors of objects", trusted=self.is_true)
         self._ledger.intake.trust_authors(bool(self.is_true))
 
@@ -190,7 +190,7 @@ class VolcanoProgram:
     configured to elect a leader has a Lease; Volcano's release does not configure this.
 
     A Lease is alive while it keeps changing. A Lease that is read for the first time is alive if it was
-    renewed recently. `on_change` is called whenever `works` may have changed.
+    renewed recently. `on_change` is called whenever `is_working` may have changed.
     """
 
     def __init__(
@@ -220,7 +220,7 @@ class VolcanoProgram:
         self._poller.stop()
 
     @property
-    def works(self) -> bool:
+    def is_working(self) -> bool:
         """Return whether the program works; True also until the first poll has succeeded."""
         return not self.has_polled or bool(self._pods) or self._clock() < self._alive_until
 
@@ -291,7 +291,7 @@ class VolcanoCoexistence(Controller[Uid]):
 
     def prepare(self) -> None:
         self._is_yielding = False
-        self._gates_at = 0.0
+        self._next_search_at = 0.0
 
     def start(self) -> None:
         self._yield_to_volcano(True)
@@ -308,27 +308,27 @@ class VolcanoCoexistence(Controller[Uid]):
 
     def _apply_presence(self) -> None:
         if self.scheduler.has_polled:
-            self._yield_to_volcano(self.scheduler.works)
+            self._yield_to_volcano(self.scheduler.is_working)
 
-    def _yield_to_volcano(self, is_left: bool) -> None:
+    def _yield_to_volcano(self, yields: bool) -> None:
         """Leave Volcano's pods to Volcano's scheduler, or let Muster schedule them again."""
-        if is_left is self._is_yielding:
+        if yields is self._is_yielding:
             return
-        self._is_yielding = is_left
-        self._ledger.pods.set_unmanaged(frozenset({VOLCANO} if is_left else ()))
+        self._is_yielding = yields
+        self._ledger.pods.set_unmanaged(frozenset({VOLCANO} if yields else ()))
         if self.scheduler.has_polled:
-            text = "Volcano's pods are left to Volcano" if is_left else "Volcano's pods are served by Muster"
+            text = "Volcano's pods are left to Volcano" if yields else "Volcano's pods are served by Muster"
             log.info(text)
 
     def due_keys(self, _: Decisions) -> Iterator[Uid]:
         """Yield, at intervals, the pods of Volcano's scheduler that still have Muster's gate."""
-        if not self._is_yielding or self._clock() < self._gates_at:
+        if not self._is_yielding or self._clock() < self._next_search_at:
             return
-        self._gates_at = self._clock() + _GATES_PERIOD
+        self._next_search_at = self._clock() + _GATES_PERIOD
         yield from (pod.uid for pod in self._ledger.pods.gated_unmanaged_pods() if pod.uid not in self._queue)
 
     def reconcile(self, uid: Uid) -> None:
         pod = self._ledger.pods.get(uid)
         if pod is not None and pod.is_gated and self._is_yielding:
-            self._queue.add(uid, _GATE_RETRY)
+            self._queue.add(uid, _GATE_RETRY_PAUSE)
             self.write(uid, partial(self._cluster.open_gate, pod.namespace, pod.name, pod.uid))

@@ -22,7 +22,7 @@ from typing import ClassVar, Generic, NamedTuple, TypeVar
 
 from extender.controllers.cycle import ChangedGroups, FaultGuard
 from extender.controllers.events import EventRecorder
-from extender.controllers.work_queue import LONGEST, WorkQueue
+from extender.controllers.work_queue import MAX_PAUSE, WorkQueue
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.snapshot.decisions import Decisions
 from extender.kube.calls import ApiClient
@@ -30,9 +30,9 @@ from extender.kube.errors import ApiError, Conflict, Fenced
 from extender.kube.writers import TokenBucket, WriteJob, Writers
 from extender.telemetry import metrics
 
-_LONGEST_REFUSED = 300.0  # longest pause after a refusal, in seconds
-_BUSY = 16  # number of pending writes from which on no more writes of numbers are submitted
-AT_ONCE = 100  # most keys that one cycle reconciles for their numbers; most keys have nothing to write
+_MAX_REFUSAL_PAUSE = 300.0  # longest pause after a refusal, in seconds
+_MAX_PENDING = 16  # while so many writes are pending, no writes of numbers are submitted
+MAX_KEYS_PER_CYCLE = 100  # most keys that one cycle reconciles for numbers; few have to be written
 
 K = TypeVar("K", bound=Hashable)
 
@@ -59,10 +59,10 @@ class Controller(Generic[K]):
         self._ledger, self._cluster, self._writers, self._leads, self._clock = context
         self._queue = WorkQueue[K](self._clock, self.lanes, self.pause)
         self._guard = FaultGuard(self.name)
-        self._depth = metrics.work_queue_depth.labels(self.name)
+        self._depth_gauge = metrics.work_queue_depth.labels(self.name)
         self._changed_groups = ChangedGroups()
         self._decisions = Decisions()
-        self._submitted = False  # whether the current key has submitted a write
+        self._has_submitted = False  # whether the current key has submitted a write
         self.prepare()
 
     def prepare(self) -> None:
@@ -75,16 +75,16 @@ class Controller(Generic[K]):
         """
         self._decisions = decisions
         if self._leads():
-            self._guard.run("what is due", self._add_due)
+            self._guard.run("what is due", self._add_due_keys)
             self._reconcile_due()
         else:
             self._queue.clear()
             self._changed_groups = ChangedGroups()
             self.on_stopped_leading()
-        self._depth.set(len(self._queue))
+        self._depth_gauge.set(len(self._queue))
 
     @property
-    def waiting(self) -> int:
+    def waiting_count(self) -> int:
         return len(self._queue)
 
     def due_keys(self, decisions: Decisions) -> Iterable[K]:
@@ -98,20 +98,20 @@ class Controller(Generic[K]):
         """Compare the object with its desired state, and submit the writes."""
         raise NotImplementedError
 
-    def _add_due(self) -> None:
+    def _add_due_keys(self) -> None:
         for key in self.due_keys(self._decisions):
             self._queue.add(key)
 
     def on_stopped_leading(self) -> None:
         """Forget all facts about objects, since another replica leads."""
 
-    def _reconcile_due(self, least_urgent: int | None = None) -> None:
+    def _reconcile_due(self, last_lane: int | None = None) -> None:
         """Reconcile the keys that are due at the start of the call.
 
         Keys that become due during the call have to wait for the next call.
         """
         for _ in range(len(self._queue)):
-            key = self._queue.get(least_urgent)
+            key = self._queue.get(last_lane)
             if key is None:
                 return
             self._reconcile(key)
@@ -121,10 +121,10 @@ class Controller(Generic[K]):
 
         If there was nothing to write, the count of the key's failures is reset.
         """
-        self._submitted = False
+        self._has_submitted = False
         if not self._guard.run(key, partial(self.reconcile, key)):
             self._queue.retry(key)
-        elif not self._submitted and key not in self._queue:
+        elif not self._has_submitted and key not in self._queue:
             self._queue.reset_backoff(key)
 
     def write(
@@ -132,26 +132,26 @@ class Controller(Generic[K]):
         key: K,
         request: WriteJob,
         target: Hashable = None,
-        undone: Callable[[], object] = lambda: None,
+        on_failure: Callable[[], object] = lambda: None,
         attempts: int | None = None,
-        first: bool = False,
+        is_first: bool = False,
     ) -> None:
         """Submit a write for the object of `key`.
 
-        If the write fails, `undone` is called and the key is due again.
+        If the write fails, `on_failure` is called and the key is due again.
 
         Args:
             key: The key that is being reconciled.
             request: Function that makes the request to the API server.
             target: The object to write, if a key has several objects. Only the newest pending write to an
                 object is sent.
-            undone: Function that is called after a failure, before the key is due again.
+            on_failure: Function that is called after a failure, before the key is due again.
             attempts: Maximum number of attempts; None means the default of the writers.
-            first: Whether the write precedes all pending writes.
+            is_first: Whether the write precedes all pending writes.
         """
-        self._submitted = True
+        self._has_submitted = True
 
-        def guarded() -> None:
+        def make_request() -> None:
             try:
                 request()
             except ApiError:
@@ -160,17 +160,17 @@ class Controller(Generic[K]):
                 self._guard.record((key, "write"))
                 raise ApiError(f"{type(fault).__name__}: {fault}") from fault
 
-        def ended(fault: ApiError | None) -> None:
+        def on_end(fault: ApiError | None) -> None:
             if fault is None:
                 self._guard.forget((key, "write"))
                 return self._queue.reset_backoff(key)
-            undone()
+            on_failure()
             if isinstance(fault, Fenced):
                 return self._queue.add(key)
-            is_refused = not (fault.transient or isinstance(fault, Conflict))
-            self._queue.retry(key, _LONGEST_REFUSED if is_refused else LONGEST)
+            is_refused = not (fault.is_transient or isinstance(fault, Conflict))
+            self._queue.retry(key, _MAX_REFUSAL_PAUSE if is_refused else MAX_PAUSE)
 
-        self._writers.submit((self.name, target or key), guarded, ended, attempts, first)
+        self._writers.submit((self.name, target or key), make_request, on_end, attempts, is_first)
 
 
 class RecordingController(Controller[K]):
@@ -198,7 +198,7 @@ class PacedController(Controller[K]):
     def prepare(self) -> None:
         self._budget = TokenBucket(self.rate, self.burst, self._clock())
         self._parked: dict[K, object] = {}  # keys that wait to write numbers, with their state at that time
-        self._is_turn = False  # whether the current key comes from a lane for numbers
+        self._is_turn_of_numbers = False  # whether the current key comes from a lane for numbers
 
     def on_stopped_leading(self) -> None:
         self._parked.clear()
@@ -207,27 +207,27 @@ class PacedController(Controller[K]):
         """Return whether `key` waits to write numbers, and its state is still `state`."""
         return key in self._parked and self._parked[key] == state
 
-    def _park(self, key: K, state: object, after: float, lane: int = 1) -> None:
-        """Let `key` wait for `after` seconds until its numbers may be written, and remember its state."""
+    def _park(self, key: K, state: object, delay: float, lane: int = 1) -> None:
+        """Let `key` wait for `delay` seconds until its numbers may be written, and remember its state."""
         self._parked[key] = state
-        self._queue.move(key, after, lane)
+        self._queue.move(key, delay, lane)
 
     def _reconcile(self, key: K) -> None:
         self._parked.pop(key, None)
         super()._reconcile(key)
 
-    def _reconcile_due(self, least_urgent: int | None = None) -> None:
+    def _reconcile_due(self, last_lane: int | None = None) -> None:
         """Reconcile the keys of lane 0, and then keys of the lanes for numbers."""
         super()._reconcile_due(0)
-        self._is_turn = True
+        self._is_turn_of_numbers = True
         try:
             self._work_on_numbers()
         finally:
-            self._is_turn = False
+            self._is_turn_of_numbers = False
 
     def _work_on_numbers(self) -> None:
         """Reconcile keys from the lanes for numbers, as far as the budget and the writers allow."""
-        for _ in range(AT_ONCE):
+        for _ in range(MAX_KEYS_PER_CYCLE):
             if not self._may_begin_numbers() or (key := self._queue.get()) is None:
                 return
             self._reconcile(key)
@@ -237,8 +237,8 @@ class PacedController(Controller[K]):
 
         Numbers that already wait come first. Otherwise numbers that change often would use all tokens.
         """
-        return (self._is_turn or not self._parked) and self._budget.take(self._clock())
+        return (self._is_turn_of_numbers or not self._parked) and self._budget.take(self._clock())
 
     def _may_begin_numbers(self) -> bool:
         """Return whether the budget has a token and the writers are not busy."""
-        return self._writers.depth < _BUSY and self._budget.available(self._clock()) >= 1
+        return self._writers.pending_count < _MAX_PENDING and self._budget.tokens_at(self._clock()) >= 1

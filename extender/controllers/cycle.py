@@ -26,9 +26,9 @@ log = logger(__name__)
 
 _MIN_PERIOD = 0.05  # least seconds between the starts of two cycles
 _REST_FACTOR = 3  # length of a rest, as a multiple of the cycle before it
-_LONGEST_REST = 0.5  # seconds
-_HEARTBEAT = 0.5  # most seconds between calls of the listeners, who also look for callers that hung up
-_MAX_FAULTY = 1000  # number of remembered faulty objects; each fault of any further object is logged
+_MAX_REST = 0.5  # seconds
+_HEARTBEAT_PERIOD = 0.5  # most seconds between calls of the listeners, who also look for callers that hung up
+_MAX_FAULTY_OBJECTS = 1000  # number of remembered faulty objects; each fault of any further object is logged
 
 Listener = Callable[[Decisions], None]
 GroupChange = tuple[GroupKey, GroupDecision | None, GroupDecision | None]  # with the old and the new decision
@@ -60,7 +60,7 @@ class FaultGuard:
         """Count and log the exception that is being handled. Call this method in an `except` block."""
         metrics.faults.labels(self._part).inc()
         if key not in self._faulty:
-            if len(self._faulty) < _MAX_FAULTY:
+            if len(self._faulty) < _MAX_FAULTY_OBJECTS:
                 self._faulty.add(key)
             log.exception("an object could not be reconciled", part=self._part, object=str(key)[:200])
 
@@ -72,24 +72,24 @@ class ChangedGroups:
     """Groups that have changed since a listener's last call. Each change is reported once."""
 
     def __init__(self) -> None:
-        self._decided_version = Decisions()
+        self._decisions = Decisions()
 
     def since_last_call(self, decisions: Decisions) -> Sequence[GroupKey]:
         """Return the groups that changed since the last call."""
-        before, self._decided_version = self._decided_version, decisions
-        return decisions.changed_since(before)
+        old_decisions, self._decisions = self._decisions, decisions
+        return decisions.changed_since(old_decisions)
 
     def decision_changes(self, decisions: Decisions) -> Iterator[GroupChange]:
         """Yield the groups whose decision changed since the last call."""
-        before = self._decided_version.groups
+        old_groups = self._decisions.groups
         for key in self.since_last_call(decisions):
-            old, new = before.get(key), decisions.groups.get(key)
+            old, new = old_groups.get(key), decisions.groups.get(key)
             if old is not new:
                 yield key, old, new
 
 
 class DecisionLoop:
-    """Loop that decides once `ready` is true, while the replica `leads`, and then calls the listeners.
+    """Loop that decides once `is_ready` is true, while the replica leads, and then calls the listeners.
 
     `wake_up` reports a change to the loop.
     """
@@ -98,20 +98,20 @@ class DecisionLoop:
         self,
         ledger: Ledger,
         listeners: Sequence[Listener],
-        ready: Callable[[], bool],
+        is_ready: Callable[[], bool],
         clock: Callable[[], float] = time.monotonic,
         leads: Callable[[], bool] = lambda: True,
     ) -> None:
         self._leads = leads
         self._ledger = ledger
         self._listeners = listeners
-        self._is_ready = ready
+        self._is_ready = is_ready
         self._clock = clock
         self._change_event = threading.Event()
-        self._stopping = threading.Event()
+        self._stop_event = threading.Event()
         self._guard = FaultGuard("cycle")
         self._decided_version = -1
-        self.last_run = clock()
+        self.last_run_at = clock()
 
     def wake_up(self) -> None:
         if not self._change_event.is_set():  # a check without a lock
@@ -121,7 +121,7 @@ class DecisionLoop:
         threading.Thread(target=self._run, name="decide", daemon=True).start()
 
     def stop(self) -> None:
-        self._stopping.set()
+        self._stop_event.set()
         self._change_event.set()
 
     def _run(self) -> None:
@@ -129,14 +129,14 @@ class DecisionLoop:
 
         A cycle starts after a change, at a time that the last decisions asked for, or at the heartbeat.
         """
-        while not self._stopping.is_set():
-            started = self._clock()
+        while not self._stop_event.is_set():
+            started_at = self._clock()
             self.run_once()
-            duration = self._clock() - started
-            self._stopping.wait(max(_MIN_PERIOD - duration, min(_REST_FACTOR * duration, _LONGEST_REST)))
+            duration = self._clock() - started_at
+            self._stop_event.wait(max(_MIN_PERIOD - duration, min(_REST_FACTOR * duration, _MAX_REST)))
             requeue_at = self._ledger.decisions.requeue_at
-            until_requeue = _HEARTBEAT if requeue_at is None else requeue_at - self._clock()
-            self._change_event.wait(min(max(until_requeue, 0.0), _HEARTBEAT))
+            until_requeue = _HEARTBEAT_PERIOD if requeue_at is None else requeue_at - self._clock()
+            self._change_event.wait(min(max(until_requeue, 0.0), _HEARTBEAT_PERIOD))
 
     def run_once(self) -> None:
         """Decide if anything has changed or is due, and then call all listeners.
@@ -150,30 +150,30 @@ class DecisionLoop:
         for listener in self._listeners:
             self._guard.run(listener, partial(listener, self._ledger.decisions))
         if has_decided:
-            self.last_run = self._clock()
+            self.last_run_at = self._clock()
 
     def _decide_if_due(self) -> None:
         """Decide and publish the decisions, if anything has changed or a requested time has come."""
         self._ledger.set_leading(self._leads())
-        started, before = self._clock(), self._ledger.decisions
-        is_requeue_due = before.requeue_at is not None and started >= before.requeue_at
+        started_at, old_decisions = self._clock(), self._ledger.decisions
+        is_requeue_due = old_decisions.requeue_at is not None and started_at >= old_decisions.requeue_at
         is_due = is_requeue_due or self._ledger.version != self._decided_version or self._ledger.is_usage_due
         if not (self._is_ready() and is_due):
             return
         snapshot = self._ledger.snapshot()
         try:
-            decisions = decide(snapshot, before)
+            decisions = decide(snapshot, old_decisions)
         except Exception:  # decide again without the memory, which only saves work
             self._guard.record("remembered decisions")
             decisions = decide(snapshot)
         self._ledger.publish(decisions)
         for key in decisions.changed_groups:  # log each fault of an evaluation once
-            old, new = before.groups.get(key), decisions.groups.get(key)
+            old, new = old_decisions.groups.get(key), decisions.groups.get(key)
             if new is not None and new.fault and (old is None or old.fault != new.fault):
                 metrics.faults.labels("decide").inc()
                 log.error("cannot decide on a group", group=key, fault=new.fault)
         self._decided_version = snapshot.version
-        metrics.decision_seconds.observe(self._clock() - started)
+        metrics.decision_seconds.observe(self._clock() - started_at)
         metrics.decisions.inc()
 
 
@@ -181,7 +181,7 @@ class DecisionLoop:
 # since one other pod changes the numbers of a thousand pending groups.
 
 _MAX_ENTRIES = 1000
-_LOGGED_FLIPS = 3  # number of flips of one group that causes a warning
+_MAX_SILENT_FLIPS = 3  # a group's flip with this number causes a warning
 _MESSAGES = {
     Verdict.WAITING: "a group waits",
     Verdict.STARTING: "a group starts",
@@ -199,31 +199,31 @@ class DecisionLog:
     """Log of changes of verdicts and reasons.
 
     The log also counts flips. A flip is a return to the previous verdict and reason although no event
-    happened in between. `version` returns the version of the ledger, which also grows when decisions are
-    published.
+    happened in between. `read_version` returns the version of the ledger, which also grows when decisions
+    are published.
     """
 
-    def __init__(self, version: Callable[[], int] = lambda: -1) -> None:
-        self._version = version
+    def __init__(self, read_version: Callable[[], int] = lambda: -1) -> None:
+        self._read_version = read_version
         self._changed_groups = ChangedGroups()
         self._guard = FaultGuard("decision-log")
         self._entries: deque[LoggedDecision] = deque(maxlen=_MAX_ENTRIES)
-        self._decided_version, self._published = Decisions(), -1  # ledger version after the last publication
+        self._decisions, self._published_at = Decisions(), -1  # ledger version after the last publication
         # Verdict and reason of each group before its last change, if the change came after the last event.
         self._before_change: dict[GroupKey, VerdictAndReason] = {}
-        self._flips: dict[GroupKey, int] = {}
+        self._flip_counts: dict[GroupKey, int] = {}
 
     def on_decisions(self, decisions: Decisions) -> None:
         """Log the changed decisions, and count flips."""
-        if decisions is self._decided_version:
+        if decisions is self._decisions:
             return
-        is_repeated = self._decided_version.version < decisions.version == self._published
+        is_repeated = self._decisions.version < decisions.version == self._published_at
         if not is_repeated:  # an event or the clock caused the new decisions
             self._before_change.clear()
-        self._decided_version, self._published = decisions, self._version()
+        self._decisions, self._published_at = decisions, self._read_version()
         for key, old, new in self._changed_groups.decision_changes(decisions):
             if new is None:
-                self._flips.pop(key, None)
+                self._flip_counts.pop(key, None)
                 continue
             self._guard.run(key, partial(self._record, old, new))
 
@@ -231,24 +231,24 @@ class DecisionLog:
         """Count a flip: a decision that returns to the last but one. Warn of a group with several."""
         if self._before_change.get(new.key) == verdict_of(new):
             metrics.decision_flips.inc()
-            self._flips[new.key] = flips = self._flips.get(new.key, 0) + 1
-            if flips == _LOGGED_FLIPS:
+            self._flip_counts[new.key] = flips = self._flip_counts.get(new.key, 0) + 1
+            if flips == _MAX_SILENT_FLIPS:
                 reasons = [reason or verdict for verdict, reason in (old, verdict_of(new))]
                 log.warning("decisions on a group do not settle", group=new.key, reasons=reasons)
         self._before_change[new.key] = old
 
-    def flips(self, group: GroupKey) -> int:
+    def flip_count(self, group: GroupKey) -> int:
         """Return how many flips of the decision on a group were counted."""
-        return self._flips.get(group, 0)
+        return self._flip_counts.get(group, 0)
 
     def _record(self, old: GroupDecision | None, new: GroupDecision) -> None:
         """Log a decision if its verdict or reason is new, or if it begins to undo a start."""
         if old is None:
             is_new = new.verdict not in (Verdict.RUNNING, Verdict.ENDED)  # these were logged before a restart
         else:
-            before = verdict_of(old)
-            if has_changed := before != verdict_of(new):
-                self._record_flip(before, new)
+            old_verdict = verdict_of(old)
+            if has_changed := old_verdict != verdict_of(new):
+                self._record_flip(old_verdict, new)
             is_new = has_changed or bool(new.undo and not old.undo)
         if is_new:
             instant = datetime.now(UTC).isoformat(timespec="milliseconds")

@@ -34,40 +34,41 @@ from extender.kube.writers import Poller
 from extender.telemetry import metrics
 
 _CPU_SHARE = 0.02  # share of a core that the thread may use on average
-_MAX_SAVED = 2.0  # most CPU seconds that may be saved up during rests, to be used in one go
+_MAX_SAVED_SECONDS = 2.0  # most CPU seconds that may be saved up during rests, to be used in one go
 _BURST_SHARE = 0.2  # share of a core that the thread may use while saved seconds are left
-_SLICE = 0.005  # CPU seconds of a slice; a slice has at least one simulated scheduling cycle
+_SLICE_SECONDS = 0.005  # CPU seconds of a slice; a slice has at least one simulated scheduling cycle
 _MAX_WORK = 36.0  # most CPU seconds for a forecast, which then takes half an hour
 _IDLE_PERIOD = 1.0  # seconds between two checks for work while there is nothing to compute
 _MIN_WAIT = 5.0  # seconds that a group waits before it gets an estimate; most groups start earlier
-_INTERVAL = 5.0  # seconds between the starts of two forecasts if anything has changed
-_STALE = 60.0  # seconds between two forecasts without a change: expected ends may have passed
+_FORECAST_INTERVAL = 5.0  # seconds between the starts of two forecasts if anything has changed
+_UNCHANGED_INTERVAL = 60.0  # seconds between two forecasts without a change: expected ends may have passed
 _STEP = 10.0  # published times are multiples of this number of seconds
-# A new estimate is news if it differs by more than this part of the time until the start, and these seconds.
-_LARGE_PART, _LARGE_SECONDS = 0.2, 60.0
+# A new estimate differs much if it differs by more than this share of the time until the start, and by more
+# than these seconds.
+_LARGE_SHARE, _LARGE_SECONDS = 0.2, 60.0
 
 
-class _Published(msgspec.Struct, frozen=True):
+class _PublishedEstimate(msgspec.Struct, frozen=True):
     """Published estimate of a group.
 
     Attributes:
-        first: The first known estimate; the real start is compared with it.
-        newest: The newest published estimate.
+        first_start: The first known estimate; the real start is compared with it.
+        newest_start: The newest published estimate.
         epoch: The time at which the ledger's clock was 0.
-        text: The estimate in the form in which it is published.
+        rounded_estimate: The newest estimate in the form in which it is published.
     """
 
-    first: ExpectedStart
-    newest: ExpectedStart
+    first_start: ExpectedStart
+    newest_start: ExpectedStart
     epoch: float
-    text: Estimate
+    rounded_estimate: Estimate
 
 
 class Estimates(Poller):
     """Thread that computes and publishes estimates of start times.
 
-    `cpu` returns the CPU seconds that this thread has used. Listeners get the key of each group whose
-    published estimate has changed.
+    `read_cpu_seconds` returns the CPU seconds that this thread has used. Listeners get the key of each
+    group whose published estimate has changed.
     """
 
     def __init__(
@@ -78,27 +79,27 @@ class Estimates(Poller):
         cpu: Callable[[], float] = time.thread_time,
     ) -> None:
         super().__init__("estimates", _IDLE_PERIOD, self.compute_slice)
-        self._ledger, self._leads, self._clock, self._cpu = ledger, leads, clock, cpu
+        self._ledger, self._leads, self._clock, self._read_cpu_seconds = ledger, leads, clock, cpu
         self._changed_groups, self._guard = ChangedGroups(), FaultGuard("estimates")
         self._listeners: list[Callable[[GroupKey], None]] = []
         self._lock = threading.Lock()
-        self._published: dict[GroupKey, _Published] = {}
+        self._published_estimates: dict[GroupKey, _PublishedEstimate] = {}
         self._waits_since: dict[GroupKey, float] = {}  # the longest wait comes first
         self._calibration = Calibration()
         self.change_count = 0  # number of changed estimates so far
-        self._basis: Decisions | None = None  # decisions that the last forecast is based on
+        self._basis_decisions: Decisions | None = None  # decisions that the last forecast is based on
         self._began_at = -inf
-        self._saved, self._rested_at = _MAX_SAVED, clock()
+        self._savings, self._rested_at = _MAX_SAVED_SECONDS, clock()
         self._cycle_seconds = 0.0  # average time of a simulated scheduling cycle; 0 means unknown
-        self._work: Generator[None, None, ExpectedStarts] | None = None
+        self._forecast: Generator[None, None, ExpectedStarts] | None = None
 
     def listen(self, listener: Callable[[GroupKey], None]) -> None:
         self._listeners.append(listener)
 
     def get(self, key: GroupKey) -> Estimate | None:
         """Return the published estimate of a group; None if the group does not wait or has none yet."""
-        published = self._published.get(key)
-        return None if published is None else published.text
+        published = self._published_estimates.get(key)
+        return None if published is None else published.rounded_estimate
 
     def on_decisions(self, decisions: Decisions) -> None:
         """Compare estimates with the starts of groups, and forget groups that no longer wait."""
@@ -122,9 +123,9 @@ class Estimates(Poller):
     def _forget(self, key: GroupKey, decision: GroupDecision | None) -> None:
         """Forget the estimate of a group that starts or ends. Compare the estimate with a start."""
         with self._lock:
-            published = self._published.pop(key, None)
+            published = self._published_estimates.pop(key, None)
         if published is not None and decision is not None and decision.verdict is not Verdict.ENDED:
-            self._compare(key, published.first, self._clock())
+            self._compare(key, published.first_start, self._clock())
 
     def _compare(self, key: GroupKey, estimate: ExpectedStart, now: float) -> None:
         """Record the difference between an estimate and the real start in a metric and in the calibration."""
@@ -136,31 +137,34 @@ class Estimates(Poller):
     def compute_slice(self) -> float:
         """Compute one slice of a forecast; return the seconds that the thread has to rest afterwards."""
         if not self._leads():
-            self._work = self._basis = None
+            self._forecast = self._basis_decisions = None
             with self._lock:
-                self._published.clear()
+                self._published_estimates.clear()
             return _IDLE_PERIOD
-        if self._work is None and not self._begin():
+        if self._forecast is None and not self._begin():
             return _IDLE_PERIOD
-        started, cycles, work = self._cpu(), 0, self._work
-        self._work = None  # if the forecast raises an exception, it is not continued
-        while work is not None and self._cpu() - started < _SLICE:
+        started_at, cycle_count, work = self._read_cpu_seconds(), 0, self._forecast
+        self._forecast = None  # if the forecast raises an exception, it is not continued
+        while work is not None and self._read_cpu_seconds() - started_at < _SLICE_SECONDS:
             try:
                 next(work)
-                cycles += 1
+                cycle_count += 1
             except StopIteration as end:
                 work = None
                 self._publish(end.value)
-        self._work, worked_seconds = work, self._cpu() - started
-        self._cycle_seconds += (worked_seconds / max(cycles, 1) - self._cycle_seconds) / 10.0
+        self._forecast, worked_seconds = work, self._read_cpu_seconds() - started_at
+        self._cycle_seconds += (worked_seconds / max(cycle_count, 1) - self._cycle_seconds) / 10.0
         return self._rest_after(worked_seconds)
 
     def _rest_after(self, worked: float) -> float:
-        """Return the seconds of rest after `worked` CPU seconds. Rests save up CPU seconds for later work."""
+        """Return the seconds of rest after `worked_seconds` of CPU time.
+
+        Rests save up seconds for later work.
+        """
         now = self._clock()
-        self._saved = min(self._saved + (now - self._rested_at) * _CPU_SHARE, _MAX_SAVED) - worked
+        self._savings = min(self._savings + (now - self._rested_at) * _CPU_SHARE, _MAX_SAVED_SECONDS) - worked
         self._rested_at = now
-        return max(worked / _BURST_SHARE, -self._saved / _CPU_SHARE)
+        return max(worked / _BURST_SHARE, -self._savings / _CPU_SHARE)
 
     def _begin(self) -> bool:
         """Begin a forecast, if a group has waited long enough and the last forecast is old enough.
@@ -168,33 +172,33 @@ class Estimates(Poller):
         Return whether a forecast has begun.
         """
         decisions, now = self._ledger.decisions, self._clock()
-        min_age = _INTERVAL if decisions is not self._basis else _STALE
+        min_age = _FORECAST_INTERVAL if decisions is not self._basis_decisions else _UNCHANGED_INTERVAL
         with self._lock:
             waits_long = next(iter(self._waits_since.values()), inf) <= now - _MIN_WAIT
         if not waits_long or now < self._began_at + min_age or carried_facts_of(decisions) is None:
             return False
         cycles = MAX_CYCLES if not self._cycle_seconds else int(_MAX_WORK / FUTURES / self._cycle_seconds)
-        self._basis, self._began_at = decisions, now
-        self._work = forecasts(decisions, max(1, min(cycles, MAX_CYCLES)))
+        self._basis_decisions, self._began_at = decisions, now
+        self._forecast = forecasts(decisions, max(1, min(cycles, MAX_CYCLES)))
         return True
 
     def _publish(self, expected_starts: ExpectedStarts) -> None:
         """Publish the expected starts of pending groups that differ much from the published estimates."""
-        facts = carried_facts_of(self._basis) if self._basis is not None else None
+        facts = carried_facts_of(self._basis_decisions) if self._basis_decisions is not None else None
         if facts is None:
             return
         decided, epoch, changed_keys = self._ledger.decisions.groups, facts.snapshot.epoch, list[GroupKey]()
-        for key, forecast in expected_starts.items():
+        for key, new in expected_starts.items():
             with self._lock:  # the lock keeps out groups that are forgotten meanwhile
-                before, decision = self._published.get(key), decided.get(key)
+                before, decision = self._published_estimates.get(key), decided.get(key)
                 if decision is None or decision.verdict is not Verdict.WAITING:
                     continue
-                forecast = self._calibration.corrected(key, forecast)
+                new = self._calibration.corrected(key, new)
                 clock_was_set = before is not None and abs(epoch - before.epoch) > _LARGE_SECONDS
-                if before is None or clock_was_set or is_news(before.newest, forecast):
-                    text = estimate_of(forecast, epoch)
-                    first = forecast if before is None or not before.first.is_known else before.first
-                    self._published[key] = _Published(first, forecast, epoch, text)
+                if before is None or clock_was_set or differs_much(before.newest_start, new):
+                    rounded = estimate_of(new, epoch)
+                    first = new if before is None or not before.first_start.is_known else before.first_start
+                    self._published_estimates[key] = _PublishedEstimate(first, new, epoch, rounded)
                     changed_keys.append(key)
                     self.change_count += 1
         for key in changed_keys:
@@ -202,12 +206,12 @@ class Estimates(Poller):
                 listener(key)
 
 
-def is_news(published: ExpectedStart, new: ExpectedStart) -> bool:
+def differs_much(published: ExpectedStart, new: ExpectedStart) -> bool:
     """Return whether a new estimate differs so much from the published estimate that it is worth a write."""
     if not (published.is_known and new.is_known) or published.method is not new.method:
         return (published.unknown, published.method) != (new.unknown, new.method)
     instants = ((published.p50, new.p50), (published.p90, new.p90))
-    return any(abs(a - b) > max(_LARGE_SECONDS, _LARGE_PART * (b - new.made_at)) for a, b in instants)
+    return any(abs(a - b) > max(_LARGE_SECONDS, _LARGE_SHARE * (b - new.made_at)) for a, b in instants)
 
 
 def estimate_of(forecast: ExpectedStart, epoch: float) -> Estimate:

@@ -29,12 +29,12 @@ from extender.telemetry.logs import logger
 
 log = logger(__name__)
 
-_RETRY_AFTER = 3.0  # seconds after which the eviction of a pod that still exists is repeated
+_RETRY_PAUSE = 3.0  # seconds after which the eviction of a pod that still exists is repeated
 _RATE, _BURST = 50.0, 200  # evictions per second, and at once
 _SUSPENSION_TIMEOUT = 30.0  # seconds for which Muster waits for the suspension of the pod's job
 _RATE_LIMIT_PAUSE = 0.2  # seconds until a pod beyond the rate limit is tried again
 
-_REASONS: Mapping[EvictionCause, EventReason] = {
+_EVENT_REASONS: Mapping[EvictionCause, EventReason] = {
     EvictionCause.RECLAIM: EventReason.RECLAIMED,
     EvictionCause.PREEMPT: EventReason.PREEMPTED,
     EvictionCause.BORROW: EventReason.PREEMPTED,
@@ -43,30 +43,30 @@ _REASONS: Mapping[EvictionCause, EventReason] = {
     EvictionCause.DRAIN: EventReason.DRAINED,
     EvictionCause.RESTART: EventReason.RESTARTED,
 }
-_PURPOSES: Mapping[EvictionCause, str] = {
+_OWN_PURPOSES: Mapping[EvictionCause, str] = {
     EvictionCause.UNDO: "because the start of its group failed",
     EvictionCause.DRAIN: "to drain its queue",
     EvictionCause.RESTART: "to restart its group elsewhere",
 }
-_FOR_OTHERS = "to free capacity for others"
+_MAIN_PURPOSE = "to free capacity for others"
 
 
 class EvictionsController(RecordingController[Uid]):
     name = "evictions"
-    pause = _RETRY_AFTER
+    pause = _RETRY_PAUSE
 
     def prepare(self) -> None:
         self._budget = TokenBucket(_RATE, _BURST, self._clock())
-        self._waits: dict[Uid, float] = {}  # since when each pod waits for its job's suspension
-        self._in_progress: set[Uid] = set()  # pods with an eviction in progress
+        self._wait_by: dict[Uid, float] = {}  # since when each pod waits for its job's suspension
+        self._pods_in_progress: set[Uid] = set()  # pods with an eviction in progress
 
     def on_stopped_leading(self) -> None:
-        self._waits.clear()
-        self._in_progress.clear()
+        self._wait_by.clear()
+        self._pods_in_progress.clear()
 
     def due_keys(self, decisions: Decisions) -> Iterable[Uid]:
         """Yield the new victims of reclaims, and the new bound members of failed starts."""
-        self._waits = {uid: since for uid, since in self._waits.items() if uid in decisions.evictions}
+        self._wait_by = {uid: since for uid, since in self._wait_by.items() if uid in decisions.evictions}
         yield from filter(self._is_new, decisions.evictions)
         for key in self._changed_groups.since_last_call(decisions):
             if (decision := decisions.groups.get(key)) is not None:
@@ -74,7 +74,7 @@ class EvictionsController(RecordingController[Uid]):
 
     def _is_new(self, uid: Uid) -> bool:
         """Return whether the pod is neither due nor being evicted."""
-        return uid not in self._queue and uid not in self._in_progress
+        return uid not in self._queue and uid not in self._pods_in_progress
 
     def reconcile(self, uid: Uid) -> None:
         """Evict the pod if the newest decisions still ask for the eviction."""
@@ -94,9 +94,9 @@ class EvictionsController(RecordingController[Uid]):
         if not self._budget.take(self._clock()):
             return self._queue.move(uid, _RATE_LIMIT_PAUSE)
         log.warning("evicting a pod", pod=pod.key, group=pod.group, cause=cause, why=why)
-        self._in_progress.add(uid)
-        forget = partial(self._in_progress.discard, uid)
-        self.write(uid, partial(self._evict, pod, cause, why), attempts=1, undone=forget)
+        self._pods_in_progress.add(uid)
+        forget_progress = partial(self._pods_in_progress.discard, uid)
+        self.write(uid, partial(self._evict, pod, cause, why), attempts=1, on_failure=forget_progress)
 
     def _is_left_to_its_job(self, pod: PodRecord) -> bool:
         """Return whether the pod's job is to be suspended, so that the pod needs no eviction.
@@ -109,7 +109,7 @@ class EvictionsController(RecordingController[Uid]):
         if pod.uid not in self._decisions.evictions:
             return True
         now = self._clock()
-        return now < self._waits.setdefault(pod.uid, now) + _SUSPENSION_TIMEOUT
+        return now < self._wait_by.setdefault(pod.uid, now) + _SUSPENSION_TIMEOUT
 
     def _evict(self, pod: PodRecord, cause: EvictionCause, why: str) -> None:
         """Evict a pod, or delete it if disruption budgets do not protect it, and record an Event.
@@ -121,43 +121,43 @@ class EvictionsController(RecordingController[Uid]):
         """
         queue_name = self._ledger.groups.queue_of(pod.group) if pod.group else ""
         queue = self._ledger.queues.info(queue_name) if queue_name else None
-        protection = queue.protection if queue is not None and cause not in _PURPOSES else None
-        grace, is_forced = None, False
+        protection = queue.protection if queue is not None and cause not in _OWN_PURPOSES else None
+        grace_seconds, is_forced = None, False
         if protection is not None:  # disruption budgets do not protect terminating pods
-            grace = protection.max_grace
+            grace_seconds = protection.max_grace
             is_forced = cause is EvictionCause.RECLAIM and not (protection.honours_budgets or pod.deleting)
         remove = self._cluster.delete_pod if is_forced else self._cluster.evict
         if cause in LOSS_CAUSES and not pod.deleting:
             record_reclaims(self._ledger, self._cluster, queue_name)
         try:
-            remove(pod.namespace, pod.name, pod.uid, grace)
+            remove(pod.namespace, pod.name, pod.uid, grace_seconds)
         except NotFound:
-            return self._in_progress.discard(pod.uid)
+            return self._pods_in_progress.discard(pod.uid)
         except ApiError as fault:
             metrics.evictions.labels("refused", cause).inc()
             log.warning(
                 "an eviction was refused", pod=pod.key, group=pod.group, cause=cause, error=str(fault)
             )
-            if cause not in _PURPOSES and isinstance(fault, Refused) and not isinstance(fault, Conflict):
+            if cause not in _OWN_PURPOSES and isinstance(fault, Refused) and not isinstance(fault, Conflict):
                 self._ledger.record_refused_eviction(pod.uid)
-            message = f"{pod.name} has to be evicted {_PURPOSES.get(cause, _FOR_OTHERS)}, but: {fault}"
+            message = f"{pod.name} has to be evicted {_OWN_PURPOSES.get(cause, _MAIN_PURPOSE)}, but: {fault}"
             for about in self._event_objects(pod):
                 self._recorder.record(about, WARNING, EventReason.EVICTION_REFUSED, message)
             raise
-        self._queue.move(pod.uid, _RETRY_AFTER)  # otherwise the pod would count as new
-        self._in_progress.discard(pod.uid)
+        self._queue.move(pod.uid, _RETRY_PAUSE)  # otherwise the pod would count as new
+        self._pods_in_progress.discard(pod.uid)
         if pod.deleting:  # the request has only shortened the grace period
             return
         metrics.evictions.labels("done", cause).inc()
         if (decision := self._decisions.groups.get(pod.group)) is not None:
             metrics.labelled_by_queue(metrics.queue_evictions, decision.queue, cause).inc()
-        if cause in _REASONS:
+        if cause in _EVENT_REASONS:
             self._record_event(pod, cause, why)
 
     def _record_event(self, pod: PodRecord, cause: EvictionCause, why: str) -> None:
         """Record the reason of an eviction in Events, and in a condition of the pod."""
         for about in self._event_objects(pod):
-            self._recorder.record(about, WARNING, _REASONS[cause], f"{pod.name} was evicted: {why}")
+            self._recorder.record(about, WARNING, _EVENT_REASONS[cause], f"{pod.name} was evicted: {why}")
         # This condition replaces the API server's condition, which has less detail.
         condition = Condition(DISRUPTION_TARGET, "True", "PreemptionByScheduler", f"Muster: {why}")
         try:

@@ -30,13 +30,13 @@ _MAX_RECORDS = 10_000  # most records in memory
 _COMMIT_PERIOD = 1.0  # seconds between two commits to the file
 _STOP_TIMEOUT = 2.0  # longest wait for the last commit, in seconds
 _SAMPLE_PERIOD = 30.0  # seconds between two samples of the queues
-_AT_ONCE, _PAUSE = 100, 0.0005  # records read from the file at once, and the pause in between
+_READ_BATCH, _READ_PAUSE = 100, 0.0005  # records read from the file at once, and the pause in between
 
 _MAX_PENDING = 20_000  # most records that wait while the file cannot be written
 _RETRY_PERIOD = 10.0  # seconds from a failed write to the next try
 _CLEANUP_PERIOD = 60.0  # seconds between two deletions of old records
-_MAX_BYTES = 2**30  # maximum size of the file
-_FOLLOWER_NOTE = "this replica does not lead and records nothing: the one that leads knows more"
+_MAX_FILE_BYTES = 2**30  # maximum size of the file
+_FOLLOWER_TEXT = "this replica does not lead and records nothing: the one that leads knows more"
 
 OpenRecords = tuple[list[AnyRecord], float]  # records without an end, and when the recording ended
 
@@ -61,7 +61,7 @@ class History:
         self._latest_records: dict[str, AnyRecord] = {}  # records with an end, by key
         self._recorder: Recorder | None = None  # None while this replica does not lead
         self._to_continue: OpenRecords | None = None if path else ([], 0.0)  # for the next recorder
-        self._hours, self._sampled_at = QueueHours(), 0.0
+        self._usage, self._sampled_at = QueueHours(), 0.0
         self._first_at, self._last_at = 0.0, 0.0  # times of the first and the last observation
         self._file = None if path is None else _File(path, retention, self._restart)
         self._poller = Poller("history", _COMMIT_PERIOD, self._write_if_due)
@@ -97,10 +97,10 @@ class History:
             if self._to_continue is not None:
                 self._recorder = Recorder(*self._to_continue, self._is_leaving, self._guard.run)
                 self._to_continue = None
-            if self._recorder is not None and (carried := carried_facts_of(decisions)) is not None:
+            if self._recorder is not None and (facts := carried_facts_of(decisions)) is not None:
                 self._last_at = self._clock()
                 self._first_at = self._first_at or self._last_at
-                self._store(self._recorder.observe(decisions, carried.snapshot))
+                self._store(self._recorder.observe(decisions, facts.snapshot))
 
     def _is_leaving(self, uid: Uid) -> bool:
         """Return whether a pod is gone or is being deleted."""
@@ -117,15 +117,15 @@ class History:
                 if len(self._latest_records) > _MAX_RECORDS:
                     del self._latest_records[next(iter(self._latest_records))]
 
-    def _restart(self, continued: OpenRecords | None) -> None:
-        """Continue the history from the open records of the file.
+    def _restart(self, open_ones: OpenRecords | None) -> None:
+        """Continue the history from the open `records` of the file.
 
-        `known` is None if the file cannot be opened; the history then begins empty, in memory.
+        `records` is None if the file cannot be opened; the history then begins empty, in memory.
         """
         with self._lock:
-            if continued is not None and self._file is not None:
+            if open_ones is not None and self._file is not None:
                 self._file.forget_all_but_evictions()
-                self._recorder, self._to_continue, self._hours = None, continued, QueueHours(continued[0])
+                self._recorder, self._to_continue, self._usage = None, open_ones, QueueHours(open_ones[0])
             elif self._recorder is None and self._to_continue is None:
                 self._to_continue = [], 0.0
 
@@ -134,7 +134,7 @@ class History:
         now = self._clock()
         if self._recorder is not None and _is_over(_SAMPLE_PERIOD, self._sampled_at, now):
             self._sampled_at = now
-            records = list(self._hours.sample(self._ledger.decisions.queues, now, 2 * _SAMPLE_PERIOD))
+            records = list(self._usage.sample(self._ledger.decisions.queues, now, 2 * _SAMPLE_PERIOD))
             with self._lock:
                 self._store(records)
         self.write()
@@ -148,12 +148,12 @@ class History:
         """Return the records without an end."""
         with self._lock:
             begun = self._recorder.open if self._recorder is not None else (self._to_continue or ([], 0.0))[0]
-            return [*begun, *self._hours.open]
+            return [*begun, *self._usage.open]
 
     def report(self, period: Period) -> Report:
         """Return a report of a period up to now, from the file or else from memory."""
-        result, follower_note = self._basic_report(period), "" if self._leads() else _FOLLOWER_NOTE
-        return replace(result, note="; ".join(filter(None, (follower_note, result.note))))
+        result, follower_text = self._basic_report(period), "" if self._leads() else _FOLLOWER_TEXT
+        return replace(result, note="; ".join(filter(None, (follower_text, result.note))))
 
     def _basic_report(self, period: Period) -> Report:
         """Return the report of a period, from the file or from memory, with notes on gaps and faults."""
@@ -168,24 +168,24 @@ class History:
         else:
             note = ""
         with self._lock:
-            records, first = [*self._latest_records.values()], self._first_at
+            records, first_at = [*self._latest_records.values()], self._first_at
         if len(records) == _MAX_RECORDS:
-            first = records[0].end or first
-        note = "; ".join(filter(None, (note, missing_part_text(first, period))))
+            first_at = records[0].end or first_at
+        note = "; ".join(filter(None, (note, missing_part_text(first_at, period))))
         return report((*records, *self._open_records()), period, note)
 
 
 def _with_pauses(records: Iterator[AnyRecord]) -> Iterator[AnyRecord]:
     """Yield records with pauses, so that the deciding thread does not wait long for the interpreter lock."""
     for number, record in enumerate(records):
-        if number % _AT_ONCE == 0:
-            time.sleep(_PAUSE)
+        if number % _READ_BATCH == 0:
+            time.sleep(_READ_PAUSE)
         yield record
 
 
-def _is_over(seconds: float, begun: float, now: float) -> bool:
-    """Return whether a period that began at `begun` is over; True also if the clock was put back."""
-    return not begun <= now < begun + seconds
+def _is_over(seconds: float, begun_at: float, now: float) -> bool:
+    """Return whether a period that began at `begun_at` is over; True also if the clock was put back."""
+    return not begun_at <= now < begun_at + seconds
 
 
 class _File:
@@ -198,26 +198,29 @@ class _File:
     def __init__(self, path: Path, retention: float, on_open: Callable[[OpenRecords | None], None]) -> None:
         self.path, self._retention, self._on_open = path, retention, on_open
         self.fault = "not opened yet"  # reason why the file is not written, for users; else empty
-        self._pending: dict[str, AnyRecord] = {}
-        self._lost_records = 0
+        self._pending_records: dict[str, AnyRecord] = {}
+        self._lost_record_count = 0
         self._lock, self._write_lock = Lock(), Lock()
-        self._opened: HistoryFile | None = None
+        self._opened_file: HistoryFile | None = None
         self._failed_at = self._cleaned_at = -inf
-        self._written_until, self._is_closed = 0.0, False
+        self._written_last_at, self._is_closed = 0.0, False
 
     def put(self, record: AnyRecord) -> None:
-        """Keep a changed record until the file is written. Beyond a limit, the oldest records are lost."""
+        """Keep a changed record until the file is written.
+
+        Beyond _MAX_PENDING, the oldest records are lost.
+        """
         with self._lock:
-            if not (record.is_final and record.key in self._pending):
-                self._pending[record.key] = record
-            while len(self._pending) > _MAX_PENDING:
-                del self._pending[next(iter(self._pending))]
-                self._lost_records += 1
+            if not (record.is_final and record.key in self._pending_records):
+                self._pending_records[record.key] = record
+            while len(self._pending_records) > _MAX_PENDING:
+                del self._pending_records[next(iter(self._pending_records))]
+                self._lost_record_count += 1
 
     def forget_all_but_evictions(self) -> None:
         with self._lock:
-            evictions = (record for record in self._pending.values() if isinstance(record, Evicted))
-            self._pending = {record.key: record for record in evictions}
+            evictions = (record for record in self._pending_records.values() if isinstance(record, Evicted))
+            self._pending_records = {record.key: record for record in evictions}
 
     def write(self, now: float, last_at: float, open_records: Callable[[], Iterable[AnyRecord]]) -> None:
         """Write all pending records to the file, unless a retry after a failure is not due yet.
@@ -239,10 +242,10 @@ class _File:
 
     def _record(self, fault: HistoryFault) -> None:
         """Record that the file could not be written, and log a new fault."""
-        if self._opened is not None and fault.is_lasting:
-            self._opened.close()
-            self._opened = None
-        if self._opened is None:
+        if self._opened_file is not None and fault.is_lasting:
+            self._opened_file.close()
+            self._opened_file = None
+        if self._opened_file is None:
             self._on_open(None)
         if self.fault != str(fault):
             metrics.faults.labels("history").inc()
@@ -258,26 +261,26 @@ class _File:
             open_records: Returns the records without an end. If records were lost, all others in the file get
                 an end.
         """
-        if self._opened is not None and self._opened.is_gone:
-            self._opened.close()
-            self._opened = None
-        if self._opened is None:
-            self._opened = self._open()
+        if self._opened_file is not None and self._opened_file.is_gone:
+            self._opened_file.close()
+            self._opened_file = None
+        if self._opened_file is None:
+            self._opened_file = self._open()
         with self._lock:
-            batch, self._pending = self._pending, {}
+            batch, self._pending_records = self._pending_records, {}
         try:
-            if batch or last_at != self._written_until:  # the time of the last observation is also written
-                self._opened.write(batch.values(), last_at)
-                self._written_until = last_at
+            if batch or last_at != self._written_last_at:  # the time of the last observation is also written
+                self._opened_file.write(batch.values(), last_at)
+                self._written_last_at = last_at
         except HistoryFault:
             with self._lock:
-                self._pending = {**batch, **self._pending}
+                self._pending_records = {**batch, **self._pending_records}
             raise
-        if self._lost_records:
-            self._opened.end_all_but({record.key for record in open_records()})
-            self._lost_records = 0
+        if self._lost_record_count:
+            self._opened_file.end_all_but({record.key for record in open_records()})
+            self._lost_record_count = 0
         if _is_over(_CLEANUP_PERIOD, self._cleaned_at, now):
-            has_more = self._opened.forget(now - self._retention, _MAX_BYTES)
+            has_more = self._opened_file.forget(now - self._retention, _MAX_FILE_BYTES)
             self._cleaned_at = -inf if has_more else now
 
     def _open(self) -> HistoryFile:
@@ -292,6 +295,6 @@ class _File:
 
     def close(self) -> None:
         with self._write_lock:
-            if self._opened is not None:
-                self._opened.close()
+            if self._opened_file is not None:
+                self._opened_file.close()
             self._is_closed = True

@@ -19,7 +19,7 @@ from extender.api.objects.base import Operation, OwnerReference
 from extender.api.objects.cluster import Event
 from extender.api.objects.queues import ABORT, new_command
 from extender.api.units import as_duration
-from extender.api.workloads.children import MALFORMED, controllers
+from extender.api.workloads.children import SHAPE_ERRORS, controllers
 from extender.api.workloads.pod_sets import annotation_paths, may_change_count
 from extender.api.workloads.shape import JOB, POD, Json, Kinds, Path, is_suspended, value_at, with_runtime
 from extender.controllers.controller import ControllerContext, RecordingController
@@ -50,9 +50,9 @@ log = logger(__name__)
 
 _WATCH_DELAY = 5.0  # seconds after which the watch should have shown a write
 _MAX_CONTROLLERS = 1000  # most children of a job whose Events are read: a tenant may ask for billions
-_TO_THE_SECOND = len("2026-01-01T00:00:00")
+_SECONDS_LENGTH = len("2026-01-01T00:00:00")
 _REFUSAL = re.compile("FailedCreate|FailedToCreate")  # reasons of Kubernetes and Kubeflow, and of KubeRay
-_ONE_REASON = ("Job", "ReplicaSet", "StatefulSet")  # kinds that report refused pods with one reason only
+_SIMPLE_KINDS = ("Job", "ReplicaSet", "StatefulSet")  # kinds that report refused pods with one reason only
 _NOT_URGENT_STEPS = (JobStep.MAKE_PODGROUP, JobStep.UPDATE_PODGROUP, JobStep.LOOK_UP_REFUSALS)
 _LOOKUP_RATE, _LOOKUP_BURST = 2.0, 8  # per second, and at once; each look-up scans all Events
 
@@ -61,16 +61,16 @@ class KnownVersion(NamedTuple):
     """Version of a suspended job, with the paths that a patch needs to start the job."""
 
     version: str  # metadata.resourceVersion of the job
-    suspend: Path
-    annotations: tuple[Path, ...]  # paths of the annotations of the job's pods
+    suspend_path: Path
+    annotation_paths: tuple[Path, ...]  # paths of the annotations of the job's pods
 
 
 class JobVersions(dict[GroupKey, KnownVersion]):
     """Versions of suspended jobs, which allow Muster to unsuspend a job without reading it first.
 
-    Safe to use from any thread. Only jobs whose template paths contain no list have an row, because a merge
-    patch cannot change lists. A version is used once: if it is outdated, the API server reports a conflict,
-    and the job is read.
+    Safe to use from any thread. A job has an entry only if its template paths contain no list, because a
+    merge patch cannot change lists. A version is used once: if it is outdated, the API server reports a
+    conflict, and the job is read.
     """
 
     def __init__(self, table: Kinds) -> None:
@@ -84,18 +84,18 @@ class JobVersions(dict[GroupKey, KnownVersion]):
         paths: tuple[Path, ...] = ()
         is_waiting = is_suspended(row, obj)
         if is_waiting and row.suspend and may_change_templates(obj) and not may_change_count(row, obj):
-            with suppress(*MALFORMED):
+            with suppress(*SHAPE_ERRORS):
                 paths = tuple(annotation_paths(row, obj, self._table))
-        is_recorded_only = is_waiting and not row.suspend
-        if not (paths or is_recorded_only) or any(_leads_through_list(obj, path) for path in paths):
+        needs_no_paths = is_waiting and not row.suspend
+        if not (paths or needs_no_paths) or any(_passes_list(obj, path) for path in paths):
             self.pop(key, None)
         else:
             version = job.metadata.resource_version
             self[key] = KnownVersion(version, row.suspend, self._paths.setdefault(paths, paths))
 
 
-def _leads_through_list(obj: Any, path: Path) -> bool:
-    """Return whether a path leads through a list, which a merge patch cannot change."""
+def _passes_list(obj: Any, path: Path) -> bool:
+    """Return whether a path passes a list, which a merge patch cannot change."""
     for name in path:
         obj = obj.get(name) if isinstance(obj, dict) else None
         if isinstance(obj, list):
@@ -113,12 +113,12 @@ def may_change_templates(obj: Json) -> bool:
     return not (is_job and value_at(obj, ("status", "startTime")))
 
 
-def _known_name(metadata: Json) -> str:
+def _name_or_prefix(metadata: Json) -> str:
     """Return the name of a child, or the part of a generated name before its random letters."""
     return str(metadata.get("name") or metadata.get("generateName"))
 
 
-def _names(about: OwnerReference) -> set[tuple[str, str]]:
+def _possible_names(about: OwnerReference) -> set[tuple[str, str]]:
     """Return the kind of an Event's object with its name, and with the prefix of a generated name."""
     return {(about.kind, about.name), (about.kind, f"{about.name.rpartition('-')[0]}-")}
 
@@ -147,12 +147,12 @@ class JobsController(RecordingController[GroupKey]):
         self._versions = JobVersions(table)
 
     def prepare(self) -> None:
-        self._written: dict[GroupKey, _WrittenStep] = {}  # written steps, until the watch shows them
+        self._last_steps: dict[GroupKey, _WrittenStep] = {}  # written steps, until the watch shows them
         self._had_podgroup: set[GroupKey] = set()  # jobs that have had a PodGroup
-        self._lookups = TokenBucket(_LOOKUP_RATE, _LOOKUP_BURST, self._clock())
+        self._lookup_budget = TokenBucket(_LOOKUP_RATE, _LOOKUP_BURST, self._clock())
 
     def on_stopped_leading(self) -> None:
-        self._written.clear()
+        self._last_steps.clear()
 
     def on_job(self, kind: JobKind, job: AnyJob) -> None:
         """Process a new or changed job after the ledger has stored it."""
@@ -162,7 +162,7 @@ class JobsController(RecordingController[GroupKey]):
 
     def forget(self, key: GroupKey) -> None:
         self._versions.pop(key, None)
-        self._written.pop(key, None)
+        self._last_steps.pop(key, None)
         self._had_podgroup.discard(key)
         self._queue.add(key)
 
@@ -177,27 +177,27 @@ class JobsController(RecordingController[GroupKey]):
         """Take the next step of a job, unless the step was written and the watch has not shown it yet."""
         managed = self._ledger.managed_job(key)
         if managed is None:
-            self._written.pop(key, None)
+            self._last_steps.pop(key, None)
             return None
         if managed.group is not None:
             self._had_podgroup.add(key)
         now = self._clock()
         step = next_step(managed, now)
         if step is JobStep.NOTHING:
-            self._written.pop(key, None)
+            self._last_steps.pop(key, None)
             if managed.due_at is not None:
                 self._queue.move(key, max(managed.due_at - now, 0.0))
             return None
         # A step is written only once, even if further decisions come before the watch shows the step.
-        new_step, last_step = _WrittenStep(step, managed.job, managed.group, now), self._written.get(key)
+        new_step, last_step = _WrittenStep(step, managed.job, managed.group, now), self._last_steps.get(key)
         if last_step is not None and last_step[:-1] == new_step[:-1] and now < last_step.at + _WATCH_DELAY:
             return self._queue.add(key, last_step.at + _WATCH_DELAY - now)
-        if step is JobStep.LOOK_UP_REFUSALS and not self._lookups.take(now):
+        if step is JobStep.LOOK_UP_REFUSALS and not self._lookup_budget.take(now):
             return self._queue.add(key, 1 / _LOOKUP_RATE)
         log.info("changing a job", job=managed.job.display_name, step=step.name, group=key)
-        self._written[key] = new_step
-        undone, is_first = partial(self._written.pop, key, None), step not in _NOT_URGENT_STEPS
-        self.write(key, partial(self._take_step, step, managed), undone=undone, first=is_first)
+        self._last_steps[key] = new_step
+        forget_step, is_first = partial(self._last_steps.pop, key, None), step not in _NOT_URGENT_STEPS
+        self.write(key, partial(self._take_step, step, managed), on_failure=forget_step, is_first=is_first)
 
     def _take_step(self, step: JobStep, managed: ManagedJob) -> None:
         """Take a step of a job.
@@ -238,7 +238,7 @@ class JobsController(RecordingController[GroupKey]):
             case JobStep.FORGET_START:
                 self._forget_start(managed.job)
             case JobStep.SUSPEND_FOR_OTHERS | JobStep.STOP:
-                self._suspend_for_capacity(managed, for_good=step is JobStep.STOP)
+                self._suspend_for_capacity(managed, is_final=step is JobStep.STOP)
 
     def _make_podgroup(self, managed: ManagedJob) -> None:
         """Create the PodGroup of a job, unless the job had a PodGroup before and is gone by now.
@@ -293,23 +293,23 @@ class JobsController(RecordingController[GroupKey]):
     def _look_up_refusals(self, job: JobRecord) -> None:
         """Look up whether the API server refuses pods of a job, in the Events on the job and its children."""
         row, events = self._table[job.kind], list[Event]()
-        with suppress(ApiError, *MALFORMED):  # the next look-up tries again
+        with suppress(ApiError, *SHAPE_ERRORS):  # the next look-up tries again
             events = self._cluster.warnings(job.namespace, f"involvedObject.uid={job.uid}")
             if any(part.kind != POD for part in row.offspring) and (obj := self._read_job(job)) is not None:
                 with_templates = with_runtime(obj, self._ledger.registry.runtimes.used_by(job.group))
-                first = islice(controllers(with_templates), _MAX_CONTROLLERS)
-                children = {(child["kind"], _known_name(child["metadata"])) for child in first}
+                first_children = islice(controllers(with_templates), _MAX_CONTROLLERS)
+                children = {(child["kind"], _name_or_prefix(child["metadata"])) for child in first_children}
                 for kind in sorted({kind for kind, _ in children}):
-                    reason = ",reason=FailedCreate" if kind in _ONE_REASON else ""  # finds fewer Events
+                    reason = ",reason=FailedCreate" if kind in _SIMPLE_KINDS else ""  # finds fewer Events
                     found = self._cluster.warnings(job.namespace, f"involvedObject.kind={kind}{reason}")
-                    events += [each for each in found if not children.isdisjoint(_names(each.about))]
-        began_at = job.started_at[:_TO_THE_SECOND]
+                    events += [each for each in found if not children.isdisjoint(_possible_names(each.about))]
+        began_at = job.started_at[:_SECONDS_LENGTH]
         refusals = [
-            each for each in events if _REFUSAL.match(each.reason) and each.at[:_TO_THE_SECOND] >= began_at
+            each for each in events if _REFUSAL.match(each.reason) and each.at[:_SECONDS_LENGTH] >= began_at
         ]
         newest = max(refusals, key=lambda each: each.at, default=None)
         self._ledger.record_refusal(job.group, newest.message if newest else "")
-        self._written.pop(job.group, None)
+        self._last_steps.pop(job.group, None)
         self._queue.add(job.group)
 
     def _give_up(self, managed: ManagedJob) -> None:
@@ -324,15 +324,15 @@ class JobsController(RecordingController[GroupKey]):
         if is_suspended and managed.group is not None and not managed.created_pods.refusal:
             self._record_timeouts(managed.group, str(managed.group.start_timeouts + 1))
 
-    def _suspend_for_capacity(self, managed: ManagedJob, for_good: bool) -> None:
+    def _suspend_for_capacity(self, managed: ManagedJob, is_final: bool) -> None:
         """Suspend a job to free its capacity.
 
-        `for_good` means that the job has reached the limit of its run time.
+        `is_final` means that the job has reached the limit of its run time.
         """
-        if for_good:
+        if is_final:
             limit, queue = as_duration(managed.max_run_time or 0.0), managed.queue
             why = f"jobs of queue {queue} run for {limit} at most; muster job resume lets it queue again"
-            self._suspend(managed, why, EventReason.JOB_STOPPED, for_good=True)
+            self._suspend(managed, why, EventReason.JOB_STOPPED, is_final=True)
             return
         evictions = self._decisions.evictions.values()
         eviction = next((each for each in evictions if each.victim.group == managed.job.group), None)
@@ -350,20 +350,20 @@ class JobsController(RecordingController[GroupKey]):
         patch = {"metadata": {"annotations": {keys.START_TIMEOUTS: count}}}
         self._cluster.patch_group(group.namespace, group.name, group.uid, patch)
 
-    def _suspend(self, managed: ManagedJob, why: str, reason: EventReason, for_good: bool = False) -> bool:
+    def _suspend(self, managed: ManagedJob, why: str, reason: EventReason, is_final: bool = False) -> bool:
         """Suspend a job; return False if the job is gone or is already suspended."""
         job, row = managed.job, self._table[managed.job.kind]
         obj = self._read_job(job)
         if obj is None or is_suspended(row, obj):
             return False
-        if for_good and row.commanded is not None:
+        if is_final and row.commanded is not None:
             owner = OwnerReference(*job.kind, job.name, job.uid, controller=True)
             with suppress(Conflict):  # the Command exists already, and will be executed
                 self._cluster.create_command(
                     job.namespace, new_command(owner, ABORT, f"{job.name}-{job.uid}-stop")
                 )
         else:
-            self._change(job, job_start_and_suspension.suspend(obj, row, job.started_at if for_good else ""))
+            self._change(job, job_start_and_suspension.suspend(obj, row, job.started_at if is_final else ""))
         self._record_event(managed, reason, f"{job.display_name} was suspended: {why}")
         return True
 

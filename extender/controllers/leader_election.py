@@ -19,7 +19,7 @@ from extender.telemetry.logs import logger
 
 log = logger(__name__)
 
-_PERIOD = 2.0  # seconds between two reads of the Lease
+_READ_PERIOD = 2.0  # seconds between two reads of the Lease
 _RENEW_DEADLINE = 10.0  # seconds; kube-scheduler's default
 
 
@@ -74,17 +74,17 @@ class LeaderElection(Poller):
         self._cluster = cluster
         self._namespace = namespace
         self._name = name
-        self._prefix = f"{host}_"
+        self._identity_prefix = f"{host}_"
         self._clock = clock
         self._lease: LeaseSpec | None = None
         self._renewed_at: float | None = None
         self._fault = ""
         self._leads_until = clock()
         self._led = False
-        super().__init__("leader-election", _PERIOD, self.read_lease)
+        super().__init__("leader-election", _READ_PERIOD, self.read_lease)
 
     def leads(self) -> bool:
-        return self._clock() < self._leads_until and not self.stopping
+        return self._clock() < self._leads_until and not self.is_stopping
 
     def status(self) -> LeaderStatus:
         """Return the state of the election for the status page."""
@@ -100,8 +100,8 @@ class LeaderElection(Poller):
         """Read the Lease once, and log a change of the leadership."""
         asked_at, self._fault = self._clock(), ""
         try:
-            lease = self._cluster.lease(self._namespace, self._name, timeout=_PERIOD).spec
-            if not (lease.holder_identity or "").startswith(self._prefix):
+            lease = self._cluster.lease(self._namespace, self._name, timeout=_READ_PERIOD).spec
+            if not (lease.holder_identity or "").startswith(self._identity_prefix):
                 self._leads_until = asked_at
             elif lease != self._lease:
                 self._leads_until = asked_at + _RENEW_DEADLINE

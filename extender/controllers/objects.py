@@ -73,7 +73,7 @@ class ObjectStore(Generic[K, T]):
 
 class QueueCopy(NamedTuple):
     queue: Queue
-    known_at: int  # ledger version from which on the ledger has this copy or a newer copy
+    ledger_version: int  # ledger version from which on the ledger has this copy or a newer copy
 
 
 class Objects:
@@ -108,11 +108,11 @@ def timestamp(instant: datetime) -> str:
     return instant.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def with_transition_time(now: Condition, before: Condition | None) -> Condition:
-    """Return the condition `now` with its lastTransitionTime.
+def with_transition_time(new: Condition, old: Condition | None) -> Condition:
+    """Return the condition `new` with its lastTransitionTime.
 
-    The time is the same as in `before` if the status is the same.
+    The time is the same as in `old` if the status is the same.
     """
-    is_unchanged = before is not None and before.status == now.status
-    since = before.last_transition_time if before is not None and is_unchanged else None
-    return replace(now, last_transition_time=since or timestamp(datetime.now(UTC)))
+    is_unchanged = old is not None and old.status == new.status
+    since = old.last_transition_time if old is not None and is_unchanged else None
+    return replace(new, last_transition_time=since or timestamp(datetime.now(UTC)))

@@ -14,15 +14,15 @@ from functools import partial
 from extender.api.keys import UNSCHEDULABLE
 from extender.controllers.controller import ControllerContext, PacedController
 from extender.controllers.objects import timestamp
-from extender.controllers.provisioning import ProvisioningQueues, ProvisioningTurns
+from extender.controllers.provisioning import ProvisioningChanges, ProvisioningQueues
 from extender.domain.model.reasons import Reason
 from extender.domain.model.records import GroupKey, PodRecord, Uid, Unscheduled
 from extender.domain.snapshot.decisions import ConditionPolicy, Decisions, GroupDecision, display_reason
 from extender.telemetry import metrics
 
-LASTING = 5.0  # seconds after which a reason is written
+MIN_REASON_SECONDS = 5.0  # seconds after which a reason is written
 _HEAD_START = 1.0  # seconds by which a partly written group precedes others
-_BATCH = 25  # least number of tokens with which a group begins, so that a large gang gets several writes
+_MIN_TOKENS = 25  # a group begins with at least so many tokens, so that a large gang gets several writes
 
 
 class PodConditionsController(PacedController[GroupKey]):
@@ -44,8 +44,8 @@ class PodConditionsController(PacedController[GroupKey]):
         super().__init__(context)
         self._policy = policy
         self._queues = queues
-        self._queue_turns = ProvisioningTurns(queues)
-        self._now = now
+        self._queue_turns = ProvisioningChanges(queues)
+        self._read_time = now
 
     def prepare(self) -> None:
         super().prepare()
@@ -81,7 +81,7 @@ class PodConditionsController(PacedController[GroupKey]):
             state = reason, node_need, missing_members, self._is_by_request(decision)
             if not self._is_parked(key, state):
                 self._states[key] = state, self._clock()
-                self._park(key, state, LASTING)
+                self._park(key, state, MIN_REASON_SECONDS)
         return ()
 
     def _is_by_request(self, decision: GroupDecision) -> bool:
@@ -94,18 +94,18 @@ class PodConditionsController(PacedController[GroupKey]):
         if decision is None or state_and_time is None:
             return
         state, since = state_and_time
-        remaining = since + LASTING - self._clock()
+        remaining = since + MIN_REASON_SECONDS - self._clock()
         if remaining > 0.0:
             self._park(key, state, remaining)
         elif not self._write_members(key, decision):
             self._park(key, state, remaining - _HEAD_START)
 
     def _may_begin_numbers(self) -> bool:
-        return super()._may_begin_numbers() and self._budget.available(self._clock()) >= _BATCH
+        return super()._may_begin_numbers() and self._budget.tokens_at(self._clock()) >= _MIN_TOKENS
 
     def _write_members(self, key: GroupKey, decision: GroupDecision) -> bool:
         """Write as many conditions as the budget allows; return whether all are written."""
-        wanted = [
+        wanted_pairs = [
             (pod, condition)
             for pod in self._ledger.groups.members(key)
             if (condition := self._desired_condition(decision, pod)) is not None
@@ -114,20 +114,20 @@ class PodConditionsController(PacedController[GroupKey]):
             earlier = self._written.pop(key, {})
             written = {
                 pod.uid: condition
-                for pod, condition in wanted
+                for pod, condition in wanted_pairs
                 if condition in (pod.unscheduled, earlier.get(pod.uid))
             }
             if written:
                 self._written[key] = written
-        missing = [(pod, condition) for pod, condition in wanted if pod.uid not in written]
-        allowed = self._budget.take_up_to(self._clock(), len(missing))
-        for pod, condition in missing[:allowed]:
+        missing = [(pod, condition) for pod, condition in wanted_pairs if pod.uid not in written]
+        allowed_count = self._budget.take_up_to(self._clock(), len(missing))
+        for pod, condition in missing[:allowed_count]:
             with self._lock:
                 self._written.setdefault(key, {})[pod.uid] = condition
             write = partial(self._write, key, pod.uid, condition)
             undone = partial(self._forget_write, key, pod.uid, condition)
-            self.write(key, write, target=pod.uid, undone=undone)
-        return allowed == len(missing)
+            self.write(key, write, target=pod.uid, on_failure=undone)
+        return allowed_count == len(missing)
 
     def _desired_condition(self, decision: GroupDecision, pod: PodRecord) -> Unscheduled | None:
         """Return the condition for a pod; None also for a pod with a planned or assumed node."""
@@ -151,7 +151,7 @@ class PodConditionsController(PacedController[GroupKey]):
             return self._forget_write(key, uid, condition)
         body = {"status": "False", "reason": condition.reason, "message": condition.message}
         if pod.unscheduled is None:  # otherwise the existing transition time stays
-            body["lastTransitionTime"] = timestamp(self._now())
+            body["lastTransitionTime"] = timestamp(self._read_time())
         # A pod that lacks capacity has no planned node, and Karpenter ignores pods with a nominated node.
         forget_node = condition.reason == UNSCHEDULABLE and bool(pod.nominated_node)
         self._cluster.set_unscheduled(pod.namespace, pod.name, uid, pod.version, body, forget_node)

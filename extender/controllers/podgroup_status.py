@@ -32,7 +32,7 @@ from msgspec.structs import replace
 from extender.api.keys import INITIALLY_SCHEDULED, SCHEDULED, START_TIMEOUTS, STOOD_WHOLE
 from extender.api.objects.base import Condition, Meta, condition
 from extender.api.objects.queues import Estimate, GroupHolder, PodGroup, Raise, WaitingStatus
-from extender.controllers.controller import AT_ONCE, ControllerContext, PacedController
+from extender.controllers.controller import MAX_KEYS_PER_CYCLE, ControllerContext, PacedController
 from extender.controllers.estimates import Estimates
 from extender.controllers.events import StartChanges
 from extender.controllers.objects import GROUP_KINDS, ObjectStore, timestamp, with_transition_time
@@ -50,47 +50,47 @@ from extender.domain.snapshot.decisions import Decisions, GroupDecision, QueueDe
 from extender.domain.snapshot.phases import Phase
 
 _MEMBERS, _POSITIONS, _DETAILS = 1, 2, 3  # lanes of numbers
-_PACE = {_MEMBERS: 5.0, _POSITIONS: 5.0, _DETAILS: 15.0}  # seconds between two writes for one group
-_COST = {_MEMBERS: 5.0, _POSITIONS: 1.0, _DETAILS: 5.0}  # tokens of a write; a start changes many positions
-_FIRST_PLACES = 9  # number of groups of each queue whose published position is exact
-_SETTLE_TIME = 1.0  # seconds from a change of state to its first numbers, as members start one by one
+_PAUSES = {_MEMBERS: 5.0, _POSITIONS: 5.0, _DETAILS: 15.0}  # seconds between two writes for one group
+_TOKENS = {_MEMBERS: 5.0, _POSITIONS: 1.0, _DETAILS: 5.0}  # tokens of a write; a start changes many positions
+_EXACT_POSITION_COUNT = 9  # number of groups of each queue whose published position is exact
+_SETTLE_SECONDS = 1.0  # seconds from a change of state to its first numbers, as members start one by one
 _SHORT_LIVED_REASONS = (None, Reason.WINDOW_FULL, Reason.NOT_ENOUGH_MEMBERS)
 _WINDOW_WAIT = 5.0  # seconds after which a new group is reported to wait for the window
 _MAX_REPEAT_PAUSE = 30.0  # longest pause between two writes of the same value, in seconds
 _MAX_HOLDERS = 5  # most groups and pods that a status names as users of the needed capacity
-_FORGET_AFTER = 120.0  # seconds without a write after which a further write counts as the first
+_MAX_WRITE_AGE = 120.0  # seconds without a write after which a further write counts as the first
 
 
 class ReportedStatus(msgspec.Struct, frozen=True):
     """Status and annotations that Muster writes on a PodGroup."""
 
     phase: str  # one of Volcano's phases
-    scheduled: bool  # the status of the Scheduled condition
+    is_scheduled: bool  # the status of the Scheduled condition
     reason: str  # the reason of that condition
     detail: str  # the message of that condition
-    ran_with: int | None  # number of members needed when all were on nodes; None if that never was so
-    numbers: tuple[int, int, int]  # numbers of members that run, have succeeded, have failed
+    whole_count: int | None  # number of members needed when all were on nodes; None if that never was so
+    member_counts: tuple[int, int, int]  # numbers of members that run, have succeeded, have failed
     queue_uid: str  # UID of the queue that the group has entered; else empty
-    admitted: bool  # whether the start was admitted and is not complete yet
-    start_timeouts: int  # how many starts in a row were undone
+    is_admitted: bool  # whether the start was admitted and is not complete yet
+    timeout_count: int  # how many starts in a row were undone
     waiting: WaitingStatus | None  # details of the wait, without its beginning; None if there is no wait
-    lost_work: int  # seconds of work that the group has lost by evictions
+    lost_seconds: int  # seconds of work that the group has lost by evictions
     is_full: bool  # whether the annotations are full, so that Muster changes none of its own
 
     @property
     def state(self) -> tuple[object, ...]:
         """Return the fields whose changes are written at once."""
-        return self.phase, self.reason, self.ran_with, self.admitted, self.start_timeouts
+        return self.phase, self.reason, self.whole_count, self.is_admitted, self.timeout_count
 
 
 def report_of(
     decision: GroupDecision,
     why: WhyGroup | None,
-    ran_with: int | None,
+    whole_count: int | None,
     queue_uid: str,
-    admitted: bool,
-    timeouts: int | None,
-    lost_work: int,
+    is_admitted: bool,
+    timeout_count: int | None,
+    lost_seconds: int,
     written: ReportedStatus,
     estimate: Estimate | None = None,
 ) -> ReportedStatus:
@@ -102,32 +102,32 @@ def report_of(
     Args:
         decision: The newest decision on the group.
         why: The explanation of the group's wait, if it is computed.
-        ran_with: The number of members needed when all were on nodes; None if that never was so.
+        whole_count: The number of members needed when all were on nodes; None if that never was so.
         queue_uid: The UID of the queue that the group is in now.
-        admitted: Whether the group's start was admitted and is not complete.
-        timeouts: How many starts in a row failed; None if the job counts them.
-        lost_work: Seconds of work lost to evictions.
+        is_admitted: Whether the group's start was admitted and is not complete.
+        timeout_count: How many starts in a row failed; None if the job counts them.
+        lost_seconds: Seconds of work lost to evictions.
         written: The status in the API server.
-        estimate: The new estimate. Without it, an estimate that another process has written stays.
+        estimate: The new estimate. If it is None, an estimate that another process has written stays.
     """
     life = decision.life
     change = why.change.sentence if why and why.change else ""
     latest_estimate = estimate or (written.waiting.estimate if written.waiting else None)
     if written.is_full:
-        queue_uid, admitted, timeouts = written.queue_uid, written.admitted, written.start_timeouts
-        lost_work = written.lost_work
+        queue_uid, is_admitted, timeout_count = written.queue_uid, written.is_admitted, written.timeout_count
+        lost_seconds = written.lost_seconds
     return ReportedStatus(
         phase=life.phase,
-        scheduled=life.phase is Phase.RUNNING or life.outcome is Outcome.COMPLETED,
+        is_scheduled=life.phase is Phase.RUNNING or life.outcome is Outcome.COMPLETED,
         reason=str(decision.reason or life.outcome or decision.verdict),
         detail=message_of(decision, why.outlook if why else ""),
-        ran_with=ran_with,
-        numbers=(life.running, life.succeeded, life.failed),
+        whole_count=whole_count,
+        member_counts=(life.running, life.succeeded, life.failed),
         queue_uid=queue_uid or written.queue_uid,
-        admitted=admitted,
-        start_timeouts=written.start_timeouts if timeouts is None else timeouts,
+        is_admitted=is_admitted,
+        timeout_count=written.timeout_count if timeout_count is None else timeout_count,
         waiting=waiting_of(decision, why, change, latest_estimate) if decision.reason is not None else None,
-        lost_work=max(lost_work, written.lost_work),
+        lost_seconds=max(lost_seconds, written.lost_seconds),
         is_full=written.is_full,
     )
 
@@ -156,44 +156,44 @@ def waiting_of(
     )
 
 
-def reported(group: PodGroup) -> ReportedStatus:
+def reported_status(group: PodGroup) -> ReportedStatus:
     """Return the status and the records that a PodGroup has in the API server."""
     status = group.status
     scheduled, stood_whole = (condition(status.conditions, kind) for kind in (SCHEDULED, STOOD_WHOLE))
     return ReportedStatus(
         phase=status.phase,
-        scheduled=scheduled is not None and scheduled.status == "True",
+        is_scheduled=scheduled is not None and scheduled.status == "True",
         reason=scheduled.reason if scheduled else "",
         detail=scheduled.message if scheduled else "",
-        ran_with=markers.whole_members(stood_whole, group.metadata.uid) if stood_whole else None,
-        numbers=(status.running, status.succeeded, status.failed),
+        whole_count=markers.whole_members(stood_whole, group.metadata.uid) if stood_whole else None,
+        member_counts=(status.running, status.succeeded, status.failed),
         queue_uid=recorded_queue(group.metadata),
-        admitted=markers.records_admitted(group.metadata),
-        start_timeouts=markers.recorded_timeouts(group.metadata),
+        is_admitted=markers.records_admitted(group.metadata),
+        timeout_count=markers.recorded_timeouts(group.metadata),
         waiting=status.waiting and replace(status.waiting, since=None),
-        lost_work=markers.recorded_lost(group.metadata),
+        lost_seconds=markers.recorded_lost(group.metadata),
         is_full=markers.leaves_no_space(group.metadata.annotations or {}),
     )
 
 
-def patch(group: PodGroup, report: ReportedStatus) -> dict[str, Any]:
+def patch_of(group: PodGroup, report: ReportedStatus) -> dict[str, Any]:
     """Return the merge patch that writes `report` on `group`, valid only for this version of `group`."""
     uid = group.metadata.uid
-    own = [Condition(SCHEDULED, str(report.scheduled), report.reason, report.detail)]
-    if report.ran_with is not None:
-        own.append(markers.whole_condition(uid, report.ran_with))
+    own = [Condition(SCHEDULED, str(report.is_scheduled), report.reason, report.detail)]
+    if report.whole_count is not None:
+        own.append(markers.whole_condition(uid, report.whole_count))
     before = {condition.type: condition for condition in group.status.conditions or ()}
     dated = [with_transition_time(condition, before.pop(condition.type, None)) for condition in own]
     before.pop(STOOD_WHOLE, None)
     annotations: dict[str, str | None] = {}  # None removes an annotation
     if report.queue_uid:
         annotations.update(entry_annotation(report.queue_uid, uid))
-    if report.admitted is not markers.records_admitted(group.metadata):
-        annotations.update(markers.admitted_record(uid, report.admitted))
-    if report.start_timeouts != markers.recorded_timeouts(group.metadata):
-        annotations[START_TIMEOUTS] = str(report.start_timeouts) if report.start_timeouts else None
-    if report.lost_work != markers.recorded_lost(group.metadata):
-        annotations.update(markers.lost_record(uid, report.lost_work))
+    if report.is_admitted is not markers.records_admitted(group.metadata):
+        annotations.update(markers.admitted_record(uid, report.is_admitted))
+    if report.timeout_count != markers.recorded_timeouts(group.metadata):
+        annotations[START_TIMEOUTS] = str(report.timeout_count) if report.timeout_count else None
+    if report.lost_seconds != markers.recorded_lost(group.metadata):
+        annotations.update(markers.lost_record(uid, report.lost_seconds))
     meta_fields = {"annotations": annotations} if annotations else {}
     waiting: dict[str, Any] | None = None  # null removes the field
     if report.waiting is not None:  # name all fields, since a merge patch keeps unnamed fields
@@ -204,7 +204,7 @@ def patch(group: PodGroup, report: ReportedStatus) -> dict[str, Any]:
         waiting |= msgspec.to_builtins(replace(report.waiting, since=since))
         if report.waiting.estimate is not None:
             waiting["estimate"] = dict.fromkeys(Estimate.__struct_encode_fields__) | waiting["estimate"]
-    running, succeeded, failed = report.numbers
+    running, succeeded, failed = report.member_counts
     return {
         "metadata": {"resourceVersion": group.metadata.resource_version, **meta_fields},
         "status": {
@@ -226,11 +226,9 @@ def first_status(decision: GroupDecision | None) -> dict[str, Any]:
     if decision is None or decision.verdict is not Verdict.WAITING or decision.reason in _SHORT_LIVED_REASONS:
         return {}
     group = PodGroup(Meta())
-    empty = reported(group)
-    published = report_of(
-        decision, None, ran_with=None, queue_uid="", admitted=False, timeouts=None, lost_work=0, written=empty
-    )
-    status: dict[str, Any] = patch(group, published)["status"]
+    no_history = None, "", False, None, 0
+    published = report_of(decision, None, *no_history, reported_status(group))
+    status: dict[str, Any] = patch_of(group, published)["status"]
     waiting = {name: value for name, value in status["waiting"].items() if value is not None}
     return {"phase": published.phase, "waiting": waiting, "conditions": status["conditions"]}
 
@@ -249,13 +247,14 @@ class WriteBackoff:
         self._written: dict[Hashable, tuple[Hashable, int, float]] = {}
 
     def pause(self, obj: Hashable, value: Hashable) -> float:
-        """Return the seconds until `value` may be written to the object `obj`; 0 counts as written now.
+        """Return the seconds until `value` may be written to the object `obj`.
 
-        A value that differs from the last written value may be written at once.
+        If the result is 0, the caller writes the value now, and the write is counted. A value that differs
+        from the last written value may be written at once.
         """
         now = self._clock()
         last_value, repetitions, until = self._written.get(obj, (None, 0, 0.0))
-        if last_value != value or now > until + _FORGET_AFTER:
+        if last_value != value or now > until + _MAX_WRITE_AGE:
             self._written[obj] = value, 0, now
             return 0.0
         if now < until:
@@ -269,15 +268,15 @@ class WriteBackoff:
 
 def _first_position(decision: GroupDecision) -> int:
     """Return the position of a group if it is one of the first positions of the queue; else 0."""
-    return decision.position if decision.position <= _FIRST_PLACES else 0
+    return decision.position if decision.position <= _EXACT_POSITION_COUNT else 0
 
 
-def _lane(wanted: ReportedStatus, written: ReportedStatus) -> int:
+def _lane_of(wanted: ReportedStatus, written: ReportedStatus) -> int:
     """Return the lane for the changed numbers: members first, then first positions, then details."""
-    if wanted.numbers != written.numbers:
+    if wanted.member_counts != written.member_counts:
         return _MEMBERS
-    places = [report.waiting.position if report.waiting else 0 for report in (wanted, written)]
-    moves_in_front = places[0] != places[1] and 0 < min(places) <= _FIRST_PLACES
+    positions = [report.waiting.position if report.waiting else 0 for report in (wanted, written)]
+    moves_in_front = positions[0] != positions[1] and 0 < min(positions) <= _EXACT_POSITION_COUNT
     return _POSITIONS if moves_in_front else _DETAILS
 
 
@@ -311,12 +310,12 @@ class PodGroupStatusController(PacedController[GroupKey]):
 
     def prepare(self) -> None:
         super().prepare()
-        self._numbers_at: dict[GroupKey, float] = {}  # when the numbers of a group may be written next
+        self._next_numbers_at: dict[GroupKey, float] = {}  # when the numbers of a group may be written next
         self._lacks_waiting_field = False  # whether the CRD drops status.waiting, as Volcano's own CRD does
-        self._possibly_foreign: set[GroupKey] = set()  # groups that wait for the end of Volcano's scheduler
+        self._undecided_groups: set[GroupKey] = set()  # groups that wait for the end of Volcano's scheduler
         self._filling_until: dict[GroupKey, float] = {}  # end of the pause while members are created
         self._seen_queues: Mapping[str, QueueDecision] = {}  # queues in the previous decisions
-        self._renumbered: dict[GroupKey, None] = {}  # groups with changed numbers, for the next cycles
+        self._renumbered_groups: dict[GroupKey, None] = {}  # groups with changed numbers, for the next cycles
         self._numbered_serial = -1  # serial of the last decisions whose changed numbers were added
         self._backoff = WriteBackoff(self._clock)
 
@@ -330,16 +329,16 @@ class PodGroupStatusController(PacedController[GroupKey]):
         self._queue.forget(key)
         self._changes.forget(key)
         self._backoff.forget(key)
-        self._numbers_at.pop(key, None)
+        self._next_numbers_at.pop(key, None)
         self._filling_until.pop(key, None)
-        self._possibly_foreign.discard(key)
+        self._undecided_groups.discard(key)
 
     def on_stopped_leading(self) -> None:
         super().on_stopped_leading()
-        self._numbers_at.clear()
+        self._next_numbers_at.clear()
         self._filling_until.clear()
-        self._possibly_foreign.clear()
-        self._renumbered.clear()
+        self._undecided_groups.clear()
+        self._renumbered_groups.clear()
         self._backoff = WriteBackoff(self._clock)
 
     def due_keys(self, decisions: Decisions) -> Iterator[GroupKey]:
@@ -353,17 +352,17 @@ class PodGroupStatusController(PacedController[GroupKey]):
             decision = decisions.groups.get(key)
             if decision is None or not self._is_parked(key, self._state_of(key, decision)):
                 yield key
-        yield from self._with_other_numbers(decisions)
-        if self._possibly_foreign and not self._ledger.pods.unmanaged_schedulers:
-            yield from self._possibly_foreign
-            self._possibly_foreign.clear()
+        yield from self._renumbered_keys(decisions)
+        if self._undecided_groups and not self._ledger.pods.unmanaged_schedulers:
+            yield from self._undecided_groups
+            self._undecided_groups.clear()
         before, self._seen_queues = self._seen_queues, decisions.queues
         changed = changed_keys(decisions.queues, before)
         closed = {name for name in changed if _is_open(name, before) and not _is_open(name, decisions.queues)}
         if closed:
             yield from (key for key, decision in decisions.groups.items() if decision.queue in closed)
 
-    def _with_other_numbers(self, decisions: Decisions) -> Iterator[GroupKey]:
+    def _renumbered_keys(self, decisions: Decisions) -> Iterator[GroupKey]:
         """Yield groups with changed numbers, a few per call.
 
         One start may change the positions of all pending groups. The first positions are written first.
@@ -373,9 +372,9 @@ class PodGroupStatusController(PacedController[GroupKey]):
             self._numbered_serial = decisions.serial
             renumbered = decisions.renumbered_groups
             first = (key for key in renumbered if key in groups and _first_position(groups[key]))
-            self._renumbered = dict.fromkeys((*first, *self._renumbered, *renumbered))
-        for key in list(islice(self._renumbered, AT_ONCE)):
-            del self._renumbered[key]
+            self._renumbered_groups = dict.fromkeys((*first, *self._renumbered_groups, *renumbered))
+        for key in list(islice(self._renumbered_groups, MAX_KEYS_PER_CYCLE)):
+            del self._renumbered_groups[key]
             if key in groups and not self._is_parked(key, self._state_of(key, groups[key])):
                 yield key
 
@@ -386,7 +385,7 @@ class PodGroupStatusController(PacedController[GroupKey]):
 
     def _may_begin_numbers(self) -> bool:
         """Return whether the budget has enough tokens for a write of any lane."""
-        return super()._may_begin_numbers() and self._budget.available(self._clock()) >= _COST[_DETAILS]
+        return super()._may_begin_numbers() and self._budget.tokens_at(self._clock()) >= _TOKENS[_DETAILS]
 
     def reconcile(self, key: GroupKey) -> None:
         """Write the status of a group if it differs from the decision. Groups left to Volcano are skipped."""
@@ -394,10 +393,10 @@ class PodGroupStatusController(PacedController[GroupKey]):
         if decision is None:
             return self._forget(key)
         if group is None:
-            return self._record_on_others(key, decision)
+            return self._record_in_annotations(key, decision)
         if self._ledger.groups.may_be_foreign(key):
-            return self._possibly_foreign.add(key)
-        written = reported(group)
+            return self._undecided_groups.add(key)
+        written = reported_status(group)
         wanted = self._desired_status(key, decision, written)
         if wanted != written or self._changes.is_due(self._decisions, decision):
             self._write_in_turn(key, decision, wanted, written)
@@ -405,12 +404,15 @@ class PodGroupStatusController(PacedController[GroupKey]):
     def _pause_before(
         self, key: GroupKey, wanted: ReportedStatus, written: ReportedStatus, now: float
     ) -> float:
-        """Return the seconds until a change of state is written, as another change may follow at once."""
+        """Return the seconds until a change of state is written.
+
+        There is a pause if another change is likely to follow at once, or if the same value is written again.
+        """
         pause = 0.0
         if self._is_filling(key, wanted, written):
-            pause = self._filling_until.setdefault(key, now + _SETTLE_TIME) - now
+            pause = self._filling_until.setdefault(key, now + _SETTLE_SECONDS) - now
         if wanted.reason == Reason.WINDOW_FULL and not written.reason:  # most groups leave it before
-            pause = self._numbers_at[key] - _SETTLE_TIME + _WINDOW_WAIT - now
+            pause = self._next_numbers_at[key] - _SETTLE_SECONDS + _WINDOW_WAIT - now
         return pause if pause > 0.0 else self._backoff.pause(key, (*wanted.state, wanted.queue_uid))
 
     def _write_in_turn(
@@ -418,22 +420,22 @@ class PodGroupStatusController(PacedController[GroupKey]):
     ) -> None:
         """Write a change of the group's state after a short pause, and changed numbers in their lane."""
         now = self._clock()
-        numbers_at = self._numbers_at.setdefault(key, now + _SETTLE_TIME)
-        lane = _lane(wanted, written)
+        numbers_at = self._next_numbers_at.setdefault(key, now + _SETTLE_SECONDS)
+        lane = _lane_of(wanted, written)
         if lane == _POSITIONS:  # a first position waits less long after a write of details
-            numbers_at -= _PACE[_DETAILS] - _PACE[_POSITIONS]
+            numbers_at -= _PAUSES[_DETAILS] - _PAUSES[_POSITIONS]
         is_open = _is_open(decision.queue, self._decisions.queues)
         needs_queue_record = wanted.queue_uid != written.queue_uid and not is_open
         if wanted.state != written.state or needs_queue_record:
             if (pause := self._pause_before(key, wanted, written, now)) > 0.0:
                 return self._queue.add(key, pause)
             self._filling_until.pop(key, None)
-            self._numbers_at[key] = max(numbers_at, now + _SETTLE_TIME)
+            self._next_numbers_at[key] = max(numbers_at, now + _SETTLE_SECONDS)
             self.write(key, partial(self._patch, key))
-        elif now >= numbers_at and self._budget.take(now, _COST[lane]):
+        elif now >= numbers_at and self._budget.take(now, _TOKENS[lane]):
             self._changes.compute(self._decisions, decision)
             if self._desired_status(key, decision, written) != written:
-                self._numbers_at[key] = now + _PACE[lane]
+                self._next_numbers_at[key] = now + _PAUSES[lane]
                 self.write(key, partial(self._patch, key))
         else:
             self._park(key, self._state_of(key, decision), numbers_at - now, lane)
@@ -451,10 +453,10 @@ class PodGroupStatusController(PacedController[GroupKey]):
                 return True
             if wanted.phase == Phase.PENDING and not written.reason:
                 return True
-        lacks_members = not wanted.scheduled and wanted.reason == Reason.NOT_ENOUGH_MEMBERS
+        lacks_members = not wanted.is_scheduled and wanted.reason == Reason.NOT_ENOUGH_MEMBERS
         return lacks_members and self._ledger.groups.has_members(key)
 
-    def _record_on_others(self, key: GroupKey, decision: GroupDecision) -> None:
+    def _record_in_annotations(self, key: GroupKey, decision: GroupDecision) -> None:
         """Write records on a PodGroup of another API as annotations, since its status has another owner.
 
         For PodGroups of Kubernetes, also write the condition that says whether the group was ever scheduled.
@@ -498,7 +500,7 @@ class PodGroupStatusController(PacedController[GroupKey]):
         self, key: GroupKey, decision: GroupDecision, written: ReportedStatus
     ) -> ReportedStatus:
         """Return the status that results from the decision on a group."""
-        why, history = self._changes.known(decision), self._ledger.groups.history(key)
+        why, history = self._changes.known_explanation(decision), self._ledger.groups.history(key)
         report = report_of(decision, why, *history, written, self._estimates.get(key))
         if self._lacks_waiting_field:
             report = replace(report, waiting=None)
@@ -510,10 +512,10 @@ class PodGroupStatusController(PacedController[GroupKey]):
         group, decision = self._copies.get(key), self._ledger.decisions.groups.get(key)
         if group is None or decision is None:
             return
-        written = reported(group)
+        written = reported_status(group)
         wanted = self._desired_status(key, decision, written)
         if wanted != written:
             meta = group.metadata
-            answer = self._cluster.patch_group(meta.namespace, meta.name, meta.uid, patch(group, wanted))
+            answer = self._cluster.patch_group(meta.namespace, meta.name, meta.uid, patch_of(group, wanted))
             self._copies.record_write(key, group, answer)
             self._lacks_waiting_field |= wanted.waiting is not None and answer.status.waiting is None

@@ -38,13 +38,13 @@ MANAGED_BY = ("app.kubernetes.io/managed-by", "muster")
 _LABELS = dict([MANAGED_BY])
 _KIND = {"apiVersion": PROVISIONING_REQUESTS.version, "kind": "ProvisioningRequest"}
 _POD_ONLY_FIELDS = ("nodeName", "schedulingGates", "ephemeralContainers")
-LASTING = 5.0  # seconds for which the needs of a group have to stay the same before a request is created
-_RETRY_AFTER = 1.0  # seconds until a group is tried again for which the budget had no token
+MIN_NEED_SECONDS = 5.0  # the needs of a group stay the same for so long before a request is created
+_RETRY_PAUSE = 1.0  # seconds until a group is tried again for which the budget had no token
 _DELETION_RATE, _DELETION_BURST = 20.0, 50  # deletions per second, and at once
-MOST_POD_SETS = 32  # most pod sets of a request, a limit of the API server
-_MAX_PREFIX = 40  # so that a name with its digest fits into the 63 characters of a label
-_MAX_MESSAGE = 256
-_FAILED, _SPENT_CONDITIONS = "Failed", ("BookingExpired", "CapacityRevoked")
+MAX_POD_SETS = 32  # most pod sets of a request, a limit of the API server
+_MAX_PREFIX_LENGTH = 40  # so that a name with its digest fits into the 63 characters of a label
+_MAX_MESSAGE_LENGTH = 256
+_FAILED_CONDITION, _SPENT_CONDITIONS = "Failed", ("BookingExpired", "CapacityRevoked")
 
 
 class PodSet(msgspec.Struct, frozen=True):
@@ -135,31 +135,34 @@ class ProvisioningQueues:
 
     def get(self, queue: str) -> Provisioning | None:
         """Return the setting of a queue; None if it has none, or the cluster has no ProvisioningRequests."""
-        return self.written(queue) if self.is_served() else None
+        return self.setting_in_spec(queue) if self.is_served() else None
 
-    def written(self, queue: str) -> Provisioning | None:
+    def setting_in_spec(self, queue: str) -> Provisioning | None:
         """Return the setting in the spec of a queue; None if it names no provisioning class."""
         copy = self.queues.get(queue)
         setting = copy.queue.spec.provisioning if copy else None
         return setting if setting and setting.class_name else None
 
 
-class ProvisioningTurns:
-    """Groups whose queue has changed its setting for ProvisioningRequests. Each user has its own object."""
+class ProvisioningChanges:
+    """Groups whose queue has changed its setting for ProvisioningRequests.
+
+    Each controller has its own object.
+    """
 
     def __init__(self, queues: ProvisioningQueues) -> None:
         self._queues = queues
-        self._dirty_queues: set[str] = set()  # queues that the watch has shown since the last call
+        self._reported_queues: set[str] = set()  # queues that the watch has shown since the last call
         self._seen_settings: dict[str, Provisioning] = {}
         self._was_served = False
-        queues.queues.listen(self._dirty_queues.add)
+        queues.queues.listen(self._reported_queues.add)
 
     def groups(self, decisions: Decisions) -> Iterator[GroupKey]:
         """Yield the groups of queues whose setting has changed since the last call."""
         changed_queues = set()
-        while self._dirty_queues:
-            queue = self._dirty_queues.pop()
-            old_setting, setting = self._seen_settings.pop(queue, None), self._queues.written(queue)
+        while self._reported_queues:
+            queue = self._reported_queues.pop()
+            old_setting, setting = self._seen_settings.pop(queue, None), self._queues.setting_in_spec(queue)
             if setting is not None:
                 self._seen_settings[queue] = setting
             if old_setting != setting:
@@ -187,7 +190,7 @@ class ProvisioningController(PacedController[GroupKey]):
         self._queues = queues
         self._requests = requests
         self._policy = policy
-        self._queue_turns = ProvisioningTurns(queues)
+        self._setting_changes = ProvisioningChanges(queues)
         super().__init__(context)
         requests.listen(self._on_change)
 
@@ -195,16 +198,16 @@ class ProvisioningController(PacedController[GroupKey]):
         super().prepare()
         self._deletion_budget = TokenBucket(_DELETION_RATE, _DELETION_BURST, self._clock())
         self._needed: dict[GroupKey, tuple[str, float]] = {}  # name of the needed request, and since when
-        self._created: dict[GroupKey, str] = {}  # request that this process creates or has created
+        self._created_names: dict[GroupKey, str] = {}  # request that this process creates or has created
 
     def on_stopped_leading(self) -> None:
         super().on_stopped_leading()
         self._needed.clear()
-        self._created.clear()
+        self._created_names.clear()
 
     def _on_change(self, key: GroupKey, is_removed: bool) -> None:
         if is_removed:
-            self._created.pop(key, None)
+            self._created_names.pop(key, None)
         self._queue.add(key)
 
     def due_keys(self, decisions: Decisions) -> Iterator[GroupKey]:
@@ -217,13 +220,13 @@ class ProvisioningController(PacedController[GroupKey]):
                 or (decision and self._queues.get(decision.queue))
             ):
                 yield key
-        yield from self._queue_turns.groups(decisions)
+        yield from self._setting_changes.groups(decisions)
 
     def reconcile(self, key: GroupKey) -> None:
         """Delete the requests that a group does not need, and then create the request that it needs."""
         is_reviewed = key in self._decisions.groups or self._ledger.groups.record(key) is None
         if not (self._queues.is_served() and is_reviewed):  # existing requests may still be needed
-            return self._queue.move(key, _RETRY_AFTER)
+            return self._queue.move(key, _RETRY_PAUSE)
         wanted = self._desired_request(key)
         # Requests with another name, and requests that bring no more nodes, are deleted as the budget
         # allows. A request that is already being deleted needs no token.
@@ -234,18 +237,18 @@ class ProvisioningController(PacedController[GroupKey]):
             if not request.metadata.deletion_timestamp
             and (request.metadata.name != name or is_spent(request.status.conditions))
         ]
-        allowed = self._deletion_budget.take_up_to(self._clock(), len(unneeded))
-        for meta in unneeded[:allowed]:
+        allowed_count = self._deletion_budget.take_up_to(self._clock(), len(unneeded))
+        for meta in unneeded[:allowed_count]:
             delete = partial(self._cluster.delete_provisioning_request, meta.namespace, meta.name, meta.uid)
             self.write(key, delete, target=meta.uid)
-        if allowed != len(unneeded):
-            self._queue.move(key, _RETRY_AFTER)
+        if allowed_count != len(unneeded):
+            self._queue.move(key, _RETRY_PAUSE)
         elif wanted is None:
             self._needed.pop(key, None)
-            self._created.pop(key, None)
+            self._created_names.pop(key, None)
             self._parked.pop(key, None)
             self._queue.forget(key)
-        elif self._created.get(key) != wanted.name:
+        elif self._created_names.get(key) != wanted.name:
             self._make_in_turn(key, wanted)
 
     def _desired_request(self, key: GroupKey) -> NodesWanted | None:
@@ -270,15 +273,15 @@ class ProvisioningController(PacedController[GroupKey]):
         if name != wanted.name:
             since = now
             self._needed[key] = wanted.name, since
-        remaining = since + LASTING - now
+        remaining = since + MIN_NEED_SECONDS - now
         if remaining > 0.0:
             self._park(key, wanted.name, remaining)
         elif not self._budget.take(now):
-            self._park(key, wanted.name, _RETRY_AFTER)
+            self._park(key, wanted.name, _RETRY_PAUSE)
         else:
-            self._created[key] = wanted.name
-            undone = partial(self._created.pop, key, None)
-            self.write(key, partial(self._create_request, key, wanted), undone=undone)
+            self._created_names[key] = wanted.name
+            forget_request = partial(self._created_names.pop, key, None)
+            self.write(key, partial(self._create_request, key, wanted), on_failure=forget_request)
 
     def _create_request(self, key: GroupKey, wanted: NodesWanted) -> None:
         """Create the request, and then its templates, which the request owns.
@@ -287,7 +290,7 @@ class ProvisioningController(PacedController[GroupKey]):
         Nothing is created if the group needs another request by now.
         """
         group = self._ledger.groups.record(key)
-        if group is None or self._created.get(key) != wanted.name:
+        if group is None or self._created_names.get(key) != wanted.name:
             return
         cluster, namespace = self._cluster, group.namespace
         pods = [cluster.pod_as_json(namespace, pod_set.member.name) for pod_set in wanted.pod_sets]
@@ -313,10 +316,10 @@ def template_body(wanted: NodesWanted, number: int, uid: str, pod: dict[str, Any
     The template lacks the node and the gates of `pod`. It is deleted with the request, whose UID is `uid`.
     """
     owner = {**_KIND, "name": wanted.name, "uid": uid, "controller": True}
-    described = {key: pod["metadata"][key] for key in ("labels", "annotations") if key in pod["metadata"]}
+    meta_copy = {key: pod["metadata"][key] for key in ("labels", "annotations") if key in pod["metadata"]}
     spec = {key: value for key, value in pod["spec"].items() if key not in _POD_ONLY_FIELDS}
     meta = {"name": f"{wanted.name}-{number}", "labels": _LABELS, "ownerReferences": [owner]}
-    template = {"metadata": described, "spec": spec}
+    template = {"metadata": meta_copy, "spec": spec}
     return {"apiVersion": "v1", "kind": "PodTemplate", "metadata": meta, "template": template}
 
 
@@ -330,14 +333,14 @@ def wanted_request(
     pods = [pod for pod in members if pod.is_waiting and not pod.foreign_gates]
     pods.sort(key=attrgetter("order"))
     counts, first_pods = Counter(pod.shape for pod in pods), {pod.shape: pod for pod in reversed(pods)}
-    if not 0 < len(counts) <= MOST_POD_SETS:
+    if not 0 < len(counts) <= MAX_POD_SETS:
         return None
     parameters = provisioning.parameters or {}
     request = (group.uid, provisioning.class_name, sorted(parameters.items()))
     shapes = sorted((_text_of(shape), count) for shape, count in counts.items())
     digest = hashlib.sha256(repr((request, shapes)).encode()).hexdigest()[:16]
     return NodesWanted(
-        name=f"{group.name[:_MAX_PREFIX].rstrip('.-')}-{digest}",
+        name=f"{group.name[:_MAX_PREFIX_LENGTH].rstrip('.-')}-{digest}",
         class_name=provisioning.class_name,
         parameters=parameters,
         pod_sets=tuple(PodSet(first_pods[shape], count) for shape, count in counts.items()),
@@ -354,10 +357,10 @@ def _text_of(shape: Shape) -> str:
 
 def failure(conditions: list[Condition] | None) -> str:
     """Return a message why the autoscaler has given up a request; empty if the request has not failed."""
-    failed = condition(conditions, _FAILED)
+    failed = condition(conditions, _FAILED_CONDITION)
     if failed is None or failed.status != "True":
         return ""
-    return (failed.message or failed.reason or _FAILED)[:_MAX_MESSAGE]
+    return (failed.message or failed.reason or _FAILED_CONDITION)[:_MAX_MESSAGE_LENGTH]
 
 
 def is_spent(conditions: list[Condition] | None) -> bool:

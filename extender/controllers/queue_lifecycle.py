@@ -28,9 +28,9 @@ _DEFAULT_SPECS: dict[str, dict[str, Any]] = {
     DEFAULT_QUEUE: {"weight": 1, "reclaimable": True, "parent": ROOT_QUEUE},
 }
 # Seconds after which a step without effect is repeated.
-_CREATE_AGAIN = 5.0  # until a queue that is still missing is created again
-_EXECUTE_AGAIN = 3.0  # until a step of a Command without visible effect is repeated
-_DELETE_AGAIN = 5.0  # until a PodGroup that still exists is reconciled again
+_CREATION_PAUSE = 5.0  # until a queue that is still missing is created again
+_STEP_PAUSE = 3.0  # until a step of a Command without visible effect is repeated
+_DELETION_PAUSE = 5.0  # until a PodGroup that still exists is reconciled again
 
 
 class DefaultQueuesController(Controller[str]):
@@ -48,7 +48,7 @@ class DefaultQueuesController(Controller[str]):
 
     def reconcile(self, name: str) -> None:
         if name not in self._ledger.queues.names():
-            self._queue.add(name, _CREATE_AGAIN)
+            self._queue.add(name, _CREATION_PAUSE)
             self.write(name, partial(self._create, name))
 
     def _create(self, name: str) -> None:
@@ -68,17 +68,17 @@ class BusCommandsController(RecordingController[str]):
 
     def prepare(self) -> None:
         self._lock = threading.Lock()
-        self._pending: dict[tuple[str, str], CommandRecord] = {}
+        self._commands: dict[tuple[str, str], CommandRecord] = {}
         self._last_steps: dict[str, CommandStep] = {}  # last step of each Command, by UID
 
     def upsert(self, command: Command) -> None:
         if (record := states.command_record(command)) is not None:
             with self._lock:
-                self._pending[command.metadata.namespace, command.metadata.name] = record
+                self._commands[command.metadata.namespace, command.metadata.name] = record
 
     def remove(self, removed: Removed) -> None:
         with self._lock:
-            self._pending.pop((removed.namespace, removed.name), None)
+            self._commands.pop((removed.namespace, removed.name), None)
             self._last_steps.pop(removed.uid, None)
 
     def on_stopped_leading(self) -> None:
@@ -94,29 +94,29 @@ class BusCommandsController(RecordingController[str]):
     def _first_commands(self, queue: str | None = None) -> list[CommandRecord]:
         """Return the first Command of `queue`; for None, the first Command of each queue."""
         with self._lock:
-            waiting = [command for command in self._pending.values() if queue in (None, command.queue)]
-        return states.first_of_each_queue(waiting)
+            matching = [command for command in self._commands.values() if queue in (None, command.queue)]
+        return states.first_of_each_queue(matching)
 
     def reconcile(self, name: str) -> None:
         """Take the next step of the first Command of a queue."""
         for command in self._first_commands(name):
             step = states.review(command, self._ledger.queues.get(name))
             self._last_steps[command.uid] = step.step
-            self._queue.add(name, _EXECUTE_AGAIN)
+            self._queue.add(name, _STEP_PAUSE)
             self.write(name, partial(self._take_step, command, step))
 
-    def _take_step(self, command: CommandRecord, step: CommandReview) -> None:
+    def _take_step(self, command: CommandRecord, review: CommandReview) -> None:
         """Take a step of a Command: execute, remove or refuse it, or check whether its queue exists."""
         queue = command.queue
-        match step.step:
+        match review.step:
             case CommandStep.EXECUTE:
-                self._cluster.set_queue_state(queue, command.queue_uid, step.state, command.uid)
+                self._cluster.set_queue_state(queue, command.queue_uid, review.state, command.uid)
                 metrics.queue_commands.labels("obeyed").inc()
                 log.info("a Command was executed", queue=queue, action=command.action, command=command.name)
             case CommandStep.REMOVE:
                 self._cluster.delete_command(command.namespace, command.name, command.uid)
             case CommandStep.REFUSE:
-                self._refuse(command, step.why)
+                self._refuse(command, review.why)
             case CommandStep.LOOK_FOR_QUEUE:  # the ledger's queues may be older than the Command
                 with suppress(NotFound):
                     if self._cluster.queue_uid(queue) == command.queue_uid:
@@ -167,7 +167,7 @@ class OrphanedPodGroupsController(Controller[str]):
             self.write(uid, partial(self._delete, orphan))
         else:
             self.write(uid, self._confirm, target="queues that are gone")
-        self._queue.add(uid, _DELETE_AGAIN)
+        self._queue.add(uid, _DELETION_PAUSE)
 
     def _confirm(self) -> None:
         """Ask the API server which queues of orphaned PodGroups are deleted; make these PodGroups due."""

@@ -65,7 +65,7 @@ _STATE_EVENTS = {
 def status_changes(queue: Queue, decision: QueueDecision, *, numbers: bool = True) -> Json:
     """Return the changes of a queue's status, as a merge patch.
 
-    Without `numbers`, only the fields about the queue's state are compared.
+    If `numbers` is false, only the fields about the queue's state are compared.
     """
     written, reserved = queue.status, decision.reservation
     flavors = [
@@ -88,9 +88,9 @@ def status_changes(queue: Queue, decision: QueueDecision, *, numbers: bool = Tru
     }
     known_types = {condition.type for condition in written.conditions or ()}
     conditions = (
-        Condition(wanted.type, str(wanted.holds), wanted.reason, wanted.message)
-        for wanted in conditions_of(decision)
-        if wanted.holds or wanted.type in (OPEN, VALID) or wanted.type in known_types
+        Condition(report.type, str(report.holds), report.reason, report.message)
+        for report in conditions_of(decision)
+        if report.holds or report.type in (OPEN, VALID) or report.type in known_types
     )
     return changes_from(written, status, conditions, numbers)
 
@@ -115,9 +115,9 @@ def record_reclaims(ledger: Ledger, cluster: ApiClient, loser: str) -> None:
     if ledger.pods.unmanaged_schedulers:
         return
     for name, decision in ledger.decisions.queues.items():
-        decided = {(key, by.group, by.at) for key, by in decision.reclaimed.items() if key.queue == loser}
-        record = ledger.registry.queues.get(name) if decided else None
-        if record is None or decided <= {(key, by.group, by.at) for key, by in record.reclaimed.items()}:
+        entries = {(key, by.group, by.at) for key, by in decision.reclaimed.items() if key.queue == loser}
+        record = ledger.registry.queues.get(name) if entries else None
+        if record is None or entries <= {(key, by.group, by.at) for key, by in record.reclaimed.items()}:
             continue
         changes = {"reclaimed": msgspec.to_builtins(reclaims(decision))}
         try:
@@ -126,31 +126,31 @@ def record_reclaims(ledger: Ledger, cluster: ApiClient, loser: str) -> None:
             log.warning("cannot record what a queue reclaims", queue=name, error=str(fault))
 
 
-def changes_from(before: Any, wanted: Json, own_conditions: Iterable[Condition], numbers: bool) -> Json:
+def changes_from(old_status: Any, wanted: Json, own_conditions: Iterable[Condition], numbers: bool) -> Json:
     """Return the fields of a status that differ. Conditions of other controllers stay as they are.
 
     Args:
-        before: The status in the API server.
+        old_status: The status in the API server.
         wanted: The wanted fields, without conditions.
         own_conditions: Muster's conditions.
         numbers: Whether fields with mere numbers are compared, too.
     """
-    conditions = {condition.type: condition for condition in before.conditions or ()}
+    conditions = {condition.type: condition for condition in old_status.conditions or ()}
     for own in own_conditions:
         conditions[own.type] = with_transition_time(own, conditions.get(own.type))
     return {
-        name: amounts_patch(getattr(before, name), value)
+        name: amounts_patch(getattr(old_status, name), value)
         for name, value in (wanted | {"conditions": list(conditions.values())}).items()
-        if getattr(before, name) != value and (numbers or name in _STATE_FIELDS)
+        if getattr(old_status, name) != value and (numbers or name in _STATE_FIELDS)
     }
 
 
-def amounts_patch(before: Any, value: Any) -> Any:
+def amounts_patch(old_value: Any, value: Any) -> Any:
     """Return a merge patch of amounts. Nulls in the patch remove resources that are gone."""
     if isinstance(value, QueueReservation):
-        amounts_before = before.resource if before else None
-        return {"nodes": value.nodes, "resource": amounts_patch(amounts_before, value.resource)}
-    nulls = dict.fromkeys(before or ()) if isinstance(value, dict) else {}
+        old_amounts = old_value.resource if old_value else None
+        return {"nodes": value.nodes, "resource": amounts_patch(old_amounts, value.resource)}
+    nulls = dict.fromkeys(old_value or ()) if isinstance(value, dict) else {}
     return nulls | value if nulls else msgspec.to_builtins(value)
 
 
@@ -191,12 +191,12 @@ class QueueController(PacedController[str], Generic[T]):
         return max(0.0, self._next_write.get(key, 0.0) - self._clock())
 
     def _write_in_turn(
-        self, key: str, state: object, write: WriteJob, *, at_once: Callable[[], object]
+        self, key: str, state: object, write: WriteJob, *, is_urgent: Callable[[], object]
     ) -> None:
-        """Submit `write` if `at_once` returns a true value or the budget allows; else park the object."""
+        """Submit `write` if `is_urgent` returns a true value or the budget allows; else park the object."""
         if (pause := self._pause(key)) > 0.0:
             self._queue.add(key, pause)
-        elif at_once() or self._take_turn():
+        elif is_urgent() or self._take_turn():
             self._next_write[key] = self._clock() + _MIN_PERIOD
             self.write(key, write)
         else:
@@ -241,10 +241,10 @@ class QueueStatusController(QueueController[QueueCopy]):
         copy, decision = self._copies.get(name), self._decisions.queues.get(name)
         if copy is None or decision is None or not self._differs(copy.queue, decision):
             return
-        if self._decisions.version < copy.known_at:
+        if self._decisions.version < copy.ledger_version:
             return self._queue.add(name, self._pause(name))
-        at_once = partial(self._differs, copy.queue, decision, numbers=False)
-        self._write_in_turn(name, _state(decision), partial(self._write, name), at_once=at_once)
+        is_urgent = partial(self._differs, copy.queue, decision, numbers=False)
+        self._write_in_turn(name, _state(decision), partial(self._write, name), is_urgent=is_urgent)
 
     def _write(self, name: str) -> None:
         """Write the latest decision on the latest copy, both of which may be newer than the submission."""
@@ -252,7 +252,7 @@ class QueueStatusController(QueueController[QueueCopy]):
         decision = decisions.queues.get(name)
         if copy is None or decision is None or not self._differs(copy.queue, decision):
             return
-        if decisions.version < copy.known_at:
+        if decisions.version < copy.ledger_version:
             return self._queue.add(name)
         queue, meta = copy.queue, copy.queue.metadata
         version = {"resourceVersion": meta.resource_version}
@@ -283,9 +283,9 @@ class QueueStatusController(QueueController[QueueCopy]):
             self._recorder.record(reference, WARNING, EventReason.GUARANTEE_UNMET, wanted.message)
 
     def _differs(self, queue: Queue, decision: QueueDecision, *, numbers: bool = True) -> bool:
-        """Return whether a queue has to be written. Without `numbers`, changed numbers do not count.
+        """Return whether a queue has to be written; False if the name belongs to another queue now.
 
-        False if the name belongs to another queue now.
+        If `numbers` is false, changed numbers do not count.
         """
         if queue.metadata.uid != decision.uid:
             return False
@@ -318,15 +318,15 @@ def local_queue_report(ledger: Ledger, key: str) -> LocalQueueReport | None:
     return LocalQueueReport(activity, counts.get((key, WAITING), 0), counts.get((key, ADMITTED), 0), reserved)
 
 
-def report_changes(local: LocalQueue, report: LocalQueueReport, *, numbers: bool = True) -> Json:
+def local_queue_changes(local: LocalQueue, report: LocalQueueReport, *, numbers: bool = True) -> Json:
     """Return the status fields of a LocalQueue that differ, as a merge patch.
 
-    Without `numbers`, only conditions are compared.
+    If `numbers` is false, only conditions are compared.
     """
-    activity, reserved = report.activity, as_quantities(report.reserved)
-    wanted: Json = {"waiting": report.waiting, "admitted": report.admitted, "reserved": reserved}
+    activity, quantities = report.activity, as_quantities(report.reserved)
+    counts = {"waiting": report.waiting, "admitted": report.admitted}
     own_condition = Condition(ACTIVE, str(activity.is_active), activity.reason, activity.message)
-    return changes_from(local.status, wanted, [own_condition], numbers)
+    return changes_from(local.status, {**counts, "reserved": quantities}, [own_condition], numbers)
 
 
 class LocalQueueStatusController(QueueController[LocalQueue]):
@@ -363,15 +363,15 @@ class LocalQueueStatusController(QueueController[LocalQueue]):
 
     def reconcile(self, key: str) -> None:
         copy, report = self._copies.get(key), local_queue_report(self._ledger, key)
-        if copy is None or report is None or not report_changes(copy, report):
+        if copy is None or report is None or not local_queue_changes(copy, report):
             return
-        at_once = partial(report_changes, copy, report, numbers=False)
-        self._write_in_turn(key, report.activity, partial(self._write, key), at_once=at_once)
+        is_urgent = partial(local_queue_changes, copy, report, numbers=False)
+        self._write_in_turn(key, report.activity, partial(self._write, key), is_urgent=is_urgent)
 
     def _write(self, key: str) -> None:
         """Write the current state on the latest copy, both of which may be newer than the submission."""
         copy, report = self._copies.get(key), local_queue_report(self._ledger, key)
-        changes = report_changes(copy, report) if copy is not None and report is not None else {}
+        changes = local_queue_changes(copy, report) if copy is not None and report is not None else {}
         if copy is not None and changes:
             meta = copy.metadata
             version = {"uid": meta.uid, "resourceVersion": meta.resource_version}

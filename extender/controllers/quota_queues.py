@@ -41,7 +41,7 @@ from extender.telemetry.logs import logger
 log = logger(__name__)
 
 _PAUSE = 1.0  # seconds until a queue that has to wait is tried again
-_MAX_SHOWN = 3  # most faults of a quota that its Event names
+_MAX_FAULTS = 3  # most faults of a quota that its Event names
 _NAME_TAKEN = (
     "it exists and is not made from a quota, so it stays as it is: delete it, or name the quota differently"
 )
@@ -141,7 +141,7 @@ class QuotaQueuesController(RecordingController[str]):
         self._made: set[str] = set()  # names of queues that are made from a quota
         self._dirty_queues: set[str] = set()
         self._refusals: dict[str, QuotaFault] = {}  # refused writes, by queue
-        self._changed_at: dict[str, float] = {}  # time of the last correction, by queue
+        self._change_times: dict[str, float] = {}  # time of the last correction, by queue
         self.on_stopped_leading()
 
     def on_stopped_leading(self) -> None:
@@ -179,7 +179,7 @@ class QuotaQueuesController(RecordingController[str]):
         if self._listed_plan is not plan:
             self._listed_plan = plan
             self._refusals = {name: fault for name, fault in self._refusals.items() if name in plan.queues}
-            self._changed_at = {name: at for name, at in self._changed_at.items() if name in plan.queues}
+            self._change_times = {name: at for name, at in self._change_times.items() if name in plan.queues}
             yield from plan.queues
         while self._dirty_queues:
             name = self._dirty_queues.pop()
@@ -227,13 +227,13 @@ class QuotaQueuesController(RecordingController[str]):
         """
         name, step = wanted.name, self._step(wanted.name)
         is_parent_missing = wanted.parent != keys.ROOT_QUEUE and wanted.parent not in self._made
-        has_to_wait = is_parent_missing or self._clock() - self._changed_at.get(name, -_PAUSE) < _PAUSE
+        has_to_wait = is_parent_missing or self._clock() - self._change_times.get(name, -_PAUSE) < _PAUSE
         if step in (QuotaStep.CREATE, QuotaStep.CHANGE) and has_to_wait:
             self._queue.add(name, _PAUSE)
         elif step is QuotaStep.CREATE:
             self.write(name, partial(self._put, wanted, None))
         elif step is QuotaStep.CHANGE and queue:
-            self._changed_at[name] = self._clock()
+            self._change_times[name] = self._clock()
             self.write(name, partial(self._put, wanted, queue))
         elif step is QuotaStep.LEAVE:
             self._refusals[name] = QuotaFault(wanted.source, f"queue {name!r}", _NAME_TAKEN)
@@ -289,4 +289,4 @@ class QuotaQueuesController(RecordingController[str]):
 
 def faults_text(faults: Iterable[QuotaFault]) -> str:
     texts = [str(fault) for fault in faults]
-    return "; ".join(texts[:_MAX_SHOWN] + and_more(len(texts) - _MAX_SHOWN, ": see /debug/quotas"))
+    return "; ".join(texts[:_MAX_FAULTS] + and_more(len(texts) - _MAX_FAULTS, ": see /debug/quotas"))

@@ -40,13 +40,13 @@ class SchedulingGatesController(Controller[GroupKey]):
 
     def reconcile(self, key: GroupKey) -> None:
         """Remove the gate of every planned pod once, or make the scheduler try a pod without a gate again."""
-        planned = self._ledger.claims_to_release([key])
+        claims = self._ledger.claims_to_release([key])
         with self._lock:
-            earlier = self._last_actions.pop(key, {})
-            if planned:
-                uids = (claim.pod.uid for claim in planned)
-                self._last_actions[key] = {uid: earlier[uid] for uid in uids if uid in earlier}
-        for claim in planned:
+            old_actions = self._last_actions.pop(key, {})
+            if claims:
+                uids = (claim.pod.uid for claim in claims)
+                self._last_actions[key] = {uid: old_actions[uid] for uid in uids if uid in old_actions}
+        for claim in claims:
             pod, node, is_shown = claim.pod, claim.node, self._ledger.shown_pods.is_on
             if pod.is_gated:
                 self._write_once(pod, ("open", ""), partial(self._remove_gate, pod, node))
@@ -65,7 +65,7 @@ class SchedulingGatesController(Controller[GroupKey]):
             if last_actions.get(pod.uid) == action:
                 return
             last_actions[pod.uid] = action
-        self.write(pod.group, request, target=pod.uid, undone=partial(self._forget_action, pod, action))
+        self.write(pod.group, request, target=pod.uid, on_failure=partial(self._forget_action, pod, action))
 
     def _forget_action(self, pod: PodRecord, action: _Action) -> None:
         with self._lock:

@@ -34,7 +34,7 @@ from extender.volcano.states import Action
 log = logger(__name__)
 
 ACTIONS = (Action.ABORT, Action.RESUME, Action.RESTART, Action.TERMINATE, Action.COMPLETE)
-_RETRY_AFTER = 3.0  # seconds after which a step without visible effect is repeated
+_RETRY_PAUSE = 3.0  # seconds after which a step without visible effect is repeated
 
 
 class PendingAction(NamedTuple):
@@ -46,8 +46,8 @@ class PendingAction(NamedTuple):
 
 def pending_action(job: VolcanoJob) -> PendingAction | None:
     """Return the action of the last Command on a job; None if the job has carried it out."""
-    recorded = (job.metadata.annotations or {}).get(LAST_COMMAND, "")
-    command, _, action_and_version = recorded.partition("/")
+    record = (job.metadata.annotations or {}).get(LAST_COMMAND, "")
+    command, _, action_and_version = record.partition("/")
     action, _, version = action_and_version.partition("/")
     if action not in ACTIONS or version != str(job.status.version):
         return None
@@ -79,18 +79,18 @@ class VolcanoCommandsController(RecordingController[str]):
 
     def prepare(self) -> None:
         self._lock = threading.Lock()
-        self._pending: dict[str, Command] = {}
+        self._commands: dict[str, Command] = {}
         self._oldest_commands: list[str] | None = None  # oldest Command of each job; None after a change
 
     def upsert(self, command: Command) -> None:
         if (target := command.target) and (target.api_version, target.kind) == VOLCANO_JOB.key:
             with self._lock:
-                self._pending[command.metadata.uid] = command
+                self._commands[command.metadata.uid] = command
                 self._oldest_commands = None
 
     def remove(self, removed: Removed) -> None:
         with self._lock:
-            self._pending.pop(removed.uid, None)
+            self._commands.pop(removed.uid, None)
             self._oldest_commands = None
 
     def due_keys(self, decisions: Decisions) -> Iterator[str]:
@@ -100,16 +100,16 @@ class VolcanoCommandsController(RecordingController[str]):
         with self._lock:
             if self._oldest_commands is None:
                 first: dict[str, str] = {}
-                for command in sorted(self._pending.values(), key=_order):
+                for command in sorted(self._commands.values(), key=_order):
                     first.setdefault(command.target.uid if command.target else "", command.metadata.uid)
                 self._oldest_commands = list(first.values())
-            oldest = self._oldest_commands
-        yield from (uid for uid in oldest if uid not in self._queue)
+            oldest_commands = self._oldest_commands
+        yield from (uid for uid in oldest_commands if uid not in self._queue)
 
     def reconcile(self, uid: str) -> None:
-        command = self._pending.get(uid)
+        command = self._commands.get(uid)
         if command is not None and command.target is not None and not self._is_left_to_volcano():
-            self._queue.add(uid, _RETRY_AFTER)
+            self._queue.add(uid, _RETRY_PAUSE)
             self._carry_out(command, Uid(command.target.uid))
 
     def _carry_out(self, command: Command, target: Uid) -> None:
@@ -127,7 +127,7 @@ class VolcanoCommandsController(RecordingController[str]):
             self.write(uid, partial(self._look_for_job, command))
         elif (job.metadata.annotations or {}).get(LAST_COMMAND, "").startswith(f"{uid}/"):
             self.write(uid, partial(self._remove, command))
-        elif (pending := pending_action(job)) is None or self._copies.obeyed.get(target) == pending.command:
+        elif (last := pending_action(job)) is None or self._copies.obeyed_uids.get(target) == last.command:
             self.write(uid, partial(self._record, command, job))
 
     def _record(self, command: Command, job: VolcanoJob) -> None:

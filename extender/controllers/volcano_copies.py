@@ -40,30 +40,30 @@ class LostPod(NamedTuple):
 
 class _CreatedPod(NamedTuple):
     pod: JobPod | None  # None until the API server has answered
-    at: float  # monotonic time in seconds
+    created_at: float  # monotonic time in seconds
 
 
 class _Pods:
     """Pods of one job.
 
     Attributes:
-        shown: Pods that the watch has shown, by UID.
-        made: Created pods that the watch has not shown yet, by name.
-        deleted: UIDs of pods that Muster has deleted.
-        gone: UIDs of pods that were gone before Muster got the answer to their creation.
+        shown_pods: Pods that the watch has shown, by UID.
+        created_pods: Created pods that the watch has not shown yet, by name.
+        deleted_uids: UIDs of pods that Muster has deleted.
+        gone_uids: UIDs of pods that were gone before Muster got the answer to their creation.
     """
 
-    __slots__ = ("deleted", "gone", "made", "shown")
+    __slots__ = ("created_pods", "deleted_uids", "gone_uids", "shown_pods")
 
     def __init__(self) -> None:
-        self.shown: dict[str, JobPod] = {}
-        self.made: dict[str, _CreatedPod] = {}
-        self.deleted: set[str] = set()
-        self.gone: set[str] = set()
+        self.shown_pods: dict[str, JobPod] = {}
+        self.created_pods: dict[str, _CreatedPod] = {}
+        self.deleted_uids: set[str] = set()
+        self.gone_uids: set[str] = set()
 
     @property
-    def empty(self) -> bool:
-        return not (self.shown or self.made)
+    def is_empty(self) -> bool:
+        return not (self.shown_pods or self.created_pods)
 
 
 class VolcanoCopies:
@@ -83,30 +83,30 @@ class VolcanoCopies:
         self._lock = threading.Lock()
         self._jobs: dict[Uid, VolcanoJob] = {}
         self._pods: defaultdict[Uid, _Pods] = defaultdict(_Pods)  # keyed by the UID of their job
-        self.obeyed: dict[Uid, str] = {}  # UID of the last Command that each job has obeyed
+        self.obeyed_uids: dict[Uid, str] = {}  # UID of the last Command that each job has obeyed
         self._owners: dict[str, Uid] = {}  # jobs of the pods that the watch has shown, by UID of the pod
 
     def put(self, job: VolcanoJob) -> None:
         with self._lock:
             self._jobs[Uid(job.metadata.uid)] = job
 
-    def record_write(self, before: VolcanoJob, answer: VolcanoJob) -> None:
-        """Store the `answer` to a write, unless the watch has replaced the copy `before` meanwhile."""
+    def record_write(self, old_copy: VolcanoJob, answer: VolcanoJob) -> None:
+        """Store the `answer` to a write, unless the watch has replaced the copy `old_copy` meanwhile."""
         uid = Uid(answer.metadata.uid)
         with self._lock:
-            if self._jobs.get(uid) is before:
+            if self._jobs.get(uid) is old_copy:
                 self._jobs[uid] = answer
 
     def drop(self, uid: Uid) -> None:
         with self._lock:
             self._jobs.pop(uid, None)
-            self.obeyed.pop(uid, None)
+            self.obeyed_uids.pop(uid, None)
             self._drop_if_empty(uid)
 
     def record_obeyed(self, uid: Uid, command: str) -> None:
         with self._lock:
             if uid in self._jobs:
-                self.obeyed[uid] = command
+                self.obeyed_uids[uid] = command
 
     def get(self, uid: Uid) -> VolcanoJob | None:
         return self._jobs.get(uid)
@@ -127,10 +127,10 @@ class VolcanoCopies:
         uid = Uid(owner.uid)
         with self._lock:
             job_pods = self._pods[uid]
-            job_pods.shown[job_pod.uid] = job_pod
+            job_pods.shown_pods[job_pod.uid] = job_pod
             self._owners[job_pod.uid] = uid
-            if (created := job_pods.made.get(job_pod.name)) is not None and created.pod is not None:
-                del job_pods.made[job_pod.name]
+            if (created := job_pods.created_pods.get(job_pod.name)) is not None and created.pod is not None:
+                del job_pods.created_pods[job_pod.name]
         self._on_change(uid)
 
     def remove(self, removed: Removed) -> None:
@@ -139,10 +139,10 @@ class VolcanoCopies:
             if (uid := self._owners.pop(removed.uid, None)) is None:
                 return
             job_pods = self._pods[uid]
-            pod, is_ours = job_pods.shown.pop(removed.uid), removed.uid in job_pods.deleted
-            job_pods.deleted.discard(removed.uid)
-            if any(created.pod is None for created in job_pods.made.values()):
-                job_pods.gone.add(removed.uid)
+            pod, is_ours = job_pods.shown_pods.pop(removed.uid), removed.uid in job_pods.deleted_uids
+            job_pods.deleted_uids.discard(removed.uid)
+            if any(created.pod is None for created in job_pods.created_pods.values()):
+                job_pods.gone_uids.add(removed.uid)
             self._drop_if_empty(uid)
         if not is_ours and self._belongs_to_job(uid, pod):
             self._on_loss(LostPod(uid, pod))
@@ -155,15 +155,15 @@ class VolcanoCopies:
             if job_pods is None:
                 return []
             oldest = self._clock() - _WATCH_TIMEOUT
-            for name, copy in list(job_pods.made.items()):
-                if copy.pod is not None and copy.at < oldest:
-                    del job_pods.made[name]
-            created = (copy.pod for copy in job_pods.made.values() if copy.pod is not None)
-            pods = [*job_pods.shown.values(), *created]
-            deleted = job_pods.deleted
+            for name, copy in list(job_pods.created_pods.items()):
+                if copy.pod is not None and copy.created_at < oldest:
+                    del job_pods.created_pods[name]
+            created = (copy.pod for copy in job_pods.created_pods.values() if copy.pod is not None)
+            pods = [*job_pods.shown_pods.values(), *created]
+            deleted = job_pods.deleted_uids
             self._drop_if_empty(uid)
         return [
-            replace(pod, deleting=True) if pod.uid in deleted else pod
+            replace(pod, is_deleting=True) if pod.uid in deleted else pod
             for pod in pods
             if self._belongs_to_job(uid, pod)
         ]
@@ -171,7 +171,7 @@ class VolcanoCopies:
     def begin_creation(self, uid: Uid, name: str) -> bool:
         """Record that a pod is about to be created; return False if this is already recorded."""
         with self._lock:
-            copies = self._pods[uid].made
+            copies = self._pods[uid].created_pods
             if name in copies:
                 return False
             copies[name] = _CreatedPod(None, self._clock())
@@ -182,26 +182,26 @@ class VolcanoCopies:
         pod = pod_of(answer) if answer is not None else None
         with self._lock:
             job_pods = self._pods[uid]
-            job_pods.made.pop(name, None)
-            if pod is not None and pod.uid not in job_pods.shown and pod.uid not in job_pods.gone:
-                job_pods.made[name] = _CreatedPod(pod, self._clock())
-            if all(copy.pod is not None for copy in job_pods.made.values()):
-                job_pods.gone.clear()
+            job_pods.created_pods.pop(name, None)
+            if pod is not None and pod.uid not in job_pods.shown_pods and pod.uid not in job_pods.gone_uids:
+                job_pods.created_pods[name] = _CreatedPod(pod, self._clock())
+            if all(copy.pod is not None for copy in job_pods.created_pods.values()):
+                job_pods.gone_uids.clear()
             self._drop_if_empty(uid)
 
-    def record_deletion(self, uid: Uid, pod: JobPod, succeeded: bool = True) -> None:
+    def record_deletion(self, uid: Uid, pod: JobPod, has_succeeded: bool = True) -> None:
         with self._lock:
-            deleted = self._pods[uid].deleted
-            (deleted.add if succeeded else deleted.discard)(pod.uid)
+            deleted = self._pods[uid].deleted_uids
+            (deleted.add if has_succeeded else deleted.discard)(pod.uid)
             self._drop_if_empty(uid)
 
     def forget_writes(self) -> None:
         """Forget the writes of this replica, since another replica leads and the watch shows the results."""
         with self._lock:
             for uid, job_pods in list(self._pods.items()):
-                job_pods.made.clear()
-                job_pods.deleted.clear()
-                job_pods.gone.clear()
+                job_pods.created_pods.clear()
+                job_pods.deleted_uids.clear()
+                job_pods.gone_uids.clear()
                 self._drop_if_empty(uid)
 
     def _belongs_to_job(self, uid: Uid, pod: JobPod) -> bool:
@@ -212,7 +212,7 @@ class VolcanoCopies:
         return (pod.namespace, pod.name) == (meta.namespace, pod_name(meta.name, pod.task, pod.index))
 
     def _drop_if_empty(self, uid: Uid) -> None:
-        if self._pods[uid].empty:
+        if self._pods[uid].is_empty:
             del self._pods[uid]
 
 

@@ -53,13 +53,13 @@ class VolcanoCronJobsController(RecordingController[Uid]):
         self._crons: dict[Uid, CronJob] = {}
         self._jobs: dict[Uid, dict[Uid, VolcanoJob]] = {}  # Jobs by UID of their CronJob
         self._owners: dict[Uid, Uid] = {}  # CronJobs of the Jobs, by UID of the Job
-        self._writing: set[Uid] = set()
-        self._reported: dict[Uid, str] = {}  # reported faults of each CronJob, as a text
+        self._busy_crons: set[Uid] = set()
+        self._reported_faults: dict[Uid, str] = {}  # reported faults of each CronJob, as a text
         self._has_listed_all = False  # whether all have been due since this replica began to run them
 
     def on_stopped_leading(self) -> None:
         self._has_listed_all = False
-        self._writing.clear()
+        self._busy_crons.clear()
 
     def upsert(self, cron: CronJob) -> None:
         uid = Uid(cron.metadata.uid)
@@ -70,7 +70,7 @@ class VolcanoCronJobsController(RecordingController[Uid]):
     def remove(self, removed: Removed) -> None:
         with self._lock:
             self._crons.pop(Uid(removed.uid), None)
-            self._reported.pop(Uid(removed.uid), None)
+            self._reported_faults.pop(Uid(removed.uid), None)
         self._queue.forget(Uid(removed.uid))
 
     def on_job(self, job: VolcanoJob) -> None:
@@ -105,7 +105,7 @@ class VolcanoCronJobsController(RecordingController[Uid]):
         """Carry out the plan of a CronJob, unless a write for it is in progress."""
         with self._lock:
             cron, known_jobs = self._crons.get(uid), list(self._jobs.get(uid, {}).values())
-        if cron is None or not self._has_listed_all or uid in self._writing:
+        if cron is None or not self._has_listed_all or uid in self._busy_crons:
             return
         # Any user can write any UID as the owner of a Job, so Jobs of other namespaces do not count.
         jobs = [job for job in known_jobs if job.metadata.namespace == cron.metadata.namespace]
@@ -115,30 +115,30 @@ class VolcanoCronJobsController(RecordingController[Uid]):
         if plan.due_at is not None:
             self._queue.add(uid, plan.due_at - now)
         changes = difference(msgspec.to_builtins(cron.status), msgspec.to_builtins(plan.status))
-        if changes or plan.deletes or plan.create:
-            self._writing.add(uid)
-            self.write(uid, partial(self._carry_out, cron, plan, changes), undone=partial(self._end, uid))
+        if changes or plan.jobs_to_delete or plan.job_to_create:
+            self._busy_crons.add(uid)
+            self.write(uid, partial(self._carry_out, cron, plan, changes), on_failure=partial(self._end, uid))
 
     def _report(self, cron: CronJob, plan: CronPlan) -> None:
         """Record Events about the faults of a CronJob, if they have changed."""
         text = "; ".join(remark.message for remark in plan.remarks)
-        if text and text != self._reported.get(Uid(cron.metadata.uid)):
+        if text and text != self._reported_faults.get(Uid(cron.metadata.uid)):
             for remark in plan.remarks:
                 self._recorder.record(_cron_job_reference(cron), *remark)
-        self._reported[Uid(cron.metadata.uid)] = text
+        self._reported_faults[Uid(cron.metadata.uid)] = text
 
     def _end(self, uid: Uid) -> None:
-        self._writing.discard(uid)
+        self._busy_crons.discard(uid)
 
     def _carry_out(self, cron: CronJob, plan: CronPlan, changes: Json) -> None:
         """Delete old Jobs, create the due Job, and write the status."""
         meta = cron.metadata
-        for job in plan.deletes:
+        for job in plan.jobs_to_delete:
             with suppress(NotFound, Conflict):  # the Job is gone, or another Job has its name
                 self._cluster.delete_volcano_job(meta.namespace, job.metadata.name, job.metadata.uid)
             self.forget(Uid(job.metadata.uid))  # do not wait for the watch, which may lag
-        if plan.create is not None:
-            self._create(cron, plan.create)
+        if plan.job_to_create is not None:
+            self._create(cron, plan.job_to_create)
         if changes:
             guard = {"uid": meta.uid, "resourceVersion": meta.resource_version}
             patch = {"metadata": guard, "status": changes}

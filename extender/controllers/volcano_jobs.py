@@ -39,12 +39,12 @@ from extender.volcano.plan import JobView, Plan, PodToCreate, Remark, plan
 from extender.volcano.plugins import SECRET_RECORD, secret_name
 from extender.volcano.pods import JobPod, group_name
 from extender.volcano.policies import JobRequest, replaced_in_time, request_for_lost_pod
-from extender.volcano.states import ACTIVE, phase_of
+from extender.volcano.states import ACTIVE_PHASES, phase_of
 
 log = logger(__name__)
 
-_PACE, _MAX_PACE = 1.0, 8.0  # seconds between two writes of counts, doubled after each write
-_AT_ONCE = 200  # jobs that are due in one cycle: each takes 0.2 ms
+_MIN_PACE, _MAX_PACE = 1.0, 8.0  # seconds between two writes of counts, doubled after each write
+_MAX_JOBS_PER_CYCLE = 200  # jobs that are due in one cycle: each takes 0.2 ms
 _FIRST_PAUSE, _MAX_PAUSE = 1.0, 60.0  # seconds without creations after a refused creation
 _NAME_RETRY = 30.0  # seconds after which a pod name is tried again that another pod had
 _CLAIM_RETRY = 5.0  # seconds after which a missing claim is looked up again
@@ -62,15 +62,15 @@ class _JobMemory:
     """State of one job that a replica keeps while it leads."""
 
     def __init__(self) -> None:
-        self.writing = False  # whether a write is in progress, during which no step is planned
-        self.counts_at: float | None = None  # when the counts of the job are to be written
-        self.pace = _PACE
+        self.is_writing = False  # whether a write is in progress, during which no step is planned
+        self.next_counts_at: float | None = None  # when the counts of the job are to be written
+        self.pace_seconds = _MIN_PACE
         self.reported_remarks: tuple[Remark, ...] = ()
         self.has_group = False  # whether the PodGroup was created, even if the watch has not shown it
-        self.lost: dict[str, JobRequest] = {}  # requests that policies cause, by name of the lost pod
+        self.lost_requests: dict[str, JobRequest] = {}  # requests of policies, by name of the lost pod
         self.used_names: dict[str, float] = {}  # pod names that other owners use, and when this was seen
         self.claims: dict[str, bool] = {}  # names of existing claims, and whether the job owns them
-        self.claims_at: float | None = None  # when missing claims are to be looked up again
+        self.next_lookup_at: float | None = None  # when missing claims are to be looked up again
         self.objects_spec: VolcanoJobSpec | None = None  # spec of the last write of the plugins' objects
         self.secret = ""  # name of the job's Secret
         self.pause: _Pause | None = None
@@ -97,11 +97,11 @@ class VolcanoJobsController(RecordingController[Uid]):
         super().__init__(context, recorder)
         self._groups, self._is_left_to_volcano, self._wall_clock = groups, is_left_to_volcano, wall_clock
         self._objects = JobObjects(self._cluster, recorder)
-        self.copies = VolcanoCopies(self._queue.add, self._record_lost, context.clock)
+        self.copies = VolcanoCopies(self._queue.add, self._record_loss, context.clock)
 
     def prepare(self) -> None:
         self._memories: dict[Uid, _JobMemory] = {}
-        self._runs_them = False
+        self._is_running_jobs = False
         self._has_listed_all = False  # whether all jobs were listed since this replica began to run them
         self._unlisted: list[Uid] = []  # listed jobs that were not made due yet
 
@@ -128,14 +128,14 @@ class VolcanoJobsController(RecordingController[Uid]):
     def due_keys(self, decisions: Decisions) -> Iterator[Uid]:
         """Yield all jobs, some in each cycle, once this replica begins to run them."""
         is_running_jobs = decisions.version >= 0 and self.runs_jobs
-        if is_running_jobs is not self._runs_them:
-            self._runs_them = is_running_jobs
+        if is_running_jobs is not self._is_running_jobs:
+            self._is_running_jobs = is_running_jobs
             self._ledger.intake.leave_jobs(() if is_running_jobs else (VOLCANO_JOB.key,))
             log.info("Volcano Jobs are run by Muster" if is_running_jobs else "Volcano Jobs are left alone")
             self.on_stopped_leading()
         if is_running_jobs and not self._has_listed_all:
             self._has_listed_all, self._unlisted = True, self.copies.uids()
-        due_jobs, self._unlisted = self._unlisted[:_AT_ONCE], self._unlisted[_AT_ONCE:]
+        due_jobs, self._unlisted = self._unlisted[:_MAX_JOBS_PER_CYCLE], self._unlisted[_MAX_JOBS_PER_CYCLE:]
         yield from due_jobs
 
     def reconcile(self, uid: Uid) -> None:
@@ -144,8 +144,8 @@ class VolcanoJobsController(RecordingController[Uid]):
         if job is None or job.metadata.deletion_timestamp is not None or not self._has_listed_all:
             return
         memory, now = self._memories.setdefault(uid, _JobMemory()), self._wall_clock()
-        may_have_pods = not _waits(job) or not self._is_queued(job)
-        if memory.writing or (may_have_pods and self._looks_up_claims(job, memory)):
+        may_have_pods = not _is_waiting(job) or not self._is_queued(job)
+        if memory.is_writing or (may_have_pods and self._begin_claim_lookup(job, memory)):
             return
         if may_have_pods and self._lacks_group(job, memory):
             return self._write_first(uid, memory, partial(self._make_group, job, memory))
@@ -163,7 +163,7 @@ class VolcanoJobsController(RecordingController[Uid]):
     def _lacks_group(self, job: VolcanoJob, memory: _JobMemory) -> bool:
         """Return whether a job that is not queued lacks its PodGroup."""
         is_missing = self._groups.get(_group_key(job)) is None and not memory.has_group
-        return is_missing and phase_of(job.status.state.phase) in ACTIVE and not self._is_queued(job)
+        return is_missing and phase_of(job.status.state.phase) in ACTIVE_PHASES and not self._is_queued(job)
 
     def _view(
         self,
@@ -187,45 +187,45 @@ class VolcanoJobsController(RecordingController[Uid]):
     ) -> JobRequest | None:
         """Return the request of a pending Command, or else of a lost pod that was not replaced in time."""
         pending = pending_action(job)
-        if pending is not None and self.copies.obeyed.get(Uid(job.metadata.uid)) != pending.command:
+        if pending is not None and self.copies.obeyed_uids.get(Uid(job.metadata.uid)) != pending.command:
             text = f"a Command asked for {pending.action}"
             return JobRequest(pending.action, reason="CommandIssued", message=text)
-        for lost in replaced_in_time(memory.lost.copy().values(), pods, now):  # the watch adds requests
-            del memory.lost[lost.pod]
-        return min(memory.lost.copy().values(), key=lambda lost: lost.at, default=None)
+        for lost in replaced_in_time(memory.lost_requests.copy().values(), pods, now):
+            del memory.lost_requests[lost.pod]
+        return min(memory.lost_requests.copy().values(), key=lambda lost: lost.at, default=None)
 
-    def _record_lost(self, lost: LostPod) -> None:
+    def _record_loss(self, loss: LostPod) -> None:
         """Record the request that a policy makes because of a lost pod."""
-        job = self.copies.get(lost.owner)
+        job = self.copies.get(loss.owner)
         if job is not None and job.metadata.deletion_timestamp is None and self._has_listed_all:
-            request = request_for_lost_pod(with_defaults(job), lost.pod, self._wall_clock())
+            request = request_for_lost_pod(with_defaults(job), loss.pod, self._wall_clock())
             if request is not None:  # a pod may be lost again before the first request is due
-                memory = self._memories.setdefault(lost.owner, _JobMemory())
-                memory.lost.setdefault(request.pod, request)
+                memory = self._memories.setdefault(loss.owner, _JobMemory())
+                memory.lost_requests.setdefault(request.pod, request)
 
     def _record_obeyed(self, job: VolcanoJob, memory: _JobMemory, request: JobRequest | None) -> None:
         """Forget a request that the job has obeyed, so that it is not obeyed again."""
-        if request is not None and request is memory.lost.get(request.pod):
+        if request is not None and request is memory.lost_requests.get(request.pod):
             if request.at <= self._wall_clock():
-                del memory.lost[request.pod]
-        elif request is not None and (pending := pending_action(job)) is not None:
-            self.copies.record_obeyed(Uid(job.metadata.uid), pending.command)
+                del memory.lost_requests[request.pod]
+        elif request is not None and (action := pending_action(job)) is not None:
+            self.copies.record_obeyed(Uid(job.metadata.uid), action.command)
 
-    def _looks_up_claims(self, job: VolcanoJob, memory: _JobMemory) -> bool:
+    def _begin_claim_lookup(self, job: VolcanoJob, memory: _JobMemory) -> bool:
         """Look up the claims that a job names, if necessary; return whether a look-up has begun."""
         names = dict.fromkeys(volume.volume_claim_name for volume in job.spec.volumes or ())
-        missing = [name for name in names if name and name not in memory.claims]
-        if not missing or phase_of(job.status.state.phase) not in ACTIVE:
+        missing_names = [name for name in names if name and name not in memory.claims]
+        if not missing_names or phase_of(job.status.state.phase) not in ACTIVE_PHASES:
             return False
         uid, now = Uid(job.metadata.uid), self._clock()
-        if memory.claims_at is not None and now < memory.claims_at:
-            self._queue.add(uid, memory.claims_at - now)
+        if memory.next_lookup_at is not None and now < memory.next_lookup_at:
+            self._queue.add(uid, memory.next_lookup_at - now)
             return False
         next_lookup = now + _CLAIM_RETRY
 
         def look_up() -> None:
-            memory.claims |= self._objects.claims(job, missing)
-            memory.claims_at = next_lookup
+            memory.claims |= self._objects.existing_claims(job, missing_names)
+            memory.next_lookup_at = next_lookup
 
         self._write_first(uid, memory, look_up)
         return True
@@ -244,36 +244,36 @@ class VolcanoJobsController(RecordingController[Uid]):
                 self._ledger.record_refusal(_group_key(job), remark.message)
         if changes:
             now = self._clock()
-            memory.counts_at = memory.counts_at or now + memory.pace
-            if now >= memory.counts_at:
+            memory.next_counts_at = memory.next_counts_at or now + memory.pace_seconds
+            if now >= memory.next_counts_at:
                 return self._write_status(uid, job, memory, changes)
-            self._queue.add(uid, memory.counts_at - now)
-        if job_plan.delete_job:
+            self._queue.add(uid, memory.next_counts_at - now)
+        if job_plan.deletes_job:
             meta = job.metadata
             delete = partial(self._cluster.delete_volcano_job, meta.namespace, meta.name, meta.uid)
             return self._write_first(uid, memory, delete)
-        self._delete(uid, job, job_plan.deletes)
-        if job_plan.claims:
-            return self._write_first(uid, memory, partial(self._make_claims, job, memory, job_plan.claims))
-        needs_objects = job.spec.plugins and (job_plan.creates or job_plan.deletes)
+        self._delete(uid, job, job_plan.pods_to_delete)
+        if claims := job_plan.new_claims:
+            return self._write_first(uid, memory, partial(self._make_claims, job, memory, claims))
+        needs_objects = job.spec.plugins and (job_plan.new_pods or job_plan.pods_to_delete)
         if needs_objects and (job.spec != memory.objects_spec or memory.secret not in ("", secret_name(job))):
             return self._write_first(uid, memory, partial(self._apply_objects, job, memory))
-        if job_plan.creates:
-            self._create_all(uid, job, memory, job_plan.creates)
+        if job_plan.new_pods:
+            self._create_all(uid, job, memory, job_plan.new_pods)
 
     def _write_first(self, uid: Uid, memory: _JobMemory, write: WriteJob) -> None:
         """Submit a write that precedes the rest of the plan. After the write, the job is reconciled again."""
 
-        def written() -> None:
+        def write_and_continue() -> None:
             write()
-            memory.writing = False
+            memory.is_writing = False
             self._queue.add(uid)
 
         def undone() -> None:
-            memory.writing = False
+            memory.is_writing = False
 
-        memory.writing = True
-        self.write(uid, written, undone=undone)
+        memory.is_writing = True
+        self.write(uid, write_and_continue, on_failure=undone)
 
     def _write_status(
         self,
@@ -288,8 +288,8 @@ class VolcanoJobsController(RecordingController[Uid]):
             state = self._put_status(job, changes).status.state
             self._record_obeyed(job, memory, request)
             self._report(job, memory, remarks)
-            memory.counts_at = None
-            memory.pace = _PACE if "state" in changes else min(2 * memory.pace, _MAX_PACE)
+            memory.next_counts_at = None
+            memory.pace_seconds = _MIN_PACE if "state" in changes else min(2 * memory.pace_seconds, _MAX_PACE)
             if "state" in changes:
                 name = f"{job.metadata.namespace}/{job.metadata.name}"
                 log.info("a Volcano Job changed", job=name, phase=state.phase, why=state.reason)
@@ -335,7 +335,7 @@ class VolcanoJobsController(RecordingController[Uid]):
             self._objects.apply(complete_job)
             memory.secret = memory.secret or self._objects.make_secret(complete_job)
         except Refused as fault:
-            if not fault.transient:
+            if not fault.is_transient:
                 self._ledger.record_refusal(_group_key(job), fault.message)
             raise
         if memory.secret not in ("", secret_name(job)):
@@ -345,8 +345,8 @@ class VolcanoJobsController(RecordingController[Uid]):
     def _delete(self, uid: Uid, job: VolcanoJob, pods: tuple[JobPod, ...]) -> None:
         for pod in pods:
             self.copies.record_deletion(uid, pod)
-            undone = partial(self.copies.record_deletion, uid, pod, succeeded=False)
-            self.write(uid, partial(self._delete_pod, job, pod), target=(uid, pod.uid), undone=undone)
+            revert = partial(self.copies.record_deletion, uid, pod, has_succeeded=False)
+            self.write(uid, partial(self._delete_pod, job, pod), target=(uid, pod.uid), on_failure=revert)
 
     def _delete_pod(self, job: VolcanoJob, pod: JobPod) -> None:
         with suppress(NotFound, Conflict):  # the pod is gone, or another pod has its name
@@ -360,9 +360,9 @@ class VolcanoJobsController(RecordingController[Uid]):
             return self._queue.add(uid, remaining)
         for pod in pods:
             if self.copies.begin_creation(uid, pod.name):
-                undone = partial(self.copies.end_creation, uid, pod.name, None)
+                revert = partial(self.copies.end_creation, uid, pod.name, None)
                 create = partial(self._create, job, memory, pod)
-                self.write(uid, create, target=(uid, pod.name), undone=undone)
+                self.write(uid, create, target=(uid, pod.name), on_failure=revert)
 
     def _create(self, job: VolcanoJob, memory: _JobMemory, pod: PodToCreate) -> None:
         """Create a pod. If the name is in use, or the API server refuses the pod, the job pauses."""
@@ -374,7 +374,7 @@ class VolcanoJobsController(RecordingController[Uid]):
             memory.used_names[pod.name] = self._clock()
             self._begin_pause(memory)
         except Refused as fault:  # a quota, for example, would refuse the other pods, too
-            if fault.transient:
+            if fault.is_transient:
                 raise
             if self._begin_pause(memory):
                 self._objects.report_refusal(job, f"Error creating: {fault.message}")
@@ -387,18 +387,18 @@ class VolcanoJobsController(RecordingController[Uid]):
 
         Each pause is twice as long as the last, because a user may use the names of thousands of pods.
         """
-        now, before = self._clock(), memory.pause
-        if before is not None and before.until > now:
+        now, last_pause = self._clock(), memory.pause
+        if last_pause is not None and last_pause.until > now:
             return False
-        seconds = min(before.seconds * 2, _MAX_PAUSE) if before else _FIRST_PAUSE
+        seconds = min(last_pause.seconds * 2, _MAX_PAUSE) if last_pause else _FIRST_PAUSE
         memory.pause = _Pause(now + seconds, seconds)
         return True
 
 
-def _waits(job: VolcanoJob) -> bool:
+def _is_waiting(job: VolcanoJob) -> bool:
     """Return whether the job waits: neither Muster nor Volcano has started it yet."""
     metadata = {"annotations": job.metadata.annotations or {}}
-    return VOLCANO_COMMANDED.waits({"metadata": metadata, "status": msgspec.to_builtins(job.status)})
+    return VOLCANO_COMMANDED.is_waiting({"metadata": metadata, "status": msgspec.to_builtins(job.status)})
 
 
 def _group_key(job: VolcanoJob) -> GroupKey:

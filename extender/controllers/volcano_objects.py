@@ -13,7 +13,7 @@ from secrets import token_hex
 import msgspec
 
 from extender.api.objects.volcano import Json, VolcanoJob
-from extender.api.workloads.children import MALFORMED
+from extender.api.workloads.children import SHAPE_ERRORS
 from extender.api.workloads.operators import VOLCANO_COMMANDED
 from extender.controllers.events import WARNING, EventRecorder
 from extender.controllers.volcano_commands import volcano_job_reference
@@ -22,11 +22,11 @@ from extender.domain.snapshot.auto_podgroups import record_submitter
 from extender.kube import resources
 from extender.kube.calls import ApiClient
 from extender.kube.errors import Conflict, NotFound, Refused
-from extender.volcano.plan import MOST_NAMED
+from extender.volcano.plan import MAX_NAMED
 from extender.volcano.plugins import SshKeys, objects_of, secret_name, ssh_secret
-from extender.volcano.pods import group_name, owned
+from extender.volcano.pods import group_name, owned_object
 
-_KINDS = {
+_RESOURCES = {
     "Service": resources.SERVICES,
     "ConfigMap": resources.CONFIG_MAPS,
     "NetworkPolicy": resources.NETWORK_POLICIES,
@@ -44,9 +44,9 @@ class JobObjects:
 
         If the spec of the PodGroup cannot be derived from the job, the pods of the job wait.
         """
-        with suppress(*MALFORMED), self._refusals_reported(job, "PodGroup"):
+        with suppress(*SHAPE_ERRORS), self._refusals_reported(job, "PodGroup"):
             spec = VOLCANO_COMMANDED.podgroup(msgspec.to_builtins(job))
-            group = owned(job, resources.POD_GROUPS.version, "PodGroup", group_name(job), spec=spec)
+            group = owned_object(job, resources.POD_GROUPS.version, "PodGroup", group_name(job), spec=spec)
             record_submitter(group, author)
             with suppress(Conflict):  # the PodGroup exists already; the watch will show it
                 self._cluster.create_group(job.metadata.namespace, group)
@@ -55,11 +55,11 @@ class JobObjects:
         """Create the objects of the job's plugins. If the job changes its size, update the lists of hosts."""
         meta = job.metadata
         with self._refusals_reported(job, "plugins"):
-            for wanted in objects_of(job):
-                kind, name = _KINDS[wanted["kind"]], wanted["metadata"]["name"]
-                existing = self._cluster.create_owned(kind, meta.namespace, wanted, meta.uid)
-                if kind is resources.CONFIG_MAPS and existing.get("data") != wanted["data"]:
-                    changes = difference(existing.get("data") or {}, wanted["data"])
+            for obj in objects_of(job):
+                kind, name = _RESOURCES[obj["kind"]], obj["metadata"]["name"]
+                existing = self._cluster.create_owned(kind, meta.namespace, obj, meta.uid)
+                if kind is resources.CONFIG_MAPS and existing.get("data") != obj["data"]:
+                    changes = difference(existing.get("data") or {}, obj["data"])
                     guard = {"uid": existing["metadata"]["uid"]}
                     patch = {"metadata": guard, "data": changes}
                     self._cluster.merge_job(kind, meta.namespace, name, patch)
@@ -87,19 +87,19 @@ class JobObjects:
             return False
         return True
 
-    def claims(self, job: VolcanoJob, names: Iterable[str]) -> dict[str, bool]:
+    def existing_claims(self, job: VolcanoJob, names: Iterable[str]) -> dict[str, bool]:
         """Return the names of the given claims that exist, and whether each belongs to the job.
 
         The look-up stops after a few missing claims: a job may name thousands of claims that never exist, and
         each look-up costs a request.
         """
-        meta, existing, missing = job.metadata, {}, 0
+        meta, existing, missing_count = job.metadata, {}, 0
         for name in names:
             try:
                 existing[name] = meta.uid in self._cluster.claim_owners(meta.namespace, name)
             except NotFound:
-                missing += 1
-                if missing == MOST_NAMED:
+                missing_count += 1
+                if missing_count == MAX_NAMED:
                     break
         return existing
 
@@ -119,7 +119,7 @@ class JobObjects:
         except expected:
             raise
         except Refused as fault:
-            if not fault.transient:
+            if not fault.is_transient:
                 self.report_refusal(job, f"{action}: {fault.message}")
             raise
 
@@ -130,8 +130,8 @@ def difference(before: Json, after: Json) -> Json:
     for name, value in after.items():
         old = before.get(name)
         if isinstance(value, dict) and isinstance(old, dict):
-            if inner := difference(old, value):
-                changes[name] = inner
+            if nested_changes := difference(old, value):
+                changes[name] = nested_changes
         elif value != old:
             changes[name] = value
     return changes

@@ -43,7 +43,7 @@ _QUEUE_ACTIONS = {
     "hold": "It admits no groups. It still accepts new groups, which wait.",
     "resume": "It admits groups again.",
 }
-_MOST_YAML = 65_536  # bytes of JSON; more would take over 0.1 s of processor time
+_MAX_YAML_BYTES = 65_536  # bytes of JSON; more would take over 0.1 s of processor time
 
 
 class ActionTarget(NamedTuple):
@@ -65,13 +65,13 @@ def actions(source: Source) -> Blueprint:
         _check_right("list" if action == "stop" else "patch", target, g.viewer)
         group = target.group
         if group is not None and (action == "stop" or (action == "resume" and group.stopped)):
-            return _changed_job(group, target, action)
+            return _change_job(group, target, action)
         fields: dict[str, str] = {}
         patch = GROUP_PATCHES.get(action)
         if patch is None:
             fields["priority_class"] = _priority_class(target)
             patch = priority_patch(fields["priority_class"])
-        return _confirmed_patch(target, action, _GROUP_ACTIONS[action], patch, fields)
+        return _confirm_and_patch(target, action, _GROUP_ACTIONS[action], patch, fields)
 
     def show_yaml(namespace: str, name: str, kind: str = "") -> str:
         target = _group_target(source, namespace, name, kind)
@@ -82,7 +82,7 @@ def actions(source: Source) -> Blueprint:
             _, obj = job
             objects.insert(0, obj)
         objects = [_without_managed_fields(obj) for obj in objects]
-        if sum(len(msgspec.json.encode(obj)) for obj in objects) > _MOST_YAML:
+        if sum(len(msgspec.json.encode(obj)) for obj in objects) > _MAX_YAML_BYTES:
             raise Conflict(f"{target.display_name} is too large for a page: use kubectl get -o yaml")
         try:
             text = yaml.safe_dump_all(objects, sort_keys=False, allow_unicode=True)
@@ -99,22 +99,22 @@ def actions(source: Source) -> Blueprint:
     def change_queue(name: str, action: str) -> Response | str:
         target = ActionTarget(QUEUES, "", name, url_for("pages.queue", name=name), f"queue {name}")
         _check_right("patch", target, g.viewer)
-        below = " So do all other queues, which are below it." if name == ROOT_QUEUE else ""
-        return _confirmed_patch(target, action, _QUEUE_ACTIONS[action] + below, QUEUE_PATCHES[action], {})
+        suffix = " So do all other queues, which are below it." if name == ROOT_QUEUE else ""
+        return _confirm_and_patch(target, action, _QUEUE_ACTIONS[action] + suffix, QUEUE_PATCHES[action], {})
 
     return blueprint
 
 
 def _group_target(source: Source, namespace: str, name: str, kind: str) -> ActionTarget:
     """Return the target for an address. The name is empty if an owner's group does not exist."""
-    called = f"{kind}/{name}" if kind else name
+    owner_name = f"{kind}/{name}" if kind else name
     groups = [group for group in source.overview().groups if group.namespace == namespace]
-    matching = [group for group in groups if (group.called == called if kind else group.name == name)]
-    newest = max(matching, key=lambda group: (group.verdict != "Ended", group.created), default=None)
+    candidates = [group for group in groups if (group.called == owner_name if kind else group.name == name)]
+    newest = max(candidates, key=lambda group: (group.verdict != "Ended", group.created), default=None)
     address: dict[str, Any] = {"namespace": namespace, "name": name} | ({"kind": kind} if kind else {})
     page = url_for("pages.group", **address)
     owned_name = newest.name if newest else ""
-    name_for_users = f"{called} in namespace {namespace}" if kind else f"group {namespace}/{name}"
+    name_for_users = f"{owner_name} in namespace {namespace}" if kind else f"group {namespace}/{name}"
     return ActionTarget(POD_GROUPS, namespace, owned_name if kind else name, page, name_for_users, newest)
 
 
@@ -147,21 +147,22 @@ def _priority_class(target: ActionTarget) -> str:
         raise Conflict(f"{target.group.called} has the priority of its pods: change that")
     name = request.form.get("priority_class", "").strip()
     try:
-        return NAME.read(name) if name else ""
+        return NAME.parse(name) if name else ""
     except ValueError:
-        raise BadRequest(f"priority_class: invalid value {name[:100]!r}: must be {NAME.allowed}") from None
+        text = f"priority_class: invalid value {name[:100]!r}: must be {NAME.allowed_values}"
+        raise BadRequest(text) from None
 
 
-def _confirmed_patch(
+def _confirm_and_patch(
     target: ActionTarget, action: str, sentence: str, patch: Patch, fields: Mapping[str, str]
 ) -> Response | str:
     def write() -> None:
         g.viewer.patch(target.resource, target.namespace, target.name, patch)
 
-    return _confirmed(target, action, sentence, write, fields)
+    return _confirm_and_write(target, action, sentence, write, fields)
 
 
-def _confirmed(
+def _confirm_and_write(
     target: ActionTarget, action: str, sentence: str, write: Callable[[], None], fields: Mapping[str, str]
 ) -> Response | str:
     """Write if the request is confirmed; otherwise return the page that asks for confirmation."""
@@ -187,8 +188,8 @@ def _rows(group: GroupSummary) -> Iterator[WorkloadRow]:
     A group without a job has no row.
     """
     kind, slash, _ = group.called.rpartition("/")
-    known: Kinds = current_app.config[KINDS]
-    return (row for row in known.values() if slash and row.manageable and row.prefix == kind)
+    kinds: Kinds = current_app.config[KINDS]
+    return (row for row in kinds.values() if slash and row.manageable and row.prefix == kind)
 
 
 def _is_job(group: GroupSummary) -> bool:
@@ -212,7 +213,7 @@ def _job(group: GroupSummary) -> tuple[WorkloadRow, Json] | None:
     return None
 
 
-def _changed_job(group: GroupSummary, target: ActionTarget, action: str) -> Response | str:
+def _change_job(group: GroupSummary, target: ActionTarget, action: str) -> Response | str:
     job = _job(group)
     if job is None:
         raise Conflict(f"{target.display_name} cannot be read, or is no job with a field that suspends it")
@@ -227,7 +228,7 @@ def _changed_job(group: GroupSummary, target: ActionTarget, action: str) -> Resp
     def write() -> None:
         _write(group, row, obj, change)
 
-    return _confirmed(target, action, _GROUP_ACTIONS[action], write, {})
+    return _confirm_and_write(target, action, _GROUP_ACTIONS[action], write, {})
 
 
 def _write(group: GroupSummary, row: WorkloadRow, obj: Json, change: JobChange) -> None:

@@ -86,14 +86,14 @@ def pages(
 ) -> Blueprint:
     """Return the blueprint of all pages.
 
-    Without `history` or `trials`, the pages of history or what-ifs do not exist.
+    If `history` or `trials` is None, the pages of history or of what-ifs do not exist.
     """
     blueprint = Blueprint("pages", __name__)
     words.install(blueprint, clock)
     renderer = Renderer(VisibleOverviews(source), clock, open_pages)
     blueprint.app_context_processor(lambda: {"has_history": history is not None})
     what_ifs = WhatIfPage(renderer, trials)
-    jobs, queues = JobPages(renderer, what_ifs.buttons), QueuePages(renderer, source.hour, source.usage)
+    jobs, queues = JobPages(renderer, what_ifs.buttons), QueuePages(renderer, source.shares, source.usages)
     nodes, past_pages, json_pages = NodePages(renderer), HistoryPage(renderer, history), JsonPages(renderer)
     routes: Mapping[str, Callable[..., BaseResponse]] = {
         "/": jobs.jobs,
@@ -117,11 +117,11 @@ def pages(
 
 
 _PARTS = "groups, queues, 'local-queues', nodes, reservations, decisions"
-_SAFE = ("GET", "HEAD", "OPTIONS")
-_OPEN = ("static", "healthz")  # endpoints that need no login
-_CORE_SHARE, _BURST = 0.25, 10.0  # processor time for each viewer: cores, and seconds at once
-_MOST = 4096  # maximum of viewers with a recorded cost
-_ADDRESSES = 4096  # maximum of cached addresses; a page has a hundred, of 20 µs each
+_SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
+_OPEN_ENDPOINTS = ("static", "healthz")  # endpoints that need no login
+_CORE_SHARE, _BURST_SECONDS = 0.25, 10.0  # processor time for each viewer: cores, and seconds at once
+_MAX_VIEWERS = 4096  # maximum of viewers with a recorded cost
+_MAX_ADDRESSES = 4096  # maximum of cached addresses; a page has a hundred, of 20 µs each
 
 Identify = Callable[[Request], Viewer | None]  # None if the API server knows no such user
 
@@ -161,18 +161,18 @@ def create_dashboard_app(
     @app.before_request
     def authenticate() -> None:
         g.viewer = None
-        if request.method not in _SAFE:
+        if request.method not in _SAFE_METHODS:
             _refuse_other_sites()
-        if request.endpoint in _OPEN or (login and request.blueprint == login.name):
+        if request.endpoint in _OPEN_ENDPOINTS or (login and request.blueprint == login.name):
             return
         g.viewer = identify(request)
         if g.viewer is None:
             raise Unauthorized("You are not logged in, or no longer")
-        if request.method not in _SAFE:
+        if request.method not in _SAFE_METHODS:
             _refuse_forged(g.viewer)
 
     @app.context_processor
-    def shared() -> dict[str, object]:
+    def template_variables() -> dict[str, object]:
         return {"viewer": g.get("viewer"), "cluster_name": cluster}
 
     @app.after_request
@@ -192,7 +192,7 @@ def create_dashboard_app(
     return app
 
 
-@lru_cache(_ADDRESSES)
+@lru_cache(_MAX_ADDRESSES)
 def _address(root: str, page: str, **parts: Any) -> str:
     """Return the address of a page below `root`, the script root of the request."""
     return url_for(page, **parts)
@@ -236,9 +236,9 @@ def limit_costs(
 ) -> None:
     """Limit the processor time of each viewer. A viewer who used too much gets 429 for a while.
 
-    `spent` returns the processor seconds of the current thread.
+    `read_cpu_seconds` returns the processor seconds of the current thread.
     """
-    buckets: LRUCache[str, TokenBucket] = LRUCache(_MOST)
+    buckets: LRUCache[str, TokenBucket] = LRUCache(_MAX_VIEWERS)
     lock = Lock()
 
     @app.before_request
@@ -248,8 +248,8 @@ def limit_costs(
         if viewer is None:
             return
         with lock:
-            tokens = buckets.setdefault(viewer.name, TokenBucket(_CORE_SHARE, _BURST, clock()))
-            if tokens.available(clock()) < _CORE_SHARE:
+            tokens = buckets.setdefault(viewer.name, TokenBucket(_CORE_SHARE, _BURST_SECONDS, clock()))
+            if tokens.tokens_at(clock()) < _CORE_SHARE:
                 raise TooManyRequests("You have asked for very much: wait a moment", retry_after=2)
 
     @app.after_request
@@ -258,7 +258,7 @@ def limit_costs(
         with lock:
             tokens = buckets.get(viewer.name) if viewer else None
             if tokens is not None and began is not None:
-                tokens.take(clock(), min(spent() - began, tokens.available(clock())))
+                tokens.take(clock(), min(spent() - began, tokens.tokens_at(clock())))
         return answer
 
 

@@ -42,13 +42,13 @@ def scales_of(queues: Sequence[QueueSummary]) -> Scales:
         sizes[queue.name] = {
             key: max(share.allocated, share.deserved, share.guarantee) for key, share in shares.items()
         }
-    summed, largest = defaultdict[tuple[str, str], float](float), defaultdict[tuple[str, str], float](float)
+    sums, maxima = defaultdict[tuple[str, str], float](float), defaultdict[tuple[str, str], float](float)
     for queue in queues:
         for key, size in sizes[queue.name].items():
-            largest[key] = max(largest[key], size)
+            maxima[key] = max(maxima[key], size)
             if key not in sizes.get(queue.parent, {}):
-                summed[key] += size
-    return {key: max(size, largest[key]) for key, size in summed.items()}
+                sums[key] += size
+    return {key: max(size, maxima[key]) for key, size in sums.items()}
 
 
 def share_bars(queue: QueueSummary, scales: Scales) -> list[tuple[ShareSummary, AmountBar]]:
@@ -70,12 +70,12 @@ def share_bar(share: ShareSummary, scales: Scales) -> AmountBar:
     scale = scales.get((share.resource, share.flavor), 0.0)
     ceiling = scale if share.ceiling is None else min(share.ceiling, scale)
     own_usage = share.allocated - share.borrowed
-    deserved = BarPart("own", 0.0, _percent(min(share.deserved, ceiling), scale))
+    deserved_part = BarPart("own", 0.0, _percent(min(share.deserved, ceiling), scale))
     parts = _parts(scale, held=own_usage, borrowed=share.borrowed, lent=share.lent)
     limit = share.ceiling if share.ceiling is not None and share.ceiling <= scale else 0.0
     ticks = {"ceiling": limit, "deserved": share.deserved, "guarantee": share.guarantee}
     lines = [BarPart(kind, _percent(value, scale)) for kind, value in ticks.items() if value > 0]
-    return AmountBar([deserved, *parts], lines, _percent(ceiling, scale))
+    return AmountBar([deserved_part, *parts], lines, _percent(ceiling, scale))
 
 
 def shortfall_bar(shortfall: ShortfallSummary) -> AmountBar:
@@ -83,10 +83,10 @@ def shortfall_bar(shortfall: ShortfallSummary) -> AmountBar:
 
     The kinds are classes of the style sheet.
     """
-    requested, scale = shortfall.asked, max(shortfall.asked, shortfall.free)
-    free = min(shortfall.free, requested)
-    parts = _parts(scale, there=free, lacks=requested - free)
-    return AmountBar(parts, [BarPart("asked", _percent(requested, scale))])
+    request, scale = shortfall.asked, max(shortfall.asked, shortfall.free)
+    free = min(shortfall.free, request)
+    parts = _parts(scale, there=free, lacks=request - free)
+    return AmountBar(parts, [BarPart("asked", _percent(request, scale))])
 
 
 def capacity_bar(capacity: CapacitySummary) -> AmountBar:

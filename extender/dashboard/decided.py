@@ -49,12 +49,12 @@ from extender.domain.snapshot.nodes import AmountRows, NodeRecord, NodeTable, co
 from extender.domain.snapshot.snapshot import Snapshot
 from extender.domain.snapshot.wholeness import missing, ready_since
 
-_MOST_GROUPS = 16  # maximum of groups listed for a node
-_MOST_EXPLAINED, _EXPLAINED_SECONDS = 256, 10.0  # limit and seconds of the cache of explanations
-_REST = 30  # pause after an explanation, as a multiple of its time, which may be seconds
-_READING = ("Muster has not decided anything yet: it reads the cluster.",)
-_UNDECIDED = Overview("0", "", "muster", notes=_READING)
-_FOLLOWS = ("This replica of Muster does not lead: the one that does has estimates and the history.",)
+_MAX_GROUPS = 16  # maximum of groups listed for a node
+_MAX_EXPLANATIONS, _EXPLANATION_SECONDS = 256, 10.0  # limit and seconds of the cache of explanations
+_REST_FACTOR = 30  # pause after an explanation, as a multiple of its time, which may be seconds
+_READING_TEXTS = ("Muster has not decided anything yet: it reads the cluster.",)
+_EMPTY_OVERVIEW = Overview("0", "", "muster", notes=_READING_TEXTS)
+_FOLLOWER_TEXTS = ("This replica of Muster does not lead: the one that does has estimates and the history.",)
 
 
 class _Presence(NamedTuple):
@@ -89,10 +89,10 @@ class DecidedOverviews:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._estimate_of, self._why_of, self._clock = estimate_of, why_of, clock
-        self._explained: LRUCache[GroupKey, tuple[WhyGroup | None, float]] = LRUCache(_MOST_EXPLAINED)
+        self._explanations: LRUCache[GroupKey, tuple[WhyGroup | None, float]] = LRUCache(_MAX_EXPLANATIONS)
         self._rest_end = -inf  # time before which no explanation is computed
         self._version = 0
-        self._last = _UNDECIDED
+        self._last = _EMPTY_OVERVIEW
         self._groups: dict[GroupKey, _CachedGroup] = {}
         self._queues: dict[str, tuple[QueueInfo | None, QueueDecision, QueueSummary]] = {}
         self._nodes = _Nodes()
@@ -112,7 +112,7 @@ class DecidedOverviews:
         if facts is None:
             return self._last
         snapshot = facts.snapshot
-        groups, changed = self._group_summaries(snapshot, decisions)
+        groups, changed_groups = self._group_summaries(snapshot, decisions)
         reserved = {group.key: group.reservation for group in decisions.groups.values() if group.reservation}
         overview = Overview(
             version=self._last.version,
@@ -121,7 +121,7 @@ class DecidedOverviews:
             queues=self._queue_summaries(snapshot, decisions),
             local_queues=local_queues,
             groups=groups,
-            nodes=self._nodes.summaries(snapshot, decisions, changed, reserved),
+            nodes=self._nodes.summaries(snapshot, decisions, changed_groups, reserved),
             topologies=snapshot.nodes.topologies.level_lists,
             reservations=[
                 ReservationSummary(key, decisions.groups[key].queue, held.node_names, in_units(held.requests))
@@ -139,12 +139,12 @@ class DecidedOverviews:
         explanation = self._why_of(decision)
         if explanation is not None:
             return explanation
-        cached, due = self._explained.get(decision.key, (None, -inf))
+        cached, due = self._explanations.get(decision.key, (None, -inf))
         now = self._clock()
         if cached is None or cached.reason != str(decision.reason or "") or now >= max(due, self._rest_end):
             cached = explain_group(decisions, decision.key)
-            self._explained[decision.key] = cached, now + _EXPLAINED_SECONDS
-            self._rest_end = max(self._rest_end, now + _REST * (self._clock() - now))
+            self._explanations[decision.key] = cached, now + _EXPLANATION_SECONDS
+            self._rest_end = max(self._rest_end, now + _REST_FACTOR * (self._clock() - now))
         return cached
 
     # ---- queues
@@ -167,7 +167,7 @@ class DecidedOverviews:
         self, snapshot: Snapshot, decisions: Decisions
     ) -> tuple[list[GroupSummary], Sequence[GroupKey]]:
         """Return the summaries of all groups, and the keys of the groups that changed since the last call."""
-        cached, current, changed = self._groups, {}, list[GroupKey]()
+        cached, current, changed_keys = self._groups, {}, list[GroupKey]()
         infos, lengths = snapshot.groups, {name: queue.waiting for name, queue in decisions.queues.items()}
         for key in sorted(decisions.groups):
             decision, info, entry = decisions.groups[key], infos.get(key), cached.get(key)
@@ -177,13 +177,13 @@ class DecidedOverviews:
             estimate = self._estimate_of(key)
             is_same = entry is not None and entry[0] is info and entry[1] is decision
             if not is_same:
-                changed.append(key)
+                changed_keys.append(key)
             if entry is None or not is_same or entry[2:4] != (length, estimate):
                 summary = _group_summary(snapshot, decision, length, estimate)
                 entry = (info, decision, length, estimate, summary)
             current[key] = entry
         self._groups = current
-        return [entry[-1] for entry in current.values()], [*changed, *cached.keys() - current.keys()]
+        return [entry[-1] for entry in current.values()], [*changed_keys, *cached.keys() - current.keys()]
 
     def details(
         self, decisions: Decisions, key: GroupKey, log: Sequence[DecisionSummary] = ()
@@ -217,11 +217,11 @@ class DecidedSource:
     Args:
         decisions: Returns the newest decisions.
         log: Returns the latest changes of decisions, newest first.
-        pace: The minimum seconds between two overviews. All viewers share one overview.
+        min_period: The minimum seconds between two overviews. All viewers share one overview.
         clock: Returns seconds.
         estimate_of: Returns the estimated start of a pending group.
         why_of: Returns the explanation of a wait, if it is known.
-        news: Returns a value that changes with the estimates.
+        read_estimate_version: Returns a value that changes with the estimates.
         leads: Returns whether this replica leads.
         local_queues: Returns the LocalQueues.
     """
@@ -230,20 +230,20 @@ class DecidedSource:
         self,
         decisions: Callable[[], Decisions],
         log: Callable[[], Sequence[DecisionSummary]],
-        pace: float = 1.7,
+        min_period: float = 1.7,
         clock: Callable[[], float] = time.monotonic,
         estimate_of: EstimateOf = lambda _: None,
         why_of: WhyOf = lambda _: None,
-        news: Callable[[], object] = lambda: None,
+        read_estimate_version: Callable[[], object] = lambda: None,
         leads: Callable[[], bool] = lambda: True,
         local_queues: Callable[[], Sequence[LocalQueueSummary]] = lambda: (),
     ) -> None:
         self._local_queues = local_queues
-        self._decisions, self._log, self._news = decisions, log, news
-        self._pace, self._clock, self._leads = pace, clock, leads
+        self._decisions, self._log, self._read_estimate_version = decisions, log, read_estimate_version
+        self._min_period, self._clock, self._leads = min_period, clock, leads
         self._overviews = DecidedOverviews(estimate_of, why_of, clock)
-        self.hour, self.usage = LastHour(), LastHour()
-        self._last, self._at = _UNDECIDED, -inf  # last overview and its time
+        self.shares, self.usages = LastHour(), LastHour()
+        self._last, self._at = _EMPTY_OVERVIEW, -inf  # last overview and its time
         self._inputs: tuple[Decisions | None, bool, object] = (None, False, None)  # for `_last`
         self._lock = Lock()
 
@@ -251,7 +251,7 @@ class DecidedSource:
         with self._lock:
             if self._is_due():
                 decisions, leads, _ = inputs = self._current_inputs()
-                notes = () if leads else _FOLLOWS
+                notes = () if leads else _FOLLOWER_TEXTS
                 self._last = self._overviews.overview(decisions, self._log(), notes, self._local_queues())
                 self._inputs, self._at = inputs, self._clock()
             return self._last
@@ -260,17 +260,17 @@ class DecidedSource:
         return version == self._last.version and not self._is_due()
 
     def seconds_to_next_change(self) -> float:
-        remaining = self._at + self._pace - self._clock()
-        return remaining if remaining > 0 else self._pace
+        remaining = self._at + self._min_period - self._clock()
+        return remaining if remaining > 0 else self._min_period
 
     def _is_due(self) -> bool:
-        if self._clock() - self._at < self._pace:
+        if self._clock() - self._at < self._min_period:
             return False
         (decisions, *others), (last_decisions, *last_others) = self._current_inputs(), self._inputs
         return decisions is not last_decisions or others != last_others
 
     def _current_inputs(self) -> tuple[Decisions, bool, object]:
-        return self._decisions(), self._leads(), self._news()
+        return self._decisions(), self._leads(), self._read_estimate_version()
 
     def sample(self, now: float) -> float | None:
         """Record a sample for the charts of the last hour.
@@ -282,8 +282,8 @@ class DecidedSource:
         facts = carried_facts_of(decisions)
         if not decisions.queues or facts is None:
             return 1.0  # before the first decisions
-        self.hour.record({name: round(decision.share, 3) for name, decision in decisions.queues.items()}, now)
-        self.usage.record(_usage(facts.snapshot), now)
+        self.shares.record({name: round(queue.share, 3) for name, queue in decisions.queues.items()}, now)
+        self.usages.record(_usage(facts.snapshot), now)
         return None
 
     def details(self, namespace: str, name: str) -> GroupDetails | None:
@@ -441,7 +441,7 @@ class _Nodes:
         self._rows: tuple[AmountRows, AmountRows] | None = None
         self._pools = Pools()
         self._presences: dict[GroupKey, _Presences] = {}
-        self._groups_on: dict[str, dict[GroupKey, None]] = {}  # with bound or planned members, by node
+        self._groups_by_node: dict[str, dict[GroupKey, None]] = {}  # with bound or planned members, by node
         self._reserved: dict[str, GroupKey] = {}  # group that a node is reserved for
         self._summaries: dict[str, NodeSummary] = {}
 
@@ -509,20 +509,20 @@ class _Nodes:
     def _move(self, key: GroupKey, old_nodes: _Presences, new_nodes: _Presences, changed: set[str]) -> None:
         """Move a group from its old nodes to its new nodes, and add all of these to `changed`."""
         for node in old_nodes.keys() - new_nodes.keys():
-            groups = self._groups_on.get(node)
+            groups = self._groups_by_node.get(node)
             if groups is not None:
                 groups.pop(key, None)
                 if not groups:
-                    del self._groups_on[node]
+                    del self._groups_by_node[node]
         for node in new_nodes:
-            self._groups_on.setdefault(node, {})[key] = None
+            self._groups_by_node.setdefault(node, {})[key] = None
         changed.update(old_nodes, new_nodes)
 
     def _summary(self, snapshot: Snapshot, node: NodeRecord) -> NodeSummary:
         row = snapshot.nodes.row_of[node.name]
         allocatable = dict(zip(snapshot.dimensions, snapshot.allocatable[row].tolist(), strict=True))
         free = dict(zip(snapshot.dimensions, snapshot.capacity[row].tolist(), strict=True))
-        groups = self._groups_on.get(node.name, {})
+        groups = self._groups_by_node.get(node.name, {})
         presences = [self._presences[key][node.name] for key in groups]
         assumed = total(presence.assumed for presence in presences)
         claimed = total((assumed, *(presence.planned for presence in presences)))
@@ -533,7 +533,7 @@ class _Nodes:
             in_units(used),
             in_units(claimed),
             self._reserved.get(node.name, ""),
-            sorted(groups)[:_MOST_GROUPS],
+            sorted(groups)[:_MAX_GROUPS],
             [pool.name for pool in snapshot.pools.pools_of_node(node.labels)],
             domains=snapshot.nodes.topologies.domains_of(node.labels),
             taken=CORDON_TAINT not in node.taints,

@@ -14,7 +14,7 @@ from werkzeug.wrappers import Response as BaseResponse
 
 from extender.api.summaries import VERSION, Summary
 from extender.dashboard.rendering import Renderer, Screen
-from extender.dashboard.tables import Column, page, searched
+from extender.dashboard.tables import Column, matching_rows, page
 from extender.dashboard.visible import PODGROUPS, Rights, VisibleOverview
 from extender.domain.explain.history import By, Period, Report, ReportRow
 
@@ -23,7 +23,7 @@ History = Callable[[Period], Report]
 SPANS = {"1d": "a day", "7d": "a week", "30d": "a month"}
 _DEFAULT_SPAN = "7d"
 _CACHED = 60  # seconds for which a report is cached
-_ROWS = 50
+_PAGE_ROWS = 50
 
 
 def _sortable(value: float | None) -> float:
@@ -85,10 +85,10 @@ class HistoryPage:
 
         def make() -> Mapping[str, Any]:
             report = visible_report(self._report(visible, by, since), rights)
-            rows = searched(report.rows, request.args, lambda row: row.name)
+            rows = matching_rows(report.rows, request.args, lambda row: row.name)
             return {
                 "report": report,
-                "page": page(rows, ROWS, request.args, _ROWS),
+                "page": page(rows, ROWS, request.args, _PAGE_ROWS),
                 "columns": [Column("name", by.capitalize(), ROWS[0].order), *ROWS[1:]],
                 "most": max((row.gpu_hours for row in report.rows), default=0.0),
                 "by": by,
@@ -119,10 +119,10 @@ class HistoryPage:
         by, since = request.args.get("by", ""), request.args.get("since", _DEFAULT_SPAN)
         since = since if since in SPANS else _DEFAULT_SPAN
         rights = self._rights(visible, since)
-        allowed = groupings_of(rights)
-        if not allowed:
+        groupings = groupings_of(rights)
+        if not groupings:
             raise NotFound("You may not list queues, nor PodGroups where something has happened.")
-        return visible, rights, By(by) if by in allowed else allowed[0], since
+        return visible, rights, By(by) if by in groupings else groupings[0], since
 
     def _rights(self, visible: VisibleOverview, since: str) -> Rights:
         """Return the viewer's rights, also in namespaces whose groups do not exist any more."""

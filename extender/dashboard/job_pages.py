@@ -16,15 +16,15 @@ from extender.api.units import unix_seconds
 from extender.dashboard.actions import Button, buttons_on_group
 from extender.dashboard.bars import shortfall_bar
 from extender.dashboard.rendering import Renderer, Screen, address_with
-from extender.dashboard.tables import Column, page, searched
+from extender.dashboard.tables import Column, matching_rows, page
 from extender.dashboard.visible import VisibleOverview
 from extender.dashboard.words import address_parts, shortened_name
 
-_ROWS, _EVENTS = 50, 100  # rows of a page of jobs or pods; rows of a timeline
-_TOGETHER = 5  # seconds within which equal events are merged
-_ORDER = {"Waiting": 0, "Starting": 1, "Running": 3, "Ended": 4}
+_MAX_ROWS, _MAX_EVENTS = 50, 100  # rows of a page of jobs or pods; rows of a timeline
+_MERGE_SECONDS = 5  # seconds within which equal events are merged
+_ORDER_BY_VERDICT = {"Waiting": 0, "Starting": 1, "Running": 3, "Ended": 4}
 _UNKNOWN = 2  # order of any other verdict
-_FAR = 1 << 31  # sort key behind all positions
+_LAST_POSITION = 1 << 31  # sort key behind all positions
 
 MoreButtons = Callable[[VisibleOverview, GroupSummary], Sequence[Button]]
 
@@ -34,7 +34,7 @@ def waited_since(group: GroupSummary) -> str:
 
 
 def _position(group: GroupSummary) -> int:
-    return group.wait.position if group.wait and group.wait.position else _FAR
+    return group.wait.position if group.wait and group.wait.position else _LAST_POSITION
 
 
 def is_running(group: GroupSummary) -> bool:
@@ -52,16 +52,16 @@ def _by_position(groups: Sequence[GroupSummary]) -> list[GroupSummary]:
     Pending groups come first, by position in their queue, then starting groups. All other groups keep the
     order of the arguments, which are sorted by name.
     """
-    parts: dict[int, list[GroupSummary]] = defaultdict(list)
+    groups_by_order: dict[int, list[GroupSummary]] = defaultdict(list)
     for group in groups:
-        parts[_ORDER.get(group.verdict, _UNKNOWN)].append(group)
-    parts[0].sort(key=_position)  # two sorts by one key are faster than one sort by two keys
-    parts[0].sort(key=attrgetter("queue"))
-    return [group for order in sorted(parts) for group in parts[order]]
+        groups_by_order[_ORDER_BY_VERDICT.get(group.verdict, _UNKNOWN)].append(group)
+    groups_by_order[0].sort(key=_position)  # two sorts by one key are faster than one sort by two keys
+    groups_by_order[0].sort(key=attrgetter("queue"))
+    return [group for order in sorted(groups_by_order) for group in groups_by_order[order]]
 
 
 GROUPS = (
-    Column[GroupSummary]("state", "State", lambda group: _ORDER.get(group.verdict, _UNKNOWN)),
+    Column[GroupSummary]("state", "State", lambda group: _ORDER_BY_VERDICT.get(group.verdict, _UNKNOWN)),
     Column[GroupSummary]("name", "Job", lambda group: (group.name, group.namespace)),
     Column[GroupSummary]("user", "Owner", lambda group: (group.user, group.key), "wide"),
     Column[GroupSummary]("queue", "Queue", lambda group: (group.queue, _position(group), group.key)),
@@ -96,11 +96,11 @@ class JobIndex:
         for group in self.all:
             self.of_namespace[group.namespace].append(group)
             self.of_queue[group.queue].append(group)
-        owned = [group for group in groups if "/" in group.called]
-        owned.sort(key=lambda group: (group.verdict != "Ended", group.created))
-        self._display_names = {group.key: group.display_name for group in owned}
+        owned_groups = [group for group in groups if "/" in group.called]
+        owned_groups.sort(key=lambda group: (group.verdict != "Ended", group.created))
+        self._display_names = {group.key: group.display_name for group in owned_groups}
         # If several jobs had the same name, the newest group counts.
-        self._by_display_name = {group.display_name: group for group in owned}
+        self._by_display_name = {group.display_name: group for group in owned_groups}
         self.namespaces, self.queues = sorted(self.of_namespace), sorted(filter(None, self.of_queue))
 
     def display_name(self, key: str) -> str:
@@ -138,12 +138,12 @@ class MergedEvent(NamedTuple):
     more: int
 
 
-def merged(timeline: Sequence[EventSummary]) -> list[MergedEvent]:
+def merged_events(timeline: Sequence[EventSummary]) -> list[MergedEvent]:
     """Return a timeline in which events of one reason within a few seconds are merged."""
     events: list[MergedEvent] = []
     for event in timeline:
         last = events[-1] if events else None
-        is_near = last and unix_seconds(event.at) - unix_seconds(last.event.at) <= _TOGETHER
+        is_near = last and unix_seconds(event.at) - unix_seconds(last.event.at) <= _MERGE_SECONDS
         if last and is_near and last.event.reason == event.reason:
             events[-1] = MergedEvent(last.event, last.more + 1)
         else:
@@ -159,9 +159,9 @@ class JobPages:
         self._more_buttons = more_buttons
 
     def jobs(self, namespace: str = "") -> BaseResponse:
-        selected = request.args.get("namespace")
-        if selected:
-            return redirect(address_with(url_for("pages.jobs", namespace=selected), namespace=""))
+        selected_namespace = request.args.get("namespace")
+        if selected_namespace:
+            return redirect(address_with(url_for("pages.jobs", namespace=selected_namespace), namespace=""))
         visible = self._renderer.visible_overview()
         crumbs = [("Jobs", url_for("pages.jobs"))] if namespace else []
         title = f"Jobs of {shortened_name(namespace)}" if namespace else "Jobs"
@@ -181,9 +181,9 @@ class JobPages:
         counts["Failing"] = sum(row.failed > 0 for row in rows)
         if state:
             rows = [row for row in rows if (row.failed if state == "Failing" else row.verdict == state)]
-        rows = searched(rows, request.args, lambda row: f"{row.key} {row.called} {row.user}")
+        rows = matching_rows(rows, request.args, lambda row: f"{row.key} {row.called} {row.user}")
         return {
-            "page": page(rows, GROUPS, request.args, _ROWS),
+            "page": page(rows, GROUPS, request.args, _MAX_ROWS),
             "columns": GROUPS,
             "counts": counts,
             "unfiltered_count": len(groups),
@@ -211,9 +211,9 @@ class JobPages:
             return {
                 "details": details,
                 "group": group,
-                "timeline": merged(details.timeline)[-_EVENTS:],
+                "timeline": merged_events(details.timeline)[-_MAX_EVENTS:],
                 "bars": [(shortfall, shortfall_bar(shortfall)) for shortfall in details.shortfall],
-                "members": page(details.members, (), request.args, _ROWS),
+                "members": page(details.members, (), request.args, _MAX_ROWS),
                 "on_nodes": visible.rights.nodes and any(member.node for member in details.members),
                 "waited_since": waited_since(group),
                 "may_see": visible.rights.may_see_group,

@@ -32,17 +32,17 @@ _COOKIE = "muster"
 
 
 class LocalLogin:
-    """Authentication by a secret path. `renewed` is called with the next path after a path was used."""
+    """Authentication by a secret path. `on_renewal` is called with the next path after a path was used."""
 
     def __init__(
         self,
         connection: Connection,
-        renewed: Callable[[str], None] = lambda path: None,
+        on_renewal: Callable[[str], None] = lambda path: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._connection = connection
         self._api = AccessApi(connection)
-        self._renewed = renewed
+        self._on_renewal = on_renewal
         self._grants = Grants(self._review, clock)
         self._secret, self._token = secrets.token_urlsafe(32), _short_secret()
         self._root = f"/{secrets.token_urlsafe(9)}"
@@ -101,7 +101,7 @@ class LocalLogin:
             answer = redirect(url_for("pages.jobs"), 303)
             if is_valid:
                 answer.set_cookie(_COOKIE, self._secret, path=self._root, httponly=True, samesite="Strict")
-                self._renewed(self.path)
+                self._on_renewal(self.path)
             return answer
 
         return blueprint
@@ -110,15 +110,15 @@ class LocalLogin:
 def _move_below(app: App, root: str) -> None:
     """Move all paths of the application below `root`. All other paths are answered with 404."""
     assert isinstance(app, Flask)
-    inner: WSGIApplication = app.wsgi_app
+    inner_app: WSGIApplication = app.wsgi_app
 
-    def moved(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+    def serve_below(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         first, _, rest = environ["PATH_INFO"].removeprefix("/").partition("/")
         if not hmac.compare_digest(f"/{first}".encode(), root.encode()):
             return NotFound("Open the address that was printed")(environ, start_response)
-        return inner({**environ, "SCRIPT_NAME": root, "PATH_INFO": f"/{rest}"}, start_response)
+        return inner_app({**environ, "SCRIPT_NAME": root, "PATH_INFO": f"/{rest}"}, start_response)
 
-    app.wsgi_app = moved  # type: ignore[method-assign]
+    app.wsgi_app = serve_below  # type: ignore[method-assign]
 
 
 def _short_secret() -> str:

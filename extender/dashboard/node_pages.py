@@ -21,14 +21,14 @@ from extender.api.summaries import (
 from extender.dashboard.bars import AmountBar, capacity_bar, main_resource
 from extender.dashboard.job_pages import job_index
 from extender.dashboard.rendering import Renderer, Screen
-from extender.dashboard.tables import Column, page, searched
+from extender.dashboard.tables import Column, matching_rows, page
 from extender.dashboard.visible import VisibleOverview
 
-_ROWS = 50  # rows of a page
-_MOST_TILES = 600  # maximum of tiles on a page
-_FULL = 4  # level of a full tile; 0 is empty
-_DEVICES = 2  # maximum of devices in a node's row, next to cpu and memory
-_PIECES = 9  # maximum of distinct sizes of free pieces
+_MAX_ROWS = 50  # rows of a page
+_MAX_TILES = 600  # maximum of tiles on a page
+_FULL_LEVEL = 4  # level of a full tile; 0 is empty
+_MAX_DEVICES = 2  # maximum of devices in a node's row, next to cpu and memory
+_MAX_SIZES = 9  # maximum of distinct sizes of free pieces
 
 
 class NodePages:
@@ -44,7 +44,7 @@ class NodePages:
     def _nodes(self, visible: VisibleOverview) -> Mapping[str, Any]:
         nodes, chosen = visible.overview.nodes, request.args.get("group", "")
         listed_nodes = [node for node in nodes if chosen in node.groups] if chosen else nodes
-        listed_nodes = searched(
+        listed_nodes = matching_rows(
             listed_nodes,
             request.args,
             lambda node: " ".join((node.name, *node.flavors, *node.groups, *node.domains.values())),
@@ -53,7 +53,7 @@ class NodePages:
         trees_key = ("topologies", visible.state("nodes", "topologies"))
         trees = self._renderer.derived(trees_key, lambda: _trees(topologies, nodes))
         key = ("pools", visible.state("nodes"), chosen)
-        rows = page(listed_nodes, NODES, request.args, _ROWS)
+        rows = page(listed_nodes, NODES, request.args, _MAX_ROWS)
         return {
             "pools": self._renderer.derived(key, lambda: _pools(nodes, chosen)),
             "trees": [_searched_tree(*tree, request.args) for tree in trees],
@@ -106,7 +106,7 @@ def _pools(nodes: Sequence[NodeSummary], highlighted: str = "") -> list[NodePool
     nodes_of: dict[str, list[NodeSummary]] = defaultdict(list)
     for node in nodes:
         nodes_of[_pool_name(node)].append(node)
-    nodes_per_tile = -(-len(nodes) // _MOST_TILES)
+    nodes_per_tile = -(-len(nodes) // _MAX_TILES)
     return [
         _pool(name, nodes_of[name], nodes_per_tile, highlighted)
         for name in sorted(nodes_of, key=lambda name: (-len(nodes_of[name]), name))
@@ -136,8 +136,8 @@ def _uses(nodes: Sequence[NodeSummary]) -> list[tuple[CapacitySummary, AmountBar
 def _main_uses(node: NodeSummary) -> list[tuple[CapacitySummary, AmountBar]]:
     uses = _uses([node])
     devices = [(capacity, bar) for capacity, bar in uses if "/" in capacity.resource]
-    others = [(capacity, bar) for capacity, bar in uses if capacity.resource in ("cpu", "memory")]
-    return [*devices[:_DEVICES], *others]
+    other_uses = [(capacity, bar) for capacity, bar in uses if capacity.resource in ("cpu", "memory")]
+    return [*devices[:_MAX_DEVICES], *other_uses]
 
 
 def free(node: NodeSummary, resource: str) -> float:
@@ -154,8 +154,8 @@ def fullness(node: NodeSummary, resource: str) -> float:
 
 def _tile(nodes: Sequence[NodeSummary], resource: str, highlighted: str) -> Tile:
     mean = sum(fullness(node, resource) for node in nodes) / len(nodes)
-    partial_level = 1 + int(mean * (_FULL - 1)) if mean > 0 else 0
-    level = _FULL if mean > 0.999 else partial_level
+    partial_level = 1 + int(mean * (_FULL_LEVEL - 1)) if mean > 0 else 0
+    level = _FULL_LEVEL if mean > 0.999 else partial_level
     classes = {
         "claimed": any(any(node.claimed.values()) for node in nodes),
         "reserved": any(node.reserved_for for node in nodes),
@@ -174,7 +174,7 @@ def _pieces(nodes: Sequence[NodeSummary], resource: str) -> list[FreePiece]:
     Many different amounts are grouped by powers of two.
     """
     counts = Counter(int(free(node, resource)) for node in nodes)
-    if len(counts) > _PIECES:
+    if len(counts) > _MAX_SIZES:
         powers: Counter[int] = Counter()
         for size, count in counts.items():
             powers[1 << (size.bit_length() - 1) if size else 0] += count
@@ -182,9 +182,9 @@ def _pieces(nodes: Sequence[NodeSummary], resource: str) -> list[FreePiece]:
         counts = powers
     else:
         labels = {size: str(size) for size in counts}
-    most = max(counts.values(), default=1)
-    parts = {size: round(count / most * 100, 2) for size, count in counts.items()}
-    return [FreePiece(labels[size], counts[size], parts[size]) for size in sorted(counts)]
+    max_count = max(counts.values(), default=1)
+    percentages = {size: round(count / max_count * 100, 2) for size, count in counts.items()}
+    return [FreePiece(labels[size], counts[size], percentages[size]) for size in sorted(counts)]
 
 
 # ---- topologies
@@ -208,21 +208,21 @@ def _trees(
     topologies: Sequence[Sequence[str]], nodes: Sequence[NodeSummary]
 ) -> list[tuple[Sequence[str], list[DomainSummary]]]:
     """Return the topologies with their domains. A topology with the domains of an earlier one is left out."""
-    by_paths: dict[object, tuple[Sequence[str], list[DomainSummary]]] = {}
+    tree_by_paths: dict[object, tuple[Sequence[str], list[DomainSummary]]] = {}
     for levels in topologies:
         levels = [level for level in levels if level != _HOST]  # the page has a list of nodes
         if domains := domain_summaries(levels, nodes):
-            by_paths.setdefault(tuple(domain.path for domain in domains), (levels, domains))
-    return list(by_paths.values())
+            tree_by_paths.setdefault(tuple(domain.path for domain in domains), (levels, domains))
+    return list(tree_by_paths.values())
 
 
 def _searched_tree(levels: Sequence[str], domains: list[DomainSummary], query: Mapping[str, str]) -> Tree:
-    listed_domains = searched(domains, query, lambda domain: " ".join(domain.path)) or domains
+    listed_domains = matching_rows(domains, query, lambda domain: " ".join(domain.path)) or domains
     rows = []
-    for domain in listed_domains[:_ROWS]:
+    for domain in listed_domains[:_MAX_ROWS]:
         capacity = domain.capacity[0] if domain.capacity else CapacitySummary("cpu")
         rows.append((domain, capacity, capacity_bar(capacity)))
-    return Tree(levels, rows, max(len(listed_domains) - _ROWS, 0))
+    return Tree(levels, rows, max(len(listed_domains) - _MAX_ROWS, 0))
 
 
 # ---- one by one

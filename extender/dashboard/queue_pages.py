@@ -14,11 +14,11 @@ from extender.dashboard.bars import capacity_bar, line, scales_of, share_bars
 from extender.dashboard.job_pages import job_index, waited_since
 from extender.dashboard.rendering import Renderer, Screen
 from extender.dashboard.source import HOUR, STEP, LastHour
-from extender.dashboard.tables import Column, page, searched
+from extender.dashboard.tables import Column, matching_rows, page
 from extender.dashboard.visible import VisibleOverview
 from extender.dashboard.words import shortened_name
 
-_ROWS, _NEXT, _BELOW = 40, 20, 100  # maximum rows of a page, of pending groups, of child queues
+_MAX_ROWS, _NEXT, _MAX_CHILDREN = 40, 20, 100  # maximum rows of a page, of pending groups, of child queues
 
 QUEUES = (
     Column[QueueSummary]("name", "Queue"),
@@ -43,12 +43,13 @@ LOCAL_QUEUES = (
 class QueuePages:
     """The pages of queues.
 
-    `hour` has the shares of queues in the last hour, `usage` the used part of each resource of the cluster.
+    `shares` has the shares of queues in the last hour, `usages` the used part of each resource of the
+    cluster.
     """
 
-    def __init__(self, renderer: Renderer, hour: LastHour, usage: LastHour) -> None:
+    def __init__(self, renderer: Renderer, shares: LastHour, usages: LastHour) -> None:
         self._renderer = renderer
-        self._hour, self._usage = hour, usage
+        self._shares, self._usage = shares, usages
 
     def queues(self) -> BaseResponse:
         visible = self._renderer.visible_overview()
@@ -63,8 +64,8 @@ class QueuePages:
         key = ("capacity", visible.state("nodes", "groups"))
         capacity = self._renderer.derived(key, visible.capacity)
         scale = self._renderer.derived(("scales", visible.state("queues")), lambda: scales_of(queues))
-        listed_queues = searched(queues, request.args, lambda queue: queue.name)
-        rows = page(listed_queues, QUEUES, request.args, _ROWS)
+        listed_queues = matching_rows(queues, request.args, lambda queue: queue.name)
+        rows = page(listed_queues, QUEUES, request.args, _MAX_ROWS)
         return {
             "page": rows,
             "columns": QUEUES,
@@ -77,7 +78,7 @@ class QueuePages:
                 if "/" in summary.resource or summary.resource in ("cpu", "memory")
             ],
             "bars": [share_bars(queue, scale) for queue in rows.rows],
-            "hours": [self._chart(self._hour, queue.name, queue.share) for queue in rows.rows],
+            "hours": [self._chart(self._shares, queue.name, queue.share) for queue in rows.rows],
         }
 
     def local_queues(self) -> BaseResponse:
@@ -85,9 +86,9 @@ class QueuePages:
 
         def make() -> Mapping[str, Any]:
             local_queues = visible.overview.local_queues
-            listed_queues = searched(local_queues, request.args, lambda local: f"{local.key} {local.queue}")
+            listed_queues = matching_rows(local_queues, request.args, lambda row: f"{row.key} {row.queue}")
             return {
-                "page": page(listed_queues, LOCAL_QUEUES, request.args, _ROWS),
+                "page": page(listed_queues, LOCAL_QUEUES, request.args, _MAX_ROWS),
                 "columns": LOCAL_QUEUES,
                 "unfiltered_count": len(local_queues),
                 "may_see_queues": visible.rights.queues,
@@ -106,21 +107,21 @@ class QueuePages:
 
         def make() -> Mapping[str, Any]:
             groups = job_index(self._renderer, visible).of_queue.get(name, ())
-            waiting = [group for group in groups if group.wait]
-            below = [child for child in visible.overview.queues if child.parent == name]
+            waiting_groups = [group for group in groups if group.wait]
+            children = [child for child in visible.overview.queues if child.parent == name]
             with_parent = [shown for shown in visible.overview.queues if shown.name in (name, queue.parent)]
-            scales_below = scales_of([queue, *below])
+            child_scales = scales_of([queue, *children])
             local_queues = [local for local in visible.overview.local_queues if local.queue == name]
             return {
                 "queue": queue,
                 "bars": share_bars(queue, scales_of(with_parent)),
-                "below": [(child, share_bars(child, scales_below)) for child in below[:_BELOW]],
-                "more_below": len(below[_BELOW:]),
-                "local_queues": local_queues[:_BELOW],
-                "more_local": len(local_queues[_BELOW:]),
-                "hour": self._chart(self._hour, name, queue.share),
-                "next_groups": waiting[:_NEXT],
-                "waiting_count": len(waiting),
+                "below": [(child, share_bars(child, child_scales)) for child in children[:_MAX_CHILDREN]],
+                "more_below": len(children[_MAX_CHILDREN:]),
+                "local_queues": local_queues[:_MAX_CHILDREN],
+                "more_local": len(local_queues[_MAX_CHILDREN:]),
+                "hour": self._chart(self._shares, name, queue.share),
+                "next_groups": waiting_groups[:_NEXT],
+                "waiting_count": len(waiting_groups),
                 "waited_since": waited_since,
             }
 
@@ -135,14 +136,14 @@ class QueuePages:
     def _minute(self) -> float:
         return self._renderer.clock() // STEP
 
-    def _chart(self, hour: LastHour, name: str, latest: float | None) -> Mapping[str, Any] | None:
+    def _chart(self, last_hour: LastHour, name: str, latest: float | None) -> Mapping[str, Any] | None:
         """Return the chart of the last hour; None if there are fewer than two samples.
 
         `since` is the time of the first sample if the samples cover less than the hour. Charts are cached for
         a minute.
         """
         now = self._renderer.clock()
-        samples = hour.of(name, now)
+        samples = last_hour.samples_of(name, now)
         if len(samples) < 2 or latest is None:
             return None
         now -= (now - samples[-1][0]) % STEP

@@ -22,16 +22,16 @@ from werkzeug.wrappers import Response as BaseResponse
 from extender.dashboard.actions import Button
 from extender.dashboard.visible import VisibleOverview, VisibleOverviews
 
-_TICK = 15  # seconds for which a page is cached, because it shows ages
-_MODELS, _BODIES, _DERIVED = 16 << 20, 16 << 20, 16  # limits of the caches: bytes, bytes, entries
-_OVERHEAD = 1 << 13  # bytes that count for a cached value in addition to its content
+_TICK_SECONDS = 15  # seconds for which a page is cached, because it shows ages
+_MODELS, _MAX_BODY_BYTES, _MAX_DERIVED = 16 << 20, 16 << 20, 16  # limits of the caches: bytes, bytes, entries
+_OVERHEAD_BYTES = 1 << 13  # bytes that count for a cached value in addition to its content
 _MODEL_SECONDS = 10.0  # seconds for which a model is cached; it keeps old groups in memory
-_MOST_OPEN, _MOST_PARTS = 4096, 64  # maximum of recorded open pages, and of pages with cached news
+_MOST_OPEN, _MAX_NEWS = 4096, 64  # maximum of recorded open pages, and of pages with cached news
 _RIGHTS_SECONDS = 6.0  # seconds until the rights of an open page are checked again
-_GAP = 0.5  # seconds between requests of a page; an earlier request costs the viewer's limit
+_MIN_GAP = 0.5  # seconds between requests of a page; an earlier request costs the viewer's limit
 
 _JSON = "application/json"
-AGAIN = "Muster-Again"  # a header with the seconds until an open page asks again
+AGAIN_HEADER = "Muster-Again"  # a header with the seconds until an open page asks again
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
     "connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
@@ -85,9 +85,9 @@ class OpenPages:
         self._source, self._clock = source, clock
         self._lock = threading.Lock()
         self._pages: LRUCache[bytes, tuple[str, float]] = LRUCache(_MOST_OPEN)  # rights, and their expiry
-        self._last_request: LRUCache[bytes, float] = LRUCache(_MOST_OPEN)  # time of the last request
+        self._request_times: LRUCache[bytes, float] = LRUCache(_MOST_OPEN)  # time of the last request
         self._states: LRUCache[str, tuple[str, str]] = LRUCache(_MOST_OPEN)  # state and version, by rights
-        self._news_by_state: LRUCache[str, bytes] = LRUCache(_MOST_PARTS)  # news, by state
+        self._news_by_state: LRUCache[str, bytes] = LRUCache(_MAX_NEWS)  # news, by state
 
     def record(self, state: str, version: str, answer: BaseResponse, part: bytes | None = None) -> None:
         """Record that the sender of the current request has the right to this answer.
@@ -96,14 +96,14 @@ class OpenPages:
         """
         headers, path = request.headers, request.environ.get("REQUEST_URI", "")
         page = _page_key(path, *(headers.get(name, "") for name in ("Host", "Cookie", "Authorization")))
-        answer.headers[AGAIN] = f"{self._source.seconds_to_next_change():.3f}"
+        answer.headers[AGAIN_HEADER] = f"{self._source.seconds_to_next_change():.3f}"
         with self._lock:
             self._pages[page] = (_rights_part(state), self._clock() + _RIGHTS_SECONDS)
             self._states[_rights_part(state)] = (state, version)
             if part is not None:
                 self._news_by_state[state] = part
 
-    def news(self, page_request: web.BaseRequest) -> web.Response | None:
+    def news_for(self, page_request: web.BaseRequest) -> web.Response | None:
         """Return the news for an open page; None if the application must answer."""
         headers, now = page_request.headers, self._clock()
         last_state = headers.get("If-None-Match", "")[3:-1]  # the ETag without W/" and "
@@ -116,8 +116,8 @@ class OpenPages:
             rights, end = self._pages.get(page, ("", 0.0))
             state, version = self._states.get(rights, ("", ""))
             part = self._news_by_state.get(state)
-            is_too_soon = now - self._last_request.get(page, -_GAP) < _GAP
-            self._last_request[page] = now
+            is_too_soon = now - self._request_times.get(page, -_MIN_GAP) < _MIN_GAP
+            self._request_times[page] = now
         if is_too_soon or now >= end or rights != _rights_part(last_state):
             return None
         if not self._source.is_current(version):
@@ -125,7 +125,7 @@ class OpenPages:
         news_headers = {
             **HEADERS,
             "ETag": f'W/"{state}"',
-            AGAIN: f"{self._source.seconds_to_next_change():.3f}",
+            AGAIN_HEADER: f"{self._source.seconds_to_next_change():.3f}",
             "Server": "muster",
         }
         if last_state == state:
@@ -162,8 +162,8 @@ class Renderer:
         self.clock = clock
         self._open = open_pages
         self._models = _Shared[_Model](TTLCache(_MODELS, _MODEL_SECONDS, clock, lambda model: model.size))
-        self._bodies = _Shared[Markup](LRUCache(_BODIES, lambda body: _OVERHEAD + len(body)))
-        self._derived = _Shared[Any](LRUCache(_DERIVED))
+        self._bodies = _Shared[Markup](LRUCache(_MAX_BODY_BYTES, lambda body: _OVERHEAD_BYTES + len(body)))
+        self._derived_values = _Shared[Any](LRUCache(_MAX_DERIVED))
 
     def visible_overview(self) -> VisibleOverview:
         """Return the overview for the viewer of the request.
@@ -178,7 +178,7 @@ class Renderer:
 
         It is the cached value, else the result of `make`.
         """
-        value: T = self._derived.get(key, make)
+        value: T = self._derived_values.get(key, make)
         return value
 
     def page(self, visible: VisibleOverview, screen: Screen) -> BaseResponse:
@@ -190,32 +190,32 @@ class Renderer:
         address = (request.script_root, request.full_path)
         model = self._models.get((screen.state, address), lambda: _model(screen))
         content = (address, visible.rights, model.content)
-        state = _hashed((content, screen.buttons, screen.badge, overview.silent_since, overview.by))
+        state = _hash_of((content, screen.buttons, screen.badge, overview.silent_since, overview.by))
         if screen.is_shared:
-            state = f"{_hashed((address, visible.rights))}-{state}"
+            state = f"{_hash_of((address, visible.rights))}-{state}"
         browser_etags = set(filter(None, request.if_none_match.as_set(include_weak=True)))
         is_open = any("." not in tag for tag in browser_etags)
-        tick = 0 if is_open else int(self.clock() // _TICK)
-        etag = f"{state}.{_hashed((g.viewer.name, g.viewer.secret, tick))}"  # forms differ by viewer
+        tick = 0 if is_open else int(self.clock() // _TICK_SECONDS)
+        etag = f"{state}.{_hash_of((g.viewer.name, g.viewer.secret, tick))}"  # forms differ by viewer
 
         def make(template: str) -> str:
             body = self._bodies.get((content, tick), lambda: _body(screen, model))
             return render_template(template, screen=screen, body=body, overview=overview, state=state)
 
         if not browser_etags.isdisjoint((state, etag)):
-            return self._recorded(visible, state, etag, Response(status=304))
+            return self._record(visible, state, etag, Response(status=304))
         if not is_open:
-            return self._recorded(visible, state, etag, make_response(make("layout.html")))
+            return self._record(visible, state, etag, make_response(make("layout.html")))
         part = make("open.html").encode()
-        return self._recorded(visible, state, state, Response(part), part if screen.is_shared else None)
+        return self._record(visible, state, state, Response(part), part if screen.is_shared else None)
 
     def json(self, visible: VisibleOverview, state: Hashable, make: Callable[[], Any]) -> BaseResponse:
-        etag = _hashed((state, request.full_path))
+        etag = _hash_of((state, request.full_path))
         is_known = request.if_none_match.contains_weak(etag)
         answer = Response(status=304) if is_known else Response(msgspec.json.encode(make()), mimetype=_JSON)
-        return self._recorded(visible, etag, etag, answer)
+        return self._record(visible, etag, etag, answer)
 
-    def _recorded(
+    def _record(
         self, visible: VisibleOverview, state: str, etag: str, answer: BaseResponse, part: bytes | None = None
     ) -> BaseResponse:
         answer.set_etag(etag, weak=True)
@@ -255,7 +255,7 @@ class _Shared(Generic[T]):
 def _model(screen: Screen) -> _Model:
     values = screen.make()
     text = msgspec.json.encode(values, enc_hook=_encode_function)
-    return _Model(values, hashlib.sha256(text).digest(), _OVERHEAD + len(text))
+    return _Model(values, hashlib.sha256(text).digest(), _OVERHEAD_BYTES + len(text))
 
 
 def _encode_function(value: object) -> None:
@@ -268,7 +268,7 @@ def _body(screen: Screen, model: _Model) -> Markup:
     return Markup(render_template(screen.template, link=link, **model.values))
 
 
-def _hashed(key: Hashable) -> str:
+def _hash_of(key: Hashable) -> str:
     return f"{hash(key) & (1 << 64) - 1:016x}"
 
 

@@ -93,17 +93,17 @@ class LastHour:
     def record(self, numbers: Mapping[str, float], now: float) -> None:
         """Record a sample of each number by name. Names that are missing now are removed."""
         with self._lock:
-            last = self._samples
+            old_samples = self._samples
             if self._times and now < self._times[-1]:  # the clock was set back
                 self._times.clear()
-                last = {}
+                old_samples = {}
             self._times.append(now)
             self._samples = {
-                name: (last.get(name, array("d")) + array("d", (number,)))[-len(self._times) :]
+                name: (old_samples.get(name, array("d")) + array("d", (number,)))[-len(self._times) :]
                 for name, number in numbers.items()
             }
 
-    def of(self, name: str, now: float) -> Sequence[tuple[float, float]]:
+    def samples_of(self, name: str, now: float) -> Sequence[tuple[float, float]]:
         """Return the samples of a name as timestamps and numbers, the oldest first."""
         with self._lock:
             numbers = self._samples.get(name, array("d"))
@@ -115,11 +115,11 @@ class Source(Protocol):
     """Source of overviews and details. Thread-safe. Unchanged results are the same objects."""
 
     @property
-    def hour(self) -> LastHour:
+    def shares(self) -> LastHour:
         """Return samples of each queue's usage divided by its deserved share, since this process started."""
 
     @property
-    def usage(self) -> LastHour:
+    def usages(self) -> LastHour:
         """Return samples of the used part of each resource of the cluster."""
 
     def overview(self) -> Overview:

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 
 Row = TypeVar("Row")
 Query = Mapping[str, str]  # the parameters of the URL
-_LONGEST = 256  # maximum characters of a search
+_MAX_SEARCH_LENGTH = 256  # maximum characters of a search
 
 
 @dataclass(frozen=True)
@@ -42,18 +42,18 @@ def page(
     rows: Sequence[Row], columns: Sequence[Column[Row]], query: Query, size: int, sort: str = ""
 ) -> TablePage[Row]:
     """Return the requested page of the rows, sorted as the query requests, else by `sort`."""
-    requested = query.get("sort", "")
-    sortable = {column.key for column in columns if column.order}
-    sort = requested if requested.removeprefix("-") in sortable else sort
+    requested_sort = query.get("sort", "")
+    sortable_keys = {column.key for column in columns if column.order}
+    sort = requested_sort if requested_sort.removeprefix("-") in sortable_keys else sort
     last = max(1, -(-len(rows) // size))
     number = min(_page_number(query.get("page", "")), last)
-    on_page = sorted_rows(rows, columns, sort)[(number - 1) * size : number * size]
-    return TablePage(on_page, len(rows), number, last, sort)
+    page_rows = sorted_rows(rows, columns, sort)[(number - 1) * size : number * size]
+    return TablePage(page_rows, len(rows), number, last, sort)
 
 
-def searched(rows: Sequence[Row], query: Query, text: Callable[[Row], str]) -> Sequence[Row]:
+def matching_rows(rows: Sequence[Row], query: Query, text: Callable[[Row], str]) -> Sequence[Row]:
     """Return the rows whose text has all words of the parameter `q`, ignoring case."""
-    words = query.get("q", "")[:_LONGEST].lower().split()
+    words = query.get("q", "")[:_MAX_SEARCH_LENGTH].lower().split()
     if not words:
         return rows
     return [row for row in rows if all(word in text(row).lower() for word in words)]

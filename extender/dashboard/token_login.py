@@ -27,19 +27,19 @@ from extender.kube.connection import Connection
 from extender.kube.endpoint import ApiEndpoint
 from extender.kube.writers import TokenBucket
 
-LARGEST_TOKEN = 8000  # bytes; leaves space for the name of the header
+MAX_TOKEN_BYTES = 8000  # bytes; leaves space for the name of the header
 COOKIE = "__Host-muster"  # browsers accept cookies with this prefix only from this host, and over TLS
-_TOKEN = re.compile(rf"[!-~]{{1,{LARGEST_TOKEN}}}")
+_TOKEN_RE = re.compile(rf"[!-~]{{1,{MAX_TOKEN_BYTES}}}")
 _LOCAL_PATH = re.compile(r"/(?:[!-.0-\[\]-~][!-\[\]-~]*)?")  # excludes //host and /\host
 
 _KNOWN_SECONDS, _UNKNOWN_SECONDS = 4.0, 10.0  # seconds for which an owner, or the lack of one, is cached
-_MOST = 4096  # maximum of cached tokens
+_MAX_TOKENS = 4096  # maximum of cached tokens
 _TRUSTED_SECONDS = 3600.0  # seconds after a successful review in which no limit applies to a token
-_PACE, _BURST = 10.0, 20.0  # limit of invalid tokens: each second, and at once
-_PACE_OF_ONE, _BURST_OF_ONE = 2.0, 8.0  # the same limit for one address
+_RATE, _BURST = 10.0, 20.0  # limit of invalid tokens: each second, and at once
+_ADDRESS_RATE, _ADDRESS_BURST = 2.0, 8.0  # the same limit for one address
 
-_SESSIONS, _SESSIONS_OF_ONE = 1024, 16  # maximum of all sessions, and of one user's
-_SESSION = 12 * 3600.0  # seconds until a session ends
+_MAX_SESSIONS, _MAX_USER_SESSIONS = 1024, 16  # maximum of all sessions, and of one user's
+_SESSION_SECONDS = 12 * 3600.0  # seconds until a session ends
 
 
 class Tokens:
@@ -55,11 +55,11 @@ class Tokens:
         self._review = review
         self._clock = clock
         self._owners: ExpiringCache[bytes, Subject | None] = ExpiringCache(
-            _MOST, lambda owner: _KNOWN_SECONDS if owner else _UNKNOWN_SECONDS, clock
+            _MAX_TOKENS, lambda owner: _KNOWN_SECONDS if owner else _UNKNOWN_SECONDS, clock
         )
-        self._trusted: TTLCache[bytes, bool] = TTLCache(_MOST, _TRUSTED_SECONDS, clock)
-        self._shared_limit = TokenBucket(_PACE, _BURST, clock())
-        self._address_limits: TTLCache[str, TokenBucket] = TTLCache(_MOST, 60, clock)
+        self._trusted_tokens: TTLCache[bytes, bool] = TTLCache(_MAX_TOKENS, _TRUSTED_SECONDS, clock)
+        self._shared_limit = TokenBucket(_RATE, _BURST, clock())
+        self._address_limits: TTLCache[str, TokenBucket] = TTLCache(_MAX_TOKENS, 60, clock)
         self._lock = Lock()
 
     def owner(self, token: str, address: str) -> Subject | None:
@@ -69,21 +69,21 @@ class Tokens:
             RightsUnknown: The API server does not answer.
             TooManyRequests: There were too many invalid tokens.
         """
-        if not _TOKEN.fullmatch(token):
+        if not _TOKEN_RE.fullmatch(token):
             return None
         key = hashlib.sha256(token.encode()).digest()
 
         def review_token() -> Subject | None:
             with self._lock:
-                available = min(limit.available(self._clock()) for limit in self._limits(address))
-                if available < 1 and key not in self._trusted:
+                available = min(limit.tokens_at(self._clock()) for limit in self._limits(address))
+                if available < 1 and key not in self._trusted_tokens:
                     raise TooManyRequests("Too many tokens are tried: wait a moment", retry_after=2)
             owner = self._review(token)
             with self._lock:
                 if owner:
-                    self._trusted[key] = True
+                    self._trusted_tokens[key] = True
                 else:
-                    self._trusted.pop(key, None)
+                    self._trusted_tokens.pop(key, None)
                     for limit in self._limits(address):
                         limit.take(self._clock())
             return owner
@@ -92,7 +92,7 @@ class Tokens:
 
     def _limits(self, address: str) -> tuple[TokenBucket, TokenBucket]:
         """Return the limit of all addresses, and the limit of this address."""
-        limit = self._address_limits.get(address) or TokenBucket(_PACE_OF_ONE, _BURST_OF_ONE, self._clock())
+        limit = self._address_limits.get(address) or TokenBucket(_ADDRESS_RATE, _ADDRESS_BURST, self._clock())
         self._address_limits[address] = limit
         return self._shared_limit, limit
 
@@ -101,26 +101,26 @@ class Sessions:
     """Tokens by session. If there are too many sessions, the oldest end."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._open: TTLCache[str, tuple[str, str]] = TTLCache(_SESSIONS, _SESSION, clock)
+        self._open_sessions: TTLCache[str, tuple[str, str]] = TTLCache(_MAX_SESSIONS, _SESSION_SECONDS, clock)
         self._lock = Lock()
 
     def open(self, owner: str, token: str) -> str:
         session = secrets.token_urlsafe(32)
         with self._lock:
-            own_sessions = [name for name, (session_owner, _) in self._open.items() if session_owner == owner]
-            for name in own_sessions[: max(0, len(own_sessions) - _SESSIONS_OF_ONE + 1)]:
-                del self._open[name]
-            self._open[session] = (owner, token)
+            own_sessions = [name for name, (user, _) in self._open_sessions.items() if user == owner]
+            for name in own_sessions[: max(0, len(own_sessions) - _MAX_USER_SESSIONS + 1)]:
+                del self._open_sessions[name]
+            self._open_sessions[session] = (owner, token)
         return session
 
     def token(self, name: str) -> str:
         """Return the token of a session; empty if there is no such session."""
         with self._lock:
-            return self._open.get(name, ("", ""))[1]
+            return self._open_sessions.get(name, ("", ""))[1]
 
     def close(self, name: str) -> None:
         with self._lock:
-            self._open.pop(name, None)
+            self._open_sessions.pop(name, None)
 
 
 class TokenReviewer(Protocol):
@@ -169,7 +169,7 @@ class TokenLogin:
 
         @contextmanager
         def connect() -> Iterator[Connection]:
-            connection = Connection(self._endpoint.for_token(token), pool=1)
+            connection = Connection(self._endpoint.for_token(token), pool_size=1)
             try:
                 yield connection
             finally:

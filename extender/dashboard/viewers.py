@@ -31,25 +31,25 @@ V = TypeVar("V")
 
 
 class ExpiringCache(Generic[K, V]):
-    """Cache of at most `maximum` values. Each expires `lifetime(value)` seconds after its request.
+    """Cache of at most `max_size` values. Each expires `lifetime_of(value)` seconds after its request.
 
     Threads that need the same value at the same time share one request. Errors are not cached.
     """
 
     def __init__(
-        self, maximum: int, lifetime: Callable[[V], float], clock: Callable[[], float] = time.monotonic
+        self, max_size: int, lifetime_of: Callable[[V], float], clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._clock = clock
-        self._cached: TLRUCache[K, tuple[V, float]] = TLRUCache(  # values and the times of their requests
-            maximum, lambda key, entry, now: entry[1] + lifetime(entry[0]), clock
+        self._entries: TLRUCache[K, tuple[V, float]] = TLRUCache(  # values and the times of their requests
+            max_size, lambda key, entry, now: entry[1] + lifetime_of(entry[0]), clock
         )
-        self._requested: dict[K, Future[V]] = {}
+        self._pending_requests: dict[K, Future[V]] = {}
         self._lock = Lock()
 
-    def known(self, key: K) -> V | None:
+    def cached_value(self, key: K) -> V | None:
         """Return the cached value; None if the cache does not have it."""
         with self._lock:
-            cached = self._cached.get(key)
+            cached = self._entries.get(key)
         return cached[0] if cached else None
 
     def get(self, key: K, request: Callable[[], V]) -> V:
@@ -59,11 +59,11 @@ class ExpiringCache(Generic[K, V]):
             RightsUnknown: `request` raises ApiError. All its other errors are raised unchanged.
         """
         with self._lock:
-            cached = self._cached.get(key)
+            cached = self._entries.get(key)
             if cached is not None:
                 return cached[0]
-            shared = self._requested.get(key)
-            answer = self._requested[key] = shared or Future()
+            shared = self._pending_requests.get(key)
+            answer = self._pending_requests[key] = shared or Future()
         if shared is None:
             self._request(key, answer, request)
         try:
@@ -72,7 +72,7 @@ class ExpiringCache(Generic[K, V]):
             raise RightsUnknown("the API server does not answer") from fault
 
     def _request(self, key: K, answer: Future[V], request: Callable[[], V]) -> None:
-        began = self._clock()
+        began_at = self._clock()
         try:
             value = request()
         except ApiError as fault:
@@ -85,22 +85,22 @@ class ExpiringCache(Generic[K, V]):
             answer.set_exception(fault)
         else:
             with self._lock:
-                self._cached[key] = (value, began)
+                self._entries[key] = (value, began_at)
             self._forget_request(key)
             answer.set_result(value)
 
     def _forget_request(self, key: K) -> None:
         with self._lock:
-            del self._requested[key]
+            del self._pending_requests[key]
 
 
-LONGEST_NAME = 253  # maximum characters of a name in the API
-_GRANTED, _REFUSED = 4.0, 60.0  # seconds for which a granted or refused right is cached
-_MOST = 32_768  # maximum of cached answers
-_AT_ONCE = 4  # maximum of concurrent requests
+MAX_NAME_LENGTH = 253  # maximum characters of a name in the API
+_GRANT_SECONDS, _REFUSAL_SECONDS = 4.0, 60.0  # seconds for which a granted or refused right is cached
+_MAX_ANSWERS = 32_768  # maximum of cached answers
+_MAX_REQUESTS = 4  # maximum of concurrent requests
 # Limit of requests: each second, and at once. The same account also binds pods.
-_PACE, _BURST = 500.0, 3000.0
-_MOST_NAMESPACES = 1000  # maximum of namespaces in which a right is checked at once
+_RATE, _BURST = 500.0, 3000.0
+_MAX_NAMESPACES = 1000  # maximum of namespaces in which a right is checked at once
 
 
 class Grants:
@@ -111,24 +111,24 @@ class Grants:
     ) -> None:
         self._review = review
         self._clock = clock
-        self._bucket = TokenBucket(_PACE, _BURST, clock())
+        self._bucket = TokenBucket(_RATE, _BURST, clock())
         self._lock = Lock()
         self._answers: ExpiringCache[tuple[Subject, Right], bool] = ExpiringCache(
-            _MOST, lambda granted: _GRANTED if granted else _REFUSED, clock
+            _MAX_ANSWERS, lambda granted: _GRANT_SECONDS if granted else _REFUSAL_SECONDS, clock
         )
-        self._pool = ThreadPoolExecutor(_AT_ONCE, "dashboard-rights")
+        self._pool = ThreadPoolExecutor(_MAX_REQUESTS, "dashboard-rights")
 
-    def granted(self, user: Subject, right: Right) -> bool:
+    def is_granted(self, user: Subject, right: Right) -> bool:
         """Return whether the API server grants a right to a user.
 
         Raises:
             RightsUnknown: The API server does not answer.
         """
-        if max(map(len, right)) > LONGEST_NAME:  # such an object cannot exist; keep the cache small
+        if max(map(len, right)) > MAX_NAME_LENGTH:  # such an object cannot exist; keep the cache small
             return False
-        return self._answers.get((user, right), lambda: self._checked(user, right))
+        return self._answers.get((user, right), lambda: self._check_right(user, right))
 
-    def _checked(self, user: Subject, right: Right) -> bool:
+    def _check_right(self, user: Subject, right: Right) -> bool:
         with self._lock:
             if not self._bucket.take(self._clock()):
                 raise RightsUnknown("too many rights are asked for at once: wait a moment")
@@ -142,12 +142,12 @@ class Grants:
         Raises:
             RightsUnknown: The API server does not answer.
         """
-        if self.granted(user, right):
+        if self.is_granted(user, right):
             return frozenset(namespaces)
-        rights = [right._replace(namespace=name) for name in sorted(namespaces)[:_MOST_NAMESPACES]]
-        grants = {local_right: self._answers.known((user, local_right)) for local_right in rights}
+        rights = [right._replace(namespace=name) for name in sorted(namespaces)[:_MAX_NAMESPACES]]
+        grants = {local_right: self._answers.cached_value((user, local_right)) for local_right in rights}
         unknown = [local_right for local_right, granted in grants.items() if granted is None]
-        grants.update(zip(unknown, self._pool.map(partial(self.granted, user), unknown), strict=True))
+        grants.update(zip(unknown, self._pool.map(partial(self.is_granted, user), unknown), strict=True))
         return frozenset(local_right.namespace for local_right, granted in grants.items() if granted)
 
 
@@ -168,7 +168,7 @@ class ReviewedViewer:
         return self.user.user
 
     def may(self, verb: str, group: str, resource: str, namespace: str = "", name: str = "") -> bool:
-        return self.grants.granted(self.user, Right(verb, group, resource, "", namespace, name))
+        return self.grants.is_granted(self.user, Right(verb, group, resource, "", namespace, name))
 
     def namespaces_with_right(
         self, verb: str, group: str, resource: str, namespaces: Collection[str]

@@ -20,11 +20,11 @@ from extender.dashboard.source import Source, Viewer
 PODGROUPS = ("scheduling.volcano.sh", "podgroups")
 QUEUES = ("scheduling.volcano.sh", "queues")
 LOCAL_QUEUES = ("kube-muster.io", "localqueues")
-_OBJECTS = ("queues", "local_queues", "groups", "nodes", "topologies")
-PARTS = (*_OBJECTS, "reservations", "decisions", "notes")  # parts of an overview
+_OBJECT_PARTS = ("queues", "local_queues", "groups", "nodes", "topologies")
+PARTS = (*_OBJECT_PARTS, "reservations", "decisions", "notes")  # parts of an overview
 HIDDEN_GROUP = "another group"  # replaces the name of a hidden group that a node is reserved for
-_MOST_OVERVIEWS = 8  # maximum of overviews for different rights
-_MOST_DETAILS, _DETAILS_SECONDS = 256, 1.0  # groups with cached details; seconds for which they are cached
+_MAX_OVERVIEWS = 8  # maximum of overviews for different rights
+_MAX_DETAILS, _DETAILS_SECONDS = 256, 1.0  # groups with cached details; seconds for which they are cached
 
 
 @dataclass(frozen=True)
@@ -72,10 +72,10 @@ class VisibleOverviews:
         self._source = source
         self._lock = threading.Lock()
         self._namespaces: tuple[str, frozenset[str]] = ("", frozenset())  # a version and its namespaces
-        self._shared: LRUCache[Hashable, Overview] = LRUCache(_MOST_OVERVIEWS)
-        self._explaining = threading.Lock()  # one explanation at a time, because each may be expensive
+        self._shared_overviews: LRUCache[Hashable, Overview] = LRUCache(_MAX_OVERVIEWS)
+        self._explanation_lock = threading.Lock()  # one explanation at a time, because each may be expensive
         self._details: TTLCache[tuple[str, str], GroupDetails | None] = TTLCache(
-            _MOST_DETAILS, _DETAILS_SECONDS
+            _MAX_DETAILS, _DETAILS_SECONDS
         )
         self._last = Overview("", "")
         self._since: Mapping[str, str] = dict.fromkeys(PARTS, "")
@@ -90,11 +90,11 @@ class VisibleOverviews:
         rights = self._rights(viewer, overview)
         key = (overview.version, rights)
         with self._lock:
-            visible, since = self._shared.get(key), self._versions_of_parts(overview)
+            visible, since = self._shared_overviews.get(key), self._versions_of_parts(overview)
         if visible is None:
             visible = visible_part(overview, rights)
             with self._lock:
-                self._shared[key] = visible
+                self._shared_overviews[key] = visible
         return VisibleOverview(visible, rights, since)
 
     def details(self, namespace: str, name: str, viewer: Viewer) -> GroupDetails | None:
@@ -105,7 +105,7 @@ class VisibleOverviews:
         """
         if not viewer.may("list", *PODGROUPS, namespace):
             return None
-        with self._explaining:
+        with self._explanation_lock:
             details = self._details.get((namespace, name))
             if details is None:
                 details = self._details[namespace, name] = self._source.details(namespace, name)

@@ -23,7 +23,7 @@ from extender.domain.model.reasons import sentence
 from extender.domain.model.records import GroupKey
 from extender.domain.snapshot.snapshot import Snapshot
 
-_MOST_COUNTED = 4  # maximum of resources in the menu
+_MAX_RESOURCES = 4  # maximum of resources in the menu
 
 
 class WhatIfBase(NamedTuple):
@@ -42,13 +42,13 @@ class WhatIfResult(NamedTuple):
 
 
 class WhatIfTrials:
-    """What-ifs on the newest snapshot, which `base` returns; None before the first decisions.
+    """What-ifs on the newest snapshot, which `read_base` returns; None before the first decisions.
 
     Only one runs at a time, because each takes two whole scheduling cycles.
     """
 
-    def __init__(self, base: Callable[[], WhatIfBase | None]) -> None:
-        self._base, self._lock = base, Lock()
+    def __init__(self, read_base: Callable[[], WhatIfBase | None]) -> None:
+        self._read_base, self._lock = read_base, Lock()
 
     def result_of(self, namespace: str, name: str, texts: Sequence[str]) -> WhatIfResult | None:
         """Return the effect of some terms on a group; None if the group does not exist.
@@ -61,7 +61,7 @@ class WhatIfTrials:
         if not self._lock.acquire(blocking=False):
             raise ServiceUnavailable("Another what-if is being worked out; try again")
         try:
-            base = self._base()
+            base = self._read_base()
             if base is None or key not in base.snapshot.groups:
                 return None
             return WhatIfResult(what_if(base.snapshot, terms, key), base.notes)
@@ -131,7 +131,7 @@ def _menu(group: GroupSummary) -> Sequence[tuple[str, str]]:
             f"queue.weight={group.queue}:": f"weight of {group.queue}",
             f"queue.priority={group.queue}:": f"priority of {group.queue}",
         }
-        resources = sorted(name for name in group.asks if "/" in name or name == "cpu")[:_MOST_COUNTED]
+        resources = sorted(name for name in group.asks if "/" in name or name == "cpu")[:_MAX_RESOURCES]
         for field, title in (("capability", "ceiling"), ("deserved", "deserved")):
             for resource in resources:
                 label = f"{title} {short_resource(resource)} of {group.queue}"

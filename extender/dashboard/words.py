@@ -11,10 +11,10 @@ from markupsafe import Markup
 
 from extender.api.units import human_duration, may_be_name, precise_duration, rounded_up, unix_seconds
 
-LONGEST_NAME, LONGEST_TEXT = 120, 1200  # maximum characters of a name, of a text
+MAX_NAME_LENGTH, MAX_TEXT_LENGTH = 120, 1200  # maximum characters of a name, of a text
 NONE = "-"
-_BYTES = ("memory", "ephemeral-storage", "storage")
-_KNOWN_BY = {  # phrases, by method of an estimate
+_BYTE_RESOURCES = ("memory", "ephemeral-storage", "storage")
+_PHRASES = {  # phrases, by method of an estimate
     "Declared": "by the run times that are declared for what ends before it",
     "Learnt": "by how long groups like those that end before it ran",
     "Reclaim": "once other groups have given up capacity for it",
@@ -25,7 +25,7 @@ def amount(value: float | None, resource: str) -> str:
     """Return an amount for users, such as `12`, `0.25`, `1,024`, `1.5 TiB`, or `no limit` for None."""
     if value is None:
         return "no limit"
-    if resource not in _BYTES and not resource.startswith("hugepages-"):
+    if resource not in _BYTE_RESOURCES and not resource.startswith("hugepages-"):
         return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
     for suffix in ("B", "KiB", "MiB", "GiB", "TiB"):
         if abs(value) < 1024 or suffix == "TiB":
@@ -66,9 +66,9 @@ def short_resource(resource: str) -> str:
 
 def shortened_name(name: str) -> str:
     """Return a name without its middle if it is too long. The end of a name is often the distinct part."""
-    if len(name) <= LONGEST_NAME:
+    if len(name) <= MAX_NAME_LENGTH:
         return name
-    half = LONGEST_NAME // 2
+    half = MAX_NAME_LENGTH // 2
     return f"{name[:half]}…{name[-half:]}"
 
 
@@ -79,11 +79,11 @@ def sentence(text: str) -> str:
 
 
 def known_by(method: str) -> str:
-    return _KNOWN_BY.get(method, method)
+    return _PHRASES.get(method, method)
 
 
 def shortened_text(text: str) -> str:
-    return text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}…"
+    return text if len(text) <= MAX_TEXT_LENGTH else f"{text[:MAX_TEXT_LENGTH]}…"
 
 
 def hours(value: float) -> str:

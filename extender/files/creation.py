@@ -13,10 +13,10 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from extender.api.keys import GROUP_ANNOTATION
-from extender.api.workloads.children import MALFORMED, kind_of
+from extender.api.workloads.children import SHAPE_ERRORS, kind_of
 from extender.api.workloads.shape import value_at
 from extender.apimachinery.errors import StatusError
-from extender.apimachinery.kinds import BY_NAME, EXPANDED_KINDS, POD_GROUPS, VOLCANO_JOBS, Json
+from extender.apimachinery.kinds import EXPANDED_KINDS, KIND_BY_NAME, POD_GROUPS, VOLCANO_JOBS, Json
 from extender.apimachinery.quotas import BeyondQuota
 from extender.apimachinery.service import Service, WriteOptions
 from extender.files.manifests import Manifest, fault_text, namespace_of
@@ -75,7 +75,7 @@ class Creation:
 
     Attributes:
         faults: Messages of the API server, with file and line.
-        refused: Pods beyond a quota that no controller creates later, with messages of the API server.
+        refusals: Pods beyond a quota that no controller creates later, with messages of the API server.
     """
 
     def __init__(self, service: Service) -> None:
@@ -84,7 +84,7 @@ class Creation:
         self._numbers = count(1)
         self.objects: list[Created] = []
         self.faults: list[str] = []
-        self.refused: list[tuple[Created, str]] = []
+        self.refusals: list[tuple[Created, str]] = []
 
     def create(self, manifests: Iterable[Manifest]) -> None:
         for manifest in manifests:
@@ -95,7 +95,7 @@ class Creation:
         for manifest in manifests:
             try:
                 if manifest.kind is not None:
-                    self._service.create(manifest.kind, "", manifest.object, WriteOptions(dry=True))
+                    self._service.create(manifest.kind, "", manifest.object, WriteOptions(is_dry_run=True))
             except StatusError as refusal:
                 self.faults.append(f"{manifest.where}: {refusal.message}")
 
@@ -104,21 +104,21 @@ class Creation:
         try:
             self._create(obj, where)
         except BeyondQuota as refusal:
-            self.refused.append((Created(obj, where), refusal.message))
+            self.refusals.append((Created(obj, where), refusal.message))
         except StatusError as refusal:
             self.faults.append(f"{where}: {refusal.message}")
-        except MALFORMED as fault:
+        except SHAPE_ERRORS as fault:
             self.faults.append(f"{where}: {fault_text(fault)}")
 
     def retry_refused(self) -> None:
         """Try to create the refused pods again."""
-        refused, self.refused = self.refused, []
+        refused, self.refusals = self.refusals, []
         for (obj, where), _ in refused:
             self.add(obj, where)
 
     def _create(self, obj: Json, where: str) -> None:
         """Create an object and its children, and record the created objects."""
-        kind = BY_NAME.get((obj["apiVersion"], obj["kind"]))
+        kind = KIND_BY_NAME.get((obj["apiVersion"], obj["kind"]))
         for owner in obj["metadata"].get("ownerReferences") or ():
             if not owner.get("uid"):  # the UID is known once the owner is created
                 key = owner["apiVersion"], owner["kind"], namespace_of(obj), owner["name"]

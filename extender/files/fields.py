@@ -19,7 +19,7 @@ from extender.api.units import BadQuantity, intended_name, name_hint, rounded_up
 from extender.api.workloads.shape import POD, KindName, Offspring, Path
 from extender.api.workloads.table import WORKLOADS
 from extender.apimachinery.field_schemas import FieldSchema, schema_of
-from extender.apimachinery.kinds import BY_NAME, NODES, PODS, REPLICA_SETS, UNSHIPPED_KINDS, ResourceKind
+from extender.apimachinery.kinds import KIND_BY_NAME, NODES, PODS, REPLICA_SETS, UNSHIPPED_KINDS, ResourceKind
 from extender.apimachinery.validation.metadata import dns_label, subdomain
 from extender.files.reading import Document, where
 
@@ -27,8 +27,8 @@ from extender.files.reading import Document, where
 class Leaf(NamedTuple):
     """Form of a value without parts."""
 
-    allowed: str  # description of the allowed values, for messages
-    test: Callable[[Any], bool]
+    allowed_values: str  # description of the allowed values, for messages
+    is_allowed: Callable[[Any], bool]
     quoted_hint: Callable[[Any], str] = lambda _: ""  # hint how to write the probable value
 
 
@@ -40,7 +40,7 @@ class Required(NamedTuple):
 
 
 Form = Leaf | Required | list[Any] | dict[str, Any]
-OTHERS = "*"  # used as a name: stands for all fields that are not listed
+OTHER_FIELDS = "*"  # used as a name: stands for all fields that are not listed
 
 
 def _is_text(value: Any) -> bool:
@@ -158,9 +158,9 @@ def _faults(file: str, node: yaml.Node, value: Any, form: Form, path: str) -> It
     if isinstance(form, Required):
         yield from _faults(file, node, value, form.form, path)
     elif isinstance(form, Leaf):
-        if not form.test(value):
+        if not form.is_allowed(value):
             quoted_hint = form.quoted_hint(value)
-            allowed = f"must be {form.allowed}{f'; {quoted_hint}' if quoted_hint else ''}"
+            allowed = f"must be {form.allowed_values}{f'; {quoted_hint}' if quoted_hint else ''}"
             yield f"{where(file, node)}: {path}: invalid value {_shortened(value)}: {allowed}"
     elif isinstance(form, dict):
         yield from _object_faults(file, node, value, form, path)
@@ -180,7 +180,7 @@ def _object_faults(file: str, node: yaml.Node, value: Any, form: dict[str, Form]
         return
     for key, part in node.value:
         name = key.value
-        field_path, field_form = _below(path, name), form.get(name, form.get(OTHERS))
+        field_path, field_form = _below(path, name), form.get(name, form.get(OTHER_FIELDS))
         if field_form is None:
             yield f"{where(file, key)}: {field_path}: unknown field: {name_hint(name, sorted(form))}"
         else:
@@ -226,7 +226,7 @@ def _fields(schema: FieldSchema) -> dict[str, Form]:
     """Return the forms of the fields of a schema, by name."""
     fields = {name: _form(schema.field(name)) for name in schema.published["properties"]}
     if schema.keeps_unknown:
-        fields[OTHERS] = ANY
+        fields[OTHER_FIELDS] = ANY
     match schema.type_name:  # rules that the published schemas lack
         case "ObjectMeta":
             fields |= {"name": NAME, "generateName": PREFIX, "namespace": NAMESPACE}
@@ -256,7 +256,7 @@ def _form(schema: FieldSchema) -> Form:
         if form is QUANTITY or value.published.get("x-kubernetes-int-or-string"):
             return QUANTITIES
         maps = {TEXT: TEXTS, WHOLE: WHOLES, COUNT: COUNTS}
-        return maps.get(form, ANY) if isinstance(form, Leaf) else {OTHERS: form}
+        return maps.get(form, ANY) if isinstance(form, Leaf) else {OTHER_FIELDS: form}
     if published.get("type") == "array":
         return [_form(schema.items)]
     whole = COUNT if published.get("minimum") == 0 else WHOLE
@@ -273,13 +273,13 @@ _PURPOSE = "the pods are made of it"
 def form_of(name: KindName) -> dict[str, Any]:
     """Return the form of the objects of a kind: their fields, and the allowed values."""
     form: dict[str, Any]
-    if name in BY_NAME and BY_NAME[name] not in UNSHIPPED_KINDS:
-        form = {**fields_of(BY_NAME[name])}
+    if name in KIND_BY_NAME and KIND_BY_NAME[name] not in UNSHIPPED_KINDS:
+        form = {**fields_of(KIND_BY_NAME[name])}
     elif name == ("v1", "ReplicationController"):  # not served; like a ReplicaSet with another selector
         form = {**fields_of(REPLICA_SETS), "spec": {**spec_of(REPLICA_SETS), "selector": TEXTS}}
     else:  # a kind without a schema
         common_fields = {"apiVersion": TEXT, "kind": TEXT, "metadata": metadata()}
-        form = {**common_fields, "spec": {OTHERS: ANY}, "status": ANY}
+        form = {**common_fields, "spec": {OTHER_FIELDS: ANY}, "status": ANY}
     row = WORKLOADS[name]
     for offspring in row.offspring if row.runtime is None else ():
         _set_offspring_forms(form, offspring)
@@ -309,10 +309,10 @@ def _set_offspring_forms(form: dict[str, Form], offspring: Offspring) -> None:
         parts: Form | None = form  # form of the list or mapping with the parts, if known
         for name in offspring.parts:
             parts = parts.get(name) if isinstance(parts, dict) else None
-        inside = {OTHERS: parts[0]} if isinstance(parts, list) else parts
-        items = inside.get(OTHERS) if isinstance(inside, dict) else None
-        part = items if isinstance(items, dict) else {OTHERS: ANY}
-        _set_nested(form, offspring.parts, {OTHERS: part} if offspring.roles else [part])
+        inside = {OTHER_FIELDS: parts[0]} if isinstance(parts, list) else parts
+        items = inside.get(OTHER_FIELDS) if isinstance(inside, dict) else None
+        part = items if isinstance(items, dict) else {OTHER_FIELDS: ANY}
+        _set_nested(form, offspring.parts, {OTHER_FIELDS: part} if offspring.roles else [part])
     count = offspring.count
     for path in filter(None, (count.path, count.at_least, count.at_most, count.times, offspring.first)):
         _set_nested(part, path, COUNT)
@@ -347,7 +347,7 @@ def _set_nested(form: dict[str, Form], path: Path, leaf: Form) -> None:
         return
     current = form.get(first)
     fields = current.form if isinstance(current, Required) else current
-    fields = {**fields} if isinstance(fields, dict) else {OTHERS: ANY}
+    fields = {**fields} if isinstance(fields, dict) else {OTHER_FIELDS: ANY}
     is_required = isinstance(leaf, Required) or isinstance(current, Required)
     form[first] = Required(fields, _PURPOSE) if is_required else fields
     _set_nested(fields, tuple(rest), leaf)

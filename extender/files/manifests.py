@@ -12,13 +12,13 @@ from extender.api.configuration import Configuration
 from extender.api.objects.cluster import ClusterTopology
 from extender.api.objects.queues import Queue, ResourceFlavor
 from extender.api.objects.volcano import VolcanoJob
-from extender.api.workloads.children import MALFORMED, count_pods, kind_of, suspended
+from extender.api.workloads.children import SHAPE_ERRORS, count_pods, kind_of, suspended
 from extender.api.workloads.shape import KindName, value_at
 from extender.api.workloads.table import WORKLOADS
-from extender.apimachinery.admission import FIRST_OBJECTS, MOST_PODS
+from extender.apimachinery.admission import FIRST_OBJECTS, MAX_PODS
 from extender.apimachinery.kinds import (
-    BY_NAME,
     EXPANDED_KINDS,
+    KIND_BY_NAME,
     KINDS,
     NAMESPACES,
     QUEUES,
@@ -29,7 +29,7 @@ from extender.apimachinery.kinds import (
     Json,
     ResourceKind,
 )
-from extender.apimachinery.objects import UNREADABLE, typed
+from extender.apimachinery.objects import READ_ERRORS, typed
 from extender.apimachinery.quotas import is_counted
 from extender.domain.admission.faults import Code, review_on_lost_domain, workload_warnings
 from extender.domain.admission.queues import flavor_warnings, review_flavor, review_queue
@@ -64,7 +64,7 @@ def amounts_as_texts(value: Any) -> Any:
     return copy
 
 
-_WITHOUT_PODS = frozenset({
+_PODLESS_KINDS = frozenset({
     "APIService", "Certificate", "ClusterIssuer", "ClusterRole", "ClusterRoleBinding", "ConfigMap",
     "CustomResourceDefinition", "EndpointSlice", "Endpoints", "Gateway", "HTTPRoute",
     "HorizontalPodAutoscaler", "Ingress", "IngressClass", "Issuer", "LimitRange", "MutatingAdmissionPolicy",
@@ -93,11 +93,11 @@ def left_out_record(document: Document) -> str:
     if api_version.partition("/")[0] == "kueue.x-k8s.io":
         remedy = f"muster migrate kueue -f {document.file} prints Muster's counterpart"
         return f"{line}: {title}: skipped, it is Kueue's; {remedy}"
-    if kind in _WITHOUT_PODS:
+    if kind in _PODLESS_KINDS:
         return f"{line}: {title}: skipped, no pods follow from it"
     if kind in _LEFT_OUT_REASONS:
         return f"{line}: {title}: skipped, {_LEFT_OUT_REASONS[kind]}"
-    known = [*BY_NAME, *WORKLOADS]  # the kind may be known in another version, or by a similar name
+    known = [*KIND_BY_NAME, *WORKLOADS]  # the kind may be known in another version, or by a similar name
     if versions := [api_version for api_version, of_kind in known if of_kind == kind]:
         hint = f"; known is {kind} of {', '.join(versions)}"
     else:
@@ -108,7 +108,7 @@ def left_out_record(document: Document) -> str:
 
 def namespace_of(obj: Json) -> str:
     """Return the namespace of an object; empty for kinds without namespaces."""
-    kind = BY_NAME.get((obj["apiVersion"], obj["kind"]))
+    kind = KIND_BY_NAME.get((obj["apiVersion"], obj["kind"]))
     if kind is not None and not kind.namespaced:
         return ""
     return obj["metadata"].get("namespace") or "default"
@@ -197,8 +197,8 @@ def _manifest(document: Document, faults: list[str], notes: list[str]) -> Iterat
     kind_name = _kind_name(document.object)
     if kind_name in WORKLOADS and not own_faults:
         form = form_of(kind_name)
-    elif kind_name in BY_NAME and not own_faults:
-        form = fields_of(BY_NAME[kind_name])
+    elif kind_name in KIND_BY_NAME and not own_faults:
+        form = fields_of(KIND_BY_NAME[kind_name])
     if form is not None:
         own_faults = list(faults_of(document, form))
     elif not own_faults:
@@ -206,7 +206,7 @@ def _manifest(document: Document, faults: list[str], notes: list[str]) -> Iterat
     faults.extend(own_faults)
     if form is None or own_faults:
         return
-    kind, object_name = BY_NAME.get(kind_name), document.object["metadata"].get("name")
+    kind, object_name = KIND_BY_NAME.get(kind_name), document.object["metadata"].get("name")
     preset = [obj["metadata"]["name"] for of_kind, obj in FIRST_OBJECTS if of_kind is kind]
     if object_name not in preset:  # every cluster has preset objects, for example the namespace default
         yield Manifest(kind, amounts_as_texts(document.object), document.where())
@@ -230,7 +230,7 @@ def _duplicates(manifests: Sequence[Manifest]) -> Iterator[str]:
 
 def _count_faults(manifests: Sequence[Manifest], notes: list[str]) -> Iterator[str]:
     """Yield faults about the numbers of pods, and note facts about workloads."""
-    remaining, find = MOST_PODS, find_among(manifest.object for manifest in manifests)
+    remaining, find = MAX_PODS, find_among(manifest.object for manifest in manifests)
     for manifest in manifests:
         workload = kind_of(manifest.object)
         if manifest.kind is RESOURCE_QUOTAS:
@@ -244,11 +244,11 @@ def _count_faults(manifests: Sequence[Manifest], notes: list[str]) -> Iterator[s
         try:
             obj = with_runtime_of(manifest.object, find)
             count, remark = count_pods(obj), workload.remark(obj)
-        except MALFORMED as fault:
+        except SHAPE_ERRORS as fault:
             yield f"{subject}: its pods are not known: {fault_text(fault)}"
             continue
         if count > remaining:
-            yield f"{subject}: asks for {count} pods; of all workloads together at most {MOST_PODS} are made"
+            yield f"{subject}: asks for {count} pods; of all workloads together at most {MAX_PODS} are made"
         remaining -= min(count, remaining)
         if suspended(manifest.object):
             remark = "suspended: no pods are made" if manifest.kind in _EXPANDED_ONCE else ""
@@ -289,7 +289,7 @@ def _webhook_refusals(manifests: Sequence[Manifest], notes: list[str]) -> Iterat
         if manifest.kind is VOLCANO_JOBS:
             try:
                 job = typed(manifest.object, VolcanoJob)
-            except UNREADABLE as fault:
+            except READ_ERRORS as fault:
                 yield f"{subject}: {fault}"
                 continue
             yield from (f"{subject}: {fault}" for fault in review_new(job))

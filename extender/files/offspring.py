@@ -20,8 +20,8 @@ from extender.apimachinery.kinds import RUNTIME_KINDS, Json
 from extender.apimachinery.store import Store
 
 TIMES_PREFIX = "sim.kube-muster.io/"  # prefix of annotations with the times of arrival and end
-DEADLINE = "sim.kube-muster.io/deadline-seconds"  # annotation of a pod with the run time limit of its owner
-_DEADLINES = (("spec", "activeDeadlineSeconds"), ("spec", "runPolicy", "activeDeadlineSeconds"))
+DEADLINE_KEY = "sim.kube-muster.io/deadline-seconds"  # annotation of a pod: the run time limit of its owner
+_DEADLINE_PATHS = (("spec", "activeDeadlineSeconds"), ("spec", "runPolicy", "activeDeadlineSeconds"))
 
 
 class ComparedOffspring(NamedTuple):
@@ -110,9 +110,9 @@ def _times_of(owner: Json) -> dict[str, str]:
 def _with_times_of(owner: Json, children: Iterable[Json]) -> Iterator[Json]:
     """Yield the children with the owner's annotations about times, and with its run time limit."""
     times = _times_of(owner)
-    limits = (value_at(owner, path) for path in _DEADLINES)
+    limits = (value_at(owner, path) for path in _DEADLINE_PATHS)
     deadline = next((limit for limit in limits if limit is not None), None)
-    times |= {} if deadline is None else {DEADLINE: str(deadline)}
+    times |= {} if deadline is None else {DEADLINE_KEY: str(deadline)}
     for child in children:
         if child["kind"] == "Job":  # an operator would set the restart policy
             pod = value_at(child, ("spec", "template", "spec"))

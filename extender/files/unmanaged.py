@@ -13,7 +13,7 @@ from extender.api.keys import DEFAULT_QUEUE, DEFAULT_SCHEDULER, MIN_MEMBER, QUEU
 from extender.api.objects.base import OwnerReference
 from extender.api.objects.cluster import ElasticQuota, ElasticQuotaTree
 from extender.api.objects.queues import LocalQueue
-from extender.api.workloads.children import MALFORMED, kind_of, suspended
+from extender.api.workloads.children import SHAPE_ERRORS, kind_of, suspended
 from extender.api.workloads.gangs import Defaults
 from extender.api.workloads.pod_sets import annotation_paths, pod_sets
 from extender.api.workloads.shape import POD, Json, WorkloadRow, kind_prefix
@@ -131,7 +131,7 @@ def unmanaged_objects(objects: Sequence[Created], queues: QueuesOfJobs) -> Itera
         is_suspended = suspended(obj)
         try:
             missing = [*_missing(with_runtime_of(obj, find), row, is_suspended, queues)]
-        except MALFORMED:  # the fault is reported elsewhere
+        except SHAPE_ERRORS:  # the fault is reported elsewhere
             continue
         if missing:
             yield UnmanagedObject(obj, where, is_suspended, " and ".join(missing))
@@ -151,7 +151,7 @@ def _missing(obj: Json, row: WorkloadRow | None, is_suspended: bool, queues: Que
         return
     record = record_of(obj)
     queue = queues.queue_of(record)
-    if (obj["apiVersion"], obj["kind"]) not in kinds.BY_NAME:
+    if (obj["apiVersion"], obj["kind"]) not in kinds.KIND_BY_NAME:
         yield "suspended jobs of this version are not played here"
     elif not queue:
         yield f"add the annotation {QUEUE}: {DEFAULT_QUEUE}, or that of another queue, to its metadata"

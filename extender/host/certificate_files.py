@@ -15,7 +15,7 @@ from extender.web.side import Check
 
 log = logger(__name__)
 
-_PERIOD = 1.0  # seconds between two checks of the files
+_CHECK_PERIOD = 1.0  # seconds between two checks of the files
 
 
 class CertificateFiles(Poller):
@@ -35,35 +35,35 @@ class CertificateFiles(Poller):
         self._serve = serve
         self._names = names
         self._port = port
-        self._served: list[bytes] | None = None
-        self._logged = ""  # last logged fault
-        super().__init__("certificate", _PERIOD, self.reload)
+        self._served_contents: list[bytes] | None = None
+        self._logged_fault = ""  # last logged fault
+        super().__init__("certificate", _CHECK_PERIOD, self.reload)
 
     def reload(self) -> None:
         """Serve the files if they have changed and are usable."""
         try:
             contents = [(self._folder / name).read_bytes() for name in self._names]
-            if contents != self._served:
+            if contents != self._served_contents:
                 self._serve(*contents)
                 log.info("a certificate was read", whose=self._port, folder=str(self._folder))
-            self._served, self._logged = contents, ""
+            self._served_contents, self._logged_fault = contents, ""
         except (OSError, ValueError) as fault:
-            if str(fault) != self._logged:  # a repeated fault is logged once
-                self._logged, where = str(fault), str(self._folder)
+            if str(fault) != self._logged_fault:  # a repeated fault is logged once
+                self._logged_fault, where = str(fault), str(self._folder)
                 log.warning("a certificate cannot be used", whose=self._port, folder=where, error=str(fault))
 
 
 class MutualTls:
-    """Mutual TLS of the port for the verbs. Without a `folder`, the port is plain HTTP."""
+    """Mutual TLS of the port for the verbs. If `folder` is empty, the port is plain HTTP."""
 
     def __init__(self, folder: str) -> None:
-        self.enabled = bool(folder)
+        self.is_enabled = bool(folder)
         self._identity = Identity("verbs")
         names = (CERTIFICATE, KEY, AUTHORITY)
         self._files = CertificateFiles(Path(folder), self._identity.use, names, port="verbs")
 
     def start(self) -> None:
-        if self.enabled:
+        if self.is_enabled:
             self._files.start()
 
     def stop(self) -> None:
@@ -75,4 +75,4 @@ class MutualTls:
 
     def checks(self) -> dict[str, Check]:
         """Return the checks for /readyz."""
-        return {"tls-certificate": self._identity.fault} if self.enabled else {}
+        return {"tls-certificate": self._identity.fault} if self.is_enabled else {}

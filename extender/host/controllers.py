@@ -43,7 +43,7 @@ from extender.domain.snapshot.decisions import ConditionPolicy
 from extender.kube.calls import ApiClient
 from extender.kube.writers import Writers
 
-STATUS_WRITERS = 4  # separate threads, so that writes of statuses never delay the removal of gates
+STATUS_WRITER_COUNT = 4  # separate threads, so that writes of statuses never delay the removal of gates
 VOLCANO_WRITERS = 8  # separate threads, since a job that keeps restarting writes hundreds of pods each time
 
 
@@ -69,10 +69,10 @@ class VolcanoJobControllers:
         self._programs = (scheduler, self.program)  # programs of Volcano
         self.are_read: Callable[[], bool] = lambda: False  # replaced by the feed
         self.read_fault: Callable[[], str] = lambda: ""  # replaced by the feed
-        is_left = self._is_left_to_volcano
-        self.jobs = VolcanoJobsController(context, recorder, groups, is_left)
-        self.commands = VolcanoCommandsController(context, recorder, self.jobs.copies, is_left)
-        self.cron_jobs = VolcanoCronJobsController(context, recorder, is_left)
+        is_left_to_volcano = self._is_left_to_volcano
+        self.jobs = VolcanoJobsController(context, recorder, groups, is_left_to_volcano)
+        self.commands = VolcanoCommandsController(context, recorder, self.jobs.copies, is_left_to_volcano)
+        self.cron_jobs = VolcanoCronJobsController(context, recorder, is_left_to_volcano)
         self.listeners: tuple[Listener, ...] = (
             self.jobs.on_decisions,
             self.commands.on_decisions,
@@ -80,15 +80,15 @@ class VolcanoJobControllers:
         )
 
     def __str__(self) -> str:
-        """Return a status line: who runs the jobs, and why."""
+        """Return a status line: who runs the jobs, and for what reason."""
         if not self.are_read():
             reason = self.read_fault() or "the component volcano-jobs is missing"
             return f"not run by Muster, which cannot read them yet: {reason}"
-        active = next((program.text for program in self._programs if program.works), "")
-        return f"left to Volcano ({active})" if active else "run by Muster"
+        program_text = next((program.text for program in self._programs if program.is_working), "")
+        return f"left to Volcano ({program_text})" if program_text else "run by Muster"
 
     def _is_left_to_volcano(self) -> bool:
-        return not self.are_read() or any(program.works for program in self._programs)
+        return not self.are_read() or any(program.is_working for program in self._programs)
 
 
 class Controllers:
@@ -116,10 +116,10 @@ class Controllers:
         runs_volcano_jobs: bool = False,
         plain_pods: PlainPods = PlainPods.WAITING,
     ) -> None:
-        patient_writers = Writers(STATUS_WRITERS, "patient", fence=leads)
+        patient_writers = Writers(STATUS_WRITER_COUNT, "patient", may_write=leads)
         self.all_writers: tuple[Writers, ...] = (writers, patient_writers)
-        urgent = ControllerContext(ledger, cluster, writers, leads)
-        patient = urgent._replace(writers=patient_writers)
+        urgent_context = ControllerContext(ledger, cluster, writers, leads)
+        patient = urgent_context._replace(writers=patient_writers)
         recorder = EventRecorder(cluster, patient_writers, leads)
         self.objects = Objects()
         self.provisioning_requests = ProvisioningRequests()
@@ -134,23 +134,23 @@ class Controllers:
             patient, recorder, self.quotas, self.objects.queues, lambda kind: self.quota_is_read(kind)
         )
         self.auto_podgroups = AutoPodGroupsController(patient, plain_pods)
-        self.jobs = JobsController(urgent, recorder, job_table)
-        self.volcano = VolcanoCoexistence(urgent, volcano_namespace)
+        self.jobs = JobsController(urgent_context, recorder, job_table)
+        self.volcano = VolcanoCoexistence(urgent_context, volcano_namespace)
         self.volcano_jobs: VolcanoJobControllers | None = None
         if runs_volcano_jobs:
             groups = self.objects.podgroups
-            volcano_writers = Writers(VOLCANO_WRITERS, "volcano", fence=leads)
+            volcano_writers = Writers(VOLCANO_WRITERS, "volcano", may_write=leads)
             self.all_writers = (*self.all_writers, volcano_writers)
-            context = urgent._replace(writers=volcano_writers)
+            context = urgent_context._replace(writers=volcano_writers)
             self.volcano_jobs = VolcanoJobControllers(
                 context, recorder, groups, volcano_namespace, self.volcano.scheduler
             )
         self.mark_trust = MarkerTrust(ledger, cluster)
-        trusts = self.mark_trust, UseTrust(ledger, cluster), AuthorTrust(ledger, cluster)
+        trust_facts = self.mark_trust, UseTrust(ledger, cluster), AuthorTrust(ledger, cluster)
         volcano_programs = (self.volcano, self.volcano_jobs.program) if self.volcano_jobs else (self.volcano,)
         self._facts: tuple[VolcanoCoexistence | VolcanoProgram | PolledFact, ...] = (
             *volcano_programs,
-            *trusts,
+            *trust_facts,
             KueuePresence(ledger, cluster),
         )
         self.decision_log = DecisionLog(lambda: ledger.version)
@@ -159,7 +159,7 @@ class Controllers:
         self.listeners: tuple[Listener, ...] = (
             Releaser(ledger, leads).on_decisions,
             self.jobs.on_decisions,
-            SchedulingGatesController(urgent).on_decisions,
+            SchedulingGatesController(urgent_context).on_decisions,
             EvictionsController(patient, recorder).on_decisions,
             podgroup_status.on_decisions,
             PodConditionsController(patient, conditions, provisioning).on_decisions,

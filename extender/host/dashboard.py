@@ -34,27 +34,27 @@ from extender.ports.connections import ConnectionLimits
 from extender.web.listen import Identity
 from extender.web.side import SideServer, pages
 
-_LIMITS = ConnectionLimits(connections=1024, body=32 * 1024, unread=16 * 1024 * 1024, per_address=768)
+_LIMITS = ConnectionLimits(1024, max_body=32 * 1024, max_unread=16 * 1024 * 1024, max_per_address=768)
 _MAX_CHANGES = 200  # most changed decisions on a page
 
 
 def decided_source(
     ledger: Ledger,
-    log: Callable[[int], Sequence[LoggedDecision]],
+    latest_changes: Callable[[int], Sequence[LoggedDecision]],
     estimates: Estimates,
-    changes: StartChanges,
+    start_changes: StartChanges,
     leads: Callable[[], bool],
 ) -> DecidedSource:
     """Return the source of the dashboard.
 
-    `log` returns the latest changes up to a number, newest first.
+    `latest_changes` returns the latest changes up to a number, newest first.
     """
     return DecidedSource(
         lambda: ledger.decisions,
-        lambda: [*map(_summary, log(_MAX_CHANGES))],
+        lambda: [*map(_summary, latest_changes(_MAX_CHANGES))],
         estimate_of=estimates.get,
-        why_of=changes.known,
-        news=lambda: estimates.change_count,
+        why_of=start_changes.known_explanation,
+        read_estimate_version=lambda: estimates.change_count,
         leads=leads,
         local_queues=lambda: [*local_queue_summaries(ledger)],
     )
@@ -79,11 +79,11 @@ def local_queue_summaries(ledger: Ledger) -> Iterator[LocalQueueSummary]:
 def what_if_source(ledger: Ledger) -> WhatIfTrials:
     """Return trials of what-ifs on the snapshot of the latest decisions."""
 
-    def newest() -> WhatIfBase | None:
+    def newest_base() -> WhatIfBase | None:
         memory = carried_facts_of(ledger.decisions)
         return WhatIfBase(memory.snapshot) if memory else None
 
-    return WhatIfTrials(newest)
+    return WhatIfTrials(newest_base)
 
 
 class Dashboard:
@@ -99,7 +99,7 @@ class Dashboard:
         trials: WhatIfTrials,
     ) -> None:
         self._listener = listener
-        self._secure = bool(configuration.dashboard_tls_folder)
+        self._is_secure = bool(configuration.dashboard_tls_folder)
         self._identity = Identity("dashboard")
         folder = Path(configuration.dashboard_tls_folder)
         self._files = CertificateFiles(folder, self._identity.use, port="dashboard")
@@ -121,16 +121,16 @@ class Dashboard:
 
     def start(self) -> None:
         self._sampler.start()
-        if self._secure:
+        if self._is_secure:
             self._files.start()
         self._server = SideServer(
             "dashboard",
             self._listener,
             pages(self._app),
             _LIMITS,
-            secure=(lambda: self._identity.context) if self._secure else None,
+            secure=(lambda: self._identity.context) if self._is_secure else None,
             for_web_pages=True,
-            immediate_answer=self._open_pages.news,
+            immediate_answer=self._open_pages.news_for,
         )
 
     def stop(self) -> None:
@@ -141,7 +141,7 @@ class Dashboard:
 
     def ready_line(self) -> str:
         """Return a line for /readyz?verbose."""
-        fault = self._identity.fault() if self._secure else None
+        fault = self._identity.fault() if self._is_secure else None
         return fault or "it is served"
 
 

@@ -46,14 +46,14 @@ class Views(NamedTuple):
     configuration: Configuration
     estimates: Estimates
     quota_queues: QuotaQueuesController
-    decided: DecidedSource
-    past: History
+    decided_source: DecidedSource
+    history_records: History
     trials: WhatIfTrials
 
     def table(self) -> dict[str, View]:
         """Return the views by the names of their endpoints."""
         return {
-            "overview": self.decided.overview,
+            "overview": self.decided_source.overview,
             "queues": self.queues,
             "localqueues": self.local_queues,
             "flavors": self.flavors,
@@ -87,7 +87,7 @@ class Views(NamedTuple):
         return rows
 
     def topologies(self) -> list[dict[str, Any]]:
-        overview = self.decided.overview()
+        overview = self.decided_source.overview()
         return [
             {"levels": levels, "domains": msgspec.to_builtins(domain_summaries(levels, overview.nodes))}
             for levels in overview.topologies
@@ -106,7 +106,7 @@ class Views(NamedTuple):
                 "placed": len(info.placed),
                 **_decision_fields(decisions, key),
                 "estimate": self.estimates.get(key),
-                "flips": self.decision_log.flips(key),
+                "flips": self.decision_log.flip_count(key),
             }
             for key, info in sorted(self.ledger.snapshot().groups.items())
         ]
@@ -213,10 +213,10 @@ class Views(NamedTuple):
                 "pod": hold.pod.key,
                 "podGroup": hold.pod.group,
                 "node": hold.node,
-                "posting": not hold.waiting,
+                "posting": not hold.is_waiting,
                 "secondsLeft": round(hold.deadline - now, 1),
             }
-            for hold in self.barrier.held()
+            for hold in self.barrier.held_calls()
         ]
 
     def quotas(self) -> dict[str, Any]:
@@ -253,30 +253,30 @@ class Views(NamedTuple):
         if not _REPORT_LOCK.acquire(blocking=False):
             raise ServiceUnavailable("Another report is being made; try again")
         try:
-            return self.past.report(period)
+            return self.history_records.report(period)
         finally:
             _REPORT_LOCK.release()
 
     def watches(self) -> dict[str, dict[str, Any]]:
-        missing = list(self.feed.optional.missing)
+        missing = list(self.feed.optional_watches.missing_watches)
         return {
             reflector.resource.path(): {
                 "known": not reflector.is_absent and reflector not in missing,
-                "synced": reflector.synced,
+                "synced": reflector.is_synced,
                 "objects": len(reflector.inventory),
-                "relists": reflector.relists,
+                "relists": reflector.relist_count,
             }
             for reflector in (*self.feed.reflectors, *missing)
         }
 
     def bad_objects(self) -> dict[str, dict[str, str]]:
         """Return the faults of unreadable objects, by plural name and by object."""
-        by_plural: dict[str, dict[str, str]] = {}
+        faults_by_plural: dict[str, dict[str, str]] = {}
         for reflector in self.feed.reflectors:  # two API groups may have kinds of the same name
-            faults = by_plural.setdefault(reflector.resource.plural, {})
-            for key, fault in reflector.inventory.bad.copy().items():
+            faults = faults_by_plural.setdefault(reflector.resource.plural, {})
+            for key, fault in reflector.inventory.faults.copy().items():
                 faults["/".join(filter(None, key))] = fault
-        return by_plural
+        return faults_by_plural
 
 
 def _decision_fields(decisions: Any, key: GroupKey) -> dict[str, Any]:

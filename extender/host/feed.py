@@ -40,7 +40,7 @@ _MISSING_PERIOD = 30.0  # seconds between two checks whether missing kinds are s
 _START_TIMEOUT = 10.0  # seconds that the start waits for the watches of served kinds
 _CHECK_PERIOD = 0.02  # seconds between two checks whether pods can be read
 _STOP_TIMEOUT = 1.0  # seconds in which all watches together have to end
-_MAX_SILENCE = 180.0  # seconds without an event after which /readyz fails; bookmarks come every minute
+_MAX_SILENT_SECONDS = 180.0  # seconds without an event after which /readyz fails; bookmarks come every minute
 _MAX_REFUSED = 60.0  # seconds of refused credentials after which /readyz fails, as watches last minutes
 
 
@@ -59,29 +59,29 @@ class OptionalWatches:
     def __init__(self, cluster: ApiClient, clock: Callable[[], float] = time.monotonic) -> None:
         self._cluster = cluster
         self._verbs: dict[Reflector[Any], str] = {}
-        self.missing: list[Reflector[Any]] = []  # watches that are not started
+        self.missing_watches: list[Reflector[Any]] = []  # watches that are not started
         self._clock = clock
         self._poller = Poller("optional-watches", _MISSING_PERIOD, self._poll)
         self._has_polled = False
-        self._waits_until = 0.0  # monotonic time, in seconds
-        self.started: list[Reflector[Any]] = []
+        self._wait_ends_at = 0.0  # monotonic time, in seconds
+        self.started_watches: list[Reflector[Any]] = []
 
     def add(self, watch: Reflector[Any], verb: str = "") -> None:
         """Add a watch before the start.
 
         `verb` is a right that a component of the manifests grants. The watch starts only if Muster has this
-        right. Without `verb`, no further right is needed.
+        right. An empty `verb` means that no further right is needed.
         """
         self._verbs[watch] = verb
-        self.missing.append(watch)
+        self.missing_watches.append(watch)
 
     def verb_of(self, watch: Reflector[Any]) -> str:
         """Return the right that a watch needs; empty if it needs no further right."""
         return self._verbs[watch]
 
     def start(self) -> None:
-        self._waits_until = self._clock() + _START_TIMEOUT
-        if self.missing:
+        self._wait_ends_at = self._clock() + _START_TIMEOUT
+        if self.missing_watches:
             self._poller.start()
         else:
             self._has_polled = True
@@ -92,16 +92,16 @@ class OptionalWatches:
     @property
     def has_settled(self) -> bool:
         """Return whether all served kinds have been read, or the time to wait for them is over."""
-        is_complete = self._has_polled and all(reflector.synced for reflector in self.started)
-        return is_complete or self._clock() >= self._waits_until
+        is_complete = self._has_polled and all(reflector.is_synced for reflector in self.started_watches)
+        return is_complete or self._clock() >= self._wait_ends_at
 
     def start_served(self) -> None:
         """Start the watches of kinds that the API server serves now."""
-        for reflector in list(self.missing):
+        for reflector in list(self.missing_watches):
             resource, verb = reflector.resource, self._verbs[reflector]
-            is_read = any(running.resource == resource for running in self.started)
+            is_read = any(running.resource == resource for running in self.started_watches)
             if is_read and verb != "patch":  # another watch reads the kind already
-                self.missing.remove(reflector)
+                self.missing_watches.remove(reflector)
                 continue
             try:
                 is_served = self._cluster.serves(resource) and (
@@ -111,8 +111,8 @@ class OptionalWatches:
                 log.warning("cannot check whether a kind exists", kind=resource.path(), error=str(fault))
                 continue
             if is_served:
-                self.missing.remove(reflector)
-                self.started.append(reflector)
+                self.missing_watches.remove(reflector)
+                self.started_watches.append(reflector)
                 reflector.start()
         self._has_polled = True
 
@@ -120,10 +120,10 @@ class OptionalWatches:
         """Start the watches whose kinds are served now, and log missing kinds once."""
         is_first = not self._has_polled
         self.start_served()
-        if not self.missing:
+        if not self.missing_watches:
             self._poller.stop()
         elif is_first:
-            kinds = sorted(reflector.resource.path() for reflector in self.missing)
+            kinds = sorted(reflector.resource.path() for reflector in self.missing_watches)
             log.info("this cluster lacks some kinds, which are not watched", kinds=kinds)
 
 
@@ -148,7 +148,7 @@ class Feed:
     ) -> None:
         self._connection = connection
         self._quotas = controllers.quotas
-        self._stopping = Event()
+        self._stop_event = Event()
         watch = partial(Reflector[Any], connection)
         sinks = Sinks(ledger, controllers, auto_groups)
         self._needed: tuple[Reflector[Any], ...] = (
@@ -157,9 +157,9 @@ class Feed:
             watch(resources.QUEUES, queues.Queue, sinks.queues),
             watch(resources.NODES, cluster.Node, sinks.nodes),
             watch(resources.POD_GROUPS, queues.PodGroup, sinks.groups),
-            watch(resources.PODS, Pod, sinks.pods, preferred=PodDecoders()),
+            watch(resources.PODS, Pod, sinks.pods, preferred_encoding=PodDecoders()),
         )
-        self.optional = OptionalWatches(ApiClient(connection))
+        self.optional_watches = OptionalWatches(ApiClient(connection))
         self._watch_kinds(ledger, controllers, sinks, auto_groups, quota_sources)
         self._watch_jobs(ledger, sinks, job_kinds, controller_kinds)
         if controllers.volcano_jobs is not None:
@@ -175,7 +175,7 @@ class Feed:
         quota_sources: Collection[str],
     ) -> None:
         """Watch all kinds except jobs and the owners of pods."""
-        add, by_muster = self._add_watch, "=".join(MANAGED_BY)
+        add, selector = self._add_watch, "=".join(MANAGED_BY)
         add(resources.LOCAL_QUEUES, queues.LocalQueue, sinks.local_queues)
         add(resources.RESOURCE_FLAVORS, queues.ResourceFlavor, sinks.flavors)
         add(resources.DEVICE_CLASSES, devices.DeviceClass, sinks.device_classes)
@@ -183,7 +183,7 @@ class Feed:
             add(resources.CLAIM_TEMPLATES, devices.ResourceClaimTemplate, sinks.claim_templates),
             add(resources.RESOURCE_CLAIMS, devices.ResourceClaim, sinks.resource_claims),
         )
-        ledger.intake.expect_claims(lambda: all(watch.synced for watch in claims))
+        ledger.intake.expect_claims(lambda: all(watch.is_synced for watch in claims))
         add(resources.RESOURCE_SLICES, devices.ResourceSlice, sinks.resource_slices)
         add(resources.TOPOLOGIES, cluster.ClusterTopology, sinks.topologies(TopologySource.MUSTER))
         for resource in resources.KUEUE_TOPOLOGIES:  # all versions contain the same objects
@@ -196,7 +196,7 @@ class Feed:
             cluster.ProvisioningRequest,
             controllers.provisioning_requests,
             verb="watch",
-            label_selector=by_muster,
+            label_selector=selector,
         )
         quotas = {
             name: add(resource, type_, controllers.quotas.sinks[name], verb="watch")
@@ -204,14 +204,14 @@ class Feed:
             if name in quota_sources
         }
         origins = {resource: origin for origin, resource in GROUP_KINDS.items()}
-        for resource, kind in resources.GROUPS_OF_OTHERS:
-            add(resource, kind, sinks.groups_of_others(origins[resource]))
+        for resource, kind in resources.FOREIGN_GROUPS:
+            add(resource, kind, sinks.foreign_groups(origins[resource]))
         owners = resources.OWNERS if auto_groups else {}
         for kind_name, resource in owners.items():
             add(resource, cluster.Workload, sinks.owners(kind_name))
-        controllers.provisioning_is_served = lambda: provisioning.synced
+        controllers.provisioning_is_served = lambda: provisioning.is_synced
         controllers.quota_is_read = lambda kind: any(
-            name == kind.lower() and quota.synced for name, quota in quotas.items()
+            name == kind.lower() and quota.is_synced for name, quota in quotas.items()
         )
 
     def _watch_jobs(
@@ -222,31 +222,32 @@ class Feed:
         controller_kinds: Sequence[WorkloadRow],
     ) -> None:
         """Watch jobs, and then controllers. A kind that is in both lists needs no second watch."""
-        by_kind: dict[str, list[Reflector[Any]]] = defaultdict(list)
+        watches: dict[str, list[Reflector[Any]]] = defaultdict(list)
         for kind in runtime_kinds(job_kinds):
             self._add_watch(resource_of(kind), JobRuntime, sinks.runtimes(kind.kind), verb="watch")
         for row in job_kinds:
             sink = sinks.jobs(JobKind(*row.key))
-            by_kind["/".join(row.key)].append(self._add_watch(resource_of(row), AnyJob, sink, verb="patch"))
+            watches["/".join(row.key)].append(self._add_watch(resource_of(row), AnyJob, sink, verb="patch"))
         for row in controller_kinds:
             sink = sinks.controllers(JobKind(*row.key))
             verb = "" if row.key in WORKLOADS else "watch"
-            by_kind["/".join(row.key)].append(self._add_watch(resource_of(row), AnyJob, sink, verb))
-        ledger.intake.expect_controllers(lambda kind: any(watch.synced for watch in by_kind.get(kind, ())))
+            watches["/".join(row.key)].append(self._add_watch(resource_of(row), AnyJob, sink, verb))
+        ledger.intake.expect_controllers(lambda kind: any(watch.is_synced for watch in watches.get(kind, ())))
 
     def _watch_volcano_jobs(self, controllers: VolcanoJobControllers, sinks: Sinks) -> None:
         """Watch Volcano Jobs, with a separate watch if Muster does not manage them.
 
         The ledger gets each job before the controllers get it.
         """
-        jobs = [watch for watch in self.optional.missing if watch.resource == resources.VOLCANO_JOBS]
-        if not any(self.optional.verb_of(watch) == "patch" for watch in jobs):
+        optional = self.optional_watches
+        jobs = [watch for watch in optional.missing_watches if watch.resource == resources.VOLCANO_JOBS]
+        if not any(optional.verb_of(watch) == "patch" for watch in jobs):
             jobs = [self._add_watch(resources.VOLCANO_JOBS, AnyJob, sinks.volcano_jobs, verb="patch")]
         cron_jobs = sinks.author_sink("CronJob", controllers.cron_jobs)
         copies = controllers.jobs.copies
         pods = self._add_watch(resources.PODS, AnyJob, copies, verb="create", label_selector=JOB_NAME)
         self._add_watch(resources.VOLCANO_CRON_JOBS, volcano.CronJob, cron_jobs, verb="watch")
-        controllers.are_read = lambda: pods.synced and any(watch.synced for watch in jobs)
+        controllers.are_read = lambda: pods.is_synced and any(watch.is_synced for watch in jobs)
         controllers.read_fault = lambda: next((watch.fault for watch in (pods, *jobs) if watch.fault), "")
 
     def _watch_ancestors(self, ledger: Ledger, sinks: Sinks) -> None:
@@ -254,35 +255,36 @@ class Feed:
 
         A watch that needs a right may not start, so such a watch does not count.
         """
-        watched = {watch.resource for watch in self.optional.missing if not self.optional.verb_of(watch)}
+        optional = self.optional_watches
+        watched = {watch.resource for watch in optional.missing_watches if not optional.verb_of(watch)}
         kinds = owner_kinds()
         for resource, kind in kinds.items():
             if resource not in watched:
                 self._add_watch(resource, AnyObject, sinks.author_sink(kind))
         watches = defaultdict[str, list[Reflector[Any]]](list)
-        for watch in self.optional.missing:
+        for watch in optional.missing_watches:
             watches[f"{watch.resource.version}/{kinds.get(watch.resource)}"].append(watch)
-        ledger.intake.expect_ancestors(lambda kind: any(watch.synced for watch in watches.get(kind, ())))
+        ledger.intake.expect_ancestors(lambda kind: any(watch.is_synced for watch in watches.get(kind, ())))
 
     def _add_watch(
         self, resource: resources.Resource, type_: type[Any], sink: Any, verb: str = "", **options: Any
     ) -> Reflector[Any]:
         """Add an optional watch, and return its reflector."""
-        reflector = Reflector[Any](self._connection, resource, type_, sink, removable=True, **options)
-        self.optional.add(reflector, verb)
+        reflector = Reflector[Any](self._connection, resource, type_, sink, is_removable=True, **options)
+        self.optional_watches.add(reflector, verb)
         return reflector
 
     @property
     def reflectors(self) -> tuple[Reflector[Any], ...]:
         """Return the watches that run or are about to run."""
-        return (*self._needed, *self.optional.started)
+        return (*self._needed, *self.optional_watches.started_watches)
 
     def start(self) -> None:
         """Start the watches. Groups and pods are watched later, by another thread."""
         *first, groups, pods = self._needed
         for reflector in first:
             reflector.start()
-        self.optional.start()
+        self.optional_watches.start()
         Thread(target=self._start_others, args=[first, groups, pods], name="feed", daemon=True).start()
 
     def _start_others(
@@ -290,33 +292,34 @@ class Feed:
     ) -> None:
         """Start the watches of groups and pods once the watches before them have been read."""
         queues = next(reflector for reflector in first if reflector.resource == resources.QUEUES)
-        if not self._wait_for(lambda: queues.synced):
+        if not self._wait_for(lambda: queues.is_synced):
             return
         groups.start()
         needed = (*first, groups)
-        if self._wait_for(lambda: all(watch.synced for watch in needed) and self.optional.has_settled):
+        optional = self.optional_watches
+        if self._wait_for(lambda: all(watch.is_synced for watch in needed) and optional.has_settled):
             self._quotas.refresh()  # the queue of a namespace may make its pods Muster's
             pods.start()
 
     def _wait_for(self, are_read: Callable[[], bool]) -> bool:
         """Wait until `are_read` is true; return False if the feed is stopping."""
         while not are_read():
-            if self._stopping.wait(_CHECK_PERIOD):
+            if self._stop_event.wait(_CHECK_PERIOD):
                 return False
         return True
 
     def stop(self) -> None:
         """Stop all watches at the same time, since each may take its whole timeout."""
-        self._stopping.set()
-        self.optional.halt()
+        self._stop_event.set()
+        self.optional_watches.halt()
         for reflector in self.reflectors:
             reflector.halt()
         deadline = time.monotonic() + _STOP_TIMEOUT
         for reflector in self.reflectors:
             reflector.stop(max(0.0, deadline - time.monotonic()))
 
-    def synced(self) -> bool:
-        return all(reflector.synced for reflector in self._needed)
+    def is_synced(self) -> bool:
+        return all(reflector.is_synced for reflector in self._needed)
 
     def checks(self) -> dict[str, Callable[[], str | None]]:
         """Return the checks for /readyz.
@@ -324,21 +327,21 @@ class Feed:
         They report four faults: resources that have not been read, watches that have long been silent,
         credentials that the API server refuses, and writes that the API server does not store.
         """
-        read = {f"{watch.resource.plural}-synced": partial(_fault_of, watch) for watch in self._needed}
-        return {**read, "credentials": self._credential_fault, "writes": self._connection.write_fault}
+        sync_checks = {f"{watch.resource.plural}-synced": partial(_fault_of, watch) for watch in self._needed}
+        return {**sync_checks, "credentials": self._credential_fault, "writes": self._connection.write_fault}
 
     def stuck_watch(self) -> str | None:
         """Return the fault of a stuck watch for /livez; None if no watch is stuck."""
         return next(filter(None, (reflector.why_stuck() for reflector in self.reflectors)), None)
 
     def _credential_fault(self) -> str | None:
-        seconds = self._connection.endpoint.refused_for
+        seconds = self._connection.endpoint.refused_seconds
         return f"refused by the API server for {seconds:.0f} s" if seconds > _MAX_REFUSED else None
 
 
 def _fault_of(reflector: Reflector[Any]) -> str | None:
     """Return the fault of a watch for /readyz; None if there is no fault."""
-    if not reflector.synced:
+    if not reflector.is_synced:
         return "not read yet"
-    silent = time.monotonic() - (reflector.last_contact or 0.0)
-    return f"watch silent for {silent:.0f} s" if silent > _MAX_SILENCE else None
+    silent_time = time.monotonic() - (reflector.last_contact_at or 0.0)
+    return f"watch silent for {silent_time:.0f} s" if silent_time > _MAX_SILENT_SECONDS else None

@@ -28,7 +28,7 @@ from extender.domain.snapshot.decisions import ConditionPolicy
 from extender.domain.snapshot.jobs import JobRules
 from extender.domain.snapshot.snapshot import Limits
 from extender.host.certificate_files import MutualTls
-from extender.host.controllers import STATUS_WRITERS, VOLCANO_WRITERS, Controllers
+from extender.host.controllers import STATUS_WRITER_COUNT, VOLCANO_WRITERS, Controllers
 from extender.host.dashboard import Dashboard, decided_source, what_if_source
 from extender.host.debug_pages import Views
 from extender.host.feed import Feed
@@ -40,8 +40,8 @@ from extender.kube.errors import ApiError, NoConfiguration
 from extender.kube.writers import Writers
 from extender.ports.port import Pulse
 from extender.telemetry.logs import logger, set_up
-from extender.verbs.barrier import LAST_REQUEST, Barrier
-from extender.verbs.posting import Binder, Unconfirmed
+from extender.verbs.barrier import LAST_TIMEOUT, Barrier
+from extender.verbs.posting import Binder, UnclearClaims
 from extender.verbs.verbs import SchedulerVerbs
 from extender.web.debug import View, create_debug_app
 from extender.web.listen import Ports
@@ -69,7 +69,9 @@ def serve(configuration: Configuration, ports: Ports) -> None:
     set_up(configuration.log_format, configuration.log_level)
     collect_less_often()
     share_heaps()
-    connections = configuration.binders + configuration.writers + STATUS_WRITERS + VOLCANO_WRITERS + _READERS
+    connections = (
+        configuration.binders + configuration.writers + STATUS_WRITER_COUNT + VOLCANO_WRITERS + _READERS
+    )
     kubeconfig, context = configuration.kubeconfig or None, configuration.context or None
     try:
         connection = Connection.load(kubeconfig, context, connections)
@@ -83,7 +85,7 @@ def serve(configuration: Configuration, ports: Ports) -> None:
         on_stop=host.stop,
         window=configuration.window,
         pulse=host.pulse,
-        secure=host.tls.context if host.tls.enabled else None,
+        secure=host.tls.context if host.tls.is_enabled else None,
     )
 
 
@@ -108,10 +110,10 @@ class Host:
 
             self._view = scheduler_proxy.SchedulerProxy(configuration, connection.endpoint, ports.view)
         self.ledger = self._new_ledger(job_kinds)
-        queue_of, threads = self.ledger.groups.queue_uid, configuration.binders
-        self._binder = Binder(cluster, lambda hold: self._barrier.release(hold), queue_of, threads)
+        queue_of, thread_count = self.ledger.groups.queue_uid, configuration.binders
+        self._binder = Binder(cluster, lambda hold: self._barrier.release(hold), queue_of, thread_count)
         self._barrier = Barrier(self.ledger, self._binder.post, configuration.bind_deadline)
-        self._unconfirmed = Unconfirmed(self.ledger, cluster, configuration.bind_deadline + LAST_REQUEST)
+        self._unconfirmed = UnclearClaims(self.ledger, cluster, configuration.bind_deadline + LAST_TIMEOUT)
         self.verbs = SchedulerVerbs(self.ledger, self._barrier, cluster)
         self._controllers = self._new_controllers(cluster, job_kinds)
         self._feed = self._new_feed(connection, job_kinds)
@@ -125,7 +127,7 @@ class Host:
         first_listeners = (self._barrier.on_decisions, self._unconfirmed.read_due)
         last_listeners = (self._gauges.on_decisions, self._history.on_decisions)
         listeners = (*first_listeners, *self._controllers.listeners, *last_listeners)
-        is_synced = freezing_objects(self._feed.synced)
+        is_synced = freezing_objects(self._feed.is_synced)
         self._cycle = DecisionLoop(self.ledger, listeners, is_synced, leads=self._leadership.leads)
         self.tls = MutualTls(configuration.tls_folder)
         self.pulse = Pulse()
@@ -147,8 +149,9 @@ class Host:
         if configuration.webhook_certificates != "off":
             from extender.host import webhooks
 
+            runs_jobs = self._controllers.runs_volcano_jobs
             self._webhooks = webhooks.Webhooks(
-                configuration, connection, self.ledger, self._feed.synced, self._controllers.runs_volcano_jobs
+                configuration, connection, self.ledger, self._feed.is_synced, runs_jobs
             )
         prepare_structs()  # all modules with structs are loaded now, and no thread runs yet
 
@@ -184,7 +187,7 @@ class Host:
         return Controllers(
             self.ledger,
             cluster,
-            Writers(configuration.writers, "write", fence=leads),
+            Writers(configuration.writers, "write", may_write=leads),
             leads,
             configuration.volcano_namespace,
             ConditionPolicy(
@@ -227,21 +230,21 @@ class Host:
         self._cycle.start()
         self._freed_memory.start()
         self.tls.start()
-        ready = self._feed.checks() | self.tls.checks()
-        live: dict[str, Check] = {
+        ready_checks = self._feed.checks() | self.tls.checks()
+        live_checks: dict[str, Check] = {
             "ping": lambda: None,
             "verbs": self.pulse.fault,
             "deciding": self._stuck_cycle,
             "reading": self._feed.stuck_watch,
         }
-        reports: dict[str, ReadyLine] = {
+        ready_lines: dict[str, ReadyLine] = {
             "leadership": lambda: self._leadership.status().text(),
             "volcano": self._controllers.volcano.text,
             "volcano-jobs": self._controllers.volcano_jobs_text,
             "marks": self._controllers.mark_trust.text,
             "history": self._history.text,
         }
-        debug = Views(
+        views = Views(
             ledger=self.ledger,
             barrier=self._barrier,
             feed=self._feed,
@@ -249,23 +252,24 @@ class Host:
             configuration=self._configuration,
             estimates=self._controllers.estimates,
             quota_queues=self._controllers.quota_queues,
-            decided=self._decided,
-            past=self._history,
+            decided_source=self._decided,
+            history_records=self._history,
             trials=self._trials,
         )
-        table: dict[str, View] = {**debug.table(), "leadership": self._show_leadership}
+        debug_views: dict[str, View] = {**views.table(), "leadership": self._show_leadership}
         if self._webhooks and self._ports.webhooks:
             self._webhooks.start(self._ports.webhooks)
-            ready |= self._webhooks.checks()
+            ready_checks |= self._webhooks.checks()
         if self._view:
             self._view.start(self.ledger.shown_pods)
-            live["view-serving"] = self._view.fault
-            reports["view"], table["view"] = self._view.ready_line, self._view.debug_state
+            live_checks["view-serving"] = self._view.fault
+            ready_lines["view"], debug_views["view"] = self._view.ready_line, self._view.debug_state
         if self._dashboard:
             self._dashboard.start()
-            reports["dashboard"] = self._dashboard.ready_line
-        SideServer("health", self._ports.health, HealthApp(live, ready, reports=reports))
-        SideServer("debug", self._ports.debug, pages(create_debug_app(table)))
+            ready_lines["dashboard"] = self._dashboard.ready_line
+        health_app = HealthApp(live_checks, ready_checks, ready_lines=ready_lines)
+        SideServer("health", self._ports.health, health_app)
+        SideServer("debug", self._ports.debug, pages(create_debug_app(debug_views)))
 
     def _log_start(self) -> None:
         """Log the versions, and the settings that differ from the defaults."""
@@ -302,5 +306,5 @@ class Host:
 
     def _stuck_cycle(self) -> str | None:
         """Return the fault of the scheduling cycle for /livez; None if there is no fault."""
-        seconds = time.monotonic() - self._cycle.last_run
+        seconds = time.monotonic() - self._cycle.last_run_at
         return f"no cycle for {seconds:.0f} s" if seconds > _MAX_CYCLE_AGE else None

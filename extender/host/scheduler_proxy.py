@@ -24,7 +24,7 @@ from extender.proxy.upstream import Upstream
 from extender.telemetry import metrics
 
 _SERVER = "http://kube-apiserver.muster/"
-_SECRET = re.compile(r"[A-Za-z0-9_-]{43}")
+_SECRET_RE = re.compile(r"[A-Za-z0-9_-]{43}")
 
 
 def write_kubeconfig(folder: str, address: Address) -> str:
@@ -54,8 +54,8 @@ def write_kubeconfig(folder: str, address: Address) -> str:
             file.write(json.dumps(document, indent=1))
         new_path.replace(path)
     except OSError as fault:
-        allowed = "must be a folder in which Muster can write"
-        text = f"--view-folder: invalid value {folder!r}: {fault.strerror}: {allowed}"
+        rule = "must be a folder in which Muster can write"
+        text = f"--view-folder: invalid value {folder!r}: {fault.strerror}: {rule}"
         raise InvalidConfiguration(text) from fault
     return secret
 
@@ -70,7 +70,7 @@ def _existing_secret(path: Path) -> str | None:
         if state.st_uid != os.geteuid() or state.st_mode & 0o077:
             return None
         server = json.loads(path.read_bytes())["clusters"][0]["cluster"]["server"]
-        secret = _SECRET.fullmatch(server.removeprefix(_SERVER))
+        secret = _SECRET_RE.fullmatch(server.removeprefix(_SERVER))
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return None
     return secret[0] if secret else None
@@ -89,19 +89,19 @@ class SchedulerProxy:
         self._schedulers = frozenset(configuration.scheduler_names)
         self._server: ViewServer | None = None
         self._pods: PodRequests | None = None
-        self._shown: ShownPods | None = None
+        self._shown_pods: ShownPods | None = None
 
     def start(self, shown_pods: ShownPods) -> None:
-        def handlers(upstream: Upstream) -> Handlers:
+        def create_handlers(upstream: Upstream) -> Handlers:
             self._pods = PodRequests(upstream, shown_pods, self._schedulers)
             return Handlers(self._pods, StatusPatches(upstream, shown_pods))
 
-        self._shown = shown_pods
+        self._shown_pods = shown_pods
         metrics.view_readers.set_function(lambda: len(self._readers()))
         metrics.view_since_event.set_function(
-            lambda: max((reader.silent for reader in self._readers()), default=0.0)
+            lambda: max((reader.silent_time for reader in self._readers()), default=0.0)
         )
-        self._server = ViewServer(self._listener, self._endpoint, self._secret, handlers)
+        self._server = ViewServer(self._listener, self._endpoint, self._secret, create_handlers)
 
     def pass_changes_on(self) -> None:
         """Notify the proxy of changed pods.
@@ -118,15 +118,15 @@ class SchedulerProxy:
 
     def debug_state(self) -> dict[str, object] | None:
         """Return the state for the debug page."""
-        if not self._server or not self._pods or not self._shown:
+        if not self._server or not self._pods or not self._shown_pods:
             return None
-        counts = self._shown.counts()
+        counts = self._shown_pods.counts()
         pods = {"released": counts.released, "leaving": counts.leaving, "takenBack": counts.taken_back}
         return {**self._server.debug_state(), "readers": self._pods.debug_state(), "pods": pods}
 
     def ready_line(self) -> str:
         """Return a line for /readyz?verbose about the readers of pods, here and elsewhere."""
-        return readers_text(self._readers(), self._shown.bypasses() if self._shown else Bypasses())
+        return readers_text(self._readers(), self._shown_pods.bypasses() if self._shown_pods else Bypasses())
 
     def fault(self) -> str | None:
         """Return the fault for /livez; None while the proxy works."""

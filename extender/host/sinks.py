@@ -34,7 +34,7 @@ class _Callbacks(NamedTuple, Generic[T]):
     remove: Callable[[Removed], None]
 
 
-class _ToAll(NamedTuple, Generic[T]):
+class _Fanout(NamedTuple, Generic[T]):
     sinks: tuple[Sink[T], ...]
 
     def upsert(self, obj: T) -> None:
@@ -60,7 +60,7 @@ class Sinks:
         self._volcano_programs = (scheduler, volcano.program) if volcano else (scheduler,)
         self._volcano_jobs = (volcano.jobs, volcano.cron_jobs) if volcano else ()
         bus_commands = controllers.bus_commands
-        self.commands = _ToAll[Command]((bus_commands, volcano.commands) if volcano else (bus_commands,))
+        self.commands = _Fanout[Command]((bus_commands, volcano.commands) if volcano else (bus_commands,))
         volcano_jobs = _Callbacks(self._set_volcano_job, self._drop_volcano_job)
         self.volcano_jobs = self.author_sink("Job", volcano_jobs)
         self.namespaces = _Callbacks(intake.set_namespace, lambda obj: intake.drop_namespace(obj.name))
@@ -125,7 +125,7 @@ class Sinks:
         if self._auto_podgroups:
             self._auto_podgroups.notice(_key(removed), is_removed=True)
 
-    def groups_of_others(self, origin: Origin) -> Sink[Any]:
+    def foreign_groups(self, origin: Origin) -> Sink[Any]:
         return _Callbacks(self._intake.set_group, lambda obj: self._intake.drop_group(_key(obj), origin))
 
     def _set_pod(self, pod: Pod) -> None:
@@ -152,13 +152,13 @@ class Sinks:
         )
         return self.author_sink(kind, owners)
 
-    def author_sink(self, kind: str, *others: Sink[Any]) -> Sink[Any]:
-        """Return a sink for owners of pods. The ledger gets their authors; `others` get the objects."""
+    def author_sink(self, kind: str, *object_sinks: Sink[Any]) -> Sink[Any]:
+        """Return a sink for owners of pods. The ledger gets their authors; `object_sinks` get the objects."""
         authors = _Callbacks[AnyObject](
             lambda owner: self._notify(self._intake.set_ancestor(kind, owner.metadata)),
             lambda obj: self._intake.drop_ancestor(obj.namespace, obj.uid),
         )
-        return _ToAll[Any]((authors, *others))
+        return _Fanout[Any]((authors, *object_sinks))
 
     def controllers(self, kind: JobKind) -> Sink[AnyJob]:
         """Return a sink for jobs that Muster may read but not change."""

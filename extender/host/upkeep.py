@@ -54,11 +54,11 @@ class Gauges:
         self._writers = writers
         self._ledger = ledger
         self._clock = clock
-        self._counted: Counter[tuple[str, str]] = Counter()  # counts at the last update
+        self._last_counts: Counter[tuple[str, str]] = Counter()  # counts at the last update
         self._groups: Mapping[GroupKey, GroupDecision] = {}  # groups at the last update
-        self._verdicts: Counter[tuple[str, str]] = Counter()  # numbers of groups by verdict and reason
+        self._verdict_counts: Counter[tuple[str, str]] = Counter()  # numbers of groups by verdict and reason
         self._next_update = clock()
-        self._expected_since: float | None = None  # since when a call of the scheduler is expected
+        self._call_expected_since: float | None = None  # since when a call of the scheduler is expected
 
     def on_decisions(self, decisions: Decisions) -> None:
         """Update all metrics, at most once a second."""
@@ -68,14 +68,14 @@ class Gauges:
 
     def update(self, decisions: Decisions) -> None:
         """Update all metrics."""
-        metrics.write_queue_depth.set(sum(writer.depth for writer in self._writers))
-        copies = (Counter(dict(writer.outcomes)) for writer in self._writers)  # as the writers count on
+        metrics.write_queue_depth.set(sum(writer.pending_count for writer in self._writers))
+        copies = (Counter(dict(writer.outcome_counts)) for writer in self._writers)  # as the writers count on
         for outcome, count in sum(copies, Counter()).items():
             metrics.writes.labels(outcome).inc(self._increase("writes", outcome, count))
         self._show_watches()
         metrics.view_bypasses.inc(self._increase("bypasses", "", self._ledger.shown_pods.bypasses().calls))
-        self._count(decisions.groups)
-        metrics.show_groups(+self._verdicts)
+        self._count_verdicts(decisions.groups)
+        metrics.show_groups(+self._verdict_counts)
         metrics.show_queues(queue for queue in decisions.queues.values() if queue.uid)
         states = Counter(queue.state for queue in decisions.queues.values())
         for state in QueueState:
@@ -84,42 +84,42 @@ class Gauges:
 
     def _show_watches(self) -> None:
         """Update the metrics of watches. Watches of kinds with the same name, such as Job, are combined."""
-        by_name = defaultdict[str, list[Reflector[Any]]](list)
+        watches_by_name = defaultdict[str, list[Reflector[Any]]](list)
         for reflector in self._feed.reflectors:
-            by_name[reflector.resource.plural].append(reflector)
-        for name, watches in by_name.items():
-            metrics.cache_synced.labels(name).set(all(watch.synced for watch in watches))
-            relists = sum(watch.relists for watch in watches)
-            bad = sum(watch.inventory.bad_objects for watch in watches)
+            watches_by_name[reflector.resource.plural].append(reflector)
+        for name, watches in watches_by_name.items():
+            metrics.cache_synced.labels(name).set(all(watch.is_synced for watch in watches))
+            relists = sum(watch.relist_count for watch in watches)
+            bad = sum(watch.inventory.bad_count for watch in watches)
             metrics.relists.labels(name).inc(self._increase("relists", name, relists))
             metrics.bad_objects.labels(name).inc(self._increase("bad objects", name, bad))
-            contacts = [watch.last_contact for watch in watches if watch.last_contact is not None]
+            contacts = [watch.last_contact_at for watch in watches if watch.last_contact_at is not None]
             if contacts:
                 metrics.cache_age.labels(name).set(self._clock() - min(contacts))
 
-    def _count(self, groups: Mapping[GroupKey, GroupDecision]) -> None:
+    def _count_verdicts(self, groups: Mapping[GroupKey, GroupDecision]) -> None:
         """Count the groups whose decision has changed since the last call."""
         for key in changed_keys(groups, self._groups):
             for decision, change in ((self._groups.get(key), -1), (groups.get(key), 1)):
                 if decision is not None:
-                    self._verdicts[decision.verdict, decision.reason or ""] += change
+                    self._verdict_counts[decision.verdict, decision.reason or ""] += change
         self._groups = groups
 
     def _increase(self, kind: str, name: str, count: int) -> int:
         """Return by how much a count has grown since the last call."""
-        increase = count - self._counted[kind, name]
-        self._counted[kind, name] = count
+        increase = count - self._last_counts[kind, name]
+        self._last_counts[kind, name] = count
         return increase
 
     def _warn_without_calls(self) -> None:
         """Log a warning if pods wait for the scheduler, but the scheduler has never called."""
         if metrics.first_call.is_set() or not self._ledger.awaits_the_scheduler():
-            self._expected_since = None
+            self._call_expected_since = None
             return
         now = self._clock()
-        self._expected_since = self._expected_since or now
-        if now - self._expected_since > _WARN_AFTER:
-            self._expected_since = now
+        self._call_expected_since = self._call_expected_since or now
+        if now - self._call_expected_since > _WARN_AFTER:
+            self._call_expected_since = now
             log.warning(
                 "the scheduler has never called: check that it runs, that its extenders name this server, and"
                 " that their urlPrefix is the address of --listen"
@@ -129,8 +129,8 @@ class Gauges:
 _THRESHOLDS = (50_000, 20, 20)  # arguments of gc.set_threshold
 _M_ARENA_MAX, _M_MMAP_THRESHOLD = -8, -3  # constants of malloc.h
 _MMAP_THRESHOLD = 256 * 1024  # bytes from which on a block does not come from a heap
-_TRIM_ABOVE = 8 * 2**20  # the heap is trimmed after this many bytes were freed
-_PERIOD = 10.0  # seconds between two checks; a trim blocks other threads for some milliseconds
+_MIN_FREED_BYTES = 8 * 2**20  # the heap is trimmed after this many bytes were freed
+_CHECK_PERIOD = 10.0  # seconds between two checks; a trim blocks other threads for some milliseconds
 
 
 def collect_less_often() -> None:
@@ -141,12 +141,12 @@ def freezing_objects(synced: Callable[[], bool]) -> Callable[[], bool]:
     """Return `synced` as a check that also excludes all objects from garbage collection, once it is true."""
     freeze_once = cache(gc.freeze)
 
-    def ready() -> bool:
+    def is_ready() -> bool:
         if is_synced := synced():
             freeze_once()
         return is_synced
 
-    return ready
+    return is_ready
 
 
 def share_heaps() -> None:
@@ -164,16 +164,16 @@ class _Heaps(ctypes.Structure):
 
 class FreedMemory(Poller):
     def __init__(self) -> None:
-        super().__init__("memory", _PERIOD, self.trim_heap)
-        self._most_in_use = 0  # maximum of bytes in use since the last trim
+        super().__init__("memory", _CHECK_PERIOD, self.trim_heap)
+        self._max_used_bytes = 0  # maximum of bytes in use since the last trim
 
     def trim_heap(self) -> None:
         """Return freed memory to the system once much has been freed."""
         with suppress(OSError, AttributeError):  # a C library other than glibc, or an old version
             library = ctypes.CDLL(None)
             library.mallinfo2.restype = _Heaps
-            in_use = library.mallinfo2().in_use
-            self._most_in_use = max(self._most_in_use, in_use)
-            if in_use < self._most_in_use - _TRIM_ABOVE:
+            used_bytes = library.mallinfo2().in_use
+            self._max_used_bytes = max(self._max_used_bytes, used_bytes)
+            if used_bytes < self._max_used_bytes - _MIN_FREED_BYTES:
                 library.malloc_trim(0)
-                self._most_in_use = in_use
+                self._max_used_bytes = used_bytes

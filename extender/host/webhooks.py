@@ -15,7 +15,7 @@ from extender.kube.connection import Connection
 from extender.kube.writers import Poller
 from extender.web.listen import Identity
 from extender.web.side import Check, WebhookServer
-from extender.webhooks.latest import MOST_WAITING, Latest, LookUps, Sources, access_reviews
+from extender.webhooks.latest import MAX_WAITING_REVIEWS, Latest, LookUps, Sources, access_reviews
 from extender.webhooks.reviews import Reviewer
 from extender.webhooks.rules import AdmissionRules
 
@@ -28,7 +28,7 @@ class Webhooks:
         configuration: Configuration,
         connection: Connection,
         ledger: Ledger,
-        synced: Callable[[], bool],
+        is_synced: Callable[[], bool],
         runs_volcano_jobs: Callable[[], bool],
     ) -> None:
         api = AdmissionApi(connection)
@@ -50,17 +50,17 @@ class Webhooks:
                 partial(self._identity.use_for, Path(client_ca)) if client_ca else self._identity.use,
                 connection.server_time,
             )
-        waiting = BoundedSemaphore(MOST_WAITING)
+        waiting = BoundedSemaphore(MAX_WAITING_REVIEWS)
         sources = Sources(
-            LookUps(api.queue, waiting=waiting).find,
-            LookUps(api.local_queue, waiting=waiting).find,
-            LookUps(api.namespace, waiting=waiting).find,
+            LookUps(api.queue, waiting_slots=waiting).find,
+            LookUps(api.local_queue, waiting_slots=waiting).find,
+            LookUps(api.namespace, waiting_slots=waiting).find,
         )
         latest, may_use = partial(Latest, ledger, sources), access_reviews(api)
         schedulers, depth = configuration.scheduler_names, configuration.max_queue_depth
         gated = configuration.view_listen is None
-        rules = AdmissionRules(ledger, latest, may_use, schedulers, depth, runs_volcano_jobs, gated=gated)
-        self._reviewer = Reviewer(rules.paths(), synced)
+        rules = AdmissionRules(ledger, latest, may_use, schedulers, depth, runs_volcano_jobs, has_gates=gated)
+        self._reviewer = Reviewer(rules.paths(), is_synced)
         ledger.intake.review_users()
         self._server: WebhookServer | None = None
 

@@ -68,21 +68,21 @@ class AccessReview(Wire, frozen=True):
     status: _Verdict = _Verdict()
 
 
-class _Identified(Wire, frozen=True):
+class _TokenOwner(Wire, frozen=True):
     authenticated: bool = False
     user: UserInfo = UserInfo()
 
 
 class _TokenReview(Wire, frozen=True):
-    status: _Identified = _Identified()
+    status: _TokenOwner = _TokenOwner()
 
 
-class _SelfIdentified(Wire, frozen=True):
+class _SelfOwner(Wire, frozen=True):
     user_info: UserInfo = UserInfo()
 
 
 class _SelfReview(Wire, frozen=True):
-    status: _SelfIdentified = _SelfIdentified()
+    status: _SelfOwner = _SelfOwner()
 
 
 def access_review(user: Subject, attributes: Mapping[str, str]) -> Json:
@@ -106,7 +106,7 @@ class AccessApi(Requests):
         return subject(status.user) if status.authenticated and status.user.username else None
 
     def grants(self, user: Subject, right: Right) -> bool:
-        return self._allowed(ACCESS_REVIEWS.path(), access_review(user, right.attributes))
+        return self._is_allowed(ACCESS_REVIEWS.path(), access_review(user, right.attributes))
 
     def has_own_right(self, right: Right) -> bool:
         """Return whether the user of the connection has the right.
@@ -115,7 +115,7 @@ class AccessApi(Requests):
         """
         kind = {"apiVersion": SELF_ACCESS_REVIEWS.version, "kind": "SelfSubjectAccessReview"}
         review = {**kind, "spec": {"resourceAttributes": right.attributes}}
-        return self._allowed(SELF_ACCESS_REVIEWS.path(), review)
+        return self._is_allowed(SELF_ACCESS_REVIEWS.path(), review)
 
     def my_name(self) -> str:
         """Return the name of the connection's user.
@@ -127,7 +127,7 @@ class AccessApi(Requests):
         answer = self._post(SELF_REVIEWS.path(), review, _TIMEOUT)
         return decoded(answer, _SelfReview, "a self review").status.user_info.username
 
-    def _allowed(self, path: str, review: Json) -> bool:
+    def _is_allowed(self, path: str, review: Json) -> bool:
         return decoded(self._post(path, review, _TIMEOUT), AccessReview, path).status.allowed
 
 

@@ -28,7 +28,7 @@ AUTHORS_POLICIES = ("kube-muster-submitters", "kube-muster-authors")
 _SMALL_PAGE = 25  # objects in one answer; an object may have more than a megabyte
 _AS_QUEUE_CONTROLLER = {"fieldManager": "queue-controller", "force": "true"}
 _DRY_RUN = {"dryRun": "All"}
-_IN_STATUS = {"Closed": "Closing"}  # first Closing, until Muster has checked that no groups are left
+_STATUS_STATES = {"Closed": "Closing"}  # first Closing, until Muster has checked that no groups are left
 
 
 class ApiClient(Requests):
@@ -129,16 +129,16 @@ class ApiClient(Requests):
         self._patch(resources.PODS.path(namespace, name, "status"), patch)
 
     def set_unscheduled(
-        self, namespace: str, name: str, uid: str, version: str, condition: dict[str, str], forget_node: bool
+        self, namespace: str, name: str, uid: str, version: str, condition: dict[str, str], forgets_node: bool
     ) -> None:
         """Merge `condition` into the pod's condition PodScheduled.
 
-        `forget_node` means that the nominated node is removed, too.
+        `forgets_node` means that the nominated node is removed, too.
 
         Raises:
             Conflict: The pod has another version now, for example because it is bound.
         """
-        nomination = {"nominatedNodeName": None} if forget_node else {}
+        nomination = {"nominatedNodeName": None} if forgets_node else {}
         status = {"conditions": [{"type": POD_SCHEDULED, **condition}], **nomination}
         patch = {"metadata": {"uid": uid, "resourceVersion": version}, "status": status}
         self._patch(resources.PODS.path(namespace, name, "status"), patch, patch_type=STRATEGIC)
@@ -184,7 +184,7 @@ class ApiClient(Requests):
         counts as executed once its UID is recorded.
         """
         if not self.keeps_queue_state(name, uid, state):
-            self.set_queue_status_state(name, uid, _IN_STATUS.get(state, state))
+            self.set_queue_status_state(name, uid, _STATUS_STATES.get(state, state))
         meta = {"annotations": {LAST_COMMAND: command}}
         self.patch_queue(name, uid, {"metadata": meta, "spec": {"state": state}})
 
@@ -282,13 +282,13 @@ class ApiClient(Requests):
         """
         self._post(resources.EVENTS.path(event["metadata"]["namespace"]), event)
 
-    def warnings(self, namespace: str, fields: str, maximum: int = 200) -> list[Event]:
-        """Return about `maximum` Events of type Warning that match these field selectors.
+    def warnings(self, namespace: str, fields: str, max_count: int = 200) -> list[Event]:
+        """Return the Events of type Warning that match these field selectors, about `max_count` at most.
 
         Events are read in small pages, since a tenant may write Events as large as the API server accepts.
         """
         events, query = list[Event](), {"fieldSelector": f"type=Warning,{fields}", "limit": str(_SMALL_PAGE)}
-        while len(events) < maximum:
+        while len(events) < max_count:
             page = self._get(resources.EVENTS.path(namespace), Page[Event], query=query)
             events += page.items or ()
             if not page.metadata.continue_:

@@ -27,16 +27,16 @@ from extender.kube.endpoint import ApiEndpoint, find_endpoint
 from extender.kube.errors import Ambiguous, Refused, ServerFault, Unreachable, refused
 
 _DIAL_TIMEOUT = 5.0
-_OLDEST_IDLE = 60.0  # seconds; the API server closes idle connections after 90
-_MAX_HEAD = 65_536  # bytes
+_MAX_IDLE_SECONDS = 60.0  # seconds; the API server closes idle connections after 90
+_MAX_HEAD_BYTES = 65_536  # bytes
 _READ_SIZE = 65_536  # most bytes of a read; with TLS, a read returns one record
 JSON = "application/json"
 _USER_AGENT = f"User-Agent: kube-muster/{__version__}"
 
-_UNSTORED_LIMIT = 60.0  # seconds without a stored write after which /readyz fails
-_FAULT_MEMORY = 120.0  # seconds for which a failure counts; failed writes are retried within 30 seconds
-_MAX_FAULT = 300  # most characters of a fault
-_REVIEWS = ("/apis/authentication.k8s.io/", "/apis/authorization.k8s.io/")
+_MAX_UNSTORED = 60.0  # seconds without a stored write after which /readyz fails
+_FAULT_SECONDS = 120.0  # seconds for which a failure counts; failed writes are retried within 30 seconds
+_MAX_FAULT_LENGTH = 300  # most characters of a fault
+_REVIEW_PREFIXES = ("/apis/authentication.k8s.io/", "/apis/authorization.k8s.io/")
 
 QueryParams = Mapping[str, str | int]
 
@@ -71,7 +71,7 @@ class HttpWire:
     def read_until(self, end: bytes) -> bytes:
         """Return the bytes before `end`, and skip `end`."""
         while (position := self._received.find(end, self._offset)) < 0:
-            if len(self._received) - self._offset > _MAX_HEAD:
+            if len(self._received) - self._offset > _MAX_HEAD_BYTES:
                 raise NotHttp("a head that does not end")
             self._received, self._offset = self._received[self._offset :] + self._receive(), 0
         start, self._offset = self._offset, position + len(end)
@@ -81,12 +81,12 @@ class HttpWire:
         """Return this number of bytes."""
         start, self._offset = self._offset, min(self._offset + length, len(self._received))
         pieces = [self._received[start : self._offset]]
-        missing = length - len(pieces[0])
-        while missing:
+        missing_count = length - len(pieces[0])
+        while missing_count:
             self._received = self._receive()
-            self._offset = min(missing, len(self._received))
+            self._offset = min(missing_count, len(self._received))
             pieces.append(self._received[: self._offset])
-            missing -= self._offset
+            missing_count -= self._offset
         return b"".join(pieces)
 
     def read_rest(self) -> bytes:
@@ -113,11 +113,11 @@ class HttpWire:
         self._sock.close()
 
 
-class _Unstored(NamedTuple):
+class _StoreFailures(NamedTuple):
     """Failures of the API server to store writes, since the last stored write."""
 
-    first: float
-    last: float
+    first_at: float
+    last_at: float
     fault: str
 
 
@@ -128,24 +128,24 @@ class Connection:
     """
 
     def __init__(
-        self, endpoint: ApiEndpoint, pool: int = 32, clock: Callable[[], float] = time.monotonic
+        self, endpoint: ApiEndpoint, pool_size: int = 32, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.endpoint = endpoint
-        self._pool = pool
+        self._pool_size = pool_size
         self._clock = clock
-        self._idle: list[HttpWire] = []
+        self._idle_wires: list[HttpWire] = []
         self._lock = threading.Lock()
         self._is_closed = False
         self._server_date: tuple[str, float] | None = None  # last Date header, and the time when it came
-        self._unstored: _Unstored | None = None  # failures since the last stored write
+        self._store_failures: _StoreFailures | None = None  # failures since the last stored write
 
     def server_time(self) -> float:
         """Return the time of the API server, in seconds since 1970.
 
         Before the first answer, return the time of this machine.
         """
-        if dated := self._server_date:
-            date, received_at = dated
+        if date_and_time := self._server_date:
+            date, received_at = date_and_time
             with suppress(ValueError, TypeError):
                 return parsedate_to_datetime(date).timestamp() + self._clock() - received_at
         return time.time()
@@ -185,10 +185,11 @@ class Connection:
 
     def write_fault(self) -> str | None:
         """Return why no write has been stored for a while, for /readyz; None without recent failures."""
-        failures, now = self._unstored, self._clock()
-        if failures is None or now - failures.last > _FAULT_MEMORY or now - failures.first < _UNSTORED_LIMIT:
+        failures, now = self._store_failures, self._clock()
+        if failures is None or now - failures.last_at > _FAULT_SECONDS:
             return None
-        return f"the API server has stored nothing for {now - failures.first:.0f} s: {failures.fault}"
+        age, fault = now - failures.first_at, failures.fault
+        return f"the API server has stored nothing for {age:.0f} s: {fault}" if age >= _MAX_UNSTORED else None
 
     def _record_write(self, path: str, fault: Refused | None) -> None:
         """Record whether the API server has stored a write.
@@ -196,14 +197,14 @@ class Connection:
         Reviews are not stored, and Events are often stored elsewhere. The failure of a webhook does not count
         as a failure of the storage, since the webhook may be Muster's own.
         """
-        if path.startswith(_REVIEWS) or path.endswith("/events") or "/events/" in path:
+        if path.startswith(_REVIEW_PREFIXES) or path.endswith("/events") or "/events/" in path:
             return
         if fault is None:
-            self._unstored = None
+            self._store_failures = None
         elif isinstance(fault, ServerFault) and "webhook" not in fault.message:
-            earlier, now = self._unstored, self._clock()
-            first = earlier.first if earlier and now - earlier.last <= _FAULT_MEMORY else now
-            self._unstored = _Unstored(first, now, str(fault)[:_MAX_FAULT])
+            failures, now = self._store_failures, self._clock()
+            first = failures.first_at if failures and now - failures.last_at <= _FAULT_SECONDS else now
+            self._store_failures = _StoreFailures(first, now, str(fault)[:_MAX_FAULT_LENGTH])
 
     def close(self) -> None:
         """Close all idle connections, and all connections that become idle later."""
@@ -214,16 +215,16 @@ class Connection:
         """Return a connection that is ready for another request to the pool."""
         wire.idle_since = self._clock()
         with self._lock:
-            has_space = not self._is_closed and len(self._idle) < self._pool
+            has_space = not self._is_closed and len(self._idle_wires) < self._pool_size
             if has_space:
-                self._idle.append(wire)
+                self._idle_wires.append(wire)
         if not has_space:
             wire.close()
 
     def _drop_idle(self) -> None:
         with self._lock:
-            idle, self._idle = self._idle, []
-        for wire in idle:
+            wires, self._idle_wires = self._idle_wires, []
+        for wire in wires:
             wire.close()
 
     def _send(
@@ -293,10 +294,10 @@ class Connection:
         """
         while True:
             with self._lock:
-                if not self._idle:
+                if not self._idle_wires:
                     return None
-                wire = self._idle.pop()
-            if self._clock() - wire.idle_since < _OLDEST_IDLE and wire.is_idle():
+                wire = self._idle_wires.pop()
+            if self._clock() - wire.idle_since < _MAX_IDLE_SECONDS and wire.is_idle():
                 return wire
             wire.close()
 

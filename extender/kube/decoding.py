@@ -27,11 +27,11 @@ from extender.kube.errors import Ambiguous
 TOO_DEEP = "it is nested too deeply to be read"
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)  # RecursionError for deep nesting
 
-_MAX_LEVELS = 500  # a decoder in Python 3.11 reads fewer than 1,000 levels
+_MAX_DEPTH = 500  # a decoder in Python 3.11 reads fewer than 1,000 levels
 _CUT_MARKER = b"[\t]"  # replaces parts that are too deep; the API server writes no tabs
 _TOKEN = re.compile(rb'[{}\[\]]|"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 
-_one_at_a_time = Lock()
+_creation_lock = Lock()
 
 
 class NamedObject(Protocol):
@@ -54,7 +54,7 @@ def prepare_structs() -> None:
 
 def decoder_of(kind: type[Item]) -> msgspec.json.Decoder[Item]:
     """Return a new decoder of a type. Decoders are created one at a time."""
-    with _one_at_a_time:
+    with _creation_lock:
         return msgspec.json.Decoder(kind)
 
 
@@ -105,18 +105,18 @@ class Page(msgspec.Struct, Generic[Item], frozen=True):
     items: list[Item] | None = None
 
 
-FIRST_PAGE = 50  # objects on the first page of a list
-_PAGE_OBJECTS, _PAGE_BYTES = 500, 16 * 2**20  # most objects and most bytes of a page
+FIRST_LIMIT = 50  # number of objects on the first page of a list
+_MAX_PAGE_OBJECTS, _MAX_PAGE_BYTES = 500, 16 * 2**20  # most objects and most bytes of a page
 
 
-def next_page_size(objects: int, size: int) -> int:
-    """Return the number of objects for the next page, from the number and bytes of the last page.
+def next_page_size(object_count: int, byte_count: int) -> int:
+    """Return the number of objects for the next page.
 
-    The limit in bytes is necessary because a tenant may write thousands of objects of more than a megabyte
-    each.
+    `object_count` and `byte_count` describe the last page. The limit in bytes is necessary because a tenant
+    may write thousands of objects of more than a megabyte each.
     """
-    fitting = _PAGE_BYTES * objects // max(size, 1)
-    return min(max(fitting, 1), _PAGE_OBJECTS)
+    fitting_count = _MAX_PAGE_BYTES * object_count // max(byte_count, 1)
+    return min(max(fitting_count, 1), _MAX_PAGE_OBJECTS)
 
 
 class Encoding(Protocol[T_co]):
@@ -169,10 +169,10 @@ def _without_deep_parts(body: bytes) -> bytes:
         match body[token.start()]:
             case 0x7B | 0x5B:  # { and [
                 depth += 1
-                if depth == _MAX_LEVELS:
+                if depth == _MAX_DEPTH:
                     pieces.append(body[start : token.start()])
             case 0x7D | 0x5D:
-                if depth == _MAX_LEVELS:
+                if depth == _MAX_DEPTH:
                     pieces.append(_CUT_MARKER)
                     start = token.end()
                 depth -= 1

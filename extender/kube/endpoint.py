@@ -27,11 +27,11 @@ log = logging.getLogger(__name__)
 _PROXY = "the proxy of the API server (proxy-url in the kubeconfig, or HTTPS_PROXY)"
 _REFRESH_PERIOD = 1.0  # seconds between two checks of the files, and between two loads after refusals
 _FAULT_PAUSE = 10.0  # further seconds until the next check after a failed load
-_MAX_REASON = 300  # most characters of a reason in an error message
-_NAMESPACE_OF_THE_POD = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+_MAX_REASON_LENGTH = 300  # most characters of a reason in an error message
+_NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _SERVER_FIELDS = ("host", "ssl_ca_cert", "ca_cert_data", "verify_ssl", "tls_server_name", "proxy", "no_proxy")
 _PEER_TIMEOUT = 45  # seconds until a silent peer counts as dead, as with Go's HTTP/2 pings
-_KEEPALIVE = {
+_KEEPALIVE_OPTIONS = {
     "TCP_KEEPIDLE": 30,
     "TCP_KEEPINTVL": 15,
     "TCP_KEEPCNT": 3,
@@ -96,11 +96,11 @@ class ApiEndpoint:
         self._tls: tuple[Any, list[_Stamp], ssl.SSLContext] | None = None  # TLS context with its inputs
         self._configuration = configuration = load()
         url = urlsplit(configuration.host)
-        self.secure = url.scheme == "https"
+        self.is_secure = url.scheme == "https"
         self._host = url.hostname or "localhost"
-        self._port = url.port or (443 if self.secure else 80)
+        self._port = url.port or (443 if self.is_secure else 80)
         self._refresh_lock = threading.Lock()
-        self._next_check = self._last_forced_load = 0.0  # next check of files; last load after a refusal
+        self._next_check_at = self._forced_load_at = 0.0  # next check of files; last load after a refusal
         self._refused_since: float | None = None
         self.netloc = url.netloc.rpartition("@")[2]
         self.prefix = url.path.rstrip("/")
@@ -129,7 +129,7 @@ class ApiEndpoint:
 
         The value is empty for a client certificate, or without credentials.
         """
-        if time.monotonic() >= self._next_check and self._refresh_lock.acquire(blocking=False):
+        if time.monotonic() >= self._next_check_at and self._refresh_lock.acquire(blocking=False):
             try:
                 self._reload_token()
             finally:
@@ -147,16 +147,16 @@ class ApiEndpoint:
         with self._refresh_lock:
             now = time.monotonic()
             self._refused_since = self._refused_since or now
-            if self.current_header == refused_header and now >= self._last_forced_load + _REFRESH_PERIOD:
-                self._last_forced_load = now
-                self._reload_token(everything=True)
+            if self.current_header == refused_header and now >= self._forced_load_at + _REFRESH_PERIOD:
+                self._forced_load_at = now
+                self._reload_token(reloads_all=True)
             return self.current_header != refused_header
 
     def record_accepted(self) -> None:
         self._refused_since = None
 
     @property
-    def refused_for(self) -> float:
+    def refused_seconds(self) -> float:
         """Return for how many seconds the API server has refused the credentials of all requests."""
         since = self._refused_since
         return time.monotonic() - since if since is not None else 0.0
@@ -164,7 +164,7 @@ class ApiEndpoint:
     @property
     def url(self) -> str:
         """Return the base URL without a final slash, for example https://10.0.0.1:6443."""
-        return f"{'https' if self.secure else 'http'}://{self.netloc}{self.prefix}"
+        return f"{'https' if self.is_secure else 'http'}://{self.netloc}{self.prefix}"
 
     @property
     def server_name(self) -> str:
@@ -176,7 +176,7 @@ class ApiEndpoint:
 
         The context is created again when a file with a certificate has changed, because certificates rotate.
         """
-        if not self.secure:
+        if not self.is_secure:
             return None
         configuration, default_paths = self._configuration, ssl.get_default_verify_paths()
         files = (configuration.ssl_ca_cert, configuration.cert_file, configuration.key_file)
@@ -218,27 +218,27 @@ class ApiEndpoint:
         try:
             ports = portforward(api.connect_get_namespaced_pod_portforward, pod, namespace, ports=str(port))
         except ApiException as fault:
-            reason = " ".join(str(fault.reason).split())[:_MAX_REASON]
+            reason = " ".join(str(fault.reason).split())[:_MAX_REASON_LENGTH]
             raise ApiError(f"no port-forward to {port} of pod {namespace}/{pod}: {reason}") from fault
-        forwarded: socket.socket = ports.socket(port)
-        return forwarded
+        sock: socket.socket = ports.socket(port)
+        return sock
 
-    def _reload_token(self, everything: bool = False) -> None:
-        """Read the current token; with `everything`, load the whole configuration again.
+    def _reload_token(self, reloads_all: bool = False) -> None:
+        """Read the current token; with `reloads_all`, load the whole configuration again.
 
         If a plugin fails, or a file is incomplete, the old token stays.
         """
-        self._next_check = time.monotonic() + _REFRESH_PERIOD
+        self._next_check_at = time.monotonic() + _REFRESH_PERIOD
         try:
             stamps = _stamps_of(self._files)
-            if everything or stamps != self._stamps:
+            if reloads_all or stamps != self._stamps:
                 loaded = self._load()
                 if loaded.host != self._configuration.host:
                     raise NoConfiguration(f"{loaded.host}, another API server, is used only after a restart")
                 self._stamps, self._configuration = stamps, loaded
             self._read_token()
         except Exception as fault:
-            self._next_check += _FAULT_PAUSE
+            self._next_check_at += _FAULT_PAUSE
             log.warning("credentials could not be reloaded: %s", fault)
 
     def _read_token(self) -> None:
@@ -292,17 +292,17 @@ def find_endpoint(kubeconfig: str | None, context: str | None) -> ApiEndpoint:
     from kubernetes.client import Configuration
     from kubernetes.config import incluster_config
 
-    in_pod = not context and "KUBERNETES_SERVICE_HOST" in os.environ
+    is_in_pod = not context and "KUBERNETES_SERVICE_HOST" in os.environ
     path = kubeconfig or os.environ.get("KUBECONFIG")
-    uses_service_account = in_pod and not path
-    merged = None if uses_service_account else contexts(kubeconfig)
-    if merged and not context and (kubeconfig or not in_pod):
-        _check_current_context(kubeconfig, merged)
-    cluster = merged.clusters.get(context or merged.current) if merged else None
-    server = merged.servers.get(cluster) if merged else None
+    uses_service_account = is_in_pod and not path
+    known = None if uses_service_account else contexts(kubeconfig)
+    if known and not context and (kubeconfig or not is_in_pod):
+        _check_current_context(kubeconfig, known)
+    cluster = known.clusters.get(context or known.current_context) if known else None
+    server = known.servers.get(cluster) if known else None
     if server is not None and not _is_url(server):
-        allowed = "must be https://HOST or https://HOST:PORT"
-        raise NoConfiguration(f"{_files(kubeconfig)}: server: invalid value {server!r:.80}: {allowed}")
+        rule = "must be https://HOST or https://HOST:PORT"
+        raise NoConfiguration(f"{_files(kubeconfig)}: server: invalid value {server!r:.80}: {rule}")
 
     def load() -> Configuration:
         loaded = Configuration()
@@ -312,12 +312,12 @@ def find_endpoint(kubeconfig: str | None, context: str | None) -> ApiEndpoint:
         with _root_messages() as messages:
             config.load_kube_config(_files(kubeconfig), context, loaded, persist_config=False)  # type: ignore[no-untyped-call]
         if messages and not (loaded.api_key or loaded.cert_file):  # else the library continues
-            reason = f"no credentials from the exec plugin: {messages[-1]:.{_MAX_REASON}}"
+            reason = f"no credentials from the exec plugin: {messages[-1]:.{_MAX_REASON_LENGTH}}"
             raise NoConfiguration(f"{_files(kubeconfig)}: {reason}")
         return loaded
 
     try:
-        return ApiEndpoint(load, merged.files if merged else [incluster_config.SERVICE_TOKEN_FILENAME])
+        return ApiEndpoint(load, known.files if known else [incluster_config.SERVICE_TOKEN_FILENAME])
     except NoConfiguration:
         raise
     except Exception as fault:  # errors of YAML, files, certificates, plugins and the library have many types
@@ -374,14 +374,14 @@ def _check_current_context(kubeconfig: str | None, all_contexts: "Contexts") -> 
     Raises:
         NoConfiguration: The context is missing.
     """
-    if all_contexts.current in all_contexts.namespaces:
+    if all_contexts.current_context in all_contexts.namespaces:
         return
     file = _files(kubeconfig)
     if not all_contexts.namespaces:
         raise NoConfiguration(f"{file}: it has no contexts, so it names no cluster")
     fault = "it has no current context"
-    if all_contexts.current:
-        fault = f"its current context {all_contexts.current!r} does not exist"
+    if all_contexts.current_context:
+        fault = f"its current context {all_contexts.current_context!r} does not exist"
     names = ", ".join(sorted(all_contexts.namespaces))
     flag = f" --kubeconfig {kubeconfig}" if kubeconfig else ""
     raise NoConfiguration(f"{file}: {fault}; choose one of {names}: kubectl config use-context NAME{flag}")
@@ -391,7 +391,7 @@ class Contexts(NamedTuple):
     namespaces: dict[str, str]  # namespace of each context; empty if the context names no namespace
     clusters: dict[str, str]  # name of the cluster of each context
     servers: dict[str | None, Any]  # server of each cluster, as it is written
-    current: str  # name of the current context; empty if there is none
+    current_context: str  # name of the current context; empty if there is none
     files: list[str]  # kubeconfig files, and the token files that they name
 
 
@@ -427,7 +427,7 @@ def cluster_name(kubeconfig: str | None, context: str | None) -> tuple[str, str]
         all_contexts = contexts(kubeconfig)
     except NoConfiguration:
         return "", ""
-    name = context or all_contexts.current
+    name = context or all_contexts.current_context
     return all_contexts.clusters.get(name, ""), name
 
 
@@ -437,12 +437,12 @@ def own_namespace(kubeconfig: str | None, context: str | None) -> str:
     Raises:
         NoConfiguration: The files are invalid.
     """
-    in_pod = not os.environ.get("KUBECONFIG") and "KUBERNETES_SERVICE_HOST" in os.environ
-    if not kubeconfig and not context and in_pod:
-        namespace = _NAMESPACE_OF_THE_POD.read_text() if _NAMESPACE_OF_THE_POD.exists() else ""
+    is_in_pod = not os.environ.get("KUBECONFIG") and "KUBERNETES_SERVICE_HOST" in os.environ
+    if not kubeconfig and not context and is_in_pod:
+        namespace = _NAMESPACE_FILE.read_text() if _NAMESPACE_FILE.exists() else ""
     else:
         all_contexts = contexts(kubeconfig)
-        namespace = all_contexts.namespaces.get(context or all_contexts.current, "")
+        namespace = all_contexts.namespaces.get(context or all_contexts.current_context, "")
     return namespace.strip() or "default"
 
 
@@ -465,6 +465,6 @@ def _fault_text(kubeconfig: str | None, fault: Exception) -> str:
 def keep_alive(sock: socket.socket) -> None:
     """Let the kernel detect a dead peer within about a minute, since a live watch may be silent that long."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option, value in _KEEPALIVE.items():
+    for option, value in _KEEPALIVE_OPTIONS.items():
         if hasattr(socket, option):
             sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)

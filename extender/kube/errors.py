@@ -1,23 +1,23 @@
 """Errors between Muster and an API server.
 
-  NoConfiguration              no valid kubeconfig or service account names a cluster
-  ApiError
-   · Fenced                    the request was not sent, because this replica does not lead now
-   · ChangeDropped             the server accepted the write, but dropped the changed fields
-   · Unreachable               the request was not sent: connection refused, no route, TLS or proxy failed
-   · Ambiguous                 the request was sent but not answered; it is unknown whether it took effect
-   · Refused                   the server answered with a Status
-     · Unauthorized            401  credentials expired; they are read again for the next request
-     · Forbidden               403
-     · NotFound                404
-     · Conflict                409
-     · Gone                    410
-     · Invalid                 422
-     · TooManyRequests         429  also an eviction that a disruption budget forbids for now
-     · ServerFault             5xx
+      NoConfiguration              no valid kubeconfig or service account names a cluster
+      ApiError
+       · Fenced                    the request was not sent, because this replica does not lead now
+       · ChangeDropped             the server accepted the write, but dropped the changed fields
+       · Unreachable               the request was not sent: connection refused, no route, TLS or proxy failed
+       · Ambiguous                 the request was sent but not answered; it is unknown whether it took effect
+       · Refused                   the server answered with a Status
+          · Unauthorized      401  credentials expired; they are read again for the next request
+          · Forbidden         403
+          · NotFound          404
+          · Conflict          409
+          · Gone              410
+          · Invalid           422
+          · TooManyRequests   429  also an eviction that a disruption budget forbids for now
+          · ServerFault       5xx
 
-Two fields of each error matter to callers. `transient` tells whether the same request should be tried again.
-`settled` tells whether the request certainly had no effect.
+Two fields of each error matter to callers. `is_transient` tells whether the same request should be tried
+again. `is_settled` tells whether the request certainly had no effect.
 """
 
 import re
@@ -27,9 +27,9 @@ from google.protobuf.message import DecodeError
 
 from extender.api.protobuf import KUBERNETES_PREFIX, status_as_json
 
-_DENIED = re.compile(r"^admission webhook \S+ denied the request: (.+)$", re.DOTALL)
+_WEBHOOK_DENIAL = re.compile(r"^admission webhook \S+ denied the request: (.+)$", re.DOTALL)
 _POLICY = re.compile(r"^.*?ValidatingAdmissionPolicy \S+ with binding \S+ denied request: (.+)$", re.DOTALL)
-_MAX_MESSAGE = 2048  # most characters of a message, which may quote a refused value of a megabyte
+_MAX_MESSAGE_LENGTH = 2048  # most characters of a message, which may quote a refused value of a megabyte
 
 
 class NoConfiguration(Exception):
@@ -39,12 +39,12 @@ class NoConfiguration(Exception):
 class ApiError(Exception):
     """Base class of all errors of a request to the API server."""
 
-    transient = False
-    settled = True
+    is_transient = False
+    is_settled = True
 
 
 class Fenced(ApiError):
-    transient = True
+    is_transient = True
 
     def __init__(self) -> None:
         super().__init__("not sent: this replica does not lead")
@@ -55,12 +55,12 @@ class ChangeDropped(ApiError):
 
 
 class Unreachable(ApiError):
-    transient = True
+    is_transient = True
 
 
 class Ambiguous(ApiError):
-    transient = True
-    settled = False
+    is_transient = True
+    is_settled = False
 
 
 class Refused(ApiError):
@@ -88,7 +88,7 @@ class Refused(ApiError):
 
 
 class Unauthorized(Refused):
-    transient = True
+    is_transient = True
 
 
 class Forbidden(Refused):
@@ -112,17 +112,17 @@ class Invalid(Refused):
 
 
 class TooManyRequests(Refused):
-    transient = True
+    is_transient = True
 
 
 class ServerFault(Refused):
     """Error of the API server or its storage. With 500 and 504, the write may have taken effect."""
 
-    transient = True
-    settled = False
+    is_transient = True
+    is_settled = False
 
 
-_BY_STATUS: dict[int, type[Refused]] = {
+_ERROR_BY_STATUS: dict[int, type[Refused]] = {
     401: Unauthorized,
     403: Forbidden,
     404: NotFound,
@@ -162,12 +162,12 @@ def refused(body: bytes, status: int = 0, retry_after: str = "") -> Refused:
         answer = _Status(message=body[:200].decode("utf-8", "replace").strip())
     details = answer.details or _Details()
     code = status or answer.code
-    kind = ServerFault if code >= 500 else _BY_STATUS.get(code, Refused)
+    kind = ServerFault if code >= 500 else _ERROR_BY_STATUS.get(code, Refused)
     # The header is in seconds, because API servers do not send dates.
     header_seconds = float(retry_after) if retry_after.isdecimal() else 0.0
     seconds = header_seconds or details.retry_after_seconds or None
     fields = tuple(cause.field for cause in details.causes or ())
-    return kind(code, answer.reason, answer.message[:_MAX_MESSAGE], seconds, fields, body)
+    return kind(code, answer.reason, answer.message[:_MAX_MESSAGE_LENGTH], seconds, fields, body)
 
 
 def message_for_user(fault: ApiError) -> str:
@@ -181,7 +181,7 @@ def message_for_user(fault: ApiError) -> str:
             return f"the API server cannot be reached: {fault}"
         case Ambiguous():
             return f"the API server gave no usable answer: {fault}"
-        case Refused() if denial := _DENIED.search(message) or _POLICY.search(message):
+        case Refused() if denial := _WEBHOOK_DENIAL.search(message) or _POLICY.search(message):
             return f"refused: {denial[1]}"
         case Refused() if "failed calling webhook" in message:
             return f"a webhook does not answer: {message}\nThe administrator runs: muster check"

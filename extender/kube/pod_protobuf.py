@@ -44,7 +44,7 @@ from extender.api.objects.pods import (
     Toleration,
     Volume,
 )
-from extender.api.protobuf import ENVELOPES, LENGTH, Frames, LongFrame, message_types, open_envelope
+from extender.api.protobuf import ENVELOPES, LENGTH_BYTES, Frames, LongFrame, message_types, open_envelope
 from extender.kube.connection import Stream
 from extender.kube.decoding import ListMeta, ObjectIdentity, Undecodable, WatchEvent
 from extender.kube.errors import Ambiguous
@@ -222,7 +222,7 @@ class PodDecoders:
         for piece in stream.pieces():
             try:
                 for frame in frames.feed(piece):
-                    event = _EVENT.FromString(frame[LENGTH:])
+                    event = _EVENT.FromString(frame[LENGTH_BYTES:])
                     content = event.object.raw
                     raw = content if event.type == "ERROR" else _raw_object(content, "an object")
                     yield WatchEvent(event.type, msgspec.Raw(raw))

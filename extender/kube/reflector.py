@@ -23,7 +23,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 import structlog
 
 from extender.kube.connection import JSON, Connection, QueryParams, Stream
-from extender.kube.decoding import FIRST_PAGE, Decoders, Encoding, NamedObject, Undecodable, next_page_size
+from extender.kube.decoding import FIRST_LIMIT, Decoders, Encoding, NamedObject, Undecodable, next_page_size
 from extender.kube.errors import Ambiguous, ApiError, Gone, NotFound, ServerFault, refused
 from extender.kube.resources import Resource
 from extender.kube.writers import Backoff
@@ -36,13 +36,13 @@ Passed = TypeVar("Passed")
 
 ObjectKey = tuple[str, str]  # namespace and name
 
-_MAX_BAD = 100
-_MAX_FAULT = 300  # most characters of a fault
+_MAX_BAD_OBJECTS = 100
+_MAX_FAULT_LENGTH = 300  # most characters of a fault
 _LIST_TIMEOUT = 60.0
 _WATCH_SECONDS = (300, 600)
 _MAX_SILENCE = 150.0  # more than two intervals of bookmarks: a connection that is silent for longer is dead
-_SHORT_WATCH = 1.0  # a watch that ends sooner is followed by a pause
-_SERVER_FAULTS = 3  # errors of the API server in a row after which the reflector lists again
+_MIN_WATCH_SECONDS = 1.0  # a watch that ends sooner is followed by a pause
+_MAX_SERVER_FAULTS = 3  # errors of the API server in a row after which the reflector lists again
 _MAX_NOT_FOUND = 4  # "not found" answers in a row, after which the objects count as gone
 
 
@@ -73,9 +73,9 @@ class Inventory(Generic[T]):
         self._plural = plural
         self._sink = sink
         self._versions: dict[ObjectKey, tuple[str, str]] = {}  # UIDs and versions in the sink
-        self.bad: dict[ObjectKey, str] = {}  # faults by object, up to _MAX_BAD objects
-        self.bad_objects = 0  # how often an object could not be read or processed
-        self._not_removed: list[Removed] = []  # failed removals, which are repeated after the next list
+        self.faults: dict[ObjectKey, str] = {}  # at most _MAX_BAD_OBJECTS
+        self.bad_count = 0  # how often an object could not be read or processed
+        self._failed_removals: list[Removed] = []  # failed removals, which are repeated after the next list
 
     def __len__(self) -> int:
         return len(self._versions)
@@ -97,31 +97,31 @@ class Inventory(Generic[T]):
             fault = self._call_sink(self._sink.upsert, item)
             self._versions[key] = (meta.uid, meta.resource_version if fault is None else "")
             if fault is None:
-                self.bad.pop(key, None)
+                self.faults.pop(key, None)
             else:
-                reason = f"it could not be taken in: {type(fault).__name__}: {fault}"[:_MAX_FAULT]
+                reason = f"it could not be taken in: {type(fault).__name__}: {fault}"[:_MAX_FAULT_LENGTH]
                 self._record_bad(key, reason, fault)
         return key
 
     def discard(self, key: ObjectKey) -> None:
         """Remove an object from the sink, if the sink has the object."""
-        self.bad.pop(key, None)
+        self.faults.pop(key, None)
         if uid_and_version := self._versions.pop(key, None):
             self._remove(Removed(*key, uid=uid_and_version[0]))
 
     def keep_only(self, present_keys: Set[ObjectKey]) -> None:
         """Remove all objects from the sink that a complete list lacks, and repeat failed removals."""
-        failed, self._not_removed = self._not_removed, []
-        for removed in failed:
+        failed_removals, self._failed_removals = self._failed_removals, []
+        for removed in failed_removals:
             self._remove(removed)
         for key in self._versions.keys() - present_keys:
             self.discard(key)
-        self.bad = {key: fault for key, fault in self.bad.items() if key in present_keys}
+        self.faults = {key: fault for key, fault in self.faults.items() if key in present_keys}
 
     def _remove(self, removed: Removed) -> None:
         fault = self._call_sink(self._sink.remove, removed)
         if fault is not None:
-            self._not_removed.append(removed)
+            self._failed_removals.append(removed)
             log.warning("handling a deleted object failed", resource=self._plural, exc_info=fault)
 
     def _call_sink(self, method: Callable[[Passed], None], obj: Passed) -> Exception | None:
@@ -137,10 +137,10 @@ class Inventory(Generic[T]):
 
         The sink keeps the last good version.
         """
-        self.bad_objects += 1
-        if key in self.bad or len(self.bad) >= _MAX_BAD:
+        self.bad_count += 1
+        if key in self.faults or len(self.faults) >= _MAX_BAD_OBJECTS:
             return
-        self.bad[key] = reason
+        self.faults[key] = reason
         log.warning(
             "an object cannot be read and is skipped",
             resource=self._plural,
@@ -154,12 +154,12 @@ class Inventory(Generic[T]):
 class Reflector(Generic[T]):
     """Reflector of one resource, with a thread that calls the sink.
 
-    Call `start()`, then check `synced`, `last_contact` and `relists`.
+    Call `start()`, then check `is_synced`, `last_contact_at` and `relist_count`.
 
     Args:
-        preferred: An encoding besides JSON, for API servers that support it.
-        removable: Whether the cluster may lose the kind together with all its objects. The sink's objects are
-            then removed, even if no watch has shown their deletion.
+        preferred_encoding: An encoding besides JSON, for API servers that support it.
+        is_removable: Whether the cluster may lose the kind together with all its objects. The sink's objects
+            are then removed, even if no watch has shown their deletion.
     """
 
     def __init__(
@@ -172,38 +172,38 @@ class Reflector(Generic[T]):
         namespace: str = "",
         label_selector: str = "",
         field_selector: str = "",
-        removable: bool = False,
-        preferred: Encoding[T] | None = None,
-        silence: float = _MAX_SILENCE,
+        is_removable: bool = False,
+        preferred_encoding: Encoding[T] | None = None,
+        max_silence: float = _MAX_SILENCE,
         backoff: Backoff | None = None,
         clock: Callable[[], float] = time.monotonic,
         wait: Callable[[float], object] | None = None,
         watch_seconds: Callable[[], int] = lambda: random.randint(*_WATCH_SECONDS),
     ) -> None:
         self.resource = resource
-        self.synced = False
+        self.is_synced = False
         self.is_absent = False  # whether the API server does not know the resource
-        self.last_contact: float | None = None
-        self._last_step: float | None = None  # time of the last progress, for example of an event
-        self.relists = 0
+        self.last_contact_at: float | None = None
+        self._last_step_at: float | None = None  # time of the last progress, for example of an event
+        self.relist_count = 0
         self.fault = ""  # last fault since the last complete list; empty if there is none
         self._connection = connection
         self._path = resource.path(namespace)
         self._selectors = {"labelSelector": label_selector, "fieldSelector": field_selector}
         self._json: Encoding[T] = Decoders(kind)
-        self._preferred = self._json if preferred is None else preferred
+        self._preferred_encoding = self._json if preferred_encoding is None else preferred_encoding
         self.inventory = Inventory(resource.plural, sink)
-        self._max_silence = silence
+        self._max_silence = max_silence
         self._backoff = backoff or Backoff()
         self._clock = clock
-        self._stopping = threading.Event()
-        self._wait = wait or self._stopping.wait
+        self._stop_event = threading.Event()
+        self._wait = wait or self._stop_event.wait
         self._watch_seconds = watch_seconds
         self._version = ""  # version for the next watch; empty if the next round has to list
-        self._delivered = False  # whether this round's watch has delivered an event
+        self._has_delivered = False  # whether this round's watch has delivered an event
         self._server_faults = 0  # rounds in a row that ended with an error of the API server before any event
-        self._removable = removable
-        self._unknown_answers = 0  # rounds in a row with a "not found" answer
+        self._is_removable = is_removable
+        self._not_found_count = 0  # rounds in a row with a "not found" answer
         self._stream: Stream | None = None
         self._thread: threading.Thread | None = None
 
@@ -216,13 +216,13 @@ class Reflector(Generic[T]):
 
         A thread that starts another thread waits forever if the other thread ends from a lack of memory.
         """
-        silent = self._clock() - self._last_step if self._last_step is not None else 0.0
-        is_stuck = silent > 2 * self._max_silence and not self._stopping.is_set()
+        silent = self._clock() - self._last_step_at if self._last_step_at is not None else 0.0
+        is_stuck = silent > 2 * self._max_silence and not self._stop_event.is_set()
         return f"{self.resource.plural}: reading them has been stuck for {silent:.0f} s" if is_stuck else None
 
     def halt(self) -> None:
         """Stop the thread, even during a silent watch, without waiting for its end."""
-        self._stopping.set()
+        self._stop_event.set()
         if stream := self._stream:
             stream.abort()
 
@@ -236,7 +236,7 @@ class Reflector(Generic[T]):
             self._thread.join(timeout=timeout)
 
     def _run(self) -> None:
-        while not self._stopping.is_set():
+        while not self._stop_event.is_set():
             self.round()
 
     def round(self) -> None:
@@ -245,8 +245,8 @@ class Reflector(Generic[T]):
         A list alone does not reset the pause, because a list may be expensive; only a watch with an event
         does.
         """
-        started = self._last_step = self._clock()
-        self._delivered = False
+        started_at = self._last_step_at = self._clock()
+        self._has_delivered = False
         try:
             if not self._version:
                 self._list()
@@ -254,15 +254,15 @@ class Reflector(Generic[T]):
         except ApiError as fault:
             self._recover(fault)
         except Exception as fault:
-            self._version, self.fault = "", f"{type(fault).__name__}: {fault}"[:_MAX_FAULT]
+            self._version, self.fault = "", f"{type(fault).__name__}: {fault}"[:_MAX_FAULT_LENGTH]
             log.exception("listing or watching failed unexpectedly", resource=self.resource.plural)
         else:
             self._server_faults = 0
-            if not self._delivered:
+            if not self._has_delivered:
                 self._version = ""
-            elif self._clock() - started > _SHORT_WATCH:
+            elif self._clock() - started_at > _MIN_WATCH_SECONDS:
                 return self._backoff.reset()
-        if self._delivered:
+        if self._has_delivered:
             self._backoff.reset()
         self._wait(self._backoff.delay())
 
@@ -271,16 +271,16 @@ class Reflector(Generic[T]):
 
         A missing CRD is logged only once.
         """
-        self.fault = str(fault)[:_MAX_FAULT]
-        is_server_fault = isinstance(fault, ServerFault) and not self._delivered
+        self.fault = str(fault)[:_MAX_FAULT_LENGTH]
+        is_server_fault = isinstance(fault, ServerFault) and not self._has_delivered
         self._server_faults = self._server_faults + 1 if is_server_fault else 0
-        is_version_doubtful = isinstance(fault, Ambiguous) and not self._delivered
-        if is_version_doubtful or not fault.transient or self._server_faults >= _SERVER_FAULTS:
+        is_version_doubtful = isinstance(fault, Ambiguous) and not self._has_delivered
+        if is_version_doubtful or not fault.is_transient or self._server_faults >= _MAX_SERVER_FAULTS:
             self._version, self._server_faults = "", 0
-        self._unknown_answers = self._unknown_answers + 1 if isinstance(fault, NotFound) else 0
-        if self._removable and self._unknown_answers == _MAX_NOT_FOUND:
+        self._not_found_count = self._not_found_count + 1 if isinstance(fault, NotFound) else 0
+        if self._is_removable and self._not_found_count == _MAX_NOT_FOUND:
             self.inventory.keep_only(frozenset())
-        if self._stopping.is_set():
+        if self._stop_event.is_set():
             return
         if isinstance(fault, NotFound):
             if not self.is_absent:
@@ -294,21 +294,21 @@ class Reflector(Generic[T]):
         """Pass on all pages of a list. The API server prepares a page while the page before is processed."""
         present_keys: set[ObjectKey] = set()
         with ThreadPoolExecutor(1, f"read-ahead-{self.resource.plural}") as reader:
-            page = reader.submit(self._page, "", FIRST_PAGE)
+            page = reader.submit(self._page, "", FIRST_LIMIT)
             while True:
                 encoding, body = page.result()
                 meta, items = encoding.page(body)
-                self.last_contact = self._last_step = self._clock()
+                self.last_contact_at = self._last_step_at = self._clock()
                 if meta.continue_:
                     page = reader.submit(self._page, meta.continue_, next_page_size(len(items), len(body)))
                 present_keys.update(map(self.inventory.put, items))
                 if not meta.continue_:
                     break
         self.inventory.keep_only(present_keys)
-        if self.synced:
-            self.relists += 1
+        if self.is_synced:
+            self.relist_count += 1
         self._version, self.fault = meta.resource_version, ""
-        self.synced, self.is_absent, self._unknown_answers = True, False, 0
+        self.is_synced, self.is_absent, self._not_found_count = True, False, 0
 
     def _page(self, token: str, limit: int) -> tuple[Encoding[T], bytes]:
         """Return a page of a list, and its encoding.
@@ -322,7 +322,7 @@ class Reflector(Generic[T]):
         with self._open({"limit": limit, "continue": token}, _LIST_TIMEOUT) as stream:
             for piece in stream.pieces():
                 pieces.append(piece)
-                self._last_step = self._clock()
+                self._last_step_at = self._clock()
             return self._encoding_of(stream), b"".join(pieces)
 
     def _watch(self) -> None:
@@ -342,7 +342,7 @@ class Reflector(Generic[T]):
                 exists = change.type in ("ADDED", "MODIFIED")
                 item = encoding.object(change.object) if exists else None
                 meta = item.metadata if item else encoding.identity(change.object)
-                self.last_contact = self._last_step = self._clock()
+                self.last_contact_at = self._last_step_at = self._clock()
                 if _is_older(meta.resource_version, self._version):
                     continue
                 if item:
@@ -350,21 +350,21 @@ class Reflector(Generic[T]):
                 elif change.type == "DELETED":
                     self.inventory.discard((meta.namespace, meta.name))
                 self._version = meta.resource_version or self._version
-                self._delivered = True
+                self._has_delivered = True
 
     @contextmanager
     def _open(self, query: QueryParams, read_timeout: float) -> Iterator[Stream]:
         """Open a stream that `halt` can abort at any time."""
         parameters = {key: value for key, value in {**query, **self._selectors}.items() if value}
-        accept = self._preferred.accept
+        accept = self._preferred_encoding.accept
         with self._connection.stream(self._path, parameters, read_timeout, accept) as self._stream:
-            if self._stopping.is_set():
+            if self._stop_event.is_set():
                 raise Ambiguous("stopping")
             yield self._stream
 
     def _encoding_of(self, stream: Stream) -> Encoding[T]:
         is_json = stream.headers.get("content-type", JSON).startswith(JSON)
-        return self._json if is_json else self._preferred
+        return self._json if is_json else self._preferred_encoding
 
 
 def _is_older(version: str, newest: str) -> bool:

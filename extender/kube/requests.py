@@ -20,12 +20,12 @@ APPLY = "application/apply-patch+yaml"  # the body may be JSON
 _encode = msgspec.json.Encoder().encode
 _DECODERS: dict[Any, msgspec.json.Decoder[Any]] = {}
 
-_MANAGER = "kubectl-muster"
+_FIELD_MANAGER = "kubectl-muster"
 _TIMEOUT = 30.0  # seconds
-_PAGE = 500
+_PAGE_SIZE = 500
 _ACTIONS = {"Open": "OpenQueue", "Closed": "CloseQueue"}
 _NO_FIELD = "the cluster's Queue has no spec.state"
-_APPLY = "Apply Muster's kinds: kubectl apply -f manifests/crds"
+_APPLY_HINT = "Apply Muster's kinds: kubectl apply -f manifests/crds"
 
 Json = dict[str, Any]
 T = TypeVar("T")
@@ -96,7 +96,7 @@ def decoded(body: bytes, kind: type[T], title: str) -> T:
 class Editor(Requests):
     """Writer of single objects, which returns the results.
 
-    With `dry`, the API server only checks the change.
+    With `is_dry_run`, the API server only checks the change.
     """
 
     def create(self, resource: Resource, namespace: str, obj: Json, dry: bool = False) -> Json:
@@ -134,7 +134,7 @@ class Editor(Requests):
         name, action = answer["metadata"]["name"], _ACTIONS[state]
         if name == ROOT_QUEUE and state == "Closed":
             reason = f"{_NO_FIELD}, and no Command closes {ROOT_QUEUE}"
-            raise ChangeDropped(f"queue {ROOT_QUEUE} was not closed: {reason}\n{_APPLY}")
+            raise ChangeDropped(f"queue {ROOT_QUEUE} was not closed: {reason}\n{_APPLY_HINT}")
         target = {"apiVersion": answer["apiVersion"], "kind": "Queue", "name": name}
         target |= {"uid": answer["metadata"]["uid"], "controller": True, "blockOwnerDeletion": True}
         command = {
@@ -148,7 +148,7 @@ class Editor(Requests):
             self.create(COMMANDS, "default", command, dry)  # vcctl uses this namespace, too
         except NotFound as fault:
             reason = f"{_NO_FIELD}, and it has no Commands of bus.volcano.sh"
-            raise ChangeDropped(f"queue {name} was not made {state}: {reason}\n{_APPLY}") from fault
+            raise ChangeDropped(f"queue {name} was not made {state}: {reason}\n{_APPLY_HINT}") from fault
 
     def delete(self, resource: Resource, namespace: str, name: str, uid: str, dry: bool = False) -> None:
         """Delete an object.
@@ -168,7 +168,7 @@ class Editor(Requests):
 
     @staticmethod
     def _query(dry: bool) -> dict[str, str]:
-        return {"fieldManager": _MANAGER, **({"dryRun": "All"} if dry else {})}
+        return {"fieldManager": _FIELD_MANAGER, **({"dryRun": "All"} if dry else {})}
 
 
 class Reader(Requests):
@@ -177,7 +177,7 @@ class Reader(Requests):
     def __init__(self, connection: Connection, timeout: float = _TIMEOUT) -> None:
         super().__init__(connection)
         self._timeout = timeout
-        self.skipped: list[str] = []  # unreadable objects in lists, each with its fault, without repetitions
+        self.skipped_objects: list[str] = []  # unreadable objects in lists, each once, with its fault
 
     def get(self, resource: Resource, namespace: str, name: str, kind: type[T]) -> T:
         return self._get(resource.path(namespace, name), kind, self._timeout)
@@ -195,24 +195,24 @@ class Reader(Requests):
         items: list[T] = []
         token = ""
         while True:
-            parameters = {"limit": str(_PAGE), "continue": token, **selectors}
+            parameters = {"limit": str(_PAGE_SIZE), "continue": token, **selectors}
             query = {name: value for name, value in parameters.items() if value}
             body = self._connection.request("GET", path, query=query, timeout=self._timeout)
             list_meta, page = decoders.page(body)
             for item in page:
-                if bad := _unreadable(item):
-                    self._skip(resource, bad)
+                if bad_object := _unreadable(item):
+                    self._skip(resource, bad_object)
                 elif not isinstance(item, Undecodable):
                     items.append(item)
             token = list_meta.continue_
             if not token:
                 return items
 
-    def _skip(self, resource: Resource, bad: Undecodable) -> None:
-        name = "/".join(filter(None, (bad.metadata.namespace, bad.metadata.name)))
-        text = f"{resource.plural} {name}: {bad.fault}"
-        if text not in self.skipped:
-            self.skipped.append(text)
+    def _skip(self, resource: Resource, bad_object: Undecodable) -> None:
+        name = "/".join(filter(None, (bad_object.metadata.namespace, bad_object.metadata.name)))
+        text = f"{resource.plural} {name}: {bad_object.fault}"
+        if text not in self.skipped_objects:
+            self.skipped_objects.append(text)
 
 
 def _unreadable(item: Any) -> Undecodable | None:

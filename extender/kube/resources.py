@@ -97,7 +97,7 @@ QUOTAS: dict[QuotaKind, tuple[Resource, type[Any]]] = {
 }
 # Resources of Kubernetes' own controllers of pods, by kind.
 OWNERS = {"ReplicaSet": REPLICA_SETS, "StatefulSet": STATEFUL_SETS, "DaemonSet": DAEMON_SETS}
-GROUPS_OF_OTHERS: Sequence[tuple[Resource, type[Any]]] = (
+FOREIGN_GROUPS: Sequence[tuple[Resource, type[Any]]] = (
     (PLUGINS_POD_GROUPS, PluginsPodGroup),
     (NATIVE_POD_GROUPS, NativePodGroup),
     (ALPHA_POD_GROUPS, AlphaPodGroup),

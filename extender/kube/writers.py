@@ -4,8 +4,8 @@ Each write has a key, its target. A newer write replaces a write of the same key
 status that changes fast is written once. Two writes of the same key never run at the same time, so the last
 value is written last. A write that failed for a transient reason does not block a thread while it waits.
 
-Each attempt first checks the fence: a replica that no longer leads writes nothing, since the next leader
-decides again.
+Before each attempt, `may_write` is called. A replica that no longer leads writes nothing, since the next
+leader decides again.
 """
 
 import heapq
@@ -24,7 +24,7 @@ from extender.kube.errors import ApiError, Conflict, Fenced, NotFound, Refused
 log = structlog.get_logger(__name__)
 
 WriteJob = Callable[[], object]
-Ended = Callable[[ApiError | None], object]  # called with the last error; None after a success
+EndCallback = Callable[[ApiError | None], object]  # called with the last error; None after a success
 
 _MAX_DELAY = 30.0  # longest delay in seconds
 
@@ -32,17 +32,17 @@ _MAX_DELAY = 30.0  # longest delay in seconds
 class Backoff:
     """Pauses of 0.5, 1, 2 … 30 s until `reset`. Each is up to half shorter at random, to spread clients."""
 
-    def __init__(self, first: float = 0.5, jitter: Callable[[], float] = random.random) -> None:
-        self._first = first
-        self._jitter = jitter
-        self._next_delay = first
+    def __init__(self, first_delay: float = 0.5, random_share: Callable[[], float] = random.random) -> None:
+        self._first_delay = first_delay
+        self._jitter = random_share
+        self._next_delay = first_delay
 
     def delay(self) -> float:
         delay, self._next_delay = self._next_delay, min(self._next_delay * 2, _MAX_DELAY)
         return delay * (1 - self._jitter() / 2)
 
     def reset(self) -> None:
-        self._next_delay = self._first
+        self._next_delay = self._first_delay
 
 
 class TokenBucket:
@@ -56,60 +56,60 @@ class TokenBucket:
         self._rate = rate
         self._burst = burst
         self._tokens = burst
-        self._updated = now
+        self._updated_at = now
 
-    def available(self, now: float) -> float:
+    def tokens_at(self, now: float) -> float:
         """Return the number of tokens at the time `now`."""
-        self._tokens = min(self._burst, self._tokens + max(0.0, now - self._updated) * self._rate)
-        self._updated = max(self._updated, now)
+        self._tokens = min(self._burst, self._tokens + max(0.0, now - self._updated_at) * self._rate)
+        self._updated_at = max(self._updated_at, now)
         return self._tokens
 
-    def take(self, now: float, tokens: float = 1.0) -> bool:
-        """Use `tokens` if that many are available; return whether they were used."""
-        if self.available(now) < tokens:
+    def take(self, now: float, token_count: float = 1.0) -> bool:
+        """Use `token_count` tokens if that many are available; return whether they were used."""
+        if self.tokens_at(now) < token_count:
             return False
-        self._tokens -= tokens
+        self._tokens -= token_count
         return True
 
-    def take_up_to(self, now: float, count: int) -> int:
-        """Use the available whole tokens, up to `count`; return their number."""
-        used = min(count, int(self.available(now)))
-        self._tokens -= used
-        return used
+    def take_up_to(self, now: float, max_count: int) -> int:
+        """Use the available whole tokens, up to `max_count`; return their number."""
+        used_count = min(max_count, int(self.tokens_at(now)))
+        self._tokens -= used_count
+        return used_count
 
 
 @dataclass(eq=False)
 class _Write:
     key: Hashable  # target of the write
     job: WriteJob  # job of the newest submission
-    ended: Ended  # callback of the newest submission
+    on_end: EndCallback  # callback of the newest submission
     backoff: Backoff  # pauses between attempts
-    attempts: int  # maximum number of attempts
-    failures: int = 0  # number of failed attempts
+    max_attempts: int  # maximum number of attempts
+    failure_count: int = 0  # number of failed attempts
 
 
 class Writers:
-    """Pool of threads that write: `submit(key, job, ended)`.
+    """Pool of threads that write: `submit(key, job, on_end)`.
 
-    A job makes one request and lets its ApiError pass. `ended` is called once for each write, after the last
-    attempt and before the next write of the key begins. It is not called for a write that a newer write has
-    replaced, nor after the pool is stopped.
+    A job makes one request and lets its ApiError pass. `on_end` is called once for each write, after the
+    last attempt and before the next write of the key begins. It is not called for a write that a newer
+    write has replaced, nor after the pool is stopped.
     """
 
     def __init__(
         self,
-        threads: int,
+        thread_count: int,
         name: str,
         *,
-        fence: Callable[[], bool] = lambda: True,
-        attempts: int = 5,
-        backoff: Callable[[], Backoff] = Backoff,
+        may_write: Callable[[], bool] = lambda: True,
+        max_attempts: int = 5,
+        new_backoff: Callable[[], Backoff] = Backoff,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.outcomes: Counter[str] = Counter()  # done, failed, retried, coalesced, fenced
-        self._fence = fence
-        self._attempts = attempts
-        self._backoff = backoff
+        self.outcome_counts: Counter[str] = Counter()  # done, failed, retried, coalesced, fenced
+        self._may_write = may_write
+        self._max_attempts = max_attempts
+        self._backoff = new_backoff
         self._clock = clock
         self._condition = threading.Condition()
         self._pending: dict[Hashable, _Write] = {}  # newest write of each key that has not begun
@@ -118,17 +118,17 @@ class Writers:
         self._running_keys: set[Hashable] = set()
         self._serial = count()
         self._is_stopped = False
-        self._names = [f"{name}-{number}" for number in range(threads)]
+        self._thread_names = [f"{name}-{number}" for number in range(thread_count)]
         self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
         """Start the threads, which begin with the writes submitted so far."""
-        for name in self._names:
+        for name in self._thread_names:
             self._threads.append(threading.Thread(target=self._run, name=name, daemon=True))
             self._threads[-1].start()
 
     @property
-    def depth(self) -> int:
+    def pending_count(self) -> int:
         """Return the number of writes that have not begun, including writes that wait for a retry."""
         return len(self._pending)
 
@@ -136,27 +136,27 @@ class Writers:
         self,
         key: Hashable,
         job: WriteJob,
-        ended: Ended = lambda fault: None,
-        attempts: int | None = None,
-        first: bool = False,
+        on_end: EndCallback = lambda fault: None,
+        max_attempts: int | None = None,
+        is_first: bool = False,
     ) -> None:
         """Run `job` soon. It replaces an older job of this key that has not begun.
 
         Args:
             key: The key of the object.
             job: Makes the request to the API server.
-            ended: Called after the last attempt, with the error if the attempt failed.
-            attempts: The maximum number of attempts; by default the number of the pool.
-            first: Whether to run the job before all jobs that have not begun.
+            on_end: Called after the last attempt, with the error if the attempt failed.
+            max_attempts: The maximum number of attempts; by default the number of the pool.
+            is_first: Whether to run the job before all jobs that have not begun.
         """
         with self._condition:
-            if waiting := self._pending.get(key):
-                waiting.job, waiting.ended = job, ended
-                self.outcomes["coalesced"] += 1
+            if pending_write := self._pending.get(key):
+                pending_write.job, pending_write.on_end = job, on_end
+                self.outcome_counts["coalesced"] += 1
             elif not self._is_stopped:
-                write = _Write(key, job, ended, self._backoff(), attempts or self._attempts)
+                write = _Write(key, job, on_end, self._backoff(), max_attempts or self._max_attempts)
                 self._pending[key] = write
-                enqueue = self._queue.appendleft if first else self._queue.append
+                enqueue = self._queue.appendleft if is_first else self._queue.append
                 enqueue(write)
                 self._condition.notify()
 
@@ -178,11 +178,11 @@ class Writers:
             outcome, fault = self._attempt(write)
             if outcome != "retried":
                 try:
-                    write.ended(fault)
+                    write.on_end(fault)
                 except Exception:
                     log.exception("handling the end of a write failed", key=write.key)
             with self._condition:
-                self.outcomes[outcome] += 1
+                self.outcome_counts[outcome] += 1
                 self._running_keys.discard(write.key)
                 if outcome == "retried" and not self._is_stopped and write.key not in self._pending:
                     advice = fault.retry_after if isinstance(fault, Refused) else None
@@ -210,16 +210,16 @@ class Writers:
     def _attempt(self, write: _Write) -> tuple[str, ApiError | None]:
         """Attempt a write; return the outcome and the error."""
         try:
-            if not self._fence():
+            if not self._may_write():
                 return "fenced", Fenced()
             write.job()
         except ApiError as fault:
-            write.failures += 1
-            if fault.transient and write.failures < write.attempts:
+            write.failure_count += 1
+            if fault.is_transient and write.failure_count < write.max_attempts:
                 return "retried", fault
             is_outdated = isinstance(fault, Conflict | NotFound)  # the watch will show the reason
             write_log = log.debug if is_outdated else log.warning
-            write_log("a write failed", key=write.key, error=str(fault), attempts=write.failures)
+            write_log("a write failed", key=write.key, error=str(fault), attempts=write.failure_count)
             return "failed", fault
         except Exception as fault:
             log.exception("a write raised an unexpected exception", key=write.key)
@@ -239,26 +239,26 @@ class Poller:
         self._period = period
         self._poll = poll
         self._has_failed = False
-        self._first_poll_done = threading.Event()
-        self._stopping = threading.Event()
+        self._first_poll_event = threading.Event()
+        self._stop_event = threading.Event()
 
     def start(self, timeout: float = 0.0) -> None:
         """Start the thread, and wait up to `timeout` seconds for the first call."""
         threading.Thread(target=self._run, name=self._thread_name, daemon=True).start()
-        self._first_poll_done.wait(timeout)
+        self._first_poll_event.wait(timeout)
 
     def stop(self) -> None:
         """Stop the thread, without waiting for a running call of `poll`."""
-        self._stopping.set()
+        self._stop_event.set()
 
     @property
-    def stopping(self) -> bool:
-        return self._stopping.is_set()
+    def is_stopping(self) -> bool:
+        return self._stop_event.is_set()
 
     def _run(self) -> None:
         """Poll until the thread is stopped."""
         pause: float | None = 0.0
-        while not self._stopping.wait(self._period if pause is None else pause):
+        while not self._stop_event.wait(self._period if pause is None else pause):
             try:
                 pause = self._poll()
                 self._has_failed = False
@@ -266,4 +266,4 @@ class Poller:
                 if not self._has_failed:
                     log.exception("a poll failed", thread=self._thread_name)
                 pause, self._has_failed = None, True
-            self._first_poll_done.set()
+            self._first_poll_event.set()

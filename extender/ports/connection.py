@@ -30,8 +30,8 @@ from werkzeug.exceptions import BadRequest, Forbidden, HTTPException, LengthRequ
 from extender.api.setting_kinds import Address
 from extender.ports.connections import NEVER, Connections
 
-_MAX_TEXT = 200  # most characters of a message about an error of the caller
-_READ_AHEAD = 256 * 1024  # bytes of a body that are read ahead: enough for a list of 10,000 nodes
+_MAX_TEXT_LENGTH = 200  # most characters of a message about an error of the caller
+_READ_AHEAD_BYTES = 256 * 1024  # bytes of a body that are read ahead: enough for a list of 10,000 nodes
 _HANG_UP_EVENT: int = getattr(select, "POLLRDHUP", 0)  # event that only Linux has
 
 Refuse = Callable[[HTTPException], web.Response]
@@ -88,10 +88,10 @@ class CallerConnection(RequestHandler):
             "auto_decompress": False,
             "keepalive_timeout": 2 * self._limits.timeouts.idle,  # Muster's own timeout is shorter
             "lingering_time": self._limits.timeouts.discard,
-            "max_line_size": self._limits.line,
-            "max_field_size": self._limits.field,
-            "max_headers": self._limits.fields,
-            "read_bufsize": _READ_AHEAD,
+            "max_line_size": self._limits.max_line,
+            "max_field_size": self._limits.max_field,
+            "max_headers": self._limits.max_fields,
+            "read_bufsize": _READ_AHEAD_BYTES,
         }
         super().__init__(server, loop=asyncio.get_running_loop(), **options)
         self._connections, self.address = connections, address
@@ -121,9 +121,9 @@ class CallerConnection(RequestHandler):
         Raises:
             HTTPException: The body is too large, late or malformed.
         """
-        if "Transfer-Encoding" in request.headers and not self._limits.chunks:
+        if "Transfer-Encoding" in request.headers and not self._limits.allows_chunks:
             raise LengthRequired("A Content-Length is required: chunked bodies are not accepted")
-        if (request.content_length or 0) > self._limits.body:
+        if (request.content_length or 0) > self._limits.max_body:
             raise self._too_large()
         content = request.content
         if content.is_eof():
@@ -134,7 +134,7 @@ class CallerConnection(RequestHandler):
         try:
             while piece := await content.readany():
                 body += piece
-                if len(body) > self._limits.body:
+                if len(body) > self._limits.max_body:
                     raise self._too_large()
                 self._connections.grow(self, len(piece))
         except web.RequestPayloadError as fault:
@@ -142,7 +142,7 @@ class CallerConnection(RequestHandler):
         return bytes(body)
 
     def _too_large(self) -> HTTPException:
-        return RequestEntityTooLarge(f"The body is larger than {self._limits.body} bytes")
+        return RequestEntityTooLarge(f"The body is larger than {self._limits.max_body} bytes")
 
     def serve(self) -> None:
         """End the timeouts of the caller, who now waits for the answer."""
@@ -188,7 +188,7 @@ class CallerConnection(RequestHandler):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._wire = transport
-        if not self._limits.timeouts.streams:
+        if not self._limits.timeouts.has_streams:
             # Wait until the whole answer is sent. The limit must not be 0: with TLS, asyncio would then treat
             # an empty buffer as full after every other piece.
             transport.set_write_buffer_limits(high=1, low=0)
@@ -206,12 +206,12 @@ class CallerConnection(RequestHandler):
         self._received_size += len(data)
         if self.state == "idle":
             self._enter("head")
-        if self.state in ("head", "served", "answer") and self.size > self._limits.head:
+        if self.state in ("head", "served", "answer") and self.size > self._limits.max_head:
             if not self._wire or self.state != "head":
                 self._connections.count("memory")
                 return self.force_close()
-            too_large = f"The head is larger than {self._limits.head} bytes"
-            self._wire.write(as_bytes(exceptions.RequestHeaderFieldsTooLarge(too_large)))
+            text = f"The head is larger than {self._limits.max_head} bytes"
+            self._wire.write(error_as_bytes(exceptions.RequestHeaderFieldsTooLarge(text)))
             self._discard()
         if self._is_discarding:
             return
@@ -224,7 +224,7 @@ class CallerConnection(RequestHandler):
         """Wait in the state `answer` while the caller does not read."""
         super().pause_writing()
         # The state is checked because TLS also writes at the end of a handshake.
-        if self._wire and self.state == "served" and not self._limits.timeouts.streams:
+        if self._wire and self.state == "served" and not self._limits.timeouts.has_streams:
             self._wait("answer")
             self._connections.grow(self, self._wire.get_write_buffer_size())
 
@@ -243,7 +243,7 @@ class CallerConnection(RequestHandler):
         """Return the answer to an invalid request, without the traceback that aiohttp would log."""
         fault: HTTPException = BadRequest(_text(exc))
         if isinstance(exc, LineTooLong):
-            in_line = exc.args[1] == self._limits.line  # the limit that is exceeded
+            in_line = exc.args[1] == self._limits.max_line  # the limit that is exceeded
             kind = exceptions.RequestURITooLarge if in_line else exceptions.RequestHeaderFieldsTooLarge
             fault = kind(_text(exc))
         elif isinstance(exc, BadHttpMessage) and exc.message.startswith("Too many headers"):
@@ -286,33 +286,33 @@ class CallerConnection(RequestHandler):
 
 def refusal(fault: HTTPException) -> web.Response:
     """Return a refusal with the body {"error": …}."""
-    body, status, headers = as_json(fault)
+    body, status, headers = error_as_json(fault)
     return web.Response(body=body, status=status, headers={**headers, "Server": "muster"})
 
 
 def _text(fault: BaseException | None) -> str:
-    return str(getattr(fault, "message", fault))[:_MAX_TEXT]
+    return str(getattr(fault, "message", fault))[:_MAX_TEXT_LENGTH]
 
 
-FAILED = "Muster failed to answer; its log says why"
+FAILURE_TEXT = "Muster failed to answer; its log says why"
 
 
-def readable(data: object) -> bytes:
+def indented_json(data: object) -> bytes:
     """Return `data` as indented JSON for people."""
     return msgspec.json.format(msgspec.json.encode(data), indent=2) + b"\n"
 
 
-def as_json(fault: HTTPException) -> tuple[bytes, int, dict[str, str]]:
+def error_as_json(fault: HTTPException) -> tuple[bytes, int, dict[str, str]]:
     """Return the body, status and headers of an error, as JSON instead of werkzeug's page in HTML."""
     page = fault.get_response()
     headers = {name: value for name, value in page.headers if name not in ("Content-Type", "Content-Length")}
-    body = readable({"error": fault.description or fault.name})
+    body = indented_json({"error": fault.description or fault.name})
     return body, page.status_code, {**headers, "Content-Type": "application/json"}
 
 
-def as_bytes(fault: HTTPException) -> bytes:
+def error_as_bytes(fault: HTTPException) -> bytes:
     """Return an error as a complete answer, after which the connection closes."""
-    body, status, headers = as_json(fault)
+    body, status, headers = error_as_json(fault)
     return encode_answer(status, fault.name, {**headers, "Connection": "close"}.items(), body)
 
 

@@ -12,9 +12,9 @@ from typing import NamedTuple, Protocol
 from extender.telemetry import metrics
 
 NEVER = float("inf")
-LARGEST_HEAD = 64 * 1024  # bytes
-_UNFINISHED = ("handshake", "head", "body", "answer")  # states in which a caller may be too slow
-_MAX_LATE = 50  # most late connections that one check closes
+MAX_HEAD_BYTES = 64 * 1024  # bytes
+_UNFINISHED_STATES = ("handshake", "head", "body", "answer")  # states in which a caller may be too slow
+_MAX_LATE_DROPS = 50  # most late connections that one check closes
 
 
 class Timeouts(NamedTuple):
@@ -28,7 +28,7 @@ class Timeouts(NamedTuple):
     discard: float = 2.0  # after a refusal, while the caller still sends
 
     @property
-    def streams(self) -> bool:
+    def has_streams(self) -> bool:
         """Return whether answers are streams, which have no time limit and continue if they are unread."""
         return self.answer == NEVER
 
@@ -39,16 +39,16 @@ TIMEOUTS = Timeouts()
 class ConnectionLimits(NamedTuple):
     """Limits of the callers of a port."""
 
-    connections: int  # most open connections
-    body: int  # most bytes of the body of a request
-    unread: int  # most bytes of all requests that are not served yet, and of all unread answers
+    max_connections: int  # most open connections
+    max_body: int  # most bytes of the body of a request
+    max_unread: int  # most bytes of all requests that are not served yet, and of all unread answers
     timeouts: Timeouts = TIMEOUTS
-    head: int = LARGEST_HEAD  # bytes
-    line: int = 4094  # most bytes of the first line of a request
-    field: int = 8190  # most bytes of a header
-    fields: int = 100
-    chunks: bool = False  # whether a body may come in chunks
-    per_address: int = 0  # most connections from one address, which callers may share; 0 means no limit
+    max_head: int = MAX_HEAD_BYTES  # bytes
+    max_line: int = 4094  # most bytes of the first line of a request
+    max_field: int = 8190  # most bytes of a header
+    max_fields: int = 100
+    allows_chunks: bool = False  # whether a body may come in chunks
+    max_per_address: int = 0  # most connections from one address, which callers may share; 0 means no limit
 
 
 class Member(Protocol):
@@ -83,14 +83,14 @@ class Connections:
 
         If necessary, another connection is closed to make this possible.
         """
-        is_address_full = 0 < self.limits.per_address <= self._count_by_address[address]
-        if not is_address_full and len(self._members) < self.limits.connections:
+        is_address_full = 0 < self.limits.max_per_address <= self._count_by_address[address]
+        if not is_address_full and len(self._members) < self.limits.max_connections:
             return True
         self.count("full")
-        waiting = [member for member in self._waiting if not is_address_full or member.address == address]
-        if not waiting:
+        candidates = [member for member in self._waiting if not is_address_full or member.address == address]
+        if not candidates:
             return False
-        self.drop(next((member for member in waiting if not member.answer_count), waiting[0]))
+        self.drop(next((member for member in candidates if not member.answer_count), candidates[0]))
         return True
 
     def add(self, member: Member) -> None:
@@ -124,7 +124,7 @@ class Connections:
             return
         member.size += size
         self._bytes += size
-        while self._bytes > self.limits.unread:
+        while self._bytes > self.limits.max_unread:
             self.count("memory")
             self.drop(max(self._members, key=lambda member: member.size))
 
@@ -136,11 +136,11 @@ class Connections:
     def drop_late(self, now: float) -> bool:
         """Close some connections whose deadline has passed; return whether more are left."""
         late_members = [member for member in self._waiting if member.deadline < now]
-        for member in late_members[:_MAX_LATE]:
-            if member.state in _UNFINISHED:
+        for member in late_members[:_MAX_LATE_DROPS]:
+            if member.state in _UNFINISHED_STATES:
                 self.count(member.state)
             self.drop(member)
-        return len(late_members) > _MAX_LATE
+        return len(late_members) > _MAX_LATE_DROPS
 
     def drop_waiting(self) -> None:
         for member in [*self._waiting]:
@@ -154,7 +154,7 @@ class Connections:
         return len(self._members)
 
     @property
-    def busy(self) -> bool:
+    def is_busy(self) -> bool:
         """Return whether a connection is being served."""
         return len(self._members) > len(self._waiting)
 
@@ -173,8 +173,8 @@ class TurnsByAddress:
     request. For use only in the event loop.
     """
 
-    def __init__(self, at_once: int) -> None:
-        self._free_slots = at_once
+    def __init__(self, slot_count: int) -> None:
+        self._free_slots = slot_count
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}  # waiting requests by address, in order
 
     async def acquire(self, address: str) -> None:

@@ -29,9 +29,9 @@ from typing import NamedTuple
 from extender.ports.connection import Caller
 from extender.ports.connections import NEVER, Connections
 
-_MAX_PEEK = 4096  # number of bytes at which aiohttp reads an incomplete request
-_LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,4})[ \t]*\r\n", re.IGNORECASE)
-_HEADER, _HANDSHAKE = 5, 0x16  # TLS: bytes of a record's header, and first byte of a handshake
+_MAX_PEEK_BYTES = 4096  # number of bytes at which aiohttp reads an incomplete request
+_LENGTH_HEADER = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,4})[ \t]*\r\n", re.IGNORECASE)
+_HEADER, _HANDSHAKE_BYTE = 5, 0x16  # TLS: bytes of a record's header, and first byte of a handshake
 # Head of a request with a body, with the headers in the order of Go's net/http. aiohttp reads other heads.
 _GO_HEAD = re.compile(
     rb"(?P<method>POST|PUT|PATCH) (?P<target>[!-~]+) HTTP/1\.1\r\nHost: (?P<host>[!-~]+)\r\n"
@@ -110,29 +110,29 @@ class LightConnection:
     def _check(self) -> None:
         """Look at the received bytes; serve them, wait for more, or hand the connection over."""
         try:
-            received = self._sock.recv(_MAX_PEEK, socket.MSG_PEEK)
+            data = self._sock.recv(_MAX_PEEK_BYTES, socket.MSG_PEEK)
         except BlockingIOError:
             return
         except OSError:
-            received = b""
-        if not received or (len(received) == self._received_size and self._caller.has_hung_up()):
+            data = b""
+        if not data or (len(data) == self._received_size and self._caller.has_hung_up()):
             return self._connections.drop(self)
         if self.state in ("served", "answer"):  # the bytes of the next request stay unread
-            if len(received) < _MAX_PEEK:
-                return self._wait_for_more_than(len(received))
+            if len(data) < _MAX_PEEK_BYTES:
+                return self._wait_for_more_than(len(data))
             self._connections.count("memory")
             self._connections.drop(self)
-        elif self._find_answer and not self._secure and self._serve(received):
+        elif self._find_answer and not self._secure and self._serve(data):
             return
-        elif next_state := self._next_state(received):
-            self._wait_for_more_than(len(received))
+        elif next_state := self._next_state(data):
+            self._wait_for_more_than(len(data))
             if next_state != self.state:
                 self._enter(next_state)
         else:
             self._wait_for_more_than(0)
             self._loop.remove_reader(self._sock.fileno())
             self._connections.remove(self)
-            self._hand_over(self._sock, _size_of_request(received))
+            self._hand_over(self._sock, _size_of_request(data))
 
     def _wait_for_more_than(self, length: int) -> None:
         """Let the kernel wake the process when more than `length` bytes have been received."""
@@ -140,35 +140,33 @@ class LightConnection:
             self._received_size = length
             self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, length + 1)
 
-    def _next_state(self, received: bytes) -> str:
+    def _next_state(self, data: bytes) -> str:
         """Return the state in which the connection waits for more bytes; empty if aiohttp is to read them."""
-        if len(received) in (_MAX_PEEK, self._received_size):
+        if len(data) in (_MAX_PEEK_BYTES, self._received_size):
             return ""
         if self._secure:
-            has_header = len(received) >= _HEADER
-            is_complete = has_header and len(received) >= _HEADER + int.from_bytes(received[3:_HEADER], "big")
-            return "" if is_complete or received[0] != _HANDSHAKE else "handshake"
-        head, end, body = received.partition(b"\r\n\r\n")
+            has_header = len(data) >= _HEADER
+            is_complete = has_header and len(data) >= _HEADER + int.from_bytes(data[3:_HEADER], "big")
+            return "" if is_complete or data[0] != _HANDSHAKE_BYTE else "handshake"
+        head, end, body = data.partition(b"\r\n\r\n")
         if not end:
-            return "head" if received[:1].isalpha() else ""
-        length, limits = _LENGTH.search(head + b"\r\n"), self._connections.limits
-        is_short = length is not None and len(body) < int(length[1]) <= limits.body
-        return "body" if is_short and not limits.timeouts.streams else ""
+            return "head" if data[:1].isalpha() else ""
+        length, limits = _LENGTH_HEADER.search(head + b"\r\n"), self._connections.limits
+        is_short = length is not None and len(body) < int(length[1]) <= limits.max_body
+        return "body" if is_short and not limits.timeouts.has_streams else ""
 
-    def _serve(self, received: bytes) -> bool:
+    def _serve(self, data: bytes) -> bool:
         """Serve a complete, short request that has a handler; return whether the bytes are such a request."""
-        head = _GO_HEAD.match(received)
+        head = _GO_HEAD.match(data)
         if head is None:
             return False
         length = int(head["length"])
         end = head.end() + length
-        if len(received) < end or length > self._connections.limits.body:
+        if len(data) < end or length > self._connections.limits.max_body:
             return False
         method, target, host = (head[name].decode() for name in ("method", "target", "host"))
         assert self._find_answer is not None
-        answer = self._find_answer(
-            ShortRequest(method, target, host, head["fields"], received[head.end() : end])
-        )
+        answer = self._find_answer(ShortRequest(method, target, host, head["fields"], data[head.end() : end]))
         if answer is None:
             return False
         self._sock.recv(end)
@@ -214,9 +212,9 @@ class LightConnection:
             self._check()
 
 
-def _size_of_request(received: bytes) -> int:
+def _size_of_request(data: bytes) -> int:
     """Return the number of bytes if they are exactly one request, else 0."""
-    head, end, body = received.partition(b"\r\n\r\n")
-    length = _LENGTH.search(head + b"\r\n")
+    head, end, body = data.partition(b"\r\n\r\n")
+    length = _LENGTH_HEADER.search(head + b"\r\n")
     body_length = int(length[1]) if length else 0
-    return len(received) if end and len(body) == body_length else 0
+    return len(data) if end and len(body) == body_length else 0

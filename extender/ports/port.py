@@ -19,11 +19,11 @@ from aiohttp.web_protocol import RequestHandler
 from werkzeug.exceptions import HTTPException, InternalServerError
 
 from extender.ports.connection import (
-    FAILED,
+    FAILURE_TEXT,
     Caller,
     CallerConnection,
     Refuse,
-    as_bytes,
+    error_as_bytes,
     is_loopback,
     refusal,
     refuse_web_pages,
@@ -33,7 +33,7 @@ from extender.ports.light_connection import LightConnection, ShortAnswer, ShortR
 from extender.telemetry.logs import logger
 
 _CHECK_PERIOD = 1.0  # most seconds between two checks of deadlines
-_SOON = 0.01  # seconds between checks while expired connections are left
+_SHORT_PERIOD = 0.01  # seconds between checks while expired connections are left
 _ACCEPT_BATCH = 16  # connections accepted at a time, so that a flood leaves time for requests
 _SHUTDOWN_TIME = 0.1  # seconds for an answer to notice its end
 _ACCEPT_PAUSE = 0.02  # seconds until the next try after a failed accept
@@ -101,7 +101,7 @@ class ServedPort:
         self._is_stopping = False
         self._loop = asyncio.get_running_loop()
         self.connections = Connections(name, limits)
-        self._period = min(_CHECK_PERIOD, min(limits.timeouts) / 2)
+        self._check_period = min(_CHECK_PERIOD, min(limits.timeouts) / 2)
         self._server = web.Server(self._respond, request_factory=self._begin, handler_cancellation=True)
         self._loop.add_reader(listener, self._accept)
         self._check()
@@ -113,8 +113,8 @@ class ServedPort:
         self._listener.close()
         self.connections.drop_waiting()
         end = self._loop.time() + grace
-        while self.connections.busy and self._loop.time() < end:
-            await asyncio.sleep(_SOON)
+        while self.connections.is_busy and self._loop.time() < end:
+            await asyncio.sleep(_SHORT_PERIOD)
         await self._server.shutdown(_SHUTDOWN_TIME)
         self.connections.drop_all()  # end answers that callers have not read
 
@@ -165,7 +165,7 @@ class ServedPort:
                 lambda: connection, sock, ssl=context, ssl_shutdown_timeout=closing_time
             )
 
-        def opened(opening: asyncio.Task[None]) -> None:
+        def on_opened(opening: asyncio.Task[None]) -> None:
             """Record an open connection, or one that was closed before its opening began."""
             connection.opening = None
             fault = asyncio.CancelledError() if opening.cancelled() else opening.exception()
@@ -178,14 +178,14 @@ class ServedPort:
                 sock.close()
 
         connection.opening = self._loop.create_task(open_())
-        connection.opening.add_done_callback(opened)
+        connection.opening.add_done_callback(on_opened)
 
     def _check(self) -> None:
         """Record a sign of life, and close late connections, at intervals."""
         self._pulse.record()
         has_more = self.connections.drop_late(self._loop.time())
         if not self._is_stopping:
-            self._loop.call_later(_SOON if has_more else self._period, self._check)
+            self._loop.call_later(_SHORT_PERIOD if has_more else self._check_period, self._check)
 
     def _begin(
         self,
@@ -198,8 +198,8 @@ class ServedPort:
         """Return the request for aiohttp once its head is complete."""
         assert isinstance(protocol, CallerConnection)
         protocol.begin(payload)
-        maximum = self.connections.limits.body
-        return web.BaseRequest(message, payload, protocol, writer, task, self._loop, client_max_size=maximum)
+        max_size = self.connections.limits.max_body
+        return web.BaseRequest(message, payload, protocol, writer, task, self._loop, client_max_size=max_size)
 
     async def _respond(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer a request, even if the handler fails. The answer is sent before this method returns."""
@@ -215,7 +215,7 @@ class ServedPort:
             response, is_last = self._refuse(fault), not request.content.is_eof()
         except Exception:
             log.exception("a response failed", path=request.raw_path)
-            response, is_last = self._refuse(InternalServerError(FAILED)), True
+            response, is_last = self._refuse(InternalServerError(FAILURE_TEXT)), True
         if is_last or self._is_stopping:
             response.force_close()
         try:
@@ -238,10 +238,10 @@ class ServedPort:
                 refuse_web_pages(None, request.host if self._is_local else "")
             answer = await handler(caller)
         except HTTPException as fault:
-            return as_bytes(fault), True
+            return error_as_bytes(fault), True
         except Exception:
             log.exception("a response failed", path=request.target)
-            return as_bytes(InternalServerError(FAILED)), True
+            return error_as_bytes(InternalServerError(FAILURE_TEXT)), True
         if self._is_stopping:
             answer = answer.replace(b"\r\n", b"\r\nConnection: close\r\n", 1)
         return answer, self._is_stopping or not answer

@@ -35,10 +35,10 @@ from extender.domain.model.versioned_pod_watch import (
     WaitingPods,
     Writes,
 )
-from extender.kube.decoding import FIRST_PAGE, next_page_size
+from extender.kube.decoding import FIRST_LIMIT, next_page_size
 from extender.proxy.pod_events.json import JsonPods
 from extender.proxy.pod_events.protobuf import ProtobufPods
-from extender.proxy.target import MalformedTarget, ViewTarget, for_client
+from extender.proxy.target import MalformedTarget, ViewTarget, headers_for_client
 from extender.proxy.upstream import CutOff, Upstream, UpstreamGone, hand_over, pass_on, pieces
 from extender.telemetry import metrics
 from extender.telemetry.logs import logger
@@ -61,8 +61,8 @@ class PodLists:
         if target.parameter("continue"):
             raise MalformedTarget("lists of pods are not continued here: the first answer has all of them")
         if target.parameter("resourceVersionMatch") == "Exact":
-            return target.with_parameters(limit=str(FIRST_PAGE))
-        return target.with_parameters(limit=str(FIRST_PAGE), resourceVersion=None, resourceVersionMatch=None)
+            return target.with_parameters(limit=str(FIRST_LIMIT))
+        return target.with_parameters(limit=str(FIRST_LIMIT), resourceVersion=None, resourceVersionMatch=None)
 
     async def send(
         self,
@@ -80,7 +80,7 @@ class PodLists:
         """
         pod_list = PodList(waiting, self._appearances, version)
         page = await _read(answer, codec)
-        headers = for_client(answer.headers)
+        headers = headers_for_client(answer.headers)
         headers.popall(hdrs.CONTENT_LENGTH, None)
         response = web.StreamResponse(headers=headers)
         await response.prepare(request)
@@ -103,17 +103,17 @@ class PodLists:
         """
         selector = ",".join(filter(None, (target.parameter("fieldSelector"), "spec.nodeName=")))
         selectors = {"fieldSelector": selector, "labelSelector": target.parameter("labelSelector")}
-        initial = target._replace(query="").with_parameters(**selectors, limit=str(FIRST_PAGE))
-        unbound = {}
+        initial = target._replace(query="").with_parameters(**selectors, limit=str(FIRST_LIMIT))
+        unbound_pods = {}
         try:
             page = await self._page(initial, headers, codec)
             async for pods in self._pages(initial, headers, codec, page):
                 for facts, pod in pods:
                     if facts is not None and waiting.is_unbound_member(facts):
-                        unbound[facts.uid] = WaitingPod(facts, pod)
+                        unbound_pods[facts.uid] = WaitingPod(facts, pod)
         except CutOff as fault:
             raise UpstreamGone(str(fault)) from fault
-        waiting.store_all(unbound, page.version)
+        waiting.store_all(unbound_pods, page.version)
 
     async def _pages(
         self, initial: ViewTarget, headers: CIMultiDictProxy[str], codec: PodCodec, page: PodPage
@@ -169,9 +169,9 @@ def _encode(writer: PodListWriter, item: ListedPod, appearance: Appearance | Non
 
 log = logger(__name__)
 
-_PAUSE_ABOVE = 256  # queued writes above which no event is read from the API server
-_CUT_OFF_ABOVE = 200_000  # queued writes above which the client is cut off; it continues from its version
-_PIECE = 256 * 1024  # approximate number of bytes that are encoded at a time
+_MAX_QUEUED = 256  # most queued writes while events are read from the API server
+_MAX_UNREAD = 200_000  # most queued writes; beyond them the client is cut off, and continues from its version
+_PIECE_BYTES = 256 * 1024  # approximate number of bytes that are encoded at a time
 _MAX_CLIENTS = 16  # remembered clients; for other clients, the pods are read again
 _CODECS: tuple[PodCodec, ...] = (JsonPods(), ProtobufPods())
 _OTHER_FORMATS = ("as=table", "as=partialobjectmetadata")  # formats for users and for other controllers
@@ -179,24 +179,24 @@ _OTHER_FORMATS = ("as=table", "as=partialobjectmetadata")  # formats for users a
 
 class PodReader(NamedTuple):
     name: str  # User-Agent of the program: kube-scheduler/v1.36.3 (linux/amd64) ...
-    seconds: float  # seconds since the watch was opened
-    silent: float  # seconds since the API server's last event; bookmarks come each minute
+    open_time: float  # seconds since the watch was opened
+    silent_time: float  # seconds since the API server's last event; bookmarks come each minute
 
 
 def readers_text(readers: Sequence[PodReader], bypasses: Bypasses) -> str:
     """Return a status line about clients that read pods here, and schedulers that read pods elsewhere."""
     texts = [
         f"{reader.name.partition(' ')[0] or 'a client'} reads pods here"
-        f" for {human_duration(int(reader.seconds))},"
-        f" and got the last event {human_duration(int(reader.silent))} ago"
+        f" for {human_duration(int(reader.open_time))},"
+        f" and got the last event {human_duration(int(reader.silent_time))} ago"
         for reader in readers
     ]
-    reading = "; ".join(texts) or "no client reads pods here"
+    summary = "; ".join(texts) or "no client reads pods here"
     if bypasses.age is None:
-        return reading
+        return summary
     calls = f"{bypasses.calls} call{'s' if bypasses.calls > 1 else ''}"
     last = f"the last {human_duration(int(bypasses.age))} ago"
-    return f"{reading}; a scheduler reads pods elsewhere: {calls} about pods not shown here, {last}"
+    return f"{summary}; a scheduler reads pods elsewhere: {calls} about pods not shown here, {last}"
 
 
 class Sending:
@@ -206,7 +206,7 @@ class Sending:
         self, request: web.BaseRequest, response: web.StreamResponse, stream: PodWatch, codec: PodCodec
     ) -> None:
         self.stream = stream
-        self.started_at = self.last_event = time.monotonic()  # start of the watch, and time of its last event
+        self.started_at = self.last_event_at = time.monotonic()  # times of the start and of the last event
         self._request, self._response, self._codec = request, response, codec
         self._queue: deque[PassOn | Show | TakeAway] = deque()
         self._has_work = asyncio.Event()
@@ -219,9 +219,9 @@ class Sending:
         self._queue.extend(writes)
         if self._queue:
             self._has_work.set()
-        if len(self._queue) > _PAUSE_ABOVE:
+        if len(self._queue) > _MAX_QUEUED:
             self._has_space.clear()
-        if len(self._queue) > _CUT_OFF_ABOVE:
+        if len(self._queue) > _MAX_UNREAD:
             log.warning("a client that does not read its watch of pods is cut off")
             self.abort()
 
@@ -247,7 +247,7 @@ class Sending:
                     for event in events.feed(piece):
                         if event.is_unreadable:
                             metrics.view_unreadable_pods.inc()
-                        self.last_event = time.monotonic()
+                        self.last_event_at = time.monotonic()
                         self.put(self.stream.process(event))
                 except BrokenPods as fault:
                     raise CutOff(str(fault)) from fault
@@ -265,11 +265,11 @@ class Sending:
             self._has_work.clear()
             while self._queue:
                 frames, size = [], 0
-                while self._queue and size < _PIECE:
+                while self._queue and size < _PIECE_BYTES:
                     frames.append(self._frame(self._queue.popleft()))
                     size += len(frames[-1])
                 await self._response.write(b"".join(frames))
-                if len(self._queue) <= _PAUSE_ABOVE:
+                if len(self._queue) <= _MAX_QUEUED:
                     self._has_space.set()
         await self._response.write_eof()
 
@@ -298,7 +298,7 @@ class PodClient:
     """Client that reads pods, with the waiting pods that it knows and its open watches."""
 
     def __init__(self, schedulers: frozenset[str]) -> None:
-        self.waiting = WaitingPods(schedulers)
+        self.waiting_pods = WaitingPods(schedulers)
         self.watches: set[Sending] = set()
 
     def abort_watches(self) -> None:
@@ -309,8 +309,8 @@ class PodClient:
     def readers(self, name: str) -> list[PodReader]:
         """Return the open watches of the client. `name` is the name of its program."""
         now = time.monotonic()
-        current = (sending for sending in self.watches.copy() if not sending.stream.is_superseded)
-        return [PodReader(name, now - sending.started_at, now - sending.last_event) for sending in current]
+        watches = (watch for watch in self.watches.copy() if not watch.stream.is_superseded)
+        return [PodReader(name, now - watch.started_at, now - watch.last_event_at) for watch in watches]
 
 
 class PodRequests:
@@ -349,17 +349,17 @@ class PodRequests:
 
     def debug_state(self) -> list[dict[str, object]]:
         """Return each reader of pods with its number of visible pods. Safe to call in any thread."""
-        parts = ("client", "encoding", "path", "fieldSelector", "labelSelector")
+        key_names = ("client", "encoding", "path", "fieldSelector", "labelSelector")
         state: list[dict[str, object]] = []
         for key, client in self._clients.copy().items():
-            waiting = client.waiting
+            waiting = client.waiting_pods
             visible = sum(trace.is_shown for trace in waiting.traces.copy().values())
             watches = [
-                {"seconds": round(reader.seconds, 1), "secondsSinceEvent": round(reader.silent, 1)}
+                {"seconds": round(reader.open_time, 1), "secondsSinceEvent": round(reader.silent_time, 1)}
                 for reader in client.readers("")
             ]
             counts = {"version": waiting.version, "shown": visible, "hidden": len(waiting.pods) - visible}
-            state.append({**dict(zip(parts, key, strict=True)), **counts, "watches": watches})
+            state.append({**dict(zip(key_names, key, strict=True)), **counts, "watches": watches})
         return state
 
     def readers(self) -> list[PodReader]:
@@ -369,10 +369,10 @@ class PodRequests:
 
     async def __call__(self, request: web.BaseRequest, target: ViewTarget, body: bytes) -> web.StreamResponse:
         """Answer a request; raise the errors of `pass_on`."""
-        accepted = request.headers.get(hdrs.ACCEPT, "").lower()
-        if request.method != "GET" or any(form in accepted for form in _OTHER_FORMATS):
+        accept = request.headers.get(hdrs.ACCEPT, "").lower()
+        if request.method != "GET" or any(form in accept for form in _OTHER_FORMATS):
             return await pass_on(self._upstream, request, target, body)
-        initial = target if target.watches else self._lists.first_page_target(target)
+        initial = target if target.is_watch else self._lists.first_page_target(target)
         async with self._upstream.open(initial, request.headers) as answer:
             encoding = answer.headers.get(hdrs.CONTENT_TYPE, "").partition(";")[0].strip().lower()
             codec = next((codec for codec in _CODECS if codec.content_type == encoding), None)
@@ -385,13 +385,13 @@ class PodRequests:
             if len(self._clients) > _MAX_CLIENTS:
                 _, oldest = self._clients.popitem(last=False)
                 oldest.abort_watches()
-            if target.watches:
+            if target.is_watch:
                 return await self._watch(request, target, answer, codec, client)
             client.abort_watches()
             if target.parameter("resourceVersion") == "0":
                 self._appearances.record_fresh_start()
             version = version_of(target)
-            return await self._lists.send(request, initial, answer, codec, client.waiting, version)
+            return await self._lists.send(request, initial, answer, codec, client.waiting_pods, version)
 
     async def _watch(
         self,
@@ -410,12 +410,12 @@ class PodRequests:
         if wants_initial and not version:
             self._appearances.record_fresh_start()
         reads_all = wants_initial or not version
-        if not reads_all and not client.waiting.knows_version(version):
+        if not reads_all and not client.waiting_pods.knows_version(version):
             headers = CIMultiDict(request.headers)
             headers[hdrs.ACCEPT] = codec.content_type
-            await self._lists.read_unbound(target, CIMultiDictProxy(headers), codec, client.waiting)
-        stream = PodWatch(client.waiting, self._appearances, version, reads_all)
-        response = web.StreamResponse(headers=for_client(answer.headers))
+            await self._lists.read_unbound(target, CIMultiDictProxy(headers), codec, client.waiting_pods)
+        stream = PodWatch(client.waiting_pods, self._appearances, version, reads_all)
+        response = web.StreamResponse(headers=headers_for_client(answer.headers))
         await response.prepare(request)
         client.abort_watches()
         sending = Sending(request, response, stream, codec)

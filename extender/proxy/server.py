@@ -36,7 +36,7 @@ from extender.proxy.target import (
     MalformedTarget,
     RequestClass,
     ViewTarget,
-    in_bytes,
+    encoded_refusal,
     is_allowed,
     read_resource,
     read_target,
@@ -47,9 +47,9 @@ from extender.telemetry import metrics
 from extender.telemetry.logs import logger
 
 log = logger(__name__)
-_requests_of = cache(metrics.view_requests.labels)  # `labels` itself takes a lock on every call
-_MAX_LOGGED = 100
-_TIMEOUT = 20.0  # seconds to receive a whole body
+_request_count_of = cache(metrics.view_requests.labels)  # `labels` itself takes a lock on every call
+_MAX_LOGGED_KINDS = 100
+_BODY_TIMEOUT = 20.0  # seconds to receive a whole body
 
 # Handlers get the body as bytes, may raise the errors of `pass_on`, and are cancelled if the client hangs up.
 Handler = Callable[[web.BaseRequest, ViewTarget, bytes], Awaitable[web.StreamResponse]]
@@ -67,12 +67,12 @@ class OpenWatches:
 
     def __init__(self) -> None:
         self._watches: dict[int, tuple[str, str, float]] = {}  # path, User-Agent and start of each watch
-        self._numbers = itertools.count()
+        self._serials = itertools.count()
 
     @contextmanager
     def recorded(self, path: str, client: str) -> Iterator[None]:
         """Record an open watch for as long as the context lasts."""
-        number = next(self._numbers)
+        number = next(self._serials)
         self._watches[number] = path, client, time.monotonic()
         metrics.view_streams.set(len(self._watches))
         try:
@@ -107,7 +107,7 @@ class Relay:
             outcome, answer = _failure(request.method, fault)
             return answer if answer and not request.writer.output_size else _hang_up(request)
         finally:
-            _requests_of(outcome).inc()
+            _request_count_of(outcome).inc()
 
     def event_handler(self, request: ShortRequest) -> Callable[[Caller], Awaitable[bytes]] | None:
         """Return the handler of a short Event, which the scheduler posts for each pod.
@@ -131,9 +131,9 @@ class Relay:
             return sent_answer
         except Exception as fault:
             outcome, answer = _failure(request.method, fault)
-            return in_bytes(answer) if answer else b""
+            return encoded_refusal(answer) if answer else b""
         finally:
-            _requests_of(outcome).inc()
+            _request_count_of(outcome).inc()
 
     async def _answer(
         self, request: web.BaseRequest, connection: CallerConnection
@@ -147,7 +147,7 @@ class Relay:
         if "Upgrade" in request.headers or not is_allowed(target.method, target.path):
             resource = read_resource(target.path)
             kind = target.method, resource.name if resource else target.path  # logged once
-            if kind not in self._logged and len(self._logged) < _MAX_LOGGED:
+            if kind not in self._logged and len(self._logged) < _MAX_LOGGED_KINDS:
                 self._logged.add(kind)
                 log.warning("refused a request to the proxy", method=target.method, path=target.path)
             request_text = f"{target.method} {target.path}"
@@ -155,7 +155,7 @@ class Relay:
             answer = refusal(HTTPStatus.FORBIDDEN, message)
             return (_closing(answer) if "Upgrade" in request.headers else answer), "refused"
         body = await _read_body(request, connection)
-        if not target.watches:
+        if not target.is_watch:
             return await self._handle(request, target, body), "passed"
         with self.watches.recorded(target.path, request.headers.get("User-Agent", "")):
             return await self._handle(request, target, body), "passed"
@@ -181,10 +181,10 @@ async def _read_body(request: web.BaseRequest, connection: CallerConnection) -> 
         HTTPException: The body is too large, late or malformed.
     """
     try:
-        async with asyncio.timeout(_TIMEOUT):
+        async with asyncio.timeout(_BODY_TIMEOUT):
             body = await connection.body(request)
     except TimeoutError:
-        raise RequestTimeout(f"The body did not come within {_TIMEOUT:.0f} s") from None
+        raise RequestTimeout(f"The body did not come within {_BODY_TIMEOUT:.0f} s") from None
     connection.serve()
     return body
 
@@ -299,15 +299,15 @@ def _attempt_message(body: bytes) -> str | None:
 # A scheduler has about fifty connections. Selectors and continue tokens make request heads long. Watches have
 # no time limit. A body may be as large as for the API server; after a timeout, the relay answers 408.
 LIMITS = ConnectionLimits(
-    connections=256,
-    body=3 * 1024 * 1024,
-    unread=64 * 1024 * 1024,
+    max_connections=256,
+    max_body=3 * 1024 * 1024,
+    max_unread=64 * 1024 * 1024,
     timeouts=Timeouts(head=10.0, body=NEVER, answer=NEVER),
-    head=1024 * 1024,
-    line=64 * 1024,
-    field=16 * 1024,
-    fields=64,
-    chunks=True,
+    max_head=1024 * 1024,
+    max_line=64 * 1024,
+    max_field=16 * 1024,
+    max_fields=64,
+    allows_chunks=True,
 )
 _STOP_GRACE = 0.2  # seconds for open requests at a stop; streams end then
 _STOP_TIMEOUT = 2.0  # longest wait for the end of the thread, in seconds
@@ -336,7 +336,7 @@ class ViewServer:
         self._loop = asyncio.new_event_loop()
         self._port: ServedPort | None = None
         self._relay: Relay | None = None
-        self._ending = asyncio.Event()
+        self._end_event = asyncio.Event()
 
         def run() -> None:
             try:
@@ -352,7 +352,7 @@ class ViewServer:
     def stop(self) -> None:
         """End all streams and connections, within about a second."""
         with suppress(RuntimeError):  # the loop has ended already
-            self._loop.call_soon_threadsafe(self._ending.set)
+            self._loop.call_soon_threadsafe(self._end_event.set)
         self._thread.join(_STOP_TIMEOUT)
 
     def debug_state(self) -> dict[str, object]:
@@ -384,7 +384,7 @@ class ViewServer:
         )
         metrics.view_connections.set_function(lambda: len(port.connections))
         try:
-            await self._ending.wait()
+            await self._end_event.wait()
         finally:
             await port.stop(_STOP_GRACE)
             await upstream.close()

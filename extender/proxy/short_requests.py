@@ -22,16 +22,16 @@ from aiohttp.http import HttpProcessingError, HttpResponseParser
 
 from extender.kube.endpoint import ApiEndpoint
 from extender.ports.connection import encode_answer
-from extender.proxy.target import for_client
+from extender.proxy.target import headers_for_client
 from extender.telemetry import metrics
 
 DIAL = 5.0  # longest time for opening a connection, in seconds
 TURN = 30.0  # longest wait for a connection, in seconds
 ANSWER = 90.0  # longest silence in seconds; the API server gives up after 60
-OLDEST_IDLE = 60.0  # longest idle time in seconds; the API server closes after 90
+MAX_IDLE = 60.0  # longest idle time in seconds; the API server closes after 90
 _REQUESTS_PER_DIAL = 8  # waiting requests per connection that is opened besides the first
-_PIECE = 64 * 1024  # bytes read at a time; more than a TLS record, so that no bytes stay in the library
-_MAX_ANSWER = 1024 * 1024  # most bytes of an answer
+_PIECE_BYTES = 64 * 1024  # bytes read at a time; more than a TLS record, so that no bytes stay in the library
+_MAX_ANSWER_BYTES = 1024 * 1024  # most bytes of an answer
 # Patterns for the head of an answer, in lower case.
 _STATUS_LINE = re.compile(rb"http/1\.1 (?!204|304)([2-5][0-9]{2}) ")  # 204 and 304 never have a body
 _LENGTH_LINE = re.compile(rb"\r\ncontent-length: ([0-9]{1,6})\r\n")
@@ -45,50 +45,50 @@ class Unsent(Exception):
 class Reply(NamedTuple):
     status: int
     answer: bytes  # bytes that are written to the client
-    last: bool  # whether the API server then closes the connection
+    closes_connection: bool  # whether the API server then closes the connection
 
 
-def read_answer(received: bytes, has_ended: bool) -> Reply | None:
+def read_answer(data: bytes, has_ended: bool) -> Reply | None:
     """Return the answer in these bytes; None if it is incomplete.
 
     `has_ended` means that no more bytes will come.
 
     Raises:
-        ConnectionError: The bytes are not an answer, or there are too many.
+        ConnectionError: The bytes are not an answer, or are more than _MAX_ANSWER_BYTES.
     """
-    if len(received) > _MAX_ANSWER:
-        raise ConnectionError(f"an answer has more than {_MAX_ANSWER} bytes")
-    end = received.find(b"\r\n\r\n") + 4
-    head = received[:end].lower()
+    if len(data) > _MAX_ANSWER_BYTES:
+        raise ConnectionError(f"an answer has more than {_MAX_ANSWER_BYTES} bytes")
+    end = data.find(b"\r\n\r\n") + 4
+    head = data[:end].lower()
     status, length = _STATUS_LINE.match(head), _LENGTH_LINE.search(head)
     is_plain = head.count(b"\r\ncontent-length") == 1 and not _SPECIAL.search(head)
     if status and length and is_plain:
         end += int(length[1])
-        if len(received) < end:
+        if len(data) < end:
             return None
-        return Reply(int(status[1]), received[:end], last=len(received) > end)
-    return _parsed(received, has_ended) if end >= 4 else None
+        return Reply(int(status[1]), data[:end], closes_connection=len(data) > end)
+    return _parsed(data, has_ended) if end >= 4 else None
 
 
-def _parsed(received: bytes, has_ended: bool) -> Reply | None:
+def _parsed(data: bytes, has_ended: bool) -> Reply | None:
     """Return an answer in any form: in chunks, after 100 Continue, or until the connection ends."""
     loop = asyncio.get_running_loop()
     protocol = BaseProtocol(loop)
-    parser = HttpResponseParser(protocol, loop, _MAX_ANSWER, read_until_eof=True, auto_decompress=False)
+    parser = HttpResponseParser(protocol, loop, _MAX_ANSWER_BYTES, read_until_eof=True, auto_decompress=False)
     try:
-        messages, _, _ = parser.feed_data(received)
+        messages, _, _ = parser.feed_data(data)
         if has_ended:
             parser.feed_eof()
     except HttpProcessingError as fault:
         raise ConnectionError(f"malformed answer: {fault.message}") from fault
-    final = [(message, body) for message, body in messages if message.code >= 200]
-    if not final or not final[0][1].is_eof():
+    final_answers = [(message, body) for message, body in messages if message.code >= 200]
+    if not final_answers or not final_answers[0][1].is_eof():
         return None
-    message, body = final[0]
-    headers = for_client(message.headers)
+    message, body = final_answers[0]
+    headers = headers_for_client(message.headers)
     headers.popall(hdrs.CONTENT_LENGTH, None)
     answer = encode_answer(message.code, message.reason, headers.items(), body.read_nowait())
-    return Reply(message.code, answer, message.should_close or len(final) > 1)
+    return Reply(message.code, answer, message.should_close or len(final_answers) > 1)
 
 
 class RequestConnection:
@@ -100,7 +100,7 @@ class RequestConnection:
         self._loop = asyncio.get_running_loop()
         self._received = b""
         self._reply: asyncio.Future[Reply] | None = None
-        self.deadline = self._loop.time() + OLDEST_IDLE
+        self.deadline = self._loop.time() + MAX_IDLE
         self._loop.add_reader(sock.fileno(), self._read)
 
     async def send(self, request: bytes) -> Reply:
@@ -111,8 +111,8 @@ class RequestConnection:
             OSError: The request may have taken effect, but has no answer.
         """
         try:
-            sent_bytes = self._sock.send(request)
-            if sent_bytes < len(request):  # a short request fits into the buffer of a live connection
+            sent_count = self._sock.send(request)
+            if sent_count < len(request):  # a short request fits into the buffer of a live connection
                 raise OSError("the API server does not read")
         except OSError as fault:
             self.close()
@@ -125,8 +125,8 @@ class RequestConnection:
             self.close()
             raise
         self._reply, self._received = None, b""
-        self.deadline = self._loop.time() + OLDEST_IDLE
-        if reply.last:
+        self.deadline = self._loop.time() + MAX_IDLE
+        if reply.closes_connection:
             self.close()
         return reply
 
@@ -145,7 +145,7 @@ class RequestConnection:
     def _read(self) -> None:
         """Read from the socket, and complete the waiting request if its answer is complete."""
         try:
-            data = self._sock.recv(_PIECE)
+            data = self._sock.recv(_PIECE_BYTES)
             if not self._reply:  # the server has closed the connection, or sends data without a request
                 return self.close()
             self._received += data
@@ -171,8 +171,8 @@ class RequestConnections:
         self._endpoint, self._limit = endpoint, limit
         self._opened: list[RequestConnection] = []  # some of them may be closed
         self._idle: list[RequestConnection] = []  # the last used is at the end, so that others expire
-        self._waiting: deque[asyncio.Future[RequestConnection]] = deque()  # empty while a connection is idle
-        self._dialling: set[asyncio.Task[None]] = set()
+        self._waiters: deque[asyncio.Future[RequestConnection]] = deque()  # empty while a connection is idle
+        self._dial_tasks: set[asyncio.Task[None]] = set()
 
     async def send(self, request: bytes) -> Reply:
         """Send a request and return the answer; raise the errors of `RequestConnection.send`.
@@ -200,8 +200,8 @@ class RequestConnections:
 
     async def close(self) -> None:
         """Close all connections, once no request is in progress."""
-        if self._dialling:
-            await asyncio.wait(self._dialling)  # a cancelled dial would leave an open socket
+        if self._dial_tasks:
+            await asyncio.wait(self._dial_tasks)  # a cancelled dial would leave an open socket
         self.drop_idle()
 
     async def _send(self, connection: RequestConnection, request: bytes) -> Reply:
@@ -213,7 +213,7 @@ class RequestConnections:
     async def _wait_for_connection(self) -> RequestConnection:
         """Return the first connection that becomes free or is opened."""
         waiter: asyncio.Future[RequestConnection] = asyncio.get_running_loop().create_future()
-        self._waiting.append(waiter)
+        self._waiters.append(waiter)
         self._dial()
         try:
             async with asyncio.timeout(TURN):
@@ -228,8 +228,8 @@ class RequestConnections:
     def _give_to_waiting(self, connection: RequestConnection) -> None:
         """Give a free connection to a waiting request, or else keep it as idle."""
         is_given = False
-        while self._waiting and connection.is_open and not is_given:
-            waiter = self._waiting.popleft()
+        while self._waiters and connection.is_open and not is_given:
+            waiter = self._waiters.popleft()
             is_given = not waiter.done()
             if is_given:
                 waiter.set_result(connection)
@@ -239,12 +239,12 @@ class RequestConnections:
 
     def _dial(self) -> None:
         """Open a connection for every `_REQUESTS_PER_DIAL` waiting requests, and at least one."""
-        while self._waiting and len(self._dialling) <= len(self._waiting) // _REQUESTS_PER_DIAL:
-            if sum(connection.is_open for connection in self._opened) + len(self._dialling) >= self._limit:
+        while self._waiters and len(self._dial_tasks) <= len(self._waiters) // _REQUESTS_PER_DIAL:
+            if sum(connection.is_open for connection in self._opened) + len(self._dial_tasks) >= self._limit:
                 return
             task = asyncio.create_task(self._open())
-            self._dialling.add(task)
-            task.add_done_callback(self._dialled)
+            self._dial_tasks.add(task)
+            task.add_done_callback(self._on_dialled)
 
     async def _open(self) -> None:
         """Open a connection for a waiting request. After an error, all waiting requests fail."""
@@ -252,14 +252,14 @@ class RequestConnections:
         try:
             connection = RequestConnection(await asyncio.to_thread(self._endpoint.dial, DIAL))
         except Exception as fault:  # errors of the network, TLS, a proxy, or certificate files
-            while self._waiting:
-                waiter = self._waiting.popleft()
+            while self._waiters:
+                waiter = self._waiters.popleft()
                 if not waiter.done():
                     waiter.set_exception(Unsent(str(fault) or type(fault).__name__))
         else:
             self._opened.append(connection)
             self._give_to_waiting(connection)
 
-    def _dialled(self, done: "asyncio.Task[None]") -> None:
-        self._dialling.discard(done)
+    def _on_dialled(self, task: "asyncio.Task[None]") -> None:
+        self._dial_tasks.discard(task)
         self._dial()

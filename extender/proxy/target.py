@@ -24,17 +24,17 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from extender.ports.connection import encode_answer
 
 # No percent signs, empty segments or dot segments, so that the API server reads the same path.
-_PATH = re.compile(r"(?:/(?!\.{1,2}(?:/|$))[A-Za-z0-9._:~-]+)+/?")
-_QUERY = re.compile(r"[!-\"$-~]*")  # visible ASCII characters except '#'
-_ABSOLUTE = re.compile(r"https?://[^/?#]+")  # beginning of the URL if a client uses Muster as an HTTP proxy
+_PATH_RE = re.compile(r"(?:/(?!\.{1,2}(?:/|$))[A-Za-z0-9._:~-]+)+/?")
+_QUERY_RE = re.compile(r"[!-\"$-~]*")  # visible ASCII characters except '#'
+_URL_START = re.compile(r"https?://[^/?#]+")  # beginning of the URL if a client uses Muster as an HTTP proxy
 
-_READ = frozenset({"GET", "HEAD"})
-_NOT_READ = frozenset({"secrets", "watch", "proxy"})  # watch and proxy are deprecated path prefixes
-_PAGES = frozenset({"version", "healthz", "livez", "readyz", "openapi"})  # pages besides /api and /apis
-_CREATE = frozenset({"POST"})
+_READ_METHODS = frozenset({"GET", "HEAD"})
+_REFUSED_KINDS = frozenset({"secrets", "watch", "proxy"})  # watch and proxy are deprecated path prefixes
+_OTHER_ROOTS = frozenset({"version", "healthz", "livez", "readyz", "openapi"})  # pages besides /api and /apis
+_CREATION = frozenset({"POST"})
 
 # Allowed methods of writes, by API group, then by resource and subresource.
-WRITES: dict[str, dict[str, frozenset[str]]] = {
+ALLOWED_WRITES: dict[str, dict[str, frozenset[str]]] = {
     "": {
         "events": frozenset({"POST", "PUT", "PATCH"}),
         "pods/status": frozenset({"PATCH"}),
@@ -55,15 +55,15 @@ WRITES: dict[str, dict[str, frozenset[str]]] = {
         f"{plural}/status": frozenset({"PUT", "PATCH"}) for plural in ("podgroups", "compositepodgroups")
     },
     # Reviews of the callers of the scheduler's own port, and of their rights.
-    "authentication.k8s.io": {"tokenreviews": _CREATE, "selfsubjectreviews": _CREATE},
+    "authentication.k8s.io": {"tokenreviews": _CREATION, "selfsubjectreviews": _CREATION},
     "authorization.k8s.io": {
-        "subjectaccessreviews": _CREATE,
-        "selfsubjectaccessreviews": _CREATE,
-        "selfsubjectrulesreviews": _CREATE,
+        "subjectaccessreviews": _CREATION,
+        "selfsubjectaccessreviews": _CREATION,
+        "selfsubjectrulesreviews": _CREATION,
     },
 }
 
-_REASONS = {
+_REASON_BY_CODE = {
     HTTPStatus.BAD_REQUEST: "BadRequest",
     HTTPStatus.FORBIDDEN: "Forbidden",
     HTTPStatus.NOT_FOUND: "NotFound",
@@ -105,22 +105,22 @@ class ViewTarget(NamedTuple):
             return None
         return parse_qs(self.query, keep_blank_values=True).get(name, [None])[0]
 
-    def with_parameters(self, **changed: str | None) -> "ViewTarget":
+    def with_parameters(self, **changes: str | None) -> "ViewTarget":
         """Return the target with changed parameters; None removes a parameter."""
         pairs = parse_qsl(self.query, keep_blank_values=True)
-        unchanged = [(name, value) for name, value in pairs if name not in changed]
-        added = [(name, value) for name, value in changed.items() if value is not None]
-        return self._replace(query=urlencode([*unchanged, *added]))
+        other_pairs = [(name, value) for name, value in pairs if name not in changes]
+        new_pairs = [(name, value) for name, value in changes.items() if value is not None]
+        return self._replace(query=urlencode([*other_pairs, *new_pairs]))
 
     @property
-    def watches(self) -> bool:
+    def is_watch(self) -> bool:
         """Return whether the API server treats the request as a watch. Any value but false means true."""
         watch = self.parameter("watch")
         return watch is not None and watch.lower() not in ("0", "false")
 
     @property
     def request_class(self) -> RequestClass:
-        if self.watches:
+        if self.is_watch:
             return RequestClass.WATCHING
         if self.path.startswith("/apis/coordination.k8s.io/"):
             return RequestClass.LEADING
@@ -134,13 +134,13 @@ def read_target(method: str, url: str, secret: str) -> ViewTarget | None:
     Raises:
         MalformedTarget: The path or the query is invalid.
     """
-    if url_start := _ABSOLUTE.match(url):
+    if url_start := _URL_START.match(url):
         url = url[url_start.end() :]
     path, _, query = url.partition("?")
     first_segment, _, api_path = path.removeprefix("/").partition("/")
     if not hmac.compare_digest(first_segment.encode(), secret.encode()):
         return None
-    if not _PATH.fullmatch(f"/{api_path}") or not _QUERY.fullmatch(query):
+    if not _PATH_RE.fullmatch(f"/{api_path}") or not _QUERY_RE.fullmatch(query):
         raise MalformedTarget("the request target is no path of the Kubernetes API")
     return ViewTarget(method, f"/{api_path}", query)
 
@@ -173,12 +173,12 @@ def is_allowed(method: str, path: str) -> bool:
     """Return whether a kube-scheduler may send a request."""
     resource = read_resource(path)
     if resource is None:
-        return method in _READ and path.split("/")[1] in {"api", "apis", *_PAGES}
-    if method in _READ:
+        return method in _READ_METHODS and path.split("/")[1] in {"api", "apis", *_OTHER_ROOTS}
+    if method in _READ_METHODS:
         kind, _, subresource = resource.name.partition("/")
-        return kind not in _NOT_READ and subresource in ("", "status")
+        return kind not in _REFUSED_KINDS and subresource in ("", "status")
     is_of_one_object = method == "POST" or bool(resource.object)  # writes to a whole collection are refused
-    return is_of_one_object and method in WRITES.get(resource.group, {}).get(resource.name, ())
+    return is_of_one_object and method in ALLOWED_WRITES.get(resource.group, {}).get(resource.name, ())
 
 
 def refusal(code: HTTPStatus, message: str) -> web.Response:
@@ -189,7 +189,7 @@ def refusal(code: HTTPStatus, message: str) -> web.Response:
         "metadata": {},
         "status": "Failure",
         "message": message,
-        "reason": _REASONS.get(code, ""),
+        "reason": _REASON_BY_CODE.get(code, ""),
         "code": code.value,
     }
     headers = {hdrs.CONTENT_TYPE: "application/json", hdrs.SERVER: "muster"}
@@ -198,7 +198,7 @@ def refusal(code: HTTPStatus, message: str) -> web.Response:
     return web.Response(status=code, headers=headers, body=msgspec.json.encode(status))
 
 
-def in_bytes(answer: web.Response) -> bytes:
+def encoded_refusal(answer: web.Response) -> bytes:
     """Return the bytes of a refusal, with its head."""
     assert isinstance(answer.body, bytes)
     return encode_answer(answer.status, answer.reason, answer.headers.items(), answer.body)
@@ -226,7 +226,7 @@ def too_many_response(may_repeat: bool) -> web.Response:
 
 
 # Headers that are not passed on. All other headers pass unchanged, even repeated headers.
-_HOP_BY_HOP = frozenset(
+_HOP_HEADERS = frozenset(
     [
         "connection",
         "keep-alive",
@@ -241,26 +241,26 @@ _HOP_BY_HOP = frozenset(
 )
 # The API server gets Muster's credentials, so those of the client are dropped. aiohttp writes Host. A
 # compressed answer could not be changed, and costs time on loopback.
-_NOT_SENT = _HOP_BY_HOP | {"host", "authorization", "accept-encoding", "expect", "cookie"}
+_UNSENT_HEADERS = _HOP_HEADERS | {"host", "authorization", "accept-encoding", "expect", "cookie"}
 _IDENTITY_PREFIXES = ("impersonate-", "x-remote-")  # headers that name another user
 
 
-def for_upstream(headers: CIMultiDictProxy[str], authorization: str) -> CIMultiDict[str]:
+def headers_for_upstream(headers: CIMultiDictProxy[str], authorization: str) -> CIMultiDict[str]:
     """Return the headers of a client's request, with Muster's credentials instead of the client's."""
-    dropped = _NOT_SENT | _hop_headers(headers)
-    passed = CIMultiDict[str]()
+    dropped_names = _UNSENT_HEADERS | _hop_headers(headers)
+    sent_headers = CIMultiDict[str]()
     for name, value in headers.items():
         lower_name = name.lower()
-        if lower_name not in dropped and not lower_name.startswith(_IDENTITY_PREFIXES):
-            passed.add(name, value)
+        if lower_name not in dropped_names and not lower_name.startswith(_IDENTITY_PREFIXES):
+            sent_headers.add(name, value)
     if authorization:
-        passed[hdrs.AUTHORIZATION] = authorization
-    return passed
+        sent_headers[hdrs.AUTHORIZATION] = authorization
+    return sent_headers
 
 
-def for_client(headers: CIMultiDictProxy[str]) -> CIMultiDict[str]:
+def headers_for_client(headers: CIMultiDictProxy[str]) -> CIMultiDict[str]:
     """Return the headers of the API server's answer that are passed on to the client."""
-    dropped = _HOP_BY_HOP | _hop_headers(headers)
+    dropped = _HOP_HEADERS | _hop_headers(headers)
     passed = CIMultiDict((name, value) for name, value in headers.items() if name.lower() not in dropped)
     passed.setdefault(hdrs.SERVER, "muster")  # otherwise aiohttp would add its own name
     return passed

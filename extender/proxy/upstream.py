@@ -26,27 +26,27 @@ from yarl import URL
 
 from extender.kube.endpoint import ApiEndpoint, keep_alive
 from extender.ports.light_connection import ShortRequest
-from extender.proxy.short_requests import ANSWER, DIAL, OLDEST_IDLE, TURN, Reply, RequestConnections, Unsent
-from extender.proxy.target import RequestClass, ViewTarget, for_client, for_upstream
+from extender.proxy.short_requests import ANSWER, DIAL, MAX_IDLE, TURN, Reply, RequestConnections, Unsent
+from extender.proxy.target import RequestClass, ViewTarget, headers_for_client, headers_for_upstream
 from extender.telemetry import metrics
 from extender.telemetry.logs import logger
 
 log = logger(__name__)
 
-_MAX_SMALL = 64 * 1024  # most bytes of a body that is sent in one piece
+_MAX_PIECE_BYTES = 64 * 1024  # most bytes of a body that is sent in one piece
 # Number of connections by class. Further requests wait until a connection is free.
-_CONNECTIONS = {
+_CONNECTION_COUNTS = {
     RequestClass.WATCHING: 256,
     RequestClass.LEADING: 4,
     RequestClass.REPORTING: 4,  # Events that are not short
     RequestClass.SCHEDULING: 24,
 }
-_SHORT_CONNECTIONS = 24  # number of connections for short Events
+_SHORT_CONNECTION_COUNT = 24  # number of connections for short Events
 _MAX_EVENTS = 128  # most Events in progress: half of the port's connection limit
 _HANG_TIME = 1.0  # seconds without an answer to any Event, after which clients are not asked to repeat Events
-_MAX_HEADER = 64 * 1024  # most bytes of a header
+_MAX_HEADER_BYTES = 64 * 1024  # most bytes of a header
 _REFRESH_PERIOD = 1.0  # seconds between two checks of the credentials
-_IDEMPOTENT = frozenset({"GET", "HEAD", "PUT", "DELETE"})
+_IDEMPOTENT_METHODS = frozenset({"GET", "HEAD", "PUT", "DELETE"})
 _UNSENT = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.ClientHttpProxyError, Unsent)
 
 Answer = TypeVar("Answer", aiohttp.ClientResponse, Reply)
@@ -77,16 +77,16 @@ class Upstream:
         self._endpoint = endpoint
         self._route = _route(endpoint)
         self._is_gone = False  # whether the last attempt to connect failed
-        self._sessions = {class_: _session(class_, limit) for class_, limit in _CONNECTIONS.items()}
-        self._short = RequestConnections(endpoint, _SHORT_CONNECTIONS)
-        self._in_progress = Counter[RequestClass]()
-        self._last_event_answer = -math.inf  # time of the last answer to an Event
-        self._refreshing = asyncio.create_task(self._stay_current())
+        self._sessions = {class_: _session(class_, limit) for class_, limit in _CONNECTION_COUNTS.items()}
+        self._short = RequestConnections(endpoint, _SHORT_CONNECTION_COUNT)
+        self._progress_counts = Counter[RequestClass]()
+        self._event_answered_at = -math.inf  # time of the last answer to an Event
+        self._refresh_task = asyncio.create_task(self._stay_current())
 
     async def close(self) -> None:
-        self._refreshing.cancel()
+        self._refresh_task.cancel()
         with suppress(asyncio.CancelledError):
-            await self._refreshing
+            await self._refresh_task
         for session in self._sessions.values():
             await session.close()
         await self._short.close()
@@ -108,7 +108,7 @@ class Upstream:
         request_class = target.request_class
 
         async def send() -> aiohttp.ClientResponse:
-            sent_headers = for_upstream(headers, self._endpoint.current_header)
+            sent_headers = headers_for_upstream(headers, self._endpoint.current_header)
             if not body:  # the API server would wait for an announced body
                 sent_headers.popall(hdrs.CONTENT_LENGTH, None)
             return await self._sessions[request_class].request(
@@ -116,15 +116,15 @@ class Upstream:
                 URL(f"{self._endpoint.url}{target.url}", encoded=True),
                 headers=sent_headers,
                 # A large body is sent in pieces, so that other tasks run in between.
-                data=BytesIO(body) if len(body) > _MAX_SMALL else (body or None),
+                data=BytesIO(body) if len(body) > _MAX_PIECE_BYTES else (body or None),
                 allow_redirects=False,
                 **self._route,
             )
 
-        with self._counted(request_class):
+        with self._counting(request_class):
             async with await self._send(target, send) as answer:
                 if request_class is RequestClass.REPORTING:
-                    self._last_event_answer = time.monotonic()
+                    self._event_answered_at = time.monotonic()
                 yield answer
 
     async def send_event(self, target: ViewTarget, request: ShortRequest) -> bytes:
@@ -137,25 +137,25 @@ class Upstream:
                 head += f"Authorization: {authorization}\r\n"
             return await self._short.send(b"%b%b\r\n%b" % (head.encode(), request.fields, request.body))
 
-        with self._counted(RequestClass.REPORTING):
+        with self._counting(RequestClass.REPORTING):
             reply = await self._send(target, send)
-            self._last_event_answer = time.monotonic()
+            self._event_answered_at = time.monotonic()
             return reply.answer
 
     @contextmanager
-    def _counted(self, request_class: RequestClass) -> Iterator[None]:
+    def _counting(self, request_class: RequestClass) -> Iterator[None]:
         """Count a request while it is in progress.
 
         Raises:
             TooManyEvents: Too many Events are in progress.
         """
-        if request_class is RequestClass.REPORTING and self._in_progress[request_class] == _MAX_EVENTS:
-            raise TooManyEvents(may_repeat=time.monotonic() - self._last_event_answer < _HANG_TIME)
-        self._in_progress[request_class] += 1
+        if request_class is RequestClass.REPORTING and self._progress_counts[request_class] == _MAX_EVENTS:
+            raise TooManyEvents(may_repeat=time.monotonic() - self._event_answered_at < _HANG_TIME)
+        self._progress_counts[request_class] += 1
         try:
             yield
         finally:
-            self._in_progress[request_class] -= 1
+            self._progress_counts[request_class] -= 1
 
     async def _send(self, target: ViewTarget, send: Callable[[], Awaitable[Answer]]) -> Answer:
         """Call `send`, and call it again if the API server refused old credentials."""
@@ -185,14 +185,14 @@ class Upstream:
                 log.warning("the scheduler proxy cannot reach the API server", error=reason)
             self._is_gone = True
             return UpstreamGone(reason)
-        return UpstreamGone(reason) if target.method in _IDEMPOTENT else Unanswered(reason)
+        return UpstreamGone(reason) if target.method in _IDEMPOTENT_METHODS else Unanswered(reason)
 
     async def _renew(self, refused_header: str) -> bool:
         """Reload rotated credentials; return whether the token has changed."""
-        renewed = await asyncio.to_thread(self._endpoint.renew, refused_header)
+        has_changed = await asyncio.to_thread(self._endpoint.renew, refused_header)
         self._reroute()
         self._short.drop_idle()
-        return renewed
+        return has_changed
 
     def _reroute(self) -> None:
         """Load the certificates and the proxy of the endpoint again, if possible."""
@@ -211,15 +211,15 @@ def _session(request_class: RequestClass, limit: int) -> aiohttp.ClientSession:
     """Return a session of aiohttp with its own connections."""
     read_timeout = None if request_class is RequestClass.WATCHING else ANSWER
     timeout = aiohttp.ClientTimeout(total=None, connect=TURN, sock_read=read_timeout, sock_connect=DIAL)
-    connector = aiohttp.TCPConnector(limit=limit, keepalive_timeout=OLDEST_IDLE, socket_factory=_new_socket)
+    connector = aiohttp.TCPConnector(limit=limit, keepalive_timeout=MAX_IDLE, socket_factory=_new_socket)
     return aiohttp.ClientSession(
         connector=connector,
         timeout=timeout,
         auto_decompress=False,
         cookie_jar=aiohttp.DummyCookieJar(),
         skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
-        max_line_size=_MAX_HEADER,
-        max_field_size=_MAX_HEADER,
+        max_line_size=_MAX_HEADER_BYTES,
+        max_field_size=_MAX_HEADER_BYTES,
     )
 
 
@@ -266,8 +266,8 @@ async def hand_over(
         Unanswered: The request may have taken effect, but its answer is incomplete.
         CutOff: The answer ended early.
     """
-    headers = for_client(answer.headers)
-    if answer.content_length is not None and answer.content_length <= _MAX_SMALL:
+    headers = headers_for_client(answer.headers)
+    if answer.content_length is not None and answer.content_length <= _MAX_PIECE_BYTES:
         try:
             body = await answer.read()
         except (aiohttp.ClientError, OSError, TimeoutError) as fault:

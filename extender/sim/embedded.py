@@ -33,14 +33,14 @@ from extender.sim.apiserver.server import ApiServer
 from extender.sim.controllers.workloads import WorkloadControllers
 from extender.sim.kubelets import Kubelets, devices_of, node
 from extender.sim.scheduler.extender import Extender
-from extender.sim.scheduler.loop import EXTENDED, Scheduler
+from extender.sim.scheduler.loop import EXTENDED_PROFILES, Scheduler
 from extender.sim.show.cluster_state import ClusterState, ShownObjects, observe
 from extender.sim.show.frames import Picture, View
 from extender.sim.show.sentences import TransitionLog
 
 _UNSETTLED = ("Starting", "BackingOff", "Reclaiming", "NotReady")
-_LEVELS = ("topology.kubernetes.io/block", "topology.kubernetes.io/rack")
-_QUIET = 2.0  # seconds without a change; Muster writes statuses of queues once a second
+_TOPOLOGY_LEVELS = ("topology.kubernetes.io/block", "topology.kubernetes.io/rack")
+_QUIET_SECONDS = 2.0  # seconds without a change; Muster writes statuses of queues once a second
 
 
 class Embedded:
@@ -114,7 +114,7 @@ class Embedded:
 
         `sizes` has the number of blocks (optional), of racks in each block, and of nodes in each rack.
         """
-        levels = _LEVELS[1 - len(sizes) :]
+        levels = _TOPOLOGY_LEVELS[1 - len(sizes) :]
         for numbers_of_node in product(*(range(1, size + 1) for size in sizes)):
             new_node = node(f"node-{'-'.join(map(str, numbers_of_node))}", cpu, memory, gpu)
             numbers = zip(levels, numbers_of_node, strict=False)
@@ -124,9 +124,9 @@ class Embedded:
         spec = {"levels": [{"nodeLabel": level} for level in levels]}
         self.service.create(TOPOLOGIES, "", {"metadata": {"name": "racks"}, "spec": spec})
 
-    def settled(self) -> bool:
+    def has_settled(self) -> bool:
         """Return whether the cluster has settled, which means that no change is to be expected."""
-        if time.monotonic() - self.store.changed_at <= _QUIET:
+        if time.monotonic() - self.store.changed_at <= _QUIET_SECONDS:
             return False
         if self.kubelets.busy or self.controllers.is_behind or self.scheduler is None or self.scheduler.busy:
             return False  # a part of the cluster still has work
@@ -141,7 +141,7 @@ class Embedded:
         return reason in ("", *_UNSETTLED)
 
 
-_PACE = 0.2  # seconds between two observations of a session
+_PERIOD = 0.2  # seconds between two observations of a session
 _REASON_TIMEOUT = 15.0  # seconds without a change, after which no reason will appear
 
 
@@ -187,10 +187,10 @@ class Session:
 
     def _create_due(self, second: float) -> None:
         """Create the objects whose creation time has come. `speed` applies to these times as to run times."""
-        due = [manifest for at, manifest in self._scheduled if at <= second * self._cluster.speed]
-        if due:
-            self._create(due)
-            del self._scheduled[: len(due)]
+        due_manifests = [manifest for at, manifest in self._scheduled if at <= second * self._cluster.speed]
+        if due_manifests:
+            self._create(due_manifests)
+            del self._scheduled[: len(due_manifests)]
 
     def run(self, head: Sequence[str]) -> ClusterState:
         """Run the cluster, and return its last state.
@@ -200,11 +200,11 @@ class Session:
         """
         self._view.begin(head)
         self._cluster.start()
-        began = time.monotonic()
+        began_at = time.monotonic()
         while True:
-            if not self._cluster.muster.alive():
+            if not self._cluster.muster.is_alive():
                 raise ServeFailed(self._cluster.muster.last_lines())
-            second = time.monotonic() - began
+            second = time.monotonic() - began_at
             with self._cluster.controllers.creation_lock:  # else both would make a job's pods
                 self._creation.retry_refused()
                 self._create_due(second)
@@ -215,22 +215,22 @@ class Session:
             self._view.show(Picture(state, self.log, second, settled), transitions)
             if settled and not self._stays:
                 return self.state
-            self._pause.wait(_PACE)
+            self._pause.wait(_PERIOD)
 
-    def refused(self) -> list[tuple[Json, str]]:
+    def refusals(self) -> list[tuple[Json, str]]:
         """Return workloads and pods that quotas refuse at least in part, each with a sentence."""
         workloads = ((refusal.workload, str(refusal)) for refusal in self._cluster.controllers.refusals())
-        unowned = ((created.object, f"{created.where}: {why}") for created, why in self._creation.refused)
+        unowned = ((created.object, f"{created.where}: {why}") for created, why in self._creation.refusals)
         return [*workloads, *unowned]
 
     @property
     def everything_started(self) -> bool:
         """Return whether Muster had something to start, and nothing waits or is suspended."""
         state = self.state
-        has_held_back_objects = self.refused() or any(obj.suspended for obj in self.unmanaged_objects)
+        has_held_back_objects = self.refusals() or any(obj.suspended for obj in self.unmanaged_objects)
         if state is None or not state.everything_started or has_held_back_objects:
             return False
-        return bool(state.gangs) or any(pod.scheduler in EXTENDED for pod in state.single_pods)
+        return bool(state.gangs) or any(pod.scheduler in EXTENDED_PROFILES for pod in state.single_pods)
 
     def _is_settled(self) -> bool:
         """Return whether the cluster and all its groups, other pods and Volcano Jobs have settled.
@@ -238,7 +238,7 @@ class Session:
         A pending pod without a group has settled when it has a reason. A Volcano Job has settled when it has
         a phase.
         """
-        if self.state is None or not self._cluster.settled():
+        if self.state is None or not self._cluster.has_settled():
             return False
         pods = self.state.single_pods
         undecided = any(pod.state is Verdict.UNKNOWN or pod.wait_reason.reason in _UNSETTLED for pod in pods)
@@ -250,7 +250,7 @@ class Session:
 # ---- `muster serve` as it is, on free ports of loopback; it ends with this process
 
 WATCHDOG = Path(__file__).with_name("parent_watchdog.py")
-_START = 30.0  # seconds within which Muster must be ready
+_START_TIMEOUT = 30.0  # seconds within which Muster must be ready
 
 
 class ServeFailed(Exception):
@@ -278,20 +278,20 @@ class ServeProcess:
             flags = ["--kubeconfig", str(self._kubeconfig), "--leader-elect", "off"]  # the only replica
             program = "from extender.cli import main; main(prog_name='muster')"
             serve = [sys.executable, "-c", program, "serve", *listen, *flags, *self._arguments]
-            watched = [sys.executable, "-I", "-S", str(WATCHDOG), *serve]
+            command = [sys.executable, "-I", "-S", str(WATCHDOG), *serve]
             self.stop()  # also closes the input of a child that lost its port
             with self.log.open("ab") as log:
                 self._process = subprocess.Popen(
-                    watched, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True
+                    command, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True
                 )
-            deadline = time.monotonic() + _START
-            while self.alive():
+            deadline = time.monotonic() + _START_TIMEOUT
+            while self.is_alive():
                 if _fetch(self.health, "/readyz") is not None:
                     return
                 if time.monotonic() > deadline:
                     self.stop()
                     remedy = "try again when the machine is less busy; it said last:"
-                    raise ServeFailed(self.last_lines(f"was not ready within {_START:g} s; {remedy}"))
+                    raise ServeFailed(self.last_lines(f"was not ready within {_START_TIMEOUT:g} s; {remedy}"))
                 time.sleep(0.02)
             self.address, self.health, self.debug = (f"127.0.0.1:{port}" for port in free_ports(3))
         raise ServeFailed(self.last_lines())
@@ -314,7 +314,7 @@ class ServeProcess:
         assert self._process is not None
         return self._process.pid
 
-    def alive(self) -> bool:
+    def is_alive(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
     def debug_page(self, page: str) -> Any:

@@ -20,8 +20,8 @@ from extender.apimachinery.errors import StatusError
 from extender.apimachinery.kinds import DEVICE_CLASSES, GIT_VERSION, PODS, RESOURCE_SLICES, Json, ResourceKind
 from extender.apimachinery.objects import now, set_condition
 from extender.apimachinery.service import Service
-from extender.apimachinery.store import LONGEST_WAIT, Change, StoreFollower
-from extender.files.offspring import DEADLINE
+from extender.apimachinery.store import MAX_WAIT, Change, StoreFollower
+from extender.files.offspring import DEADLINE_KEY
 
 RUN_SECONDS = "sim.kube-muster.io/run-seconds"
 FAIL = "sim.kube-muster.io/fail"
@@ -35,26 +35,26 @@ class Kubelets(StoreFollower):
         self._service = service
         self._speed = speed
         self._clock = clock
-        self._running: dict[str, float] = {}  # start time of each running pod, by UID
-        self._ends: list[tuple[float, str, str, str]] = []  # heap of end time, UID, namespace and name
-        self._end_of: dict[str, float] = {}  # current end time of each pod, by UID
+        self._start_times: dict[str, float] = {}  # start time of each running pod, by UID
+        self._end_heap: list[tuple[float, str, str, str]] = []  # heap of end time, UID, namespace and name
+        self._end_by_uid: dict[str, float] = {}  # current end time of each pod, by UID
 
     @property
     def busy(self) -> bool:
         """Return whether a pod will end by itself, or the store has changes that are not handled yet."""
-        return bool(self._end_of) or self.is_behind
+        return bool(self._end_by_uid) or self.is_behind
 
     def _list_all(self) -> int:
         pods, version = self._store.listing(PODS)
-        for uid in self._running.keys() - {pod["metadata"]["uid"] for pod in pods}:
+        for uid in self._start_times.keys() - {pod["metadata"]["uid"] for pod in pods}:
             self._forget(uid)
         for pod in pods:
             self._sync_pod(pod)
         return version
 
     def _seconds_to_next_end(self) -> float:
-        due = self._ends[0][0] - self._clock() if self._ends else LONGEST_WAIT
-        return min(max(due, 0.0), LONGEST_WAIT)
+        due = self._end_heap[0][0] - self._clock() if self._end_heap else MAX_WAIT
+        return min(max(due, 0.0), MAX_WAIT)
 
     def _handle_changes(self, changes: Sequence[Change]) -> None:
         for change in changes:
@@ -62,19 +62,19 @@ class Kubelets(StoreFollower):
                 self._forget(change.object["metadata"]["uid"])
             elif change.kind is PODS:
                 self._sync_pod(change.object)
-        while self._ends and self._ends[0][0] <= self._clock():
-            at, uid, namespace, name = heapq.heappop(self._ends)
-            if self._end_of.get(uid) != at:
+        while self._end_heap and self._end_heap[0][0] <= self._clock():
+            end, uid, namespace, name = heapq.heappop(self._end_heap)
+            if self._end_by_uid.get(uid) != end:
                 continue
-            del self._end_of[uid]
+            del self._end_by_uid[uid]
             pod = self._service.store.get(PODS, namespace, name)
             if pod and pod["metadata"]["uid"] == uid and pod["status"]["phase"] == "Running":
                 with suppress(StatusError):
                     self._service.set_status(PODS, pod["metadata"], _ended_status)
 
     def _forget(self, uid: str) -> None:
-        self._running.pop(uid, None)
-        self._end_of.pop(uid, None)
+        self._start_times.pop(uid, None)
+        self._end_by_uid.pop(uid, None)
 
     def _sync_pod(self, pod: Json) -> None:
         """Start a pod on its node, plan its end, or confirm its deletion.
@@ -88,14 +88,14 @@ class Kubelets(StoreFollower):
             if "deletionTimestamp" in meta:  # confirm the deletion
                 self._service.delete_this(PODS, meta, gracePeriodSeconds=0)
             elif phase == "Pending":
-                self._running[meta["uid"]] = self._clock()
+                self._start_times[meta["uid"]] = self._clock()
                 self._service.set_status(PODS, meta, _running_status)
             elif phase == "Running":  # after each change, because its annotations may change
-                since, ending = self._running.setdefault(meta["uid"], self._clock()), ending_of(pod)
-                at = since + ending.seconds / self._speed if ending else None
-                if at is not None and self._end_of.get(meta["uid"]) != at:
-                    self._end_of[meta["uid"]] = at
-                    heapq.heappush(self._ends, (at, meta["uid"], meta["namespace"], meta["name"]))
+                since, ending = self._start_times.setdefault(meta["uid"], self._clock()), ending_of(pod)
+                end = since + ending.seconds / self._speed if ending else None
+                if end is not None and self._end_by_uid.get(meta["uid"]) != end:
+                    self._end_by_uid[meta["uid"]] = end
+                    heapq.heappush(self._end_heap, (end, meta["uid"], meta["namespace"], meta["name"]))
 
 
 class PodEnding(NamedTuple):
@@ -112,7 +112,7 @@ def ending_of(pod: Json, run_seconds: float | None = None) -> PodEnding | None:
     runs, fails = _seconds(annotations.get(RUN_SECONDS)), annotations.get(FAIL, "false") not in ("false", "")
     if runs is None:
         runs = 0.0 if fails else run_seconds
-    limits = (pod["spec"].get("activeDeadlineSeconds"), annotations.get(DEADLINE))
+    limits = (pod["spec"].get("activeDeadlineSeconds"), annotations.get(DEADLINE_KEY))
     deadline = min((seconds for limit in limits if (seconds := _seconds(limit)) is not None), default=None)
     if deadline is not None and (runs is None or runs > deadline):
         return PodEnding(deadline, fails=True, reason="DeadlineExceeded")
@@ -136,24 +136,24 @@ def _running_status(pod: Json) -> Json:
     status = {**pod["status"], "phase": "Running", "startTime": now()}
     for type_ in ("PodReadyToStartContainers", "Initialized", "ContainersReady", "Ready"):
         set_condition(status, {"type": type_, "status": "True", "lastTransitionTime": now()})
-    return {**status, "containerStatuses": _containers(pod, state, ready=True)}
+    return {**status, "containerStatuses": _container_statuses(pod, state, is_ready=True)}
 
 
 def _ended_status(pod: Json) -> Json:
     ending = ending_of(pod)
-    failed, reason = (ending.fails, ending.reason) if ending else (False, "")
-    result = {"exitCode": 1, "reason": "Error"} if failed else {"exitCode": 0, "reason": "Completed"}
-    state = {"terminated": {**result, "startedAt": pod["status"].get("startTime"), "finishedAt": now()}}
-    status = {**pod["status"], "phase": "Failed" if failed else "Succeeded"}
+    has_failed, reason = (ending.fails, ending.reason) if ending else (False, "")
+    exit_fields = {"exitCode": 1, "reason": "Error"} if has_failed else {"exitCode": 0, "reason": "Completed"}
+    state = {"terminated": {**exit_fields, "startedAt": pod["status"].get("startTime"), "finishedAt": now()}}
+    status = {**pod["status"], "phase": "Failed" if has_failed else "Succeeded"}
     status |= {"reason": reason} if reason else {}
     for type_ in ("Ready", "ContainersReady"):
         not_ready = {"type": type_, "status": "False", "reason": "PodCompleted", "lastTransitionTime": now()}
         set_condition(status, not_ready)
-    return {**status, "containerStatuses": _containers(pod, state, ready=False)}
+    return {**status, "containerStatuses": _container_statuses(pod, state, is_ready=False)}
 
 
-def _containers(pod: Json, state: Json, *, ready: bool) -> list[Json]:
-    fields = {"ready": ready, "started": ready, "restartCount": 0, "imageID": ""}
+def _container_statuses(pod: Json, state: Json, *, is_ready: bool) -> list[Json]:
+    fields = {"ready": is_ready, "started": is_ready, "restartCount": 0, "imageID": ""}
     return [
         {"name": container["name"], "image": container.get("image", ""), "state": state, **fields}
         for container in pod["spec"]["containers"]

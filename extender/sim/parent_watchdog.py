@@ -14,7 +14,7 @@ import sys
 import threading
 from contextlib import suppress
 
-GRACE = 0.5  # seconds between SIGTERM and SIGKILL
+GRACE_SECONDS = 0.5  # seconds between SIGTERM and SIGKILL
 
 
 def main(command: list[str]) -> int:
@@ -27,7 +27,7 @@ def main(command: list[str]) -> int:
         sys.stdin.buffer.read()
         _signal(child.pid, signal.SIGTERM)
         with suppress(subprocess.TimeoutExpired):
-            child.wait(GRACE)
+            child.wait(GRACE_SECONDS)
         _signal(child.pid, signal.SIGKILL)
 
     threading.Thread(target=end_with_parent, daemon=True).start()

@@ -16,7 +16,7 @@ import msgspec
 from extender.domain.explain.history import AnyRecord, Period, Report, missing_part_text, report
 
 _APPLICATION, _VERSION = 0x4D555354, 1  # header of the file: Muster's identifier, and version
-_SCHEMA = f"""
+_SCHEMA_SQL = f"""
 PRAGMA auto_vacuum = INCREMENTAL;
 PRAGMA journal_mode = WAL;
 BEGIN IMMEDIATE;
@@ -27,13 +27,13 @@ PRAGMA application_id = {_APPLICATION};
 PRAGMA user_version = {_VERSION};
 COMMIT;
 """
-_PUT = "INSERT INTO record (key, over, body) VALUES (?, ?, ?) ON CONFLICT (key) DO "
-_CHANGE = f"{_PUT}UPDATE SET over = excluded.over, body = excluded.body"
-_SEEN = "INSERT INTO span VALUES (1, ?1, ?1) ON CONFLICT DO UPDATE SET last = excluded.last"
-_OLDEST = "SELECT number FROM record WHERE over < ? ORDER BY over LIMIT ?"
+_PUT_SQL = "INSERT INTO record (key, over, body) VALUES (?, ?, ?) ON CONFLICT (key) DO "
+_CHANGE_SQL = f"{_PUT_SQL}UPDATE SET over = excluded.over, body = excluded.body"
+_SEEN_SQL = "INSERT INTO span VALUES (1, ?1, ?1) ON CONFLICT DO UPDATE SET last = excluded.last"
+_OLDEST_SQL = "SELECT number FROM record WHERE over < ? ORDER BY over LIMIT ?"
 _LOCK_TIMEOUT = 2.0  # longest wait for a locked file, in seconds
 _WAL_BYTES = 16 * 2**20  # size limit of the write-ahead log
-_BATCH = 2000  # number of records that are deleted, and of pages that are freed, at once
+_BATCH_SIZE = 2000  # number of records that are deleted, and of pages that are freed, at once
 _decoder = msgspec.json.Decoder(AnyRecord)
 
 
@@ -61,7 +61,7 @@ class HistoryFile:
                     path, timeout=_LOCK_TIMEOUT, isolation_level=None, check_same_thread=False
                 )
                 if self._sql.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,):
-                    self._sql.executescript(_SCHEMA)
+                    self._sql.executescript(_SCHEMA_SQL)
                 _check(path, self._sql)
                 # A commit survives the end of the process, but not a power cut.
                 self._sql.execute("PRAGMA synchronous = NORMAL")
@@ -95,8 +95,8 @@ class HistoryFile:
         with _history_faults(self.path), _transaction(self._sql):
             for record in records:
                 row = record.key, record.end, msgspec.json.encode(record).decode()
-                self._sql.execute(f"{_PUT}NOTHING" if record.is_final else _CHANGE, row)
-            self._sql.execute(_SEEN, (last_write,))
+                self._sql.execute(f"{_PUT_SQL}NOTHING" if record.is_final else _CHANGE_SQL, row)
+            self._sql.execute(_SEEN_SQL, (last_write,))
 
     def end_all_but(self, keys: Collection[str]) -> None:
         """End all records without an end, except `keys`, at the time of the last write."""
@@ -116,10 +116,10 @@ class HistoryFile:
             )
             until = before if (pages - free_pages) * size <= maximum else float("inf")
             with _transaction(self._sql):
-                delete = f"DELETE FROM record WHERE number IN ({_OLDEST})"
-                deleted = self._sql.execute(delete, (until, _BATCH)).rowcount
-            self._sql.execute(f"PRAGMA incremental_vacuum({_BATCH})").fetchall()
-        return deleted == _BATCH
+                delete = f"DELETE FROM record WHERE number IN ({_OLDEST_SQL})"
+                deleted = self._sql.execute(delete, (until, _BATCH_SIZE)).rowcount
+            self._sql.execute(f"PRAGMA incremental_vacuum({_BATCH_SIZE})").fetchall()
+        return deleted == _BATCH_SIZE
 
 
 class HistoryReader:

@@ -23,7 +23,7 @@ _COMMON: tuple[Processor, ...] = (
     structlog.processors.TimeStamper(fmt="iso", utc=True),
     structlog.processors.StackInfoRenderer(),
 )
-_VERBOSE = ("urllib3", "werkzeug", "kubernetes")  # loggers with too many debug lines
+_VERBOSE_LOGGERS = ("urllib3", "werkzeug", "kubernetes")  # loggers with too many debug lines
 
 
 def set_up(form: str = "", level: str = "info", stream: TextIO = sys.stderr) -> None:
@@ -54,7 +54,7 @@ def set_up(form: str = "", level: str = "info", stream: TextIO = sys.stderr) -> 
     logging._srcfile = None
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
-    for name in _VERBOSE:
+    for name in _VERBOSE_LOGGERS:
         logging.getLogger(name).setLevel(max(logging.WARNING, logging.getLogger().level))
     logging.captureWarnings(True)
     structlog.configure(

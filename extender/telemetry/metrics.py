@@ -21,16 +21,16 @@ from extender import __version__
 from extender.domain.model.resources import CPU
 from extender.domain.snapshot.decisions import QueueDecision
 
-MOST_QUEUES = 1000  # most queues that are labels: the first queues by name
+MAX_QUEUES = 1000  # most queues that are labels: the first queues by name
 
-_FROM_HALF_A_MILLISECOND = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5)
-_TO_MINUTES = (1, 2.5, 5, 10, 30, 60, 120, 300)
+_SHORT_BOUNDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5)
+_LONG_BOUNDS = (1, 2.5, 5, 10, 30, 60, 120, 300)
 
 verb_seconds = Histogram(
     "muster_verb_seconds",
     "Time to answer the scheduler; bind includes the wait for the gang.",
     ["verb"],
-    buckets=(*_FROM_HALF_A_MILLISECOND, *_TO_MINUTES),
+    buckets=(*_SHORT_BOUNDS, *_LONG_BOUNDS),
 )
 verb_calls = Counter("muster_verb_calls_total", "Calls of the scheduler.", ["verb", "outcome", "reason"])
 last_verb_call = Gauge("muster_last_verb_call_timestamp_seconds", "When the scheduler last called; 0 before.")
@@ -44,7 +44,7 @@ barrier_releases = Counter("muster_barrier_releases_total", "Gangs whose bind ca
 barrier_aborts = Counter("muster_barrier_aborts_total", "Starts that were given up.", ["reason"])
 
 decision_seconds = Histogram(
-    "muster_decision_seconds", "Time of one decision.", buckets=(*_FROM_HALF_A_MILLISECOND, 1, 2.5, 5)
+    "muster_decision_seconds", "Time of one decision.", buckets=(*_SHORT_BOUNDS, 1, 2.5, 5)
 )
 decisions = Counter("muster_decisions_total", "Decisions made.")
 decision_flips = Counter(
@@ -201,7 +201,7 @@ def show_queues(queues: Iterable[QueueDecision]) -> None:
 
     Only changes since the last call are written, because a thousand queues have twenty thousand numbers.
     """
-    current = {queue.name: queue for queue in sorted(queues, key=attrgetter("name"))[:MOST_QUEUES]}
+    current = {queue.name: queue for queue in sorted(queues, key=attrgetter("name"))[:MAX_QUEUES]}
     for name, queue in current.items():
         last_queue, last_values = _shown_queues.get(name, (None, {}))
         if queue is last_queue:

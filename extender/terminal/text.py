@@ -15,14 +15,14 @@ def counted(count: int, noun: str) -> str:
 
 # ---- suggestions for unknown names
 
-_LIKENESS = 0.6  # difflib's measure of similarity, from 0 to 1; for `trian` and `train` it is 0.8
+_MIN_LIKENESS = 0.6  # difflib's measure of similarity, from 0 to 1; for `trian` and `train` it is 0.8
 
 
 def near_misses(name: str, known_names: Iterable[str], maximum: int = 3) -> list[str]:
     """Return the known names that are similar to `name`. The most similar name comes first."""
     from difflib import get_close_matches  # slow, and only needed for errors
 
-    return get_close_matches(name, sorted(set(known_names)), n=maximum, cutoff=_LIKENESS)
+    return get_close_matches(name, sorted(set(known_names)), n=maximum, cutoff=_MIN_LIKENESS)
 
 
 def near_miss(name: str, known_names: Iterable[str]) -> str:

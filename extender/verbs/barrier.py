@@ -32,15 +32,15 @@ from extender.telemetry.logs import logger
 log = logger(__name__)
 
 _SWEEP_PERIOD = 0.5  # seconds
-_FAILURES_AT_ONCE = 50  # each failed call costs the scheduler a patch, and retries of refused pods
-_FAILURES_PER_SECOND = 100
-LAST_REQUEST = 30.0  # seconds for the last request of a posting after the deadline of its hold
-_TOKENS = count(1)
+_FAILURE_BURST = 50  # each failed call costs the scheduler a patch, and retries of refused pods
+_FAILURE_RATE = 100
+LAST_TIMEOUT = 30.0  # seconds for the last request of a posting after the deadline of its hold
+_tokens = count(1)
 
 # Messages of refused calls. They are constant, because a changed message makes the scheduler try again.
 # Answers to filter calls:
 NODE_CACHE_NEEDED = f"{REFUSAL_PREFIX}the extender must be configured with nodeCacheCapable: true"
-LEFT = f"{REFUSAL_PREFIX}the pod is left to Volcano's own scheduler, which is running"
+LEFT_TO_VOLCANO = f"{REFUSAL_PREFIX}the pod is left to Volcano's own scheduler, which is running"
 # Answers to bind calls that are not held:
 ALREADY_BOUND = f"{REFUSAL_PREFIX}the pod is already bound"
 ANOTHER_UID = f"{REFUSAL_PREFIX}the pod was replaced by another of the same name"
@@ -101,7 +101,7 @@ class Signal:
 class Hold:
     """Held bind call.
 
-    `done` is called once, by the thread that sets the result. It must neither block nor raise.
+    `on_end` is called once, by the thread that sets the result. It must neither block nor raise.
     """
 
     def __init__(
@@ -110,45 +110,45 @@ class Hold:
         node: str,
         caller: Caller,
         deadline: float,
-        done: Callable[[], object] = lambda: None,
+        on_end: Callable[[], object] = lambda: None,
     ) -> None:
         self.pod = pod
         self.node = node
         self.caller = caller
         self.deadline = deadline  # monotonic time, in seconds
-        self.token = next(_TOKENS)  # token of the claim, so that the call releases no other claim
+        self.token = next(_tokens)  # token of the claim, so that the call releases no other claim
         self.may_be_bound = False  # whether the outcome of a sent binding is unknown
-        self.barred = ""  # why the API server refuses the binding for good, as a text for users
+        self.refusal = ""  # why the API server refuses the binding for good, as a text for users
         self.result: str | None = None  # an error, or empty after success; None before the end
         self._is_posted = False
         self._guard = threading.Lock()
-        self._done = done
+        self._on_end = on_end
 
     @property
-    def waiting(self) -> bool:
+    def is_waiting(self) -> bool:
         """Return whether the call still waits, neither posted nor ended."""
         return not self._is_posted and self.result is None
 
     def begin_posting(self) -> bool:
         """Begin the posting of a waiting call; return False if the call was posted or has ended."""
         with self._guard:
-            may_begin = self.waiting
+            may_begin = self.is_waiting
             self._is_posted = self._is_posted or may_begin
             return may_begin
 
     def give_up(self, error: str) -> bool:
         """End a waiting call with an error; return False if the call was posted or has ended."""
         with self._guard:
-            if not self.waiting:
+            if not self.is_waiting:
                 return False
             self.result = error
-        self._done()
+        self._on_end()
         return True
 
     def finish(self, error: str) -> None:
         """Set the result of the posting. Called once."""
         self.result = error
-        self._done()
+        self._on_end()
 
 
 class Barrier:
@@ -162,20 +162,20 @@ class Barrier:
         self,
         ledger: Ledger,
         post: Callable[[Hold], None],
-        longest_hold: float,
+        max_hold_seconds: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._ledger = ledger
         self._post = post
-        self._longest_hold = longest_hold
+        self._max_hold_seconds = max_hold_seconds
         self._clock = clock
         self._lock = threading.Lock()
         self._holds: dict[Uid, Hold] = {}
         self._calls_by_group: dict[GroupKey, dict[Uid, Hold]] = {}  # held calls by group
         self._is_stopping = False
-        self._sweep_at = 0.0
-        self._failing: set[GroupKey] = set()  # groups with a failed start whose calls still wait
-        self._failure_budget = TokenBucket(_FAILURES_PER_SECOND, _FAILURES_AT_ONCE, clock())
+        self._next_sweep_at = 0.0
+        self._failing_groups: set[GroupKey] = set()  # groups with a failed start whose calls still wait
+        self._failure_budget = TokenBucket(_FAILURE_RATE, _FAILURE_BURST, clock())
         metrics.held_binds.set_function(lambda: len(self._holds))
 
     async def pass_through(self, pod: PodRecord, node: str, caller: Caller) -> str:
@@ -184,7 +184,7 @@ class Barrier:
         The coroutine is cancelled when the caller hangs up. A waiting call then frees its claim.
         """
         end_signal = Signal()
-        hold = Hold(pod, node, caller, self._clock() + self._longest_hold, end_signal.set)
+        hold = Hold(pod, node, caller, self._clock() + self._max_hold_seconds, end_signal.set)
         with self._lock:
             if self._is_stopping:
                 return STOPPING
@@ -192,16 +192,16 @@ class Barrier:
             refusal = self._ledger.assumed_pods.hold(pod.uid, node, hold.token)
             if refusal is not None:
                 return f"{REFUSAL_PREFIX}{refusal}"
-            earlier, self._holds[pod.uid] = self._holds.get(pod.uid), hold
+            old_call, self._holds[pod.uid] = self._holds.get(pod.uid), hold
             self._calls_by_group.setdefault(pod.group, {})[pod.uid] = hold
-        if earlier is not None:
-            earlier.give_up(SUPERSEDED)
+        if old_call is not None:
+            old_call.give_up(SUPERSEDED)
         try:
             self.advance(pod.group)
             await end_signal.wait(hold.deadline - self._clock())
             self._give_up(hold, TOO_LATE)
             if hold.result is None:
-                await end_signal.wait(LAST_REQUEST)
+                await end_signal.wait(LAST_TIMEOUT)
             return TOO_LATE if hold.result is None else hold.result
         finally:  # a posting that is running continues, and frees its claim if it fails
             self._give_up(hold, TOO_LATE)
@@ -236,25 +236,25 @@ class Barrier:
     def on_decisions(self, decisions: Decisions) -> None:
         """Post or fail held calls after new decisions; at intervals, look at their callers and pods."""
         waiting_groups = {hold.pod.group for hold in self._waiting_calls()}
-        self._failing &= waiting_groups
+        self._failing_groups &= waiting_groups
         for group in waiting_groups:
-            with self._guarded(group):
+            with self._logging_errors(group):
                 decision = decisions.groups.get(group)
                 if decision is not None and decision.lets_members_start:
-                    self._failing.discard(group)
+                    self._failing_groups.discard(group)
                     self.advance(group)
                     continue
                 calls = self._waiting_calls(group)
-                if group not in self._failing:
+                if group not in self._failing_groups:
                     reason = decision.reason if decision and decision.reason else Reason.GROUP_NOT_FOUND
-                    self._failing.add(group)
+                    self._failing_groups.add(group)
                     metrics.barrier_aborts.labels(reason).inc()
                     log.warning("a start was given up", group=group, reason=reason, held=len(calls))
                 # Only a limited number of calls fail at a time, so that the scheduler can serve other pods.
                 for hold in calls[: self._failure_budget.take_up_to(self._clock(), len(calls))]:
                     self._give_up(hold, START_ENDED)
-        if self._clock() >= self._sweep_at:
-            self._sweep_at = self._clock() + _SWEEP_PERIOD
+        if self._clock() >= self._next_sweep_at:
+            self._next_sweep_at = self._clock() + _SWEEP_PERIOD
             self.sweep()
 
     def sweep(self) -> None:
@@ -263,7 +263,7 @@ class Barrier:
         While calls wait, the scheduler counts as running: if it does not call for a member, it has a reason.
         """
         for hold in self._waiting_calls():
-            with self._guarded(hold.pod.group):
+            with self._logging_errors(hold.pod.group):
                 if hold.caller.has_hung_up():
                     self._give_up(hold, ABANDONED)
                 pod = self._ledger.pods.get(hold.pod.uid)
@@ -285,11 +285,11 @@ class Barrier:
 
         If the API server refuses the binding for good, record that the start of the group has failed.
         """
-        if hold.barred:
-            self._ledger.assumed_pods.record_binding_refused(hold.pod.uid, hold.barred)
+        if hold.refusal:
+            self._ledger.assumed_pods.record_binding_refused(hold.pod.uid, hold.refusal)
         self._ledger.assumed_pods.release(hold.pod.uid, hold.token)
 
-    def held(self) -> list[Hold]:
+    def held_calls(self) -> list[Hold]:
         """Return all calls that have not ended, including calls that are being posted."""
         with self._lock:
             return list(self._holds.values())
@@ -298,7 +298,7 @@ class Barrier:
         """Return the calls of a group that are neither posted nor ended; None means all groups."""
         with self._lock:
             calls = self._holds if group is None else self._calls_by_group.get(group, {})
-            return [hold for hold in calls.values() if hold.waiting]
+            return [hold for hold in calls.values() if hold.is_waiting]
 
     def _forget(self, hold: Hold) -> None:
         """Forget a call, but not a later call for the same pod."""
@@ -318,7 +318,7 @@ class Barrier:
                 self.release(hold)
 
     @contextmanager
-    def _guarded(self, group: GroupKey) -> Iterator[None]:
+    def _logging_errors(self, group: GroupKey) -> Iterator[None]:
         """Log an exception in the calls of a group, so that other groups are still processed."""
         try:
             yield

@@ -25,13 +25,13 @@ from extender.verbs.barrier import ABANDONED, BOUND_ELSEWHERE, POD_GONE, POSTING
 
 log = logger(__name__)
 
-_MAX_REQUEST = 10.0  # seconds
-_MAX_MESSAGE = 500  # most characters of a message from the API server
+_MAX_TIMEOUT = 10.0  # seconds
+_MAX_MESSAGE_LENGTH = 500  # most characters of a message from the API server
 _NO_RIGHT = 'cannot create resource "pods/binding"'  # part of the API server's answer if the right is missing
 _RIGHTS_TIMEOUT = 5.0  # seconds in which a new API server loads the rights
 _FIRST_PAUSE = 0.05
 _MAX_PAUSE = 2.0
-_BOUND, _FAILED = map(metrics.bindings.labels, ("bound", "failed"))
+_BOUND_COUNT, _FAILED_COUNT = map(metrics.bindings.labels, ("bound", "failed"))
 _READ_PERIOD = 10.0  # seconds until a pod is read again whose outcome is still unknown
 
 
@@ -47,7 +47,7 @@ class Binder:
         cluster: ApiClient,
         release: Callable[[Hold], None],
         queue_of: Callable[[GroupKey], str],
-        threads: int,
+        thread_count: int,
         clock: Callable[[], float] = time.monotonic,
         pause: Callable[[float], object] = time.sleep,
     ) -> None:
@@ -57,10 +57,10 @@ class Binder:
         self._clock = clock
         self._pause = pause
         self._queue: SimpleQueue[Hold] = SimpleQueue()
-        self._threads = threads
+        self._thread_count = thread_count
 
     def start(self) -> None:
-        for number in range(self._threads):
+        for number in range(self._thread_count):
             threading.Thread(target=self._run, name=f"bind-{number}", daemon=True).start()
 
     def post(self, hold: Hold) -> None:
@@ -77,7 +77,7 @@ class Binder:
         except Exception:
             log.exception("a binding could not be posted", pod=hold.pod.key)
             error = POSTING_FAILED
-        (_FAILED if error else _BOUND).inc()
+        (_FAILED_COUNT if error else _BOUND_COUNT).inc()
         if error:
             log.warning("a binding failed", pod=hold.pod.key, group=hold.pod.group, error=error)
         try:
@@ -99,7 +99,7 @@ class Binder:
                 return TOO_LATE
             error: str | None = ""  # empty if the pod is bound; None if the request is to be sent again
             try:
-                timeout = min(remaining, _MAX_REQUEST)
+                timeout = min(remaining, _MAX_TIMEOUT)
                 self._cluster.bind(pod.namespace, pod.name, pod.uid, hold.node, annotations, timeout)
             except (Ambiguous, Conflict) as fault:
                 hold.may_be_bound = hold.may_be_bound or isinstance(fault, Ambiguous)
@@ -108,8 +108,8 @@ class Binder:
                 hold.may_be_bound = False
                 error = POD_GONE
             except ApiError as fault:
-                if not (fault.transient or self._is_temporary(fault, started_at)):
-                    hold.barred = message_for_user(fault)[:_MAX_MESSAGE]
+                if not (fault.is_transient or self._is_temporary(fault, started_at)):
+                    hold.refusal = message_for_user(fault)[:_MAX_MESSAGE_LENGTH]
                     return f"{REFUSAL_PREFIX}{type(fault).__name__}"
                 error = None
             if error is not None:
@@ -133,32 +133,32 @@ class Binder:
         None means that the same request is to be sent again.
         """
         try:
-            stored = self._cluster.pod(hold.pod.namespace, hold.pod.name)
+            stored_pod = self._cluster.pod(hold.pod.namespace, hold.pod.name)
         except NotFound:
             hold.may_be_bound = False
             return POD_GONE
         except ApiError:
             return None
         hold.may_be_bound = False
-        if stored.metadata.uid != hold.pod.uid or stored.metadata.deletion_timestamp is not None:
+        if stored_pod.metadata.uid != hold.pod.uid or stored_pod.metadata.deletion_timestamp is not None:
             return POD_GONE
-        if not stored.spec.node_name:
+        if not stored_pod.spec.node_name:
             return None
-        return "" if stored.spec.node_name == hold.node else BOUND_ELSEWHERE
+        return "" if stored_pod.spec.node_name == hold.node else BOUND_ELSEWHERE
 
 
-class Unconfirmed:
+class UnclearClaims:
     """Posted claims without a result, whose pods are read from the API server.
 
-    After `patience` seconds, every posting call has ended.
+    A claim is read once its posting is `min_age` seconds old, since every posting call has ended by then.
     """
 
     def __init__(
-        self, ledger: Ledger, cluster: ApiClient, patience: float, clock: Callable[[], float] = time.monotonic
+        self, ledger: Ledger, cluster: ApiClient, min_age: float, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._ledger = ledger
         self._cluster = cluster
-        self._patience = patience
+        self._min_age = min_age
         self._clock = clock
         self._queue: SimpleQueue[Claim] = SimpleQueue()
         self._has_work = threading.Event()
@@ -173,7 +173,7 @@ class Unconfirmed:
         Only the thread of the scheduling cycles calls this method.
         """
         now = self._clock()
-        claims = {c.token: c for c in self._ledger.assumed_pods.posted_before(now - self._patience)}
+        claims = {c.token: c for c in self._ledger.assumed_pods.posted_before(now - self._min_age)}
         self._next_reads = {token: read_at for token, read_at in self._next_reads.items() if token in claims}
         for token, claim in claims.items():
             if self._next_reads.get(token, now) <= now:
@@ -200,8 +200,8 @@ class Unconfirmed:
             if self._ledger.claims.get(pod.uid) is not claim:
                 return
             with suppress(NotFound):
-                stored = self._cluster.pod(pod.namespace, pod.name)
-                is_bound = stored.metadata.uid == pod.uid and bool(stored.spec.node_name)
+                stored_pod = self._cluster.pod(pod.namespace, pod.name)
+                is_bound = stored_pod.metadata.uid == pod.uid and bool(stored_pod.spec.node_name)
             if not is_bound:  # otherwise the watch will show the binding
                 log.warning("a posted binding had no effect", pod=pod.key, node=claim.node)
                 for posting in claim.postings:

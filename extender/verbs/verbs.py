@@ -25,8 +25,8 @@ from extender.verbs import barrier as refusals
 from extender.verbs.barrier import Barrier
 
 _NULL = msgspec.Raw(b"null")
-_LARGEST_SCORE = 10
-_THREADS = 8
+_MAX_SCORE = 10
+_THREAD_COUNT = 8
 _TIMEOUT = 1.0  # seconds; the scheduler waits three seconds for the answer to preempt
 _LOOKUP_TIMEOUT = 2.0  # seconds, including the wait for a thread
 
@@ -39,7 +39,7 @@ class Lookups:
 
     def __init__(self, cluster: ApiClient) -> None:
         self._cluster = cluster
-        self._threads = ThreadPoolExecutor(_THREADS, "lookup")
+        self._threads = ThreadPoolExecutor(_THREAD_COUNT, "lookup")
 
     async def pod(self, namespace: str, name: str) -> Pod:
         """Return the pod from the API server.
@@ -64,19 +64,19 @@ class SchedulerVerbs:
     def filter(self, args: protocol.ExtenderArgs) -> protocol.FilterResult:
         """Answer with the nodes on which the pod may start, or with the reason why it may not start."""
         self._ledger.record_scheduler_call()
-        offered = _unless_null(args.node_names)
+        offered_nodes = _unless_null(args.node_names)
         if self._ledger.pods.is_unmanaged(args.pod.spec.scheduler_name):
             metrics.record_refusal()
-            if offered is None:
-                return protocol.FilterResult(error=refusals.LEFT)
-            return _unresolvable(refusals.LEFT, protocol.NodeNames(offered))
+            if offered_nodes is None:
+                return protocol.FilterResult(error=refusals.LEFT_TO_VOLCANO)
+            return _unresolvable(refusals.LEFT_TO_VOLCANO, protocol.NodeNames(offered_nodes))
         if not self._ledger.pods.owns(args.pod):
-            return protocol.FilterResult(nodes=_unless_null(args.nodes), node_names=offered)
-        if offered is None and _unless_null(args.nodes):
+            return protocol.FilterResult(nodes=_unless_null(args.nodes), node_names=offered_nodes)
+        if offered_nodes is None and _unless_null(args.nodes):
             return protocol.FilterResult(error=refusals.NODE_CACHE_NEEDED)
-        if offered is None:
+        if offered_nodes is None:
             return protocol.FilterResult(node_names=[])
-        nodes = protocol.NodeNames(offered)
+        nodes = protocol.NodeNames(offered_nodes)
         answer = self._ledger.assumed_pods.assume(Uid(args.pod.metadata.uid), nodes)
         if isinstance(answer, list):
             return protocol.FilterResult(node_names=answer)
@@ -92,7 +92,7 @@ class SchedulerVerbs:
             return []
         nodes = protocol.NodeNames(args.node_names)
         fullness = self._ledger.assumed_pods.fullness(Uid(args.pod.metadata.uid), nodes)
-        return [protocol.HostPriority(node, round(part * _LARGEST_SCORE)) for node, part in fullness.items()]
+        return [protocol.HostPriority(node, round(share * _MAX_SCORE)) for node, share in fullness.items()]
 
     async def bind(self, args: protocol.BindingArgs, caller: Caller) -> protocol.BindingResult:
         self._ledger.record_scheduler_call()
@@ -108,16 +108,16 @@ class SchedulerVerbs:
         candidates = args.node_name_to_meta_victims
         if candidates is None:  # the scheduler has sent whole pods
             candidates = {}
-            for node, proposed in (args.node_name_to_victims or {}).items():
-                victims = [protocol.Victim(pod.metadata.uid) for pod in proposed.pods or ()]
-                candidates[node] = protocol.MetaVictims(victims, proposed.num_pdb_violations)
+            for node, whole_pods in (args.node_name_to_victims or {}).items():
+                victims = [protocol.Victim(pod.metadata.uid) for pod in whole_pods.pods or ()]
+                candidates[node] = protocol.MetaVictims(victims, whole_pods.num_pdb_violations)
         meta = args.pod.metadata
-        uid, exists = Uid(meta.uid), self._ledger.pods.get(Uid(meta.uid)) is not None
-        if not exists:  # the scheduler's watch may be ahead of Muster's watch
+        uid, is_known = Uid(meta.uid), self._ledger.pods.get(Uid(meta.uid)) is not None
+        if not is_known:  # the scheduler's watch may be ahead of Muster's watch
             with suppress(ApiError):
-                exists = (await self._lookups.pod(meta.namespace, meta.name)).metadata.uid == uid
+                is_known = (await self._lookups.pod(meta.namespace, meta.name)).metadata.uid == uid
         victim_uids = {node: [Uid(pod.uid) for pod in each.pods or ()] for node, each in candidates.items()}
-        allowed = self._ledger.preemptions.may_clear(uid, victim_uids, exists)
+        allowed = self._ledger.preemptions.may_clear(uid, victim_uids, is_known)
         return protocol.PreemptionResult({node: candidates[node] for node in candidates if node in allowed})
 
     async def _bind(self, args: protocol.BindingArgs, caller: Caller) -> str:
@@ -130,7 +130,7 @@ class SchedulerVerbs:
         if pod.node:
             return refusals.ALREADY_BOUND
         if self._ledger.pods.is_unmanaged(pod.scheduler):
-            return refusals.LEFT
+            return refusals.LEFT_TO_VOLCANO
         if not pod.group:
             return refusals.NOT_OURS
         if not self._ledger.claims.capacity.has_node(args.node):
@@ -145,14 +145,14 @@ class SchedulerVerbs:
         The pod is read only for the message. It has no claim, and a request alone never creates a claim.
         """
         try:
-            stored = await self._lookups.pod(args.pod_namespace, args.pod_name)
+            stored_pod = await self._lookups.pod(args.pod_namespace, args.pod_name)
         except NotFound:
             return refusals.POD_GONE
         except ApiError:
             return refusals.UNREADABLE
-        if stored.metadata.uid != args.pod_uid:
+        if stored_pod.metadata.uid != args.pod_uid:
             return refusals.ANOTHER_UID
-        return refusals.ALREADY_BOUND if stored.spec.node_name else refusals.NOT_SEEN
+        return refusals.ALREADY_BOUND if stored_pod.spec.node_name else refusals.NOT_SEEN
 
 
 def _unless_null(value: msgspec.Raw) -> msgspec.Raw | None:
@@ -162,5 +162,5 @@ def _unless_null(value: msgspec.Raw) -> msgspec.Raw | None:
 
 def _unresolvable(message: str, nodes: Sequence[str]) -> protocol.FilterResult:
     """Return an answer without nodes, which names only the first offered node with the message."""
-    refused = dict.fromkeys(nodes[:1], message)
-    return protocol.FilterResult(node_names=[], failed_and_unresolvable_nodes=refused)
+    refusal_by_node = dict.fromkeys(nodes[:1], message)
+    return protocol.FilterResult(node_names=[], failed_and_unresolvable_nodes=refusal_by_node)

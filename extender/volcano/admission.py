@@ -21,15 +21,14 @@ from extender.api.workloads.operators import excess_fields
 from extender.domain.admission.faults import Code, Fault
 from extender.volcano.plugins import PLUGINS, plugins_of
 from extender.volcano.pods import pod_name
-from extender.volcano.policies import ANY, COMPLETED, EVICTED, FAILED, PENDING, TASK_FAILED, UNKNOWN
+from extender.volcano.policies import ANY_EVENT, EVENTS
 from extender.volcano.states import Action
 
 T = TypeVar("T", bound=Hashable)
 
-RETRIES = 3  # default number of retries of a job or a task
+DEFAULT_RETRIES = 3  # default number of retries of a job or a task
 _MAX_FAULTS = 20  # most reported faults of a job: the API server ignores answers that are too long
-_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
-_EVENTS = (ANY, PENDING, FAILED, EVICTED, UNKNOWN, COMPLETED, TASK_FAILED, "JobUpdated")
+_LABEL_RE = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _ACTIONS = tuple(action for action in Action if action is not Action.SYNC)
 _ITERATIONS = ("", "any", "all")
 
@@ -49,7 +48,7 @@ def with_defaults(job: VolcanoJob) -> VolcanoJob:
         tasks=list(tasks.values()),
         min_available=min_available,
         queue=job.spec.queue or DEFAULT_QUEUE,
-        max_retry=job.spec.max_retry or RETRIES,
+        max_retry=job.spec.max_retry or DEFAULT_RETRIES,
     )
     return replace(job, spec=spec)
 
@@ -63,7 +62,7 @@ def _with_task_defaults(task: TaskSpec, name: str) -> TaskSpec:
     if min_available is None:
         partition_pods = policy.min_partitions * policy.partition_size if policy is not None else 0
         min_available = partition_pods or replicas
-    retries = task.max_retry or RETRIES
+    retries = task.max_retry or DEFAULT_RETRIES
     return replace(task, name=name, replicas=replicas, min_available=min_available, max_retry=retries)
 
 
@@ -79,7 +78,7 @@ def job_defaults(job: VolcanoJob, scheduler: str) -> list[Operation]:
         "minAvailable": 0 if spec.min_available else complete.min_available,
     }
     patch = [added(("spec", name), value) for name, value in defaults.items() if value]
-    for index, (name, task) in enumerate(zip(_names(spec.tasks), spec.tasks, strict=True)):
+    for index, (name, task) in enumerate(zip(_task_names(spec.tasks), spec.tasks, strict=True)):
         if not task.name:
             patch.append(added(("spec", "tasks", index, "name"), name))
     listed_plugins = spec.plugins or {}
@@ -112,15 +111,15 @@ def review_gang(spec: VolcanoJobSpec) -> list[Fault]:
     return list(islice(_gang_faults(spec), _MAX_FAULTS))
 
 
-def review_change(before: VolcanoJob, job: VolcanoJob) -> list[Fault]:
+def review_change(old_job: VolcanoJob, job: VolcanoJob) -> list[Fault]:
     """Return the faults of a change, which may only change the gang's size and priority.
 
     Stored values are not reviewed again.
     """
-    if before.spec == job.spec:
+    if old_job.spec == job.spec:
         return []
-    old, new = _immutable_part(_with_names(before).spec), _immutable_part(_with_names(job).spec)
-    old_names, new_names = _names(old.tasks), _names(new.tasks)
+    old, new = _immutable_part(_with_names(old_job).spec), _immutable_part(_with_names(job).spec)
+    old_names, new_names = _task_names(old.tasks), _task_names(new.tasks)
     if old_names != new_names:
         text = f"invalid value {_repr(', '.join(new_names))}: must stay {_repr(', '.join(old_names))}"
         return [Fault(Code.JOB_IMMUTABLE, "spec.tasks", text)]
@@ -163,18 +162,18 @@ def _name_faults(job: VolcanoJob) -> Iterator[Fault]:
         yield Fault(Code.JOB_NOT_VALID, "metadata.name", text)
     for index, task in enumerate(job.spec.tasks):
         field = f"spec.tasks[{index}].name"
-        longest = pod_name(name, task.name, max(0, task.replicas - 1))
-        if len(task.name) > 63 or _LABEL.fullmatch(task.name) is None:
+        longest_name = pod_name(name, task.name, max(0, task.replicas - 1))
+        if len(task.name) > 63 or _LABEL_RE.fullmatch(task.name) is None:
             text = f"invalid value {_repr(task.name)}: must be at most 63 of a-z, 0-9 and -, not at the ends"
             yield Fault(Code.JOB_NOT_VALID, field, text)
-        elif has_hosts and len(longest) > 63:
-            text = f"pod names such as {_repr(longest)} are host names: must be at most 63 characters"
+        elif has_hosts and len(longest_name) > 63:
+            text = f"pod names such as {_repr(longest_name)} are host names: must be at most 63 characters"
             yield Fault(Code.JOB_NOT_VALID, field, text)
 
 
 def _gang_faults(spec: VolcanoJobSpec) -> Iterator[Fault]:
     """Yield the faults of the numbers of pods, the names of tasks, and their dependencies."""
-    names = _names(spec.tasks)
+    names = _task_names(spec.tasks)
     for index, task in enumerate(spec.tasks):
         field = f"spec.tasks[{index}]"
         if task.replicas < 0:
@@ -217,12 +216,12 @@ def _partition_faults(field: str, task: TaskSpec) -> Iterator[Fault]:
 
 def _order_faults(names: list[str], tasks: list[TaskSpec]) -> Iterator[Fault]:
     """Yield the faults of dependencies between tasks, such as unknown tasks and cycles."""
-    known, needed_tasks = {*names}, {}
+    known_names, needed_tasks = {*names}, {}
     for index, (name, task) in enumerate(zip(names, tasks, strict=True)):
         field, depends_on = f"spec.tasks[{index}].dependsOn", task.depends_on
         needed_names = depends_on.name if depends_on is not None else None
         needed_tasks[name] = needed_names or []
-        if unknown_names := [needed for needed in needed_tasks[name] if needed not in known]:
+        if unknown_names := [needed for needed in needed_tasks[name] if needed not in known_names]:
             text = f"invalid value {_repr(unknown_names[0])}: must be the name of a task of the job"
             yield Fault(Code.DEPENDS_ON_INVALID, field, text)
         if depends_on is not None and depends_on.iteration not in _ITERATIONS:
@@ -253,8 +252,8 @@ def _policy_faults(path: str, policies: Sequence[LifecyclePolicy]) -> Iterator[F
         text = f"duplicate value {number}: must be one policy for each exit code"
         yield Fault(Code.POLICY_DUPLICATE_EXIT_CODE, f"{path}[{index}].exitCode", text)
     event_names = {event for _, event in events}
-    if ANY in event_names and len(event_names) > 1:
-        text = f"invalid value {ANY} with other events: must be {ANY} alone"
+    if ANY_EVENT in event_names and len(event_names) > 1:
+        text = f"invalid value {ANY_EVENT} with other events: must be {ANY_EVENT} alone"
         yield Fault(Code.POLICY_ANY_EXCLUSIVE, path, text)
 
 
@@ -266,8 +265,8 @@ def _single_policy_faults(field: str, policy: LifecyclePolicy) -> Iterator[Fault
         yield Fault(code, field, f"{number_set} given: set an event or an exit code")
         return
     for event in events:
-        if event not in _EVENTS:
-            text = f"invalid value {_repr(event)}: must be one of {', '.join(_EVENTS)}"
+        if event not in EVENTS:
+            text = f"invalid value {_repr(event)}: must be one of {', '.join(EVENTS)}"
             yield Fault(Code.POLICY_INVALID_EVENT, f"{field}.event", text)
     if (events or policy.action) and policy.action not in _ACTIONS:
         text = f"invalid value {_repr(policy.action)}: must be one of {', '.join(_ACTIONS)}"
@@ -317,13 +316,13 @@ def _immutable_part(spec: VolcanoJobSpec) -> VolcanoJobSpec:
     return replace(spec, min_available=None, priority_class_name="", tasks=tasks, volumes=volumes or None)
 
 
-def _names(tasks: Iterable[TaskSpec]) -> list[str]:
+def _task_names(tasks: Iterable[TaskSpec]) -> list[str]:
     """Return the names of tasks, with the defaults of unnamed tasks."""
     return [task.name or f"default{index}" for index, task in enumerate(tasks)]
 
 
 def _with_names(job: VolcanoJob) -> VolcanoJob:
-    pairs = zip(_names(job.spec.tasks), job.spec.tasks, strict=True)
+    pairs = zip(_task_names(job.spec.tasks), job.spec.tasks, strict=True)
     tasks = [replace(task, name=name) for name, task in pairs]
     return replace(job, spec=replace(job.spec, tasks=tasks))
 

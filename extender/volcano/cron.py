@@ -26,9 +26,9 @@ from extender.volcano.states import JobPhase, phase_of
 JOB_VERSION = VOLCANO_JOB.api_version  # version of Jobs and CronJobs
 SCHEDULED_AT = "volcano.sh/cronjob-scheduled-timestamp"  # annotation of a Job with its scheduled time
 _MAX_LENGTH = 200  # most characters of a schedule, and of a time zone
-_MAX_NAME = 52  # a Job's name is a label of at most 63 characters, of which the minute needs 11
+_MAX_NAME_LENGTH = 52  # a Job's name is a label of at most 63 characters, of which the minute needs 11
 _SUCCEEDED_LIMIT, _FAILED_LIMIT = 3, 1  # default numbers of ended Jobs that are kept
-_FAILED = (JobPhase.FAILED, JobPhase.TERMINATED)
+_FAILED_PHASES = (JobPhase.FAILED, JobPhase.TERMINATED)
 _MACROS = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",
@@ -81,15 +81,15 @@ class Schedule:
         return datetime.fromtimestamp(seconds, UTC if self.zone.key == "UTC" else self.zone)
 
 
-_schedule = lru_cache(maxsize=1024)(Schedule)  # cached, so that each expression is parsed once
+_schedule_of = lru_cache(maxsize=1024)(Schedule)  # cached, so that each expression is parsed once
 
 
 class CronPlan(NamedTuple):
     """Next steps for a CronJob, in this order: deletions, a new Job, a changed status."""
 
     status: CronJobStatus
-    deletes: tuple[VolcanoJob, ...] = ()
-    create: Json | None = None
+    jobs_to_delete: tuple[VolcanoJob, ...] = ()
+    job_to_create: Json | None = None
     due_at: float | None = None  # time of the next plan, even if nothing changes
     remarks: tuple[Remark, ...] = ()
 
@@ -101,23 +101,23 @@ def cron_plan(cron: CronJob, jobs: Sequence[VolcanoJob], now: float) -> CronPlan
     """
     if cron.metadata.deletion_timestamp is not None:
         return CronPlan(cron.status)
-    active = [job for job in jobs if _phase(job) not in (JobPhase.COMPLETED, *_FAILED)]
-    status, deletes = _status(cron, jobs, active), _surplus_jobs(cron, jobs)
+    active_jobs = [job for job in jobs if _phase(job) not in (JobPhase.COMPLETED, *_FAILED_PHASES)]
+    status, deletes = _status(cron, jobs, active_jobs), _surplus_jobs(cron, jobs)
     if cron.spec.suspend:
         return CronPlan(status, deletes)
     try:
-        schedule = _schedule(cron.spec.schedule, cron.spec.time_zone)
-        if len(cron.metadata.name) > _MAX_NAME:
-            raise ValueError(f"its name may have {_MAX_NAME} characters: its Jobs are named after it")
+        schedule = _schedule_of(cron.spec.schedule, cron.spec.time_zone)
+        if len(cron.metadata.name) > _MAX_NAME_LENGTH:
+            raise ValueError(f"its name may have {_MAX_NAME_LENGTH} characters: its Jobs are named after it")
     except ValueError as fault:
         remark = Remark("Warning", EventReason.INVALID_SCHEDULE, str(fault))
         return CronPlan(status, deletes, remarks=(remark,))
     last_run, due_at = schedule.last(now), schedule.next(now)
-    must_wait = cron.spec.concurrency_policy == "Forbid" and bool(active)
+    must_wait = cron.spec.concurrency_policy == "Forbid" and bool(active_jobs)
     if last_run is None or last_run <= _settled_until(cron, status, now) or must_wait:
         return CronPlan(status, deletes, due_at=due_at)
     if cron.spec.concurrency_policy == "Replace":
-        deletes = (*deletes, *(job for job in active if job.metadata.deletion_timestamp is None))
+        deletes = (*deletes, *(job for job in active_jobs if job.metadata.deletion_timestamp is None))
     status = replace(status, last_schedule_time=timestamp_at(last_run))
     return CronPlan(status, deletes, _job(cron, last_run, schedule.as_datetime(last_run).isoformat()), due_at)
 
@@ -126,19 +126,19 @@ def _phase(job: VolcanoJob) -> JobPhase:
     return phase_of(job.status.state.phase)
 
 
-def _status(cron: CronJob, jobs: Sequence[VolcanoJob], active: Sequence[VolcanoJob]) -> CronJobStatus:
+def _status(cron: CronJob, jobs: Sequence[VolcanoJob], active_jobs: Sequence[VolcanoJob]) -> CronJobStatus:
     """Return the status that follows from the Jobs. The recorded status is older if Muster was stopped."""
-    before = cron.status
-    scheduled = [(job.metadata.annotations or {}).get(SCHEDULED_AT) for job in jobs]
+    old_status = cron.status
+    scheduled_times = [(job.metadata.annotations or {}).get(SCHEDULED_AT) for job in jobs]
     succeeded = [job.status.state.last_transition_time for job in jobs if _phase(job) is JobPhase.COMPLETED]
     references = [
         ActiveJob(JOB_VERSION, "Job", job.metadata.name, job.metadata.namespace, job.metadata.uid)
-        for job in sorted(active, key=_creation_order)
+        for job in sorted(active_jobs, key=_creation_order)
     ]
     return CronJobStatus(
         active=references or None,
-        last_schedule_time=_newest(before.last_schedule_time, *scheduled),
-        last_successful_time=_newest(before.last_successful_time, *succeeded),
+        last_schedule_time=_newest_timestamp(old_status.last_schedule_time, *scheduled_times),
+        last_successful_time=_newest_timestamp(old_status.last_successful_time, *succeeded),
     )
 
 
@@ -147,13 +147,13 @@ def _surplus_jobs(cron: CronJob, jobs: Sequence[VolcanoJob]) -> tuple[VolcanoJob
     spec = cron.spec
     limits = (
         ((JobPhase.COMPLETED,), spec.successful_jobs_history_limit, _SUCCEEDED_LIMIT),
-        (_FAILED, spec.failed_jobs_history_limit, _FAILED_LIMIT),
+        (_FAILED_PHASES, spec.failed_jobs_history_limit, _FAILED_LIMIT),
     )
-    surplus: list[VolcanoJob] = []
+    surplus_jobs: list[VolcanoJob] = []
     for phases, limit, default in limits:
         ended_jobs = sorted((job for job in jobs if _phase(job) in phases), key=_creation_order)
-        surplus += ended_jobs[: max(len(ended_jobs) - (default if limit is None else limit), 0)]
-    return tuple(job for job in surplus if job.metadata.deletion_timestamp is None)
+        surplus_jobs += ended_jobs[: max(len(ended_jobs) - (default if limit is None else limit), 0)]
+    return tuple(job for job in surplus_jobs if job.metadata.deletion_timestamp is None)
 
 
 def _settled_until(cron: CronJob, status: CronJobStatus, now: float) -> float:
@@ -185,7 +185,7 @@ def _creation_order(job: VolcanoJob) -> tuple[float, str]:
     return unix_seconds(job.metadata.creation_timestamp), job.metadata.name
 
 
-def _newest(*timestamps: str | None) -> str | None:
+def _newest_timestamp(*timestamps: str | None) -> str | None:
     """Return the newest of some timestamps; None if there are none."""
     at = max(map(unix_seconds, timestamps))
     return timestamp_at(at) if at else None

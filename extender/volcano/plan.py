@@ -14,15 +14,15 @@ from msgspec.structs import replace
 from extender.api.objects.volcano import JobStatus, Json, TaskSpec, VolcanoJob
 from extender.api.units import unix_seconds
 from extender.domain.model.reasons import EventReason
-from extender.volcano.admission import RETRIES, is_too_large, job_warnings, review_new, with_defaults
+from extender.volcano.admission import DEFAULT_RETRIES, is_too_large, job_warnings, review_new, with_defaults
 from extender.volcano.plugins import build_with_plugins, plugins_of
-from extender.volcano.pods import JobPod, claim_names, owned, pod_name
+from extender.volcano.pods import JobPod, claim_names, owned_object, pod_name
 from extender.volcano.policies import JobRequest, policy_requests, restarts_pod, target_of
 from extender.volcano.states import (
-    ACTIVE,
-    ENDED,
-    TABLE,
-    TARGETED,
+    ACTIVE_PHASES,
+    FINAL_PHASES,
+    TARGETED_ACTIONS,
+    TRANSITIONS,
     Action,
     JobPhase,
     Kill,
@@ -33,7 +33,7 @@ from extender.volcano.states import (
     with_counts,
 )
 
-MOST_NAMED = 3
+MAX_NAMED = 3
 
 
 class PodToCreate(NamedTuple):
@@ -53,16 +53,16 @@ class Creations(NamedTuple):
 
 
 def missing_creations(
-    job: VolcanoJob, pods: Sequence[JobPod], claims: Collection[str], foreign: Collection[str], maximum: int
+    job: VolcanoJob, pods: Sequence[JobPod], claims: Collection[str], foreign: Collection[str], max_pods: int
 ) -> Creations:
-    """Return the missing claims or, if no claim is missing, up to `maximum` missing pods.
+    """Return the missing claims or, if no claim is missing, up to `max_pods` missing pods.
 
     `foreign` are names of pods that have other owners. Pods with these names are reported as faults.
     """
     volumes = dict(zip(claim_names(job), job.spec.volumes or (), strict=True))
     missing_claims = {name: volume for name, volume in volumes.items() if name not in claims}
     new_claims = tuple(
-        owned(job, "v1", "PersistentVolumeClaim", name, spec=volume.volume_claim)
+        owned_object(job, "v1", "PersistentVolumeClaim", name, spec=volume.volume_claim)
         for name, volume in missing_claims.items()
         if volume.volume_claim is not None
     )
@@ -72,11 +72,11 @@ def missing_creations(
         if volume.volume_claim is None
     ]
     if missing_claims:
-        return Creations(new_claims, faults=tuple(faults[:MOST_NAMED]))
+        return Creations(new_claims, faults=tuple(faults[:MAX_NAMED]))
     missing_pods = _missing_pods(job, pods, foreign)
-    names = sorted(foreign)[:MOST_NAMED]
+    names = sorted(foreign)[:MAX_NAMED]
     conflicts = [(EventReason.POD_NAME_TAKEN, f"pod {name} is there, and not its own") for name in names]
-    return Creations(pods=tuple(islice(missing_pods, maximum)), faults=tuple(conflicts))
+    return Creations(pods=tuple(islice(missing_pods, max_pods)), faults=tuple(conflicts))
 
 
 def _missing_pods(job: VolcanoJob, pods: Sequence[JobPod], foreign: Collection[str]) -> Iterator[PodToCreate]:
@@ -84,47 +84,47 @@ def _missing_pods(job: VolcanoJob, pods: Sequence[JobPod], foreign: Collection[s
 
     If a task has partitions, the needed pods are whole partitions.
     """
-    existing, ready = {*(pod.name for pod in pods), *foreign}, _ready_tasks(job, pods)
+    used_names, ready_tasks = {*(pod.name for pod in pods), *foreign}, _ready_tasks(job, pods)
     plugins = plugins_of(job).plugins
-    tasks = [task for task in job.spec.tasks if _may_begin(task, ready)]
+    tasks = [task for task in job.spec.tasks if _may_begin(task, ready_tasks)]
 
-    def missing(task: TaskSpec, indexes: range) -> Iterator[PodToCreate]:
+    def missing_of(task: TaskSpec, indexes: range) -> Iterator[PodToCreate]:
         for index in indexes:
             name = pod_name(job.metadata.name, task.name, index)
-            if name not in existing:
+            if name not in used_names:
                 yield PodToCreate(name, partial(build_with_plugins, job, plugins, task, index))
 
-    needed = chain.from_iterable(missing(task, range(min(task.min_pods, task.replicas))) for task in tasks)
-    first = next(needed, None)
-    if first is not None:
-        return chain([first], needed)
-    return chain.from_iterable(missing(task, range(task.min_pods, task.replicas)) for task in tasks)
+    needed = chain.from_iterable(missing_of(task, range(min(task.min_pods, task.replicas))) for task in tasks)
+    first_pod = next(needed, None)
+    if first_pod is not None:
+        return chain([first_pod], needed)
+    return chain.from_iterable(missing_of(task, range(task.min_pods, task.replicas)) for task in tasks)
 
 
 def _ready_tasks(job: VolcanoJob, pods: Sequence[JobPod]) -> set[str]:
     """Return the tasks of which enough pods are ready or have succeeded."""
     counts = {task.name: 0 for task in job.spec.tasks}
     for pod in pods:
-        is_ready = pod.phase == "Succeeded" or (pod.phase == "Running" and pod.ready)
-        if is_ready and not pod.deleting and pod.task in counts:
+        is_ready = pod.phase == "Succeeded" or (pod.phase == "Running" and pod.is_ready)
+        if is_ready and not pod.is_deleting and pod.task in counts:
             counts[pod.task] += 1
     return {task.name for task in job.spec.tasks if counts[task.name] >= task.min_pods}
 
 
-def _may_begin(task: TaskSpec, ready: Collection[str]) -> bool:
+def _may_begin(task: TaskSpec, ready_tasks: Collection[str]) -> bool:
     """Return whether the tasks on which a task depends are ready."""
     depends_on = task.depends_on
     if depends_on is None or not depends_on.name:
         return True
-    are_ready = [name in ready for name in depends_on.name]
+    are_ready = [name in ready_tasks for name in depends_on.name]
     return any(are_ready) if depends_on.iteration == "any" else all(are_ready)
 
 
 _BATCH = 100  # most pods created, and most pods deleted, in one step
-_MAX_REPORTED = 3  # most faults of a job that become Events
+_MAX_REPORTED_FAULTS = 3  # most faults of a job that become Events
 _MAX_PAUSE = 60.0  # longest pause between two retries, in seconds
 _WAITING = "Waiting"  # reason in the status of a job that waits again after a start
-_SYNC = JobRequest(Action.SYNC)
+_SYNC_REQUEST = JobRequest(Action.SYNC)
 
 
 class JobView(NamedTuple):
@@ -135,8 +135,8 @@ class JobView(NamedTuple):
     may_have_pods: bool  # whether keys.STARTED allows pods, or Volcano has started the job
     now: float  # seconds since 1970
     request: JobRequest | None = None
-    foreign: Collection[str] = ()  # names of the job's pods that pods of other owners use
-    claims: Mapping[str, bool] = {}  # names of existing claims, and whether the job owns them
+    foreign_names: Collection[str] = ()  # names of the job's pods that pods of other owners use
+    existing_claims: Mapping[str, bool] = {}  # names of existing claims, and whether the job owns them
     group_phase: str = ""  # phase of the job's PodGroup
 
 
@@ -156,60 +156,60 @@ class Plan(NamedTuple):
     """
 
     status: JobStatus
-    claims: tuple[Json, ...] = ()
-    creates: tuple[PodToCreate, ...] = ()
-    deletes: tuple[JobPod, ...] = ()
-    delete_job: bool = False
+    new_claims: tuple[Json, ...] = ()
+    new_pods: tuple[PodToCreate, ...] = ()
+    pods_to_delete: tuple[JobPod, ...] = ()
+    deletes_job: bool = False
     due_at: float | None = None  # time of the next plan, even if nothing changes
     remarks: tuple[Remark, ...] = ()
 
 
 def plan(view: JobView) -> Plan:
     """Return the plan for a job."""
-    stored = view.job
-    if stored.metadata.deletion_timestamp is not None:  # the pods are deleted with the job
-        return Plan(stored.status)
-    job = with_defaults(stored)
+    stored_job = view.job
+    if stored_job.metadata.deletion_timestamp is not None:  # the pods are deleted with the job
+        return Plan(stored_job.status)
+    job = with_defaults(stored_job)
     view, initial = view._replace(job=job), initial_status(job, view.pods, view.now)
-    request, due_at = _request(view, initial)
-    requested = _requested_status(view, initial, request)
-    deleted = _pods_to_delete(view, requested, request)
-    status = with_counts(requested, job, view.pods, deleted)
-    if phase_of(requested.state.phase) is phase_of(initial.state.phase):
-        status = _implied_status(view, status, deletes=bool(deleted))
+    request, due_at = _current_request(view, initial)
+    requested_status = _requested_status(view, initial, request)
+    pods_to_delete = _pods_to_delete(view, requested_status, request)
+    status = with_counts(requested_status, job, view.pods, pods_to_delete)
+    if phase_of(requested_status.state.phase) is phase_of(initial.state.phase):
+        status = _implied_status(view, status, deletes=bool(pods_to_delete))
     ends_at = _removal_time(job, status)
-    missing = _missing(view, status)
+    missing_objects = _missing_objects(view, status)
     due_times = [at for at in (due_at, ends_at) if at is not None]
-    if status.state.phase != stored.status.state.phase:
+    if status.state.phase != stored_job.status.state.phase:
         due_times.append(view.now)
-    fault_remarks = (Remark("Warning", *fault) for fault in missing.faults)
+    fault_remarks = (Remark("Warning", *fault) for fault in missing_objects.faults)
     return Plan(
         status,
-        missing.claims,
-        missing.pods,
-        tuple(sorted(deleted, key=lambda pod: (-pod.index, pod.task)))[:_BATCH],
-        delete_job=ends_at is not None and ends_at <= view.now,
+        missing_objects.claims,
+        missing_objects.pods,
+        tuple(sorted(pods_to_delete, key=lambda pod: (-pod.index, pod.task)))[:_BATCH],
+        deletes_job=ends_at is not None and ends_at <= view.now,
         due_at=min(due_times, default=None),
-        remarks=_join_remarks((*_remarks(stored, request), *fault_remarks)),
+        remarks=_join_remarks((*_remarks(stored_job, request), *fault_remarks)),
     )
 
 
-def _request(view: JobView, status: JobStatus) -> tuple[JobRequest, float | None]:
+def _current_request(view: JobView, status: JobStatus) -> tuple[JobRequest, float | None]:
     """Return the current request, and the time when the next request is due.
 
     A request from outside the job precedes requests of the job's policies.
     """
-    external, phase = view.request, phase_of(status.state.phase)
-    if external is not None and external.at <= view.now:
-        return (external if external.is_possible else _SYNC), None
-    requests = [external] if external is not None else []
-    if phase in ACTIVE and view.may_have_pods:
+    external_request, phase = view.request, phase_of(status.state.phase)
+    if external_request is not None and external_request.at <= view.now:
+        return (external_request if external_request.is_possible else _SYNC_REQUEST), None
+    requests = [external_request] if external_request is not None else []
+    if phase in ACTIVE_PHASES and view.may_have_pods:
         requests += (
             _with_pace(request, status)
             for request in policy_requests(view.job, view.pods, view.group_phase)
-            if TABLE[phase, request.action].kill is not Kill.NONE
+            if TRANSITIONS[phase, request.action].kill is not Kill.NONE
         )
-    current = next((request for request in requests if request.at <= view.now), _SYNC)
+    current = next((request for request in requests if request.at <= view.now), _SYNC_REQUEST)
     return current, min((request.at for request in requests if request.at > view.now), default=None)
 
 
@@ -219,8 +219,8 @@ def _with_pace(request: JobRequest, status: JobStatus) -> JobRequest:
     A job may have any number of retries, and each retry creates its pods again. Retries beyond the default
     number are therefore delayed, each twice as long as the one before.
     """
-    extra_retries = status.retry_count - RETRIES
-    if extra_retries < 0 or not TABLE[phase_of(status.state.phase), request.action].is_retry:
+    extra_retries = status.retry_count - DEFAULT_RETRIES
+    if extra_retries < 0 or not TRANSITIONS[phase_of(status.state.phase), request.action].is_retry:
         return request
     pause = min(2.0 ** min(extra_retries, 9), _MAX_PAUSE)
     return request._replace(at=max(request.at, unix_seconds(status.state.last_transition_time) + pause))
@@ -229,13 +229,13 @@ def _with_pace(request: JobRequest, status: JobStatus) -> JobRequest:
 def _requested_status(view: JobView, status: JobStatus, request: JobRequest) -> JobStatus:
     """Return the status after a request. A job that may no longer have pods returns to Pending."""
     phase = phase_of(status.state.phase)
-    kill, next_phase, is_retry = TABLE[phase, request.action]
+    kill, next_phase, is_retry = TRANSITIONS[phase, request.action]
     message = f"{request.target}: {request.message}" if request.target else request.message
     if next_phase is not None or kill is Kill.ALL:
         version = status.version if kill is Kill.TARGET else status.version + 1
         status = replace(status, version=version, retry_count=status.retry_count + is_retry)
         return in_phase(status, next_phase or phase, view.now, request.action, message)
-    if phase in ACTIVE and phase is not JobPhase.PENDING and not view.may_have_pods:
+    if phase in ACTIVE_PHASES and phase is not JobPhase.PENDING and not view.may_have_pods:
         status = replace(status, version=status.version + 1)
         return in_phase(status, JobPhase.PENDING, view.now, _WAITING, "its queue has reclaimed its capacity")
     return status
@@ -243,9 +243,9 @@ def _requested_status(view: JobView, status: JobStatus, request: JobRequest) -> 
 
 def _pods_to_delete(view: JobView, status: JobStatus, request: JobRequest) -> list[JobPod]:
     """Return the pods that have to be deleted in this phase."""
-    remaining, phase = [pod for pod in view.pods if not pod.deleting], phase_of(status.state.phase)
+    remaining, phase = [pod for pod in view.pods if not pod.is_deleting], phase_of(status.state.phase)
     unfinished = [pod for pod in remaining if not pod.is_finished]
-    if phase not in ACTIVE:
+    if phase not in ACTIVE_PHASES:
         return unfinished
     if not view.may_have_pods:
         return remaining
@@ -270,7 +270,7 @@ def _pods_to_restart(
     if reason == Action.RESTART:
         return [pod for pod in existing if pod.version < status.version]
     deleted = [pod for pod in unfinished if pod.version < status.version]
-    if reason in TARGETED:
+    if reason in TARGETED_ACTIONS:
         older_pods = [pod for pod in existing if pod.retry < status.retry_count]
         deleted += [pod for pod in older_pods if restarts_pod(reason, target, pod)]
     if request.target:
@@ -291,7 +291,7 @@ def _implied_status(view: JobView, status: JobStatus, deletes: bool) -> JobStatu
     if next_phase is JobPhase.FAILED and phase is JobPhase.RESTARTING:
         message = f"{state.message}; it may be restarted {view.job.spec.max_retry} times"
         return in_phase(status, next_phase, view.now, "MaxRetryReached", message.removeprefix("; "))
-    if next_phase in ENDED and phase is JobPhase.RUNNING:
+    if next_phase in FINAL_PHASES and phase is JobPhase.RUNNING:
         pods = view.job.spec.members
         message = f"{status.succeeded} of its {pods} pods have succeeded, {status.failed} failed"
         return in_phase(status, next_phase, view.now, "PodsEnded", message)
@@ -300,19 +300,20 @@ def _implied_status(view: JobView, status: JobStatus, deletes: bool) -> JobStatu
     return in_phase(status, next_phase, view.now, state.reason, state.message)
 
 
-def _missing(view: JobView, status: JobStatus) -> Creations:
+def _missing_objects(view: JobView, status: JobStatus) -> Creations:
     """Return the claims and pods to create. During a restart there are none until the old pods have ended."""
     if not view.may_have_pods or status.state.phase not in (JobPhase.PENDING, JobPhase.RUNNING):
         return Creations()
     if is_too_large(view.job):
         return Creations()
-    return missing_creations(replace(view.job, status=status), view.pods, view.claims, view.foreign, _BATCH)
+    job = replace(view.job, status=status)
+    return missing_creations(job, view.pods, view.existing_claims, view.foreign_names, _BATCH)
 
 
 def _removal_time(job: VolcanoJob, status: JobStatus) -> float | None:
     """Return the time at which an ended job is deleted; None if the job stays."""
     ended, ttl = unix_seconds(status.state.last_transition_time), job.spec.ttl_seconds_after_finished
-    return ended + ttl if ttl is not None and ended and status.state.phase in ENDED else None
+    return ended + ttl if ttl is not None and ended and status.state.phase in FINAL_PHASES else None
 
 
 def _remarks(job: VolcanoJob, request: JobRequest) -> Iterator[Remark]:
@@ -322,7 +323,7 @@ def _remarks(job: VolcanoJob, request: JobRequest) -> Iterator[Remark]:
         yield Remark("Normal", EventReason.ACTION_TAKEN, text)
     is_new = not job.status.state.phase  # faults are reported only once
     faults = (*map(str, review_new(job)), *job_warnings(job)) if is_new else ()
-    for fault in faults[:_MAX_REPORTED]:
+    for fault in faults[:_MAX_REPORTED_FAULTS]:
         yield Remark("Warning", EventReason.JOB_FAULTY, fault)
 
 

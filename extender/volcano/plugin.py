@@ -14,7 +14,7 @@ from extender.api.workloads.shape import Json, items_at, value_at
 from extender.volcano.pods import JOB_NAME, JOB_NAMESPACE, pod_name
 
 Port = Annotated[int, msgspec.Meta(ge=1, le=65535)]
-_HOSTNAME = ("spec", "hostname")
+_HOSTNAME_PATH = ("spec", "hostname")
 
 
 class Plugin(msgspec.Struct, frozen=True, rename="kebab"):
@@ -74,13 +74,13 @@ def host_of_pod(job: VolcanoJob, task: TaskSpec, index: int) -> str:
 
     If the template has a hostname, all pods of the task have this hostname.
     """
-    hostname = value_at(task.template, _HOSTNAME) or pod_name(job.metadata.name, task.name, index)
+    hostname = value_at(task.template, _HOSTNAME_PATH) or pod_name(job.metadata.name, task.name, index)
     return f"{hostname}.{_domain(job, task)}"
 
 
 def hosts_of_task(job: VolcanoJob, task: TaskSpec) -> list[str]:
     """Return the DNS names of all pods of a task."""
-    if value_at(task.template, _HOSTNAME):
+    if value_at(task.template, _HOSTNAME_PATH):
         return [host_of_pod(job, task, 0)] if task.replicas else []
     name, domain = job.metadata.name, _domain(job, task)  # the domain is computed once for thousands of pods
     return [f"{pod_name(name, task.name, index)}.{domain}" for index in range(task.replicas)]
@@ -96,9 +96,9 @@ def labels_of(job: VolcanoJob) -> dict[str, str]:
     return {JOB_NAME: job.metadata.name, JOB_NAMESPACE: job.metadata.namespace}
 
 
-def containers(pod: Json, init: bool = True) -> list[Json]:
-    """Return the containers of a pod, with init containers unless `init` is false."""
-    kinds = ("initContainers", "containers") if init else ("containers",)
+def containers(pod: Json, with_init: bool = True) -> list[Json]:
+    """Return the containers of a pod, with init containers unless `with_init` is false."""
+    kinds = ("initContainers", "containers") if with_init else ("containers",)
     return [container for kind in kinds for container in items_at(pod, "spec", kind)]
 
 

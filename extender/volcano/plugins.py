@@ -29,7 +29,7 @@ from extender.volcano.plugin import (
     open_port,
     put_env,
 )
-from extender.volcano.pods import build_pod, owned
+from extender.volcano.pods import build_pod, owned_object
 
 _MAX_HOSTS = 100_000  # most hosts in all containers of a pod: the API server refuses larger pods
 
@@ -80,7 +80,7 @@ class PyTorch(Framework, frozen=True):
         if task.name in (self.master, self.worker):
             first = 0 if task.name == self.master else 1
             variables["RANK"] = str(first + index)
-        for container in containers(pod, init=False):
+        for container in containers(pod, with_init=False):
             open_port(container, self.port, "pytorchjob-port")
             put_env(container, *({"name": name, "value": value} for name, value in variables.items()))
         if self.wait_master_enabled and task.name == self.worker:
@@ -116,7 +116,7 @@ class TensorFlow(Plugin, frozen=True):
         role = roles.get(task.name, task.name)
         config = {"cluster": cluster, "task": {"type": role, "index": index}}
         text = msgspec.json.encode(config).decode()
-        for container in containers(pod, init=False):
+        for container in containers(pod, with_init=False):
             put_env(container, {"name": "TF_CONFIG", "value": text})
 
 
@@ -167,11 +167,11 @@ class Ray(Framework, frozen=True, rename="camel"):
     def objects(self, job: VolcanoJob) -> tuple[Json, ...]:
         ports = [{"name": name, "port": port, "targetPort": port} for name, port in self.ports().items()]
         spec = {"selector": {**labels_of(job), ROLE: self.head}, "ports": ports}
-        return (owned(job, "v1", "Service", f"{job.metadata.name}-head-svc", spec=spec),)
+        return (owned_object(job, "v1", "Service", f"{job.metadata.name}-head-svc", spec=spec),)
 
     def extend(self, pod: Json, job: VolcanoJob, task: TaskSpec, index: int) -> None:
         head = job.spec.task(self.head)
-        for container in containers(pod, init=False):
+        for container in containers(pod, with_init=False):
             match task.name, container.get("name"):
                 case (self.head, self.head_container):
                     for name, port in self.ports().items():
@@ -191,7 +191,7 @@ _HOSTS_PATH = "/etc/volcano"
 _KEY_PATH, _KEY_FOLDER = "/root/.ssh", ".ssh"
 _PRIVATE, _PUBLIC, _AUTHORIZED, _CONFIG = "id_rsa", "id_rsa.pub", "authorized_keys", "config"
 SECRET_RECORD = "plugin-ssh"  # key in status.controlledResources
-_ROOT_ONLY, _READABLE = 0o600, 0o644  # file modes: readable for root only, readable for all users
+_ROOT_MODE, _READABLE_MODE = 0o600, 0o644  # file modes: readable for root only, readable for all users
 
 
 class Env(Plugin, frozen=True):
@@ -216,8 +216,8 @@ class Svc(Plugin, frozen=True):
         spec: Json = {"clusterIP": "None", "selector": pods}
         if self.publish_not_ready_addresses:
             spec["publishNotReadyAddresses"] = True
-        service = owned(job, "v1", "Service", name, spec=spec)
-        lists = owned(job, "v1", "ConfigMap", f"{name}-svc", data=self._lists(job))
+        service = owned_object(job, "v1", "Service", name, spec=spec)
+        lists = owned_object(job, "v1", "ConfigMap", f"{name}-svc", data=self._host_lists(job))
         if self.disable_network_policy:
             return service, lists
         selector = {"matchLabels": pods}
@@ -226,7 +226,7 @@ class Svc(Plugin, frozen=True):
             "ingress": [{"from": [{"podSelector": selector}]}],
             "policyTypes": ["Ingress"],
         }
-        return service, lists, owned(job, "networking.k8s.io/v1", "NetworkPolicy", name, spec=policy)
+        return service, lists, owned_object(job, "networking.k8s.io/v1", "NetworkPolicy", name, spec=policy)
 
     def extend(self, pod: Json, job: VolcanoJob, task: TaskSpec, index: int) -> None:
         spec, config_map = pod["spec"], f"{job.metadata.name}-svc"
@@ -240,7 +240,7 @@ class Svc(Plugin, frozen=True):
                 put_env(container, *variables)
 
     @staticmethod
-    def _lists(job: VolcanoJob) -> dict[str, str]:
+    def _host_lists(job: VolcanoJob) -> dict[str, str]:
         """Return the data of the ConfigMap.
 
         Each task has three entries: a file with one host per line, a list with commas, and a number.
@@ -269,8 +269,8 @@ def _from_config_map(key: str, config_map: str) -> Json:
 class SshKeys(NamedTuple):
     """Pair of SSH keys in the file formats of OpenSSH."""
 
-    private: str
-    public: str
+    private_key: str
+    public_key: str
 
 
 class Ssh(Plugin, frozen=True):
@@ -287,7 +287,7 @@ class Ssh(Plugin, frozen=True):
             path = f"{_HOSTS_PATH}/{_KEY_FOLDER}"
         names = (_PRIVATE, _PUBLIC, _AUTHORIZED, _CONFIG)
         files = [{"key": name, "path": f"{_KEY_FOLDER}/{name}"} for name in names]
-        mode = _ROOT_ONLY if path == _KEY_PATH else _READABLE
+        mode = _ROOT_MODE if path == _KEY_PATH else _READABLE_MODE
         secret = {"secretName": secret_name(job), "items": files, "defaultMode": mode}
         volume = {"name": f"{job.metadata.name}-ssh", "secret": secret}
         mount(pod, volume, mountPath=path, subPath=_KEY_FOLDER)
@@ -344,18 +344,19 @@ def build_with_plugins(job: VolcanoJob, plugins: Sequence[Plugin], task: TaskSpe
     return pod
 
 
-def ssh_secret(job: VolcanoJob, name: str, make: Callable[[], SshKeys]) -> Json | None:
+def ssh_secret(job: VolcanoJob, name: str, make_keys: Callable[[], SshKeys]) -> Json | None:
     """Return the Secret of the plugin ssh; None if the job does not use the plugin.
 
-    The Secret is created only once, because running pods would not see a new key. `make` returns keys for a
+    The Secret is created only once, as running pods would not see a new key. `make_keys` returns keys for a
     job that brings no keys.
     """
     ssh = next((plugin for plugin in plugins_of(job).plugins if isinstance(plugin, Ssh)), None)
     if ssh is None:
         return None
-    keys = SshKeys(ssh.ssh_private_key, ssh.ssh_public_key) if ssh.ssh_private_key else make()
-    files = {_PRIVATE: keys.private, _PUBLIC: keys.public, _AUTHORIZED: keys.public, _CONFIG: ssh.config(job)}
-    return owned(job, "v1", "Secret", name, type="Opaque", stringData=files)
+    keys = SshKeys(ssh.ssh_private_key, ssh.ssh_public_key) if ssh.ssh_private_key else make_keys()
+    files = {_PRIVATE: keys.private_key, _PUBLIC: keys.public_key, _CONFIG: ssh.config(job)}
+    files[_AUTHORIZED] = keys.public_key
+    return owned_object(job, "v1", "Secret", name, type="Opaque", stringData=files)
 
 
 def status_of(job: VolcanoJob) -> dict[str, str]:
@@ -368,5 +369,5 @@ def secret_name(job: VolcanoJob) -> str:
 
     If Volcano created the Secret, the status has only the name of the plugin.
     """
-    recorded = (job.status.controlled_resources or {}).get(SECRET_RECORD, "")
-    return f"{job.metadata.name}-ssh" if recorded == Ssh.name else recorded
+    recorded_name = (job.status.controlled_resources or {}).get(SECRET_RECORD, "")
+    return f"{job.metadata.name}-ssh" if recorded_name == Ssh.name else recorded_name

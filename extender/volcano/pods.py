@@ -15,12 +15,12 @@ from extender.api.workloads.operators import VOLCANO_JOB
 from extender.api.workloads.shape import items_at, value_at
 
 _PREFIX = "volcano.sh/"
-INDEX, VERSION, RETRY = f"{_PREFIX}task-index", f"{_PREFIX}job-version", f"{_PREFIX}job-retry-count"
+INDEX_KEY, VERSION_KEY = f"{_PREFIX}task-index", f"{_PREFIX}job-version"
 JOB_NAME, JOB_NAMESPACE = f"{_PREFIX}job-name", f"{_PREFIX}job-namespace"
-PARTITION = f"{_PREFIX}partition-id"
+PARTITION_KEY, RETRY_KEY = f"{_PREFIX}partition-id", f"{_PREFIX}job-retry-count"
 _COPIED_KEYS = (PREEMPTABLE, f"{_PREFIX}cooldown-time")  # labels and annotations copied from the job
 _COPIED_ANNOTATIONS = (*_COPIED_KEYS, f"{_PREFIX}revocable-zone", MIN_AVAILABLE, MAX_UNAVAILABLE)
-_CONTAINERS = ("containerStatuses", "initContainerStatuses")
+_STATUS_FIELDS = ("containerStatuses", "initContainerStatuses")
 
 
 class JobPod(msgspec.Struct, frozen=True):
@@ -35,13 +35,13 @@ class JobPod(msgspec.Struct, frozen=True):
     namespace: str = ""
     retry: int = 0  # the job's status.retryCount when the pod was created
     partition: str = ""  # partition of the task; empty if the task has none
-    deleting: bool = False
+    is_deleting: bool = False
     exit_code: int | None = None  # exit code of the first container
-    ran: bool = False  # whether the pod was ever bound to a node
-    ready: bool = False  # whether all containers are ready
-    restarts: int = 0  # restarts of all containers
-    created: float = 0.0
-    ended: float = 0.0  # end of the last container; 0 if a container has not ended
+    was_bound: bool = False  # whether the pod was ever bound to a node
+    is_ready: bool = False  # whether all containers are ready
+    restart_count: int = 0  # restarts of all containers
+    created_at: float = 0.0
+    ended_at: float = 0.0  # end of the last container; 0 if a container has not ended
 
     @property
     def is_finished(self) -> bool:
@@ -52,12 +52,12 @@ def pod_of(pod: Json) -> JobPod | None:
     """Return the record of a pod; None if it has no valid annotations of task, index and version."""
     meta = _mapping(pod, "metadata")
     annotations, labels = _mapping(meta, "annotations"), _mapping(meta, "labels")
-    index, version = _number(annotations.get(INDEX)), _number(annotations.get(VERSION))
+    index, version = _number(annotations.get(INDEX_KEY)), _number(annotations.get(VERSION_KEY))
     task = annotations.get(ROLE) or labels.get(ROLE)
     if index is None or version is None or not task:
         return None
-    statuses = items_at(pod, "status", _CONTAINERS[0])
-    all_statuses = [status for name in _CONTAINERS for status in items_at(pod, "status", name)]
+    statuses = items_at(pod, "status", _STATUS_FIELDS[0])
+    all_statuses = [status for name in _STATUS_FIELDS for status in items_at(pod, "status", name)]
     ends = [_mapping(status, "state", "terminated") for status in statuses]
     return JobPod(
         name=meta.get("name", ""),
@@ -67,15 +67,15 @@ def pod_of(pod: Json) -> JobPod | None:
         version=version,
         phase=value_at(pod, ("status", "phase")) or "Pending",
         namespace=meta.get("namespace", ""),
-        retry=_number(annotations.get(RETRY)) or 0,
-        partition=labels.get(PARTITION, ""),
-        deleting=bool(meta.get("deletionTimestamp")),
+        retry=_number(annotations.get(RETRY_KEY)) or 0,
+        partition=labels.get(PARTITION_KEY, ""),
+        is_deleting=bool(meta.get("deletionTimestamp")),
         exit_code=ends[0].get("exitCode") if ends else None,
-        ran=bool(value_at(pod, ("spec", "nodeName"))),
-        ready=all(status.get("ready") for status in statuses),
-        restarts=sum(status.get("restartCount") or 0 for status in all_statuses),
-        created=unix_seconds(meta.get("creationTimestamp")),
-        ended=max((unix_seconds(end.get("finishedAt")) for end in ends), default=0.0),
+        was_bound=bool(value_at(pod, ("spec", "nodeName"))),
+        is_ready=all(status.get("ready") for status in statuses),
+        restart_count=sum(status.get("restartCount") or 0 for status in all_statuses),
+        created_at=unix_seconds(meta.get("creationTimestamp")),
+        ended_at=max((unix_seconds(end.get("finishedAt")) for end in ends), default=0.0),
     )
 
 
@@ -101,7 +101,7 @@ def partition_of(task: TaskSpec, index: int) -> str:
     return str(index // policy.partition_size) if policy.partition_size > 0 else "0"
 
 
-def owned(job: VolcanoJob, api_version: str, kind: str, name: str, **body: Any) -> Json:
+def owned_object(job: VolcanoJob, api_version: str, kind: str, name: str, **body: Any) -> Json:
     """Return an object that the job owns, without blockOwnerDeletion.
 
     With blockOwnerDeletion, the admission plugin OwnerReferencesPermissionEnforcement would require a right
@@ -122,7 +122,7 @@ def build_pod(job: VolcanoJob, task: TaskSpec, index: int) -> Json:
     spec |= {field: value for field, value in inherited.items() if value and not spec.get(field)}
     if spec.get("hostNetwork") and not spec.get("dnsPolicy"):
         spec["dnsPolicy"] = "ClusterFirstWithHostNet"  # needed to find the other pods of the job
-    pod = owned(job, "v1", "Pod", pod_name(job.metadata.name, task.name, index), spec=spec)
+    pod = owned_object(job, "v1", "Pod", pod_name(job.metadata.name, task.name, index), spec=spec)
     labels = _mapping(template, "metadata", "labels") | _labels(job, task, index)
     annotations = _mapping(template, "metadata", "annotations") | _annotations(job, task, index)
     pod["metadata"] |= {"labels": labels, "annotations": annotations}
@@ -138,15 +138,15 @@ def _mapping(obj: Any, *path: str) -> Json:
 def _labels(job: VolcanoJob, task: TaskSpec, index: int) -> dict[str, str]:
     """Return the labels of a pod that Volcano sets, or that come from the job."""
     meta, partition = job.metadata, partition_of(task, index)
-    inherited = {key: value for key, value in (meta.labels or {}).items() if key in _COPIED_KEYS}
+    inherited_labels = {key: value for key, value in (meta.labels or {}).items() if key in _COPIED_KEYS}
     return {
         JOB_NAME: meta.name,
         JOB_NAMESPACE: meta.namespace,
         f"{_PREFIX}queue-name": job.spec.queue,
         ROLE: task.name,
-        INDEX: str(index),
-        **({PARTITION: partition} if partition else {}),
-        **inherited,
+        INDEX_KEY: str(index),
+        **({PARTITION_KEY: partition} if partition else {}),
+        **inherited_labels,
     }
 
 
@@ -159,9 +159,9 @@ def _annotations(job: VolcanoJob, task: TaskSpec, index: int) -> dict[str, str]:
         f"{_PREFIX}template-uid": f"{meta.name}-{task.name}",
         GROUP_ANNOTATION: group_name(job),
         ROLE: task.name,
-        INDEX: str(index),
-        VERSION: str(job.status.version),
-        RETRY: str(job.status.retry_count),
+        INDEX_KEY: str(index),
+        VERSION_KEY: str(job.status.version),
+        RETRY_KEY: str(job.status.retry_count),
         **({f"{_PREFIX}numa-topology-policy": numa} if numa else {}),
         **{key: value for key, value in (meta.annotations or {}).items() if key in _COPIED_ANNOTATIONS},
     }

@@ -12,12 +12,14 @@ from typing import NamedTuple
 from extender.api.objects.volcano import LifecyclePolicy, TaskSpec, VolcanoJob
 from extender.api.units import as_seconds
 from extender.volcano.pods import JobPod
-from extender.volcano.states import ACTIVE, TARGETED, Action, phase_of
+from extender.volcano.states import ACTIVE_PHASES, TARGETED_ACTIONS, Action, phase_of
 
-ANY, FAILED, EVICTED, PENDING = "*", "PodFailed", "PodEvicted", "PodPending"
-COMPLETED, TASK_FAILED, UNKNOWN = "TaskCompleted", "TaskFailed", "Unknown"
-_UNLIMITED = -1  # maxRetry of a task without a limit
-_REQUESTABLE = frozenset(Action) - {Action.SYNC}
+ANY_EVENT, POD_FAILED, POD_EVICTED, POD_PENDING = "*", "PodFailed", "PodEvicted", "PodPending"
+TASK_COMPLETED, TASK_FAILED, UNKNOWN_EVENT = "TaskCompleted", "TaskFailed", "Unknown"
+_POD_EVENTS = (POD_PENDING, POD_FAILED, POD_EVICTED)
+EVENTS = (ANY_EVENT, *_POD_EVENTS, UNKNOWN_EVENT, TASK_COMPLETED, TASK_FAILED, "JobUpdated")
+_UNLIMITED_RETRIES = -1  # maxRetry of a task without a limit
+_REQUESTABLE_ACTIONS = frozenset(Action) - {Action.SYNC}
 _START_TIME = 10.0  # seconds in which a pod with capacity is bound, and its PodGroup shows this
 
 
@@ -50,7 +52,7 @@ class JobRequest(NamedTuple):
     @property
     def is_possible(self) -> bool:
         """Return whether the action has the target that it needs."""
-        return self.action not in TARGETED or bool(self.target)
+        return self.action not in TARGETED_ACTIONS or bool(self.target)
 
 
 def restarts_pod(action: str, target: str, pod: JobPod) -> bool:
@@ -73,13 +75,13 @@ class _JobEvent(NamedTuple):
 
 def policy_requests(job: VolcanoJob, pods: Sequence[JobPod], group_phase: str) -> list[JobRequest]:
     """Return the requests of a job's policies for events of its pods and PodGroup, earliest first."""
-    job_rules = _rules(job.spec.policies)
-    levels_by_task = {task.name: (_rules(task.policies), job_rules) for task in job.spec.tasks}
+    job_rules = _rules_of(job.spec.policies)
+    levels_by_task = {task.name: (_rules_of(task.policies), job_rules) for task in job.spec.tasks}
     if not (job_rules or any(task_rules for task_rules, _ in levels_by_task.values())):
         return []
     requests = [
-        _request(levels_by_task[event.task.name] if event.task is not None else (job_rules,), event)
-        for event in _events(job, pods, group_phase)
+        _request_of(levels_by_task[event.task.name] if event.task is not None else (job_rules,), event)
+        for event in _events_of(job, pods, group_phase)
     ]
     return sorted(filter(None, requests), key=lambda request: (request.at, request.pod))
 
@@ -90,20 +92,20 @@ def request_for_lost_pod(job: VolcanoJob, pod: JobPod, at: float) -> JobRequest 
     Pods that Muster deleted before a restart of Muster are recognized by the status of the job.
     """
     task, state = job.spec.task(pod.task), job.status.state
-    if task is None or phase_of(state.phase) not in ACTIVE:
+    if task is None or phase_of(state.phase) not in ACTIVE_PHASES:
         return None
     if pod.index >= task.replicas or pod.version < job.status.version:
         return None
-    is_before_restart = state.reason in TARGETED and pod.retry < job.status.retry_count
+    is_before_restart = state.reason in TARGETED_ACTIONS and pod.retry < job.status.retry_count
     if is_before_restart and restarts_pod(state.reason, target_of(state.message), pod):
         return None
-    rules = (_rules(task.policies), _rules(job.spec.policies))
-    return _request(rules, _JobEvent(EVICTED, at, f"pod {pod.name} is gone", task, pod))
+    rules = (_rules_of(task.policies), _rules_of(job.spec.policies))
+    return _request_of(rules, _JobEvent(POD_EVICTED, at, f"pod {pod.name} is gone", task, pod))
 
 
 def replaced_in_time(requests: Iterable[JobRequest], pods: Sequence[JobPod], now: float) -> list[JobRequest]:
     """Return the requests for lost pods that run again before the request is due."""
-    running = {pod.name for pod in pods if pod.phase == "Running" and not pod.deleting}
+    running = {pod.name for pod in pods if pod.phase == "Running" and not pod.is_deleting}
     return [request for request in requests if request.at > now and request.pod in running]
 
 
@@ -112,40 +114,41 @@ def target_of(message: str) -> str:
     return message.partition(": ")[0]
 
 
-def _events(job: VolcanoJob, pods: Sequence[JobPod], group_phase: str) -> Iterator[_JobEvent]:
+def _events_of(job: VolcanoJob, pods: Sequence[JobPod], group_phase: str) -> Iterator[_JobEvent]:
     """Yield the events that follow from the pods and the phase of the PodGroup."""
     pods_by_task: defaultdict[str, list[JobPod]] = defaultdict(list)
     for pod in pods:
-        if not pod.deleting:
+        if not pod.is_deleting:
             pods_by_task[pod.task].append(pod)
     for task in job.spec.tasks:
         current_pods = [pod for pod in pods_by_task[task.name] if pod.index < task.replicas]
         yield from _task_events(task, current_pods, job.status.version)
-    new_pods = [pod for pod in pods if not pod.deleting and pod.version >= job.status.version]
-    without_node = [pod.created for pod in new_pods if pod.phase == "Pending" and not pod.ran]
+    new_pods = [pod for pod in pods if not pod.is_deleting and pod.version >= job.status.version]
+    without_node = [pod.created_at for pod in new_pods if pod.phase == "Pending" and not pod.was_bound]
     # The phase may still refer to deleted pods while their replacements are being bound.
-    if group_phase == UNKNOWN and without_node and any(pod.phase == "Running" for pod in new_pods):
+    if group_phase == UNKNOWN_EVENT and without_node and any(pod.phase == "Running" for pod in new_pods):
         at = max(without_node) + _START_TIME
-        yield _JobEvent(UNKNOWN, at, "some of its pods run while others lack capacity")
+        yield _JobEvent(UNKNOWN_EVENT, at, "some of its pods run while others lack capacity")
 
 
 def _task_events(task: TaskSpec, pods: list[JobPod], version: int) -> Iterator[_JobEvent]:
     """Yield the events of a task. Pods of an older version of the job cause no events."""
-    current = [pod for pod in pods if pod.version >= version]
-    for pod in current:
+    current_pods = [pod for pod in pods if pod.version >= version]
+    for pod in current_pods:
         if pod.phase == "Failed":
             code = "" if pod.exit_code is None else f" with exit code {pod.exit_code}"
-            yield _JobEvent(FAILED, pod.ended or pod.created, f"pod {pod.name} failed{code}", task, pod)
+            at = pod.ended_at or pod.created_at
+            yield _JobEvent(POD_FAILED, at, f"pod {pod.name} failed{code}", task, pod)
         elif pod.phase == "Pending":
-            yield _JobEvent(PENDING, pod.created, f"pod {pod.name} is pending", task, pod)
-    end_times = [pod.ended or pod.created for pod in current if pod.phase == "Succeeded"]
+            yield _JobEvent(POD_PENDING, pod.created_at, f"pod {pod.name} is pending", task, pod)
+    end_times = [pod.ended_at or pod.created_at for pod in current_pods if pod.phase == "Succeeded"]
     if end_times and sum(pod.phase == "Succeeded" for pod in pods) >= task.replicas:
-        yield _JobEvent(COMPLETED, max(end_times), f"all pods of task {task.name} have succeeded", task)
-    alive = [pod for pod in current if pod.phase in ("Running", "Pending")]
-    restarts = sum(pod.restarts for pod in alive)
-    if alive and task.max_retry != _UNLIMITED and restarts >= task.max_retry:
+        yield _JobEvent(TASK_COMPLETED, max(end_times), f"all pods of task {task.name} have succeeded", task)
+    live_pods = [pod for pod in current_pods if pod.phase in ("Running", "Pending")]
+    restarts = sum(pod.restart_count for pod in live_pods)
+    if live_pods and task.max_retry != _UNLIMITED_RETRIES and restarts >= task.max_retry:
         text = f"containers of task {task.name} were restarted {restarts} times"
-        yield _JobEvent(TASK_FAILED, max(pod.created for pod in alive), text, task)
+        yield _JobEvent(TASK_FAILED, max(pod.created_at for pod in live_pods), text, task)
 
 
 class _Rule(NamedTuple):
@@ -157,7 +160,7 @@ class _Rule(NamedTuple):
 _Rules = Mapping[str | int, _Rule]  # first rule for each event and exit code
 
 
-def _rules(policies: Sequence[LifecyclePolicy] | None) -> _Rules:
+def _rules_of(policies: Sequence[LifecyclePolicy] | None) -> _Rules:
     """Return the rules of policies by event and exit code.
 
     They are read once for all events, since a job may have a thousand policies and as many pods. A policy
@@ -172,10 +175,10 @@ def _rules(policies: Sequence[LifecyclePolicy] | None) -> _Rules:
             continue
         exit_codes = () if policy.exit_code is None else (policy.exit_code,)
         keys = {*policy.all_events, *exit_codes}
-        if policy.timeout and keys & {ANY, PENDING}:
-            keys.add(PENDING)
+        if policy.timeout and keys & {ANY_EVENT, POD_PENDING}:
+            keys.add(POD_PENDING)
         else:
-            keys.discard(PENDING)
+            keys.discard(POD_PENDING)
         for key in keys:
             rules.setdefault(key, _Rule(position, policy.action, delay))
     return rules
@@ -183,22 +186,22 @@ def _rules(policies: Sequence[LifecyclePolicy] | None) -> _Rules:
 
 def _matching_rule(rules: _Rules, event: _JobEvent) -> _Rule | None:
     """Return the first rule that matches an event; None if no rule matches."""
-    if event.type == PENDING:
-        return rules.get(PENDING)
-    code = event.pod.exit_code if event.type == FAILED and event.pod is not None else None
-    return min((rules[key] for key in (ANY, event.type, code) if key and key in rules), default=None)
+    if event.type == POD_PENDING:
+        return rules.get(POD_PENDING)
+    code = event.pod.exit_code if event.type == POD_FAILED and event.pod is not None else None
+    return min((rules[key] for key in (ANY_EVENT, event.type, code) if key and key in rules), default=None)
 
 
-def _request(levels: Iterable[_Rules], event: _JobEvent) -> JobRequest | None:
+def _request_of(levels: Iterable[_Rules], event: _JobEvent) -> JobRequest | None:
     """Return the request of the first matching policy; None if that policy requests no action.
 
     Args:
         levels: The rules of the event's task, if it has a task, and then the rules of the job.
         event: The event.
     """
-    matching = (_matching_rule(rules, event) for rules in levels)
-    rule = next((rule for rule in matching if rule is not None), None)
-    if rule is None or rule.action not in _REQUESTABLE:
+    matching_rules = (_matching_rule(rules, event) for rules in levels)
+    rule = next((rule for rule in matching_rules if rule is not None), None)
+    if rule is None or rule.action not in _REQUESTABLE_ACTIONS:
         return None
     task, pod = event.task, event.pod
     request = JobRequest(

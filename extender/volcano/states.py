@@ -63,41 +63,41 @@ class JobTransition(NamedTuple):
     is_retry: bool = False  # whether the action counts in status.retryCount
 
 
-ACTIVE = (JobPhase.PENDING, JobPhase.RUNNING, JobPhase.RESTARTING)  # phases with pods, or before new pods
-ENDED = (JobPhase.COMPLETED, JobPhase.FAILED, JobPhase.TERMINATED)  # final phases
-TARGETED = (Action.RESTART_TASK, Action.RESTART_POD, Action.RESTART_PARTITION)
+ACTIVE_PHASES = (JobPhase.PENDING, JobPhase.RUNNING, JobPhase.RESTARTING)  # with pods, or before new pods
+FINAL_PHASES = (JobPhase.COMPLETED, JobPhase.FAILED, JobPhase.TERMINATED)
+TARGETED_ACTIONS = (Action.RESTART_TASK, Action.RESTART_POD, Action.RESTART_PARTITION)
 
-_SYNC, _CLEAN_UP = JobTransition(Kill.NONE), JobTransition(Kill.UNFINISHED)
-_RESUMED = JobTransition(Kill.UNFINISHED, JobPhase.RESTARTING, is_retry=True)
-_ENDS = {
+_NO_CHANGE, _CLEAN_UP = JobTransition(Kill.NONE), JobTransition(Kill.UNFINISHED)
+_RESUMPTION = JobTransition(Kill.UNFINISHED, JobPhase.RESTARTING, is_retry=True)
+_END_TRANSITIONS = {
     Action.ABORT: JobTransition(Kill.UNFINISHED, JobPhase.ABORTING),
     Action.TERMINATE: JobTransition(Kill.UNFINISHED, JobPhase.TERMINATING),
     Action.COMPLETE: JobTransition(Kill.UNFINISHED, JobPhase.COMPLETING),
 }
-_STARTED = {
-    **dict.fromkeys(Action, _SYNC),
+_START_TRANSITIONS = {
+    **dict.fromkeys(Action, _NO_CHANGE),
     Action.RESTART: JobTransition(Kill.ALL, JobPhase.RESTARTING, is_retry=True),
-    **dict.fromkeys(TARGETED, JobTransition(Kill.TARGET, JobPhase.RESTARTING, is_retry=True)),
-    **_ENDS,
+    **dict.fromkeys(TARGETED_ACTIONS, JobTransition(Kill.TARGET, JobPhase.RESTARTING, is_retry=True)),
+    **_END_TRANSITIONS,
 }
-_RESTARTING = {
-    **dict.fromkeys(Action, _SYNC),
+_RESTART_TRANSITIONS = {
+    **dict.fromkeys(Action, _NO_CHANGE),
     Action.RESTART: JobTransition(Kill.ALL),
-    **dict.fromkeys(TARGETED, JobTransition(Kill.TARGET)),
-    **_ENDS,
+    **dict.fromkeys(TARGETED_ACTIONS, JobTransition(Kill.TARGET)),
+    **_END_TRANSITIONS,
 }
-_ENDING = dict.fromkeys(Action, _CLEAN_UP)
+_CLEAN_UP_TRANSITIONS = dict.fromkeys(Action, _CLEAN_UP)
 _ACTIONS_BY_PHASE = {
-    JobPhase.PENDING: _STARTED,
-    JobPhase.RUNNING: _STARTED,
-    JobPhase.RESTARTING: _RESTARTING,
-    JobPhase.ABORTING: {**_ENDING, Action.RESUME: _RESUMED},
-    JobPhase.ABORTED: {**_ENDING, Action.RESUME: _RESUMED},
+    JobPhase.PENDING: _START_TRANSITIONS,
+    JobPhase.RUNNING: _START_TRANSITIONS,
+    JobPhase.RESTARTING: _RESTART_TRANSITIONS,
+    JobPhase.ABORTING: {**_CLEAN_UP_TRANSITIONS, Action.RESUME: _RESUMPTION},
+    JobPhase.ABORTED: {**_CLEAN_UP_TRANSITIONS, Action.RESUME: _RESUMPTION},
 }
-TABLE: Mapping[tuple[JobPhase, Action], JobTransition] = {
+TRANSITIONS: Mapping[tuple[JobPhase, Action], JobTransition] = {
     (phase, action): transition
     for phase in JobPhase
-    for action, transition in _ACTIONS_BY_PHASE.get(phase, _ENDING).items()
+    for action, transition in _ACTIONS_BY_PHASE.get(phase, _CLEAN_UP_TRANSITIONS).items()
 }
 
 _AFTER_CLEAN_UP = {
@@ -119,8 +119,8 @@ def implied_phase(phase: JobPhase, status: JobStatus, spec: VolcanoJobSpec) -> J
     """Return the phase that follows from the counts in `status`, without a request."""
     match phase:
         case JobPhase.PENDING:
-            started = status.running + status.succeeded + status.failed
-            return JobPhase.RUNNING if started >= (spec.min_available or 0) else phase
+            started_count = status.running + status.succeeded + status.failed
+            return JobPhase.RUNNING if started_count >= (spec.min_available or 0) else phase
         case JobPhase.RUNNING:
             return _phase_after_running(status, spec)
         case JobPhase.RESTARTING:
@@ -156,7 +156,7 @@ def _lacks_successes(status: JobStatus, spec: VolcanoJobSpec) -> bool:
 
 # Status of a job: the initial status, transitions, and counts of pods.
 
-_COUNTED = {"Pending": "pending", "Running": "running", "Succeeded": "succeeded", "Failed": "failed"}
+_COUNT_FIELDS = {"Pending": "pending", "Running": "running", "Succeeded": "succeeded", "Failed": "failed"}
 
 
 def initial_status(job: VolcanoJob, pods: Sequence[JobPod], now: float) -> JobStatus:
@@ -194,7 +194,7 @@ def in_phase(
     conditions = [condition for condition in status.conditions or () if condition.status != phase]
     running = next((condition for condition in conditions if condition.status == JobPhase.RUNNING), None)
     duration = status.running_duration
-    if phase in (*ENDED, JobPhase.ABORTED) and running is not None:
+    if phase in (*FINAL_PHASES, JobPhase.ABORTED) and running is not None:
         duration = as_duration(max(unix_seconds(at) - unix_seconds(running.last_transition_time), 0.0))
     return replace(
         status,
@@ -205,25 +205,25 @@ def in_phase(
 
 
 def with_counts(
-    status: JobStatus, job: VolcanoJob, pods: Sequence[JobPod], deleted: Collection[JobPod]
+    status: JobStatus, job: VolcanoJob, pods: Sequence[JobPod], deleted_pods: Collection[JobPod]
 ) -> JobStatus:
     """Return the status with the numbers of pods.
 
-    `deleted` pods count as terminating. Surplus pods do not count. A job that has ended keeps its last
+    `deleted_pods` count as terminating. Surplus pods do not count. A job that has ended keeps its last
     numbers.
     """
-    has_pods = deleted or status.pending or status.running or status.terminating
-    if status.state.phase in ENDED and not has_pods:
+    has_pods = deleted_pods or status.pending or status.running or status.terminating
+    if status.state.phase in FINAL_PHASES and not has_pods:
         return status
     replicas = {task.name: task.replicas for task in job.spec.tasks}
-    deleted_uids = {pod.uid for pod in deleted}
-    totals = dict.fromkeys((*_COUNTED.values(), "unknown", "terminating"), 0)
+    deleted_uids = {pod.uid for pod in deleted_pods}
+    totals = dict.fromkeys((*_COUNT_FIELDS.values(), "unknown", "terminating"), 0)
     by_task: dict[str, dict[str, int]] = {}
     for pod in pods:
-        if pod.deleting or pod.uid in deleted_uids:
+        if pod.is_deleting or pod.uid in deleted_uids:
             totals["terminating"] += 1
         elif pod.index < replicas.get(pod.task, 0):
-            totals[_COUNTED.get(pod.phase, "unknown")] += 1
+            totals[_COUNT_FIELDS.get(pod.phase, "unknown")] += 1
             phases = by_task.setdefault(pod.task, {})
             phases[pod.phase] = phases.get(pod.phase, 0) + 1
     states = {task: TaskState(dict(sorted(phases.items()))) for task, phases in sorted(by_task.items())}

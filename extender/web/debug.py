@@ -17,7 +17,7 @@ from werkzeug.exceptions import BadRequest, HTTPException, NotFound
 
 from extender import __version__
 from extender.api.units import texts_by_name
-from extender.ports.connection import as_json, readable
+from extender.ports.connection import error_as_json, indented_json
 
 View = Callable[..., object]
 
@@ -80,7 +80,7 @@ def create_debug_app(views: Mapping[str, View]) -> Flask:
     `views` have the names of ENDPOINTS. They get path variables as keyword arguments.
     """
     app = Flask(__name__, static_folder=None)
-    app.register_error_handler(HTTPException, as_json)  # also 404 and 405
+    app.register_error_handler(HTTPException, error_as_json)  # also 404 and 405
     views = {"index": index, "version": version, "threads": threads, **views}
     for endpoint in (Endpoint("", "this list"), *ENDPOINTS):
         app.add_url_rule(
@@ -114,7 +114,7 @@ def _answer(endpoint: Endpoint, view: View | None) -> Callable[..., Response]:
             raise NotFound(f"Muster knows no {endpoint.view} {'/'.join(names.values())}".rstrip())
         if isinstance(data, bytes):
             return Response(data, mimetype="application/gzip")
-        return Response(readable(data), mimetype="application/json")
+        return Response(indented_json(data), mimetype="application/json")
 
     return answer
 
@@ -129,11 +129,11 @@ def version() -> dict[str, str]:
 
 def threads() -> list[dict[str, Any]]:
     """Return the stacks of all threads. Threads with equal stacks are listed together."""
-    name_of = {thread.ident: thread.name for thread in threading.enumerate()}
+    name_by_thread = {thread.ident: thread.name for thread in threading.enumerate()}
     stacks: defaultdict[tuple[str, ...], list[str]] = defaultdict(list)
     for ident, frame in sys._current_frames().items():
         stack = (f"{call.filename}:{call.lineno} {call.name}" for call in traceback.extract_stack(frame))
-        stacks[tuple(stack)].append(name_of.get(ident, str(ident)))
+        stacks[tuple(stack)].append(name_by_thread.get(ident, str(ident)))
     return [
         {"count": len(names), "threads": sorted(names), "stack": stack} for stack, names in stacks.items()
     ]

@@ -32,20 +32,20 @@ def listen(flag: str, address: Address) -> socket.socket:
         is_dual_stack = not address.host and socket.has_dualstack_ipv6()
         host = "::" if is_dual_stack else address.host
         family, *_ = socket.getaddrinfo(host or "0.0.0.0", address.port, type=socket.SOCK_STREAM)[0]
-        bound = socket.socket(family, socket.SOCK_STREAM)
+        sock = socket.socket(family, socket.SOCK_STREAM)
         try:
-            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if family == socket.AF_INET6:
-                bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if is_dual_stack else 1)
-            bound.bind((host or "0.0.0.0", address.port))
+                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if is_dual_stack else 1)
+            sock.bind((host or "0.0.0.0", address.port))
             # Only a listening socket keeps other processes from the port; early callers wait in its backlog.
             # Connections inherit this option. Without it, an answer takes 40 ms (Nagle and delayed ACKs).
-            bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            bound.listen(BACKLOG)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.listen(BACKLOG)
         except OSError:
-            bound.close()
+            sock.close()
             raise
-        return bound
+        return sock
     except OSError as fault:
         reasons = {
             errno.EADDRINUSE: "another process listens there: choose a free port",

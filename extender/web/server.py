@@ -38,7 +38,7 @@ from werkzeug.exceptions import BadRequest, MethodNotAllowed, NotFound
 
 from extender.api import protocol
 from extender.api.setting_kinds import Address
-from extender.ports.connection import FAILED, Caller, CallerConnection, encode_answer
+from extender.ports.connection import FAILURE_TEXT, Caller, CallerConnection, encode_answer
 from extender.ports.connections import TIMEOUTS, ConnectionLimits, Timeouts
 from extender.ports.light_connection import ShortRequest
 from extender.ports.port import Pulse, Secure, ServedPort
@@ -47,13 +47,13 @@ from extender.telemetry.logs import bound_context, logger
 from extender.verbs.verbs import SchedulerVerbs
 from extender.web.listen import BACKLOG
 
-LARGEST_BODY = 16 * 1024 * 1024  # bytes, enforced by the port
-SPARE = 64  # connections for filter, prioritize and preempt while bind calls of the whole window are held
-_JSON = {"Content-Type": "application/json", "Server": "muster"}  # otherwise aiohttp adds its name
-GRACE = 4  # seconds to answer held calls, so that the process exits within five seconds
+MAX_BODY_BYTES = 16 * 1024 * 1024  # enforced by the port
+SPARE_CONNECTIONS = 64  # for filter, prioritize and preempt while bind calls of the whole window are held
+_JSON_HEADERS = {"Content-Type": "application/json", "Server": "muster"}  # otherwise aiohttp adds its name
+GRACE_SECONDS = 4  # seconds to answer held calls, so that the process exits within five seconds
 
 # Nesting that is too deep for the decoder's stack also counts as malformed.
-MALFORMED = (protocol.MalformedRequest, msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+MALFORMED_ERRORS = (protocol.MalformedRequest, msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 log = logger(__name__)
 Hook = Callable[[], None]
@@ -64,9 +64,9 @@ class Verb(NamedTuple):
     """Verb of the scheduler's calls."""
 
     name: str
-    reads: type[Args]
+    args_type: type[Args]
     answer: Callable[[Any, Caller], Awaitable[object]]
-    failed: object  # answer if `answer` raises an unexpected error
+    failure_answer: object  # answer if `answer` raises an unexpected error
 
 
 class App:
@@ -88,10 +88,10 @@ class App:
             raise MethodNotAllowed(["POST"])
         with metrics.counted(verb.name) as call:
             try:
-                args = protocol.decode(body, verb.reads)
+                args = protocol.decode(body, verb.args_type)
                 with bound_context(pod=_pod_of(args)):
                     return await _encoded_answer(verb, args, caller, call)
-            except MALFORMED as fault:
+            except MALFORMED_ERRORS as fault:
                 call.outcome, call.reason = "malformed", ""
                 raise BadRequest(str(fault)) from fault
 
@@ -118,7 +118,7 @@ async def _encoded_answer(verb: Verb, args: Args, caller: Caller, call: metrics.
     except Exception:
         call.outcome = "failed"
         log.exception("a verb failed", verb=verb.name)
-        return protocol.encode(verb.failed)
+        return protocol.encode(verb.failure_answer)
 
 
 def _verb_table(verbs: SchedulerVerbs) -> tuple[Verb, ...]:
@@ -130,9 +130,9 @@ def _verb_table(verbs: SchedulerVerbs) -> tuple[Verb, ...]:
 
     nothing = protocol.PreemptionResult({})
     return (
-        Verb("filter", protocol.ExtenderArgs, filter_nodes, protocol.FilterResult(error=FAILED)),
+        Verb("filter", protocol.ExtenderArgs, filter_nodes, protocol.FilterResult(error=FAILURE_TEXT)),
         Verb("prioritize", protocol.ExtenderArgs, prioritize, []),
-        Verb("bind", protocol.BindingArgs, verbs.bind, protocol.BindingResult(error=FAILED)),
+        Verb("bind", protocol.BindingArgs, verbs.bind, protocol.BindingResult(error=FAILURE_TEXT)),
         Verb("preempt", protocol.PreemptionArgs, lambda args, _: verbs.preempt(args), nothing),
     )
 
@@ -157,7 +157,7 @@ def serve(
     _, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))
     address = Address(*listener.getsockname()[:2])  # the worker has a copy of the listener
-    limits = ConnectionLimits(2 * (window + SPARE), LARGEST_BODY, unread=4 * LARGEST_BODY, timeouts=timeouts)
+    limits = ConnectionLimits(2 * (window + SPARE_CONNECTIONS), MAX_BODY_BYTES, 4 * MAX_BODY_BYTES, timeouts)
     shutdown = _Shutdown(on_stop)
 
     def post_worker_init(worker: LoopWorker) -> None:
@@ -196,11 +196,11 @@ class LoopWorker(Worker):
             body = await connection.body(request)
             connection.serve()
             answer_body = await app(request.method, request.raw_path, body, connection.caller)
-            return web.Response(body=answer_body, headers=_JSON)
+            return web.Response(body=answer_body, headers=_JSON_HEADERS)
 
         async def answer_short(request: ShortRequest, caller: Caller) -> bytes:
             body = await app(request.method, request.target, request.body, caller)
-            return encode_answer(200, "OK", _JSON.items(), body)
+            return encode_answer(200, "OK", _JSON_HEADERS.items(), body)
 
         [wrapper] = self.sockets  # wrapper class of gunicorn
         listener: socket.socket = cast(Any, wrapper).sock
@@ -235,7 +235,7 @@ def _settings(
         "worker_class": LoopWorker,
         "backlog": BACKLOG,
         "timeout": 0,  # /livez detects a stuck worker; gunicorn's heartbeat cannot
-        "graceful_timeout": GRACE,
+        "graceful_timeout": GRACE_SECONDS,
         "max_requests": 0,  # no restarts, which would reset connections
         "control_socket_disable": True,  # as it fails on a read-only root
         "worker_tmp_dir": "/dev/shm" if os.path.isdir("/dev/shm") else None,
@@ -264,7 +264,7 @@ class _Shutdown:
     def __init__(self, on_stop: Hook) -> None:
         self._on_stop = on_stop
         self._signals: SimpleQueue[None] = SimpleQueue()  # safe in a signal handler, unlike an Event
-        self._done = Event()
+        self._done_event = Event()
 
     def prepare(self, worker: LoopWorker) -> None:
         """Start the thread that runs `on_stop`, and handle all signals to stop."""
@@ -282,7 +282,7 @@ class _Shutdown:
         """Exit. If the worker has started, `on_stop` runs before, even if no signal was noticed."""
         if worker.booted:
             self._signals.put(None)
-            self._done.wait(GRACE)
+            self._done_event.wait(GRACE_SECONDS)
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0 if worker.booted else Arbiter.WORKER_BOOT_ERROR)
@@ -299,7 +299,7 @@ class _Shutdown:
         except Exception:
             log.exception("shutting down failed in part")
         finally:
-            self._done.set()
+            self._done_event.set()
 
 
 def _end_gracefully_on_all_signals(arbiter: Arbiter) -> None:

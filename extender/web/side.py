@@ -34,13 +34,13 @@ from extender.telemetry.logs import logger
 from extender.web.listen import Identity
 from extender.webhooks.reviews import Malformed, Reviewer
 
-LIMITS = ConnectionLimits(connections=128, body=64 * 1024, unread=64 * 1024 * 1024)
-_THREADS = 4
-LARGEST_REVIEW = 40 * 1024 * 1024  # bytes: an old and a new object of 3 MiB each, with all characters escaped
+LIMITS = ConnectionLimits(max_connections=128, max_body=64 * 1024, max_unread=64 * 1024 * 1024)
+_THREAD_COUNT = 4
+MAX_REVIEW_BYTES = 40 * 1024 * 1024  # an old and a new object of 3 MiB each, with all characters escaped
 # An API server opens a connection for each concurrent review.
-REVIEW_LIMITS = ConnectionLimits(2048, body=LARGEST_REVIEW, unread=2 * LARGEST_REVIEW, per_address=1024)
-_REVIEW_THREADS = 64
-_JSON = {"Content-Type": "application/json", "Server": "muster"}
+REVIEW_LIMITS = ConnectionLimits(2048, MAX_REVIEW_BYTES, 2 * MAX_REVIEW_BYTES, max_per_address=1024)
+_REVIEW_THREAD_COUNT = 64
+_JSON_HEADERS = {"Content-Type": "application/json", "Server": "muster"}
 _STOP_GRACE = 2.0  # seconds to finish answers at a stop
 
 log = logger(__name__)
@@ -53,7 +53,7 @@ class SideServer:
     """Server of a side port. It serves `app` on `listener` as soon as it is created, in several threads.
 
     Attributes:
-        threads: Number of concurrent requests.
+        thread_count: Number of concurrent requests.
         for_web_pages: Whether the app itself checks requests of web pages.
         immediate_answer: Returns an answer that needs no thread; None means that `app` answers.
     """
@@ -64,21 +64,21 @@ class SideServer:
         listener: socket.socket,
         app: App,
         limits: ConnectionLimits = LIMITS,
-        threads: int = _THREADS,
+        thread_count: int = _THREAD_COUNT,
         secure: Secure | None = None,
         for_web_pages: bool = False,
         immediate_answer: ImmediateAnswer = lambda _: None,
     ) -> None:
         self.address = Address(*listener.getsockname()[:2])
         self._app, self._immediate_answer = app, immediate_answer
-        self._turns = TurnsByAddress(threads)
-        self._pool = ThreadPoolExecutor(threads, name)
-        self._ending = asyncio.Event()
+        self._turns = TurnsByAddress(thread_count)
+        self._pool = ThreadPoolExecutor(thread_count, name)
+        self._end_event = asyncio.Event()
         self._loop = asyncio.new_event_loop()
 
         async def serve() -> None:
             port = ServedPort(name, listener, limits, self._answer, secure, for_web_pages=for_web_pages)
-            await self._ending.wait()
+            await self._end_event.wait()
             await port.stop(_STOP_GRACE)
             self._pool.shutdown(wait=False, cancel_futures=True)
 
@@ -92,16 +92,16 @@ class SideServer:
 
     def stop(self) -> None:
         """Accept no new connections, and finish the answers to complete requests."""
-        self._call(self._ending.set)
+        self._call(self._end_event.set)
         self._thread.join(2 * _STOP_GRACE)
 
     async def _answer(self, request: web.BaseRequest, connection: CallerConnection) -> web.Response:
         """Answer a request. It counts as running until its thread is free, even if the caller hangs up."""
         body = await connection.body(request)
-        immediate = self._immediate_answer(request)
-        if immediate is not None:
+        immediate_answer = self._immediate_answer(request)
+        if immediate_answer is not None:
             connection.serve()
-            return immediate
+            return immediate_answer
         await self._turns.acquire(connection.address)
         connection.serve()
         answer = self._pool.submit(self._app, request, body)
@@ -139,7 +139,7 @@ def _environ(request: web.BaseRequest, body: bytes) -> dict[str, Any]:
     repeated headers are joined.
     """
     headers = {
-        f"HTTP_{name.upper().replace('-', '_')}": _latin(
+        f"HTTP_{name.upper().replace('-', '_')}": _as_latin(
             ("; " if name.lower() == "cookie" else ", ").join(request.headers.getall(name))
         )
         for name in request.headers
@@ -151,10 +151,10 @@ def _environ(request: web.BaseRequest, body: bytes) -> dict[str, Any]:
         "REQUEST_METHOD": request.method,
         "SCRIPT_NAME": "",
         "PATH_INFO": unquote_to_bytes(request.rel_url.raw_path).decode("latin-1"),
-        "QUERY_STRING": _latin(request.rel_url.raw_query_string),
+        "QUERY_STRING": _as_latin(request.rel_url.raw_query_string),
         "CONTENT_TYPE": headers.get("HTTP_CONTENT_TYPE", ""),
         "CONTENT_LENGTH": str(len(body)),
-        "REQUEST_URI": _latin(request.raw_path),
+        "REQUEST_URI": _as_latin(request.raw_path),
         "REMOTE_ADDR": request.remote or "",
         "SERVER_NAME": host,
         "SERVER_PORT": str(port),
@@ -169,7 +169,7 @@ def _environ(request: web.BaseRequest, body: bytes) -> dict[str, Any]:
     }
 
 
-def _latin(text: str) -> str:
+def _as_latin(text: str) -> str:
     return text.encode("utf-8", "surrogateescape").decode("latin-1")
 
 
@@ -193,11 +193,11 @@ class WebhookServer(SideServer):
             if request.path not in reviews.paths:
                 raise NotFound(f"paths: {', '.join(sorted(reviews.paths))}")
             try:
-                return web.Response(body=reviews.answer(request.path, body), headers=_JSON)
+                return web.Response(body=reviews.answer(request.path, body), headers=_JSON_HEADERS)
             except Malformed as fault:
                 raise BadRequest(str(fault)) from fault
 
-        super().__init__("webhooks", listener, answer, limits, _REVIEW_THREADS, lambda: identity.context)
+        super().__init__("webhooks", listener, answer, limits, _REVIEW_THREAD_COUNT, lambda: identity.context)
 
 
 _METHODS = ("GET", "HEAD", "OPTIONS")
@@ -208,19 +208,19 @@ ReadyLine = Callable[[], str]  # returns a line for verbose answers
 class HealthApp:
     """Application of the health port.
 
-    /readyz runs the checks in `ready` and `live`, and shows the lines of `reports`.
+    /readyz runs the checks in `ready_checks` and `live_checks`, and shows `ready_lines`.
     """
 
     def __init__(
         self,
-        live: Mapping[str, Check],
-        ready: Mapping[str, Check],
+        live_checks: Mapping[str, Check],
+        ready_checks: Mapping[str, Check],
         registry: CollectorRegistry = REGISTRY,
-        reports: Mapping[str, ReadyLine] | None = None,
+        ready_lines: Mapping[str, ReadyLine] | None = None,
     ) -> None:
-        self._live, self._ready = live, {**live, **ready}
+        self._live, self._ready = live_checks, {**live_checks, **ready_checks}
         self._registry = registry
-        self._reports = reports or {}
+        self._ready_lines = ready_lines or {}
 
     def __call__(self, request: web.BaseRequest, body: bytes) -> web.Response:
         """Answer a request.
@@ -239,15 +239,15 @@ class HealthApp:
             encode, content_type = choose_encoder(request.headers.get("Accept", ""))
             return _answer(encode(self._registry), content_type)
         if path == "/readyz":
-            return self._probe(request, self._ready, self._reports)
+            return self._probe(request, self._ready, self._ready_lines)
         return self._probe(request, self._live, {})
 
     def _probe(
-        self, request: web.BaseRequest, checks: Mapping[str, Check], reports: Mapping[str, ReadyLine]
+        self, request: web.BaseRequest, checks: Mapping[str, Check], ready_lines: Mapping[str, ReadyLine]
     ) -> web.Response:
         """Run the checks, except excluded checks, and answer with 200 or 500."""
         excluded = set(request.query.getall("exclude", []))
-        lines, healthy = [], True
+        lines, is_healthy = [], True
         for name, check in checks.items():
             if name in excluded:
                 lines.append(f"[+]{name} excluded: ok")
@@ -257,16 +257,16 @@ class HealthApp:
             except Exception as fault:
                 log.exception("a health check failed to answer", check=name)
                 reason = f"the check itself failed with {type(fault).__name__}"
-            healthy = healthy and not reason
+            is_healthy = is_healthy and not reason
             lines.append(f"[-]{name} failed: {reason}" if reason else f"[+]{name} ok")
-        if healthy and "verbose" not in request.query:
+        if is_healthy and "verbose" not in request.query:
             return _answer(b"ok")
-        lines += [f"[+]{name} ok: {report()}" for name, report in reports.items()]
+        lines += [f"[+]{name} ok: {report()}" for name, report in ready_lines.items()]
         if unknown_checks := excluded - checks.keys():
             lines.append(f"warn: no such checks to exclude: {', '.join(sorted(unknown_checks))}")
-        verdict = f"{request.path.lstrip('/')} check {'passed' if healthy else 'failed'}"
+        verdict = f"{request.path.lstrip('/')} check {'passed' if is_healthy else 'failed'}"
         text = "\n".join((*lines, verdict, ""))
-        return _answer(text.encode(errors="replace"), status=200 if healthy else 500)
+        return _answer(text.encode(errors="replace"), status=200 if is_healthy else 500)
 
 
 def _answer(body: bytes, content_type: str = "text/plain; charset=utf-8", status: int = 200) -> web.Response:

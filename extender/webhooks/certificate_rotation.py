@@ -24,28 +24,28 @@ from extender.webhooks.certificates import (
     Unreadable,
     Validity,
     has_signed,
+    host_names,
     make_pair,
-    names,
-    split,
-    validity,
+    split_bundle,
+    validity_of,
 )
 
 log = logger(__name__)
 
-CONFIGURATION = "kube-muster"
+CONFIGURATION_NAME = "kube-muster"
 CONFIGURATIONS = (
-    (VALIDATING_WEBHOOKS, CONFIGURATION),
-    (MUTATING_WEBHOOKS, CONFIGURATION),
-    (MUTATING_WEBHOOKS, f"{CONFIGURATION}-pods"),  # used by API servers without mutating admission policies
+    (VALIDATING_WEBHOOKS, CONFIGURATION_NAME),
+    (MUTATING_WEBHOOKS, CONFIGURATION_NAME),
+    (MUTATING_WEBHOOKS, f"{CONFIGURATION_NAME}-pods"),  # for API servers without mutating admission policies
 )
 _MAX_PERIOD = 10.0  # longest time between two polls, in seconds
 _STEP_PAUSE = 0.05  # seconds until the next poll after a step
-_POLLS = 4  # polls within the settle time of a change
+_POLL_COUNT = 4  # polls within the settle time of a change
 Serve = Callable[[bytes, bytes], None]
 Data = dict[str, bytes]
-_RENEWAL_PART = 1 / 3  # part of the lifetime that is left when the next certificate is created
-_SETTLE_PART = 1 / 30  # part of the lifetime in which a change becomes known everywhere
-_MAX_SETTLE = 120.0  # maximum of the settle time, in seconds
+_RENEWAL_SHARE = 1 / 3  # part of the lifetime that is left when the next certificate is created
+_SETTLE_SHARE = 1 / 30  # part of the lifetime in which a change becomes known everywhere
+_MAX_SETTLE_SECONDS = 120.0  # maximum of the settle time, in seconds
 
 
 class RotationStep(Enum):
@@ -61,15 +61,15 @@ class RotationStep(Enum):
 class StoredCertificate(msgspec.Struct, frozen=True):
     """Fields of the stored certificate on which the next step depends."""
 
-    served: Validity
-    names: frozenset[str]  # host names and IP addresses of the served certificate
-    prepared: Validity | None = None  # validity of the next certificate, if it is stored
-    extra: bool = False  # whether a trusted CA has signed no stored certificate
+    served_validity: Validity
+    host_names: frozenset[str]  # host names and IP addresses of the served certificate
+    next_validity: Validity | None = None  # validity of the next certificate, if it is stored
+    has_extra_authority: bool = False  # whether a trusted CA has signed no stored certificate
 
 
 def settle_time(lifetime: float) -> float:
     """Return the seconds after which every API server and every replica knows of a change."""
-    return min(_MAX_SETTLE, lifetime * _SETTLE_PART)
+    return min(_MAX_SETTLE_SECONDS, lifetime * _SETTLE_SHARE)
 
 
 def next_step(
@@ -84,63 +84,63 @@ def next_step(
         now: The time of the API server.
         is_settled: Whether all clients have had time to learn of the stored certificate.
     """
-    if stored is None or not stored.served.covers(now):
+    if stored is None or not stored.served_validity.covers(now):
         return RotationStep.MAKE
-    if stored.prepared and not stored.prepared.covers(now):
+    if stored.next_validity and not stored.next_validity.covers(now):
         return RotationStep.PRUNE
-    if stored.prepared:
+    if stored.next_validity:
         return RotationStep.SWITCH if is_settled else RotationStep.KEEP
-    if stored.served.end - now < lifetime * _RENEWAL_PART or stored.names != names:
+    if stored.served_validity.end - now < lifetime * _RENEWAL_SHARE or stored.host_names != names:
         return RotationStep.PREPARE
-    return RotationStep.PRUNE if stored.extra and is_settled else RotationStep.KEEP
+    return RotationStep.PRUNE if stored.has_extra_authority and is_settled else RotationStep.KEEP
 
 
-class Stored(Wire, frozen=True):
+class StoredPairs(Wire, frozen=True):
     """Certificates in the Secret.
 
     tls.crt and tls.key are served. ca.crt has the trusted CAs. next.crt and next.key are served after the
     next switch.
     """
 
-    serving: Pair
-    prepared: Pair | None  # the pair that is served after the next switch
-    trusted: tuple[bytes, ...]  # CAs of both pairs, and of pairs that a replica may still serve
+    tls_pair: Pair
+    next_pair: Pair | None  # the pair that is served after the next switch
+    authorities: tuple[bytes, ...]  # CAs of both pairs, and of pairs that a replica may still serve
 
     @property
     def bundle(self) -> bytes:
-        return b"".join(self.trusted)
+        return b"".join(self.authorities)
 
     @property
     def certificate(self) -> StoredCertificate:
         """Return the facts on which the next step depends."""
-        signers = {pair.authority for pair in (self.serving, self.prepared) if pair}
-        served, extra = self.serving.certificate, bool(set(self.trusted) - signers)
-        prepared = validity(self.prepared.certificate) if self.prepared else None
-        return StoredCertificate(validity(served), names(served), prepared, extra)
+        signers = {pair.authority for pair in (self.tls_pair, self.next_pair) if pair}
+        served, extra = self.tls_pair.certificate, bool(set(self.authorities) - signers)
+        prepared = validity_of(self.next_pair.certificate) if self.next_pair else None
+        return StoredCertificate(validity_of(served), host_names(served), prepared, extra)
 
     @property
     def data(self) -> Data:
         """Return the data of the Secret."""
-        data = {"tls.crt": self.serving.certificate, "tls.key": self.serving.key, "ca.crt": self.bundle}
-        if self.prepared:
-            data |= {"next.crt": self.prepared.certificate, "next.key": self.prepared.key}
+        data = {"tls.crt": self.tls_pair.certificate, "tls.key": self.tls_pair.key, "ca.crt": self.bundle}
+        if self.next_pair:
+            data |= {"next.crt": self.next_pair.certificate, "next.key": self.next_pair.key}
         return data
 
 
-def read_stored(data: Data) -> Stored | None:
+def read_stored(data: Data) -> StoredPairs | None:
     """Return the certificates in a Secret; None if Muster has not stored the data in this form."""
     try:
-        trusted = split(data["ca.crt"])
-        serving = _pair(data, "tls", trusted)
-        prepared = _pair(data, "next", trusted) if "next.crt" in data else None
-        stored = Stored(serving, prepared, trusted)
+        authorities = split_bundle(data["ca.crt"])
+        tls_pair = _pair(data, "tls", authorities)
+        next_pair = _pair(data, "next", authorities) if "next.crt" in data else None
+        stored = StoredPairs(tls_pair, next_pair, authorities)
         _ = stored.certificate  # raises an error if a needed field cannot be read
     except (KeyError, Unreadable):
         return None
     return stored
 
 
-def _pair(data: Data, name: str, trusted: tuple[bytes, ...]) -> Pair:
+def _pair(data: Data, name: str, authorities: tuple[bytes, ...]) -> Pair:
     """Return a certificate with its key and its CA.
 
     Raises:
@@ -148,26 +148,26 @@ def _pair(data: Data, name: str, trusted: tuple[bytes, ...]) -> Pair:
         Unreadable: The key or the CA does not fit.
     """
     certificate, key = data[f"{name}.crt"], data[f"{name}.key"]
-    for authority in trusted:
+    for authority in authorities:
         if has_signed(authority, certificate, key):
             return Pair(certificate, key, authority)
     raise Unreadable(f"{name}.crt: its key or its CA is missing")
 
 
 def next_certificates(
-    step: RotationStep, stored: Stored | None, hosts: frozenset[str], lifetime: float, now: float
-) -> Stored:
+    step: RotationStep, stored: StoredPairs | None, hosts: frozenset[str], lifetime: float, now: float
+) -> StoredPairs:
     """Return the certificates to store after a step."""
     if stored is None or step is RotationStep.MAKE:
         pair = make_pair(sorted(hosts), lifetime, now)
-        return Stored(pair, None, (pair.authority,))
+        return StoredPairs(pair, None, (pair.authority,))
     if step is RotationStep.PREPARE:
         pair = make_pair(sorted(hosts), lifetime, now)
-        return Stored(stored.serving, pair, (*stored.trusted, pair.authority))
-    if step is RotationStep.SWITCH and stored.prepared:
-        return Stored(stored.prepared, None, stored.trusted)
+        return StoredPairs(stored.tls_pair, pair, (*stored.authorities, pair.authority))
+    if step is RotationStep.SWITCH and stored.next_pair:
+        return StoredPairs(stored.next_pair, None, stored.authorities)
     if step is RotationStep.PRUNE:
-        return Stored(stored.serving, None, (stored.serving.authority,))
+        return StoredPairs(stored.tls_pair, None, (stored.tls_pair.authority,))
     return stored
 
 
@@ -194,7 +194,7 @@ class CertificateRotation(Poller):
         self._lifetime = lifetime
         self._serve = serve
         self._clock, self._monotonic = clock, monotonic
-        self._last_stored: Stored | None = None
+        self._last_stored: StoredPairs | None = None
         self._known_since = monotonic()
 
         def poll() -> float | None:
@@ -204,7 +204,7 @@ class CertificateRotation(Poller):
                 log.warning("the webhooks' certificate could not be checked", error=str(fault))
                 return None
 
-        super().__init__("certificate", min(_MAX_PERIOD, settle_time(lifetime) / _POLLS), poll)
+        super().__init__("certificate", min(_MAX_PERIOD, settle_time(lifetime) / _POLL_COUNT), poll)
 
     def advance(self) -> bool:
         """Take the step that is due; return whether this or another replica has taken a step.
@@ -218,7 +218,7 @@ class CertificateRotation(Poller):
             return self._take_step()
         finally:
             if self._last_stored is not None:
-                self._serve(self._last_stored.serving.certificate, self._last_stored.serving.key)
+                self._serve(self._last_stored.tls_pair.certificate, self._last_stored.tls_pair.key)
 
     def _take_step(self) -> bool:
         """Publish the CA bundle, and store the result of the step that is due."""

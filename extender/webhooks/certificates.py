@@ -17,7 +17,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from extender.api.objects.base import Wire
 
-_SKEW = timedelta(minutes=5)  # certificates are valid from this time before now, as clocks differ
+_MAX_SKEW = timedelta(minutes=5)  # certificates are valid from this time before now, as clocks differ
 
 
 class Pair(Wire, frozen=True):
@@ -67,12 +67,12 @@ class _Authority:
     """CA that exists only as long as this object. Its key is not written anywhere."""
 
     def __init__(self, name: str, lifetime: float, now: float) -> None:
-        self._begin, self._end = _as_datetime(now) - _SKEW, _as_datetime(now + lifetime)
+        self._begin, self._end = _as_datetime(now) - _MAX_SKEW, _as_datetime(now + lifetime)
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = _name(f"{name} {x509.random_serial_number():x}"[:60])
         builder = self._builder(self._name, self._key)
         builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        builder = builder.add_extension(_usage(signs=True), critical=True)
+        builder = builder.add_extension(_usage(is_authority=True), critical=True)
         self._certificate = _pem(builder.sign(self._key, hashes.SHA256()))
 
     def _builder(self, subject: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
@@ -90,7 +90,7 @@ class _Authority:
         if alternatives := [_alternative_name(name) for name in names]:
             builder = builder.add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
         builder = builder.add_extension(x509.ExtendedKeyUsage([purpose]), critical=False)
-        builder = builder.add_extension(_usage(signs=False), critical=True)
+        builder = builder.add_extension(_usage(is_authority=False), critical=True)
         form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         certificate = _pem(builder.sign(self._key, hashes.SHA256()))
         return Pair(certificate, key.private_bytes(*form), self._certificate)
@@ -126,17 +126,17 @@ def is_trusted(chain: bytes, bundle: bytes) -> bool:
     Raises:
         Unreadable: An argument cannot be read.
     """
-    (current, *intermediates), trusted = _read_all(chain), _read_all(bundle)
-    while not any(current == root or _has_issued(root, current) for root in trusted):
-        issuer = next((issuer for issuer in intermediates if _has_issued(issuer, current)), None)
+    (certificate, *intermediates), roots = _read_all(chain), _read_all(bundle)
+    while not any(certificate == root or _has_issued(root, certificate) for root in roots):
+        issuer = next((issuer for issuer in intermediates if _has_issued(issuer, certificate)), None)
         if issuer is None:
             return False
         intermediates.remove(issuer)
-        current = issuer
+        certificate = issuer
     return True
 
 
-def split(bundle: bytes) -> tuple[bytes, ...]:
+def split_bundle(bundle: bytes) -> tuple[bytes, ...]:
     """Return the certificates in a bundle, each in PEM.
 
     Raises:
@@ -145,16 +145,16 @@ def split(bundle: bytes) -> tuple[bytes, ...]:
     return tuple(map(_pem, _read_all(bundle)))
 
 
-def expiry(certificate: bytes) -> float:
+def expiry_of(certificate: bytes) -> float:
     """Return the time when a certificate expires, in seconds since the epoch.
 
     Raises:
         Unreadable: The certificate cannot be read.
     """
-    return validity(certificate).end
+    return validity_of(certificate).end
 
 
-def validity(certificate: bytes) -> Validity:
+def validity_of(certificate: bytes) -> Validity:
     """Return the validity period of a certificate.
 
     Raises:
@@ -164,7 +164,7 @@ def validity(certificate: bytes) -> Validity:
     return Validity(parsed.not_valid_before_utc.timestamp(), parsed.not_valid_after_utc.timestamp())
 
 
-def names(certificate: bytes) -> frozenset[str]:
+def host_names(certificate: bytes) -> frozenset[str]:
     """Return the host names and IP addresses for which a certificate is valid.
 
     Raises:
@@ -201,23 +201,23 @@ def _has_issued(authority: x509.Certificate, certificate: x509.Certificate) -> b
     return True
 
 
-def _usage(*, signs: bool) -> x509.KeyUsage:
-    """Return the key usage of a CA, which `signs` certificates, or else of a server or client."""
+def _usage(*, is_authority: bool) -> x509.KeyUsage:
+    """Return the key usage of a CA if `is_authority` is true, else of a server or client."""
     return x509.KeyUsage(
-        digital_signature=not signs,
+        digital_signature=not is_authority,
         content_commitment=False,
         key_encipherment=False,
         data_encipherment=False,
         key_agreement=False,
-        key_cert_sign=signs,
-        crl_sign=signs,
+        key_cert_sign=is_authority,
+        crl_sign=is_authority,
         encipher_only=False,
         decipher_only=False,
     )
 
 
-def _name(common: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
+def _name(common_name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
 
 
 def _alternative_name(name: str) -> x509.GeneralName:

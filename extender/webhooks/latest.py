@@ -26,12 +26,12 @@ from extender.kube.access import AdmissionApi
 from extender.kube.errors import ApiError, NotFound
 from extender.webhooks.reviews import NotKnown
 
-BUDGET = 2.5  # seconds for all requests of a review; the API server waits at least 3
-PACE = 0.1  # seconds between two look-ups of the same name
-AT_ONCE = 8  # most concurrent look-ups
-MOST_WAITING = 48  # most reviews that wait for look-ups; other threads answer from the ledger
-_MAX_CACHED = 4096  # most remembered look-ups, and most cached answers about rights
-_CACHED_FOR = 5.0  # seconds for which answers about rights are cached
+REVIEW_TIMEOUT = 2.5  # seconds for all requests of a review; the API server waits at least 3
+LOOKUP_PERIOD = 0.1  # seconds between two look-ups of the same name
+MAX_LOOKUPS = 8  # most concurrent look-ups
+MAX_WAITING_REVIEWS = 48  # most reviews that wait for look-ups; other threads answer from the ledger
+_CACHE_SIZE = 4096  # most remembered look-ups, and most cached answers about rights
+_CACHE_SECONDS = 5.0  # seconds for which answers about rights are cached
 
 T = TypeVar("T")
 # Returns whether RBAC grants a subject the verb `use` on a queue. The float is a timeout. Raises NotKnown.
@@ -50,7 +50,7 @@ class LookUps(Generic[T]):
     - Only a limited number of reviews wait for look-ups, so that other reviews continue.
 
     Attributes:
-        waiting: Limit of waiting reviews, which the look-ups of several kinds share.
+        waiting_slots: Limit of waiting reviews, which the look-ups of several kinds share.
         read: Returns an object by name, within a timeout; raises ApiError.
     """
 
@@ -59,15 +59,15 @@ class LookUps(Generic[T]):
         read: Callable[[str, float], T],
         clock: Callable[[], float] = time.monotonic,
         pause: Callable[[float], None] = time.sleep,
-        waiting: BoundedSemaphore | None = None,
+        waiting_slots: BoundedSemaphore | None = None,
     ) -> None:
         self._read = read
-        self._waiting = waiting or BoundedSemaphore(MOST_WAITING)
+        self._waiting_slots = waiting_slots or BoundedSemaphore(MAX_WAITING_REVIEWS)
         self._clock = clock
         self._pause = pause
-        self._not_begun: dict[str, Future[T | None]] = {}  # look-ups that have not begun
-        self._begun: TTLCache[str, float] = TTLCache(_MAX_CACHED, PACE, clock)  # start of the last look-up
-        self._slots = BoundedSemaphore(AT_ONCE)
+        self._pending_lookups: dict[str, Future[T | None]] = {}  # look-ups that have not begun
+        self._begun: TTLCache[str, float] = TTLCache(_CACHE_SIZE, LOOKUP_PERIOD, clock)  # start of a look-up
+        self._slots = BoundedSemaphore(MAX_LOOKUPS)
         self._lock = Lock()
 
     def find(self, name: str, timeout: float) -> T | None:
@@ -76,19 +76,19 @@ class LookUps(Generic[T]):
         Raises:
             NotKnown: The API server did not answer in time.
         """
-        if not self._waiting.acquire(blocking=False):
+        if not self._waiting_slots.acquire(blocking=False):
             raise NotKnown("too many reviews wait for it")
         try:
             return self._find(name, timeout)
         finally:
-            self._waiting.release()
+            self._waiting_slots.release()
 
     def _find(self, name: str, timeout: float) -> T | None:
         """Wait for a look-up of the name that has not begun yet, or begin a new look-up."""
         with self._lock:
-            shared = self._not_begun.get(name)
-            result = self._not_begun[name] = shared or Future()
-        if shared is None:
+            pending = self._pending_lookups.get(name)
+            result = self._pending_lookups[name] = pending or Future()
+        if pending is None:
             self._look_up(name, result, self._clock() + timeout)
         try:
             return result.result(timeout)
@@ -98,11 +98,11 @@ class LookUps(Generic[T]):
     def _look_up(self, name: str, result: Future[T | None], deadline: float) -> None:
         """Look up a name once the limits allow, and set the result."""
         with self._lock:
-            seconds = max(0.0, self._begun.get(name, -PACE) + PACE - self._clock())
+            seconds = max(0.0, self._begun.get(name, -LOOKUP_PERIOD) + LOOKUP_PERIOD - self._clock())
         self._pause(seconds)
         has_slot = self._slots.acquire(timeout=max(0.0, deadline - self._clock()))
         with self._lock:
-            del self._not_begun[name]
+            del self._pending_lookups[name]
             self._begun[name] = self._clock()
         try:
             timeout = deadline - self._clock()
@@ -143,7 +143,7 @@ class Latest:
         self._ledger = ledger
         self._sources = sources
         self._clock = clock
-        self._ends_at = clock() + BUDGET
+        self._ends_at = clock() + REVIEW_TIMEOUT
         self._queues: dict[str, Queue | None] = {}  # queues that were read for this review
         self.of_namespace = ledger.queues.of_namespace
         self.of_podgroup = ledger.queues.of_podgroup
@@ -157,16 +157,16 @@ class Latest:
         """
         remaining = self._ends_at - self._clock()
         if remaining <= 0:
-            raise NotKnown(f"it took longer than {BUDGET} s")
+            raise NotKnown(f"it took longer than {REVIEW_TIMEOUT} s")
         return remaining
 
     def info(self, name: str) -> QueueInfo | None:
         """Return facts about the newest version of a queue."""
-        newest, known = self._read(name), self._ledger.queues.info(name)
-        if newest is None:
+        new_queue, known = self._read(name), self._ledger.queues.info(name)
+        if new_queue is None:
             return known
         queues = Queues()
-        queues.put(queue_record(newest))
+        queues.put(queue_record(new_queue))
         return queues.info(name, known.group_count if known else 0, known.allocated if known else {}, {})
 
     def local_queue_named_by(self, namespace: str, label: LocalQueueLabel | None) -> LocalQueueRecord | None:
@@ -174,11 +174,11 @@ class Latest:
 
         If the ledger does not have the LocalQueue, it is read from the API server.
         """
-        known = self._ledger.queues.local_queue_named_by(namespace, label)
-        if label is None or (known is not None and known.exists):
-            return known
-        newest = self._sources.local_queue(f"{namespace}/{label.name}", self.seconds_left())
-        return local_queue_record(newest) if newest is not None else known
+        known_record = self._ledger.queues.local_queue_named_by(namespace, label)
+        if label is None or (known_record is not None and known_record.exists):
+            return known_record
+        new_queue = self._sources.local_queue(f"{namespace}/{label.name}", self.seconds_left())
+        return local_queue_record(new_queue) if new_queue is not None else known_record
 
     def takes_namespace(self, queue: str, namespace: str) -> bool:
         """Return whether the newest version of a queue accepts groups of a namespace."""
@@ -186,8 +186,8 @@ class Latest:
         selector = info.record.namespace_selector if info is not None else None
         if selector is None:
             return True
-        newest = self._sources.namespace(namespace, self.seconds_left())
-        labels = newest.metadata.labels if newest is not None else None
+        new_namespace = self._sources.namespace(namespace, self.seconds_left())
+        labels = new_namespace.metadata.labels if new_namespace is not None else None
         return allows_namespace(selector, labels or {})
 
     def with_ancestry(self, tree: QueueTree, parent: str) -> QueueTree:
@@ -211,7 +211,7 @@ def access_reviews(api: AdmissionApi) -> MayUse:
     """Return a check of rights by the API server's authorizer. Answers are cached for some seconds."""
 
     @cached(
-        TTLCache(_MAX_CACHED, _CACHED_FOR),
+        TTLCache(_CACHE_SIZE, _CACHE_SECONDS),
         key=lambda subject, queue, timeout: (subject, queue),  # the key is independent of the timeout
         lock=Lock(),
     )

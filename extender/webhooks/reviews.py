@@ -26,8 +26,8 @@ log = logger(__name__)
 T = TypeVar("T")
 
 _NOT_SYNCED = Fault(Code.NOT_NOW, "", "Muster has not finished reading the cluster: try again in a moment")
-_NOT_CHECKED = "Muster has not finished reading the cluster, so the queue was not checked"
-_RETRY_AFTER = 1  # seconds
+_UNCHECKED = "Muster has not finished reading the cluster, so the queue was not checked"
+_RETRY_SECONDS = 1  # seconds
 
 
 class Malformed(ValueError):
@@ -55,7 +55,7 @@ class Path(NamedTuple):
     rule: Rule
     operations: tuple[str, ...]  # operations that the path accepts
     needs_sync: bool = True  # whether the cluster has to be read before
-    optional: bool = False  # whether objects pass with a warning until the cluster has been read
+    is_optional: bool = False  # whether objects pass with a warning until the cluster has been read
 
 
 class BadObject(ValueError):
@@ -65,9 +65,9 @@ class BadObject(ValueError):
 class Reviewer:
     """Reviewer of the objects on all paths. Safe to use from any thread."""
 
-    def __init__(self, paths: Mapping[str, Path], synced: Callable[[], bool]) -> None:
+    def __init__(self, paths: Mapping[str, Path], is_synced: Callable[[], bool]) -> None:
         self.paths = paths
-        self._synced = synced
+        self._is_synced = is_synced
 
     def answer(self, path: str, body: bytes) -> bytes:
         """Return the AdmissionReview that answers `body`.
@@ -103,17 +103,17 @@ class Reviewer:
             ("kind", review.kind, admission.KIND),
         )
         faults = [
-            Fault(Code.NOT_READABLE, field, f"invalid value {value!r}: must be {allowed}")
-            for field, value, allowed in fields
-            if value != allowed
+            Fault(Code.NOT_READABLE, field, f"invalid value {value!r}: must be {required}")
+            for field, value, required in fields
+            if value != required
         ]
         if faults:
             return ReviewOutcome(faults)
         if request.operation not in path.operations:
             text = f"invalid value {request.operation!r}: must be one of {', '.join(path.operations)}"
             return ReviewOutcome([Fault(Code.INVALID_OPERATION, "request.operation", text)])
-        if path.needs_sync and not self._synced():
-            return ReviewOutcome(warnings=[_NOT_CHECKED]) if path.optional else ReviewOutcome([_NOT_SYNCED])
+        if path.needs_sync and not self._is_synced():
+            return ReviewOutcome(warnings=[_UNCHECKED]) if path.is_optional else ReviewOutcome([_NOT_SYNCED])
         try:
             return path.rule(request)
         except NotKnown as fault:
@@ -129,7 +129,7 @@ def _status(faults: list[Fault]) -> admission.Status:
     """Return a Status with causes for programs and a message for users."""
     causes = [admission.Cause(str(fault.code), fault.field, fault.message) for fault in faults]
     if any(fault.code.is_temporary for fault in faults):
-        details = admission.Details(causes, _RETRY_AFTER)
+        details = admission.Details(causes, _RETRY_SECONDS)
         return admission.Status(503, "ServiceUnavailable", join_faults(faults), details)
     code, reason = (422, "Invalid") if all(fault.code.is_inherent for fault in faults) else (403, "Forbidden")
     return admission.Status(code, reason, join_faults(faults), admission.Details(causes))

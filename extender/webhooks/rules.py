@@ -100,7 +100,7 @@ from extender.webhooks.reviews import NotKnown, Path, ReviewOutcome, Rule, read,
 
 _PROGRAM_PREFIX = "system:"  # prefix of service accounts and components of Kubernetes
 _MUSTER_PREFIX = f"{ACCOUNT_PREFIX}kube-muster:"  # accounts of Muster, which creates groups for users
-_BATCH = "batch"
+_BATCH_GROUP = "batch"
 _MAX_LEVEL_WARNINGS = 8
 _POD_GROUP = "PodGroup"
 _CRON_JOB = JobKind(VOLCANO_JOB.api_version, "CronJob")  # kind of CronJobs, whose Jobs enter a queue
@@ -161,10 +161,10 @@ def with_warnings(review: Rule, ledger: Ledger) -> Rule:
     The warnings are about unreadable annotations, ignored fields, and unknown levels.
     """
 
-    def reviewed(request: ReviewRequest) -> ReviewOutcome:
+    def review_with_warnings(request: ReviewRequest) -> ReviewOutcome:
         outcome, meta = review(request), read(request.object, AnyObject).metadata
-        pods = read(request.object, Job).pod if request.kind.group == _BATCH else None
-        warnings = [*outcome.warnings, *annotation_warnings(meta, pods), *_ignored(request)]
+        pods = read(request.object, Job).pod if request.kind.group == _BATCH_GROUP else None
+        warnings = [*outcome.warnings, *annotation_warnings(meta, pods), *_ignored_field_warnings(request)]
         former_faults = [*review_on_lost_domain(read_if_there(request.old_object, dict[str, Any]) or {})]
         current_faults = review_on_lost_domain(read(request.object, dict[str, Any]))
         faults = [*outcome.faults, *(fault for fault in current_faults if fault not in former_faults)]
@@ -172,10 +172,10 @@ def with_warnings(review: Rule, ledger: Ledger) -> Rule:
         level_warnings = [warning for warning in _level_warnings(request, ledger) if warning not in texts]
         return outcome._replace(faults=faults, warnings=[*warnings, *level_warnings])
 
-    return reviewed
+    return review_with_warnings
 
 
-def _ignored(request: ReviewRequest) -> list[str]:
+def _ignored_field_warnings(request: ReviewRequest) -> list[str]:
     """Return warnings about ignored fields for the author of a new object.
 
     Objects with a controller get no warnings, since controllers do not read them.
@@ -195,68 +195,68 @@ def _level_warnings(request: ReviewRequest, ledger: Ledger) -> list[str]:
     return [*map(str, _unknown_levels(levels, ledger)), *contradicting_levels(levels)][:_MAX_LEVEL_WARNINGS]
 
 
-def _unknown_levels(named: Sequence[NamedLevel], ledger: Ledger) -> list[Fault]:
+def _unknown_levels(wanted_levels: Sequence[NamedLevel], ledger: Ledger) -> list[Fault]:
     """Return faults for unknown levels; an empty list while no node is known."""
-    table = ledger.node_table() if named else NodeTable()
+    table = ledger.node_table() if wanted_levels else NodeTable()
     down_to = table.topologies.levels_down_to
     known = KnownLevels(table.topologies.levels, lambda level: table.has_label(level) or not down_to(level))
-    return list(level_faults(named, known)) if table.row_of else []
+    return list(level_faults(wanted_levels, known)) if table.row_of else []
 
 
 class AdmissionRules:
     """Admission rules by path.
 
     Attributes:
-        latest: Returns a reader of the newest queues, for one review.
+        new_latest: Returns a new reader of the newest queues, for one review.
         schedulers: Values of spec.schedulerName. Pods in adopted namespaces get the first value.
         runs_volcano_jobs: Whether Muster, and not Volcano, runs Volcano Jobs.
-        gated: Whether waiting pods have gates, instead of being hidden in the scheduler proxy.
+        has_gates: Whether waiting pods have gates, instead of being hidden in the scheduler proxy.
     """
 
     def __init__(
         self,
         ledger: Ledger,
-        latest: Callable[[], Latest],
+        new_latest: Callable[[], Latest],
         may_use: MayUse,
         schedulers: Sequence[str],
         max_depth: int,
         runs_volcano_jobs: Callable[[], bool],
-        gated: bool = True,
+        has_gates: bool = True,
     ) -> None:
         self._ledger = ledger
-        self._latest = latest
+        self._new_latest = new_latest
         self._may_use = may_use
         self._schedulers = schedulers
         self._max_depth = max_depth  # maximum number of levels below the root queue
         self._runs_volcano_jobs = runs_volcano_jobs
-        self._gated = gated
+        self._has_gates = has_gates
 
     def paths(self) -> dict[str, Path]:
         """Return the rules by path."""
-        warned = partial(with_warnings, ledger=self._ledger)
+        warning_rule = partial(with_warnings, ledger=self._ledger)
         return {
             "/queues/mutate": Path(self.fill_in_queue, (CREATE,), needs_sync=False),
             "/queues/validate": Path(self.review_queue, (CREATE, UPDATE, DELETE)),
             "/resourceflavors/validate": Path(self.review_flavor, (CREATE, UPDATE, DELETE)),
             "/localqueues/validate": Path(self.review_local_queue, (CREATE, UPDATE)),
             "/podgroups/mutate": Path(self.fill_in_group, (CREATE,), needs_sync=False),
-            "/podgroups/validate": Path(warned(self.review_group), (CREATE, UPDATE)),
+            "/podgroups/validate": Path(warning_rule(self.review_group), (CREATE, UPDATE)),
             "/other-podgroups/validate": Path(
-                warned(self.review_other_group), (CREATE, UPDATE), optional=True
+                warning_rule(self.review_other_group), (CREATE, UPDATE), is_optional=True
             ),
             "/jobs/mutate": Path(self.fill_in_job, (CREATE,), needs_sync=False),
-            "/jobs/validate": Path(warned(self.review_job), (CREATE, UPDATE), optional=True),
+            "/jobs/validate": Path(warning_rule(self.review_job), (CREATE, UPDATE), is_optional=True),
             "/workloads/validate": Path(
-                warned(self.review_workload), (CREATE, UPDATE), needs_sync=False, optional=True
+                warning_rule(self.review_workload), (CREATE, UPDATE), needs_sync=False, is_optional=True
             ),
-            "/use/mutate": Path(self.record_use, (CREATE, UPDATE), optional=True),
-            "/authors/mutate": Path(self.record_author, (CREATE, UPDATE), needs_sync=False, optional=True),
+            "/use/mutate": Path(self.record_use, (CREATE, UPDATE), is_optional=True),
+            "/authors/mutate": Path(self.record_author, (CREATE, UPDATE), needs_sync=False, is_optional=True),
             "/pods/mutate": Path(self.fill_in_pod, (CREATE,), needs_sync=False),
-            "/pods/validate": Path(warned(self.review_pod), (CREATE, UPDATE), optional=True),
+            "/pods/validate": Path(warning_rule(self.review_pod), (CREATE, UPDATE), is_optional=True),
         }
 
     def _entry(self) -> EntryRules:
-        return EntryRules(self._ledger, self._latest(), self._may_use)
+        return EntryRules(self._ledger, self._new_latest(), self._may_use)
 
     def fill_in_queue(self, request: ReviewRequest) -> ReviewOutcome:
         has_weight = "weight" in (read(request.object, dict[str, Any]).get("spec") or {})
@@ -272,29 +272,29 @@ class AdmissionRules:
         queue = read(request.object, Queue)
         faults = review_queue(queue, before, tree, self._max_depth)
         if faults and queue.spec.parent:
-            newest = self._latest().with_ancestry(tree, queue.spec.parent)
-            faults = review_queue(queue, before, newest, self._max_depth)
+            newest_tree = self._new_latest().with_ancestry(tree, queue.spec.parent)
+            faults = review_queue(queue, before, newest_tree, self._max_depth)
         if faults:
             return ReviewOutcome(faults)
         total = self._ledger.offered()
         unmet = [*guarantee_warnings(queue, before, tree, total), *deserved_warnings(queue, before, total)]
-        warnings = [*unmet, *flavor_warnings(queue, before, tree), *_ignored(request)]
+        warnings = [*unmet, *flavor_warnings(queue, before, tree), *_ignored_field_warnings(request)]
         return ReviewOutcome(warnings=warnings)
 
     def review_flavor(self, request: ReviewRequest) -> ReviewOutcome:
         if request.operation == DELETE:
-            before = read_if_there(request.old_object, ResourceFlavor)
-            name = request.name or (before.metadata.name if before else "")
+            old_flavor = read_if_there(request.old_object, ResourceFlavor)
+            name = request.name or (old_flavor.metadata.name if old_flavor else "")
             return ReviewOutcome(list(review_flavor_deletion(name, self._ledger.queues.tree())))
         flavor = read(request.object, ResourceFlavor)
-        unused = "spec.tolerations: not used; pods must tolerate the taints of nodes themselves"
-        warnings = [unused] if flavor.spec.tolerations else []
+        unused_text = "spec.tolerations: not used; pods must tolerate the taints of nodes themselves"
+        warnings = [unused_text] if flavor.spec.tolerations else []
         return ReviewOutcome(list(review_flavor(flavor)), warnings=warnings)
 
     def review_local_queue(self, request: ReviewRequest) -> ReviewOutcome:
         """Review a LocalQueue. If its queue is restricted, the author needs the right to use the queue."""
-        local, before = read(request.object, LocalQueue), read_if_there(request.old_object, LocalQueue)
-        if before is not None and before.spec.queue == local.spec.queue:
+        local, old_queue = read(request.object, LocalQueue), read_if_there(request.old_object, LocalQueue)
+        if old_queue is not None and old_queue.spec.queue == local.spec.queue:
             return ReviewOutcome()
         target = Destination(local.spec.queue, "spec.queue")
         return ReviewOutcome(self._entry().review_use(target, subject(request.user_info)))
@@ -311,9 +311,9 @@ class AdmissionRules:
         meta, namespace = group.metadata, request.namespace or group.metadata.namespace
         topologies = [*review_topologies(group), *self._unknown_levels(request)]
         if is_update:
-            before = read(request.old_object, PodGroup)
-            is_same_label = local_queue_label(before.metadata) == local_queue_label(meta)
-            if is_same_label and before.spec.queue == group.spec.queue:
+            old_group = read(request.old_object, PodGroup)
+            is_same_label = local_queue_label(old_group.metadata) == local_queue_label(meta)
+            if is_same_label and old_group.spec.queue == group.spec.queue:
                 return ReviewOutcome(topologies)
         entry, queue, key = self._entry(), group.spec.queue, GroupKey(f"{namespace}/{meta.name}")
         target = entry.destination(partial(destination_of_group, meta, namespace, queue))
@@ -327,18 +327,18 @@ class AdmissionRules:
         elif not faults and not is_update and entry.is_restricted(target):
             # Pods that already wait were reviewed before the group had this queue.
             members = self._ledger.groups.members(key)
-            if not_reviewed := sum(pod.is_waiting and not pod.auto for pod in members):
-                faults = [unreviewed_pods_fault(target, not_reviewed)]
+            if unreviewed_count := sum(pod.is_waiting and not pod.auto for pod in members):
+                faults = [unreviewed_pods_fault(target, unreviewed_count)]
         return ReviewOutcome([*faults, *topologies])
 
     def _unknown_levels(self, request: ReviewRequest) -> list[Fault]:
         """Return faults for unknown levels that a user adds to a group."""
         if _is_by_muster(request) or controller_of(read(request.object, AnyObject).metadata.owner_references):
             return []
-        before = named_levels(read_if_there(request.old_object, dict[str, Any]) or {})
-        known = {named.level for named in before}
-        current = named_levels(read(request.object, dict[str, Any]))
-        return _unknown_levels([named for named in current if named.level not in known], self._ledger)
+        old_levels = named_levels(read_if_there(request.old_object, dict[str, Any]) or {})
+        old_names = {named.level for named in old_levels}
+        new_levels = named_levels(read(request.object, dict[str, Any]))
+        return _unknown_levels([named for named in new_levels if named.level not in old_names], self._ledger)
 
     def review_other_group(self, request: ReviewRequest) -> ReviewOutcome:
         """Review a PodGroup of scheduler-plugins or of Kubernetes. Only its queue is reviewed."""
@@ -353,8 +353,8 @@ class AdmissionRules:
         if target is None:
             return ReviewOutcome()
         if request.operation == UPDATE:
-            before = destination(request.old_object)
-            if before is not None and before.queue == target.queue:
+            old_target = destination(request.old_object)
+            if old_target is not None and old_target.queue == target.queue:
                 return ReviewOutcome()
         name = request.name or read(request.object, NewOtherGroup).metadata.name
         moves = review_move(target, self._ledger.groups.start_queue(GroupKey(f"{request.namespace}/{name}")))
@@ -454,7 +454,7 @@ class AdmissionRules:
             queue_name = queue_named_by(job_kind, queued_job, self._ledger.intake.jobs.table)
             job_meta = queued_job.metadata
             target = entry.destination(partial(destination_of_group, job_meta, meta.namespace, queue_name))
-            if kind.group == _BATCH:
+            if kind.group == _BATCH_GROUP:
                 pod = _with_namespace(read(request.object, Job).pod, request)
                 users = subjects_of_template(pod, request.user_info)
         if target is None:
@@ -480,7 +480,7 @@ class AdmissionRules:
             return ReviewOutcome()
         scheduler = self._schedulers[0] if adopts else ""
         obj = read(request.object, dict[str, Any])
-        patch = pod_defaults(obj, user, scheduler, is_gated=self._gated, adds_markers=is_default)
+        patch = pod_defaults(obj, user, scheduler, is_gated=self._has_gates, adds_markers=is_default)
         return ReviewOutcome(patch=patch)
 
     def review_pod(self, request: ReviewRequest) -> ReviewOutcome:
@@ -531,10 +531,10 @@ class AdmissionRules:
         return is_by_operator and is_of_owner and may_use(GroupKey(f"{namespace}/{group}"), target.queue)
 
     def _had_same_queue(
-        self, before: NewPod, target: Destination, request: ReviewRequest, job: Meta | None = None
+        self, old_pod: NewPod, target: Destination, request: ReviewRequest, job: Meta | None = None
     ) -> bool:
         """Return whether the old version of an object had the same queue."""
-        former_target = self._destination(_with_namespace(before, request), "", job)
+        former_target = self._destination(_with_namespace(old_pod, request), "", job)
         return former_target is not None and former_target.queue == target.queue
 
 

@@ -12,7 +12,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.api.workloads.children import MALFORMED, children
+from extender.api.workloads.children import SHAPE_ERRORS, children
 from extender.api.workloads.pod_sets import JobPodSet, pod_sets
 from extender.api.workloads.shape import Json
 from tests.api.job_files import NAMES, put, resumed, waiting
@@ -124,7 +124,7 @@ def test_a_job_that_ran_before_creates_the_remaining_pods(status: Json, count: i
 
 @each_of({"succeeded": "3"}, {"failedIndexes": "x"}, {"failedIndexes": [1]})
 def test_a_status_that_cannot_be_read_is_malformed(status: Json) -> None:
-    with pytest.raises(MALFORMED):
+    with pytest.raises(SHAPE_ERRORS):
         pod_sets({**waiting("job"), "status": status})
 
 
@@ -179,7 +179,7 @@ def test_a_thousand_million_pods_are_only_counted(name: str, count: int) -> None
 
 @each_of(*product(COUNTS, ["3", "", 1.0, [], {}, True, 2**31, -(2**70), 1e300]))
 def test_an_invalid_count_is_malformed(name: str, count: Any) -> None:
-    with pytest.raises(MALFORMED):
+    with pytest.raises(SHAPE_ERRORS):
         pod_sets(put(waiting(name), COUNTS[name], count))
 
 
@@ -212,7 +212,7 @@ TEMPLATE = ("spec", "template")
     {"spec": {"containers": [{}], "priority": 1e300}},
 )
 def test_a_template_that_no_pod_can_be_made_of_is_malformed(template: Any) -> None:
-    with pytest.raises(MALFORMED):
+    with pytest.raises(SHAPE_ERRORS):
         pod_sets(put(waiting("job"), TEMPLATE, template))
 
 
@@ -254,6 +254,6 @@ def test_anything_in_any_place_is_malformed_or_sets(place: tuple[str, tuple[str,
     name, path = place
     try:
         found = pod_sets(put(waiting(name), path, value))
-    except MALFORMED:
+    except SHAPE_ERRORS:
         return
     assert all(each.count > 0 for each in found)

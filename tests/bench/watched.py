@@ -71,7 +71,8 @@ class MusterWithDashboard:
         app = create_dashboard_app(source, token_login.identify, token_login.login, open_pages=open_pages)
         limit_costs(app)
         listener = listen("--listen", Address("127.0.0.1", 0))
-        self.address = SideServer("dashboard", listener, pages(app), immediate_answer=open_pages.news).address
+        answer = open_pages.news_for
+        self.address = SideServer("dashboard", listener, pages(app), immediate_answer=answer).address
 
     def start(self) -> None:
         """Start the threads that answer filter calls and run scheduling cycles."""

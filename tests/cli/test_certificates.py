@@ -7,7 +7,7 @@ from pathlib import Path
 from click.testing import CliRunner
 
 from extender.cli import main
-from extender.webhooks.certificates import has_signed, names
+from extender.webhooks.certificates import has_signed, host_names
 from tests.rows import each_of
 
 FILES = {"tls.crt", "tls.key", "ca.crt"}
@@ -25,7 +25,7 @@ def test_certificates_of_both_sides_trust_each_other(tmp_path: Path) -> None:
         assert has_signed(authority, (side / "tls.crt").read_bytes(), (side / "tls.key").read_bytes())
         assert stat.S_IMODE((side / "tls.key").stat().st_mode) == 0o600
         ssl.create_default_context(cafile=side / "ca.crt").load_cert_chain(side / "tls.crt", side / "tls.key")
-    assert names((muster / "tls.crt").read_bytes()) == {"10.0.0.1"}
+    assert host_names((muster / "tls.crt").read_bytes()) == {"10.0.0.1"}
 
 
 def test_existing_files_are_not_overwritten(tmp_path: Path) -> None:

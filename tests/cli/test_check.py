@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 from extender import __version__
 from extender.api.keys import QUEUE
 from extender.cli import main
-from extender.cli.check.manifests import granted
+from extender.cli.check.manifests import granted_rights
 from extender.webhooks.certificates import make_mutual, make_pair
 from tests.cli.installation import (
     MANIFESTS,
@@ -948,7 +948,7 @@ def test_the_flag_namespace_selects_the_installation(check: Check) -> None:
 def test_every_right_of_the_manifests_is_asked_for() -> None:
     paths = (MANIFESTS / "rbac.yaml", MANIFESTS / "webhooks" / "rbac.yaml")
     documents = [each for path in paths for each in yaml.safe_load_all(path.read_text()) if each]
-    checked_rights = {str(each) for each in granted(documents)}
+    checked_rights = {str(each) for each in granted_rights(documents)}
     assert "patch secrets muster-webhook-certificate in kube-muster" in checked_rights
     assert {"create pods/binding", "patch podgroups", "watch nodes"} <= checked_rights
     assert "get leases muster-scheduler in kube-system" in checked_rights

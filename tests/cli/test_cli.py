@@ -34,7 +34,7 @@ def configured(
         monkeypatch.setenv(name, value)
     with settings.serve.make_context("serve", list(arguments)) as context:
         parameters: dict[str, Any] = dict(context.params)
-        return settings.configured(parameters.pop("config"), parameters)
+        return settings.read_configuration(parameters.pop("config"), parameters)
 
 
 def refused(*arguments: str, environment: dict[str, str] | None = None) -> str:

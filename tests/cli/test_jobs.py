@@ -17,7 +17,7 @@ from extender.api.keys import (
     STARTED,
 )
 from extender.apimachinery.errors import StatusError
-from extender.apimachinery.kinds import BY_NAME, EVENTS, JOBS, POD_GROUPS, Json, ResourceKind
+from extender.apimachinery.kinds import EVENTS, JOBS, KIND_BY_NAME, POD_GROUPS, Json, ResourceKind
 from extender.cli.why.explanation import Statement
 from tests.cli.api_proxy import ApiProxy
 from tests.cli.cluster import Cluster, ago
@@ -328,7 +328,7 @@ def test_a_described_job_shows_a_partial_start(cluster: Cluster) -> None:
 def test_the_runtime_that_a_job_takes_its_pods_from_is_named_where_it_is_missing(cluster: Cluster) -> None:
     meta = {"name": "train", "namespace": "team", "annotations": {QUEUE: "research"}}
     spec = {"suspend": True, "runtimeRef": {"name": "torch"}}
-    cluster._put(BY_NAME["trainer.kubeflow.org/v1alpha1", "TrainJob"], meta, {"spec": spec})
+    cluster._put(KIND_BY_NAME["trainer.kubeflow.org/v1alpha1", "TrainJob"], meta, {"spec": spec})
     assert "ClusterTrainingRuntime torch" in cluster.output("job", "describe", "trainjob/train")
 
 

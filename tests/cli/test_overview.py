@@ -92,9 +92,9 @@ def test_the_share_of_the_last_hour_is_known_from_the_first_look_on(source: Sour
     sample.queue("known", state="Open", share=0.75)
     looking = source(clock=lambda: 1000.0)
     looking.overview()
-    assert list(looking.hour.of("known", 1000.0)) == [(1000.0, 0.75)]
-    assert list(looking.hour.of("q", 1000.0)) == [], "Muster has said nothing of it"
-    assert list(looking.usage.of("cpu", 1000.0)) == [(1000.0, 0.5)]
+    assert list(looking.shares.samples_of("known", 1000.0)) == [(1000.0, 0.75)]
+    assert list(looking.shares.samples_of("q", 1000.0)) == [], "Muster has said nothing of it"
+    assert list(looking.usages.samples_of("cpu", 1000.0)) == [(1000.0, 0.5)]
 
 
 def test_an_overview_reports_a_silent_api_server(source: Source) -> None:

@@ -153,7 +153,7 @@ def test_a_second_object_of_a_plan_waits_for_the_first(sample: Cluster, write: W
 def test_a_plan_beyond_the_simulation_limit_shows_the_part_that_is_known(
     sample: Cluster, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(live, "_MOST_CYCLES", 1)
+    monkeypatch.setattr(live, "_MAX_CYCLES", 1)
     path = write(
         job("first", 2, "4", **{RUN_TIME: "10m"}),
         job("second", 2, "4", **{RUN_TIME: "10m"}),
@@ -284,7 +284,7 @@ def test_starts_are_those_of_a_simulation(cluster: Cluster, write: Write, seed: 
     cluster.namespace("default")
     path = write(*objects)
     played = simulate(SimulationOptions(files=(Path(path),)))
-    expected = {timeline.key: timeline.started_at for timeline in played.measured.timelines.values()}
+    expected = {timeline.key: timeline.started_at for timeline in played.measurements.timelines.values()}
     result = cluster.muster("plan", path, "-n", "default", "-o", "json")
     found = {each["group"]: each.get("after", 0.0) for each in json.loads(result.stdout)["starts"]}
     assert found == pytest.approx(expected)

@@ -332,7 +332,7 @@ def test_an_unknown_age() -> None:
 def test_in_a_pod_the_namespace_is_the_pods(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     monkeypatch.delenv("KUBECONFIG", raising=False)
-    monkeypatch.setattr(endpoint, "_NAMESPACE_OF_THE_POD", tmp_path / "namespace")
+    monkeypatch.setattr(endpoint, "_NAMESPACE_FILE", tmp_path / "namespace")
     assert endpoint.own_namespace(None, None) == "default"
     (tmp_path / "namespace").write_text("team\n")
     assert endpoint.own_namespace(None, None) == "team"

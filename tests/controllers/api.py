@@ -66,7 +66,13 @@ class Api(ApiClient):
         self._record("queue-status", name, patch)
 
     def bind(
-        self, namespace: str, name: str, uid: str, node: str, notes: Mapping[str, str], timeout: float = 10
+        self,
+        namespace: str,
+        name: str,
+        uid: str,
+        node: str,
+        annotations: Mapping[str, str],
+        timeout: float = 10,
     ) -> None:
         self._record("bind", name, node)
 
@@ -155,7 +161,7 @@ class Api(ApiClient):
         self._record(f"create {kind.plural}", obj["metadata"]["name"], obj)
         return obj
 
-    def warnings(self, namespace: str, fields: str, maximum: int = 200) -> list[Event]:
+    def warnings(self, namespace: str, fields: str, max_count: int = 200) -> list[Event]:
         self._record("warnings", fields)
         return list(self.events.get(fields, ()))
 

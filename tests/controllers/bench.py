@@ -9,7 +9,7 @@ from typing import Any
 from extender.controllers.controller import ControllerContext
 from extender.controllers.events import EventRecorder
 from extender.kube.calls import ApiClient
-from extender.kube.writers import Backoff, Ended, WriteJob, Writers
+from extender.kube.writers import Backoff, EndCallback, WriteJob, Writers
 from tests.controllers.api import Api
 from tests.domain.world import World
 
@@ -24,16 +24,16 @@ class AtOnce(Writers):
         pass
 
     @property
-    def depth(self) -> int:
+    def pending_count(self) -> int:
         return 0
 
     def submit(
         self,
         key: Hashable,
         job: WriteJob,
-        ended: Ended = lambda fault: None,
-        attempts: int | None = None,
-        first: bool = False,
+        on_end: EndCallback = lambda fault: None,
+        max_attempts: int | None = None,
+        is_first: bool = False,
     ) -> None:
         job()
 
@@ -53,9 +53,9 @@ class Bench(World):
         self.writers = Writers(
             1,
             "test",
-            fence=lambda: self.fence.popleft() if self.fence else True,
-            attempts=2,
-            backoff=lambda: Backoff(first=PAUSE, jitter=lambda: 0.0),
+            may_write=lambda: self.fence.popleft() if self.fence else True,
+            max_attempts=2,
+            new_backoff=lambda: Backoff(first_delay=PAUSE, random_share=lambda: 0.0),
             clock=lambda: self.now,
         )
         self.recorder = EventRecorder(self.api, self.writers, self.leads, clock=lambda: self.now)

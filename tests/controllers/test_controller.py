@@ -154,7 +154,7 @@ def test_a_follower_writes_nothing_and_remembers_no_failures() -> None:
     bench.leading = False
     with bench.writing():
         assert looked(bench, keeper, "a", "b") == []
-        assert keeper.waiting == 0
+        assert keeper.waiting_count == 0
         bench.leading = True
         assert looked(bench, keeper, "a") == ["a"]
     assert keeper.written == ["a"]
@@ -252,7 +252,7 @@ def test_an_eviction_never_keeps_a_gate_waiting() -> None:
             if isinstance(look.__self__, EvictionsController):  # type: ignore[attr-defined]
                 look(bench.decisions)
     gates, statuses = controllers.all_writers
-    assert (gates.depth, statuses.depth) == (0, 2)
+    assert (gates.pending_count, statuses.pending_count) == (0, 2)
 
 
 def test_the_pods_of_volcano_jobs_never_keep_a_gate_waiting() -> None:
@@ -260,7 +260,7 @@ def test_the_pods_of_volcano_jobs_never_keep_a_gate_waiting() -> None:
     controllers = controllers_of(Bench(), runs_volcano_jobs=True)
     assert controllers.volcano_jobs is not None
     controllers.volcano_jobs.jobs.write(Uid("job"), lambda: None)
-    assert [writers.depth for writers in controllers.all_writers] == [0, 0, 1]
+    assert [writers.pending_count for writers in controllers.all_writers] == [0, 0, 1]
 
 
 def test_the_docs_name_every_part_that_faults_are_counted_for() -> None:

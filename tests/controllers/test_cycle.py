@@ -36,7 +36,7 @@ class Wheel:
         )
         self.changed = Condition()
         self.cycle = DecisionLoop(
-            self.ledger, (*others, self._look), ready=lambda: self.isready, clock=lambda: self.now
+            self.ledger, (*others, self._look), is_ready=lambda: self.isready, clock=lambda: self.now
         )
 
     def _look(self, decisions: Decisions) -> None:
@@ -194,17 +194,17 @@ def test_a_fault_in_the_record_of_decisions_stops_none_of_them(monkeypatch: pyte
             wheel.now += 1
             assert key(f"pod:p{number}") in wheel.once().groups
     assert [line["object"] for line in logs] == ["remembered decisions"]
-    assert wheel.cycle.last_run == wheel.now
+    assert wheel.cycle.last_run_at == wheel.now
 
 
 def test_the_time_of_its_last_run_is_known_also_if_a_listener_raises() -> None:
     """A restart, for a liveness probe that fails, would meet the same object again."""
     for wheel in (Wheel(), Wheel(raises)):
         wheel.now += 7
-        assert wheel.cycle.last_run == SECONDS
+        assert wheel.cycle.last_run_at == SECONDS
         with capture_logs():
             wheel.once()
-        assert wheel.cycle.last_run == SECONDS + 7
+        assert wheel.cycle.last_run_at == SECONDS + 7
 
 
 def test_a_cycle_that_cannot_decide_fails_the_liveness_probe(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,4 +216,4 @@ def test_a_cycle_that_cannot_decide_fails_the_liveness_probe(monkeypatch: pytest
     wheel.now += 7
     with capture_logs():
         wheel.once()
-    assert wheel.cycle.last_run == SECONDS
+    assert wheel.cycle.last_run_at == SECONDS

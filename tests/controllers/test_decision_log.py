@@ -108,5 +108,5 @@ def test_a_decision_that_goes_back_and_forth_without_an_event_is_counted_and_log
         for serial, reason in enumerate([Reason.NO_ROOM, Reason.NEVER_FITS] * 3):
             at = next(version)
             chronicle.on_decisions(decided(serial, at, reason))
-    assert chronicle.flips(key("g")) == flips == metrics.decision_flips._value.get() - before
+    assert chronicle.flip_count(key("g")) == flips == metrics.decision_flips._value.get() - before
     assert [line["event"] for line in logs].count("decisions on a group do not settle") == bool(flips)

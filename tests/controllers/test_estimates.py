@@ -9,7 +9,7 @@ from prometheus_client import REGISTRY
 
 from extender.api.units import unix_seconds
 from extender.controllers import estimates as module
-from extender.controllers.estimates import Estimates, estimate_of, is_news
+from extender.controllers.estimates import Estimates, differs_much, estimate_of
 from extender.domain.explain.forecast import ExpectedStart
 from extender.domain.explain.future import Method
 from extender.domain.model.reasons import Reason
@@ -44,7 +44,7 @@ def bench() -> Iterator[PodGroupBench]:
 
 def reported(bench: PodGroupBench) -> Any:
     """Return the estimate once the forecast is computed."""
-    bench.advance(module._INTERVAL)
+    bench.advance(module._FORECAST_INTERVAL)
     bench.estimates.on_decisions(bench.decisions)
     bench.estimates.compute_slice()
     return bench.estimates.get(key("next"))
@@ -109,7 +109,7 @@ def test_a_changed_wall_clock_moves_the_published_estimates(bench: PodGroupBench
     before = unix_seconds(reported(bench).at_p50)
     bench.wall_steps += 3600
     bench.settle()
-    bench.advance(module._STALE)
+    bench.advance(module._UNCHANGED_INTERVAL)
     assert unix_seconds(reported(bench).at_p50) == pytest.approx(before + 3600, abs=module._LARGE_SECONDS)
 
 
@@ -117,7 +117,7 @@ def test_another_process_keeps_the_written_estimate_until_it_has_its_own(bench: 
     estimate = reported(bench)
     bench.advance(60)
     bench.look()
-    bench.estimates._published.clear()
+    bench.estimates._published_estimates.clear()
     bench.advance(60)
     assert bench.look() == []
     assert bench.copies["next"].status.waiting.estimate == estimate  # type: ignore[union-attr]
@@ -143,7 +143,7 @@ def test_a_deleted_group_is_forgotten_and_not_compared(bench: PodGroupBench) -> 
     bench.ledger.intake.drop_group(key("next"))
     bench.settle()
     bench.estimates.on_decisions(bench.decisions)
-    assert bench.estimates._published == {}
+    assert bench.estimates._published_estimates == {}
     assert sum(map(counted, ("before", "inside", "after"))) == before
 
 
@@ -190,7 +190,7 @@ def test_forecasts_take_at_most_a_fiftieth_of_a_core(
         before, rest = worked, estimates.compute_slice()
         assert worked - before <= 0.2 * rest or worked == before
         now += worked - before + rest
-    assert 0.015 * now < worked <= 0.02 * now + module._MAX_SAVED
+    assert 0.015 * now < worked <= 0.02 * now + module._MAX_SAVED_SECONDS
 
 
 @each_of(
@@ -203,7 +203,7 @@ def test_forecasts_take_at_most_a_fiftieth_of_a_core(
     (ExpectedStart(0.0, unknown="team/x has no known end"), True),
 )
 def test_changes_of_an_estimate_that_are_published(now: ExpectedStart, expected: bool) -> None:
-    assert is_news(ExpectedStart(0.0, 900, 1000, 1100), now) is expected
+    assert differs_much(ExpectedStart(0.0, 900, 1000, 1100), now) is expected
 
 
 @each_of(3e11, 1e300)

@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from extender.controllers.podgroup_status import report_of, reported
+from extender.controllers.podgroup_status import report_of, reported_status
 from extender.kube.errors import (
     ApiError,
     Conflict,
@@ -82,8 +82,10 @@ class Course(PodGroupBench):
         return [
             name
             for name, copy in self.copies.items()
-            if report_of(self.decision(name), None, *self.ledger.groups.history(key(name)), reported(copy))
-            != reported(copy)
+            if report_of(
+                self.decision(name), None, *self.ledger.groups.history(key(name)), reported_status(copy)
+            )
+            != reported_status(copy)
         ]
 
 
@@ -98,4 +100,4 @@ def test_every_group_finally_has_its_decision_in_the_status(steps: list[tuple[st
         course.settle_without_faults()
         assert course.unsaid() == []
         assert course.look() == []
-        assert course.reporter.waiting == 0
+        assert course.reporter.waiting_count == 0

@@ -71,8 +71,8 @@ class HistoryBench:
 
     def killed(self) -> "HistoryBench":
         """Kill the process as with SIGKILL: it loses uncommitted data, and the system releases the lock."""
-        if self.history._file is not None and self.history._file._opened is not None:
-            self.history._file._opened.close()
+        if self.history._file is not None and self.history._file._opened_file is not None:
+            self.history._file._opened_file.close()
         self.history = self.another()
         return self
 
@@ -153,7 +153,7 @@ def test_one_process_writes_to_the_file_and_its_successor_continues(path: Path) 
 def test_old_records_are_removed_in_small_pieces_and_open_ones_stay(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("extender.telemetry.history_file._BATCH", 3)
+    monkeypatch.setattr("extender.telemetry.history_file._BATCH_SIZE", 3)
     bench = HistoryBench(path, gang("stays", 1), retention=DAY).look().start("stays")
     for n in range(5):
         bench.after(1, gang(f"g{n}", 1)).start(f"g{n}")
@@ -172,7 +172,7 @@ def test_old_records_are_removed_in_small_pieces_and_open_ones_stay(
 def test_a_file_that_is_too_large_loses_the_records_that_ended_first(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_MAX_BYTES", 0)
+    monkeypatch.setattr(module, "_MAX_FILE_BYTES", 0)
     bench = HistoryBench(path, gang("a", 1), gang("b", 1)).look().start("a", "b")
     for name in ("a", "b"):
         bench.world.finish(f"{name}-0")

@@ -167,7 +167,7 @@ def test_metrics_have_the_changes_of_leadership_and_the_age_of_the_lease() -> No
 
 
 def test_the_thread_reads_the_lease_as_soon_as_it_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_PERIOD", 1000.0)
+    monkeypatch.setattr(module, "_READ_PERIOD", 1000.0)
     looked = Event()
 
     class Watched(Api):

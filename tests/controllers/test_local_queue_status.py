@@ -184,7 +184,7 @@ def test_a_deleted_local_queue_is_forgotten(bench: LocalQueueBench) -> None:
     bench.copies.drop(f"{NAMESPACE}/lq")
     bench.ledger.intake.drop_local_queue(f"{NAMESPACE}/lq")
     assert bench.look() == []
-    assert not bench.reporter.waiting
+    assert not bench.reporter.waiting_count
 
 
 def test_conditions_of_others_stay(bench: LocalQueueBench) -> None:

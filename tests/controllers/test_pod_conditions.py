@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from extender.api.objects.base import Condition
 from extender.api.objects.queues import Provisioning
 from extender.controllers.objects import ObjectStore, QueueCopy
-from extender.controllers.pod_conditions import LASTING, PodConditionsController
+from extender.controllers.pod_conditions import MIN_REASON_SECONDS, PodConditionsController
 from extender.controllers.provisioning import ProvisioningQueues
 from extender.domain.model.reasons import Reason, refusal
 from extender.domain.snapshot.decisions import ConditionPolicy
@@ -63,7 +63,7 @@ class Conditions(Bench):
         self.advance(seconds).settle()
         return self.look()
 
-    def reasons(self, seconds: float = LASTING) -> dict[str, str]:
+    def reasons(self, seconds: float = MIN_REASON_SECONDS) -> dict[str, str]:
         """Return the reasons written by a look and a second look so many seconds later."""
         self.settle()
         self.look()
@@ -93,7 +93,7 @@ def full(*objects: Any) -> list[Any]:
 def test_a_reason_is_written_on_each_member_once_it_has_lasted() -> None:
     with conditions(full(gang("g", 2, gated=False))) as bench:
         assert bench.look() == []
-        assert bench.after(LASTING - 0.1) == []
+        assert bench.after(MIN_REASON_SECONDS - 0.1) == []
         assert bench.after(0.1) == [
             ("g-0", {**LACKS_CAPACITY, **FIRST}),
             ("g-1", {**LACKS_CAPACITY, **FIRST}),
@@ -104,9 +104,9 @@ def test_a_reason_is_written_on_each_member_once_it_has_lasted() -> None:
 def test_a_short_wait_costs_no_write() -> None:
     with conditions(full(gang("g", 2, gated=False))) as bench:
         bench.look()
-        bench.advance(LASTING - 1).delete("s")
+        bench.advance(MIN_REASON_SECONDS - 1).delete("s")
         assert bench.after(0.0) == []
-        assert bench.after(LASTING) == []
+        assert bench.after(MIN_REASON_SECONDS) == []
 
 
 def test_a_change_of_numbers_is_not_written() -> None:
@@ -146,7 +146,7 @@ def test_a_later_member_gets_its_condition_later() -> None:
         assert len(bench.reasons()) == 2
         bench.add(pod("g-2", "g", gated=False))
         assert bench.after(0.0) == []
-        assert bench.after(LASTING - 0.1) == []
+        assert bench.after(MIN_REASON_SECONDS - 0.1) == []
         assert [name for name, _ in bench.after(0.1)] == ["g-2"]
 
 
@@ -154,18 +154,20 @@ def test_members_are_not_called_too_few_while_others_are_being_created() -> None
     with conditions(node("a"), gang("g", 2, 6, gated=False)) as bench:
         bench.after(0.0)
         for number in range(2, 5):
-            bench.advance(LASTING - 1).add(pod(f"g-{number}", "g", gated=False))
+            bench.advance(MIN_REASON_SECONDS - 1).add(pod(f"g-{number}", "g", gated=False))
             assert bench.after(0.0) == []
-        assert {condition["reason"] for _, condition in bench.after(LASTING)} == {"NotEnoughMembers"}
+        assert {condition["reason"] for _, condition in bench.after(MIN_REASON_SECONDS)} == {
+            "NotEnoughMembers"
+        }
 
 
 def test_a_pod_deleted_meanwhile_gets_no_condition() -> None:
     with conditions(full(pod("p", gated=False))) as bench:
         bench.look()
-        assert bench.controller.waiting == 1
+        assert bench.controller.waiting_count == 1
         bench.delete("p")
-        assert bench.after(LASTING) == []
-        assert bench.controller.waiting == 0
+        assert bench.after(MIN_REASON_SECONDS) == []
+        assert bench.controller.waiting_count == 0
 
 
 # ---- pods with a condition
@@ -175,7 +177,7 @@ def test_the_transition_of_a_condition_that_was_false_before_keeps_its_time() ->
     with conditions(full(gang("g", 1, gated=False))) as bench:
         bench.write("g-0", "SchedulerError", "ouch")
         bench.after(0.0)
-        assert bench.after(LASTING) == [("g-0", LACKS_CAPACITY)]
+        assert bench.after(MIN_REASON_SECONDS) == [("g-0", LACKS_CAPACITY)]
 
 
 def test_an_equal_condition_is_not_written_again() -> None:
@@ -215,9 +217,9 @@ def test_a_pod_planned_while_its_write_waits_gets_no_condition() -> None:
     bench = Conditions(full(gang("g", 1, gated=False)))
     with capture_logs():
         bench.controller.on_decisions(bench.decisions)
-        bench.advance(LASTING)
+        bench.advance(MIN_REASON_SECONDS)
         bench.controller.on_decisions(bench.decisions)
-        assert bench.writers.depth == 1
+        assert bench.writers.pending_count == 1
         bench.delete("s").settle()
         assert bench.claim("g-0")
         with bench.writing():
@@ -253,9 +255,9 @@ def test_a_pod_that_is_starting_by_the_time_of_its_write_gets_no_condition() -> 
     with capture_logs():
         bench.start("g").add(node("a", cpu="1")).settle()
         bench.controller.on_decisions(bench.decisions)
-        bench.advance(LASTING)
+        bench.advance(MIN_REASON_SECONDS)
         bench.controller.on_decisions(bench.decisions)
-        assert bench.writers.depth == 3
+        assert bench.writers.pending_count == 3
         bench.add(node("a", cpu="2")).settle()
         hold(bench, "g-1")
         with bench.writing():
@@ -315,7 +317,10 @@ _MOVES: dict[str, Callable[[Conditions], object]] = {
 
 @settings(max_examples=examples(50), deadline=None)
 @given(
-    st.lists(st.tuples(st.sampled_from(sorted(_MOVES)), st.sampled_from([0.0, 1.0, LASTING])), max_size=12)
+    st.lists(
+        st.tuples(st.sampled_from(sorted(_MOVES)), st.sampled_from([0.0, 1.0, MIN_REASON_SECONDS])),
+        max_size=12,
+    )
 )
 def test_each_waiting_pod_finally_has_the_reason_of_its_group(history: list[tuple[str, float]]) -> None:
     with conditions(full(queue("q"), gang("g", 2, queue="q"), gang("h", 2, queue="q", gated=False))) as bench:
@@ -343,7 +348,7 @@ def test_all_pods_share_a_budget_and_groups_are_written_one_after_the_other() ->
     large = [gang(name, 80, gated=False) for name in ("g", "h", "i")]
     with conditions(full(large)) as bench:
         bench.look()
-        reasons = [name for name, _ in bench.after(LASTING)]
+        reasons = [name for name, _ in bench.after(MIN_REASON_SECONDS)]
         steps = 0
         while len(reasons) < 240:
             reasons += [name for name, _ in bench.after(step)]
@@ -359,7 +364,7 @@ def test_all_pods_share_a_budget_and_groups_are_written_one_after_the_other() ->
 def test_a_large_gang_is_read_once_for_many_writes() -> None:
     with conditions(full(gang("g", 300, gated=False))) as bench:
         bench.look()
-        reasons = [len(bench.after(LASTING))]
+        reasons = [len(bench.after(MIN_REASON_SECONDS))]
         while sum(reasons) < 300:
             reasons.append(len(bench.after(0.1)))
             assert len(reasons) < 100

@@ -32,7 +32,7 @@ from extender.controllers.podgroup_status import (
     PodGroupStatusController,
     ReportedStatus,
     first_status,
-    reported,
+    reported_status,
 )
 from extender.controllers.provisioning import ProvisioningRequests
 from extender.domain.model.reasons import Reason, Verdict
@@ -403,7 +403,7 @@ def test_the_change_that_would_start_a_group_is_written_within_the_budget() -> N
         assert first["status"]["conditions"][0]["message"] == message_of(bench.decision("g"))
         bench.advance(SETTLING)
         (second,) = bench.look()
-        why = bench.start_changes.known(bench.decision("g"))
+        why = bench.start_changes.known_explanation(bench.decision("g"))
         assert why is not None
         assert why.change is not None
         change = why.change.sentence
@@ -866,7 +866,7 @@ def test_a_follower_remembers_no_groups() -> None:
             bench.add(gang(f"g{number}", 5)).settle()
             bench.show(f"g{number}")
             bench.look()
-        assert bench.reporter.waiting == 0
+        assert bench.reporter.waiting_count == 0
         bench.leading = True
         assert len(bench.look()) == 50
 
@@ -875,13 +875,13 @@ def test_a_group_that_makes_it_raise_delays_no_other(monkeypatch: pytest.MonkeyP
     def poisoned(group: PodGroup) -> ReportedStatus:
         if group.metadata.name == "bad":
             raise RuntimeError("ouch")
-        return reported(group)
+        return reported_status(group)
 
-    monkeypatch.setattr(podgroup_status, "reported", poisoned)
+    monkeypatch.setattr(podgroup_status, "reported_status", poisoned)
     with writing_bench(node("a"), gang("bad", 5), gang("good", 5)) as bench:
         assert len(bench.look()) == 1
         assert bench.copies["good"].status.phase == "Pending"
-        monkeypatch.setattr(podgroup_status, "reported", reported)
+        monkeypatch.setattr(podgroup_status, "reported_status", reported_status)
         bench.advance(1.0)
         assert len(bench.look()) == 1
         assert bench.copies["bad"].status.phase == "Pending"

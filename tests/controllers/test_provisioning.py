@@ -12,7 +12,7 @@ from extender.api.objects.cluster import ProvisioningRequest, ProvisioningReques
 from extender.api.objects.queues import Provisioning
 from extender.controllers.objects import ObjectStore, QueueCopy
 from extender.controllers.provisioning import (
-    LASTING,
+    MIN_NEED_SECONDS,
     ProvisioningController,
     ProvisioningQueues,
     ProvisioningRequests,
@@ -76,7 +76,7 @@ class ProvisioningBench(Bench):
 
     def lasting(self) -> list[tuple[str, str]]:
         """Return the writes once the present state has lasted."""
-        return [*self.look(), *self.look(LASTING)]
+        return [*self.look(), *self.look(MIN_NEED_SECONDS)]
 
     def show(self, body: Json, *conditions: Condition) -> None:
         """Show a request in the watch."""
@@ -110,7 +110,7 @@ def waiting(name: str = "g", size: int = 2) -> list[Any]:
 def test_a_group_that_lacks_capacity_for_a_while_makes_one_request_for_nodes() -> None:
     with writing_bench(waiting()) as bench:
         assert bench.look() == []
-        assert bench.look(LASTING - 0.1) == []
+        assert bench.look(MIN_NEED_SECONDS - 0.1) == []
         ((created, name), (template, of)) = bench.look(0.1)
         assert (created, template, of) == ("request nodes", "create podtemplates", f"{name}-0")
         assert name.startswith("g-")
@@ -248,7 +248,7 @@ def test_a_group_that_needs_other_pods_makes_a_new_request() -> None:
         before = bench.asked()["metadata"]["name"]
         bench.add(pod("g-2", "g"))
         assert bench.look() == [("withdraw request", before)]
-        assert [verb for verb, _ in bench.look(LASTING)] == ["request nodes", "create podtemplates"]
+        assert [verb for verb, _ in bench.look(MIN_NEED_SECONDS)] == ["request nodes", "create podtemplates"]
         assert bench.asked()["metadata"]["name"] != before
 
 

@@ -94,7 +94,7 @@ def test_a_pod_that_muster_deletes_is_no_loss_and_counts_as_being_deleted() -> N
     copies.upsert(pod("b"))
     (first, _) = sorted(copies.pods_of(JOB), key=lambda each: each.name)
     copies.record_deletion(JOB, first)
-    assert {each.name: each.deleting for each in copies.pods_of(JOB)} == {"a": True, "b": False}
+    assert {each.name: each.is_deleting for each in copies.pods_of(JOB)} == {"a": True, "b": False}
     copies.remove(removed("a"))
     assert copies.losses == []
     copies.remove(removed("b"))
@@ -106,8 +106,8 @@ def test_a_pod_whose_deletion_was_refused_is_a_loss_if_it_disappears() -> None:
     copies.upsert(pod("a"))
     (found,) = copies.pods_of(JOB)
     copies.record_deletion(JOB, found)
-    copies.record_deletion(JOB, found, succeeded=False)
-    assert not copies.pods_of(JOB)[0].deleting
+    copies.record_deletion(JOB, found, has_succeeded=False)
+    assert not copies.pods_of(JOB)[0].is_deleting
     copies.remove(removed("a"))
     assert copies.losses == [LostPod(JOB, found)]
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.controllers.work_queue import LONGEST, WorkQueue
+from extender.controllers.work_queue import MAX_PAUSE, WorkQueue
 
 
 class Time:
@@ -53,18 +53,18 @@ def test_a_key_can_be_put_off(time: Time) -> None:
 
 
 def test_the_urgent_lane_comes_first_and_a_key_rises_to_it(time: Time) -> None:
-    queue = WorkQueue[str](time, lanes=3)
+    queue = WorkQueue[str](time, lane_count=3)
     queue.add("number", lane=2)
     queue.add("course", lane=1)
     queue.add("turned", lane=2)
     queue.add("turned", lane=0)
-    assert queue.get(least_urgent=0) == "turned"
-    assert queue.get(least_urgent=0) is None
+    assert queue.get(last_lane=0) == "turned"
+    assert queue.get(last_lane=0) is None
     assert drained(queue) == ["course", "number"]
 
 
 def test_the_longest_waiting_key_of_a_lane_comes_first_even_if_moved_within_it(time: Time) -> None:
-    queue = WorkQueue[str](time, lanes=2)
+    queue = WorkQueue[str](time, lane_count=2)
     queue.move("a", 1.0, lane=1)
     queue.move("b", 2.0, lane=1)
     time.now = 10.0
@@ -81,7 +81,7 @@ def test_a_failing_key_is_due_after_growing_pauses_until_it_succeeds(time: Time)
         while queue.get() is None:
             time.now += 0.5
         pauses.append(time.now - began)
-    assert pauses == [0.5, 1, 2, 4, 8, 16, LONGEST, LONGEST, LONGEST]
+    assert pauses == [0.5, 1, 2, 4, 8, 16, MAX_PAUSE, MAX_PAUSE, MAX_PAUSE]
     queue.reset_backoff("a")
     queue.retry("a")
     time.now += 0.5
@@ -123,7 +123,7 @@ def change(queue: WorkQueue[str], step: str, key: str, number: int) -> None:
 )
 def test_the_queue_holds_at_most_one_place_for_a_key(steps: list[tuple[str, str, int]]) -> None:
     time = Time()
-    queue, wanted = WorkQueue[str](time, lanes=2), set[str | None]()
+    queue, wanted = WorkQueue[str](time, lane_count=2), set[str | None]()
     for key, step, number in steps:
         if step == "take":
             wanted -= {queue.get()}

@@ -291,9 +291,9 @@ def with_history(source: SampleSource, now: float) -> SampleSource:
             queue.name: (queue.share or 0.0) * factor
             for queue, factor in zip(source.seen.queues, factors, strict=False)
         }
-        source.hour.record(shares, now - 3600 + 60 * minute)
+        source.shares.record(shares, now - 3600 + 60 * minute)
         usage = 0.6 + 0.2 * math.sin(minute / 9)
-        source.usage.record({GPU: usage, "cpu": usage / 2, "memory": usage / 3}, now - 3600 + 60 * minute)
+        source.usages.record({GPU: usage, "cpu": usage / 2, "memory": usage / 3}, now - 3600 + 60 * minute)
     return source
 
 
@@ -457,7 +457,7 @@ def main() -> None:
     pages_open = OpenPages(source)
     app = create_dashboard_app(source, lambda _: viewer, history=past, open_pages=pages_open)
     listener = listen("--listen", Address("127.0.0.1", 0))
-    server = SideServer("dashboard", listener, pages(app), immediate_answer=pages_open.news)
+    server = SideServer("dashboard", listener, pages(app), immediate_answer=pages_open.news_for)
     sys.stdout.write(f"http://{server.address}\n")
     sys.stdout.flush()
     if changes:

@@ -46,8 +46,8 @@ class SomeViewer:
 @dataclass
 class SomeSource:
     seen: Overview = field(default_factory=lambda: Overview(version="1", at="2026-01-01T00:00:00Z"))
-    hour: LastHour = field(default_factory=LastHour)
-    usage: LastHour = field(default_factory=LastHour)
+    shares: LastHour = field(default_factory=LastHour)
+    usages: LastHour = field(default_factory=LastHour)
 
     def overview(self) -> Overview:
         return self.seen

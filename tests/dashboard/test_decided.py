@@ -196,7 +196,7 @@ TestOverviews = Overviews.TestCase
 
 def test_all_viewers_share_one_overview_and_are_notified_of_the_next() -> None:
     cluster, now = world(), [0.0]
-    source = DecidedSource(lambda: cluster.decisions, list, pace=1.5, clock=lambda: now[0])
+    source = DecidedSource(lambda: cluster.decisions, list, min_period=1.5, clock=lambda: now[0])
     before = source.overview()
     now[0] += 1
     cluster.finish("runs-0").settle()
@@ -223,7 +223,7 @@ def test_an_estimate_is_shown_once_it_is_published() -> None:
         list,
         clock=lambda: now[0],
         estimate_of=reported.get,
-        news=lambda: len(reported),
+        read_estimate_version=lambda: len(reported),
     )
 
     def shown() -> EstimateSummary | None:
@@ -238,7 +238,7 @@ def test_an_estimate_is_shown_once_it_is_published() -> None:
 
 def test_a_replica_that_does_not_lead_says_so() -> None:
     cluster, leading = world(), [False]
-    source = DecidedSource(lambda: cluster.decisions, list, pace=0.0, leads=lambda: leading[0])
+    source = DecidedSource(lambda: cluster.decisions, list, min_period=0.0, leads=lambda: leading[0])
     [record] = source.overview().notes
     assert "does not lead" in record
     leading[0] = True
@@ -247,7 +247,7 @@ def test_a_replica_that_does_not_lead_says_so() -> None:
 
 def test_an_overview_before_the_first_decision_says_so() -> None:
     decided = [Decisions()]
-    source = DecidedSource(lambda: decided[0], list, pace=0.0)
+    source = DecidedSource(lambda: decided[0], list, min_period=0.0)
     [record] = source.overview().notes
     assert "not decided anything yet" in record
     decided[0] = world().decisions
@@ -293,14 +293,14 @@ def test_the_share_of_the_last_hour_is_sampled_without_viewers() -> None:
     for minute in range(200):
         assert source.sample(60.0 * minute) is None
     share = round(cluster.decisions.queues["q"].share, 3)
-    assert source.usage.of("cpu", 60.0 * 199)[-1] == (60.0 * 199, 0.75)
-    assert list(source.hour.of("q", 12000.0)) == [(60.0 * minute, share) for minute in range(140, 200)]
-    assert len(source.hour.of("q", 60.0 * 199)) == 61, "samples of an hour are kept"
+    assert source.usages.samples_of("cpu", 60.0 * 199)[-1] == (60.0 * 199, 0.75)
+    assert list(source.shares.samples_of("q", 12000.0)) == [(60.0 * each, share) for each in range(140, 200)]
+    assert len(source.shares.samples_of("q", 60.0 * 199)) == 61, "samples of an hour are kept"
     cluster.ledger.intake.drop_queue("goes")
     decided[0] = cluster.settle().decisions
     source.sample(12000.0)
-    assert list(source.hour.of("goes", 12000.0)) == []
-    assert [source.hour.is_due(at) for at in (12059.0, 12060.0)] == [False, True]
-    assert source.hour.is_due(11999.0), "the clock was put back"
+    assert list(source.shares.samples_of("goes", 12000.0)) == []
+    assert [source.shares.is_due(at) for at in (12059.0, 12060.0)] == [False, True]
+    assert source.shares.is_due(11999.0), "the clock was put back"
     source.sample(6000.0)
-    assert list(source.hour.of("q", 6000.0)) == [(6000.0, share)]
+    assert list(source.shares.samples_of("q", 6000.0)) == [(6000.0, share)]

@@ -54,7 +54,7 @@ class Port:
     def reported(
         self, path: str, etag: str, headers: dict[str, str] = ANN, method: str = "GET"
     ) -> web.Response | None:
-        return self.open.news(make_mocked_request(method, path, {**headers, "If-None-Match": etag}))
+        return self.open.news_for(make_mocked_request(method, path, {**headers, "If-None-Match": etag}))
 
 
 def test_a_page_that_has_not_changed_is_known_for_seconds() -> None:

@@ -20,7 +20,7 @@ import extender.dashboard
 from extender.api.summaries import EventSummary, MemberSummary, QueueSummary, ShareSummary, WaitSummary
 from extender.api.units import timestamp_at
 from extender.dashboard.app import create_dashboard_app
-from extender.dashboard.job_pages import JobIndex, merged
+from extender.dashboard.job_pages import JobIndex, merged_events
 from extender.dashboard.source import ClusterName
 from extender.dashboard.words import sentence
 from extender.domain.explain.history import Period, Report
@@ -137,7 +137,7 @@ def test_an_event_of_many_pods_at_once_is_shown_once() -> None:
         event(4, "NoRoom"),
         event(30, "NoRoom"),
     ]
-    reported = [(event.event.at[-3:-1], event.event.reason, event.more) for event in merged(events)]
+    reported = [(event.event.at[-3:-1], event.event.reason, event.more) for event in merged_events(events)]
     assert reported == [("01", "NoRoom", 1), ("03", "Scheduled", 0), ("04", "NoRoom", 0), ("30", "NoRoom", 0)]
 
 
@@ -388,10 +388,10 @@ def test_the_share_of_a_queue_over_the_last_hour_is_drawn() -> None:
         app = create_dashboard_app(source, lambda _: SomeViewer(), clock=clock)
         return app.test_client().get("/queues/language").text
 
-    source.hour.record({"language": 0.5}, NOW - 660)
+    source.shares.record({"language": 0.5}, NOW - 660)
     unknown = "The chart appears after two minutes"
     assert unknown in page_now()
-    source.hour.record({"language": 2.0}, NOW - 600)
+    source.shares.record({"language": 2.0}, NOW - 600)
     page, since = page_now(), timestamp_at(NOW - 660)[11:19]
     assert "From 50% to 200% of what it deserves, now 150%." in page
     assert f"From before {since} UTC, nothing is known." in page

@@ -12,7 +12,7 @@ from kubernetes.client import Configuration
 
 from extender.api.summaries import GroupSummary, Overview
 from extender.dashboard.app import create_dashboard_app, csrf_token
-from extender.dashboard.rendering import AGAIN, OpenPages
+from extender.dashboard.rendering import AGAIN_HEADER, OpenPages
 from extender.dashboard.token_login import TokenLogin
 from extender.kube.endpoint import ApiEndpoint
 from extender.web.side import SideServer, pages
@@ -89,7 +89,7 @@ def test_an_open_page_is_answered_without_the_application(path: str) -> None:
     app = create_dashboard_app(source, identify, open_pages=open_pages)
     listener = socket.create_server(("127.0.0.1", 0))
     server = SideServer(
-        "dashboard", listener, pages(app), for_web_pages=True, immediate_answer=open_pages.news
+        "dashboard", listener, pages(app), for_web_pages=True, immediate_answer=open_pages.news_for
     )
     connection = HTTPConnection("127.0.0.1", server.address.port, timeout=30)
     etag, seen = "", []
@@ -99,7 +99,7 @@ def test_an_open_page_is_answered_without_the_application(path: str) -> None:
         answer = connection.getresponse()
         if found := re.search(r'data-state="([^"]+)"', answer.read().decode()):
             etag = f'W/"{found[1]}"'
-        assert float(answer.headers[AGAIN]) == source.seconds_to_next_change()
+        assert float(answer.headers[AGAIN_HEADER]) == source.seconds_to_next_change()
         assert "frame-ancestors" in answer.headers["Content-Security-Policy"]
         seen.append((answer.status, asked[0]))
     connection.close()

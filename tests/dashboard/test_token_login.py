@@ -14,7 +14,7 @@ from werkzeug.test import Client, TestResponse
 
 from extender.dashboard.app import create_dashboard_app, csrf_token
 from extender.dashboard.source import RightsUnknown
-from extender.dashboard.token_login import COOKIE, LARGEST_TOKEN, Sessions, TokenLogin, Tokens
+from extender.dashboard.token_login import COOKIE, MAX_TOKEN_BYTES, Sessions, TokenLogin, Tokens
 from extender.dashboard.viewers import ExpiringCache, Grants
 from extender.domain.admission.access import Subject
 from extender.kube.access import Right
@@ -156,8 +156,8 @@ def test_other_sites_cannot_log_users_in_or_out(
 
 
 def test_a_token_is_printable_and_fits_into_a_header(bench: LoginBench) -> None:
-    bench.authority.tokens.update(dict.fromkeys(("a b", "a\r\nb", "ä", "x" * (LARGEST_TOKEN + 1)), ANN))
-    for token in ("a b", "a\r\nb", "ä", "", "x" * (LARGEST_TOKEN + 1)):
+    bench.authority.tokens.update(dict.fromkeys(("a b", "a\r\nb", "ä", "x" * (MAX_TOKEN_BYTES + 1)), ANN))
+    for token in ("a b", "a\r\nb", "ä", "", "x" * (MAX_TOKEN_BYTES + 1)):
         assert bench.log_in(bench.browser(), token).status_code == 401
     assert not bench.authority.asked
 
@@ -256,24 +256,24 @@ def test_a_right_that_is_withdrawn_has_gone_within_seconds_and_a_new_one_comes()
     authority, clock = Authority(rights={("ann", "list", "team")}), Clock()
     rights = Grants(authority.grants, clock)
     team = LIST._replace(namespace="team")
-    assert rights.granted(ANN, team)
+    assert rights.is_granted(ANN, team)
     authority.rights.clear()
     clock.now += 4
-    assert not rights.granted(ANN, team)
+    assert not rights.is_granted(ANN, team)
     authority.rights.add(("ann", "list", "team"))
     clock.now += 60
-    assert rights.granted(ANN, team)
+    assert rights.is_granted(ANN, team)
 
 
 def test_a_right_of_one_user_is_no_right_of_another() -> None:
     rights = Grants(Authority(rights={("ann", "list", "team")}).grants, Clock())
     team = LIST._replace(namespace="team")
     others = (BOB, ANN.__class__("ann"), ANN.__class__("Ann", groups=ANN.groups))
-    assert rights.granted(ANN, team)
-    assert not rights.granted(BOB, team)
-    assert not rights.granted(ANN, team._replace(verb="get"))
-    assert not rights.granted(ANN, team._replace(namespace="TEAM"))
-    assert rights.granted(others[1], team)  # the same name: the authority says so, asked for itself
+    assert rights.is_granted(ANN, team)
+    assert not rights.is_granted(BOB, team)
+    assert not rights.is_granted(ANN, team._replace(verb="get"))
+    assert not rights.is_granted(ANN, team._replace(namespace="TEAM"))
+    assert rights.is_granted(others[1], team)  # the same name: the authority says so, asked for itself
 
 
 def test_a_page_of_many_namespaces_asks_about_each_once_and_first_about_all() -> None:
@@ -296,7 +296,7 @@ def test_more_than_a_thousand_namespaces_are_not_asked_about() -> None:
 
 def test_text_that_cannot_be_a_name_is_not_looked_up() -> None:
     authority = Authority()
-    assert not Grants(authority.grants, Clock()).granted(ANN, LIST._replace(namespace="n" * 3000))
+    assert not Grants(authority.grants, Clock()).is_granted(ANN, LIST._replace(namespace="n" * 3000))
     assert not authority.asked
 
 

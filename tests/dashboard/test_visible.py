@@ -37,7 +37,7 @@ NOTHING = {
 
 
 class One:
-    all, hour, usage = ALL, LastHour(), LastHour()
+    all, shares, usages = ALL, LastHour(), LastHour()
 
     def overview(self) -> Overview:
         return self.all

@@ -15,7 +15,7 @@ from extender.api.objects.queues import (
     PodGroupSpec,
     SchedulingPolicy,
 )
-from extender.api.workloads.gangs import IN_TURN, Defaults, MadePods, gang_size_of
+from extender.api.workloads.gangs import IN_TURN_TEXT, Defaults, MadePods, gang_size_of
 from extender.domain.ledger.claims import ClaimStage
 from extender.domain.model.ownership import OwnerRecord, owner_record
 from extender.domain.model.reasons import Outcome, Reason, Verdict
@@ -64,7 +64,7 @@ def test_pods_that_are_created_in_turn_wait_with_that_as_their_reason() -> None:
     cluster = world(node("n"), owner("db", "2", replicas=2, policy="OrderedReady"), pod("db-0", owner="db"))
     group = "podgroup-uid-db"
     assert cluster.reason(group) is Reason.INVALID_SPEC
-    assert IN_TURN in cluster.detail(group)
+    assert IN_TURN_TEXT in cluster.detail(group)
 
 
 def test_an_ordered_group_that_ran_fully_grows_pod_by_pod() -> None:

@@ -40,7 +40,7 @@ def test_other_names_need_another_certificate() -> None:
 
 def test_a_certificate_is_served_and_dropped_only_after_settling() -> None:
     prepared = StoredCertificate(WHOLE, NAMES, WHOLE)
-    switched = StoredCertificate(WHOLE, NAMES, extra=True)
+    switched = StoredCertificate(WHOLE, NAMES, has_extra_authority=True)
     assert [step(prepared, settled=each) for each in (False, True)] == [
         RotationStep.KEEP,
         RotationStep.SWITCH,

@@ -107,7 +107,7 @@ class World:
             on_shown=(lambda: None) if through_proxy else None,
             wall_clock=lambda: EPOCH + self.now + self.wall_steps,
             jobs=jobs,
-            logical=LogicalResources(map(LOGICAL.read, logical)),
+            logical=LogicalResources(map(LOGICAL.parse, logical)),
         )
         self.ledger.intake.trust_markers(records_trusted)
         self.ledger.intake.trust_authors(records_trusted)

@@ -55,7 +55,7 @@ class FeedBench:
     @property
     def writes(self) -> int:
         """Return the number of submitted writes, none of which is executed."""
-        return sum(writer.depth for writer in self.writers)
+        return sum(writer.pending_count for writer in self.writers)
 
     def wait_for(self, condition: Any) -> None:
         """Wait for a condition that changes with the ledger.

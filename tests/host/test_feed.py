@@ -71,7 +71,7 @@ def test_groups_are_read_after_queues_and_pods_when_everything_else_was(bench: F
     bench.api.open.clear()
     bench.feed.start()
     bench.api.wait_for(lambda: set(bench.api.listed) == {*FIRST, "commands"})
-    assert not bench.feed.synced()
+    assert not bench.feed.is_synced()
     bench.api.open.set()
     bench.api.wait_for(lambda: bench.api.listed[-1] == "pods")
     assert "podgroups" in bench.api.listed
@@ -115,7 +115,7 @@ def test_a_deleted_queue_is_dropped(bench: FeedBench) -> None:
 
 def test_a_cluster_without_the_kind_command_is_ready(bench: FeedBench) -> None:
     bench.api.served = {}
-    wait_for(fed(bench).feed.synced)
+    wait_for(fed(bench).feed.is_synced)
     assert "commands" not in bench.api.listed
     assert {check() for check in bench.feed.checks().values()} == {None}
 
@@ -151,9 +151,9 @@ def test_an_unread_kind_makes_the_process_unready(bench: FeedBench, monkeypatch:
     }
     fed(bench).api.send("pods", "ADDED", pod("last"))
     bench.wait_for(lambda: knows(bench, "last"))
-    assert bench.feed.synced()
+    assert bench.feed.is_synced()
     assert {check() for check in checks.values()} == {None}
-    monkeypatch.setattr("extender.host.feed._MAX_SILENCE", -1.0)
+    monkeypatch.setattr("extender.host.feed._MAX_SILENT_SECONDS", -1.0)
     assert checks["pods-synced"]() == "watch silent for 0 s"
 
 
@@ -243,7 +243,7 @@ def test_one_of_two_watches_of_a_kind_is_enough(bench: FeedBench) -> None:
     watches.add(first)
     watches.add(second)
     watches.start_served()
-    assert (watches.started, watches.missing) == ([first], [])
+    assert (watches.started_watches, watches.missing_watches) == ([first], [])
     first.stop()
 
 
@@ -262,10 +262,10 @@ def test_a_watch_without_rights_is_replaced_by_another_until_they_are_granted(
     watches.add(first, "patch")
     watches.add(second)
     watches.start_served()
-    assert (watches.started, watches.missing) == ([second], [first])
+    assert (watches.started_watches, watches.missing_watches) == ([second], [first])
     granted.append("patch")
     watches.start_served()
-    assert (watches.started, watches.missing) == ([second, first], [])
+    assert (watches.started_watches, watches.missing_watches) == ([second, first], [])
     for each in (first, second):
         each.stop()
 
@@ -275,10 +275,10 @@ def test_a_kind_that_is_served_later_is_found(bench: FeedBench) -> None:
     watches = OptionalWatches(ApiClient(bench.connection))
     watches.add(watch)
     watches.start_served()
-    assert watches.started == []
+    assert watches.started_watches == []
     bench.api.served = {"apps/v1": ["replicasets"]}
     watches.start_served()
-    assert watches.started == [watch]
+    assert watches.started_watches == [watch]
     watch.stop()
 
 

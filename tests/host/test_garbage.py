@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from extender.cli.settings import loaded
+from extender.cli.settings import load_module
 from extender.host.upkeep import FreedMemory, collect_less_often, freezing_objects
 
 
@@ -43,7 +43,7 @@ def test_objects_of_the_first_lists_are_frozen_and_later_ones_are_not() -> None:
 
 
 def test_objects_of_loaded_modules_are_frozen() -> None:
-    module = loaded("extender.host.upkeep")
+    module = load_module("extender.host.upkeep")
     assert gc.isenabled()
     assert id(module.__dict__) not in {id(each) for each in gc.get_objects()}
 

@@ -14,7 +14,7 @@ from extender.domain.model.records import Uid
 from extender.domain.snapshot.decisions import QueueDecision
 from extender.host.upkeep import Gauges
 from extender.kube.reflector import Reflector, Sink
-from extender.kube.resources import GROUPS_OF_OTHERS
+from extender.kube.resources import FOREIGN_GROUPS
 from extender.telemetry import metrics
 from tests.controllers.bench import Bench
 from tests.domain.builders import node, pod, queue
@@ -94,7 +94,7 @@ def test_writes_are_counted_once(bench: FeedBench) -> None:
         watch.gauges.update(watch.bench.ledger.decisions)
     assert (
         metric_value("muster_writes_total", outcome="done") - before
-        == watch.bench.writers.outcomes["done"]
+        == watch.bench.writers.outcome_counts["done"]
         == 2
     )
 
@@ -117,11 +117,11 @@ def test_the_queue_of_writes_and_the_state_of_the_caches_are_shown(bench: FeedBe
 def test_watches_of_one_name_are_shown_together(bench: FeedBench) -> None:
     """Volcano's PodGroups and Kubernetes' own."""
     watch, none = Watch(bench), cast(Sink[Any], None)
-    two = [Reflector[Any](bench.connection, *kind, none) for kind in GROUPS_OF_OTHERS[:2]]
-    bench.feed.optional.started.extend(two)
+    two = [Reflector[Any](bench.connection, *kind, none) for kind in FOREIGN_GROUPS[:2]]
+    bench.feed.optional_watches.started_watches.extend(two)
     assert {each.resource.plural for each in two} == {"podgroups"}
     before = metric_value("muster_relists_total", resource="podgroups")
-    two[0].relists, two[1].relists, two[0].last_contact, two[1].last_contact = 5, 2, 7.0, 4.0
+    two[0].relist_count, two[1].relist_count, two[0].last_contact_at, two[1].last_contact_at = 5, 2, 7.0, 4.0
     watch.bench.now = 10.0
     for _ in range(2):
         watch.gauges.update(watch.bench.ledger.decisions)
@@ -208,7 +208,7 @@ def test_updated_metrics_of_queues_equal_recomputed_ones(cycles: list[list[Queue
 
 
 def test_queues_beyond_the_limit_have_no_metrics(bench: FeedBench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metrics, "MOST_QUEUES", 1)
+    monkeypatch.setattr(metrics, "MAX_QUEUES", 1)
     watch = Watch(bench, queue("b"), queue("c"))
     watch.gauges.update(watch.bench.ledger.decisions)
     assert REGISTRY.get_sample_value("muster_queue_share", {"queue": "b"}) == 0

@@ -288,5 +288,5 @@ def test_a_dashboard_knows_the_shares_of_queues_from_its_start_on(bench: FeedBen
     tries = what_if_source(stage.ledger)
     dashboard = Dashboard(Configuration(), bench.connection, listener, source, past, tries)
     dashboard.start()
-    wait_for(lambda: source.hour.of("q", time.time()))
+    wait_for(lambda: source.shares.samples_of("q", time.time()))
     dashboard.stop()

@@ -111,7 +111,7 @@ def test_a_refusal_has_a_kind_and_the_servers_words(
     fault = caught.value
     assert type(fault) is kind
     assert (fault.status, fault.reason, fault.message, fault.retry_after) == (code, "Because", "it is so", 7)
-    assert (fault.transient, fault.settled) == (transient, settled)
+    assert (fault.is_transient, fault.is_settled) == (transient, settled)
 
 
 def test_a_huge_refusal_is_cut_after_its_first_kilobytes(server: Server, connection: Connection) -> None:
@@ -201,7 +201,7 @@ def test_a_refused_connection_is_unsent(tmp_path: Path) -> None:
     none = Connection.load(str(write_kubeconfig(tmp_path, f"http://127.0.0.1:{port}")))
     with pytest.raises(Unreachable, match=f"127.0.0.1:{port}.*refused") as caught:
         none.request("POST", "/x", body=b"")
-    assert (caught.value.transient, caught.value.settled) == (True, True)
+    assert (caught.value.is_transient, caught.value.is_settled) == (True, True)
 
 
 @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ def test_a_request_without_an_answer_is_ambiguous(server: Server, connection: Co
     server.script.append(Reply(raw=raw))
     with pytest.raises(Ambiguous) as caught:
         connection.request("POST", "/x", body=b"")
-    assert (caught.value.transient, caught.value.settled) == (True, False)
+    assert (caught.value.is_transient, caught.value.is_settled) == (True, False)
     assert len(server.requests) == 1
 
 
@@ -329,11 +329,11 @@ def test_a_rotated_token_is_read_again_and_the_request_repeated(tmp_path: Path, 
             connection.request("GET", "/x")
             rotate(server, "new")
             connection.request("POST", "/x", body=b"{}")
-            assert connection.endpoint.refused_for == 0
+            assert connection.endpoint.refused_seconds == 0
             rotate(server, "newest, and refused")
             with pytest.raises(Unauthorized):
                 connection.request("GET", "/x")
-            assert connection.endpoint.refused_for > 0
+            assert connection.endpoint.refused_seconds > 0
     shown = [each.headers["authorization"].split(maxsplit=1)[1] for each in server.requests]
     assert shown == ["old", "old", "new", "new"]
     assert [each.body for each in server.requests[1:3]] == [b"{}", b"{}"]

@@ -147,7 +147,7 @@ PROTOBUF = {"Content-Type": "application/vnd.kubernetes.protobuf"}
 
 
 def test_a_server_that_has_protobuf_is_read_in_it(server: Server, connection: Connection) -> None:
-    cycles = Cycles(server, connection, preferred=PodDecoders())
+    cycles = Cycles(server, connection, preferred_encoding=PodDecoders())
     later = bytes(MESSAGES["Pod"](metadata={**META, "resource_version": "10"}).SerializeToString())
     gone = frame("DELETED", closed("Pod", later))
     cycles.answers(
@@ -159,7 +159,7 @@ def test_a_server_that_has_protobuf_is_read_in_it(server: Server, connection: Co
 
 
 def test_a_server_that_has_none_is_read_in_json(server: Server, connection: Connection) -> None:
-    cycles = Cycles(server, connection, preferred=PodDecoders())
+    cycles = Cycles(server, connection, preferred_encoding=PodDecoders())
     cycles.answers(json_page(9, pod("a", 7)), Lines([event("ADDED", pod("b", 10))]))
     assert cycles.run() == ["a@7", "b@10"]
 

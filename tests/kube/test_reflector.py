@@ -66,11 +66,11 @@ class Cycles:
             PODS,
             options.pop("kind", Pod),
             self.sink,
-            backoff=Backoff(jitter=lambda: 0.0),
+            backoff=Backoff(random_share=lambda: 0.0),
             clock=lambda: self.now,
             wait=self.pauses.append,
             watch_seconds=lambda: 400,
-            **{"silence": 5.0, **options},
+            **{"max_silence": 5.0, **options},
         )
 
     def run(self, cycles: int = 1) -> Received:
@@ -213,7 +213,7 @@ def test_a_cut_watch_continues_at_its_version(cycles: Cycles) -> None:
     cycles.answers(Lines([event("ADDED", pod("b", 9))], then="cut"))
     assert cycles.run(2) == ["a@8", "b@9"]
     assert cycles.requests[-1].query["resourceVersion"] == "8"
-    assert cycles.reflector.relists == 0
+    assert cycles.reflector.relist_count == 0
 
 
 @pytest.mark.parametrize("refusal", [Lines([bookmark(8), EXPIRED]), status(410, "Expired")])
@@ -222,7 +222,7 @@ def test_a_version_too_old_is_followed_by_the_difference(cycles: Cycles, refusal
     cycles.run()
     cycles.answers(page(20, pod("a", 1), pod("c", 15), pod("d", 16)), END)
     assert cycles.run() == ["c@15", "d@16", Removed("ns", "b", "uid-b")]
-    assert cycles.reflector.relists == 1
+    assert cycles.reflector.relist_count == 1
 
 
 def test_a_new_object_of_the_same_name_is_added_after_the_old_one_is_deleted(cycles: Cycles) -> None:
@@ -235,7 +235,7 @@ def test_a_new_object_of_the_same_name_is_added_after_the_old_one_is_deleted(cyc
 def test_pages_that_expired_are_listed_again_from_the_first(cycles: Cycles) -> None:
     cycles.answers(page(7, pod("a", 1), following="t1"), status(410, "Expired"))
     assert cycles.run() == ["a@1"]
-    assert not cycles.reflector.synced
+    assert not cycles.reflector.is_synced
     cycles.answers(page(9, pod("b", 8)), END)
     assert cycles.run() == ["b@8", Removed("ns", "a", "uid-a")]
     assert cycles.requests[2].query == {"limit": "50"}
@@ -244,10 +244,10 @@ def test_pages_that_expired_are_listed_again_from_the_first(cycles: Cycles) -> N
 def test_synced_means_that_every_page_was_delivered(cycles: Cycles) -> None:
     cycles.answers(page(7, following="t1"), status(500))
     cycles.run()
-    assert not cycles.reflector.synced
+    assert not cycles.reflector.is_synced
     cycles.answers(page(7, following="t1"), page(7), END)
     cycles.run()
-    assert cycles.reflector.synced
+    assert cycles.reflector.is_synced
 
 
 def test_a_malformed_object_is_skipped_counted_and_logged_once(cycles: Cycles) -> None:
@@ -258,8 +258,8 @@ def test_a_malformed_object_is_skipped_counted_and_logged_once(cycles: Cycles) -
     assert [entry["event"] for entry in logs if entry["log_level"] == "warning"] == [
         "an object cannot be read and is skipped"
     ]
-    assert cycles.reflector.inventory.bad_objects == 2
-    assert cycles.reflector.inventory.bad == {
+    assert cycles.reflector.inventory.bad_count == 2
+    assert cycles.reflector.inventory.faults == {
         ("ns", "bad"): "Expected `str`, got `int` - at `$.spec.nodeName`"
     }
 
@@ -277,12 +277,12 @@ def test_an_object_that_is_nested_too_deeply_costs_only_itself(started: Started)
     )
     assert cycles.run() == ["a@1", "b@3", "c@9"]
     inventory = cycles.reflector.inventory
-    assert inventory.bad.keys() == {("ns", "deep")}
-    assert "nested" in inventory.bad["ns", "deep"]
-    assert inventory.bad_objects == 2
+    assert inventory.faults.keys() == {("ns", "deep")}
+    assert "nested" in inventory.faults["ns", "deep"]
+    assert inventory.bad_count == 2
     assert cycles.run() == []
-    assert inventory.bad == {}
-    assert cycles.reflector.relists == 0
+    assert inventory.faults == {}
+    assert cycles.reflector.relist_count == 0
 
 
 def test_an_object_that_became_malformed_keeps_its_last_valid_state_until_its_deletion(
@@ -292,20 +292,20 @@ def test_an_object_that_became_malformed_keeps_its_last_valid_state_until_its_de
     assert cycles.run() == ["a@1"]
     cycles.answers(page(9, pod("a", 8, **BAD)), Lines([event("DELETED", pod("a", 10, **BAD))]))
     assert cycles.run() == [Removed("ns", "a", "uid-a")]
-    assert cycles.reflector.inventory.bad == {}
+    assert cycles.reflector.inventory.faults == {}
 
 
 def test_a_malformed_object_that_was_corrected_is_forgotten(cycles: Cycles) -> None:
     cycles.answers(page(7, pod("a", 1, **BAD)), Lines([event("MODIFIED", pod("a", 8))]))
     assert cycles.run() == ["a@8"]
-    assert cycles.reflector.inventory.bad == {}
+    assert cycles.reflector.inventory.faults == {}
 
 
 def test_the_memory_for_malformed_objects_is_bounded(cycles: Cycles) -> None:
     cycles.answers(page(7, *(pod(f"p{n}", n, **BAD) for n in range(1, 300))), END)
     cycles.run()
-    assert cycles.reflector.inventory.bad_objects == 299
-    assert len(cycles.reflector.inventory.bad) == 100
+    assert cycles.reflector.inventory.bad_count == 299
+    assert len(cycles.reflector.inventory.faults) == 100
 
 
 def test_a_sink_that_raises_gets_the_object_again(started: Started) -> None:
@@ -313,9 +313,9 @@ def test_a_sink_that_raises_gets_the_object_again(started: Started) -> None:
     cycles.answers(page(7, pod("a", 1), pod("b", 2)), Lines([EXPIRED]))
     with capture_logs() as logs:
         assert cycles.run() == ["b@2"]
-    assert cycles.reflector.inventory.bad_objects == 1
+    assert cycles.reflector.inventory.bad_count == 1
     assert "ValueError: indigestible" in logs[0]["error"]
-    assert [key[1] for key in cycles.reflector.inventory.bad] == ["a"]
+    assert [key[1] for key in cycles.reflector.inventory.faults] == ["a"]
     cycles.answers(page(8, pod("a", 1), pod("b", 2)), Lines([EXPIRED]))
     with capture_logs() as logs:
         assert cycles.run() == []
@@ -323,7 +323,7 @@ def test_a_sink_that_raises_gets_the_object_again(started: Started) -> None:
     cycles.sink.poison.clear()
     cycles.answers(page(9, pod("a", 1), pod("b", 2)), END)
     assert cycles.run() == ["a@1"]
-    assert not cycles.reflector.inventory.bad
+    assert not cycles.reflector.inventory.faults
 
 
 def test_a_deletion_that_makes_the_sink_raise_is_passed_on_again(started: Started) -> None:
@@ -345,19 +345,19 @@ def test_an_object_that_the_sink_refuses_is_logged_once(started: Started) -> Non
     cycles.answers(page(7, pod("a", 1)), Lines(changes))
     with capture_logs() as logs:
         cycles.run()
-    assert cycles.reflector.inventory.bad_objects == 33
+    assert cycles.reflector.inventory.bad_count == 33
     assert len(logs) == 1
 
 
 def test_a_silent_half_open_watch_ends_and_causes_a_list(started: Started) -> None:
-    cycles = started(silence=0.05)
+    cycles = started(max_silence=0.05)
     cycles.answers(page(7), Lines([], then="silence"), page(9))
     cycles.run(2)
     assert [request.query.get("watch") for request in cycles.requests] == [None, "1", None, "1"]
 
 
 def test_a_watch_that_falls_silent_after_events_continues_at_its_version(started: Started) -> None:
-    cycles = started(silence=1.0)  # the bookmark has to come before that, however busy the machine
+    cycles = started(max_silence=1.0)  # the bookmark has to come before that, however busy the machine
     cycles.answers(page(7), Lines([bookmark(8)], then="silence"), END)
     cycles.run(2)
     assert cycles.requests[-1].query["resourceVersion"] == "8"
@@ -432,7 +432,7 @@ def test_a_resource_that_does_not_exist_yet_is_waited_for_quietly(cycles: Cycles
     with capture_logs() as logs:
         cycles.run(2)
         assert cycles.reflector.is_absent
-        assert not cycles.reflector.synced
+        assert not cycles.reflector.is_synced
         assert cycles.run() == ["a@1"]
     assert len(logs) == 1
     assert not cycles.reflector.is_absent
@@ -443,7 +443,7 @@ def test_objects_of_a_kind_that_is_no_longer_served_are_dropped(
     started: Started, removable: bool, gone: Received
 ) -> None:
     """The events of their end may have been missed. A kind that Muster cannot be without stays."""
-    cycles = started(removable=removable)
+    cycles = started(is_removable=removable)
     cycles.answers(page(7, pod("a", 1)), status(404), *[status(404)] * 3)
     assert cycles.run() == ["a@1"]
     assert cycles.run(2) == [], "a short absence is no removal"
@@ -453,14 +453,14 @@ def test_objects_of_a_kind_that_is_no_longer_served_are_dropped(
 
 
 def test_last_heard_is_the_time_of_the_last_sign_of_life(cycles: Cycles) -> None:
-    assert cycles.reflector.last_contact is None
+    assert cycles.reflector.last_contact_at is None
     cycles.answers(status(500))
     cycles.run()
-    assert cycles.reflector.last_contact is None
+    assert cycles.reflector.last_contact_at is None
     cycles.now = 42
     cycles.answers(page(7), Lines([]))
     cycles.run()
-    assert cycles.reflector.last_contact == 42
+    assert cycles.reflector.last_contact_at == 42
 
 
 def test_a_stuck_thread_is_reported(started: Started) -> None:
@@ -499,7 +499,7 @@ def test_a_list_that_comes_slowly_is_not_stuck(cycles: Cycles) -> None:
         for piece in (b"", b"", page(7, pod("a", 1)).body):
             cycles.now += 9
             yield piece
-            wait_for(lambda: cycles.reflector._last_step == cycles.now, what="the piece is read")
+            wait_for(lambda: cycles.reflector._last_step_at == cycles.now, what="the piece is read")
             reported.append(cycles.reflector.why_stuck())
 
     cycles.answers(Lines(slowly()), END)

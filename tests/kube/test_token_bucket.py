@@ -18,7 +18,7 @@ def test_several_tokens_are_taken_all_or_none() -> None:
     tokens = TokenBucket(rate=1.0, burst=5.0, now=0.0)
     assert not tokens.take(0.0, 6.0)
     assert tokens.take(0.0, 5.0)
-    assert tokens.available(2.0) == 2.0
+    assert tokens.tokens_at(2.0) == 2.0
 
 
 @given(st.lists(st.floats(0.0, 5.0), max_size=100))

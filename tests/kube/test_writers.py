@@ -61,7 +61,7 @@ class Door:
 
 @contextmanager
 def writers(threads: int = 1, **options: Any) -> Iterator[Writers]:
-    running = Writers(threads, "test", **{"backoff": lambda: Backoff(0.001), **options})
+    running = Writers(threads, "test", **{"new_backoff": lambda: Backoff(0.001), **options})
     running.start()
     try:
         yield running
@@ -94,7 +94,7 @@ def test_an_urgent_job_runs_before_jobs_that_have_not_begun(bench: WriterBench) 
         door = held(pool)
         for name in "ab":
             pool.submit(name, bench.job(name))
-        pool.submit("c", bench.job("c"), first=True)
+        pool.submit("c", bench.job("c"), is_first=True)
         door.open()
         bench.wait_for(*"cab")
 
@@ -104,10 +104,10 @@ def test_a_newer_job_takes_the_place_of_one_that_has_not_begun(bench: WriterBenc
         door = held(pool)
         for name in ("a1", "b1", "a2", "a3"):
             pool.submit(name[0], bench.job(name))
-        assert pool.depth == 2
+        assert pool.pending_count == 2
         door.open()
         bench.wait_for("a3", "b1")
-        assert pool.outcomes["coalesced"] == 2
+        assert pool.outcome_counts["coalesced"] == 2
 
 
 def test_two_jobs_of_one_key_never_run_at_the_same_time(bench: WriterBench) -> None:
@@ -127,14 +127,14 @@ def test_a_transient_failure_is_retried_while_others_continue(bench: WriterBench
         pool.submit("b", bench.job("b"))
         door.open()
         bench.wait_for("a", "b", "a", "a")
-    assert pool.outcomes == {"retried": 2, "done": 3}
+    assert pool.outcome_counts == {"retried": 2, "done": 3}
 
 
 def test_the_number_of_attempts_is_bounded(bench: WriterBench) -> None:
-    with writers(attempts=3) as pool, capture_logs() as logs:
+    with writers(max_attempts=3) as pool, capture_logs() as logs:
         pool.submit("a", bench.job("a", *[ServerFault(500)] * 10))
         bench.wait_for("a", "a", "a")
-    assert pool.outcomes == {"retried": 2, "failed": 1}
+    assert pool.outcome_counts == {"retried": 2, "failed": 1}
     assert [entry["attempts"] for entry in logs] == [3]
 
 
@@ -143,7 +143,7 @@ def test_a_permanent_refusal_is_not_retried(bench: WriterBench) -> None:
         pool.submit("a", bench.job("a", NotFound(404, "NotFound", "no such pod")))
         pool.submit("b", bench.job("b"))
         bench.wait_for("a", "b")
-    assert pool.outcomes == {"failed": 1, "done": 1}
+    assert pool.outcome_counts == {"failed": 1, "done": 1}
     assert logs[0]["error"] == "404 NotFound: no such pod"
 
 
@@ -152,7 +152,7 @@ def test_a_job_that_raises_does_not_end_its_thread(bench: WriterBench) -> None:
         pool.submit("a", lambda: [][0])
         pool.submit("b", bench.job("b"))
         bench.wait_for("b")
-    assert pool.outcomes == {"failed": 1, "done": 1}
+    assert pool.outcome_counts == {"failed": 1, "done": 1}
 
 
 def test_a_newer_job_replaces_a_paused_one(bench: WriterBench) -> None:
@@ -161,7 +161,7 @@ def test_a_newer_job_replaces_a_paused_one(bench: WriterBench) -> None:
         pool.submit("a", bench.job("a1", ServerFault(500)))
         door = held(pool)
         pool.submit("a", bench.job("a2"))
-        assert pool.depth == 1
+        assert pool.pending_count == 1
         clock.now = 1
         door.open()
         bench.wait_for("a1", "a2")
@@ -200,16 +200,16 @@ def test_a_failed_job_does_not_replace_a_newer_one(bench: WriterBench) -> None:
         bench.wait_for("a2", "b")
         pool.submit("c", bench.job("c"))
         bench.wait_for("a2", "b", "c")
-    assert pool.outcomes == {"retried": 1, "done": 3}
+    assert pool.outcome_counts == {"retried": 1, "done": 3}
 
 
 def test_a_closed_fence_stops_all_writes(bench: WriterBench) -> None:
     leading = iter([False, False, True])
-    with writers(fence=lambda: next(leading)) as pool:
+    with writers(may_write=lambda: next(leading)) as pool:
         for name in "abc":
             pool.submit(name, bench.job(name))
         bench.wait_for("c")
-    assert pool.outcomes == {"fenced": 2, "done": 1}
+    assert pool.outcome_counts == {"fenced": 2, "done": 1}
 
 
 def test_the_fence_is_checked_before_each_attempt(bench: WriterBench) -> None:
@@ -219,7 +219,7 @@ def test_the_fence_is_checked_before_each_attempt(bench: WriterBench) -> None:
         bench.record("asked")
         return leading[0]
 
-    with writers(fence=fence, clock=clock) as pool:
+    with writers(may_write=fence, clock=clock) as pool:
         pool.submit("a", bench.job("a", ServerFault(500)))
         pool.submit("b", bench.job("b"))
         bench.wait_for("asked", "a", "asked", "b")
@@ -227,12 +227,12 @@ def test_the_fence_is_checked_before_each_attempt(bench: WriterBench) -> None:
         clock.now = 1
         pool.submit("c", bench.job("c"))
         bench.wait_for("asked", "a", "asked", "b", "asked", "asked")
-    assert pool.outcomes == {"retried": 1, "done": 1, "fenced": 2}
+    assert pool.outcome_counts == {"retried": 1, "done": 1, "fenced": 2}
 
 
 def test_the_callback_of_a_write_is_called_once(bench: WriterBench) -> None:
     leading = iter([True, True, True, True, False, True])
-    with writers(attempts=2, fence=lambda: next(leading)) as pool, capture_logs():
+    with writers(max_attempts=2, may_write=lambda: next(leading)) as pool, capture_logs():
         pool.submit("a", bench.job("a"), lambda fault: bench.record(f"a: {fault}"))
         bench.wait_for("a", "a: None")
         pool.submit("b", bench.job("b", *[ServerFault(500)] * 2), lambda fault: bench.record(f"b: {fault}"))
@@ -280,12 +280,12 @@ def test_stopping_begins_no_further_write_and_ends_the_threads(bench: WriterBenc
         pool.submit("a", bench.job("a"))
         stopping = threading.Thread(target=pool.stop)
         stopping.start()
-        while pool.depth:
+        while pool.pending_count:
             pass
         door.open()
         stopping.join()
         pool.submit("late", bench.job("late"))
-        assert pool.depth == 0
+        assert pool.pending_count == 0
     assert bench.log == []
     assert not any(thread.name.startswith("test-") for thread in threading.enumerate())
 
@@ -294,4 +294,4 @@ def test_stopping_before_the_start_is_no_fault(bench: WriterBench) -> None:
     pool = Writers(1, "test")
     pool.submit("a", bench.job("a"))
     pool.stop()
-    assert pool.depth == 0
+    assert pool.pending_count == 0

@@ -18,7 +18,7 @@ from werkzeug.exceptions import NotFound
 
 from extender.api.setting_kinds import Address
 from extender.ports.connection import Caller, CallerConnection, encode_answer
-from extender.ports.connections import LARGEST_HEAD, ConnectionLimits, Timeouts
+from extender.ports.connections import MAX_HEAD_BYTES, ConnectionLimits, Timeouts
 from extender.ports.light_connection import ShortRequest
 from extender.ports.port import ServedPort
 from extender.web.listen import listen
@@ -29,7 +29,7 @@ from tests.rows import each_of
 
 PATIENCE = Timeouts(handshake=5, idle=100, head=5, body=10, answer=30, discard=2)
 LARGEST = 1000
-LIMITS = ConnectionLimits(connections=100, body=LARGEST, unread=100_000, timeouts=PATIENCE)
+LIMITS = ConnectionLimits(max_connections=100, max_body=LARGEST, max_unread=100_000, timeouts=PATIENCE)
 LONG_ANSWER = b"x" * 10_000_000
 FIELDS = rb"(?:\r\n[^\r\n]+)"
 ANSWER_HEAD = re.compile(rb"HTTP/1\.1 200 OK%b*?\r\nContent-Length: ([0-9]+)%b*\r\n\r\n" % (FIELDS, FIELDS))
@@ -58,7 +58,7 @@ class Stage:
         return partial(self._answer_short, asked.target, asked.body)
 
     async def _answer_short(self, target: str, body: bytes, _: Caller) -> bytes:
-        assert self._port.connections.busy
+        assert self._port.connections.is_busy
         self.short += 1
         if target == "/held":
             self.held += 1
@@ -217,8 +217,8 @@ def test_any_bytes_are_a_request_a_fault_or_incomplete(echo: SideServer, data: b
         (b"POST / HTTP/1.1\r\nContent-Length: -1\r\n\r\n", 400),
         (b"POST / HTTP/1.1\r\nContent-Length: 1e3\r\n\r\n", 400),
         (b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1001\r\n\r\n", 413),
-        (b"GET / HTTP/1.1\r\nX: " + b"x" * LARGEST_HEAD, 431),
-        (b"GET / HTTP/1.1\r\nX: " + b"x" * LARGEST_HEAD + b"\r\n\r\n", 431),
+        (b"GET / HTTP/1.1\r\nX: " + b"x" * MAX_HEAD_BYTES, 431),
+        (b"GET / HTTP/1.1\r\nX: " + b"x" * MAX_HEAD_BYTES + b"\r\n\r\n", 431),
     ],
 )
 def test_a_refused_request_ends_the_connection(echo: SideServer, sent: bytes, code: int) -> None:
@@ -283,7 +283,7 @@ async def test_after_a_refusal_a_connection_is_as_idle_as_after_an_answer(stage:
 
 
 @each_of((10_000, b"100"), (10_001, b"413"))
-@played(LIMITS._replace(body=10_000))
+@played(LIMITS._replace(max_body=10_000))
 async def test_expect_100_continue_is_answered_with_continue_or_the_fault(
     stage: Stage, length: int, reported: bytes
 ) -> None:
@@ -295,7 +295,7 @@ async def test_expect_100_continue_is_answered_with_continue_or_the_fault(
         assert (await reader.readuntil(b"x")).startswith(b"\r\nHTTP/1.1 200 OK")
 
 
-@played(LIMITS._replace(connections=2))
+@played(LIMITS._replace(max_connections=2))
 async def test_a_caller_that_hangs_up_halfway_frees_its_place(stage: Stage) -> None:
     before = dropped("full")
     for _ in range(5):
@@ -319,7 +319,7 @@ async def test_loopback_names_are_served_and_requests_of_web_pages_are_refused(s
         assert (field, [*statuses(await reader.read(), without_body=False)]) == (field, [code])
 
 
-@played(LIMITS._replace(connections=2))
+@played(LIMITS._replace(max_connections=2))
 async def test_a_connection_dropped_before_its_admission_is_closed(stage: Stage) -> None:
     """All callers are accepted in one turn of the loop."""
     with ExitStack() as stack:
@@ -330,7 +330,7 @@ async def test_a_connection_dropped_before_its_admission_is_closed(stage: Stage)
             assert caller.recv(1) == b""
 
 
-@played(LIMITS._replace(unread=100_000_000))
+@played(LIMITS._replace(max_unread=100_000_000))
 async def test_an_unread_answer_has_a_deadline(stage: Stage) -> None:
     before = dropped("answer")
     reader, _ = await stage.say(b"GET /long HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
@@ -349,7 +349,7 @@ async def test_the_largest_unread_answer_is_dropped_first_above_the_limit_of_byt
     assert dropped("memory") == before + 3
 
 
-@played(LIMITS._replace(unread=100_000_000))
+@played(LIMITS._replace(max_unread=100_000_000))
 async def test_a_connection_that_is_idle_does_not_hold_its_last_answer(stage: Stage) -> None:
     """Free the answer, which each of a thousand connections would keep for two minutes."""
     reader, _ = await stage.say(b"GET /long HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -428,7 +428,7 @@ async def test_a_caller_with_too_many_unanswered_requests_is_closed(stage: Stage
     assert (stage.gone, dropped("memory")) == (1, before + 1)
 
 
-@played(LIMITS._replace(unread=100_000_000))
+@played(LIMITS._replace(max_unread=100_000_000))
 async def test_a_long_answer_to_a_short_request_has_a_deadline(stage: Stage) -> None:
     before = dropped("answer")
     reader, _ = await stage.say(short(target=b"/long") + request(b"", b"Connection: close"))

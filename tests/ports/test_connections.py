@@ -34,7 +34,7 @@ def counted(reason: str) -> float:
 
 
 def test_the_connection_that_waited_longest_without_an_answer_is_dropped_first() -> None:
-    all_of_them = Connections(PORT, ConnectionLimits(connections=3, body=0, unread=1000))
+    all_of_them = Connections(PORT, ConnectionLimits(max_connections=3, max_body=0, max_unread=1000))
     regular, first, second = Fake(all_of_them, answered=1), Fake(all_of_them), Fake(all_of_them)
     before = counted("full")
     assert all_of_them.admit()
@@ -43,7 +43,9 @@ def test_the_connection_that_waited_longest_without_an_answer_is_dropped_first()
 
 
 def test_an_address_above_its_limit_loses_its_own_connection() -> None:
-    all_of_them = Connections(PORT, ConnectionLimits(connections=9, body=0, unread=1000, per_address=2))
+    all_of_them = Connections(
+        PORT, ConnectionLimits(max_connections=9, max_body=0, max_unread=1000, max_per_address=2)
+    )
     regular, first, second = Fake(all_of_them), Fake(all_of_them, address="a"), Fake(all_of_them, address="a")
     assert all_of_them.admit("a")
     assert closed(regular, first, second) == [False, True, False]
@@ -58,7 +60,7 @@ def test_an_address_above_its_limit_loses_its_own_connection() -> None:
 
 
 def test_an_answered_connection_is_dropped_when_all_had_answers() -> None:
-    all_of_them = Connections(PORT, ConnectionLimits(connections=2, body=0, unread=1000))
+    all_of_them = Connections(PORT, ConnectionLimits(max_connections=2, max_body=0, max_unread=1000))
     first, second = Fake(all_of_them, answered=5), Fake(all_of_them, answered=1)
     all_of_them.serve(first)
     all_of_them.wait(first)
@@ -67,16 +69,16 @@ def test_an_answered_connection_is_dropped_when_all_had_answers() -> None:
 
 
 def test_no_connection_is_admitted_while_all_are_being_served() -> None:
-    all_of_them = Connections(PORT, ConnectionLimits(connections=1, body=0, unread=1000))
+    all_of_them = Connections(PORT, ConnectionLimits(max_connections=1, max_body=0, max_unread=1000))
     one = Fake(all_of_them)
     all_of_them.serve(one)
-    assert (all_of_them.admit(), one.ended, all_of_them.busy) == (False, False, True)
+    assert (all_of_them.admit(), one.ended, all_of_them.is_busy) == (False, False, True)
     all_of_them.remove(one)
-    assert (all_of_them.admit(), all_of_them.busy) == (True, False)
+    assert (all_of_them.admit(), all_of_them.is_busy) == (True, False)
 
 
 def test_the_connection_with_most_bytes_is_dropped_above_the_limit() -> None:
-    all_of_them = Connections(PORT, ConnectionLimits(connections=3, body=0, unread=1000))
+    all_of_them = Connections(PORT, ConnectionLimits(max_connections=3, max_body=0, max_unread=1000))
     small, large = Fake(all_of_them), Fake(all_of_them)
     all_of_them.grow(large, 700)
     all_of_them.grow(small, 300)
@@ -89,7 +91,7 @@ def test_the_connection_with_most_bytes_is_dropped_above_the_limit() -> None:
 
 
 def test_a_repeated_end_of_a_connection_counts_once() -> None:
-    all_of_them = Connections(PORT, ConnectionLimits(connections=2, body=0, unread=1000))
+    all_of_them = Connections(PORT, ConnectionLimits(max_connections=2, max_body=0, max_unread=1000))
     gone = Fake(all_of_them)
     all_of_them.grow(gone, 900)
     for _ in range(3):
@@ -101,7 +103,7 @@ def test_a_repeated_end_of_a_connection_counts_once() -> None:
 
 
 def test_connections_past_their_deadline_are_closed_a_few_at_a_time() -> None:
-    connections = Connections(PORT, ConnectionLimits(connections=1000, body=0, unread=1000))
+    connections = Connections(PORT, ConnectionLimits(max_connections=1000, max_body=0, max_unread=1000))
     late = [Fake(connections, deadline=1.0) for _ in range(60)]
     patient, served = Fake(connections, deadline=9.0), Fake(connections, deadline=1.0)
     connections.serve(served)

@@ -16,7 +16,7 @@ from extender.ports.port import ServedPort
 from extender.web.listen import Identity, listen
 from extender.webhooks.certificates import make_pair
 
-LIMITS = ConnectionLimits(connections=100, body=1000, unread=100_000)
+LIMITS = ConnectionLimits(max_connections=100, max_body=1000, max_unread=100_000)
 
 
 class HandshakeCaller:

@@ -11,7 +11,7 @@ from extender.ports.light_connection import LightConnection
 from tests.e2e.harness.waiting import wait_for
 from tests.rows import each_of
 
-LIMITS = ConnectionLimits(connections=10, body=100, unread=1000)
+LIMITS = ConnectionLimits(max_connections=10, max_body=100, max_unread=1000)
 STREAMS = LIMITS._replace(timeouts=Timeouts(answer=NEVER))
 HEAD = b"POST / HTTP/1.1\r\nHost: localhost\r\ncontent-length: %d\r\n\r\n"
 BEGUN, ENDED = "begun", "ended"

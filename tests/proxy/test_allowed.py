@@ -133,4 +133,4 @@ def test_a_path_is_read_as_the_api_server_reads_it(path: str, resource: PathReso
     ],
 )
 def test_a_query_says_whether_it_watches(query: str, watches: bool) -> None:
-    assert ViewTarget("GET", "/api/v1/pods", query).watches == watches
+    assert ViewTarget("GET", "/api/v1/pods", query).is_watch == watches

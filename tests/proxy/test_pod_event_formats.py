@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.api.protobuf import LONGEST_FRAME
+from extender.api.protobuf import MAX_FRAME_BYTES
 from extender.domain.model.records import Uid
 from extender.domain.model.versioned_pod_watch import (
     AS_STORED,
@@ -221,13 +221,13 @@ def test_a_pod_of_a_list_keeps_its_own_version(form: PodForm) -> None:
 
 def test_a_frame_without_end_is_an_error_before_it_fills_the_memory(form: PodForm) -> None:
     stream, piece = form.codec.events(), b"\0\xff" * (1 << 19)  # as a length: 16 MiB less 64 KiB
-    for _ in range((LONGEST_FRAME >> 20) - 1):
+    for _ in range((MAX_FRAME_BYTES >> 20) - 1):
         assert stream.feed(piece) == []
     with pytest.raises(BrokenPods):
         stream.feed(piece * 2)
 
 
-@each_of((LONGEST_FRAME + 1).to_bytes(4), b"\xff\xff\xff\xff")
+@each_of((MAX_FRAME_BYTES + 1).to_bytes(4), b"\xff\xff\xff\xff")
 def test_a_length_above_the_bound_is_an_error_at_once(begun: bytes) -> None:
     with pytest.raises(BrokenPods, match="longer than"):
         PROTOBUF.codec.events().feed(begun)

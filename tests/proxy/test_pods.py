@@ -155,12 +155,12 @@ def test_the_debug_page_says_how_many_are_shown_and_when_the_last_event_came(sta
     assert (reader["shown"], reader["hidden"], reader["version"]) == (1, 1, 1003)
     assert reader["watches"] == [{"seconds": ANY, "secondsSinceEvent": ANY}]
     (open_one,) = stage.released.pods.readers()
-    before = open_one.seconds - open_one.silent
+    before = open_one.open_time - open_one.silent_time
     assert before >= 0, "an event came after it was opened"
     upstream.send(chunk(line("ADDED", pod("d", "1004", node="n3"))))
     client.events(1)
     (open_one,) = stage.released.pods.readers()
-    assert open_one.seconds - open_one.silent > before
+    assert open_one.open_time - open_one.silent_time > before
     client.connection.close()
     wait_for(lambda: stage.released.pods.readers() == [], what="no reader")
 
@@ -321,7 +321,7 @@ def test_unreadable_bytes_end_the_watch(stage: Stage) -> None:
 
 
 def test_a_client_that_does_not_read_is_cut_off(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sending, "_CUT_OFF_ABOVE", 3)
+    monkeypatch.setattr(sending, "_MAX_UNREAD", 3)
     upstream, client = stage.watch()
     names = [f"p{number}" for number in range(8)]
     pods = [pod(name, str(1001 + number)) for number, name in enumerate(names)]

@@ -78,7 +78,7 @@ def test_waiting_events_delay_no_other_request(
     server.script.extend([Lines([], "silence")] * EVENTS_OF_POOL)
     shed = metrics.view_requests.labels("shed")
     before = shed._value.get()
-    for _ in range(LIMITS.connections // 2 + 1):
+    for _ in range(LIMITS.max_connections // 2 + 1):
         bench.dial(event(EVENTS))
     wait_for(lambda: shed._value.get() == before + 1, what="all but one wait")
     wait_for(lambda: len(server.requests) == EVENTS_OF_POOL, what="all connections for Events are taken")
@@ -114,7 +114,7 @@ def test_the_debug_page_shows_who_reads(server: Server, bench: ProxyBench) -> No
 
 def test_the_number_of_connections_is_limited(server: Server, start: Start) -> None:
     server.script.extend([*[Lines([b"event"], "silence")] * 3, *[Reply()] * 10])
-    bench = start(server.url, LIMITS._replace(connections=3))
+    bench = start(server.url, LIMITS._replace(max_connections=3))
     dropped = metrics.connections_dropped.labels("view", "full")
     before = dropped._value.get()
     first, *_ = [bench.dial(WATCH, b"event") for _ in range(3)]
@@ -139,7 +139,7 @@ def test_silent_connections_up_to_the_limit_shut_out_no_client(server: Server, b
     scheduler.request("GET", LEASE)
     assert scheduler.getresponse().read() == b"{}"
     used = scheduler.sock
-    with flood(bench.port, b"", LIMITS.connections) as silent:
+    with flood(bench.port, b"", LIMITS.max_connections) as silent:
         assert _is_served(bench)
         assert silent[0].recv(1) == b""
         scheduler.request("GET", LEASE)
@@ -150,7 +150,7 @@ def test_silent_connections_up_to_the_limit_shut_out_no_client(server: Server, b
 def test_a_watch_without_a_reader_keeps_its_place(server: Server, start: Start) -> None:
     """The scheduler may be busy: who comes meanwhile closes others."""
     server.script.append(Lines((b"x" * 65536 for _ in range(400)), "end"))
-    bench = start(server.url, LIMITS._replace(connections=2))
+    bench = start(server.url, LIMITS._replace(max_connections=2))
     busy, other = bench.dial(WATCH, b"xxxx"), bench.dial()
     for _ in range(3):
         further = bench.dial()
@@ -179,7 +179,7 @@ def test_an_idle_connection_is_closed_before_the_api_server_would(
     raw: RawServer, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Close it first: otherwise a request might cross with its end."""
-    monkeypatch.setattr("extender.proxy.upstream.OLDEST_IDLE", 0.05)
+    monkeypatch.setattr("extender.proxy.upstream.MAX_IDLE", 0.05)
     client = start(raw.url).client()
     client.request("GET", NODES)
     upstream = raw.accept(b"\r\n\r\n")

@@ -59,7 +59,7 @@ def test_bytes_after_an_answer_are_not_part_of_it(first: bytes) -> None:
     async def read() -> None:
         found = read_answer(first + CREATED.replace(b"201 Created", b"409 Conflict"), False)
         assert found is not None
-        assert (found.status, found.last) == (201, True)
+        assert (found.status, found.closes_connection) == (201, True)
 
     asyncio.run(read())
 
@@ -67,7 +67,7 @@ def test_bytes_after_an_answer_are_not_part_of_it(first: bytes) -> None:
 @each_of(
     b"nonsense\r\n\r\n",
     IN_CHUNKS.replace(b"\r\n2\r\n", b"\r\nx\r\n"),
-    CREATED + b"x" * short_requests._MAX_ANSWER,
+    CREATED + b"x" * short_requests._MAX_ANSWER_BYTES,
 )
 def test_malformed_answers_are_refused(sent: bytes) -> None:
     async def read() -> None:
@@ -184,7 +184,7 @@ def test_silent_connections_time_out(raw: RawServer, start: Start, monkeypatch: 
     monkeypatch.setattr(upstreams, "_REFRESH_PERIOD", 0.05)
     client = start(raw.url).dial(POSTED)
     upstream = raw.accept(b"an event")
-    monkeypatch.setattr(short_requests, "OLDEST_IDLE", 0.01)
+    monkeypatch.setattr(short_requests, "MAX_IDLE", 0.01)
     upstream.send(CREATED)
     assert client.read(len(CREATED)) == CREATED
     assert upstream.read_to_end() == b""

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
-from extender.apimachinery.kinds import BY_NAME, QUEUES, ResourceKind
+from extender.apimachinery.kinds import KIND_BY_NAME, QUEUES, ResourceKind
 from extender.apimachinery.service import Service
 from extender.apimachinery.store import Key, Store, key_of
 from extender.kube.calls import ApiClient
@@ -42,7 +42,7 @@ def server(service: Service) -> Iterator[ApiServer]:
 
 @pytest.fixture
 def controllers(service: Service, monkeypatch: pytest.MonkeyPatch) -> Iterator[WorkloadControllers]:
-    monkeypatch.setattr(workloads, "_PACE", 0.002)
+    monkeypatch.setattr(workloads, "_PERIOD", 0.002)
     running = WorkloadControllers(service)
     running.start()
     yield running
@@ -90,7 +90,7 @@ class SharedCluster(NamedTuple):
 
 def objects_of(store: Store) -> set[tuple[ResourceKind, Key]]:
     """Return the keys of all objects."""
-    return {(kind, key_of(obj)) for kind in BY_NAME.values() for obj in store.all(kind)}
+    return {(kind, key_of(obj)) for kind in KIND_BY_NAME.values() for obj in store.all(kind)}
 
 
 @pytest.fixture(scope="session")

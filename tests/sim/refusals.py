@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from extender.apimachinery.kinds import BY_NAME, ResourceKind
+from extender.apimachinery.kinds import KIND_BY_NAME, ResourceKind
 
 Json = dict[str, Any]
 
@@ -37,7 +37,7 @@ def refusals() -> list[Refusal]:
         body = deepcopy(obj)
         for path, value in changes.items():
             _put(body, path.split("."), value)
-        kind = BY_NAME[body["apiVersion"], body["kind"]]
+        kind = KIND_BY_NAME[body["apiVersion"], body["kind"]]
         all_refusals.append(Refusal(f"{base}: {title}", kind, obj, body, frozenset(fields)))
     return all_refusals
 

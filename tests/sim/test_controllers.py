@@ -5,7 +5,7 @@ import time
 import pytest
 
 from extender.apimachinery.errors import StatusError
-from extender.apimachinery.kinds import BY_NAME, PODS, REPLICA_SETS, Json, ResourceKind
+from extender.apimachinery.kinds import KIND_BY_NAME, PODS, REPLICA_SETS, Json, ResourceKind
 from extender.apimachinery.service import Service
 from extender.files.offspring import children_of, compare_offspring, find_in_store
 from extender.kube.connection import Connection
@@ -29,7 +29,7 @@ def workload(kind: str, name: str = "web", api_version: str = "apps/v1", **spec:
 
 
 def create(service: Service, obj: Json) -> Json:
-    return service.create(BY_NAME[obj["apiVersion"], obj["kind"]], "", obj)
+    return service.create(KIND_BY_NAME[obj["apiVersion"], obj["kind"]], "", obj)
 
 
 def settled(controllers: WorkloadControllers, service: Service, kind: ResourceKind = PODS) -> list[Json]:
@@ -83,7 +83,7 @@ def test_a_suspended_job_has_no_pods(controllers: WorkloadControllers, service: 
     def resumed(before: Json) -> Json:
         return {**before, "metadata": {**before["metadata"]}, "spec": {**before["spec"], "suspend": False}}
 
-    service.amend(BY_NAME["batch/v1", "Job"], "default", job["metadata"]["name"], resumed)
+    service.amend(KIND_BY_NAME["batch/v1", "Job"], "default", job["metadata"]["name"], resumed)
     assert len(settled(controllers, service)) == 1
 
 
@@ -100,7 +100,7 @@ def test_an_old_replica_set_stays_without_pods(controllers: WorkloadControllers,
             "spec": {**before["spec"], "template": template},
         }
 
-    service.amend(BY_NAME["apps/v1", "Deployment"], "default", "web", changed)
+    service.amend(KIND_BY_NAME["apps/v1", "Deployment"], "default", "web", changed)
     wait_for(lambda: {_image(pod) for pod in settled(controllers, service)} == {"y"})
     counts = [each["spec"]["replicas"] for each in settled(controllers, service, REPLICA_SETS)]
     assert sorted(counts) == [0, 2]

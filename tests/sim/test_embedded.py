@@ -6,7 +6,7 @@ import pytest
 
 from extender import __version__
 from extender.apimachinery.errors import StatusError
-from extender.apimachinery.kinds import BY_NAME, JOBS, NODES, POD_GROUPS, PODS, QUEUES, TOPOLOGIES, Json
+from extender.apimachinery.kinds import JOBS, KIND_BY_NAME, NODES, POD_GROUPS, PODS, QUEUES, TOPOLOGIES, Json
 from extender.apimachinery.objects import find_stored_condition
 from extender.sim.embedded import Embedded
 from extender.sim.kubelets import RUN_SECONDS
@@ -61,7 +61,7 @@ def test_a_gang_waits_whole_and_starts_whole(cluster: Embedded) -> None:
     wait_for(lambda: reason(cluster, "second") == "NoRoom")
     assert nodes_of(cluster, "second") == []
     wait_for(lambda: len(nodes_of(cluster, "second")) == 4)
-    wait_for(cluster.settled)
+    wait_for(cluster.has_settled)
     assert {pod["status"]["phase"] for pod in cluster.store.all(PODS)} == {"Succeeded", "Running"}
 
 
@@ -77,7 +77,7 @@ def test_the_log_begins_with_versions_and_settings(cluster: Embedded) -> None:
 def test_a_cluster_settles_with_a_gang_that_can_never_start(cluster: Embedded) -> None:
     cluster.service.create(QUEUES, "", objects.queue("q"))
     gang(cluster, "too-large", 7, queue="q")
-    wait_for(cluster.settled)
+    wait_for(cluster.has_settled)
     assert reason(cluster, "too-large") == "NeverFits"
     assert nodes_of(cluster, "too-large") == []
 
@@ -88,7 +88,7 @@ def test_suspended_jobs_are_resumed_when_they_fit(cluster: Embedded) -> None:
     in_queue = {objects.QUEUE_NAME: "default", RUN_SECONDS: "20"}
     first = jobs.job("first", completions=8, annotations=in_queue, **options)
     second = jobset.job_set("second", annotations=in_queue, **options)
-    job_sets = BY_NAME[second["apiVersion"], second["kind"]]
+    job_sets = KIND_BY_NAME[second["apiVersion"], second["kind"]]
     cluster.service.create(JOBS, "", first)
     wait_for(lambda: len(nodes_of(cluster, "first")) == 4)
     uid = cluster.service.create(job_sets, "", second)["metadata"]["uid"]
@@ -110,8 +110,8 @@ def test_existing_gangs_start_and_the_cluster_ends_with_its_processes() -> None:
         gang(cluster, "first", 2)
         cluster.start()
         wait_for(lambda: len(nodes_of(cluster, "first")) == 2)
-        assert cluster.muster.alive()
-    assert not cluster.muster.alive()
+        assert cluster.muster.is_alive()
+    assert not cluster.muster.is_alive()
     assert not cluster.kubeconfig.exists()
 
 

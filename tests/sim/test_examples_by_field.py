@@ -37,12 +37,12 @@ def test_each_has_its_outcome_in_run(tmp_path: Path) -> None:
     found: dict[str, set[str]] = {example.namespace: set() for example in EXAMPLES}
     manifests = load([written(tmp_path, EXAMPLES)], create_namespaces=True)
     with Embedded(speed=1.0, seed=0) as cluster, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(embedded, "_PACE", 1.0)  # each look at so many takes a tenth of a second
+        patch.setattr(embedded, "_PERIOD", 1.0)  # each look at so many takes a tenth of a second
         cluster.make_nodes(NODES, *CAPACITY)
         session = Session(cluster, View(), stays=False)
         session.create(manifests.objects)
         state = session.run([])
-        for obj, _ in session.refused():
+        for obj, _ in session.refusals():
             found[obj["metadata"]["namespace"]].add(FAILED_CREATE)
     for left in session.unmanaged_objects:
         found[left.object["metadata"]["namespace"]].add(NOT_ASKED)
@@ -61,7 +61,7 @@ def test_each_has_its_outcome_in_simulate(tmp_path: Path) -> None:
     found: dict[str, set[str]] = {example.namespace: set() for example in EXAMPLES}
     for never in result.report.never_started:
         found[never.group.partition("/")[0]].add(never.reason)
-    for group in result.measured.timelines.values():
+    for group in result.measurements.timelines.values():
         if group.started_at is not None:
             found[group.key.partition("/")[0]].add(STARTED)
     for left in workload(options).unmanaged_objects:

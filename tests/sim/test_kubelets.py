@@ -6,7 +6,7 @@ import pytest
 
 from extender.apimachinery.kinds import PODS
 from extender.apimachinery.service import Service
-from extender.files.offspring import DEADLINE
+from extender.files.offspring import DEADLINE_KEY
 from extender.sim.kubelets import FAIL, RUN_SECONDS, Kubelets, PodEnding, ending_of
 from tests.clock import Clock
 from tests.e2e.harness.waiting import wait_for
@@ -100,7 +100,7 @@ def test_a_malformed_run_time_means_without_end(written: str, seconds: float | N
     ({}, {}, PodEnding(7.0, False)),
     ({RUN_SECONDS: "50"}, {"activeDeadlineSeconds": 60}, PodEnding(50.0, False)),
     ({RUN_SECONDS: "50"}, {"activeDeadlineSeconds": 40}, PodEnding(40.0, True, "DeadlineExceeded")),
-    ({RUN_SECONDS: "50", DEADLINE: "30"}, {}, PodEnding(30.0, True, "DeadlineExceeded")),
+    ({RUN_SECONDS: "50", DEADLINE_KEY: "30"}, {}, PodEnding(30.0, True, "DeadlineExceeded")),
     ({FAIL: "true"}, {"activeDeadlineSeconds": 40}, PodEnding(0.0, True)),
 )
 def test_a_pod_that_runs_for_too_long_fails(

@@ -3,7 +3,7 @@
 import pytest
 
 from extender.api.workloads.shape import outcome_of
-from extender.apimachinery.kinds import BY_NAME, JOBS, OPERATOR_KINDS, PODS, Json, ResourceKind
+from extender.apimachinery.kinds import JOBS, KIND_BY_NAME, OPERATOR_KINDS, PODS, Json, ResourceKind
 from extender.apimachinery.service import Service
 from extender.kube.connection import Connection
 from extender.sim.controllers.workloads import WorkloadControllers
@@ -35,7 +35,7 @@ class OperatorJob:
         self._controllers = controllers
         given = job_files.waiting(file)
         self.row = job_files.row_of(given)
-        self.kind: ResourceKind = BY_NAME[self.row.key]
+        self.kind: ResourceKind = KIND_BY_NAME[self.row.key]
         given["metadata"] = {**given["metadata"], "uid": "", "namespace": "default"}
         self.name: str = service.create(self.kind, "", given)["metadata"]["name"]
 
@@ -138,7 +138,7 @@ def test_finished_jobs_of_a_jobset_stay_when_it_is_suspended(
 def test_the_api_serves_them(connection: Connection, service: Service) -> None:
     given = job_files.waiting("pytorchjob")
     made = service.create(
-        BY_NAME[given["apiVersion"], given["kind"]], "default", {**given, "metadata": {"name": "p"}}
+        KIND_BY_NAME[given["apiVersion"], given["kind"]], "default", {**given, "metadata": {"name": "p"}}
     )
     path = "/apis/kubeflow.org/v1/namespaces/default/pytorchjobs/p"
     assert get(connection, path)["spec"] == given["spec"]

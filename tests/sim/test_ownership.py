@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from extender.apimachinery.field_schemas import FieldSchema, schema_of
 from extender.apimachinery.kinds import QUEUES, Json
-from extender.apimachinery.managed_fields import APPLY, UPDATE, Manager, Path, entries_of, parts
+from extender.apimachinery.managed_fields import APPLY, UPDATE, Manager, Path, entries_of, parts_of
 from extender.apimachinery.managed_fields import as_fields as written_fields
 from extender.apimachinery.managed_fields import read_paths as read_fields
 from extender.apimachinery.service import Service, WriteOptions
@@ -47,7 +47,7 @@ def replaced(service: Service, wish: Json) -> None:
 
 def found_at(value: Any, path: Path, schema: FieldSchema) -> bool:
     for step in path:
-        inside = parts(value, schema) if schema.splits(value) else {}
+        inside = parts_of(value, schema) if schema.splits(value) else {}
         if step not in inside:
             return False
         value, schema = inside[step]

@@ -9,11 +9,11 @@ from extender.sim.kubelets import Kubelets
 from extender.sim.scheduler.nodes import (
     Nodes,
     Rejection,
-    best,
-    candidates,
+    best_candidate,
     feasible,
-    ineligible,
+    ineligibility,
     no_candidate,
+    victims_by_candidate,
 )
 from tests.e2e.harness import objects
 from tests.e2e.harness.waiting import wait_for
@@ -45,10 +45,10 @@ def chosen(known: Nodes, wanted: Json) -> tuple[str | None, list[str], str]:
     """Return the node to clear, the victims, and why there are none."""
     standing = known.pod_info(wanted)
     rejections = feasible(known, standing, known.names())[1]
-    if why := ineligible(known, wanted, standing, rejections):
+    if why := ineligibility(known, wanted, standing, rejections):
         return None, [], why
-    found, against = candidates(known, standing, rejections)
-    outcome = best(found) if found else no_candidate(len(known.names()), against)
+    found, against = victims_by_candidate(known, standing, rejections)
+    outcome = best_candidate(found) if found else no_candidate(len(known.names()), against)
     return outcome.node, [victim.uid for victim in outcome.victims], outcome.message
 
 
@@ -103,7 +103,7 @@ def test_pods_that_never_preempt_or_wait_for_victims_already() -> None:
 
 def test_a_lasting_fault_is_one_that_others_cannot_cure() -> None:
     known = cluster(n0=[placed("low", "2", 1)])
-    assert feasible(known, known.pod_info(placed("a", "5", 5)), ["n0"])[1]["n0"].unresolvable
+    assert feasible(known, known.pod_info(placed("a", "5", 5)), ["n0"])[1]["n0"].is_unresolvable
     assert feasible(known, known.pod_info(placed("b", "3", 5)), ["n0"])[1]["n0"] == Rejection(
         ("Insufficient cpu",)
     )

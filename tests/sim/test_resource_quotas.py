@@ -7,7 +7,7 @@ import pytest
 
 from extender.api.objects.pods import Pod
 from extender.apimachinery.errors import StatusError
-from extender.apimachinery.kinds import BY_NAME, EVENTS, JOBS, PODS, RESOURCE_QUOTAS, Json
+from extender.apimachinery.kinds import EVENTS, JOBS, KIND_BY_NAME, PODS, RESOURCE_QUOTAS, Json
 from extender.apimachinery.objects import typed
 from extender.apimachinery.quotas import refusal, usage
 from extender.apimachinery.service import Service
@@ -186,9 +186,9 @@ def test_the_next_job_has_its_pods_when_those_of_the_first_have_ended(
     submit(service, "first", 2)
     wait_for(lambda: active_jobs(service) == ["first", "first"])
     submit(service, "second", 3)
-    wait_for(lambda: len(controllers.refused) == 1)
+    wait_for(lambda: len(controllers.refusal_by_uid) == 1)
     assert active_jobs(service) == ["first", "first", "second"]
-    (refused,) = map(str, controllers.refused.values())
+    (refused,) = map(str, controllers.refusal_by_uid.values())
     assert refused.startswith('default/job/second: its controller has created 1 of 3 pods: pods "second-')
     assert refused.endswith("requested: requests.cpu=1, used: requests.cpu=3, limited: requests.cpu=3")
     (event,) = service.store.all(EVENTS)
@@ -198,7 +198,7 @@ def test_the_next_job_has_its_pods_when_those_of_the_first_have_ended(
     for each in service.store.all(PODS):
         if each["metadata"]["name"].startswith("first-"):
             service.set_status(PODS, each["metadata"], lambda _: {"phase": "Succeeded"})
-    wait_for(lambda: active_jobs(service) == ["second"] * 3 and not controllers.refused)
+    wait_for(lambda: active_jobs(service) == ["second"] * 3 and not controllers.refusal_by_uid)
     assert status(service)["used"] == {"requests.cpu": "3"}
 
 
@@ -207,7 +207,7 @@ def test_a_job_has_its_pods_when_the_quota_grows_or_goes(
 ) -> None:
     service.create(RESOURCE_QUOTAS, "", quota(hard={"pods": "1"}))
     submit(service, "large", 4)
-    wait_for(lambda: len(controllers.refused) == 1)
+    wait_for(lambda: len(controllers.refusal_by_uid) == 1)
 
     def grown(found: Json) -> Json:
         return {**found, "metadata": {**found["metadata"]}, "spec": {"hard": {"pods": "2"}}}
@@ -216,7 +216,7 @@ def test_a_job_has_its_pods_when_the_quota_grows_or_goes(
     wait_for(lambda: active_jobs(service) == ["large"] * 2)
     wait_for(lambda: status(service) == {"hard": {"pods": "2"}, "used": {"pods": "2"}})
     service.delete(RESOURCE_QUOTAS, "default", "q", {})
-    wait_for(lambda: active_jobs(service) == ["large"] * 4 and not controllers.refused)
+    wait_for(lambda: active_jobs(service) == ["large"] * 4 and not controllers.refusal_by_uid)
 
 
 def test_all_pods_of_made_jobs_are_counted(controllers: WorkloadControllers, service: Service) -> None:
@@ -224,8 +224,8 @@ def test_all_pods_of_made_jobs_are_counted(controllers: WorkloadControllers, ser
     spec = job("a", namespace="default", parallelism=1, completions=1, cpu="1")["spec"]
     replicated = [{"name": "workers", "replicas": 4, "template": {"spec": spec}}]
     made = {"metadata": {"name": "set", "namespace": "default"}, "spec": {"replicatedJobs": replicated}}
-    service.create(BY_NAME["jobset.x-k8s.io/v1alpha2", "JobSet"], "", made)
-    wait_for(lambda: len(controllers.refused) == 2)
+    service.create(KIND_BY_NAME["jobset.x-k8s.io/v1alpha2", "JobSet"], "", made)
+    wait_for(lambda: len(controllers.refusal_by_uid) == 2)
     (refused,) = map(str, controllers.refusals())
     assert refused.startswith("default/jobset/set: ")
     assert '2 of 4 pods: pods "set-workers-' in refused
@@ -237,14 +237,14 @@ def test_a_job_that_is_suspended_or_gone_is_refused_nothing(
     service.create(RESOURCE_QUOTAS, "", quota(hard={"pods": "0"}))
     for name in ("held", "gone"):
         submit(service, name, 1)
-    wait_for(lambda: len(controllers.refused) == 2)
+    wait_for(lambda: len(controllers.refusal_by_uid) == 2)
 
     def suspended(found: Json) -> Json:
         return {**found, "metadata": {**found["metadata"]}, "spec": {**found["spec"], "suspend": True}}
 
     service.amend(JOBS, "default", "held", suspended)
     service.delete(JOBS, "default", "gone", {})
-    wait_for(lambda: not controllers.refused)
+    wait_for(lambda: not controllers.refusal_by_uid)
 
 
 # ---- kubectl

@@ -11,9 +11,9 @@ from extender.api.objects.queues import ABORT, RESUME, new_command
 from extender.api.workloads.shape import VOLCANO_JOB
 from extender.apimachinery.errors import StatusError
 from extender.apimachinery.kinds import (
-    BY_NAME,
     COMMANDS,
     JOBS,
+    KIND_BY_NAME,
     POD_GROUPS,
     PODS,
     RESOURCE_QUOTAS,
@@ -81,7 +81,7 @@ def test_the_second_of_two_suspended_jobs_waits_without_pods_and_runs_after_the_
     assert job_named(cluster, "second")["spec"]["suspend"] is True
     assert pods(cluster, "second") == []
     wait_for(lambda: job_named(cluster, "second").get("status", {}).get("succeeded") == 2)
-    wait_for(cluster.settled)
+    wait_for(cluster.has_settled)
 
 
 # ---- kinds whose pods others own
@@ -143,7 +143,7 @@ def test_pods_enter_the_queue_that_their_owner_names(cluster: Embedded, tmp_path
 
 
 def test_a_kind_without_a_controller_here_is_refused_from_clients(service: Service) -> None:
-    kind = BY_NAME["leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet"]
+    kind = KIND_BY_NAME["leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet"]
     client = WriteOptions(Manager("kubectl", UPDATE, kind.api_version))
     with pytest.raises(StatusError, match="no controller makes its pods here"):
         service.create(kind, "default", LEADER_WORKER_SET, client)
@@ -192,7 +192,7 @@ def test_a_volcano_job_whose_pods_a_quota_refuses_goes_back_until_they_are_taken
     cluster.service.create(RESOURCE_QUOTAS, "", quota)
     volcano_job(cluster, "cut", 3, "10")
     uid = cluster.service.get(VOLCANO_JOBS, "default", "cut")["metadata"]["uid"]
-    wait_for(lambda: reason_of(cluster, f"cut-{uid}") == "BackingOff" and cluster.settled())
+    wait_for(lambda: reason_of(cluster, f"cut-{uid}") == "BackingOff" and cluster.has_settled())
     assert (pods(cluster, "cut"), phase(cluster, "cut")) == ([], "Pending")
     cluster.service.delete(RESOURCE_QUOTAS, "default", "two", {})
     wait_for(lambda: phase(cluster, "cut") == "Completed")
@@ -216,7 +216,7 @@ def test_a_job_whose_pods_a_quota_refuses_frees_its_capacity_and_the_cluster_set
     wait_for(lambda: len(pods(cluster, "cut")) == 2)
     submit(cluster, "next", 2, **{RUN_SECONDS: "10"})
     wait_for(lambda: job_named(cluster, "next").get("status", {}).get("succeeded") == 2)
-    wait_for(lambda: reason(cluster, "cut") == "BackingOff" and cluster.settled())
+    wait_for(lambda: reason(cluster, "cut") == "BackingOff" and cluster.has_settled())
     cluster.service.delete(RESOURCE_QUOTAS, "default", "two", {})
-    wait_for(lambda: not cluster.settled())
+    wait_for(lambda: not cluster.has_settled())
     wait_for(lambda: len(pods(cluster, "cut")) == 3)

@@ -118,7 +118,7 @@ def test_errors_are_forgotten_with_the_first_refusal(queue: SchedulingQueue, clo
     queue.add_failed(item)
     clock.now = item.ready_at
     queue.add_unschedulable(popped(queue), by_extender=True)
-    assert (item.errors, item.refusals) == (0, 1)
+    assert (item.error_count, item.refusal_count) == (0, 1)
 
 
 def test_a_deleted_pod_is_not_tried(queue: SchedulingQueue) -> None:

@@ -31,7 +31,7 @@ def test_the_error_of_a_server_that_is_never_ready_names_the_wait_and_the_remedy
         "muster serve was not ready within 30 s; try again when the machine is less busy; it said last:"
     )
     assert "the last line" in last
-    assert not serve.alive()
+    assert not serve.is_alive()
 
 
 def test_a_server_that_loses_a_port_to_another_process_starts_on_other_ports(

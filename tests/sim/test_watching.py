@@ -89,7 +89,7 @@ def test_a_version_that_is_too_old_is_gone(connection: Connection, service: Serv
 
 def test_bookmarks_bring_the_version_when_there_are_no_events(service: Service) -> None:
     target, query = RequestTarget(POD_KIND), {"resourceVersion": "1", "allowWatchBookmarks": "true"}
-    watch = Watch(service.store, target, query, listening=lambda: True, bookmark_every=0.0)
+    watch = Watch(service.store, target, query, is_listening=lambda: True, bookmark_period=0.0)
     bookmark = json.loads(next(iter(watch.lines())))
     assert bookmark["type"] == "BOOKMARK"
     assert bookmark["object"]["metadata"]["resourceVersion"] == str(service.store.version)
@@ -106,18 +106,18 @@ def test_a_reflector_keeps_in_step(connection: Connection) -> None:
     for number in range(3):
         create(connection, PODS, pod(f"p{number}"))
     with reflecting(connection) as (reflector, sink):
-        wait_for(lambda: reflector.synced)
+        wait_for(lambda: reflector.is_synced)
         assert sorted(sink.pods) == ["p0", "p1", "p2"]
         ask(connection, "DELETE", f"{PODS}/p0")
         create(connection, PODS, pod("p3"))
         patch(connection, f"{PODS}/p1", {"metadata": {"labels": {"l": "1"}}})
         wait_for(lambda: sorted(sink.pods) == ["p1", "p2", "p3"] and sink.pods["p1"].metadata.labels)
-        assert reflector.relists == 0
+        assert reflector.relist_count == 0
 
 
 def test_a_reflector_reads_only_objects_that_match_its_selector(connection: Connection) -> None:
     with reflecting(connection, label_selector="mine") as (reflector, sink):
-        wait_for(lambda: reflector.synced)
+        wait_for(lambda: reflector.is_synced)
         create(connection, PODS, pod("theirs"))
         create(connection, PODS, pod("mine", labels={"mine": "1"}))
         wait_for(lambda: sink.pods)
@@ -127,11 +127,11 @@ def test_a_reflector_reads_only_objects_that_match_its_selector(connection: Conn
 def test_a_reflector_lists_again_when_its_version_is_gone(connection: Connection, service: Service) -> None:
     """Between two looks of its watch more happens than the log holds."""
     with reflecting(connection) as (reflector, sink):
-        wait_for(lambda: reflector.synced)
+        wait_for(lambda: reflector.is_synced)
         with service.store:
             service.create(POD_KIND, "", pod("meanwhile"))
             overflow_log(service.store)
-        wait_for(lambda: reflector.relists and "meanwhile" in sink.pods)
+        wait_for(lambda: reflector.relist_count and "meanwhile" in sink.pods)
 
 
 @pytest.mark.parametrize("path", [PODS, "/api/v1/pods"])

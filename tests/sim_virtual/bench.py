@@ -97,6 +97,6 @@ def starts(result: Result) -> dict[str, float | None]:
     """Return the time at which each group was complete."""
     timelines: Iterable[tuple[str, float | None]] = (
         (timeline.name.partition("/")[2], timeline.started_at)
-        for timeline in result.measured.timelines.values()
+        for timeline in result.measurements.timelines.values()
     )
     return dict(timelines)

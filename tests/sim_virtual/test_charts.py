@@ -60,7 +60,7 @@ def test_many_gangs_fill_the_capacity() -> None:
 def test_very_many_are_sums(monkeypatch: pytest.MonkeyPatch) -> None:
     result = many()
     bars = chart(result)
-    monkeypatch.setattr(charts, "_MOST_BARS", 10)
+    monkeypatch.setattr(charts, "_MAX_BARS", 10)
     sums = chart(result)
     assert "usage of the gangs of each queue" in " ".join(texts(sums))
     assert len(titles(sums)) == 1 < len(titles(bars))

@@ -354,7 +354,7 @@ def test_pods_run_for_their_declared_time_or_the_flags_up_to_a_deadline(
     late = SUSPENDED_JOB.replace("  suspend: true", "  activeDeadlineSeconds: 3")
     path.write_text("---\n".join([pod("a"), pod("b", run="9"), late]))
     given = from_manifests(load([path]), seed=0, seconds=7.0)
-    found = {member.pod.metadata.name[:5]: (member.runs, member.fails) for member in given.members}
+    found = {member.pod.metadata.name[:5]: (member.run_seconds, member.fails) for member in given.members}
     assert found == {"a": (7.0, False), "b": (9.0, False), "train": (3.0, True)}
 
 
@@ -405,7 +405,7 @@ def test_a_job_that_may_starts_with_fewer_pods_and_the_next_one_with_the_rest(tm
     result = run(loaded(tmp_path, more, second))
     assert set(starts(result).values()) == {0.0, 10.0}
     assert (result.report.pods, result.report.done, result.report.never_started) == (4, 2, [])
-    waits = {timeline.wait for timeline in result.measured.timelines.values()}
+    waits = {timeline.wait for timeline in result.measurements.timelines.values()}
     assert waits == {0.0, 10.0}, "a job waits from its arrival on, though its pods come with its start"
 
 
@@ -477,7 +477,7 @@ def test_pods_beyond_a_quota_come_when_earlier_ones_have_ended(tmp_path: Path) -
     """The nodes fit all pods at once."""
     pods = [pod(name, cpu="1", run="20") for name in "abcd"]
     result = run(loaded(tmp_path, quota(requests_cpu="2"), *pods))
-    assert sorted(timeline.started_at or 0.0 for timeline in result.measured.timelines.values()) == [
+    assert sorted(timeline.started_at or 0.0 for timeline in result.measurements.timelines.values()) == [
         0,
         0,
         20,

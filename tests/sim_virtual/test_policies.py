@@ -18,7 +18,7 @@ from tests.sim_virtual.bench import row
 def test_training_is_as_published() -> None:
     """More than half of the jobs ask for one GPU, and half of them run for less than some minutes."""
     trace = training_trace(2000, 0)
-    seconds = sorted(member.runs or 0.0 for member in trace.workload.members)
+    seconds = sorted(member.run_seconds or 0.0 for member in trace.workload.members)
     assert 0.5 < sum(units == 1 for units in trace.units.values()) / 2000 < 0.7
     assert 1.75 < fmean(trace.units.values()) < 3.72
     assert 60.0 < seconds[len(seconds) // 2] < 600.0 < fmean(seconds)
@@ -27,7 +27,7 @@ def test_training_is_as_published() -> None:
 
 def test_services_never_end() -> None:
     trace = services_trace(50, 0)
-    endless = [member for member in trace.workload.members if member.runs is None]
+    endless = [member for member in trace.workload.members if member.run_seconds is None]
     assert len(endless) == 40
     assert len(trace.units) == 50
 

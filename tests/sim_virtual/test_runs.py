@@ -61,7 +61,7 @@ def test_five_queues_contend_to_the_end() -> None:
     report = result.report
     assert (report.pods, report.done, len(report.queues)) == (300, report.groups, 5)
     assert report.utilisation["cpu"] > 0.7
-    assert sum(timeline.wait != 0 for timeline in result.measured.timelines.values()) > report.groups / 3
+    assert sum(timeline.wait != 0 for timeline in result.measurements.timelines.values()) > report.groups / 3
 
 
 @st.composite
@@ -104,7 +104,7 @@ def test_all_that_can_run_runs() -> None:
 
 def test_surplus_members_follow_as_capacity_comes() -> None:
     result = run_rows(row("big", 3, seconds=20.0, cpu="2"), row("elastic", 4, cpu="2", needed=1))
-    (timeline,) = (each for key, each in result.measured.timelines.items() if key.endswith("elastic"))
+    (timeline,) = (each for key, each in result.measurements.timelines.items() if key.endswith("elastic"))
     assert sorted((run.start, count) for run, count in timeline.runs_of_members.items() if count) == [
         (0.0, 1),
         (10.0, 1),
@@ -147,7 +147,7 @@ def reclaiming_at_once(name: str, **more: Any) -> Queue:
 
 def evicted(result: Result) -> dict[str, list[float]]:
     """Return the times at which pods of each group were evicted."""
-    timelines = ((timeline.name, timeline.reclaimed) for timeline in result.measured.timelines.values())
+    timelines = ((timeline.name, timeline.evictions) for timeline in result.measurements.timelines.values())
     return {name.partition("/")[2]: sorted(instants) for name, instants in timelines if instants}
 
 

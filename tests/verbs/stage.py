@@ -111,7 +111,7 @@ class Stage(World):
     def wait_for(self, condition: Callable[[], bool]) -> None:
         """Wait for a condition that changes with the ledger or with a posting."""
         with self.noticed:
-            assert self.noticed.wait_for(condition, PATIENCE), self.barrier.held()
+            assert self.noticed.wait_for(condition, PATIENCE), self.barrier.held_calls()
 
     def filtered(self, name: str, offered: Sequence[str] | None = None) -> list[str]:
         """Return the nodes that filter answers."""

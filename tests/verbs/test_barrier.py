@@ -58,11 +58,11 @@ def test_a_gang_is_held_until_it_is_complete_and_then_posted_at_once_to_the_node
         asked = {name: stage.filtered(name)[0] for name in names("g", 3)}
         calls = [stage.held_call("g-0", asked["g-0"]), stage.held_call("g-1", asked["g-1"])]
         assert stage.posted == []
-        assert {hold.pod.name for hold in stage.barrier.held()} == {"g-0", "g-1"}
+        assert {hold.pod.name for hold in stage.barrier.held_calls()} == {"g-0", "g-1"}
         assert started(*calls, stage.call("g-2", asked["g-2"])) == ["", "", ""]
         assert stage.posted_pods == ["g-0", "g-1", "g-2"]
         assert {hold.pod.name: hold.node for hold in stage.posted} == asked
-        assert stage.barrier.held() == []
+        assert stage.barrier.held_calls() == []
         assert stage.barrier._calls_by_group == {}
 
 
@@ -223,13 +223,13 @@ def test_a_cancelled_call_frees_its_capacity_at_once() -> None:
         args = BindingArgs("g-0", NAMESPACE, stage.uid("g-0"), node_of_it)
         call = asyncio.create_task(stage.verbs.bind(args, Patient()))
         await asyncio.sleep(0)
-        assert [hold.pod.name for hold in stage.barrier.held()] == ["g-0"]
+        assert [hold.pod.name for hold in stage.barrier.held_calls()] == ["g-0"]
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
 
     asyncio.run(hang_up())
-    assert (stage.claim("g-0"), stage.barrier.held(), stage.posted) == (None, [], [])
+    assert (stage.claim("g-0"), stage.barrier.held_calls(), stage.posted) == (None, [], [])
 
 
 def test_a_cancelled_call_that_is_being_posted_leaves_its_capacity_to_the_posting() -> None:
@@ -244,7 +244,7 @@ def test_a_cancelled_call_that_is_being_posted_leaves_its_capacity_to_the_postin
 
     asyncio.run(hang_up())
     (hold,) = stage.posted
-    assert (stage.stage("p"), stage.barrier.held()) == (ClaimStage.POSTED, [])
+    assert (stage.stage("p"), stage.barrier.held_calls()) == (ClaimStage.POSTED, [])
     stage.barrier.release(hold)
     hold.finish("no")
     assert stage.stage("p") is None
@@ -360,7 +360,7 @@ def test_a_call_that_waited_too_long_is_answered_and_its_capacity_is_free() -> N
     with stage.calls():
         assert started(stage.call("g-0")) == [TOO_LATE]
         assert stage.claim("g-0") is None
-        assert stage.barrier.held() == []
+        assert stage.barrier.held_calls() == []
 
 
 def test_a_posting_under_way_is_waited_for_beyond_the_deadline() -> None:
@@ -375,11 +375,11 @@ def test_a_posting_under_way_is_waited_for_beyond_the_deadline() -> None:
 def test_a_posting_that_outlasts_its_call_still_frees_its_capacity(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(barrier, "LAST_REQUEST", 0.0)
+    monkeypatch.setattr(barrier, "LAST_TIMEOUT", 0.0)
     with Stage(node("a"), pod("p"), longest_hold=0, withholds=True).calls() as stage:
         assert started(stage.call("p")) == [TOO_LATE]
         (hold,) = stage.posted
-        assert (stage.stage("p"), stage.barrier.held()) == (ClaimStage.POSTED, [])
+        assert (stage.stage("p"), stage.barrier.held_calls()) == (ClaimStage.POSTED, [])
         stage.barrier.release(hold)
         assert stage.stage("p") is None
 
@@ -390,7 +390,7 @@ def test_a_call_that_raises_leaves_no_assumed_pod(monkeypatch: pytest.MonkeyPatc
         call = stage.call("g-0")
         with pytest.raises(IndexError):
             call.result(PATIENCE)
-        assert (stage.claim("g-0"), stage.barrier.held()) == (None, [])
+        assert (stage.claim("g-0"), stage.barrier.held_calls()) == (None, [])
 
 
 def test_an_assumed_pod_without_a_call_is_not_posted() -> None:
@@ -408,7 +408,7 @@ def test_the_barrier_works_while_an_api_server_hangs() -> None:
         stage.wait_for(lambda: len(stage.posted) == 2)
         last = stage.call("p")
         stage.wait_for(lambda: len(stage.posted) == 3)
-        assert len(stage.barrier.held()) == 3
+        assert len(stage.barrier.held_calls()) == 3
         for hold in stage.posted:
             hold.finish("")
         assert started(*calls, last) == ["", "", ""]
@@ -420,7 +420,7 @@ def test_stopping_answers_all_held_calls_and_refuses_later_ones() -> None:
         stage.barrier.stop()
         assert started(*calls) == [STOPPING, STOPPING]
         assert started(stage.call("g-2")) == [STOPPING]
-        assert (stage.barrier.held(), stage.posted) == ([], [])
+        assert (stage.barrier.held_calls(), stage.posted) == ([], [])
 
 
 def test_the_number_of_held_calls_is_shown() -> None:

@@ -11,7 +11,7 @@ from extender.kube.errors import Forbidden, Unreachable
 from extender.verbs.barrier import (
     ALREADY_BOUND,
     ANOTHER_UID,
-    LEFT,
+    LEFT_TO_VOLCANO,
     NOT_OURS,
     NOT_SEEN,
     POD_GONE,
@@ -100,4 +100,4 @@ def test_a_taint_that_the_pod_tolerates_is_no_hindrance() -> None:
 def test_a_pod_that_is_left_to_another_scheduler_is_refused() -> None:
     stage = Stage(node("a"), pod("p"))
     stage.ledger.pods.set_unmanaged(frozenset({SCHEDULER}))
-    assert refusal(stage) == LEFT
+    assert refusal(stage) == LEFT_TO_VOLCANO

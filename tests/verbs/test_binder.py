@@ -43,13 +43,13 @@ class BinderBench:
         record = World(pod("p")).ledger.pods.find("team", "p")
         assert record is not None
         self.done = Event()
-        self.hold = Hold(record, "a", self.caller, deadline=60.0, done=self.done.set)
+        self.hold = Hold(record, "a", self.caller, deadline=60.0, on_end=self.done.set)
         assert self.hold.begin_posting()
         self.binder = Binder(
             ApiClient(connection),
             self.released.append,
             {"team/pod:p": "uid-q"}.__getitem__,
-            threads=1,
+            thread_count=1,
             clock=lambda: self.now,
             pause=self._pause,
         )
@@ -151,7 +151,7 @@ NO_RIGHT = 'pods "p" is forbidden: User "m" cannot create resource "pods/binding
 )
 def test_a_permanent_refusal_is_not_retried(bench: BinderBench, refusal: Reply, words: str) -> None:
     assert bench.bind(refusal).startswith(REFUSAL_PREFIX)
-    assert bench.hold.barred == words, "the group reports the cause"
+    assert bench.hold.refusal == words, "the group reports the cause"
 
 
 def test_missing_rights_are_retried_for_some_seconds(bench: BinderBench) -> None:
@@ -162,7 +162,7 @@ def test_missing_rights_are_retried_for_some_seconds(bench: BinderBench) -> None
 def test_rights_that_stay_missing_are_a_final_refusal(bench: BinderBench) -> None:
     assert bench.bind(*[status(403, "Forbidden", NO_RIGHT)] * 8) == f"{REFUSAL_PREFIX}Forbidden"
     assert 5.0 <= bench.now < 8.0
-    assert bench.hold.barred == f"not allowed: {NO_RIGHT}"
+    assert bench.hold.refusal == f"not allowed: {NO_RIGHT}"
 
 
 def test_the_capacity_of_an_uncertain_binding_stays_assumed(bench: BinderBench) -> None:
@@ -208,7 +208,7 @@ def test_a_release_that_fails_is_an_answer_too(bench: BinderBench) -> None:
         ApiClient(bench.connection),
         lambda hold: [][0],
         lambda group: "",
-        threads=1,
+        thread_count=1,
         clock=lambda: bench.now,
         pause=bench.pauses.append,
     )

@@ -7,7 +7,7 @@ import msgspec
 from extender.api.protocol import ExtenderArgs, FilterResult, encode
 from extender.domain.ledger.claims import ClaimStage
 from extender.domain.model.reasons import Reason, refusal
-from extender.verbs.barrier import LEFT, NODE_CACHE_NEEDED
+from extender.verbs.barrier import LEFT_TO_VOLCANO, NODE_CACHE_NEEDED
 from tests.domain.builders import SCHEDULER, foreign_pod, node, pod, queue
 from tests.domain.world import gang, key, nodes
 from tests.rows import each_of
@@ -157,6 +157,8 @@ def test_pods_that_are_left_to_another_scheduler_are_refused_and_neither_scored_
     stage = Stage(nodes("a", "b"), pod("p"))
     stage.ledger.pods.set_unmanaged(frozenset({SCHEDULER}))
     args = ExtenderArgs(stage.pods["p"], node_names=raw(["b", "a"]))
-    assert stage.verbs.filter(args) == FilterResult(node_names=[], failed_and_unresolvable_nodes={"b": LEFT})
+    assert stage.verbs.filter(args) == FilterResult(
+        node_names=[], failed_and_unresolvable_nodes={"b": LEFT_TO_VOLCANO}
+    )
     assert stage.verbs.prioritize(args) == []
-    assert stage.verbs.filter(ExtenderArgs(stage.pods["p"])).error == LEFT
+    assert stage.verbs.filter(ExtenderArgs(stage.pods["p"])).error == LEFT_TO_VOLCANO

@@ -27,11 +27,11 @@ def hold() -> Hold:
 
 
 def test_a_hold_waits_without_a_verdict_and_is_given_up_once(hold: Hold) -> None:
-    assert (hold.result, hold.waiting) == (None, True)
+    assert (hold.result, hold.is_waiting) == (None, True)
     assert hold.give_up("first")
     assert not hold.give_up("second")
     assert not hold.begin_posting()
-    assert (hold.result, hold.waiting) == ("first", False)
+    assert (hold.result, hold.is_waiting) == ("first", False)
 
 
 def test_a_hold_is_posted_once_and_then_not_given_up(hold: Hold) -> None:

@@ -46,5 +46,5 @@ def test_many_look_ups_in_a_slow_api_server_share_few_threads(monkeypatch: pytes
     api = Slow()
     found = asyncio.run(answers(Lookups(api), 500))
     assert {type(each) for each in found} == {Unreachable}
-    assert len(api.done("pod")) == verbs._THREADS
+    assert len(api.done("pod")) == verbs._THREAD_COUNT
     api.released.set()

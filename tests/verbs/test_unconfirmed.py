@@ -8,7 +8,7 @@ from structlog.testing import capture_logs
 from extender.api.objects.pods import Pod
 from extender.domain.ledger.claims import ClaimStage
 from extender.kube.errors import Unreachable
-from extender.verbs.posting import Unconfirmed
+from extender.verbs.posting import UnclearClaims
 from tests.domain.builders import node, pod
 from tests.domain.world import gang
 from tests.rows import each_of
@@ -22,7 +22,7 @@ class UnconfirmedStage(Stage):
 
     def __init__(self) -> None:
         super().__init__(node("a"), gang("g", 2))
-        self.unconfirmed = Unconfirmed(self.ledger, self.api, PATIENCE, clock=lambda: self.now)
+        self.unconfirmed = UnclearClaims(self.ledger, self.api, PATIENCE, clock=lambda: self.now)
         for name in ("g-0", "g-1"):
             self.answer(name)
             self.hold(name, "a")

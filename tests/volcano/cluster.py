@@ -16,9 +16,17 @@ from extender.volcano.admission import with_defaults
 from extender.volcano.plan import JobView, Plan, plan
 from extender.volcano.pods import JobPod, pod_of
 from extender.volcano.policies import JobRequest, request_for_lost_pod
-from extender.volcano.states import ACTIVE, ENDED, TABLE, TARGETED, Action, JobPhase, phase_of
+from extender.volcano.states import (
+    ACTIVE_PHASES,
+    FINAL_PHASES,
+    TARGETED_ACTIONS,
+    TRANSITIONS,
+    Action,
+    JobPhase,
+    phase_of,
+)
 
-TRANSITIONS = {
+PHASE_CHANGES = {
     (JobPhase.PENDING, JobPhase.RUNNING),
     (JobPhase.RUNNING, JobPhase.PENDING),  # too few pods run, or its capacity was reclaimed
     (JobPhase.RUNNING, JobPhase.COMPLETED),
@@ -29,7 +37,9 @@ TRANSITIONS = {
     (JobPhase.TERMINATING, JobPhase.TERMINATED),
     (JobPhase.ABORTING, JobPhase.ABORTED),
 }
-ALLOWED = TRANSITIONS | {(phase, row.next_phase) for (phase, _), row in TABLE.items() if row.next_phase}
+ALLOWED = PHASE_CHANGES | {
+    (phase, row.next_phase) for (phase, _), row in TRANSITIONS.items() if row.next_phase
+}
 
 
 def _fields_written_first(status: JobStatus) -> tuple[object, ...]:
@@ -84,11 +94,11 @@ class Cluster:
             self.command = None
         elif request is not None:
             self.lost.remove(request)
-        for pod in planned.deletes[: max(writes, 0)]:
+        for pod in planned.pods_to_delete[: max(writes, 0)]:
             self._delete(pod, request)
-        for creation in planned.creates[: max(writes - len(planned.deletes), 0)]:
+        for creation in planned.new_pods[: max(writes - len(planned.pods_to_delete), 0)]:
             self._create(creation.build())
-        if writes < len(planned.deletes) + len(planned.creates):
+        if writes < len(planned.pods_to_delete) + len(planned.new_pods):
             self._forget()
         return planned
 
@@ -101,7 +111,7 @@ class Cluster:
         before, after = self.job.status, planned.status
         former, current = phase_of(before.state.phase), phase_of(after.state.phase)
         assert former is current or (former, current) in ALLOWED, (former, current)
-        assert former is current or former not in ENDED
+        assert former is current or former not in FINAL_PHASES
         assert before.version <= after.version <= before.version + 1
         assert before.retry_count <= after.retry_count <= before.retry_count + 1
 
@@ -112,15 +122,18 @@ class Cluster:
         status, replicas = self.job.status, {task.name: task.replicas for task in self.job.spec.tasks}
         phase, causes = phase_of(status.state.phase), {status.state.reason, request and request.action}
         assert (
-            (phase not in ACTIVE and not pod.is_finished)
+            (phase not in ACTIVE_PHASES and not pod.is_finished)
             or not self.admitted
             or pod.index >= replicas[pod.task]
             or pod.version < status.version
-            or (causes & {*TARGETED} and (phase is JobPhase.RESTARTING or pod.retry < status.retry_count))
+            or (
+                causes & {*TARGETED_ACTIONS}
+                and (phase is JobPhase.RESTARTING or pod.retry < status.retry_count)
+            )
             or (phase is JobPhase.RESTARTING and status.retry_count >= self.job.spec.max_retry)
         ), (pod, status)
         self.deleted.add(pod.uid)
-        self._change(replace(existing, deleting=True))
+        self._change(replace(existing, is_deleting=True))
 
     def _create(self, obj: dict[str, object]) -> None:
         pod = pod_of(obj)
@@ -129,7 +142,7 @@ class Cluster:
         if pod.name in self.pods:  # the API server would refuse it
             return
         self.created.append((pod.name, pod.version, pod.retry))
-        self._change(replace(pod, uid=f"{next(self.uids)}", created=self.now, ready=False))
+        self._change(replace(pod, uid=f"{next(self.uids)}", created_at=self.now, is_ready=False))
 
     # ---- the world
 
@@ -142,25 +155,25 @@ class Cluster:
         self._shown.append(tuple(self.pods.values()))
 
     def choose(self, number: int, phases: Sequence[str]) -> JobPod | None:
-        pods = [pod for pod in self.pods.values() if pod.phase in phases and not pod.deleting]
+        pods = [pod for pod in self.pods.values() if pod.phase in phases and not pod.is_deleting]
         return pods[number % len(pods)] if pods else None
 
     def run(self, number: int) -> None:
         if pod := self.choose(number, ["Pending"]):
-            self._change(replace(pod, phase="Running", ready=True))
+            self._change(replace(pod, phase="Running", is_ready=True))
 
     def end(self, number: int, exit_code: int) -> None:
         if pod := self.choose(number, ["Running"]):
             phase = "Failed" if exit_code else "Succeeded"
-            self._change(replace(pod, phase=phase, exit_code=exit_code, ready=False, ended=self.now))
+            self._change(replace(pod, phase=phase, exit_code=exit_code, is_ready=False, ended_at=self.now))
 
     def evict(self, number: int) -> None:
         if pod := self.choose(number, ["Pending", "Running", "Succeeded", "Failed"]):
-            self._change(replace(pod, deleting=True))
+            self._change(replace(pod, is_deleting=True))
 
     def remove(self, number: int) -> None:
         """Remove one of the pods that are being deleted."""
-        terminating = [pod for pod in self.pods.values() if pod.deleting]
+        terminating = [pod for pod in self.pods.values() if pod.is_deleting]
         if not terminating:
             return
         pod = self.pods.pop(terminating[number % len(terminating)].name)
@@ -191,7 +204,7 @@ class Cluster:
     def start(self) -> None:
         """Create and run all pods that the job may have."""
         for _ in range(len(self.job.spec.tasks) + 1):
-            while self.look().creates:
+            while self.look().new_pods:
                 pass
             for _ in self.pods:
                 self.run(0)
@@ -207,7 +220,7 @@ class Cluster:
                 self.end(number, 0)
                 self.remove(0)
             self.now = max(self.now + 1.0, planned.due_at or 0.0)
-            idle = not (planned.creates or planned.deletes or self.lost or self.command)
+            idle = not (planned.new_pods or planned.pods_to_delete or self.lost or self.command)
             if idle and before == (self.job, self.pods):
                 return plans
         raise AssertionError(f"the cluster does not settle: {self.job.status}")

@@ -44,9 +44,9 @@ def in_phase(phase: str, reason: str = "", message: str = "", **counts: Any) -> 
 
 def pod(index: int, phase: str = "Running", of: str = "w", **more: Any) -> JobPod:
     """Return a ready pod of version 0, created 100 seconds ago; an ended one ended 10 seconds ago."""
-    defaults: dict[str, Any] = {"version": 0, "created": NOW - 100.0, "ready": phase == "Running"}
+    defaults: dict[str, Any] = {"version": 0, "created_at": NOW - 100.0, "is_ready": phase == "Running"}
     if phase in ("Succeeded", "Failed"):
-        defaults["ended"] = NOW - 10.0
+        defaults["ended_at"] = NOW - 10.0
     name = pod_name("j", of, index)
     return JobPod(name=name, uid=f"uid-{name}", task=of, index=index, phase=phase, **{**defaults, **more})
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from extender.api.objects.volcano import JobStatus, LifecyclePolicy, PartitionPolicy, VolcanoJob
-from extender.volcano.states import ENDED, Action, JobPhase
+from extender.volcano.states import FINAL_PHASES, Action, JobPhase
 from tests.property_examples import examples
 from tests.volcano.cluster import Cluster
 from tests.volcano.jobs import NOW, job, look, pod, policy, task
@@ -77,7 +77,7 @@ def test_any_order_of_events_leads_to_the_same_end(
     cluster.rest()
     phase = cluster.job.status.state.phase
     alive = [pod for pod in cluster.pods.values() if not pod.is_finished]
-    assert phase in (*ENDED, JobPhase.ABORTED, JobPhase.PENDING, JobPhase.RUNNING)
+    assert phase in (*FINAL_PHASES, JobPhase.ABORTED, JobPhase.PENDING, JobPhase.RUNNING)
     if phase not in (JobPhase.PENDING, JobPhase.RUNNING):
         assert not alive
 

@@ -59,7 +59,7 @@ def job(name: str, phase: str = "Running", made: str = "2026-01-01T00:00:00Z", *
 
 
 def created_name(plan: CronPlan) -> str | None:
-    return plan.create["metadata"]["name"] if plan.create else None
+    return plan.job_to_create["metadata"]["name"] if plan.job_to_create else None
 
 
 def named(instant: str) -> str:
@@ -157,9 +157,9 @@ NOON = "2026-01-01T12:00"
 
 def test_one_job_of_the_template_is_created_at_each_time() -> None:
     plan = cron_plan(cron(last="2026-01-01T11:55:00Z", time_zone=BERLIN), [], timestamp_of(NOON) + 2)
-    assert plan.create is not None
-    assert plan.create["spec"] == {"queue": "q"}
-    meta = plan.create["metadata"]
+    assert plan.job_to_create is not None
+    assert plan.job_to_create["spec"] == {"queue": "q"}
+    meta = plan.job_to_create["metadata"]
     assert (meta["name"], meta["namespace"], meta["labels"]) == (named(NOON), "lab", {"team": "a"})
     scheduled = {"volcano.sh/cronjob-scheduled-timestamp": "2026-01-01T13:00:00+01:00"}
     assert meta["annotations"] == {"own": "1", **scheduled}
@@ -168,7 +168,7 @@ def test_one_job_of_the_template_is_created_at_each_time() -> None:
     assert plan.due_at == timestamp_of("2026-01-01T12:05")
 
     after = cron_plan(replace(cron(), status=plan.status), [], timestamp_of(NOON) + 3)
-    assert (after.create, after.due_at) == (None, plan.due_at)
+    assert (after.job_to_create, after.due_at) == (None, plan.due_at)
 
 
 @each_of((None, None), ("vip/CronJob", "vip/Job"), ("vip/Job", None), ("/CronJob", None), ("vip", None))
@@ -179,7 +179,7 @@ def test_jobs_have_the_right_recorded_on_the_cron_job_and_not_in_its_template(
     written = cron(last="2026-01-01T11:55:00Z", job_template=template)
     notes = {} if recorded is None else {MAY_USE: recorded}
     written = replace(written, metadata=replace(written.metadata, annotations=notes))
-    made = cron_plan(written, [], timestamp_of(NOON) + 2).create
+    made = cron_plan(written, [], timestamp_of(NOON) + 2).job_to_create
     assert made is not None
     assert made["metadata"]["annotations"].get(MAY_USE) == passed_on
     assert made["metadata"]["annotations"]["own"] == "1"
@@ -190,7 +190,7 @@ def test_an_existing_job_counts_although_the_status_was_not_written() -> None:
         named(NOON), annotations={"volcano.sh/cronjob-scheduled-timestamp": "2026-01-01T13:00:00+01:00"}
     )
     plan = cron_plan(cron(last="2026-01-01T11:55:00Z"), [new_job], timestamp_of(NOON) + 60)
-    assert plan.create is None
+    assert plan.job_to_create is None
     assert plan.status.last_schedule_time == "2026-01-01T12:00:00Z"
     assert [active.name for active in plan.status.active or ()] == [new_job.metadata.name]
 
@@ -220,8 +220,8 @@ def test_concurrency_policies_while_another_job_runs(
     policy: str, phase: str, makes: bool, removes: list[str]
 ) -> None:
     plan = cron_plan(cron(concurrency_policy=policy), [job("before", phase)], timestamp_of(NOON))
-    assert (plan.create is not None) is makes
-    assert [gone.metadata.name for gone in plan.deletes] == removes
+    assert (plan.job_to_create is not None) is makes
+    assert [gone.metadata.name for gone in plan.jobs_to_delete] == removes
     assert plan.due_at == timestamp_of("2026-01-01T12:05")
 
 
@@ -247,7 +247,7 @@ def test_the_newest_ended_jobs_stay(limits: dict[str, Any], stay: list[str]) -> 
     ]
     jobs = [*ended, job("run")]
     plan = cron_plan(cron(suspend=True, **limits), jobs, timestamp_of(NOON))
-    gone = {found.metadata.name for found in plan.deletes}
+    gone = {found.metadata.name for found in plan.jobs_to_delete}
     assert sorted({found.metadata.name for found in jobs} - gone) == stay
     assert plan.status.last_successful_time == "2026-01-04T00:00:00Z"
 
@@ -265,7 +265,7 @@ def test_an_invalid_cron_job_is_reported_and_its_old_jobs_are_still_deleted(
     [remark] = plan.remarks
     assert (remark.type, remark.reason) == ("Warning", "InvalidSchedule")
     assert said in remark.message
-    assert (plan.create, len(plan.deletes), plan.due_at) == (None, 2, None)
+    assert (plan.job_to_create, len(plan.jobs_to_delete), plan.due_at) == (None, 2, None)
 
 
 def test_a_cron_job_that_is_being_deleted_creates_nothing() -> None:
@@ -292,14 +292,14 @@ def test_no_time_creates_two_jobs_wherever_the_process_stops(
             if data.draw(st.booleans()):
                 jobs[name] = job(name, "Completed", annotations=found.metadata.annotations)
         plan = cron_plan(own, list(jobs.values()), now)
-        for gone in plan.deletes:
+        for gone in plan.jobs_to_delete:
             del jobs[gone.metadata.name]
-        if plan.create is not None:
-            meta = plan.create["metadata"]
+        if plan.job_to_create is not None:
+            meta = plan.job_to_create["metadata"]
             assert meta["name"] not in ever
             ever.append(meta["name"])
             jobs[meta["name"]] = job(meta["name"], annotations=meta["annotations"])
-        if plan.create is None or data.draw(st.booleans()):
+        if plan.job_to_create is None or data.draw(st.booleans()):
             own = replace(own, status=plan.status)
         running = [found for found in jobs.values() if found.status.state.phase == "Running"]
         assert policy == "Allow" or len(running) <= 1

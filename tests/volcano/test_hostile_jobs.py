@@ -93,7 +93,7 @@ pods = st.lists(
         of=words,
         version=st.integers(0, 3),
         exit_code=st.one_of(st.none(), whole),
-        deleting=st.booleans(),
+        is_deleting=st.booleans(),
     ),
     max_size=4,
 )
@@ -107,10 +107,10 @@ def test_no_job_makes_the_controller_raise(
     job = msgspec.convert({"metadata": {"name": "j", "uid": "u"}, "spec": spec, "status": status}, VolcanoJob)
     request, claims = JobRequest(action, "w", "j-w-0", "0"), dict.fromkeys(claim_names(job), True)
     for asked, exist in ((None, {}), (None, claims), (request, claims)):
-        found = plan(JobView(job, there, admitted, NOW, asked, claims=exist))
-        assert len(found.creates) <= 100
-        creates = [new.build() for new in found.creates]
-        assert len(msgspec.json.encode((found.status, creates, found.claims))) < 1_000_000
-        assert {each.uid for each in found.deletes} <= {each.uid for each in there}
+        found = plan(JobView(job, there, admitted, NOW, asked, existing_claims=exist))
+        assert len(found.new_pods) <= 100
+        creates = [new.build() for new in found.new_pods]
+        assert len(msgspec.json.encode((found.status, creates, found.new_claims))) < 1_000_000
+        assert {each.uid for each in found.pods_to_delete} <= {each.uid for each in there}
     for each in there:
         request_for_lost_pod(job, each, NOW)

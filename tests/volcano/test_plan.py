@@ -35,7 +35,7 @@ def test_a_new_job_is_pending_gets_its_pods_and_another_look() -> None:
     found = look(job(task("m", 1), task("w", 2)))
     assert (found.status.state.phase, found.status.min_available) == ("Pending", 3)
     assert found.status.conditions == [JobCondition("Pending", timestamp_at(NOW))]
-    assert names(found.creates) == ["j-m-0", "j-w-0", "j-w-1"]
+    assert names(found.new_pods) == ["j-m-0", "j-w-0", "j-w-1"]
     assert found.due_at == NOW
     assert look(job(status=in_phase("Pending"))).due_at is None
 
@@ -60,21 +60,21 @@ def test_a_new_job_is_pending_gets_its_pods_and_another_look() -> None:
 )
 def test_a_job_of_too_many_tasks_gets_no_pods(given: VolcanoJob, reported: str) -> None:
     """Each look would go through them all; a pod of 1.4 MB, with all variables, would take 12 GB."""
-    found = look(given, claims={"claim": False})
-    assert found.creates == ()
+    found = look(given, existing_claims={"claim": False})
+    assert found.new_pods == ()
     assert reported in found.remarks[0].message
 
 
 def test_an_unknown_phase_becomes_pending() -> None:
     found = look(job(status=in_phase("Inqueue", version=1)))
-    assert (found.status.state.phase, found.status.version, len(found.creates)) == ("Pending", 1, 2)
+    assert (found.status.state.phase, found.status.version, len(found.new_pods)) == ("Pending", 1, 2)
 
 
 def test_a_job_that_waits_has_no_pods() -> None:
     """Create no pod for a job that needs none either, and let policies wait with it."""
     for given in (job(), job(task("w", 0)), job(policies=[policy("AbortJob", "PodFailed")])):
         found = look(given, pod(0, "Failed"), admitted=False)
-        assert (found.status.state.phase, found.creates) == ("Pending", ())
+        assert (found.status.state.phase, found.new_pods) == ("Pending", ())
 
 
 def test_the_same_state_again_changes_nothing() -> None:
@@ -83,13 +83,13 @@ def test_the_same_state_again_changes_nothing() -> None:
         given = after(given, look(given, *pods))
     assert given.status.state.phase == "Running"
     assert (again := look(given, *pods)).status == given.status
-    assert (again.creates, again.deletes, again.due_at) == ((), (), None)
+    assert (again.new_pods, again.pods_to_delete, again.due_at) == ((), (), None)
 
 
 def test_pods_are_counted_by_phase_and_task() -> None:
     phases = ("Pending", "Running", "Succeeded", "Failed", "Unknown")
     pods = [pod(index, phase) for index, phase in enumerate(phases)]
-    status = look(job(task("w", 6), status=in_phase("Running")), *pods, pod(5, deleting=True)).status
+    status = look(job(task("w", 6), status=in_phase("Running")), *pods, pod(5, is_deleting=True)).status
     counts = (status.pending, status.running, status.succeeded, status.failed, status.unknown)
     assert (counts, status.terminating) == ((1, 1, 1, 1, 1), 1)
     by_task = status.task_status_count
@@ -101,33 +101,33 @@ def test_pods_are_counted_by_phase_and_task() -> None:
 
 
 def test_a_task_that_grows_gets_the_missing_pods_and_one_that_shrinks_loses_the_last() -> None:
-    found = look(job(task("w", 5), status=in_phase("Running")), pod(0), pod(2), pod(4, deleting=True))
-    assert names(found.creates) == ["j-w-1", "j-w-3"]
+    found = look(job(task("w", 5), status=in_phase("Running")), pod(0), pod(2), pod(4, is_deleting=True))
+    assert names(found.new_pods) == ["j-w-1", "j-w-3"]
     found = look(job(task("w", 1), status=in_phase("Running")), *(pod(index) for index in range(4)))
-    assert names(found.deletes) == ["j-w-3", "j-w-2", "j-w-1"]
+    assert names(found.pods_to_delete) == ["j-w-3", "j-w-2", "j-w-1"]
     assert (found.status.running, found.status.terminating) == (1, 3)
 
 
 def test_a_million_pods_are_created_a_hundred_at_a_time() -> None:
     new_job = job(task("w", 10**6), status=in_phase("Pending"))
-    assert names(look(new_job).creates) == [f"j-w-{index}" for index in range(100)]
+    assert names(look(new_job).new_pods) == [f"j-w-{index}" for index in range(100)]
     found = look(new_job, *(pod(index, "Pending") for index in range(100)))
-    assert names(found.creates)[0] == "j-w-100"
+    assert names(found.new_pods)[0] == "j-w-100"
 
 
 def test_needed_pods_are_created_first_task_by_task() -> None:
     parts = PartitionPolicy(total_partitions=3, partition_size=2, min_partitions=1)
     new_job = job(task("m", 1), task("w", 6, partition_policy=parts))
     first = ["j-m-0", "j-w-0", "j-w-1"]
-    assert names(look(new_job).creates) == first
-    assert names(look(new_job, pod(0, "Pending", of="m"), pod(0, "Pending")).creates) == ["j-w-1"]
+    assert names(look(new_job).new_pods) == first
+    assert names(look(new_job, pod(0, "Pending", of="m"), pod(0, "Pending")).new_pods) == ["j-w-1"]
     there = pod(0, "Pending", of="m"), *(pod(index, "Pending") for index in range(2))
-    assert names(look(new_job, *there).creates) == [f"j-w-{index}" for index in range(2, 6)]
+    assert names(look(new_job, *there).new_pods) == [f"j-w-{index}" for index in range(2, 6)]
 
 
 def test_a_task_of_no_pods() -> None:
     found = look(job(task("w", 0), status=in_phase("Running")))
-    assert (found.status.state.phase, found.creates) == ("Running", ())
+    assert (found.status.state.phase, found.new_pods) == ("Running", ())
 
 
 # ---- tasks that wait for others
@@ -142,15 +142,15 @@ def test_a_task_of_no_pods() -> None:
 )
 def test_a_task_waits_for_others(iteration: str, ready: list[str], may_begin: bool) -> None:
     new_job = job(task("a", 1), task("b", 1), task("w", 1, ["a", "b"], iteration), status=in_phase("Pending"))
-    pods = [pod(0, of=name, ready=name in ready) for name in ("a", "b")]
-    assert names(look(new_job, *pods).creates) == (["j-w-0"] if may_begin else [])
+    pods = [pod(0, of=name, is_ready=name in ready) for name in ("a", "b")]
+    assert names(look(new_job, *pods).new_pods) == (["j-w-0"] if may_begin else [])
 
 
 def test_as_many_pods_as_the_other_task_needs_suffice() -> None:
     new_job = job(task("a", 3, min_available=2), task("w", 1, ["a"]), status=in_phase("Pending"))
     pods = [pod(0, of="a"), pod(1, "Succeeded", of="a"), pod(2, "Pending", of="a")]
-    assert names(look(new_job, *pods).creates) == ["j-w-0"]
-    assert not look(new_job, pods[0], pod(1, of="a", deleting=True), pods[2]).creates
+    assert names(look(new_job, *pods).new_pods) == ["j-w-0"]
+    assert not look(new_job, pods[0], pod(1, of="a", is_deleting=True), pods[2]).new_pods
 
 
 # ---- claims
@@ -160,16 +160,16 @@ def test_volume_claims_are_created_before_pods() -> None:
     volumes = [VolumeSpec("/data", volume_claim={"accessModes": ["ReadWriteOnce"]})]
     new_job = job(volumes=volumes)
     found = look(new_job)
-    assert (names(found.claims), found.creates) == (["j-u-0"], ())
-    assert found.claims[0]["spec"] == volumes[0].volume_claim
-    found = look(new_job, claims={"j-u-0": True})
-    assert (found.claims, len(found.creates)) == ((), 2)
+    assert (names(found.new_claims), found.new_pods) == (["j-u-0"], ())
+    assert found.new_claims[0]["spec"] == volumes[0].volume_claim
+    found = look(new_job, existing_claims={"j-u-0": True})
+    assert (found.new_claims, len(found.new_pods)) == ((), 2)
     assert found.status.controlled_resources == {"volume-pvc-j-u-0": "j-u-0"}
 
 
 def test_pods_wait_for_a_named_volume_claim_that_is_missing() -> None:
     found = look(job(volumes=[VolumeSpec("/data", "gone")]))
-    assert (found.claims, found.creates) == ((), ())
+    assert (found.new_claims, found.new_pods) == ((), ())
     assert [(each.reason, "gone" in each.message) for each in found.remarks] == [
         (EventReason.CLAIM_MISSING, True)
     ]
@@ -190,17 +190,17 @@ def test_an_action_on_a_running_job(action: Action, phase: str, last: str, reser
     found = look(new_job, *pods, request=job_request(action))
     status = found.status
     assert (status.state.phase, status.state.reason, status.version) == (phase, action, 5)
-    assert names(found.deletes) == (["j-w-0"] if reserved else ["j-w-2", "j-w-1", "j-w-0"])
+    assert names(found.pods_to_delete) == (["j-w-0"] if reserved else ["j-w-2", "j-w-1", "j-w-0"])
     assert status.retry_count == (0 if reserved else 1)
     new_job = after(new_job, found)
     if reserved:
-        going = pod(0, version=4, deleting=True)
+        going = pod(0, version=4, is_deleting=True)
         assert look(new_job, going, *pods[1:]).status.state.phase == phase
         found = look(new_job, *pods[1:])
         assert (found.status.succeeded, found.status.failed) == (1, 1)
     else:
         found = look(new_job)
-    assert (found.status.state.phase, found.deletes) == (last, ())
+    assert (found.status.state.phase, found.pods_to_delete) == (last, ())
 
 
 def test_the_next_look_continues_a_restart() -> None:
@@ -208,12 +208,12 @@ def test_the_next_look_continues_a_restart() -> None:
     given, pods = job(status=in_phase("Running")), (pod(0), pod(1, "Succeeded"))
     given = after(given, look(given, *pods, request=job_request(Action.RESTART)))
     found = look(given, *pods)
-    assert (found.status.state.phase, names(found.deletes)) == ("Restarting", ["j-w-1", "j-w-0"])
-    found = look(given, pod(0, deleting=True), pod(1, "Succeeded", deleting=True))
-    assert (found.status.state.phase, found.creates) == ("Restarting", ())
+    assert (found.status.state.phase, names(found.pods_to_delete)) == ("Restarting", ["j-w-1", "j-w-0"])
+    found = look(given, pod(0, is_deleting=True), pod(1, "Succeeded", is_deleting=True))
+    assert (found.status.state.phase, found.new_pods) == ("Restarting", ())
     given = after(given, look(given))
     assert (given.status.state.phase, given.status.retry_count) == ("Pending", 1)
-    created = [new.build() for new in look(given).creates]
+    created = [new.build() for new in look(given).new_pods]
     notes = [each["metadata"]["annotations"] for each in created]
     assert [record["volcano.sh/job-version"] for record in notes] == ["1", "1"]
     assert [record["volcano.sh/job-retry-count"] for record in notes] == ["1", "1"]
@@ -224,22 +224,22 @@ def test_a_restart_of_all_during_that_of_a_part() -> None:
     status = in_phase("Restarting", "RestartPod", "j-w-0: it failed", version=1, retry_count=1)
     found = look(job(status=status), pod(1, version=1), request=job_request(Action.RESTART))
     assert (found.status.state.phase, found.status.version, found.status.retry_count) == ("Restarting", 2, 1)
-    assert (found.status.state.reason, names(found.deletes)) == ("RestartJob", ["j-w-1"])
-    assert names(look(after(job(), found), pod(1, version=1)).deletes) == ["j-w-1"]
+    assert (found.status.state.reason, names(found.pods_to_delete)) == ("RestartJob", ["j-w-1"])
+    assert names(look(after(job(), found), pod(1, version=1)).pods_to_delete) == ["j-w-1"]
 
 
 def test_an_exit_during_a_restart_is_not_lost() -> None:
     new_job = job(status=in_phase("Restarting", "RestartJob", version=1, retry_count=1))
     found = look(new_job, pod(0), request=job_request(Action.ABORT))
-    assert (found.status.state.phase, names(found.deletes)) == ("Aborting", ["j-w-0"])
+    assert (found.status.state.phase, names(found.pods_to_delete)) == ("Aborting", ["j-w-0"])
 
 
 def test_pods_created_from_an_outdated_copy_of_the_job_are_deleted() -> None:
     """Delete pods from the time before the restart; newer ones stay, also for an outdated copy."""
     new_job = job(status=in_phase("Running", version=1, retry_count=1))
-    assert names(look(new_job, pod(0), pod(1, version=1, retry=1)).deletes) == ["j-w-0"]
+    assert names(look(new_job, pod(0), pod(1, version=1, retry=1)).pods_to_delete) == ["j-w-0"]
     outdated = job(status=in_phase("Restarting", "RestartTask", "w: it failed", retry_count=1))
-    assert names(look(outdated, pod(0), pod(1, retry=1)).deletes) == ["j-w-0"]
+    assert names(look(outdated, pod(0), pod(1, retry=1)).pods_to_delete) == ["j-w-0"]
 
 
 @each_of(pod(2, "Failed", version=9, retry=9), pod(0, "Failed", "x", version=9))
@@ -247,7 +247,7 @@ def test_the_state_of_surplus_pods_does_not_count(forged: JobPod) -> None:
     new_job = job(status=in_phase("Running", running=2), policies=[policy("RestartJob", "PodFailed")])
     found = look(new_job, pod(0), pod(1), forged)
     assert (found.status.state.phase, found.status.version, found.status.retry_count) == ("Running", 0, 0)
-    assert names(found.deletes) in ([], [forged.name])
+    assert names(found.pods_to_delete) in ([], [forged.name])
 
 
 def test_resume_keeps_ended_pods() -> None:
@@ -260,15 +260,15 @@ def test_resume_keeps_ended_pods() -> None:
         2,
     )
     found = look(new_job, *pods)
-    assert (found.status.state.phase, found.deletes) == ("Pending", ())
-    assert names(look(after(new_job, found), *pods).creates) == ["j-w-2"]
+    assert (found.status.state.phase, found.pods_to_delete) == ("Pending", ())
+    assert names(look(after(new_job, found), *pods).new_pods) == ["j-w-2"]
 
 
 @each_of(*product(["Completed", "Failed", "Terminated"], Action))
 def test_an_ended_job_stays_ended(phase: str, action: Action) -> None:
     found = look(job(status=in_phase(phase)), pod(0), pod(1, "Failed"), request=job_request(action, task="w"))
     assert (found.status.state.phase, found.status.version) == (phase, 0)
-    assert (names(found.deletes), found.creates) == (["j-w-0"], ())
+    assert (names(found.pods_to_delete), found.new_pods) == (["j-w-0"], ())
 
 
 TARGETS = {
@@ -287,17 +287,17 @@ def test_the_restart_of_a_part(action: Action) -> None:
     old: dict[str, Any] = {"version": 3}
     pods = [pod(0, of="m", **old), *(pod(at, partition=str(at // 2), **old) for at in range(4))]
     found = look(new_job, *pods, request=job_request(action, **target))
-    assert (found.status.state.phase, names(found.deletes)) == ("Restarting", expected)
+    assert (found.status.state.phase, names(found.pods_to_delete)) == ("Restarting", expected)
     assert (found.status.version, found.status.retry_count) == (3, 1)
     new_job = after(new_job, found)
-    assert names(look(new_job, *pods).deletes) == expected
+    assert names(look(new_job, *pods).pods_to_delete) == expected
     rest = [each for each in pods if each.name not in expected]
     new_job = after(new_job, look(new_job, *rest))
-    assert (new_job.status.state.phase, names(look(new_job, *rest).creates)) == ("Pending", sorted(expected))
+    assert (new_job.status.state.phase, names(look(new_job, *rest).new_pods)) == ("Pending", sorted(expected))
     new = [pod(at, partition=str(at // 2), retry=1, **old) for at in range(4)]
     whole = {each.name: each for each in (*new, *rest)}.values()
     found = look(new_job, *whole)
-    assert (found.status.state.phase, found.deletes, found.creates) == ("Running", (), ())
+    assert (found.status.state.phase, found.pods_to_delete, found.new_pods) == ("Running", (), ())
 
 
 @each_of(Action.RESTART_TASK, Action.RESTART_POD, Action.RESTART_PARTITION)
@@ -306,16 +306,16 @@ def test_a_restart_without_a_task_does_nothing(action: Action) -> None:
     found = look(
         new_job, pod(0), pod(1), request=job_request(action, task="w" if action == "RestartPartition" else "")
     )
-    assert (found.status.state.phase, found.status.retry_count, found.deletes) == ("Running", 0, ())
+    assert (found.status.state.phase, found.status.retry_count, found.pods_to_delete) == ("Running", 0, ())
 
 
 def test_after_its_last_retry_a_job_has_failed_and_keeps_ended_pods() -> None:
     new_job = job(policies=[policy("RestartJob", "PodFailed")], max_retry=1, status=in_phase("Running"))
     pods = (pod(0), pod(1, "Failed", exit_code=3))
     found = look(new_job, *pods)
-    assert (found.status.state.phase, names(found.deletes)) == ("Restarting", ["j-w-0"])
+    assert (found.status.state.phase, names(found.pods_to_delete)) == ("Restarting", ["j-w-0"])
     found = look(after(new_job, found), pods[1])
-    assert (found.status.state.phase, found.deletes) == ("Failed", ())
+    assert (found.status.state.phase, found.pods_to_delete) == ("Failed", ())
     assert "pod j-w-1 failed with exit code 3" in found.status.state.message
     assert "1 times" in found.status.state.message
 
@@ -326,7 +326,7 @@ def test_retries_beyond_the_default_have_growing_pauses(retries: int, seconds: f
     rules = [policy("RestartJob", "PodFailed"), policy("AbortJob", "PodEvicted")]
     new_job = job(policies=rules, max_retry=10**9, status=in_phase("Running", retry_count=retries))
     restarted = NOW - 100.0
-    failed = pod(1, "Failed", ended=restarted)
+    failed = pod(1, "Failed", ended_at=restarted)
     at = {now: look(new_job, pod(0), failed, now=restarted + now) for now in (0.0, seconds - 0.5, seconds)}
     assert at[seconds].status.state.phase == "Restarting"
     if seconds:
@@ -342,9 +342,9 @@ def test_a_job_that_must_wait_again_loses_all_its_pods(phase: str) -> None:
     given, pods = job(status=in_phase(phase, version=2)), (pod(0, version=2), pod(1, "Succeeded", version=2))
     found = look(given, *pods, admitted=False)
     assert (found.status.state.phase, found.status.version, found.status.retry_count) == ("Pending", 3, 0)
-    assert names(found.deletes) == ["j-w-1", "j-w-0"]
+    assert names(found.pods_to_delete) == ["j-w-1", "j-w-0"]
     found = look(after(given, found), *pods, admitted=False)
-    assert (found.status.state.phase, len(found.deletes), found.creates) == ("Pending", 2, ())
+    assert (found.status.state.phase, len(found.pods_to_delete), found.new_pods) == ("Pending", 2, ())
     assert "reclaimed" in found.status.state.message
     state = look(after(given, found), pod(0, version=3), pod(1, version=3)).status.state
     assert (state.phase, state.reason, state.message) == ("Running", "", "")
@@ -402,7 +402,7 @@ def test_an_ended_job_is_deleted_after_its_ttl(
     phase: str, ttl: int | None, deleted: bool, due: float | None
 ) -> None:
     found = look(job(ttl_seconds_after_finished=ttl, status=in_phase(phase)), pod(0), pod(1))
-    assert found.delete_job is deleted
+    assert found.deletes_job is deleted
     assert found.due_at == (NOW + due if due is not None else None)
 
 
@@ -411,7 +411,7 @@ def test_a_job_that_is_being_deleted_is_left_unchanged() -> None:
     meta = type(new_job.metadata)(name="j", namespace="n", uid="u", deletion_timestamp=timestamp_at(NOW))
     gone = type(new_job)(meta, new_job.spec, new_job.status)
     found = look(gone, pod(0), request=job_request(Action.RESTART))
-    assert (found.status, found.creates, found.deletes) == (gone.status, (), ())
+    assert (found.status, found.new_pods, found.pods_to_delete) == (gone.status, (), ())
 
 
 # ---- Volcano ran it before
@@ -430,21 +430,21 @@ def test_a_job_that_volcano_ran_is_taken_over_unchanged(phase: str) -> None:
         pods.append(pod(2, phase, version=3))
     found = look(new_job, *pods)
     assert (found.status.state, found.status.version) == (new_job.status.state, 3)
-    assert (found.status.controlled_resources, found.deletes, found.creates) == (recorded, (), ())
+    assert (found.status.controlled_resources, found.pods_to_delete, found.new_pods) == (recorded, (), ())
 
 
 def test_a_restart_that_volcano_began_is_completed() -> None:
     pods = pod(0, version=1), pod(1, "Failed", version=1)
     found = look(job(status=in_phase("Restarting", version=2, retry_count=1)), *pods)
-    assert (found.status.state.phase, names(found.deletes)) == ("Restarting", ["j-w-0"])
+    assert (found.status.state.phase, names(found.pods_to_delete)) == ("Restarting", ["j-w-0"])
 
 
 # ---- what is wrong with it
 
 
 def test_a_pod_of_others_is_left_unchanged_and_named_in_a_warning() -> None:
-    found = look(job(), foreign={"j-w-0"})
-    assert names(found.creates) == ["j-w-1"]
+    found = look(job(), foreign_names={"j-w-0"})
+    assert names(found.new_pods) == ["j-w-1"]
     assert [(each.reason, "j-w-0" in each.message) for each in found.remarks] == [
         (EventReason.POD_NAME_TAKEN, True)
     ]
@@ -484,4 +484,4 @@ def test_all_faults_are_one_warning() -> None:
 
 
 def test_of_tasks_with_the_same_name_the_first_counts() -> None:
-    assert names(look(job(task("w", 1), task("w", 3))).creates) == ["j-w-0"]
+    assert names(look(job(task("w", 1), task("w", 3))).new_pods) == ["j-w-0"]

@@ -149,8 +149,8 @@ def test_ssh_gives_all_pods_one_key_and_the_host_names() -> None:
     assert secret["metadata"]["ownerReferences"][0]["uid"] == "u1"
     files = secret["stringData"]
     assert (files["id_rsa"], files["id_rsa.pub"], files["authorized_keys"]) == (
-        KEYS.private,
-        *[KEYS.public] * 2,
+        KEYS.private_key,
+        *[KEYS.public_key] * 2,
     )
     assert files["config"].splitlines() == [
         "StrictHostKeyChecking no",

@@ -130,7 +130,7 @@ def test_a_created_pod_is_read_back() -> None:
     expected = JobPod(
         name="j-w-1", uid="", task="w", index=1, version=2, phase="Pending", namespace="n", retry=1
     )
-    assert found == replace(expected, partition="1", ready=True)
+    assert found == replace(expected, partition="1", is_ready=True)
 
 
 def test_how_a_pod_ended() -> None:
@@ -157,9 +157,9 @@ def test_how_a_pod_ended() -> None:
     pod["spec"]["nodeName"] = "node"
     found = pod_of(pod)
     assert found is not None
-    assert (found.phase, found.exit_code, found.restarts) == ("Failed", 3, 7)
-    assert (found.created, found.ended) == (30.0, 120.0)
-    assert (found.ran, found.deleting, found.ready) == (True, True, False)
+    assert (found.phase, found.exit_code, found.restart_count) == ("Failed", 3, 7)
+    assert (found.created_at, found.ended_at) == (30.0, 120.0)
+    assert (found.was_bound, found.is_deleting, found.is_ready) == (True, True, False)
 
 
 @each_of(

@@ -24,15 +24,15 @@ def asks(policies: list[LifecyclePolicy], *pods: JobPod, group: str = "", versio
 
 @each_of(
     ("PodFailed", [pod(0, "Failed")], True),
-    ("PodFailed", [pod(0, "Failed", deleting=True)], False),
+    ("PodFailed", [pod(0, "Failed", is_deleting=True)], False),
     ("PodFailed", [pod(0, "Succeeded"), pod(1)], False),
     ("*", [pod(0, "Failed")], True),
     ("*", [pod(0), pod(1, "Pending")], False),
     ("TaskCompleted", [pod(0, "Succeeded"), pod(1)], False),
     ("TaskCompleted", [pod(0, "Succeeded"), pod(1, "Succeeded")], True),
-    ("TaskFailed", [pod(0, restarts=2), pod(1, "Pending", restarts=1)], True),
-    ("TaskFailed", [pod(0, restarts=2), pod(1)], False),
-    ("TaskFailed", [pod(0, "Succeeded", restarts=3), pod(1)], False),
+    ("TaskFailed", [pod(0, restart_count=2), pod(1, "Pending", restart_count=1)], True),
+    ("TaskFailed", [pod(0, restart_count=2), pod(1)], False),
+    ("TaskFailed", [pod(0, "Succeeded", restart_count=3), pod(1)], False),
     ("PodRunning", [pod(0), pod(1)], False),  # Volcano's own, which policies do not see
     ("OutOfSync", [pod(0), pod(1)], False),
     ("CommandIssued", [pod(0), pod(1)], False),
@@ -47,9 +47,9 @@ def test_events_of_pods(event: str, pods: list[JobPod], fits: bool) -> None:
     ("Unknown", [pod(0), pod(1, "Pending")], True),
     ("Running", [pod(0), pod(1, "Pending")], False),
     ("", [pod(0), pod(1, "Pending")], False),
-    ("Unknown", [pod(0), pod(1, "Pending", ran=True)], False),
+    ("Unknown", [pod(0), pod(1, "Pending", was_bound=True)], False),
     ("Unknown", [pod(0, "Pending"), pod(1, "Pending")], False),  # of the time before a restart
-    ("Unknown", [pod(0, deleting=True), pod(1, "Pending")], False),
+    ("Unknown", [pod(0, is_deleting=True), pod(1, "Pending")], False),
 )
 def test_a_group_with_only_some_running_pods(group: str, pods: list[JobPod], fits: bool) -> None:
     assert asks([policy("RestartJob", "Unknown")], *pods, group=group) == ("RestartJob" if fits else "")
@@ -63,7 +63,7 @@ def test_exit_codes(exit_code: int | None, of_policy: int, fits: bool) -> None:
 
 def test_pods_of_an_older_version_raise_nothing() -> None:
     policies = [policy("AbortJob", "*")]
-    assert asks(policies, pod(0, "Failed"), pod(1, restarts=9), version=1) == ""
+    assert asks(policies, pod(0, "Failed"), pod(1, restart_count=9), version=1) == ""
     assert asks(policies, pod(0, "Failed", version=1), version=1) == "AbortJob"
 
 
@@ -108,7 +108,7 @@ def test_policies_of_other_tasks_do_not_count() -> None:
 def test_the_failure_that_came_first_counts() -> None:
     tasks = task("m", 1, policies=[policy("CompleteJob", "PodFailed")]), task("w", 1)
     new_job = job(*tasks, policies=[ABORT_ON_FAILURE], status=in_phase("Running"))
-    pods = [pod(0, "Failed", of="m", ended=NOW - 5), pod(0, "Failed", ended=NOW - 6)]
+    pods = [pod(0, "Failed", of="m", ended_at=NOW - 5), pod(0, "Failed", ended_at=NOW - 6)]
     assert look(new_job, *pods).status.state.phase == "Aborting"
 
 
@@ -117,7 +117,7 @@ def test_an_action_without_effect_hides_no_other() -> None:
         task("m", 1, policies=[policy("ResumeJob", "PodFailed")]),
         task("w", 1, policies=[ABORT_ON_FAILURE]),
     )
-    given, failed = job(*tasks, status=in_phase("Running")), pod(0, "Failed", of="m", ended=NOW - 60)
+    given, failed = job(*tasks, status=in_phase("Running")), pod(0, "Failed", of="m", ended_at=NOW - 60)
     assert look(given, failed, pod(0)).remarks == ()
     assert look(given, failed, pod(0, "Failed")).status.state.phase == "Aborting"
 
@@ -199,7 +199,7 @@ def test_pods_that_fail_together_are_restarted_together() -> None:
     pods, deleted = [pod(0, "Failed"), pod(1, "Failed"), pod(2)], set()
     for _ in range(4):
         found = look(new_job, *pods)
-        deleted |= {each.name for each in found.deletes}
+        deleted |= {each.name for each in found.pods_to_delete}
         pods = [each for each in pods if each.name not in deleted]
         new_job = after(new_job, found)
     assert deleted == {"j-w-0", "j-w-1"}

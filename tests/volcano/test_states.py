@@ -4,7 +4,15 @@ from typing import Any
 
 from extender.api.objects.volcano import JobStatus, TaskState
 from extender.volcano.admission import with_defaults
-from extender.volcano.states import TABLE, Action, JobPhase, JobTransition, Kill, implied_phase, phase_of
+from extender.volcano.states import (
+    TRANSITIONS,
+    Action,
+    JobPhase,
+    JobTransition,
+    Kill,
+    implied_phase,
+    phase_of,
+)
 from tests.rows import each_of
 from tests.volcano.jobs import job, task
 
@@ -56,11 +64,11 @@ def test_each_row_of_the_table_gives_its_next_phase(
 ) -> None:
     kill, to, is_retry = row
     expected = JobTransition(kill, JobPhase(to) if to else None, is_retry)
-    assert TABLE[JobPhase(phase), Action(action)] == expected
+    assert TRANSITIONS[JobPhase(phase), Action(action)] == expected
 
 
 def test_the_table_covers_all_phases_and_actions() -> None:
-    assert len(ROWS) == len(TABLE) == len(JobPhase) * len(Action)
+    assert len(ROWS) == len(TRANSITIONS) == len(JobPhase) * len(Action)
 
 
 @each_of(("", "Pending"), ("Inqueue", "Pending"), ("Failed", "Failed"))

@@ -114,7 +114,7 @@ def test_each_story_leads_to_its_phases(
             getattr(cluster, name)(*arguments)
         for _ in range(4):  # it takes its steps, and what is deleted goes
             cluster.look()
-            while any(pod.deleting for pod in cluster.pods.values()):
+            while any(pod.is_deleting for pod in cluster.pods.values()):
                 cluster.remove(0)
         cluster.start()
     cluster.rest()

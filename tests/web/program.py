@@ -137,7 +137,7 @@ def main() -> None:
         on_stop=holding.stop,
         window=WINDOW,
         pulse=pulse,
-        secure=tls.context if tls.enabled else None,
+        secure=tls.context if tls.is_enabled else None,
         timeouts=timeouts,
     )
 

@@ -23,7 +23,7 @@ from extender.api.protocol import (
     PreemptionArgs,
     PreemptionResult,
 )
-from extender.ports.connection import FAILED, Caller
+from extender.ports.connection import FAILURE_TEXT, Caller
 from extender.telemetry import metrics
 from extender.verbs.verbs import SchedulerVerbs
 from extender.web.server import App
@@ -129,9 +129,9 @@ def test_each_verb_answers_in_the_protocol_s_own_spelling(verb: str, expected: A
 
 
 @each_of(
-    ("filter", {"Error": FAILED}),
+    ("filter", {"Error": FAILURE_TEXT}),
     ("prioritize", []),
-    ("bind", {"Error": FAILED}),
+    ("bind", {"Error": FAILURE_TEXT}),
     ("preempt", {"NodeNameToMetaVictims": {}}),
 )
 def test_a_failed_verb_answers_with_a_constant_message(verb: str, expected: Any) -> None:

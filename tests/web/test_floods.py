@@ -116,7 +116,10 @@ def test_a_stalled_request_over_tls_is_closed(impatient_program: Server, data: b
 
 @pytest.mark.parametrize(
     ("port", "name", "most"),
-    [("port", "verbs", 2 * (WINDOW + server.SPARE)), ("health_port", "health", LIMITS.connections)],
+    [
+        ("port", "verbs", 2 * (WINDOW + server.SPARE_CONNECTIONS)),
+        ("health_port", "health", LIMITS.max_connections),
+    ],
 )
 def test_the_number_of_connections_never_exceeds_its_limit(
     shared_program: Server, port: str, name: str, most: int
@@ -130,7 +133,7 @@ def test_the_number_of_connections_never_exceeds_its_limit(
 def test_calls_stay_held_in_a_flood(program: Server) -> None:
     """Connections whose call is being answered are none of those that are closed to free places."""
     calls = program.hold(3)
-    with flood(program.port, b"", 2 * (WINDOW + server.SPARE) + 50):
+    with flood(program.port, b"", 2 * (WINDOW + server.SPARE_CONNECTIONS) + 50):
         wait_for(lambda: program.dropped("verbs", "full") >= 50, what="connections closed")
         check_ports(program)
     program.process.terminate()
@@ -183,7 +186,7 @@ def test_unfinished_bodies_do_not_fill_the_memory(shared_program: Server) -> Non
 def test_the_limits_are_the_documented_ones() -> None:
     """docs/explanation/failures.md names them."""
     assert (TIMEOUTS.head, TIMEOUTS.body, TIMEOUTS.handshake) == (5, 10, 5)
-    assert server.SPARE == 64
+    assert server.SPARE_CONNECTIONS == 64
 
 
 def test_over_tls_any_name_is_answered(shared_program: Server) -> None:

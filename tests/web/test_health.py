@@ -16,8 +16,8 @@ def broken() -> str | None:
 
 Asked = tuple[int, str, str]  # status, content type, text
 SOUND = HealthApp(
-    live={"threads": lambda: None},
-    ready={"pods": lambda: "not read yet", "nodes": lambda: None},
+    live_checks={"threads": lambda: None},
+    ready_checks={"pods": lambda: "not read yet", "nodes": lambda: None},
     registry=CollectorRegistry(),
 )
 
@@ -56,7 +56,7 @@ def test_a_check_that_raises_has_failed() -> None:
 
 
 def test_reports_are_shown_in_the_verbose_answer_and_fail_no_probe() -> None:
-    app = HealthApp({}, {}, reports={"leadership": lambda: "follows somebody"})
+    app = HealthApp({}, {}, ready_lines={"leadership": lambda: "follows somebody"})
     verbose, short = ask(app, "/readyz?verbose", "/readyz")
     assert verbose[2] == "[+]leadership ok: follows somebody\nreadyz check passed\n"
     assert short[2] == "ok"

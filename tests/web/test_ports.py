@@ -69,7 +69,7 @@ def test_no_more_requests_are_answered_at_a_time_than_there_are_threads() -> Non
             running -= 1
         return web.Response(body=body)
 
-    side = SideServer("debug", listen("--debug-listen", Address("127.0.0.1", 0)), app, threads=2)
+    side = SideServer("debug", listen("--debug-listen", Address("127.0.0.1", 0)), app, thread_count=2)
     with ExitStack() as stack:
 
         def ask() -> HTTPConnection:

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from extender.web.server import SPARE
+from extender.web.server import SPARE_CONNECTIONS
 from tests.e2e.harness.waiting import wait_for
 from tests.rows import each_of
 from tests.web.program import STOPPED, WINDOW
@@ -120,7 +120,7 @@ def test_many_connections_stay_alive(shared_program: Server) -> None:
 
 
 def test_idle_connections_are_closed_when_there_are_too_many(program: Server) -> None:
-    idle = [program.connect() for _ in range(2 * (WINDOW + SPARE))]
+    idle = [program.connect() for _ in range(2 * (WINDOW + SPARE_CONNECTIONS))]
     for connection in idle:
         ask_filter(connection)
     assert ask_filter(program.connect())["NodeNames"] == ["a", "b"]

@@ -13,7 +13,7 @@ import pytest
 
 from extender.api.setting_kinds import Address
 from extender.web.listen import Identity, listen
-from extender.web.side import LARGEST_REVIEW, WebhookServer
+from extender.web.side import MAX_REVIEW_BYTES, WebhookServer
 from extender.webhooks.certificates import Pair, make_mutual, make_pair
 from extender.webhooks.reviews import Malformed, Reviewer, ReviewOutcome
 from extender.webhooks.reviews import Path as ReviewPath
@@ -150,7 +150,7 @@ def test_many_reviews_go_over_one_connection(server: WebhookServer, pairs: Pairs
         ("POST", "/echo", b"bad", 400, b"no review at $.request"),
         ("POST", "/nowhere", b"", 404, b"/broken, /echo, /slow"),
         ("GET", "/echo", b"", 405, b"POST"),
-        ("POST", "/echo", b" " * (LARGEST_REVIEW + 1), 413, b"41943040 bytes"),
+        ("POST", "/echo", b" " * (MAX_REVIEW_BYTES + 1), 413, b"41943040 bytes"),
         ("POST", "/broken", b"", 500, b"its log says why"),
     ],
 )

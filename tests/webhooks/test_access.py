@@ -16,11 +16,11 @@ class Api(AdmissionApi):
         self.asked: list[tuple[str, str]] = []
         self.away = False
 
-    def may_use(self, who: Subject, queue: str, timeout: float = 10) -> bool:
-        self.asked.append((who.user, queue))
+    def may_use(self, subject: Subject, queue: str, timeout: float = 10) -> bool:
+        self.asked.append((subject.user, queue))
         if self.away:
             raise Unreachable("away")
-        return who is ALICE
+        return subject is ALICE
 
 
 def test_an_answer_is_cached_by_user_and_action() -> None:

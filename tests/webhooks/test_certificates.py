@@ -26,13 +26,13 @@ from extender.webhooks.certificate_rotation import (
 from extender.webhooks.certificates import (
     Pair,
     Unreadable,
-    expiry,
+    expiry_of,
     has_signed,
+    host_names,
     is_trusted,
     make_pair,
-    names,
-    split,
-    validity,
+    split_bundle,
+    validity_of,
 )
 from tests.rows import each_of
 
@@ -52,8 +52,8 @@ def pair() -> Pair:
 
 
 def test_a_certificate_is_valid_for_its_names_and_its_time(pair: Pair) -> None:
-    assert names(pair.certificate) == HOSTS
-    assert expiry(pair.certificate) == NOW + LIFE
+    assert host_names(pair.certificate) == HOSTS
+    assert expiry_of(pair.certificate) == NOW + LIFE
     assert has_signed(pair.authority, pair.certificate, pair.key)
 
 
@@ -103,7 +103,7 @@ def _signed(
 
 @each_of(b"", b"nonsense", b"-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n")
 def test_texts_that_are_no_certificate(text: bytes) -> None:
-    for read in (expiry, names, split):
+    for read in (expiry_of, host_names, split_bundle):
         with pytest.raises(Unreadable):
             read(text)
 
@@ -114,7 +114,7 @@ def test_a_server_keeps_its_certificate_when_the_next_is_broken(pair: Pair) -> N
     identity.use(pair.certificate, pair.key)
     served = identity.context
     shown = REGISTRY.get_sample_value("muster_certificate_expiry_timestamp_seconds", {"port": "webhooks"})
-    assert shown == expiry(pair.certificate)
+    assert shown == expiry_of(pair.certificate)
     with pytest.raises(ssl.SSLError):
         identity.use(pair.certificate, make_pair(["x"], LIFE, NOW).key)
     assert identity.context is served
@@ -141,11 +141,15 @@ def test_a_stored_certificate_is_read_back() -> None:
     pruned = next_certificates(RotationStep.PRUNE, switched, HOSTS, LIFE, NOW)
     for each in (stored, prepared, switched, pruned):
         assert read_stored(each.data) == each
-    assert [len(each.trusted) for each in (stored, prepared, switched, pruned)] == [1, 2, 2, 1]
-    served = validity(prepared.serving.certificate)
-    assert [each.certificate.prepared for each in (stored, prepared, switched)] == [None, served, None]
-    assert [each.certificate.extra for each in (prepared, switched, pruned)] == [False, True, False]
-    assert switched.serving == prepared.prepared
+    assert [len(each.authorities) for each in (stored, prepared, switched, pruned)] == [1, 2, 2, 1]
+    served = validity_of(prepared.tls_pair.certificate)
+    assert [each.certificate.next_validity for each in (stored, prepared, switched)] == [None, served, None]
+    assert [each.certificate.has_extra_authority for each in (prepared, switched, pruned)] == [
+        False,
+        True,
+        False,
+    ]
+    assert switched.tls_pair == prepared.next_pair
 
 
 @each_of("tls.crt", "tls.key", "ca.crt", "next.key")
@@ -268,17 +272,17 @@ def test_a_renewal_goes_step_by_step(api: Cluster) -> None:
     replica.now += LIFE * 2 / 3 + 1
     replica.look()
     assert len(replica.served) == 1
-    assert [len(split(bundle)) for bundle in api.bundles.values()] == [2, 2]
+    assert [len(split_bundle(bundle)) for bundle in api.bundles.values()] == [2, 2]
     replica.now += settle_time(LIFE) / 2
     replica.look()
     assert len(replica.served) == 1
     replica.now += settle_time(LIFE)
     replica.look()
     assert len(replica.served) == 2
-    assert [len(split(bundle)) for bundle in api.bundles.values()] == [2, 2]
+    assert [len(split_bundle(bundle)) for bundle in api.bundles.values()] == [2, 2]
     replica.now += settle_time(LIFE)
     replica.look()
-    assert [len(split(bundle)) for bundle in api.bundles.values()] == [1, 1]
+    assert [len(split_bundle(bundle)) for bundle in api.bundles.values()] == [1, 1]
     assert len(replica.served) == 2
 
 
@@ -293,7 +297,7 @@ def test_a_port_that_cannot_be_served_does_not_stop_the_renewal(api: Cluster) ->
     for _ in range(2):
         with pytest.raises(OSError, match="no such file"):
             replica.keeper.advance()
-    assert [len(split(bundle)) for bundle in api.bundles.values()] == [2, 2]
+    assert [len(split_bundle(bundle)) for bundle in api.bundles.values()] == [2, 2]
     replica.now, replica.fault = replica.now + 2 * settle_time(LIFE), None
     replica.look()
     assert len(replica.served) == 2
@@ -304,7 +308,7 @@ def test_a_certificate_of_a_clock_that_was_ahead_is_replaced(api: Cluster) -> No
     Replica(api, ahead=2 * DAY).look()
     replica = Replica(api)
     replica.look()
-    assert validity(replica.served[-1]).covers(NOW)
+    assert validity_of(replica.served[-1]).covers(NOW)
     (bundle,) = set(api.bundles.values())
     assert is_trusted(replica.served[-1], bundle)
 
@@ -316,7 +320,7 @@ def test_a_prepared_certificate_of_a_clock_that_was_ahead_is_never_served(api: C
     for _ in range(3):
         replica.look()
         replica.now += settle_time(LIFE) + 1
-    assert [validity(each).covers(NOW) for each in replica.served] == [True]
+    assert [validity_of(each).covers(NOW) for each in replica.served] == [True]
 
 
 def test_a_removed_ca_bundle_is_restored(api: Cluster) -> None:
@@ -343,7 +347,7 @@ def test_changed_names_are_renewed_step_by_step(api: Cluster) -> None:
     other.look()
     other.now += settle_time(LIFE) + 1
     other.look()
-    assert names(other.served[-1]) == {"other"}
+    assert host_names(other.served[-1]) == {"other"}
 
 
 def test_an_invalid_secret_is_replaced(api: Cluster) -> None:

@@ -8,7 +8,7 @@ import pytest
 from extender.api.objects.queues import Queue
 from extender.kube.access import AdmissionApi
 from extender.kube.errors import NotFound, Unreachable
-from extender.webhooks.latest import AT_ONCE, PACE, LookUps
+from extender.webhooks.latest import LOOKUP_PERIOD, MAX_LOOKUPS, LookUps
 from extender.webhooks.reviews import NotKnown
 from tests.domain.builders import queue
 
@@ -73,7 +73,7 @@ def test_one_name_is_looked_up_at_most_once_per_interval(bench: LookupBench) -> 
     for _ in range(3):
         bench.ask()
     assert bench.api.looks == ["q"] * 3
-    assert bench.now == pytest.approx(2 * PACE)
+    assert bench.now == pytest.approx(2 * LOOKUP_PERIOD)
 
 
 def test_many_reviews_share_one_look_up(bench: LookupBench) -> None:
@@ -106,8 +106,8 @@ def test_an_answer_is_never_older_than_its_request(bench: LookupBench) -> None:
 
 def test_many_names_are_looked_up_a_few_at_a_time(bench: LookupBench) -> None:
     bench.api.answers.clear()
-    with ThreadPoolExecutor(AT_ONCE + 1) as threads:
-        busy = [threads.submit(bench.ask, f"q-{number}") for number in range(AT_ONCE)]
+    with ThreadPoolExecutor(MAX_LOOKUPS + 1) as threads:
+        busy = [threads.submit(bench.ask, f"q-{number}") for number in range(MAX_LOOKUPS)]
         for _ in busy:
             assert bench.api.asked.acquire(timeout=PATIENCE)
         with pytest.raises(NotKnown, match="too many names are being looked up"):
@@ -128,7 +128,7 @@ def test_a_failed_look_up_does_not_count_as_missing(bench: LookupBench) -> None:
 def test_reviews_that_wait_for_look_ups_leave_threads_for_others() -> None:
     """Answer the third kind at once while two kinds share a limit of two."""
     api, waiting = Api(), BoundedSemaphore(2)
-    queues, others = (LookUps(api.queue, waiting=waiting) for _ in range(2))
+    queues, others = (LookUps(api.queue, waiting_slots=waiting) for _ in range(2))
     api.answers.clear()
     with ThreadPoolExecutor(2) as threads:
         first, second = threads.submit(queues.find, "a", PATIENCE), threads.submit(others.find, "b", PATIENCE)

@@ -72,13 +72,13 @@ def pointer(path: Iterable[str | int]) -> str:
     return "".join("/" + str(name).replace("~", "~0").replace("/", "~1") for name in path)
 
 
-DEEPEST = 100  # levels of nesting; the functions for unstructured fields are recursive
+MAX_DEPTH = 100  # levels of nesting; the functions for unstructured fields are recursive
 
 
 def refuse_deep(*values: object) -> None:
-    """Raise ValueError if a decoded JSON value is nested deeper than `DEEPEST` levels."""
+    """Raise ValueError if a decoded JSON value is nested deeper than `MAX_DEPTH` levels."""
     level: list[Any] = [value for value in values if type(value) is dict or type(value) is list]
-    for _ in range(DEEPEST):
+    for _ in range(MAX_DEPTH):
         below: list[Any] = []
         for container in level:
             inner = container.values() if type(container) is dict else container
@@ -86,7 +86,7 @@ def refuse_deep(*values: object) -> None:
         if not below:
             return
         level = below
-    raise ValueError(f"nested deeper than {DEEPEST} levels")
+    raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
 
 
 Operation = dict[str, Any]  # operation of a JSON patch (RFC 6902)

@@ -107,11 +107,11 @@ class Lease(Wire, frozen=True):
     spec: LeaseSpec = LeaseSpec()
 
 
-_DURATION = 15.0  # seconds; the duration of a Lease that does not state one
+_DEFAULT_DURATION = 15.0  # seconds; the duration of a Lease that does not state one
 
 
 def duration_of(lease: LeaseSpec) -> float:
-    return lease.lease_duration_seconds or _DURATION
+    return lease.lease_duration_seconds or _DEFAULT_DURATION
 
 
 def age_of(lease: LeaseSpec, now: float) -> float | None:

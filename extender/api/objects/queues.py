@@ -359,7 +359,7 @@ class WorkloadReference(Wire, frozen=True):
     workload_name: str = ""
 
 
-_MOST_CLAIMS = 4  # the API's limit of claims of a PodGroup
+_MAX_CLAIMS = 4  # the API's limit of claims of a PodGroup
 
 
 class NativePodGroupSpec(Wire, frozen=True):
@@ -392,7 +392,7 @@ class NativePodGroup(Wire, frozen=True):
         """
         statuses = self.status.resource_claim_statuses or ()
         names = {status.name: status.resource_claim_name for status in statuses}
-        claims = (self.spec.resource_claims or ())[:_MOST_CLAIMS]
+        claims = (self.spec.resource_claims or ())[:_MAX_CLAIMS]
         return {claim: names.get(claim.name, "") for claim in claims if claim.resource_claim_template_name}
 
 

@@ -18,12 +18,12 @@ from extender.api.workloads.shape import (
 )
 from extender.api.workloads.table import WORKLOADS
 
-_SAFE = "bcdfghjklmnpqrstvwxz2456789"  # alphabet of Kubernetes' hashes
+_SAFE_LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # alphabet of Kubernetes' hashes
 _NO_UID = "00000000-0000-0000-0000-000000000000"
-_KUBECTL = "kubectl.kubernetes.io/"  # prefix of kubectl's own annotations
+_KUBECTL_PREFIX = "kubectl.kubernetes.io/"  # prefix of kubectl's own annotations
 
 # Exceptions that may occur while an object with unexpected fields is read.
-MALFORMED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+SHAPE_ERRORS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
 class WorkloadPart(NamedTuple):
@@ -86,7 +86,7 @@ def child_of(obj: Json, offspring: Offspring, part: WorkloadPart, values: dict[s
     labels = {name: text.format_map(values) for name, text in offspring.labels.items()}
     annotations = {name: text.format_map(values) for name, text in offspring.annotations.items()}
     inherited = (parent_meta.get("annotations") or {}) if offspring.inherits else {}
-    retained = {name: text for name, text in inherited.items() if not name.startswith(_KUBECTL)}
+    retained = {name: text for name, text in inherited.items() if not name.startswith(_KUBECTL_PREFIX)}
     child = deepcopy(body)
     _add_labels_and_annotations(child, labels, retained | annotations)
     template = value_at(child, ("spec", "template")) if offspring.on_pods else None
@@ -136,8 +136,8 @@ def _hash(template: Json) -> str:
     number = zlib.crc32(json.dumps(template, sort_keys=True, default=str).encode())
     letters = []
     for _ in range(10):
-        number, rest = divmod(number * 31 + 7, len(_SAFE))
-        letters.append(_SAFE[rest])
+        number, rest = divmod(number * 31 + 7, len(_SAFE_LETTERS))
+        letters.append(_SAFE_LETTERS[rest])
     return "".join(letters)
 
 

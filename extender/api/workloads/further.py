@@ -8,13 +8,13 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from extender.api.units import name_hint
-from extender.api.workloads.shape import MOST, POD, Count, Json, Kinds, Offspring, Path, Sign, WorkloadRow
+from extender.api.workloads.shape import MAX_INT, POD, Count, Json, Kinds, Offspring, Path, Sign, WorkloadRow
 from extender.api.workloads.table import WORKLOADS
 
-_LONGEST = 200  # characters; the maximum of a value in a message
+_MAX_VALUE_LENGTH = 200  # characters; the maximum of a value in a message
 _NAME = r"[A-Za-z0-9_-]+"
-_GRAMMAR = re.compile(rf"(?P<first>{_NAME}(?:\.{_NAME})*)(?:\[\*\]\.(?P<inside>{_NAME}(?:\.{_NAME})*))?")
-_LONGEST_PATH = 500  # characters
+_PATH_RE = re.compile(rf"(?P<first>{_NAME}(?:\.{_NAME})*)(?:\[\*\]\.(?P<inside>{_NAME}(?:\.{_NAME})*))?")
+_MAX_PATH_LENGTH = 500  # characters
 NEVER = "never"
 _DNS = r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?"
 _API_VERSION = rf"{_DNS}(?:\.{_DNS})*/v[0-9]+(?:(?:alpha|beta)[0-9]+)?"
@@ -23,7 +23,7 @@ _KIND_FORM = "a kind such as TrainingRun"
 _NAME_FORM = "lower-case letters, digits and '-'"
 _SUSPEND_FORM = "a path in the spec such as spec.suspend"
 _TEMPLATE_FORM = "a path in the spec such as spec.template or spec.workers[*].template"
-_COUNT_FORM = f"a whole number from 1 to {MOST}, or a path in the spec, in the same items as the template"
+_COUNT_FORM = f"a whole number from 1 to {MAX_INT}, or a path in the spec, in the same items as the template"
 _STATUS_FORM = "a path in the status such as status.phase"
 _SETS_FORM = "a list of sets of pods, each with a template, perhaps count and role"
 _SIGN_FORM = f"{NEVER}, or conditions, or field and values"
@@ -44,7 +44,7 @@ class Written(NamedTuple):
 
     def refuse(self, allowed: str) -> None:
         text = repr(self.value)
-        shortened = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+        shortened = text if len(text) <= _MAX_VALUE_LENGTH else f"{text[:_MAX_VALUE_LENGTH]}…"
         self.faults.append(f"{self.where}: invalid value {shortened}: must be {allowed}")
 
     def read(self, reader: Callable[[str], T], default: T, allowed: str) -> T:
@@ -121,7 +121,7 @@ def as_field_path(text: str, root: str, *, many: bool = False) -> FieldPath:
     Raises:
         ValueError: The text is not such a path.
     """
-    match = _GRAMMAR.fullmatch(text) if len(text) <= _LONGEST_PATH else None
+    match = _PATH_RE.fullmatch(text) if len(text) <= _MAX_PATH_LENGTH else None
     if match is None or (match["inside"] and not many):
         raise ValueError(text)
     first = tuple(match["first"].split("."))
@@ -220,7 +220,7 @@ def _pod_set(entry: Written) -> Offspring:
 def _count(entry: Written, list_path: Path) -> Count:
     def read(text: str) -> Count:
         if re.fullmatch("[0-9]{1,10}", text):
-            if not 1 <= int(text) <= MOST:
+            if not 1 <= int(text) <= MAX_INT:
                 raise ValueError(text)
             return Count(default=int(text))
         path = as_field_path(text, "spec", many=True)

@@ -14,11 +14,11 @@ import msgspec
 
 from extender.api import keys
 from extender.api.units import is_count
-from extender.api.workloads.shape import MOST, Json, WorkloadRow, value_at
+from extender.api.workloads.shape import MAX_INT, Json, WorkloadRow, value_at
 
 ALL = "all"
 ORDERED_READY = "OrderedReady"
-IN_TURN = "they are created one after another"
+IN_TURN_TEXT = "they are created one after another"
 _TOGETHER = "create the StatefulSet again with spec.podManagementPolicy: Parallel, or remove the annotation"
 
 
@@ -31,7 +31,7 @@ class MadePods(msgspec.Struct, frozen=True, gc=False):
     together: bool = False  # whether the pods of this kind must run together
     requested: str = ""  # text of Muster's annotation; empty without it
     volcano: int | None = None  # number in Volcano's annotation, 1 if it is no number; None without it
-    scales: bool = False  # whether its number of pods may change while they run
+    may_scale: bool = False  # whether its number of pods may change while they run
 
 
 class GangSize(NamedTuple):
@@ -78,7 +78,8 @@ def gang_of_replicas(annotations: Mapping[str, str], replicas: int | None, polic
     requested, volcano = requested_sizes(annotations)
     pods = 1 if replicas is None else replicas
     at_once = min(pods, 1) if policy == ORDERED_READY else pods
-    return MadePods(pods, at_once=at_once, requested=requested, volcano=volcano, scales=replicas is not None)
+    may_scale = replicas is not None
+    return MadePods(pods, at_once=at_once, requested=requested, volcano=volcano, may_scale=may_scale)
 
 
 def requested_sizes(annotations: Mapping[str, str]) -> tuple[str, int | None]:
@@ -107,7 +108,7 @@ def gang_size_of(gang: MadePods | None, template: str, defaults: Defaults, waits
         return _read(annotation, gang, maximum, default)
     if gang and gang.volcano is not None and not waits:
         where = f"annotation {keys.VOLCANO_MIN_MEMBER}"
-        return _scaled(gang.volcano, gang, where) if gang.scales else GangSize(gang.volcano)
+        return _scaled(gang.volcano, gang, where) if gang.may_scale else GangSize(gang.volcano)
     for text, source in ((defaults.namespace, "of its namespace"), (defaults.queue, "of its queue")):
         if text and maximum is not None:
             size = _read(text, None, maximum, default, source)
@@ -126,7 +127,7 @@ def _read(text: str, gang: MadePods | None, maximum: int | None, default: int, s
         source: The object that has the annotation, for the message; empty for the job.
     """
     where = " ".join(filter(None, (f"annotation {keys.MIN_MEMBER}", source)))
-    scaled = gang if gang is not None and gang.scales else None
+    scaled = gang if gang is not None and gang.may_scale else None
     if text == ALL and scaled is not None:
         return _scaled(scaled.pods, scaled, where)
     if text == ALL and maximum is not None:
@@ -134,7 +135,7 @@ def _read(text: str, gang: MadePods | None, maximum: int | None, default: int, s
     if text == ALL:
         fault = f"{where}: invalid value {ALL!r}: how many pods that is, is not known: write a number"
         return GangSize(default, fault)
-    if not (is_count(text) and 0 < int(text) <= MOST):
+    if not (is_count(text) and 0 < int(text) <= MAX_INT):
         fault = f"{where}: invalid value {text!r:.50}: must be {ALL}, or a whole number from 1"
         return GangSize(default, fault)
     number = int(text)
@@ -152,5 +153,5 @@ def _scaled(number: int, gang: MadePods, where: str) -> GangSize:
     """
     members = max(min(number, gang.pods), 1)
     if members > max(gang.at_once, 1):
-        return GangSize(1, f"{where}: {members} pods cannot start together: {IN_TURN}; {_TOGETHER}")
+        return GangSize(1, f"{where}: {members} pods cannot start together: {IN_TURN_TEXT}; {_TOGETHER}")
     return GangSize(members)

@@ -53,7 +53,7 @@ def as_group_member(template: Json | None, group: str, labels: dict[str, Any]) -
     return {**template, "metadata": {**meta, "annotations": annotations, "labels": labels}, "spec": spec}
 
 
-_MOST_TASKS, _MOST_VOLUMES, _MOST_POLICIES, _MOST_CONTAINERS = 256, 256, 1024, 64
+_MAX_TASKS, _MAX_VOLUMES, _MAX_POLICIES, _MAX_CONTAINERS = 256, 256, 1024, 64
 
 
 def excess_fields(
@@ -70,14 +70,14 @@ def excess_fields(
         policies: The number of policies of the job and its tasks.
     """
     counts = [
-        ("spec.tasks", len(templates), _MOST_TASKS),
-        ("spec.volumes", len(volumes), _MOST_VOLUMES),
-        ("spec.policies, with those of tasks", policies, _MOST_POLICIES),
+        ("spec.tasks", len(templates), _MAX_TASKS),
+        ("spec.volumes", len(volumes), _MAX_VOLUMES),
+        ("spec.policies, with those of tasks", policies, _MAX_POLICIES),
     ]
-    for index, template in enumerate(templates[:_MOST_TASKS]):
+    for index, template in enumerate(templates[:_MAX_TASKS]):
         kinds = ("containers", "initContainers")
         containers = sum(len(shape.items_at(template, "spec", kind)) for kind in kinds)
-        counts.append((f"spec.tasks[{index}].template.spec.containers", containers, _MOST_CONTAINERS))
+        counts.append((f"spec.tasks[{index}].template.spec.containers", containers, _MAX_CONTAINERS))
     return ((field, f"invalid value {n}: must be at most {most}") for field, n, most in counts if n > most)
 
 
@@ -138,7 +138,7 @@ def _starts_later(task: Json) -> bool:
 
 
 _PHASE = ("status", "state", "phase")
-_SUCCEEDED, _FAILED = ("Completed",), ("Failed", "Terminated")
+_SUCCEEDED, _FAILED, _STOPPED = ("Completed",), ("Failed", "Terminated"), ("Aborting", "Aborted")
 _COUNTED = ("pending", "running", "succeeded", "failed", "terminating", "unknown")
 
 
@@ -172,7 +172,7 @@ _TASK = {
 }
 _VOLCANO_GROUP = "{owner}-{uid}"
 VOLCANO_COMMANDED = Commanded(
-    waits=_waits, stopped=lambda job: value_at(job, _PHASE) in ("Aborting", "Aborted"), podgroup=_podgroup
+    is_waiting=_waits, is_stopped=lambda job: value_at(job, _PHASE) in _STOPPED, podgroup=_podgroup
 )
 VOLCANO_JOB = WorkloadRow(
     api_version=shape.VOLCANO_JOB[0],
@@ -339,7 +339,7 @@ RAY = tuple(row(version) for version in ("v1", "v1alpha1") for row in _ROWS)
 
 DRIVER, EXECUTOR = ("spec", "driver", "template"), ("spec", "executor", "template")
 _UNITS = {"k": 1 / 1024, "m": 1, "g": 1024, "t": 1024**2}
-_LEAST_OVERHEAD = 384  # MiB, as in Spark
+_MIN_OVERHEAD = 384  # MiB, as in Spark
 _IN_POD = ("schedulerName", "nodeSelector", "tolerations", "affinity", "priorityClassName", "hostNetwork")
 
 
@@ -388,7 +388,7 @@ def _memory(spec: Json, role: Json) -> int:
         return memory + _mebibytes(role["memoryOverhead"])
     default_factor = 0.4 if spec.get("type") in ("Python", "R") else 0.1
     factor = float(spec.get("memoryOverheadFactor") or default_factor)
-    return memory + max(int(memory * factor), _LEAST_OVERHEAD)
+    return memory + max(int(memory * factor), _MIN_OVERHEAD)
 
 
 def _mebibytes(text: Any) -> int:

@@ -14,7 +14,7 @@ from extender.api import keys
 from extender.api.objects.pods import Pod
 from extender.api.units import is_count, rounded_up
 from extender.api.workloads.children import body_of, child_of, kind_of, parts_of, placed_parts
-from extender.api.workloads.shape import MOST, POD, Json, Kinds, Path, WorkloadRow, value_at
+from extender.api.workloads.shape import MAX_INT, POD, Json, Kinds, Path, WorkloadRow, value_at
 from extender.api.workloads.table import WORKLOADS
 
 _MINIMUM_KEYS = (keys.MIN_PARALLELISM, keys.KUEUE_MIN_PARALLELISM)
@@ -148,7 +148,7 @@ def _annotations(obj: Json) -> Json:
 
 
 def _is_count(text: object) -> bool:
-    return isinstance(text, str) and is_count(text) and 0 < int(text) <= MOST
+    return isinstance(text, str) and is_count(text) and 0 < int(text) <= MAX_INT
 
 
 def _put(obj: Json, path: tuple[str, ...], value: int) -> Json:

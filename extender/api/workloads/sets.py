@@ -5,7 +5,7 @@ from typing import Any
 from extender.api.workloads import shape
 from extender.api.workloads.shape import JOB, POD, Count, Counts, Json, Offspring, Sign, WorkloadRow, value_at
 
-_MOST_LEADERS = 100_000  # more than users need; a typing error must not fill the memory
+_MAX_LEADERS = 100_000  # more than users need; a typing error must not fill the memory
 _REPLICAS = Count(path=("replicas",))
 _LEADERS, _SIZE = Count(path=("spec", "replicas")), Count(path=("size",))
 
@@ -74,7 +74,7 @@ def workers_of_each_leader(lws: Json) -> Json:
     """
     template = value_at(lws, ("spec", "leaderWorkerTemplate")) or {}
     workers = {"template": template.get("workerTemplate"), "replicas": max(_SIZE.read_from(template) - 1, 0)}
-    groups = range(min(_LEADERS.read_from(lws), _MOST_LEADERS))
+    groups = range(min(_LEADERS.read_from(lws), _MAX_LEADERS))
     with_leaders = {"leaderTemplate": template.get("workerTemplate"), **template}
     by_leader = {str(group): workers for group in groups}
     return shape.with_spec(lws, leaderWorkerTemplate=with_leaders, workers=by_leader)

@@ -17,7 +17,7 @@ Annotate = Callable[[Json, str, str], Json]
 Counts = Mapping[str, int]  # number of pods by role
 Dependent = Callable[[Json, Counts], Container[str]]
 
-MOST = 2**31 - 1  # the maximum of a count: the API's counts have 32 bits
+MAX_INT = 2**31 - 1  # the maximum of a count: the API's counts have 32 bits
 POD, JOB = ("v1", "Pod"), ("batch/v1", "Job")
 VOLCANO_JOB = ("batch.volcano.sh/v1alpha1", "Job")
 REPLICA_SET, STATEFUL_SET = ("apps/v1", "ReplicaSet"), ("apps/v1", "StatefulSet")
@@ -53,9 +53,9 @@ class Count(msgspec.Struct, frozen=True, kw_only=True):
         number = value_at(part, path) if path else None
         if number is None:
             return default
-        if type(number) is not int or abs(number) > MOST:
+        if type(number) is not int or abs(number) > MAX_INT:
             field = ".".join(path)
-            raise ValueError(f"{field}: invalid value {number!r:.50}: must be a whole number up to {MOST}")
+            raise ValueError(f"{field}: invalid value {number!r:.50}: must be a whole number up to {MAX_INT}")
         return number
 
 
@@ -131,8 +131,8 @@ class Commanded(msgspec.Struct, frozen=True, kw_only=True):
     Commands stop and resume such jobs. The pods of a job name the PodGroup `OWNER-UID`.
     """
 
-    waits: Callable[[Json], bool]
-    stopped: Callable[[Json], bool]  # whether a Command has stopped the job
+    is_waiting: Callable[[Json], bool]
+    is_stopped: Callable[[Json], bool]  # whether a Command has stopped the job
     podgroup: Complete
 
 
@@ -218,14 +218,14 @@ def is_suspended(row: WorkloadRow, obj: Json) -> bool:
     Values other than true count as false, as in the API.
     """
     if row.commanded is not None:
-        return row.commanded.stopped(obj) or row.commanded.waits(obj)
+        return row.commanded.is_stopped(obj) or row.commanded.is_waiting(obj)
     return bool(row.suspend) and value_at(obj, row.suspend) is True
 
 
 def is_stopped(row: WorkloadRow, obj: Json) -> bool:
     """Return whether a user or the run time limit suspended a job. Only a user can resume such a job."""
     if row.commanded is not None:
-        return row.commanded.stopped(obj)
+        return row.commanded.is_stopped(obj)
     return is_suspended(row, obj) and bool(value_at(obj, ("metadata", "annotations", STARTED)))
 
 

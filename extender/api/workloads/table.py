@@ -29,7 +29,7 @@ _OF_JOB = {
     "job-name": "{owner}",
 }
 FIRST = ("spec", "first")
-_MOST_NESTED = 20
+_MAX_NESTED = 20
 _IN_POD = ("affinity", "nodeSelector", "priorityClassName", "schedulerName", "tolerations", "volumes")
 
 
@@ -93,7 +93,7 @@ def with_first_pods(workflow: Json) -> Json:
     templates = {str(template.get("name")): template for template in listed}
     parts = [
         {"name": name, "replicas": count, "template": _pod(spec, template)}
-        for name, template, count in _first_pods(templates, spec.get("entrypoint"), _MOST_NESTED)
+        for name, template, count in _first_pods(templates, spec.get("entrypoint"), _MAX_NESTED)
     ]
     return {**workflow, "spec": {**spec, "first": parts}}
 

@@ -17,18 +17,18 @@ _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
 _KEY = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
 _VALUE = f"({_KEY})?"
-_ENDS = "and must start and end with an alphanumeric character"
-_LOWER = "must consist of lower case alphanumeric characters"
-_KEY_CHARACTERS = f"consist of alphanumeric characters, '-', '_' or '.', {_ENDS}"
+_ENDS_RULE = "and must start and end with an alphanumeric character"
+_LOWER_RULE = "must consist of lower case alphanumeric characters"
+_KEY_CHARACTERS = f"consist of alphanumeric characters, '-', '_' or '.', {_ENDS_RULE}"
 _KEY_RULE = f"must {_KEY_CHARACTERS}"
-_LONGEST_LABEL, _LONGEST_SUBDOMAIN = 63, 253
+_LONGEST_LABEL, _MAX_SUBDOMAIN_LENGTH = 63, 253
 
 
 def subdomain(name: str) -> list[str]:
     """Return the errors of a name that must be an RFC 1123 subdomain, as the names of most objects."""
-    rule = f"a lowercase RFC 1123 subdomain {_LOWER}, '-' or '.', {_ENDS}"
+    rule = f"a lowercase RFC 1123 subdomain {_LOWER_RULE}, '-' or '.', {_ENDS_RULE}"
     mismatch = _mismatch(name, _SUBDOMAIN, rule, "example.com")
-    return [*_too_long(name, _LONGEST_SUBDOMAIN, "characters"), *mismatch]
+    return [*_too_long(name, _MAX_SUBDOMAIN_LENGTH, "characters"), *mismatch]
 
 
 def dns_label(name: str) -> list[str]:
@@ -38,7 +38,7 @@ def dns_label(name: str) -> list[str]:
         return messages
     if re.fullmatch(_SUBDOMAIN, name):
         return [*messages, "must not contain dots"]
-    rule = f"a lowercase RFC 1123 label {_LOWER} or '-', {_ENDS}"
+    rule = f"a lowercase RFC 1123 label {_LOWER_RULE} or '-', {_ENDS_RULE}"
     return [*messages, *_mismatch(name, _LABEL, rule, "my-name", "123-abc")]
 
 
@@ -84,7 +84,7 @@ def _mismatch(text: str, pattern: str, rule: str, *examples: str) -> list[str]:
     return [f"{rule} (e.g. {examples_text}regex used for validation is '{pattern}')"]
 
 
-_LARGEST_ANNOTATIONS = 256 * 1024
+_MAX_ANNOTATION_BYTES = 256 * 1024
 
 
 def metadata_errors(kind: ResourceKind, metadata: Json) -> FieldErrors:
@@ -102,8 +102,8 @@ def metadata_errors(kind: ResourceKind, metadata: Json) -> FieldErrors:
     for key in annotations:
         yield from _invalid_values("metadata.annotations", key, label_key(key.lower()))
     size = sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items())
-    if size > _LARGEST_ANNOTATIONS:
-        yield too_long("metadata.annotations", _LARGEST_ANNOTATIONS)
+    if size > _MAX_ANNOTATION_BYTES:
+        yield too_long("metadata.annotations", _MAX_ANNOTATION_BYTES)
     for index, owner in enumerate(metadata.get("ownerReferences") or ()):
         for field in ("apiVersion", "kind", "name", "uid"):
             if not owner.get(field):

@@ -11,7 +11,7 @@ from extender.api.workloads.shape import with_spec
 from extender.apimachinery import errors, kinds
 from extender.apimachinery.errors import FieldErrors
 from extender.apimachinery.field_schemas import schema_of
-from extender.apimachinery.objects import UNREADABLE, find_stored_condition, typed
+from extender.apimachinery.objects import READ_ERRORS, find_stored_condition, typed
 from extender.apimachinery.validation.metadata import labels_errors, metadata_errors
 from extender.apimachinery.validation.pods import node_errors, pod_errors, quota_errors, taint_errors
 from extender.apimachinery.validation.rules import rule_errors
@@ -19,11 +19,11 @@ from extender.apimachinery.validation.schemas import queue_errors, schema_errors
 from extender.volcano.admission import review_change, review_new
 
 _MUTABLE = ("nodeSelector", "tolerations", "schedulingGates")  # mutable fields of an inactive Job's template
-_ALWAYS_IMMUTABLE = (
+_IMMUTABLE_FIELDS = (
     *("selector", "completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy"),
     "successPolicy",
 )
-_IMMUTABLE, _UNSELECTED = "field is immutable", "`selector` does not match template `labels`"
+_IMMUTABLE_TEXT, _UNSELECTED_TEXT = "field is immutable", "`selector` does not match template `labels`"
 
 
 def job_change_errors(before: kinds.Json, job: kinds.Json) -> FieldErrors:
@@ -31,20 +31,20 @@ def job_change_errors(before: kinds.Json, job: kinds.Json) -> FieldErrors:
     completions = new.get("completions")
     if completions != old.get("completions"):  # an Indexed Job may change both together
         if new.get("completionMode") != "Indexed":
-            yield errors.bad_value("spec.completions", completions, _IMMUTABLE)
+            yield errors.bad_value("spec.completions", completions, _IMMUTABLE_TEXT)
         elif completions is not None and completions != new.get("parallelism"):
             message = "can only be modified in tandem with spec.parallelism"
             yield errors.bad_value("spec.completions", completions, message)
-    for name in _ALWAYS_IMMUTABLE:
+    for name in _IMMUTABLE_FIELDS:
         if old.get(name) != new.get(name):
-            yield errors.bad_value(f"spec.{name}", new.get(name), _IMMUTABLE)
+            yield errors.bad_value(f"spec.{name}", new.get(name), _IMMUTABLE_TEXT)
     current, desired = old.get("template") or {}, new.get("template") or {}
     status, suspended = before.get("status") or {}, find_stored_condition(before, "Suspended").get("status")
     is_inactive = suspended == "True" or "startTime" not in status  # suspended, or never started
     if old.get("suspend") and is_inactive and not status.get("active"):
         current, desired = _without_mutable_parts(current), _without_mutable_parts(desired)
     if current != desired:
-        yield errors.bad_value("spec.template", new.get("template"), _IMMUTABLE)
+        yield errors.bad_value("spec.template", new.get("template"), _IMMUTABLE_TEXT)
 
 
 def _without_mutable_parts(template: kinds.Json) -> kinds.Json:
@@ -62,16 +62,16 @@ def volcano_job_errors(job: kinds.Json, before: kinds.Json | None = None) -> Fie
     try:
         new = typed(job, VolcanoJob)
         faults = review_new(new) if before is None else review_change(typed(before, VolcanoJob), new)
-    except UNREADABLE as fault:
+    except READ_ERRORS as fault:
         yield errors.invalid_whole_value("spec", str(fault))
         return
     yield from (errors.FieldError(fault.field, "FieldValueInvalid", fault.message) for fault in faults)
 
 
 _OPERATORS = {"In", "NotIn", "Exists", "DoesNotExist"}
-_MOST_INDEXED = 100_000  # maximum parallelism of an Indexed Job
-_FOR_JOBS, _FOR_SERVICES = ("OnFailure", "Never"), ("Always",)
-_HIGHEST_PRIORITY = 1_000_000_000
+_MAX_INDEXED_PODS = 100_000  # maximum parallelism of an Indexed Job
+_JOB_POLICIES, _SERVICE_POLICIES = ("OnFailure", "Never"), ("Always",)
+_MAX_PRIORITY = 1_000_000_000
 _SYSTEM = "system-"
 SYSTEM_CLASSES = (f"{_SYSTEM}cluster-critical", f"{_SYSTEM}node-critical")
 
@@ -91,7 +91,7 @@ def _selects(selector: kinds.Json | None, labels: kinds.Json) -> bool:
 
 def _replicated_errors(spec: kinds.Json, at: str) -> FieldErrors:
     """Yield the errors of Deployments and similar kinds."""
-    yield from _template_errors(spec, at, _FOR_SERVICES)
+    yield from _template_errors(spec, at, _SERVICE_POLICIES)
     selector, labels = spec.get("selector"), at_path(spec, ("template", "metadata", "labels")) or {}
     expressions = at_path(spec, ("selector", "matchExpressions")) or ()
     operators = {expression.get("operator") for expression in expressions}
@@ -100,7 +100,7 @@ def _replicated_errors(spec: kinds.Json, at: str) -> FieldErrors:
     elif operators - _OPERATORS:
         yield errors.bad_value(f"{at}.selector", selector, "invalid label selector")
     elif not _selects(selector, labels):
-        yield errors.bad_value(f"{at}.template.metadata.labels", labels, _UNSELECTED)
+        yield errors.bad_value(f"{at}.template.metadata.labels", labels, _UNSELECTED_TEXT)
     if at_path(spec, ("template", "spec", "activeDeadlineSeconds")) is not None:
         yield errors.forbidden_field(f"{at}.template.spec.activeDeadlineSeconds", "not supported here")
 
@@ -124,13 +124,13 @@ def _strategy_errors(value: kinds.Json, at: str) -> FieldErrors:
 
 
 def _job_errors(spec: kinds.Json, at: str) -> FieldErrors:
-    yield from _template_errors(spec, at, _FOR_JOBS)
+    yield from _template_errors(spec, at, _JOB_POLICIES)
     yield from _selector_errors(spec, at)
     indexed = spec.get("completionMode") == "Indexed"
     if indexed and spec.get("completions") is None:
         yield errors.required(f"{at}.completions", "when completion mode is Indexed")
-    if indexed and (spec.get("parallelism") or 0) > _MOST_INDEXED:
-        message = f"must be less than or equal to {_MOST_INDEXED} when completion mode is Indexed"
+    if indexed and (spec.get("parallelism") or 0) > _MAX_INDEXED_PODS:
+        message = f"must be less than or equal to {_MAX_INDEXED_PODS} when completion mode is Indexed"
         yield errors.bad_value(f"{at}.parallelism", spec["parallelism"], message)
     for name in ("backoffLimitPerIndex", "successPolicy"):
         if spec.get(name) is not None and not indexed:
@@ -153,7 +153,7 @@ def _selector_errors(spec: kinds.Json, at: str) -> FieldErrors:
     if selector is None:
         yield errors.required(f"{at}.selector")
     if not _selects(selector, labels):
-        yield errors.bad_value(f"{at}.template.metadata.labels", labels, _UNSELECTED)
+        yield errors.bad_value(f"{at}.template.metadata.labels", labels, _UNSELECTED_TEXT)
 
 
 _RELATIONS = {
@@ -217,6 +217,6 @@ def _errors_of_each_write(kind: kinds.ResourceKind, obj: kinds.Json) -> FieldErr
             yield errors.forbidden_field(
                 "metadata.name", f"{rule} {name} is not a known system priority class"
             )
-        elif obj.get("value", 0) > _HIGHEST_PRIORITY:
-            message = f"maximum allowed value of a user defined priority is {_HIGHEST_PRIORITY}"
+        elif obj.get("value", 0) > _MAX_PRIORITY:
+            message = f"maximum allowed value of a user defined priority is {_MAX_PRIORITY}"
             yield errors.forbidden_field("value", message)

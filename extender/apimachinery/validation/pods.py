@@ -12,15 +12,15 @@ from extender.apimachinery.errors import FieldError, FieldErrors
 from extender.apimachinery.kinds import Json
 from extender.apimachinery.validation import metadata
 
-_STANDARD = frozenset(("cpu", "memory", "ephemeral-storage"))
+_STANDARD_RESOURCES = frozenset(("cpu", "memory", "ephemeral-storage"))
 _NOT_FOR_CONTAINERS = {
     *("pods", "services", "replicationcontrollers", "resourcequotas", "secrets", "configmaps"),
     *("persistentvolumeclaims", "storage", "services.nodeports", "services.loadbalancers"),
-    *(f"{side}.{name}" for side in ("requests", "limits") for name in _STANDARD),
+    *(f"{side}.{name}" for side in ("requests", "limits") for name in _STANDARD_RESOURCES),
     "requests.storage",
 }
-_HUGE_PAGES = "hugepages-"
-_KUBERNETES = "kubernetes.io/"
+_HUGE_PAGES_PREFIX = "hugepages-"
+_KUBERNETES_PREFIX = "kubernetes.io/"
 _NANO = 10**9
 
 
@@ -43,7 +43,7 @@ def request_errors(resources: Json, at: str) -> FieldErrors:
             if section == "requests":
                 yield from _limit_errors(name, amount, limits, at)
     requested = {*limits, *requests}
-    if any(name.startswith(_HUGE_PAGES) for name in requested) and not {"cpu", "memory"} & requested:
+    if any(name.startswith(_HUGE_PAGES_PREFIX) for name in requested) and not {"cpu", "memory"} & requested:
         yield errors.forbidden_field(at, "HugePages require cpu or memory")
 
 
@@ -126,7 +126,7 @@ def amount_errors(name: str, amount: Any, field: str) -> FieldErrors:
 
 
 def _limit_errors(name: str, amount: Any, limits: Json, at: str) -> FieldErrors:
-    overcommits = _is_native(name) and not name.startswith(_HUGE_PAGES)
+    overcommits = _is_native(name) and not name.startswith(_HUGE_PAGES_PREFIX)
     if name not in limits:
         if not overcommits:
             yield errors.required(f"{at}.limits", "Limit must be set for non overcommitable resources")
@@ -140,11 +140,11 @@ def _limit_errors(name: str, amount: Any, limits: Json, at: str) -> FieldErrors:
 
 
 def _is_standard(name: str) -> bool:
-    return name in _STANDARD or name.startswith(_HUGE_PAGES)
+    return name in _STANDARD_RESOURCES or name.startswith(_HUGE_PAGES_PREFIX)
 
 
 def _is_native(name: str) -> bool:
-    return "/" not in name or _KUBERNETES in name
+    return "/" not in name or _KUBERNETES_PREFIX in name
 
 
 def _is_extended(name: str) -> bool:

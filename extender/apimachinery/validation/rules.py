@@ -28,8 +28,8 @@ _OPTIONAL_FIELDS = {  # optional fields that the schema calls required
     **dict.fromkeys(("DeploymentSpec", "StatefulSetSpec", "JobSpec"), "template"),
     "PodFailurePolicy": "rules",
 }
-_REPORTED_WHOLE = ("DeploymentStrategy", "StatefulSetUpdateStrategy", "PodOS")  # errors name the whole object
-_REPORTED_AS_LIST = ("EnvFromSource", "VolumeMount")  # errors name the whole list
+_WHOLE_TYPES = ("DeploymentStrategy", "StatefulSetUpdateStrategy", "PodOS")  # errors name the whole object
+_LIST_TYPES = ("EnvFromSource", "VolumeMount")  # errors name the whole list
 _MIXED = ("EnvVarSource", "EnvFromSource", "PodFailurePolicyRule")  # errors name two set alternatives
 
 
@@ -80,7 +80,7 @@ def _missing_errors(value: Json, rules: dict[str, Json], schema: FieldSchema, at
 
 def _alternative_errors(value: Json, fields: list[str], at: str, type_name: str) -> FieldErrors:
     present = [name for name in fields if value.get(name) is not None]
-    path = _list_at(at) if type_name in _REPORTED_AS_LIST else at
+    path = _list_at(at) if type_name in _LIST_TYPES else at
     if not present and type_name != "Volume":  # no source means an empty folder
         yield errors.required(path, f"must specify one of: {', '.join(fields)}")
     for name in present[1:]:
@@ -92,12 +92,12 @@ def _field_errors(part: Any, rule: Json, schema: FieldSchema, at: str, name: str
     path = _field_path(schema, at, name)
     allowed = rule.get("enum") or schema.field(name).published.get("enum")
     if allowed and part not in allowed:
-        yield errors.not_supported(at if schema.type_name in _REPORTED_WHOLE else path, part, allowed)
+        yield errors.not_supported(at if schema.type_name in _WHOLE_TYPES else path, part, allowed)
     yield from _value_errors(part, rule, path)
 
 
 def _field_path(schema: FieldSchema, at: str, name: str) -> str:
-    of_list = schema.type_name in _REPORTED_AS_LIST and name not in ("name", "mountPath")
+    of_list = schema.type_name in _LIST_TYPES and name not in ("name", "mountPath")
     return f"{_list_at(at) if of_list else at}.{name}".lstrip(".")
 
 

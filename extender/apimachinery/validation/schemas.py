@@ -11,13 +11,13 @@ from math import inf
 from typing import Any
 
 from extender.api.units import BadQuantity, rounded_up
-from extender.api.workloads.shape import MOST
+from extender.api.workloads.shape import MAX_INT
 from extender.apimachinery import errors
 from extender.apimachinery.field_schemas import FieldSchema, schema_of
 from extender.apimachinery.kinds import Json, ResourceKind
 
-_QUANTITY = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?")
-_OWN_FORM = ("IntOrString", "Quantity", "FieldsV1", "Time", "MicroTime")
+_QUANTITY_RE = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?")
+_SPECIAL_TYPES = ("IntOrString", "Quantity", "FieldsV1", "Time", "MicroTime")
 _SCALARS = {"string": str, "boolean": bool, "integer": int, "number": float | int}
 
 
@@ -67,8 +67,8 @@ def _unreadable(value: Any, schema: FieldSchema, owner: str, at: str) -> Iterato
 
     `owner` is the Go type that has the field, `at` the path of the field in that type, without indexes.
     """
-    if value is None or schema.type_name in _OWN_FORM:
-        if schema.type_name == "Quantity" and value is not None and not _QUANTITY.fullmatch(str(value)):
+    if value is None or schema.type_name in _SPECIAL_TYPES:
+        if schema.type_name == "Quantity" and value is not None and not _QUANTITY_RE.fullmatch(str(value)):
             expression = "^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$"
             yield f"quantities must match the regular expression '{expression}'"
         return
@@ -90,8 +90,8 @@ def _unreadable(value: Any, schema: FieldSchema, owner: str, at: str) -> Iterato
             yield from _unreadable(item, schema.items, owner, at)
 
 
-def _exceeds_int32(value: Any, published: Json) -> bool:
-    return published.get("format") == "int32" and isinstance(value, int) and not -MOST - 1 <= value <= MOST
+def _exceeds_int32(value: Any, schema: Json) -> bool:
+    return schema.get("format") == "int32" and isinstance(value, int) and not -MAX_INT - 1 <= value <= MAX_INT
 
 
 def _has_type(value: Any, type_: str | None) -> bool:
@@ -131,8 +131,8 @@ def _known(value: Any, schema: FieldSchema, at: str, unknown: list[str]) -> Any:
     return retained
 
 
-_NAMES: dict[type, str] = {dict: "object", list: "array", type(None): "null"}
-_NAMES |= {str: "string", bool: "boolean", int: "integer", float: "number"}
+_NAME_BY_TYPE: dict[type, str] = {dict: "object", list: "array", type(None): "null"}
+_NAME_BY_TYPE |= {str: "string", bool: "boolean", int: "integer", float: "number"}
 
 
 def defaulted(value: Any, schema: FieldSchema) -> Any:
@@ -157,7 +157,7 @@ def schema_errors(value: Any, schema: FieldSchema, at: str, in_rules: str = "") 
             yield _type_error(at, value, "integer,string")
             return
     else:
-        expected, actual = published.get("type"), _NAMES.get(type(value))
+        expected, actual = published.get("type"), _NAME_BY_TYPE.get(type(value))
         if expected not in (None, actual) and (expected, actual) != ("number", "integer"):
             yield _type_error(at, value, str(published.get("format") if actual == "number" else expected))
             return
@@ -198,7 +198,7 @@ def _item_errors(items: list[Any], schema: FieldSchema, at: str) -> errors.Field
 
 
 def _type_error(at: str, value: Any, expected: str) -> Any:
-    actual = "float64" if isinstance(value, float) else _NAMES[type(value)]
+    actual = "float64" if isinstance(value, float) else _NAME_BY_TYPE[type(value)]
     detail = f'{at} in body must be of type {expected}: "{actual}"'
     return errors.bad_value(at, actual, detail, "FieldValueTypeInvalid")
 

@@ -15,7 +15,7 @@ from extender.cli.check.certificates import certificates, mutual_tls
 from extender.cli.check.coexistence import kueue, native_groups, volcano
 from extender.cli.check.findings import (
     APPLY,
-    FAILED,
+    FAILED_CHECK,
     UNKNOWN,
     UNSEEN,
     Finding,
@@ -32,12 +32,12 @@ from extender.cli.installation import Installation, name_of, nested
 from extender.kube.errors import ApiError, Forbidden, message_for_user
 from extender.kube.resources import CRDS, LEASES
 
-_SKEW = 5.0  # seconds by which clocks may differ
-_OLDEST = 34  # oldest supported minor version of Kubernetes
+_MAX_SKEW = 5.0  # seconds by which clocks may differ
+_OLDEST_MINOR = 34  # oldest supported minor version of Kubernetes
 _SCHEDULER_IMAGE = re.compile(r"kube-scheduler:v1\.(\d+)\S*")
 _EXTENDERS = "Look at extenders in the scheduler's configuration: its urlPrefix must be where Muster listens."
 # Remedies for failed parts of /readyz, by the end of the part's name.
-_REMEDIES = {
+_REMEDY_BY_SUFFIX = {
     "-synced": "Muster cannot read all of these objects: look at the line rights, and at its log",
     "webhook-certificate": "Look at the lines rights and certificates, and at its log",
     "writes": "Look at the /readyz of the API server and at etcd, by etcdctl alarm list",
@@ -60,9 +60,9 @@ def all_findings(
         message = f"this is the embedded cluster of muster run ({git}), where Muster runs next to the API"
         yield fine("cluster", f"{message} server; there is no installation to look at")
         return
-    if site.minor < _OLDEST:
-        newer = f"Allowed is 1.{_OLDEST} and newer: update the cluster."
-        yield error("Kubernetes", f"{git} is too old", newer)
+    if site.minor < _OLDEST_MINOR:
+        update = f"Allowed is 1.{_OLDEST_MINOR} and newer: update the cluster."
+        yield error("Kubernetes", f"{git} is too old", update)
     else:
         yield fine("Kubernetes", git)
     yield clocks(local_time - server_time)
@@ -91,15 +91,15 @@ def _is_installed(site: Installation) -> bool:
         return True
 
 
-def clocks(ahead: float) -> Finding:
+def clocks(ahead_seconds: float) -> Finding:
     """Return the finding about clocks.
 
-    `ahead` is how many seconds this machine is ahead of the API server.
+    `ahead_seconds` is how many seconds this machine is ahead of the API server.
     """
-    if abs(ahead) <= _SKEW:
+    if abs(ahead_seconds) <= _MAX_SKEW:
         return fine("clocks", "this machine and the API server agree")
-    side = "ahead of" if ahead > 0 else "behind"
-    message = f"this machine's is {abs(ahead):.0f} s {side} the API server's"
+    direction = "ahead of" if ahead_seconds > 0 else "behind"
+    message = f"this machine's is {abs(ahead_seconds):.0f} s {direction} the API server's"
     return error("clocks", message, "Let both follow the same time server; until then, shown ages are wrong.")
 
 
@@ -138,8 +138,8 @@ def scheduler_skew(site: Installation) -> Iterator[Finding]:
             if site.minor - 1 <= int(match[1]) <= site.minor:
                 yield fine("scheduler", message)
             else:
-                allowed = f"must be 1.{site.minor - 1} or 1.{site.minor}"
-                yield error("scheduler", f"{message}: {allowed}", "Set its image in your overlay or values.")
+                rule = f"must be 1.{site.minor - 1} or 1.{site.minor}"
+                yield error("scheduler", f"{message}: {rule}", "Set its image in your overlay or values.")
 
 
 def leader(site: Installation) -> Iterator[Finding]:
@@ -165,7 +165,7 @@ def _lease(site: Installation, name: str) -> Finding:
     if age is None or not is_held(lease, site.now):
         since = f" for {human_duration(int(age))}" if age is not None else ""
         return error("leader", f"{name} has not been renewed{since}", "No scheduler leads: see its log.")
-    if age < -_SKEW:
+    if age < -_MAX_SKEW:
         todo = "Let the node follow the same time server as the API server."
         return error("leader", f"the clock of {lease.holder_identity} is {-age:.0f} s ahead", todo)
     hosts = {pod.name for pod in site.pods} | {pod.spec.get("nodeName") for pod in site.pods}
@@ -186,13 +186,13 @@ def replicas(site: Installation) -> Iterator[Finding]:
             todo = f"On its node: curl '{pages}', and muster_scheduler_never_called in /metrics"
             yield Finding("health", UNKNOWN, f"{pod.name} cannot be asked from here: {fault}", todo)
             continue
-        failed = FAILED.findall(readiness)
+        failures = FAILED_CHECK.findall(readiness)
         log = f"kubectl -n {site.namespace} logs {pod.name} -c muster"
-        for part, reason in failed:
-            remedies = (remedy for end, remedy in _REMEDIES.items() if part.endswith(end))
+        for part, reason in failures:
+            remedies = (remedy for end, remedy in _REMEDY_BY_SUFFIX.items() if part.endswith(end))
             todo = f"{next(remedies, 'Look at its log')}: {log}"
             yield error("health", f"{pod.name} is not ready, {part}: {reason}", todo)
-        if not failed:
+        if not failures:
             yield fine("health", f"{pod.name} is ready")
         if not metric_value(metrics, "muster_leader"):
             yield fine("calls", f"{pod.name} does not lead, so no scheduler calls it")

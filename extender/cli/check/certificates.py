@@ -11,47 +11,47 @@ from extender.cli.installation import Installation, nested
 from extender.cli.output import Json
 from extender.kube.resources import SECRETS
 
-_SOON = 7 * 86400.0  # seconds before the expiry
-_SOON_BY_HAND = 30 * 86400.0  # seconds before the expiry of certificates that are renewed by hand
+_MIN_SECONDS_LEFT = 7 * 86400.0  # seconds before the expiry
+_MIN_MANUAL_LEFT = 30 * 86400.0  # seconds before the expiry of certificates that are renewed by hand
 _PAGE = "docs/how-to/install.md#default-scheduler"
-_RENEW = f"Renew both sides with muster certificates, and restart the schedulers: {_PAGE}"
-_OVERDUE = 1 / 6  # part of the lifetime; Muster renews when a third is left
-_LOG = "Muster makes and renews it by itself: look at the lines rights and health, and at its log."
-_OTHERS = "Its issuer has to renew it; for cert-manager: kubectl get certificates -A"
-_DASHBOARD = "Nobody can log in to the dashboard without it: docs/how-to/dashboard.md#in-the-cluster"
+_RENEW_TODO = f"Renew both sides with muster certificates, and restart the schedulers: {_PAGE}"
+_MIN_SHARE_LEFT = 1 / 6  # part of the lifetime; Muster renews when a third is left
+_OWN_TODO = "Muster makes and renews it by itself: look at the lines rights and health, and at its log."
+_FOREIGN_TODO = "Its issuer has to renew it; for cert-manager: kubectl get certificates -A"
+_DASHBOARD_TODO = "Nobody can log in to the dashboard without it: docs/how-to/dashboard.md#in-the-cluster"
 _TRUST = "Muster writes its CA there within seconds: look at the line rights, and at its log."
-_TRUST_OTHERS = (
+_TRUST_TODO = (
     "Put the CA of that Secret there; cert-manager does, where the annotation cert-manager.io/inject-ca-from"
     " names its Certificate."
 )
 _NAME = "Name it by --webhook-name."
-_NAME_OTHERS = "Its issuer has to name that host; for cert-manager, add it to dnsNames of the Certificate."
+_HOST_TODO = "Its issuer has to name that host; for cert-manager, add it to dnsNames of the Certificate."
 
 
 class Certificate(NamedTuple):
     """Certificate in a Secret.
 
-    `is_own` says whether Muster makes it. With `soon` seconds left, its renewal is overdue.
+    `is_own` says whether Muster makes it. With `min_left`, its renewal is overdue.
     """
 
     name: str
     is_own: bool
     secret: Json | None
-    soon: float = _SOON
+    min_left: float = _MIN_SECONDS_LEFT
 
 
 def webhook_certificates(site: Installation) -> Iterator[Certificate]:
     """Yield the certificates of the webhooks. Files outside Secrets cannot be read and are left out."""
     for workload in site.workloads:
         source = workload.setting("webhook_certificates")
-        mounted = workload.secret_at(workload.setting("webhook_folder"))
+        mounted_secret = workload.secret_at(workload.setting("webhook_folder"))
         if source == "self-signed":
             name, life = workload.setting("webhook_secret"), workload.setting("webhook_lifetime")
-            soon = min(_SOON, as_seconds(life) * _OVERDUE)
-            yield Certificate(name, is_own=True, secret=site.get(SECRETS, *name.split("/")), soon=soon)
-        elif source == "files" and mounted:
-            secret = site.get(SECRETS, site.namespace, mounted)
-            yield Certificate(f"{site.namespace}/{mounted}", is_own=False, secret=secret)
+            limit = min(_MIN_SECONDS_LEFT, as_seconds(life) * _MIN_SHARE_LEFT)
+            yield Certificate(name, is_own=True, secret=site.get(SECRETS, *name.split("/")), min_left=limit)
+        elif source == "files" and mounted_secret:
+            secret = site.get(SECRETS, site.namespace, mounted_secret)
+            yield Certificate(f"{site.namespace}/{mounted_secret}", is_own=False, secret=secret)
 
 
 def file_of_secret(secret: Json | None, name: str) -> bytes:
@@ -69,9 +69,9 @@ def expiries(pem: bytes) -> list[float]:
     Raises:
         ValueError: The file cannot be read.
     """
-    from extender.webhooks.certificates import expiry, split
+    from extender.webhooks.certificates import expiry_of, split_bundle
 
-    return [expiry(certificate) for certificate in split(pem)]
+    return [expiry_of(certificate) for certificate in split_bundle(pem)]
 
 
 def latest_begin(pem: bytes) -> float:
@@ -80,9 +80,9 @@ def latest_begin(pem: bytes) -> float:
     Raises:
         ValueError: The file cannot be read.
     """
-    from extender.webhooks.certificates import split, validity
+    from extender.webhooks.certificates import split_bundle, validity_of
 
-    return max(validity(certificate).begin for certificate in split(pem))
+    return max(validity_of(certificate).begin for certificate in split_bundle(pem))
 
 
 def expiry_text(remaining: float) -> str:
@@ -90,15 +90,15 @@ def expiry_text(remaining: float) -> str:
 
 
 def bundle_fault(bundle: str, certificates: Sequence[Certificate], now: float) -> str:
-    """Return the fault of a caBundle; empty without one."""
+    """Return the fault of a caBundle; empty if there is no fault."""
     if not bundle:
         return "caBundle is empty, so the API server trusts no certificate of it"
     try:
         remaining = max(expiries(base64.b64decode(bundle))) - now
     except ValueError as fault:
         return f"caBundle cannot be read: {fault}"
-    soon = min((certificate.soon for certificate in certificates), default=_SOON)
-    return f"its authority {expiry_text(remaining)}" if remaining <= soon else ""
+    min_left = min((certificate.min_left for certificate in certificates), default=_MIN_SECONDS_LEFT)
+    return f"its authority {expiry_text(remaining)}" if remaining <= min_left else ""
 
 
 def reason_of_distrust(bundle: str, host: str, certificate: Certificate) -> tuple[str, str] | None:
@@ -106,31 +106,31 @@ def reason_of_distrust(bundle: str, host: str, certificate: Certificate) -> tupl
 
     An unreadable certificate also returns None, because another check reports it.
     """
-    from extender.webhooks.certificates import is_trusted, names
+    from extender.webhooks.certificates import host_names, is_trusted
 
     try:
         pem = file_of_secret(certificate.secret, "tls.crt")
-        trusted, certified_names = is_trusted(pem, base64.b64decode(bundle)), names(pem)
+        has_trust, certified_names = is_trusted(pem, base64.b64decode(bundle)), host_names(pem)
     except ValueError:
         return None
-    if not trusted:
+    if not has_trust:
         message = f"caBundle is not of the CA that made the certificate in the Secret {certificate.name}"
-        return f"{message}, so the API server refuses it", _TRUST if certificate.is_own else _TRUST_OTHERS
+        return f"{message}, so the API server refuses it", _TRUST if certificate.is_own else _TRUST_TODO
     if not {host, f"*.{host.partition('.')[2]}"} & certified_names:
         hosts = ", ".join(sorted(certified_names)) or "no host"
         message = f"the certificate in the Secret {certificate.name} is for {hosts}"
-        return f"{message}, and the API server calls {host}", _NAME if certificate.is_own else _NAME_OTHERS
+        return f"{message}, and the API server calls {host}", _NAME if certificate.is_own else _HOST_TODO
     return None
 
 
 def certificates(site: Installation) -> Iterator[Finding]:
     for certificate in webhook_certificates(site):
-        yield _expiry(site, certificate, _LOG if certificate.is_own else _OTHERS)
+        yield _expiry(site, certificate, _OWN_TODO if certificate.is_own else _FOREIGN_TODO)
     for workload in site.workloads:
         if name := workload.secret_at(workload.setting("dashboard_tls_folder")):
             secret = site.get(SECRETS, site.namespace, name)
             certificate = Certificate(f"{site.namespace}/{name}", is_own=False, secret=secret)
-            yield _expiry(site, certificate, _DASHBOARD)
+            yield _expiry(site, certificate, _DASHBOARD_TODO)
 
 
 def _expiry(site: Installation, certificate: Certificate, todo: str) -> Finding:
@@ -146,7 +146,7 @@ def _expiry(site: Installation, certificate: Certificate, todo: str) -> Finding:
         validity = f"is not valid before {human_duration(int(wait))} from now: a clock is or was wrong"
         return error("certificates", f"that of the Secret {certificate.name} {validity}", todo)
     message = f"that of the Secret {certificate.name} {expiry_text(remaining)}"
-    is_late = remaining <= certificate.soon
+    is_late = remaining <= certificate.min_left
     return error("certificates", message, todo) if is_late else fine("certificates", message)
 
 
@@ -176,19 +176,19 @@ def _mutual_tls_finding(site: Installation, name: str, host: str) -> Finding:
         fault = _fault(secret, site.now, host)
         remaining = _seconds_left(secret, site.now) if not fault else 0.0
     except ValueError as unreadable:
-        return error("mutual TLS", f"{title} cannot be read: {unreadable}", _RENEW)
+        return error("mutual TLS", f"{title} cannot be read: {unreadable}", _RENEW_TODO)
     if fault:
-        return error("mutual TLS", f"{title} {fault}", _RENEW)
+        return error("mutual TLS", f"{title} {fault}", _RENEW_TODO)
     return fine("mutual TLS", f"the certificate in {title} is for {host} and {expiry_text(remaining)}")
 
 
 def _fault(secret: Json, now: float, host: str) -> str:
-    """Return the fault of the certificates in a Secret; empty without one.
+    """Return the fault of the certificates in a Secret; empty if there is no fault.
 
     Raises:
         ValueError: A file cannot be read.
     """
-    from extender.webhooks.certificates import is_key_of, names
+    from extender.webhooks.certificates import host_names, is_key_of
 
     missing = [file for file in (CERTIFICATE, KEY, AUTHORITY) if not file_of_secret(secret, file)]
     if missing:
@@ -196,11 +196,11 @@ def _fault(secret: Json, now: float, host: str) -> str:
     certificate = file_of_secret(secret, CERTIFICATE)
     if not is_key_of(certificate, file_of_secret(secret, KEY)):
         return f"has a {KEY} that is not of its {CERTIFICATE}"
-    if host not in names(certificate):
-        certified_names = ", ".join(sorted(names(certificate))) or "no host"
+    if host not in host_names(certificate):
+        certified_names = ", ".join(sorted(host_names(certificate))) or "no host"
         return f"has a certificate for {certified_names}, and the scheduler calls {host}"
     remaining = _seconds_left(secret, now)
-    return f"has a certificate that {expiry_text(remaining)}" if remaining <= _SOON_BY_HAND else ""
+    return f"has a certificate that {expiry_text(remaining)}" if remaining <= _MIN_MANUAL_LEFT else ""
 
 
 def _seconds_left(secret: Json, now: float) -> float:

@@ -18,8 +18,8 @@ from extender.kube import resources as kube
 from extender.kube.resources import Resource, resource_of
 from extender.terminal.text import counted
 
-_KUEUES = f"{kube.KUEUE_LOCAL_QUEUES[0].plural}.{kube.KUEUE_LOCAL_QUEUES[0].group}"
-_OURS = f"{kube.LOCAL_QUEUES.plural}.{kube.LOCAL_QUEUES.group}"
+_KUEUE_CRD = f"{kube.KUEUE_LOCAL_QUEUES[0].plural}.{kube.KUEUE_LOCAL_QUEUES[0].group}"
+_OWN_CRD = f"{kube.LOCAL_QUEUES.plural}.{kube.LOCAL_QUEUES.group}"
 
 _SCHEDULER, _CONTROLLERS = map("=".join, (VOLCANO_SCHEDULER, VOLCANO_CONTROLLERS))
 _SHARED = ("queue-controller", "pg-controller")  # Volcano's controllers with the same task as Muster's
@@ -44,31 +44,31 @@ def native_groups(site: Installation) -> Iterator[Finding]:
 
 def kueue(site: Installation) -> Iterator[Finding]:
     """Check which jobs belong to Kueue, and which jobs both Kueue and Muster would start."""
-    crd = site.get(kube.CRDS, "", _KUEUES)
+    crd = site.get(kube.CRDS, "", _KUEUE_CRD)
     if crd is None:
         yield fine("Kueue", "the cluster does not have it")
         return
     own_names = _names(site, kube.LOCAL_QUEUES)
     served = {version["name"] for version in nested(crd, "spec", "versions") or () if version.get("served")}
     served_kinds = (kind for kind in kube.KUEUE_LOCAL_QUEUES if kind.version.rpartition("/")[2] in served)
-    newest = next(served_kinds, None)  # every served version lists all objects
-    kueue_names = _names(site, newest) if newest else set()
+    newest_kind = next(served_kinds, None)  # every served version lists all objects
+    kueue_names = _names(site, newest_kind) if newest_kind else set()
     if shared := sorted(own_names & kueue_names):
         message = f"{listed(shared)}: LocalQueues of both, so both start and suspend the jobs that name them"
-        yield error("Kueue", message, f"Keep one of each name: kubectl get {_OURS},{_KUEUES} -A")
-    waiting = [(job, queue) for job, queue in _waiting_jobs(site) if queue not in own_names]
-    known_jobs = sorted(job for job, queue in waiting if queue in kueue_names)
-    without_queue = sorted(f"{job} ({queue})" for job, queue in waiting if queue not in kueue_names)
+        yield error("Kueue", message, f"Keep one of each name: kubectl get {_OWN_CRD},{_KUEUE_CRD} -A")
+    waiting_jobs = [(job, queue) for job, queue in _waiting_jobs(site) if queue not in own_names]
+    known_jobs = sorted(job for job, queue in waiting_jobs if queue in kueue_names)
+    queueless_jobs = sorted(f"{job} ({queue})" for job, queue in waiting_jobs if queue not in kueue_names)
     if known_jobs:
         message = f"{counted(len(known_jobs), 'suspended job')} left to Kueue: {listed(known_jobs)}"
         todo = f"To let Muster start one, remove its label {KUEUE_QUEUE} and name a queue of Muster."
         yield Finding("Kueue", OK, message, todo)
-    if without_queue:
-        count = counted(len(without_queue), "suspended job")
-        message = f"{count} left to Kueue, with missing LocalQueues: {listed(without_queue)}"
-        todo = f"Correct the label {KUEUE_QUEUE}, or create the LocalQueue; for Muster, a {_OURS}."
+    if queueless_jobs:
+        count = counted(len(queueless_jobs), "suspended job")
+        message = f"{count} left to Kueue, with missing LocalQueues: {listed(queueless_jobs)}"
+        todo = f"Correct the label {KUEUE_QUEUE}, or create the LocalQueue; for Muster, a {_OWN_CRD}."
         yield error("Kueue", message, todo)
-    if not waiting:
+    if not waiting_jobs:
         yield fine("Kueue", "the cluster has it, and no job of Muster's scheduler waits for it")
 
 
@@ -131,14 +131,14 @@ def _controllers(site: Installation) -> Iterator[Finding]:
         arguments = [argument for container in containers for argument in container.get("args", ())]
         flags = [argument for argument in arguments if argument.startswith("--controllers=")]
         enabled = flags[-1].partition("=")[2].split(",") if flags else ["*"]  # the default of the flag
-        shared = [
+        overlaps = [
             controller
             for controller in _SHARED
             if f"-{controller}" not in enabled and not {"*", controller, f"+{controller}"}.isdisjoint(enabled)
         ]
-        if shared and nested(deployment, "spec", "replicas"):
+        if overlaps and nested(deployment, "spec", "replicas"):
             full_name = f"{deployment['metadata']['namespace']}/{name_of(deployment)}"
-            message = f"its {' and '.join(shared)} run ({full_name}), and overlap with Muster"
+            message = f"its {' and '.join(overlaps)} run ({full_name}), and overlap with Muster"
             exclusions = ",".join(f"-{controller}" for controller in _SHARED)
             todo = f"Start it with --controllers=*,-sharding-controller,{exclusions}; {_PAGE}."
             yield error("Volcano", message, todo)

@@ -31,7 +31,7 @@ APPLY = "kubectl apply -k overlay, with the overlay of your install"
 
 # ---- answers of a replica's health port, through the API server's proxy to its pod
 
-FAILED = re.compile(r"^\[-\](\S+) failed: (.+)$", re.MULTILINE)
+FAILED_CHECK = re.compile(r"^\[-\](\S+) failed: (.+)$", re.MULTILINE)
 
 
 class OutOfReach(Exception):
@@ -50,12 +50,12 @@ def ask_replica(site: Installation, pod: ServingObject, page: str) -> str:
     if host in ("127.0.0.1", "localhost", "[::1]"):
         raise OutOfReach(f"it listens on {address} only")
     try:
-        return site.raw(f"/api/v1/namespaces/{site.namespace}/pods/{pod.name}:{port}/proxy/{page}")
+        return site.text_at(f"/api/v1/namespaces/{site.namespace}/pods/{pod.name}:{port}/proxy/{page}")
     except Forbidden:
         raise
     except Refused as fault:
         answer = fault.body.decode("utf-8", "replace")
-        if FAILED.search(answer):
+        if FAILED_CHECK.search(answer):
             return answer
         raise OutOfReach(str(fault)) from fault
     except ApiError as fault:

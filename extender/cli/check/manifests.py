@@ -27,10 +27,10 @@ from extender.shipped import CRDS, RIGHTS, read
 
 _GATES_FROM = 36  # minor version with MutatingAdmissionPolicy; older versions need the webhook
 _POD_WEBHOOK = "kube-muster-pods"
-_NAMED = 3  # maximum of listed webhooks or fields
+_MAX_LISTED = 3  # maximum of listed webhooks or fields
 _GATE_POLICIES = {"kube-muster-gate", "kube-muster-mark"}
 _ADOPTING = {"kube-muster-adoption", "adoption.webhooks.kube-muster.io", "kube-muster-mark-by-namespace"}
-_APPLY = "kubectl apply -f manifests/crds"
+_CRDS_TODO = "kubectl apply -f manifests/crds"
 _MUSTER_FIELDS = {
     kube.QUEUES: ("spec", "state"),
     kube.POD_GROUPS: ("spec", "minMember"),
@@ -50,16 +50,16 @@ def kinds(site: Installation) -> Iterator[Finding]:
         schema = nested(version, "schema", "openAPIV3Schema", "properties", parent, "properties", field)
         newer = sorted(_shipped_fields()[name] - _fields(crd)) if crd and name in muster_crds else []
         if crd is None:
-            yield error(name, "is not installed", _APPLY)
+            yield error(name, "is not installed", _CRDS_TODO)
         elif states.get("Established") != "True":
             yield error(name, "is not established", f"kubectl describe crd {name} tells why.")
         elif not nested(version, "served"):
-            yield error(name, f"does not serve {served}", _APPLY)
+            yield error(name, f"does not serve {served}", _CRDS_TODO)
         elif schema is None:
             message = f"lacks {parent}.{field}: it is another project's or an older one"
-            yield error(name, message, f"{_APPLY} (it accepts all stored objects).")
+            yield error(name, message, f"{_CRDS_TODO} (it accepts all stored objects).")
         elif newer:
-            yield error(name, f"lacks {listed(newer, _NAMED)}: it is of an older release", _APPLY)
+            yield error(name, f"lacks {listed(newer, _MAX_LISTED)}: it is of an older release", _CRDS_TODO)
         else:
             yield fine(name, f"is there and serves {served}")
 
@@ -89,24 +89,24 @@ def _fields(crd: Json) -> set[str]:
 
 def rights(site: Installation) -> Iterator[Finding]:
     # If another component makes the certificate, Muster needs no Secret.
-    by_others = any(workload.setting("webhook_certificates") == "files" for workload in site.workloads)
-    not_needed = "secrets" if by_others else ""
-    needed = [right for right in _shipped_rights() if right.resource != not_needed]
-    missing = [right for right in needed if not site.may(right)]
-    if not missing:
-        yield fine("rights", f"the account {site.account} has all {len(needed)} that it needs")
+    has_files = any(workload.setting("webhook_certificates") == "files" for workload in site.workloads)
+    unneeded_resource = "secrets" if has_files else ""
+    needed_rights = [right for right in _shipped_rights() if right.resource != unneeded_resource]
+    missing_rights = [right for right in needed_rights if not site.may(right)]
+    if not missing_rights:
+        yield fine("rights", f"the account {site.account} has all {len(needed_rights)} that it needs")
         return
-    names = listed(list(map(str, missing)))
-    message = f"the account {site.account} lacks {len(missing)} of {len(needed)}: {names}"
+    names = listed(list(map(str, missing_rights)))
+    message = f"the account {site.account} lacks {len(missing_rights)} of {len(needed_rights)}: {names}"
     yield error("rights", message, "kubectl apply -f manifests/rbac.yaml -f manifests/webhooks/rbac.yaml")
 
 
 @cache
 def _shipped_rights() -> tuple[Right, ...]:
-    return tuple(granted(read(RIGHTS)))
+    return tuple(granted_rights(read(RIGHTS)))
 
 
-def granted(documents: list[Json]) -> Iterator[Right]:
+def granted_rights(documents: list[Json]) -> Iterator[Right]:
     """Yield the rights in the roles that are bound to Muster's account."""
     roles = {(document["kind"], document["metadata"]["name"]): document for document in documents}
     for document in documents:
@@ -126,28 +126,28 @@ def jobs(site: Installation) -> Iterator[Finding]:
         yield fine("jobs", "they are left alone (--manage-jobs=off)")
         return
     evidence, account = Evidence(site.access, ""), site.account
-    changeable: list[str] = []
-    waiting: dict[str, int] = {}  # number of pending jobs, by kind that the account may not change
+    changeable_kinds: list[str] = []
+    counts: dict[str, int] = {}  # number of pending jobs, by kind that the account may not change
     volcano_jobs = site.first_workload.setting("volcano_jobs") == "on"
     rows = (row for row in WORKLOADS.values() if row.manageable and (volcano_jobs or not row.commanded))
     for row in rows:
         resource = resource_of(row)
         kind = f"{resource.plural}.{resource.group}"
         if site.may(right_to("patch", resource)):
-            changeable.append(kind)
+            changeable_kinds.append(kind)
         else:
             waiting_jobs = (observed_job(row, obj, None) for obj in site.all_of(resource, Json))
-            waiting[kind] = max(waiting.get(kind, 0), sum(_waits(evidence, job) for job in waiting_jobs))
-    for kind, count in waiting.items():
+            counts[kind] = max(counts.get(kind, 0), sum(_is_waiting(evidence, job) for job in waiting_jobs))
+    for kind, count in counts.items():
         if count:
             message = f"{count} of {kind} cannot start: the account {account} may not change that kind"
             yield error("jobs", message, "docs/reference/jobs.md#the-rights says how that is granted.")
-    if not any(waiting.values()):
-        changes = listed(list(dict.fromkeys(changeable))) or "none"
+    if not any(counts.values()):
+        changes = listed(list(dict.fromkeys(changeable_kinds))) or "none"
         yield fine("jobs", f"the account {account} may change {changes}; no others wait for it")
 
 
-def _waits(evidence: Evidence, job: ObservedJob) -> bool:
+def _is_waiting(evidence: Evidence, job: ObservedJob) -> bool:
     """Return whether a job waits until Muster starts it. A suspended job with an unknown runtime counts."""
     record = job.record()
     if record is None or not job.is_suspended:
@@ -157,27 +157,27 @@ def _waits(evidence: Evidence, job: ObservedJob) -> bool:
 
 
 def policies(site: Installation) -> Iterator[Finding]:
-    mutating = set(map(name_of, site.muster_objects(kube.MUTATING_POLICIES)))
-    if site.minor >= _GATES_FROM and not mutating & _GATE_POLICIES and not uses_proxy(site):
+    mutating_names = set(map(name_of, site.muster_objects(kube.MUTATING_POLICIES)))
+    if site.minor >= _GATES_FROM and not mutating_names & _GATE_POLICIES and not uses_proxy(site):
         message = "no policy puts gates on pods: they wait in the scheduler, which costs it more"
         yield error("policies", message, APPLY)
-    present = set(map(name_of, site.muster_objects(kube.VALIDATING_POLICIES)))
-    if MARKERS_POLICY not in present:
+    present_names = set(map(name_of, site.muster_objects(kube.VALIDATING_POLICIES)))
+    if MARKERS_POLICY not in present_names:
         effect = "so Muster's records on PodGroups are not protected and not trusted"
         yield error("policies", f"{MARKERS_POLICY} is missing, {effect}", APPLY)
-    if USES_POLICY not in present:
+    if USES_POLICY not in present_names:
         message = f"{USES_POLICY} is missing, so nothing starts in restricted queues"
         yield error("policies", message, APPLY)
-    for missing in (name for name in AUTHORS_POLICIES if name not in present):
+    for missing in (name for name in AUTHORS_POLICIES if name not in present_names):
         yield error("policies", f"{missing} is missing, so no user is known", APPLY)
     for kind, bindings in (
         (kube.MUTATING_POLICIES, kube.MUTATING_BINDINGS),
         (kube.VALIDATING_POLICIES, kube.VALIDATING_BINDINGS),
     ):
-        bound = {nested(binding, "spec", "policyName") for binding in site.muster_objects(bindings)}
+        bound_names = {nested(binding, "spec", "policyName") for binding in site.muster_objects(bindings)}
         for policy in site.muster_objects(kind):
             name = name_of(policy)
-            if name not in bound:
+            if name not in bound_names:
                 yield error("policies", f"{name} has no binding, so it does nothing", APPLY)
             elif warnings := nested(policy, "status", "typeChecking", "expressionWarnings"):
                 message = f"{name} does not fit this API server: {warnings[0].get('warning', '')}"
@@ -188,20 +188,20 @@ def policies(site: Installation) -> Iterator[Finding]:
 
 def adoption(site: Installation) -> Iterator[Finding]:
     """Check that pods of adopted namespaces get Muster's scheduler, if there are such namespaces."""
-    adopted = site.all_of(kube.NAMESPACES, Json, f"{MANAGED}=true")
-    names = {*map(name_of, adopted)}
-    others = listed(sorted(names.difference(NEVER_ADOPTED)))
+    namespaces = site.all_of(kube.NAMESPACES, Json, f"{MANAGED}=true")
+    names = {*map(name_of, namespaces)}
+    adopted_names = listed(sorted(names.difference(NEVER_ADOPTED)))
     hooks = (hook for obj in site.muster_objects(kube.MUTATING_WEBHOOKS) for hook in obj.get("webhooks", ()))
     adopting = {*map(name_of, site.muster_objects(kube.MUTATING_POLICIES)), *(hook["name"] for hook in hooks)}
     if ignored := listed(sorted(names.intersection(NEVER_ADOPTED))):
         message = f"pods in {ignored} stay with the cluster's scheduler, in spite of the label {MANAGED}"
         yield error("adoption", message, "Remove the label.")
-    if not others:
+    if not adopted_names:
         yield fine("adoption", "no namespace is adopted")
     elif adopting & _ADOPTING:
-        yield fine("adoption", f"pods without a scheduler of their own are Muster's in {others}")
+        yield fine("adoption", f"pods without a scheduler of their own are Muster's in {adopted_names}")
     else:
-        message = f"no policy gives pods in {others} Muster's scheduler"
+        message = f"no policy gives pods in {adopted_names} Muster's scheduler"
         yield error("adoption", message, f"{APPLY}, or remove the label {MANAGED}.")
 
 
@@ -216,12 +216,12 @@ def webhooks(site: Installation) -> Iterator[Finding]:
         todo = "List manifests/older-kubernetes under components: of your overlay."
         yield error("webhooks", f"{_POD_WEBHOOK} is missing: {effect}", todo)
     certificates = list(webhook_certificates(site))
-    by_finding: dict[Finding, list[str]] = {}
+    names_by_finding: dict[Finding, list[str]] = {}
     for configuration in configurations:
         for webhook in configuration.get("webhooks", ()):
-            by_finding.setdefault(_webhook(site, webhook, certificates), []).append(webhook["name"])
-    for finding, names in by_finding.items():  # one line for each cause
-        yield finding._replace(message=f"{listed(names, _NAMED)}: {finding.message}")
+            names_by_finding.setdefault(_webhook(site, webhook, certificates), []).append(webhook["name"])
+    for finding, names in names_by_finding.items():  # one line for each cause
+        yield finding._replace(message=f"{listed(names, _MAX_LISTED)}: {finding.message}")
 
 
 def _webhook(site: Installation, webhook: Json, certificates: list[Certificate]) -> Finding:
@@ -230,15 +230,15 @@ def _webhook(site: Installation, webhook: Json, certificates: list[Certificate])
     bundle = nested(webhook, "clientConfig", "caBundle") or ""
     if not service:
         return fine("webhooks", "served elsewhere")
-    namespace, served_by = service["namespace"], f"{service['namespace']}/{service['name']}"
+    namespace, service_name = service["namespace"], f"{service['namespace']}/{service['name']}"
     todo = f"kubectl -n {namespace} get pods,endpointslices"
     if site.get(kube.SERVICES, namespace, service["name"]) is None:
-        return error("webhooks", f"the service {served_by} does not exist", todo)
+        return error("webhooks", f"the service {service_name} does not exist", todo)
     selector = f"kubernetes.io/service-name={service['name']}"
     slices = site.all_of(kube.ENDPOINT_SLICES, Json, selector, namespace)
     endpoints = (endpoint for endpoint_slice in slices for endpoint in endpoint_slice.get("endpoints") or ())
     if not any(nested(endpoint, "conditions", "ready") for endpoint in endpoints):
-        return error("webhooks", f"the service {served_by} has no endpoint that is ready", todo)
+        return error("webhooks", f"the service {service_name} has no endpoint that is ready", todo)
     if fault := bundle_fault(bundle, certificates, site.now):
         todo = "Muster renews its own certificate: see the lines rights and health, and its log."
         return error("webhooks", fault, todo)

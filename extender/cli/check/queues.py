@@ -16,9 +16,9 @@ from extender.kube import resources as kube
 from extender.kube.access import right_to
 from extender.terminal.text import counted
 
-_COMPONENT = "List manifests/quota under components: of your overlay (chart: quota.enabled), and apply it."
-_OVERRULING = (right_to("delete", kube.PODS), right_to("overrule", kube.QUEUES))
-_OVERRULES = (
+_QUOTA_TODO = "List manifests/quota under components: of your overlay (chart: quota.enabled), and apply it."
+_OVERRULING_RIGHTS = (right_to("delete", kube.PODS), right_to("overrule", kube.QUEUES))
+_OVERRULING_TODO = (
     "List manifests/overruling under components: of your overlay (chart: overruling.enabled), and apply it;"
     " or have the queues honour PodDisruptionBudgets."
 )
@@ -33,8 +33,8 @@ def _queues_with(queues: Sequence[Queue], type_: str) -> list[str]:
 
 def guarantees(site: Installation) -> Iterator[Finding]:
     queues = site.all_of(kube.QUEUES, Queue)
-    if unmet := _queues_with(queues, "GuaranteeUnmet"):
-        message = f"nodes offer less than queues are guaranteed: {listed(unmet)}"
+    if unmet_queues := _queues_with(queues, "GuaranteeUnmet"):
+        message = f"nodes offer less than queues are guaranteed: {listed(unmet_queues)}"
         todo = "Lower their spec.guarantee, or add nodes; muster queue describe says of which resource."
         yield error("guarantees", message, todo)
     else:
@@ -47,11 +47,11 @@ def overruling(site: Installation) -> Iterator[Finding]:
     rules = {queue.metadata.name: queue.spec.preemption for queue in site.all_of(kube.QUEUES, Queue)}
     honoured = ((name, rule.honour) for name, rule in rules.items() if rule and rule.honour is not None)
     ignoring = sorted(name for name, protections in honoured if BUDGETS not in protections)
-    missing = [right for right in _OVERRULING if not site.may(right)] if ignoring else []
-    if missing:
+    missing_rights = [right for right in _OVERRULING_RIGHTS if not site.may(right)] if ignoring else []
+    if missing_rights:
         subject = f"{listed(ignoring)}: pods that budgets protect keep borrowed capacity"
-        message = f"{subject}, since the account {site.account} lacks: {', '.join(map(str, missing))}"
-        yield error("overruling", f"spec.preemption.honour leaves budgets out in {message}", _OVERRULES)
+        message = f"{subject}, since the account {site.account} lacks: {', '.join(map(str, missing_rights))}"
+        yield error("overruling", f"spec.preemption.honour leaves budgets out in {message}", _OVERRULING_TODO)
     elif ignoring:
         yield fine("overruling", f"disruption budgets protect no borrowed capacity of {listed(ignoring)}")
     else:
@@ -60,14 +60,14 @@ def overruling(site: Installation) -> Iterator[Finding]:
 
 def flavors(site: Installation) -> Iterator[Finding]:
     queues = site.all_of(kube.QUEUES, Queue)
-    if lacking := _queues_with(queues, "FlavorNotFound"):
-        message = f"queues name ResourceFlavors that do not exist: {listed(lacking)}"
+    if lacking_queues := _queues_with(queues, "FlavorNotFound"):
+        message = f"queues name ResourceFlavors that do not exist: {listed(lacking_queues)}"
         todo = "kubectl describe queue NAME says which: create them, or correct spec.flavors."
         yield error("flavors", message, todo)
     else:
-        with_flavors = sum(any(each.resource_flavor for each in queue.spec.flavors or ()) for queue in queues)
-        text = f"{counted(with_flavors, 'queue')} name ResourceFlavors, and each exists"
-        yield fine("flavors", text if with_flavors else "no queue names ResourceFlavors")
+        flavored = sum(any(each.resource_flavor for each in queue.spec.flavors or ()) for queue in queues)
+        text = f"{counted(flavored, 'queue')} name ResourceFlavors, and each exists"
+        yield fine("flavors", text if flavored else "no queue names ResourceFlavors")
 
 
 def topologies(site: Installation) -> Iterator[Finding]:
@@ -76,9 +76,9 @@ def topologies(site: Installation) -> Iterator[Finding]:
     node_labels = {label for node in site.all_of(kube.NODES, Node) for label in node.metadata.labels or {}}
     levels = [(topology, level) for topology in all_topologies for level in topology.spec.levels or ()]
     topology_by_label = {level.node_label: topology.metadata.name for topology, level in levels}
-    unused = [label for label in topology_by_label if label not in node_labels]
-    if missing := [f"{label} of {topology_by_label[label]}" for label in unused]:
-        message = f"no node has the label of some levels: {listed(missing)}"
+    unused_labels = [label for label in topology_by_label if label not in node_labels]
+    if level_names := [f"{label} of {topology_by_label[label]}" for label in unused_labels]:
+        message = f"no node has the label of some levels: {listed(level_names)}"
         yield error("topologies", message, "Label the nodes, or correct spec.levels of the Topology.")
     else:
         count = len(all_topologies)
@@ -122,16 +122,16 @@ class _QueueDiff(NamedTuple):
 
 def quotas(site: Installation) -> Iterator[Finding]:
     sources = site.first_workload.setting("quota_sources").split(",")
-    by_kind = {name: site.all_of(*kind) for name, kind in kube.QUOTAS.items() if name in sources}
-    kinds = (by_kind.get(name, []) for name in kube.QUOTAS)
+    quotas_by_kind = {name: site.all_of(*kind) for name, kind in kube.QUOTAS.items() if name in sources}
+    kinds = (quotas_by_kind.get(name, []) for name in kube.QUOTAS)
     diff = _QueueDiff(
         plan_of(Quotas(*kinds), int(site.first_workload.setting("max_queue_depth"))),
         {queue.metadata.name: queue for queue in site.all_of(kube.QUEUES, Queue)},
     )
-    if not any(by_kind.values()) and not any(diff.from_quotas()):
+    if not any(quotas_by_kind.values()) and not any(diff.from_quotas()):
         yield fine("quotas", "there are none from which queues would be made")
         return
-    unread = list(_unreadable_quotas(site, [name for name, objects in by_kind.items() if objects]))
+    unread = list(_unreadable_quotas(site, [name for name, objects in quotas_by_kind.items() if objects]))
     faults = [*unread, *_quota_faults(diff, may_sync=not unread)]
     yield from faults
     if not faults:
@@ -141,11 +141,11 @@ def quotas(site: Installation) -> Iterator[Finding]:
 def _unreadable_quotas(site: Installation, existing: list[QuotaKind]) -> Iterator[Finding]:
     rights = [right_to(verb, kube.QUOTAS[name][0]) for name in sorted(existing) for verb in ("list", "watch")]
     rights += [right_to(verb, kube.QUEUES) for verb in ("create", "patch", "delete")]
-    missing = [right for right in rights if not site.may(right)]
-    if existing and missing:
-        rights_text = ", ".join(map(str, missing))
+    missing_rights = [right for right in rights if not site.may(right)]
+    if existing and missing_rights:
+        rights_text = ", ".join(map(str, missing_rights))
         message = f"no queues are made from them, since the account {site.account} lacks: {rights_text}"
-        yield error("quotas", message, _COMPONENT)
+        yield error("quotas", message, _QUOTA_TODO)
 
 
 def _quota_faults(diff: _QueueDiff, may_sync: bool) -> Iterator[Finding]:
@@ -162,9 +162,9 @@ def _quota_faults(diff: _QueueDiff, may_sync: bool) -> Iterator[Finding]:
     if faults:
         message = f"{counted(len(faults), 'fault')}: {listed(faults, separator='; ')}"
         yield error("quotas", message, f"Correct them; the valid rest of these quotas counts ({_PAGE}).")
-    outdated = [*diff.names_at(QuotaStep.CREATE), *diff.names_at(QuotaStep.CHANGE)]
-    if may_sync and outdated:
-        message = f"{counted(len(outdated), 'queue')} not as the quotas say: {listed(outdated)}"
+    outdated_queues = [*diff.names_at(QuotaStep.CREATE), *diff.names_at(QuotaStep.CHANGE)]
+    if may_sync and outdated_queues:
+        message = f"{counted(len(outdated_queues), 'queue')} not as the quotas say: {listed(outdated_queues)}"
         todo = "Muster needs a second or two. If this stays, see the line `health` here, and Muster's log."
         yield error("quotas", message, todo)
     # Muster does not close these queues, because it has not seen the deletion of their quota.

@@ -14,9 +14,9 @@ from extender.kube.resources import CONFIG_MAPS, MUTATING_BINDINGS, MUTATING_POL
 
 _PROGRAM = "kube-scheduler"
 _OFF = "off"
-_OLDEST_EVENT = 180.0  # seconds; the API server sends a bookmark each minute
+_MAX_EVENT_AGE = 180.0  # seconds; the API server sends a bookmark each minute
 _PAGE = "docs/how-to/install.md#the-scheduler-proxy"
-_SHIPPED = f"scheduler-config/sidecar.yaml has it; {_PAGE}"
+_SHIPPED_TODO = f"scheduler-config/sidecar.yaml has it; {_PAGE}"
 _GATES = ((MUTATING_POLICIES, "kube-muster-gate"), (MUTATING_BINDINGS, "kube-muster-gate"))
 
 
@@ -27,7 +27,7 @@ def uses_proxy(site: Installation) -> bool:
 
 def view(site: Installation) -> Iterator[Finding]:
     for workload in site.workloads:
-        yield from _configured(site, workload)
+        yield from _configuration_finding(site, workload)
     gates = _GATES if uses_proxy(site) else ()
     for resource, name in gates:
         # `kubectl apply` does not delete the gate policies of an earlier overlay.
@@ -47,18 +47,18 @@ def view(site: Installation) -> Iterator[Finding]:
         log = f"kubectl -n {site.namespace} logs {pod.name} -c kube-scheduler"
         if metric_value(metrics, "muster_view_detours_total"):
             todo = "Stop the scheduler that calls Muster without its proxy's kubeconfig, or give it that file"
-            yield error("view", message, f"{todo}: {_SHIPPED}")
+            yield error("view", message, f"{todo}: {_SHIPPED_TODO}")
         elif metric_value(metrics, "muster_leader") and not metric_value(metrics, "muster_view_pod_watches"):
             todo = "No pod starts until a scheduler reads through the proxy. See the scheduler's log"
             yield error("view", message, f"{todo}: {log}")
-        elif metric_value(metrics, "muster_view_silence_seconds") > _OLDEST_EVENT:
+        elif metric_value(metrics, "muster_view_silence_seconds") > _MAX_EVENT_AGE:
             todo = f"The API server sends something each minute: look at Muster's log, and at {log}"
             yield Finding("view", UNKNOWN, message, todo)
         else:
             yield fine("view", message)
 
 
-def _configured(site: Installation, workload: ServingObject) -> Iterator[Finding]:
+def _configuration_finding(site: Installation, workload: ServingObject) -> Iterator[Finding]:
     name = f"{workload.obj['kind'].lower()}/{name_of(workload.obj)}"
     listens = workload.setting("view_listen") != _OFF
     muster_path = str(PurePosixPath(workload.setting("view_folder")) / VIEW_KUBECONFIG)
@@ -74,7 +74,7 @@ def _configured(site: Installation, workload: ServingObject) -> Iterator[Finding
     elif listens:
         current = f"the kubeconfig {scheduler_path}" if scheduler_path else "no kubeconfig"
         message = f"{name}: its scheduler has {current}, so it does not read through Muster ({muster_path})"
-        yield error("view", message, f"Set clientConnection.kubeconfig to that path: {_SHIPPED}")
+        yield error("view", message, f"Set clientConnection.kubeconfig to that path: {_SHIPPED_TODO}")
     elif made_in_pod:
         message = f"{name}: its scheduler has the kubeconfig {scheduler_path}, and Muster writes none"
         todo = f"Set --view-listen and --view-folder; {_PAGE}. Or give it sidecar-gates.yaml."

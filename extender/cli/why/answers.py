@@ -26,7 +26,7 @@ from extender.kube.resources import API_GROUPS, EVENTS, POD_GROUPS, PODS, QUEUES
 from extender.terminal.text import counted, did_you_mean, near_misses, pods_that_name
 
 _REFUSED_PODS = "ReplicaFailure"  # condition of a Deployment or ReplicaSet whose pods were refused
-_ENDINGS = ("Complete", "Succeeded", "Failed")  # conditions of workloads that have ended
+_END_CONDITIONS = ("Complete", "Succeeded", "Failed")  # conditions of workloads that have ended
 
 
 def answers(access: ClusterAccess, target: Target) -> list[Explanation]:
@@ -53,7 +53,7 @@ def answers(access: ClusterAccess, target: Target) -> list[Explanation]:
         return explanations
     resource = evidence.resource_of_kind(kind)
     if resource is None:
-        if API_GROUPS.root in evidence.unread:
+        if API_GROUPS.root in evidence.unread_kinds:
             raise click.ClickException(f"not allowed: you may not get {API_GROUPS.root}")
         raise click.ClickException(f"the cluster knows no {kind.plural}.{kind.group}")
     fetch(access.reader, resource, namespace, name, object)
@@ -86,19 +86,19 @@ def _group_name(explanation: Explanation) -> str:
 
 def _answers_by_name(evidence: Evidence, name: str) -> list[Explanation]:
     """Return one answer for each group, even if a pod and a workload of the group have the name."""
-    by_subject: dict[str, Explanation] = {}
+    answer_by_subject: dict[str, Explanation] = {}
     for answer in _objects_named(evidence, name):
         is_of_group = any(group.name == answer.group for group in evidence.groups_here)
         subject = f"podgroup/{answer.group}" if is_of_group else answer.display_name
-        by_subject.setdefault(subject, answer)
-    if by_subject:
-        return list(by_subject.values())
+        answer_by_subject.setdefault(subject, answer)
+    if answer_by_subject:
+        return list(answer_by_subject.values())
     message = f"no pod, podgroup, queue or workload is called {name!r} in namespace {evidence.namespace}"
     if hint := _misspelt_group(evidence, name):
         raise click.ClickException(f"{message}; {hint}")
-    unread = f"you may not read {', '.join(evidence.unread)}" if evidence.unread else ""
+    unread_text = f"you may not read {', '.join(evidence.unread_kinds)}" if evidence.unread_kinds else ""
     suggestion = _namespace_hint(evidence, name) or _suggestion(evidence, name)
-    raise click.ClickException("; ".join(filter(None, (message, unread, suggestion))))
+    raise click.ClickException("; ".join(filter(None, (message, unread_text, suggestion))))
 
 
 def _objects_named(evidence: Evidence, name: str) -> Iterator[Explanation]:
@@ -115,9 +115,9 @@ def _objects_named(evidence: Evidence, name: str) -> Iterator[Explanation]:
 def _misspelt_group(evidence: Evidence, name: str) -> str:
     """Return a hint if pods name a group that does not exist: `2 pods name trian: did you mean train?`."""
     names = [group.name for group in evidence.groups_here]
-    not_ended = (pod for pod in evidence.pods or () if pod.status.phase not in ENDED_PHASES)
-    pods = sum(group_name(pod) == name for pod in not_ended)
-    if POD_GROUPS.plural in evidence.unread or not pods:
+    active_pods = (pod for pod in evidence.pods or () if pod.status.phase not in ENDED_PHASES)
+    pods = sum(group_name(pod) == name for pod in active_pods)
+    if POD_GROUPS.plural in evidence.unread_kinds or not pods:
         return ""
     hint = did_you_mean(near_misses(name, names)) or _namespace_hint(evidence, name)
     return f"{pods_that_name(pods)} {name}: {hint or 'no podgroup has this name'}"
@@ -160,20 +160,20 @@ def explain_workload(evidence: Evidence, kind: OwnerKind, name: str) -> list[Exp
             answer = replace(explain_group(evidence, group), api_version=version)
             answers.append(replace(answer, kind=kind.name, name=name, group=group.name))
     answers += _pod_answers(evidence, kind, name)
-    if not_ended := [answer for answer in answers if answer.verdict != Verdict.ENDED]:
-        return not_ended
+    if active_answers := [answer for answer in answers if answer.verdict != Verdict.ENDED]:
+        return active_answers
     return answers[-1:] or _without_pods(evidence, kind, name, job)
 
 
 def _pod_answers(evidence: Evidence, kind: OwnerKind, name: str) -> Iterator[Explanation]:
     """Yield one answer for all pods without a PodGroup that have the same verdict, reason and named group."""
     groups = {group.name for group in evidence.groups_here}
-    by_cause: dict[tuple[str, str, str], list[Explanation]] = {}
+    answers_by_cause: dict[tuple[str, str, str], list[Explanation]] = {}
     for pod in evidence.pods_of(kind, name):
         if group_name(pod) not in groups:
             answer = explain_pod(evidence, pod)
-            by_cause.setdefault((answer.verdict, answer.reason, answer.group), []).append(answer)
-    for first, *rest in by_cause.values():
+            answers_by_cause.setdefault((answer.verdict, answer.reason, answer.group), []).append(answer)
+    for first, *rest in answers_by_cause.values():
         note = Statement("MorePods", pods=counted(len(rest), "more pod"))
         yield replace(first, notes=[note, *first.notes]) if rest else first
 
@@ -207,7 +207,7 @@ def _conditions(workload: Json) -> list[Json]:
 def _state_without_pods(evidence: Evidence, workload: Json, job: ObservedJob | None) -> tuple[str, Statement]:
     spec = workload.get("spec") or {}
     conditions = {condition.get("type") for condition in _conditions(workload)}
-    if ending := next((type_ for type_ in _ENDINGS if type_ in conditions), ""):
+    if ending := next((type_ for type_ in _END_CONDITIONS if type_ in conditions), ""):
         return Verdict.ENDED, Statement("WorkloadEndedAs", ending=ending)
     if job and job.state == Verdict.ENDED:
         return Verdict.ENDED, Statement("WorkloadEnded")

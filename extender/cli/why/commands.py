@@ -25,14 +25,14 @@ from extender.kube.access import Right, right_to
 from extender.kube.resources import Resource, resource_of
 from extender.terminal.text import counted, near_miss, pods_that_name
 
-_NAME = "[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?"
+_NAME_PATTERN = "[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?"
 
-_NAMES = {  # patterns of the fields that have names; the last two may have a kind
-    **dict.fromkeys(("namespace", "queue", "group", "pod"), _NAME),
-    **dict.fromkeys(("name", "whole"), rf"(?:[a-z0-9.]+/)?{_NAME}"),
+_PATTERN_BY_FIELD = {  # patterns of the fields that have names; the last two may have a kind
+    **dict.fromkeys(("namespace", "queue", "group", "pod"), _NAME_PATTERN),
+    **dict.fromkeys(("name", "whole"), rf"(?:[a-z0-9.]+/)?{_NAME_PATTERN}"),
 }
-_RESOURCE = re.compile(rf"(?:{_NAME}/)?[A-Za-z0-9][-A-Za-z0-9_.]{{0,62}}")
-_OF_MUSTER = Right("list", "apps", kube.DEPLOYMENTS.plural, "", "kube-muster")
+_RESOURCE_RE = re.compile(rf"(?:{_NAME_PATTERN}/)?[A-Za-z0-9][-A-Za-z0-9_.]{{0,62}}")
+_CHECK_RIGHT = Right("list", "apps", kube.DEPLOYMENTS.plural, "", "kube-muster")
 
 
 class Case(NamedTuple):
@@ -41,7 +41,7 @@ class Case(NamedTuple):
     Attributes:
         missing_group: The group that the pod names, if that group does not exist.
         member_count: The number of members of the group, or of pods that name `missing_group`.
-        other: The group, if it is a PodGroup of an API other than Volcano's.
+        other_group: The group, if it is a PodGroup of an API other than Volcano's.
     """
 
     evidence: Evidence
@@ -50,7 +50,7 @@ class Case(NamedTuple):
     pod: str = ""
     missing_group: str = ""
     member_count: int = 0
-    other: OtherGroup | None = None
+    other_group: OtherGroup | None = None
 
     @property
     def namespace(self) -> str:
@@ -71,7 +71,7 @@ class Case(NamedTuple):
 
 
 def commands(reason: str, case: Case) -> list[Offer]:
-    offers = _OFFERS.get(reason)
+    offers = _OFFERS_BY_REASON.get(reason)
     return safe_offers(offers(case)) if offers else []
 
 
@@ -81,12 +81,12 @@ def safe_offers(offers: Iterable[Offer]) -> list[Offer]:
 
 
 def _is_safe(offer: Offer) -> bool:
-    fields = (field for field in _NAMES if f"{{{field}}}" in COMMANDS[offer.code])
-    return all(re.fullmatch(_NAMES[field], vars(offer)[field]) for field in fields)
+    fields = (field for field in _PATTERN_BY_FIELD if f"{{{field}}}" in COMMANDS[offer.code])
+    return all(re.fullmatch(_PATTERN_BY_FIELD[field], vars(offer)[field]) for field in fields)
 
 
 def check_offer(case: Case) -> Offer:
-    return case.offer("CheckMuster", _OF_MUSTER)
+    return case.offer("CheckMuster", _CHECK_RIGHT)
 
 
 def open_offer(case: Case) -> Offer:
@@ -95,14 +95,14 @@ def open_offer(case: Case) -> Offer:
 
 
 def _is_name(text: str) -> bool:
-    return re.fullmatch(_NAME, text) is not None
+    return re.fullmatch(_NAME_PATTERN, text) is not None
 
 
-def _without_group(case: Case) -> Iterator[Offer]:
+def _group_offers(case: Case) -> Iterator[Offer]:
     if not case.missing_group:
         return
-    if similar := near_miss(case.missing_group, (group.name for group in case.evidence.groups_here)):
-        yield case.offer("NameGroup", case.right_to("patch", kube.PODS), group=similar)
+    if similar_name := near_miss(case.missing_group, (group.name for group in case.evidence.groups_here)):
+        yield case.offer("NameGroup", case.right_to("patch", kube.PODS), group=similar_name)
     if _is_name(case.missing_group):
         metadata = {"name": case.missing_group}
         head = {"apiVersion": kube.POD_GROUPS.version, "kind": "PodGroup", "metadata": metadata}
@@ -111,9 +111,9 @@ def _without_group(case: Case) -> Iterator[Offer]:
         yield case.offer("CreateGroup", right, manifest=manifest, pods=pods)
 
 
-def _without_queue(case: Case) -> Iterator[Offer]:
-    if similar := near_miss(case.queue, case.evidence.queues or ()):
-        yield from _changed_group(case, "NameQueue", {"queue": similar}, queue=similar)
+def _queue_offers(case: Case) -> Iterator[Offer]:
+    if similar_name := near_miss(case.queue, case.evidence.queues or ()):
+        yield from _patch_offers(case, "NameQueue", {"queue": similar_name}, queue=similar_name)
     yield case.offer("CreateQueue", right_to("create", kube.QUEUES))
 
 
@@ -142,7 +142,7 @@ def _changed_object(case: Case) -> _ChangedObject | None:
     return _ChangedObject(f"{row.plural}.{row.group} {controller.name}", controller.kind, right)
 
 
-def _changed_group(case: Case, code: str, spec: Mapping[str, object], **fields: object) -> Iterator[Offer]:
+def _patch_offers(case: Case, code: str, spec: Mapping[str, object], **fields: object) -> Iterator[Offer]:
     """Yield the command that patches the group, unless Muster made the group for an owner."""
     target = _changed_object(case) if case.group and not case.group.controller else None
     if target is not None:
@@ -150,24 +150,24 @@ def _changed_group(case: Case, code: str, spec: Mapping[str, object], **fields: 
         yield case.offer(code, target.right, what=target.name, patch=patch, **fields)
 
 
-def _edited(case: Case) -> Iterator[Offer]:
+def _edit_offers(case: Case) -> Iterator[Offer]:
     """Yield the command that edits the invalid object: the queue if its status has a fault."""
     queue = case.evidence.queue(case.queue)
     if queue and queue.has_fault:
         yield case.for_queue("EditQueue")
-    elif submitted := _changed_object(case):
-        yield case.offer("Edit", submitted.right, what=submitted.name)
+    elif target := _changed_object(case):
+        yield case.offer("Edit", target.right, what=target.name)
 
 
-def _recorded_use(case: Case) -> Iterator[Offer]:
-    if submitted := _changed_object(case):
+def _use_offers(case: Case) -> Iterator[Offer]:
+    if target := _changed_object(case):
         right = right_to("use", kube.QUEUES, name=case.queue)
-        yield case.offer("RecordUse", right, what=submitted.name, kind=submitted.kind)
+        yield case.offer("RecordUse", right, what=target.name, kind=target.kind)
 
 
-def _fewer_members(case: Case) -> Iterator[Offer]:
+def _minimum_offers(case: Case) -> Iterator[Offer]:
     """Yield commands that lower the minimum, if the group lacks nothing but members."""
-    group, other, pods = case.group, case.other, counted(case.member_count, "pod")
+    group, other, pods = case.group, case.other_group, counted(case.member_count, "pod")
     if other and 0 < case.member_count < other.record.min_member and other.record.origin is not Origin.ALPHA:
         spec: object = case.member_count
         for field in reversed(other.minimum_path):
@@ -180,13 +180,13 @@ def _fewer_members(case: Case) -> Iterator[Offer]:
         if job is not None:
             numbers = {"member_count": case.member_count, "pods": pods}
             yield case.offer("AnnotateNumber", job.right, what=job.name, **numbers)
-        yield from _changed_group(case, "PatchNumber", {"minMember": case.member_count}, pods=pods)
+        yield from _patch_offers(case, "PatchNumber", {"minMember": case.member_count}, pods=pods)
 
 
 def _command(
     code: str, of_job: str, of_group: str, verb: str, resource: Resource
 ) -> Callable[[Case], Iterator[Offer]]:
-    """Return a function that yields the command `of_job` for groups of jobs, else the command `of_group`."""
+    """Return a function that yields `of_job` for groups of jobs, else `of_group`."""
 
     def offers(case: Case) -> Iterator[Offer]:
         if case.group:
@@ -198,12 +198,12 @@ def _command(
 
 
 _resumed = _command("Resume", of_job="job resume", of_group="resume", verb="patch", resource=kube.POD_GROUPS)
-_described = _command(
+_describe_offers = _command(
     "Describe", of_job="job describe", of_group="podgroup describe", verb="list", resource=kube.EVENTS
 )
 
 
-def _scheduler_message(case: Case) -> Iterator[Offer]:
+def _pod_offers(case: Case) -> Iterator[Offer]:
     if case.pod:
         yield case.offer("DescribePod", case.right_to("list", kube.EVENTS))
 
@@ -211,27 +211,27 @@ def _scheduler_message(case: Case) -> Iterator[Offer]:
 # ---- the queue that keeps it waiting
 
 
-def _opened(case: Case) -> Iterator[Offer]:
+def _open_offers(case: Case) -> Iterator[Offer]:
     queue = case.evidence.queue(case.queue)
     if not (queue and queue.metadata.deletion_timestamp):
         yield open_offer(case)
 
 
-def _queue_resumed(case: Case) -> Iterator[Offer]:
+def _queue_resume_offers(case: Case) -> Iterator[Offer]:
     """Yield the command that resumes the queue, or the LocalQueue if only the LocalQueue is stopped."""
     queue = case.evidence.queue(case.queue)
     admits = queue is None or not queue.is_stopped
-    stopped = case.evidence.stopped_local_queue(case.group) if case.group and admits else None
-    if stopped is not None:
-        right = right_to("patch", kube.LOCAL_QUEUES, stopped.namespace, stopped.name)
-        local_queue_fields = {"namespace": stopped.namespace, "name": stopped.name}
+    local_queue = case.evidence.stopped_local_queue(case.group) if case.group and admits else None
+    if local_queue is not None:
+        right = right_to("patch", kube.LOCAL_QUEUES, local_queue.namespace, local_queue.name)
+        local_queue_fields = {"namespace": local_queue.namespace, "name": local_queue.name}
         patch = json.dumps({"spec": {"stopPolicy": "None"}})
         yield case.offer("ResumeLocalQueue", right, patch=patch, **local_queue_fields)
     else:
         yield case.for_queue("ResumeQueue")
 
 
-def _namespace_labelled(case: Case) -> Iterator[Offer]:
+def _label_offers(case: Case) -> Iterator[Offer]:
     """Yield the command that labels the namespace, if the queue selects namespaces by labels only."""
     queue = case.evidence.queue(case.queue)
     selector = queue.spec.namespace_selector if queue else None
@@ -241,52 +241,52 @@ def _namespace_labelled(case: Case) -> Iterator[Offer]:
         yield case.offer("LabelNamespace", right, labels=labels)
 
 
-def _higher_capability(case: Case) -> Iterator[Offer]:
+def _capability_offers(case: Case) -> Iterator[Offer]:
     """Yield commands that raise capabilities until the group fits.
 
     Amounts are in usual units, unless these would round the amount down.
     """
-    raised: dict[str, list[str]] = {}
+    amounts_by_queue: dict[str, list[str]] = {}
     for missing in case.group.waiting.capability if case.group else ():
         number = numeric(missing.resource, missing.amount)
-        if number <= 0 or not _RESOURCE.fullmatch(missing.resource):
+        if number <= 0 or not _RESOURCE_RE.fullmatch(missing.resource):
             continue
         text = show(missing.resource, number)
-        exact = text if numeric(missing.resource, text) >= number else missing.amount
-        raised.setdefault(missing.queue, []).append(f"{missing.resource}={exact}")
-    for queue, amounts in raised.items():
+        exact_text = text if numeric(missing.resource, text) >= number else missing.amount
+        amounts_by_queue.setdefault(missing.queue, []).append(f"{missing.resource}={exact_text}")
+    for queue, amounts in amounts_by_queue.items():
         yield case.for_queue("RaiseCapability", queue, amounts=",".join(amounts))
 
 
-def _larger_share(case: Case) -> Iterator[Offer]:
+def _share_offers(case: Case) -> Iterator[Offer]:
     if queue := case.evidence.queue(case.queue):
         yield case.for_queue("RaiseWeight", weight=2 * queue.spec.weight)
 
 
-def _overtaking(case: Case) -> Iterator[Offer]:
-    for first in case.group.waiting.ahead[:1] if case.group else ():
-        namespace, _, name = first.partition("/")
+def _overtaking_offers(case: Case) -> Iterator[Offer]:
+    for group_key in case.group.waiting.ahead[:1] if case.group else ():
+        namespace, _, name = group_key.partition("/")
         right = right_to("get", kube.POD_GROUPS, namespace)
         yield case.offer("AskFirst", right, namespace=namespace, group=name)
     yield case.for_queue("LetOvertake")
 
 
-_OFFERS: Mapping[str, Callable[[Case], Iterator[Offer]]] = {
-    Reason.GROUP_NOT_FOUND: _without_group,
-    Reason.QUEUE_NOT_FOUND: _without_queue,
-    Reason.INVALID_SPEC: _edited,
-    Reason.QUEUE_NOT_OPEN: _opened,
-    Reason.NAMESPACE_NOT_ALLOWED: _namespace_labelled,
-    Reason.QUEUE_NOT_ALLOWED: _recorded_use,
-    Reason.QUEUE_STOPPED: _queue_resumed,
+_OFFERS_BY_REASON: Mapping[str, Callable[[Case], Iterator[Offer]]] = {
+    Reason.GROUP_NOT_FOUND: _group_offers,
+    Reason.QUEUE_NOT_FOUND: _queue_offers,
+    Reason.INVALID_SPEC: _edit_offers,
+    Reason.QUEUE_NOT_OPEN: _open_offers,
+    Reason.NAMESPACE_NOT_ALLOWED: _label_offers,
+    Reason.QUEUE_NOT_ALLOWED: _use_offers,
+    Reason.QUEUE_STOPPED: _queue_resume_offers,
     Reason.HELD: _resumed,
-    Reason.START_TIMED_OUT: lambda case: chain(_described(case), _resumed(case)),
-    Reason.NOT_ENOUGH_MEMBERS: _fewer_members,
-    Reason.NEVER_FITS: _higher_capability,
-    Reason.QUEUE_CEILING: _higher_capability,
-    Reason.QUEUE_SHARE: _larger_share,
-    Reason.BEHIND_OTHERS: _overtaking,
-    Reason.BACKING_OFF: _described,
-    Reason.REFUSED_BY_SCHEDULER: _scheduler_message,
+    Reason.START_TIMED_OUT: lambda case: chain(_describe_offers(case), _resumed(case)),
+    Reason.NOT_ENOUGH_MEMBERS: _minimum_offers,
+    Reason.NEVER_FITS: _capability_offers,
+    Reason.QUEUE_CEILING: _capability_offers,
+    Reason.QUEUE_SHARE: _share_offers,
+    Reason.BEHIND_OTHERS: _overtaking_offers,
+    Reason.BACKING_OFF: _describe_offers,
+    Reason.REFUSED_BY_SCHEDULER: _pod_offers,
     Reason.NOT_READY: lambda case: iter([check_offer(case)]),
 }

@@ -59,11 +59,11 @@ from extender.kube.resources import EVENTS, PODS
 from extender.terminal.text import counted, did_you_mean, near_miss, near_misses
 
 _BLOCKED = (Verdict.WAITING, Verdict.STARTING, Verdict.RUNNING)  # verdicts with reasons about amounts
-_SIMILAR = 0.8  # minimum ratio of similar keys, by difflib
+_MIN_SIMILARITY = 0.8  # minimum ratio of similar keys, by difflib
 _GROUP_NAMES = {"group", "groupname", "podgroup", "podgroupname"}  # letters of keys that seem to name a group
-_MOST = 6  # maximum of pods that one command changes
-_ENOUGH = 0.9995  # a share that counts as 1, because shares are rounded to three digits
-_REMARKS = ("GuaranteeUnmet", "Valid", "FlavorNotFound")  # conditions with a message
+_MAX_PODS = 6  # maximum of pods that one command changes
+_FULL_SHARE = 0.9995  # a share that counts as 1, because shares are rounded to three digits
+_REMARK_CONDITIONS = ("GuaranteeUnmet", "Valid", "FlavorNotFound")  # conditions with a message
 
 
 # ---- groups
@@ -73,23 +73,23 @@ def explain_group(evidence: Evidence, group: ObservedGroup, pod: str = "") -> Ex
     """Return the answer about a group. `pod` is the name of the member that the user asked about, if any."""
     # Only if the group lacks members, search for pods that do not count.
     lacks_members = group.scheduled is None or group.scheduled.reason == Reason.NOT_ENOUGH_MEMBERS
-    strays = uncounted(evidence, group) if lacks_members else []
+    strays = uncounted_pods(evidence, group) if lacks_members else []
     members, counts = _members(evidence, group, strays)
-    all_ended = counts and counts.succeeded + counts.failed and not counts.there
-    verdict = Verdict.ENDED if all_ended else group.verdict
-    refused = _refused(evidence, group, counts) if lacks_members or verdict is Verdict.STARTING else []
-    blocked = verdict in _BLOCKED
+    has_ended = counts and counts.succeeded + counts.failed and not counts.there
+    verdict = Verdict.ENDED if has_ended else group.verdict
+    refusals = _refusals(evidence, group, counts) if lacks_members or verdict is Verdict.STARTING else []
+    is_blocked = verdict in _BLOCKED
     queue, wanted = evidence.queue_of(group), evidence.requested_queue(group)
     observed_queue = evidence.queue(queue)
-    blockers = holders(evidence, group) if blocked else []
+    blockers = holders(evidence, group) if is_blocked else []
     pod = pod or next((member.metadata.name for member in members if not member.spec.node_name), "")
     member_count = counts.there if counts and not strays else 0  # with strays, the final number is unknown
     case = Case(evidence, queue, group, pod, member_count=member_count)
-    sentence = [*_state(group, verdict, counts), *refused]
-    remedies = refused if refused and blocked else [*sentence, *reclaiming(evidence, group, blockers)]
-    reason = group.reason if blocked else ""
+    sentence = [*_state(group, verdict, counts), *refusals]
+    remedies = refusals if refusals and is_blocked else [*sentence, *reclaiming(evidence, group, blockers)]
+    reason = group.reason if is_blocked else ""
     offers = [check_offer(case)] if verdict is Verdict.UNKNOWN else commands(reason, case)
-    other_queue = [] if wanted == queue else [Statement("CountsElsewhere", asked=wanted, queue=queue)]
+    queue_texts = [] if wanted == queue else [Statement("CountsElsewhere", asked=wanted, queue=queue)]
     return Explanation(
         kind="PodGroup",
         name=group.name,
@@ -106,16 +106,16 @@ def explain_group(evidence: Evidence, group: ObservedGroup, pod: str = "") -> Ex
         holders=blockers,
         remedies=[*(stray.cause for stray in strays), *remedies],
         commands=[*_renaming(case, strays), *offers],
-        notes=[*unread_queue(evidence, queue), *other_queue, *evidence.notes],
+        notes=[*unread_queue(evidence, queue), *queue_texts, *evidence.notes],
     )
 
 
 def member_counts(needed: int, pods: Sequence[Pod]) -> MemberCounts:
     phases = [pod.status.phase for pod in pods]
-    not_ended = [pod for pod in pods if pod.status.phase not in ENDED_PHASES]
-    placed, gated = sum(bool(pod.spec.node_name) for pod in not_ended), sum(map(is_gated, not_ended))
-    ended = phases.count("Succeeded"), phases.count("Failed")
-    return MemberCounts(needed, len(not_ended), placed, gated, *ended)
+    active_pods = [pod for pod in pods if pod.status.phase not in ENDED_PHASES]
+    placed, gated = sum(bool(pod.spec.node_name) for pod in active_pods), sum(map(is_gated, active_pods))
+    ended_counts = phases.count("Succeeded"), phases.count("Failed")
+    return MemberCounts(needed, len(active_pods), placed, gated, *ended_counts)
 
 
 def unread_queue(evidence: Evidence, name: str) -> list[Statement]:
@@ -129,8 +129,8 @@ def _members(
     """Return the pods that name a group, and the counts of its members (None if unknown)."""
     if (naming_pods := evidence.members(group)) is None:
         return [], None
-    left_out = {name for stray in strays if stray.namespace == evidence.namespace for name in stray.pods}
-    members = [pod for pod in naming_pods if pod.metadata.name not in left_out]
+    stray_names = {name for stray in strays if stray.namespace == evidence.namespace for name in stray.pods}
+    members = [pod for pod in naming_pods if pod.metadata.name not in stray_names]
     return naming_pods, member_counts(group.spec.min_member, members)
 
 
@@ -150,7 +150,7 @@ def _state(group: ObservedGroup, verdict: Verdict, members: MemberCounts | None)
         yield Statement("StartApart")
 
 
-def _refused(evidence: Evidence, group: ObservedGroup, members: MemberCounts | None) -> list[Statement]:
+def _refusals(evidence: Evidence, group: ObservedGroup, members: MemberCounts | None) -> list[Statement]:
     """Return a statement if an event says why the controller of a group could not create all its pods."""
     lacks_pods = members is not None and members.there < members.needed
     refusal = evidence.refusal(group.controller) if group.controller and lacks_pods else ""
@@ -162,30 +162,30 @@ def _refused(evidence: Evidence, group: ObservedGroup, members: MemberCounts | N
 # ---- pods that do not count
 
 
-def uncounted(evidence: Evidence, group: ObservedGroup) -> list[Uncounted]:
+def uncounted_pods(evidence: Evidence, group: ObservedGroup) -> list[Uncounted]:
     """Return the pods that were meant for a group and do not count, by cause.
 
     The list is empty if pods may not be read.
     """
     causes = [(pod, cause) for pod in evidence.pods or () if (cause := _cause(evidence, group, pod))]
     # Pods may name the group in a namespace that has no group with this name.
-    homes = {other.namespace for other in evidence.groups if other.name == group.name}
+    namespaces = {other.namespace for other in evidence.groups if other.name == group.name}
     for pod in evidence.waiting_pods:
         namespace = pod.metadata.namespace
-        if group_name(pod) == group.name and namespace not in homes:
+        if group_name(pod) == group.name and namespace not in namespaces:
             causes.append((pod, Statement("OtherNamespace", namespace=namespace)))
     strays: list[Uncounted] = []
     for pod, cause in causes:
         same_cause = next((stray for stray in strays if stray.cause == cause), None)
         if same_cause is None:
             namespace = pod.metadata.namespace or group.namespace
-            same_cause = Uncounted([], namespace, cause, misnamed=cause.code in _MISNAMED)
+            same_cause = Uncounted([], namespace, cause, misnamed=cause.code in _MISNAMING_CAUSES)
             strays.append(same_cause)
         same_cause.pods.append(pod.metadata.name)
     return strays
 
 
-_MISNAMED = ("WrongKey", "NoSuchGroup")  # causes that an annotation on the pods can correct
+_MISNAMING_CAUSES = ("WrongKey", "NoSuchGroup")  # causes that an annotation on the pods can correct
 
 
 def _cause(evidence: Evidence, group: ObservedGroup, pod: Pod) -> Statement | None:
@@ -215,12 +215,12 @@ def _renaming(case: Case, strays: Iterable[Uncounted]) -> Iterator[Offer]:
     Many pods should be created again.
     """
     for stray in strays:
-        if stray.misnamed and len(stray.pods) <= _MOST:
+        if stray.misnamed and len(stray.pods) <= _MAX_PODS:
             pods, count = " ".join(stray.pods), counted(len(stray.pods), "pod")
             yield case.offer("AnnotatePods", case.right_to("patch", PODS), pods=pods, count=count)
 
 
-def misnamed(evidence: Evidence, pod: Pod) -> list[Statement]:
+def misnaming_texts(evidence: Evidence, pod: Pod) -> list[Statement]:
     """Return a statement if a pod names a group by an annotation or label that does not count."""
     key, named = _wrong_key(pod, lambda value: any(group.name == value for group in evidence.groups_here))
     if not named or named == group_name(pod):
@@ -242,7 +242,7 @@ def _is_near_miss(field: str, key: str) -> bool:
     if key in (GROUP_ANNOTATION, GROUP_LABEL):
         return (field, key) not in (("annotation", GROUP_ANNOTATION), ("label", GROUP_LABEL))
     letters = re.sub(r"[^a-z]", "", key.rpartition("/")[2].lower())
-    return letters in _GROUP_NAMES or SequenceMatcher(None, key, GROUP_ANNOTATION).ratio() >= _SIMILAR
+    return letters in _GROUP_NAMES or SequenceMatcher(None, key, GROUP_ANNOTATION).ratio() >= _MIN_SIMILARITY
 
 
 # ---- pods
@@ -256,18 +256,18 @@ def explain_pod(evidence: Evidence, pod: Pod) -> Explanation:
         code = "PodEndingOnNode" if node else "PodEnding"
         return _answer(pod, ENDING, Statement(code, node=node), since=meta.deletion_timestamp)
     if node:
-        return _placed(evidence, pod)
+        return _placed_pod_answer(evidence, pod)
     if gates := foreign_gates(pod):
         return _answer(pod, Verdict.WAITING, Statement("PodGatedByOthers", gates=", ".join(gates)))
     if not is_ours(pod):
-        return _foreign(evidence, pod, name)
+        return _foreign_pod_answer(evidence, pod, name)
     if not name:
         return _single_pod(evidence, pod)
     if group := evidence.group(name):
         return _member(evidence, pod, group)
     if other := evidence.other_group(name):
         return _in_other_group(evidence, pod, other)
-    return _single_pod(evidence, pod) if name == auto_name(pod) else _without_group(evidence, pod, name)
+    return _single_pod(evidence, pod) if name == auto_name(pod) else _groupless_answer(evidence, pod, name)
 
 
 def _answer(pod: Pod, verdict: str, *sentence: Statement, **fields: Any) -> Explanation:
@@ -285,7 +285,7 @@ def _answer(pod: Pod, verdict: str, *sentence: Statement, **fields: Any) -> Expl
     )
 
 
-def _placed(evidence: Evidence, pod: Pod) -> Explanation:
+def _placed_pod_answer(evidence: Evidence, pod: Pod) -> Explanation:
     meta, is_running = pod.metadata, pod.status.phase == "Running"
     case = Case(evidence, pod=meta.name)
     return _answer(
@@ -294,11 +294,11 @@ def _placed(evidence: Evidence, pod: Pod) -> Explanation:
         Statement("PodRuns" if is_running else "PodPlaced", node=pod.spec.node_name),
         since=scheduled(pod).last_transition_time or meta.creation_timestamp,
         commands=[] if is_running else [case.offer("FollowPod", case.right_to("list", EVENTS))],
-        notes=misnamed(evidence, pod),
+        notes=misnaming_texts(evidence, pod),
     )
 
 
-def _foreign(evidence: Evidence, pod: Pod, group: str) -> Explanation:
+def _foreign_pod_answer(evidence: Evidence, pod: Pod, group: str) -> Explanation:
     scheduler = scheduler_of(pod)
     likeliest = (*near_misses(scheduler, SCHEDULERS, 1), *SCHEDULERS)[0]
     state = Statement("PodForeign", scheduler=scheduler, likeliest=likeliest)
@@ -322,8 +322,8 @@ def _member(evidence: Evidence, pod: Pod, group: ObservedGroup) -> Explanation:
             return replace(pod_answer, sentence=[Statement("PodUngated")])
         case Verdict.STARTING:
             node = pod.status.nominated_node_name
-            nominated = [Statement("PodNominated", node=node)] if node else []
-            return replace(pod_answer, sentence=[Statement("PodToBind"), *nominated])
+            nomination = [Statement("PodNominated", node=node)] if node else []
+            return replace(pod_answer, sentence=[Statement("PodToBind"), *nomination])
     return replace(pod_answer, sentence=[Statement("AboutGroup"), *group_answer.sentence])
 
 
@@ -341,7 +341,7 @@ def _surplus_member(evidence: Evidence, pod: Pod, group: ObservedGroup, answer: 
     return replace(answer, reason=reason, detail=detail, commands=commands(reason, case))
 
 
-def _without_group(evidence: Evidence, pod: Pod, name: str) -> Explanation:
+def _groupless_answer(evidence: Evidence, pod: Pod, name: str) -> Explanation:
     """Return the answer about a pod whose group does not exist, or is in another namespace."""
     meta, reason = pod.metadata, Reason.GROUP_NOT_FOUND
     suggestion = numbers(did_you_mean(near_misses(name, (group.name for group in evidence.groups_here), 1)))
@@ -371,7 +371,7 @@ def _in_other_group(evidence: Evidence, pod: Pod, other: OtherGroup) -> Explanat
         reason, detail = evidence.reason_in_events("Pod", meta.name)
     members = [member for member in evidence.pods or () if group_name(member) == record.name]
     counts = member_counts(record.min_member, members) if evidence.pods is not None else None
-    case = Case(evidence, queue, pod=meta.name, member_count=counts.there if counts else 0, other=other)
+    case = Case(evidence, queue, pod=meta.name, member_count=counts.there if counts else 0, other_group=other)
     of_parent = f" of CompositePodGroup {record.parent.rpartition('/')[2]}" if record.parent else ""
     state = Statement("InOtherGroup", group=f"{record.name}{of_parent}", project=other.project)
     return replace(_pod_without_podgroup(pod, case, state, (reason, detail), "ReadItsEvents"), members=counts)
@@ -383,29 +383,30 @@ def _single_pod(evidence: Evidence, pod: Pod) -> Explanation:
     if controller:
         state = Statement("GroupOfOwner", owner=controller.display_name)
     case = Case(evidence, queue, pod=pod.metadata.name)
-    reported = evidence.reason_in_events("Pod", pod.metadata.name)
-    return _pod_without_podgroup(pod, case, state, reported, "NameAGroup")
+    event_reason = evidence.reason_in_events("Pod", pod.metadata.name)
+    return _pod_without_podgroup(pod, case, state, event_reason, "NameAGroup")
 
 
 def _pod_without_podgroup(
-    pod: Pod, case: Case, state: Statement, reported: tuple[str, Statement | None], advice: str
+    pod: Pod, case: Case, state: Statement, event_reason: tuple[str, Statement | None], advice: str
 ) -> Explanation:
     """Return the answer about a pod that is in no PodGroup of Volcano's API.
 
-    `reported` has the reason and the numbers from events. `advice` is the remedy while events have no reason.
+    `event_reason` has the reason and the numbers from events. `advice` is the remedy while events have no
+    reason.
     """
     evidence = case.evidence
     reason, detail = reason_of(pod)
     if not reason:
         reason, detail = evidence.refusal_of(case.queue)
-    reported_reason, _ = reported
+    reported_reason, _ = event_reason
     if not reason or (reason == reported_reason and not detail):
-        reason, detail = reported
-    notes = [*misnamed(evidence, pod), *unread_queue(evidence, case.queue), *evidence.notes]
+        reason, detail = event_reason
+    notes = [*misnaming_texts(evidence, pod), *unread_queue(evidence, case.queue), *evidence.notes]
     queue = evidence.queue(case.queue)
     rest: dict[str, Any] = {"queue": queue_figures(queue) if queue else None, "notes": notes}
     if reason:
-        minimum = case.other.minimum_path[-1] if case.other else "minMember"
+        minimum = case.other_group.minimum_path[-1] if case.other_group else "minMember"
         cause = Statement("Reason", reason=reason, number=minimum)
         rest |= {"reason": reason, "detail": detail, "remedies": [cause], "commands": commands(reason, case)}
         return _answer(pod, Verdict.WAITING, state, cause, **rest)
@@ -420,21 +421,21 @@ def _pod_without_podgroup(
 
 def explain_queue(evidence: Evidence, queue: ObservedQueue) -> Explanation:
     groups = evidence.groups_in(queue.name)
-    waiting = [group for group in groups if group.verdict in (Verdict.WAITING, Verdict.UNKNOWN)]
-    reasons = {group.scheduled.reason for group in waiting if group.scheduled}
-    is_short = queue.counts["pending"] and queue.share < 1
-    opened = condition(queue.status.conditions, "Open")
-    by_parent = opened is not None and opened.reason == "ParentClosed"
+    waiting_groups = [group for group in groups if group.verdict in (Verdict.WAITING, Verdict.UNKNOWN)]
+    reasons = {group.scheduled.reason for group in waiting_groups if group.scheduled}
+    is_below_share = queue.counts["pending"] and queue.share < 1
+    open_condition = condition(queue.status.conditions, "Open")
+    is_closed_by_parent = open_condition is not None and open_condition.reason == "ParentClosed"
     return Explanation(
         kind="Queue",
         name=queue.name,
         verdict=queue.state,
-        sentence=[*_queue_state(queue), *_share(queue)],
+        sentence=[*_queue_state(queue), *_share_statements(queue)],
         queue=queue_figures(queue),
-        waiting=pending_blockers(waiting),
-        holders=list(_above_share(evidence, queue.name)) if is_short else [],
+        waiting=pending_blockers(waiting_groups),
+        holders=list(_above_share(evidence, queue.name)) if is_below_share else [],
         remedies=[
-            *([_message(opened.message)] if opened and by_parent else []),
+            *([_message(open_condition.message)] if open_condition and is_closed_by_parent else []),
             *(Statement("ReasonOfGroups", reason=reason) for reason in REMEDIES if reason in reasons),
         ],
         commands=_commands(evidence, queue),
@@ -465,7 +466,7 @@ def _queue_state(queue: ObservedQueue) -> Iterator[Statement]:
         yield Statement("QueueStopped", policy=queue.spec.stop_policy)
     else:
         yield Statement("QueueTakesNone" if is_deleted else "QueueOpen")
-    for kind in _REMARKS:
+    for kind in _REMARK_CONDITIONS:
         remark = condition(queue.status.conditions, kind)
         if remark is not None and remark.status == "True" and remark.message:
             yield Statement(f"Queue{kind}", message=remark.message)
@@ -480,14 +481,14 @@ def _commands(evidence: Evidence, queue: ObservedQueue) -> list[Offer]:
     return [case.for_queue("ResumeQueue")] if queue.is_stopped else []
 
 
-def _share(queue: ObservedQueue) -> Iterator[Statement]:
+def _share_statements(queue: ObservedQueue) -> Iterator[Statement]:
     if queue.status.share is None:
         yield Statement("ShareUnknown")
         return
     yield Statement("QueueUses", share=share_of(queue))
     if queue.share > 1:
         yield Statement("KeepsAbove" if queue.spec.reclaimable is False else "BorrowsAbove")
-    elif queue.counts["pending"] and queue.share < _ENOUGH and not queue.is_stopped:
+    elif queue.counts["pending"] and queue.share < _FULL_SHARE and not queue.is_stopped:
         yield Statement("HasClaim")
 
 
@@ -496,18 +497,18 @@ def share_of(queue: ObservedQueue) -> Statement:
     status = queue.status
     usages = [(status.allocated or {}, status.deserved or {}, "")]
     usages += [(each.allocated or {}, each.deserved or {}, each.name) for each in status.flavors or ()]
-    parts = [
+    shares = [
         (numeric(name, held.get(name)) / (numeric(name, due) or 1), name, held.get(name, 0), due, flavor_name)
         for held, deserved, flavor_name in usages
         for name, due in sorted(deserved.items())
     ]
-    used = percent(queue.share)
-    if not parts:
-        return Statement("Share", used=used)
-    _, name, held, due, flavor_name = max(parts, key=itemgetter(0))
+    used_text = percent(queue.share)
+    if not shares:
+        return Statement("Share", used=used_text)
+    _, name, held, due, flavor_name = max(shares, key=itemgetter(0))
     figures = {"resource": name, "held": amount(name, held), "deserved": amount(name, due)}
     code = "ShareOfFlavor" if flavor_name else "ShareOfResource"
-    return Statement(code, used=used, flavor=flavor_name, **figures)
+    return Statement(code, used=used_text, flavor=flavor_name, **figures)
 
 
 # ---- groups and queues that are ahead
@@ -526,7 +527,7 @@ def holders(evidence: Evidence, group: ObservedGroup) -> list[Blocker]:
             same_queue = evidence.groups_in(own_queue)
             return [*_claimants(evidence, own_queue), *_holding_blockers(evidence, group, same_queue)]
         case Reason.BEHIND_OTHERS:
-            return pending_blockers(_ahead(evidence, group))
+            return pending_blockers(_groups_ahead(evidence, group))
         case Reason.RESERVED:
             keys = {f"{holder.namespace}/{holder.name}" for holder in group.waiting.holders}
             return pending_blockers(other for other in evidence.groups if other.key in keys)
@@ -538,18 +539,18 @@ def holders(evidence: Evidence, group: ObservedGroup) -> list[Blocker]:
 
 def reclaiming(evidence: Evidence, group: ObservedGroup, ahead: Iterable[Blocker]) -> Iterator[Statement]:
     """Yield a statement on when the queue reclaims capacity from other queues, or why it never does."""
-    if not_reclaimed := [part for part in group.message.split("; ") if part.endswith(NOT_RECLAIMED_TEXT)]:
-        yield _message(not_reclaimed[0])
+    if refusals := [part for part in group.message.split("; ") if part.endswith(NOT_RECLAIMED_TEXT)]:
+        yield _message(refusals[0])
         return
     queue = evidence.queue(evidence.queue_of(group))
     above = [evidence.queue(blocker.holder.name) for blocker in ahead if blocker.holder.kind == "Queue"]
-    if queue is None or queue.share >= _ENOUGH or group.reason == Reason.RECLAIMING:
+    if queue is None or queue.share >= _FULL_SHARE or group.reason == Reason.RECLAIMING:
         return
     if any(queue is not None and queue.spec.reclaimable is not False for queue in above):
         rules = queue.spec.preemption or QueuePreemption()
         after, at_most = duration_of(rules.after, RECLAIM_AFTER), duration_of(rules.at_most, RECLAIM_AT_MOST)
-        most = human_duration(int(max(after, at_most)))
-        yield Statement("Reclaims", after=human_duration(int(after)), most=most)
+        max_wait = human_duration(int(max(after, at_most)))
+        yield Statement("Reclaims", after=human_duration(int(after)), most=max_wait)
 
 
 def pending_blockers(groups: Iterable[ObservedGroup]) -> list[Blocker]:
@@ -607,12 +608,12 @@ def _claimants(evidence: Evidence, own_queue: str) -> Iterator[Blocker]:
     """Yield the other queues that hold less than their deserved share and have pending groups."""
     for queue in (evidence.queues or {}).values():
         pending = queue.counts["pending"]
-        if queue.name != own_queue and pending and queue.share < _ENOUGH:
+        if queue.name != own_queue and pending and queue.share < _FULL_SHARE:
             summary = HolderSummary("Queue", name=queue.name)
             yield Blocker("HasPending", holder=summary, pending=pending, share=share_of(queue))
 
 
-def _ahead(evidence: Evidence, group: ObservedGroup) -> list[ObservedGroup]:
+def _groups_ahead(evidence: Evidence, group: ObservedGroup) -> list[ObservedGroup]:
     """Return the groups that the status names as ahead, else all older pending groups of the queue."""
     same_queue = evidence.groups_in(evidence.queue_of(group))
     if ahead := [other for other in same_queue if other.key in group.waiting.ahead]:

@@ -37,10 +37,10 @@ from extender.kube.resources import Resource
 
 T = TypeVar("T")
 
-_REASONS = frozenset(map(str, Reason))
+_REASON_CODES = frozenset(map(str, Reason))
 MAX_HEIGHT = 8  # maximum depth of owners; owner references may form a circle
-_OF_THE_CLUSTER = (kube.QUEUES, kube.API_GROUPS)
-_OTHER_GROUPS: tuple[tuple[str, Resource, type[PluginsPodGroup | NativePodGroup]], ...] = (
+_CLUSTER_KINDS = (kube.QUEUES, kube.API_GROUPS)
+_OTHER_GROUP_KINDS: tuple[tuple[str, Resource, type[PluginsPodGroup | NativePodGroup]], ...] = (
     ("scheduler-plugins", kube.PLUGINS_POD_GROUPS, PluginsPodGroup),
     ("Kubernetes itself", kube.NATIVE_POD_GROUPS, NativePodGroup),
     ("Kubernetes itself", kube.ALPHA_POD_GROUPS, AlphaPodGroup),
@@ -67,7 +67,7 @@ class Evidence:
         self._access, self._reader = access, access.reader
         self.namespace = namespace
         self.notes: list[Statement] = []
-        self.unread: list[str] = []  # plural names of kinds with an object that may not be read
+        self.unread_kinds: list[str] = []  # plural names of kinds with an object that may not be read
         self._rights: dict[Right, bool] = {}
         self._listed_owners: dict[OwnerKind | str, dict[str, Meta]] = {}  # owners by kind, then by UID
         # Direct and indirect owners of an object, by the UID of the object.
@@ -99,17 +99,17 @@ class Evidence:
 
     def find(self, resource: Resource, name: str, kind: type[T], *, of_cluster: bool = False) -> T | None:
         """Return an object of the namespace or the cluster; None if it does not exist or may not be read."""
-        namespace = "" if of_cluster or resource in _OF_THE_CLUSTER else self.namespace
+        namespace = "" if of_cluster or resource in _CLUSTER_KINDS else self.namespace
         try:
             return self._reader.get(resource, namespace, name, kind)
         except NotFound:
             return None
         except Forbidden:
-            if (kind_name := resource.plural or resource.root) not in self.unread:
-                self.unread.append(kind_name)
+            if (kind_name := resource.plural or resource.root) not in self.unread_kinds:
+                self.unread_kinds.append(kind_name)
             return None
 
-    def _listed(
+    def _objects_of(
         self, resource: Resource, namespace: str, kind: type[T], note: str = "", fields: str = ""
     ) -> list[T] | None:
         """Return all objects of a kind; None, with a note, if the kind may not be read or is not served."""
@@ -120,17 +120,17 @@ class Evidence:
                 self.notes.append(Statement(note))
             return None
 
-    def _everywhere(self, resource: Resource, kind: type[T], note: str = "") -> list[T]:
+    def _objects_everywhere(self, resource: Resource, kind: type[T], note: str = "") -> list[T]:
         """Return the objects of all namespaces if the user may list these, else of this namespace."""
-        objects = self._listed(resource, "", kind, note)
+        objects = self._objects_of(resource, "", kind, note)
         if objects is None and self.namespace:
-            objects = self._listed(resource, self.namespace, kind)
+            objects = self._objects_of(resource, self.namespace, kind)
         return objects or []
 
     @cached_property
     def queues(self) -> dict[str, ObservedQueue] | None:
         """Return the queues by name; None if they may not be read."""
-        queues = self._listed(kube.QUEUES, "", ObservedQueue, "QueuesNotShown")
+        queues = self._objects_of(kube.QUEUES, "", ObservedQueue, "QueuesNotShown")
         return None if queues is None else {queue.name: queue for queue in queues}
 
     @cached_property
@@ -146,7 +146,7 @@ class Evidence:
 
         The oldest is first.
         """
-        groups = self._everywhere(kube.POD_GROUPS, ObservedGroup, "OtherGroupsNotShown")
+        groups = self._objects_everywhere(kube.POD_GROUPS, ObservedGroup, "OtherGroupsNotShown")
         return sorted(groups, key=lambda group: (group.metadata.creation_timestamp or "", group.key))
 
     @property
@@ -168,7 +168,7 @@ class Evidence:
 
     def other_group(self, name: str) -> OtherGroup | None:
         """Return the PodGroup with this name in an API other than Volcano's; None if none can be read."""
-        for project, resource, kind in _OTHER_GROUPS:
+        for project, resource, kind in _OTHER_GROUP_KINDS:
             if group := self.find(resource, name, kind):
                 return OtherGroup(project, resource, any_group_record(group))
         return None
@@ -176,13 +176,13 @@ class Evidence:
     @cached_property
     def pods(self) -> list[Pod] | None:
         """Return the pods of this namespace; None if they may not be read."""
-        return self._listed(kube.PODS, self.namespace, Pod, "PodsNotShown")
+        return self._objects_of(kube.PODS, self.namespace, Pod, "PodsNotShown")
 
     @cached_property
     def waiting_pods(self) -> list[Pod]:
         """Return the pods of all namespaces that have no node yet; empty if they may not be read."""
-        pending = self._listed(kube.PODS, "", Pod, fields="status.phase=Pending")
-        return [pod for pod in pending or () if not pod.spec.node_name]
+        pending_pods = self._objects_of(kube.PODS, "", Pod, fields="status.phase=Pending")
+        return [pod for pod in pending_pods or () if not pod.spec.node_name]
 
     def members(self, group: ObservedGroup) -> list[Pod] | None:
         """Return the pods that name a group; None if they are unknown."""
@@ -195,14 +195,14 @@ class Evidence:
     def reason_in_events(self, kind: str, name: str) -> tuple[str, Statement | None]:
         """Return the reason and numbers of Muster's latest event about an object; empty without an event."""
         selector = f"involvedObject.kind={kind},involvedObject.name={name}"
-        events = self._listed(kube.EVENTS, self.namespace, Event, fields=selector)
-        decisions = [event for event in events or () if event.reason in _REASONS]
+        events = self._objects_of(kube.EVENTS, self.namespace, Event, fields=selector)
+        decisions = [event for event in events or () if event.reason in _REASON_CODES]
         latest = max(decisions, key=lambda event: event.at, default=None)
         return (latest.reason, numbers(latest.message.partition(": ")[2])) if latest else ("", None)
 
     def refusal(self, controller: OwnerReference) -> str:
         """Return why the newest pod of an owner or its parts was not created; empty if no event says so."""
-        events = self._listed(kube.EVENTS, self.namespace, Event, fields="reason=FailedCreate") or ()
+        events = self._objects_of(kube.EVENTS, self.namespace, Event, fields="reason=FailedCreate") or ()
         subjects = ((event, event.about) for event in events)
         own = [event for event, obj in subjects if obj.uid == controller.uid or _is_part(obj, controller)]
         newest = max(own, key=lambda event: event.at, default=None)
@@ -211,22 +211,22 @@ class Evidence:
     # ---- owners of pods, in the kinds and versions that the cluster serves
 
     @cached_property
-    def served(self) -> dict[str, str]:
+    def served_versions(self) -> dict[str, str]:
         """Return the API groups of the cluster, each with its preferred version."""
         document = self.find(kube.API_GROUPS, "", dict[str, Any]) or {}
         groups = document.get("groups") or ()
-        preferred = ((group["name"], group.get("preferredVersion") or {}) for group in groups)
-        return {name: version.get("version", "") for name, version in preferred}
+        preferred_versions = ((group["name"], group.get("preferredVersion") or {}) for group in groups)
+        return {name: version.get("version", "") for name, version in preferred_versions}
 
     def resource_of_kind(self, kind: OwnerKind) -> Resource | None:
         """Return the resource of a kind; None if the cluster does not serve its API group."""
-        version = self.served.get(kind.group)
+        version = self.served_versions.get(kind.group)
         return Resource(f"/apis/{kind.group}/{version}", kind.plural) if version else None
 
     def all_owners(self, kind: OwnerKind) -> list[ListedObject]:
         """Return the objects of a kind in this namespace; empty if they may not be read."""
         resource = self.resource_of_kind(kind)
-        return (self._listed(resource, self.namespace, ListedObject) if resource else None) or []
+        return (self._objects_of(resource, self.namespace, ListedObject) if resource else None) or []
 
     def find_owner(self, kind: OwnerKind, name: str, form: type[T]) -> T | None:
         resource = self.resource_of_kind(kind)
@@ -266,8 +266,8 @@ class Evidence:
 
     def queue_of(self, group: ObservedGroup) -> str:
         """Return the queue in which a group counts. After its start, this is the recorded queue."""
-        recorded = rules.recorded_queue(group.metadata) if group.is_holding else ""
-        return self._queues_by_uid.get(recorded) or self.requested_queue(group)
+        recorded_uid = rules.recorded_queue(group.metadata) if group.is_holding else ""
+        return self._queues_by_uid.get(recorded_uid) or self.requested_queue(group)
 
     def requested_queue(self, group: ObservedGroup) -> str:
         """Return the queue that a group, its owner or its namespace names."""
@@ -310,23 +310,23 @@ class Evidence:
 
     def closed_above(self, name: str) -> str:
         """Return the topmost queue above `name` that is itself closed; empty if none is known."""
-        closed, path = "", {name}
+        closed_name, path = "", {name}
         queue = self.queue(name)
         parent = self.queue(queue.spec.parent) if queue else None
         while parent and parent.name not in path:
             path.add(parent.name)
-            opened = condition(parent.status.conditions, "Open")
-            if parent.state != "Open" and not (opened and opened.reason == "ParentClosed"):
-                closed = parent.name
+            open_condition = condition(parent.status.conditions, "Open")
+            if parent.state != "Open" and not (open_condition and open_condition.reason == "ParentClosed"):
+                closed_name = parent.name
             parent = self.queue(parent.spec.parent)
-        return closed
+        return closed_name
 
     # ---- LocalQueues and namespaces
 
     @cached_property
     def local_queues(self) -> dict[str, LocalQueue]:
         """Return the LocalQueues by `namespace/name`, of all namespaces if allowed, else of this one."""
-        objects = self._everywhere(kube.LOCAL_QUEUES, LocalQueue)
+        objects = self._objects_everywhere(kube.LOCAL_QUEUES, LocalQueue)
         return {f"{local.metadata.namespace}/{local.metadata.name}": local for local in objects}
 
     def stopped_local_queue(self, group: ObservedGroup) -> LocalQueueRecord | None:
@@ -340,7 +340,7 @@ class Evidence:
 
     @cached_property
     def _routes(self) -> QueueRoutes:
-        has_kueue = kube.KUEUE_LOCAL_QUEUES[0].group in self.served
+        has_kueue = kube.KUEUE_LOCAL_QUEUES[0].group in self.served_versions
         return QueueRoutes(self.queue_of_namespace, records_by_key(self.local_queues.values()), has_kueue)
 
     def _local_queue(self, meta: Meta) -> LocalQueueRecord | None:
@@ -366,7 +366,7 @@ class Evidence:
 
     @cached_property
     def _namespaces(self) -> dict[str, Namespace]:
-        namespaces = self._listed(kube.NAMESPACES, "", Namespace)
+        namespaces = self._objects_of(kube.NAMESPACES, "", Namespace)
         if namespaces is None:
             with suppress(Forbidden, NotFound):
                 namespaces = [self._reader.get(kube.NAMESPACES, "", self.namespace, Namespace)]
@@ -423,9 +423,9 @@ def reason_of(pod: Pod) -> tuple[str, Statement | None]:
 
 def held_amounts(pods: Iterable[Pod]) -> Quantities:
     """Return the sum of the requests of the pods that are on nodes."""
-    holding = [pod for pod in pods if pod.spec.node_name and pod.status.phase not in keys.ENDED_PHASES]
+    placed_pods = [pod for pod in pods if pod.spec.node_name and pod.status.phase not in keys.ENDED_PHASES]
     try:
-        sums = total(pod_requests(pod.spec) for pod in holding)
+        sums = total(pod_requests(pod.spec) for pod in placed_pods)
     except BadQuantity:
         return {}
     return {name: quantity for name, quantity in quantities(sums).items() if name != PODS}

@@ -28,18 +28,18 @@ class Statement(SimpleNamespace):
 
     @property
     def text(self) -> str:
-        return self._filled(SENTENCES[self.code])
+        return self._text_of(SENTENCES[self.code])
 
     @property
     def remedy(self) -> str:
         """Return the text of the remedy; empty if the code has none."""
-        return self._filled(REMEDIES.get(self.code, ""))
+        return self._text_of(REMEDIES.get(self.code, ""))
 
     def shown(self) -> object:
         """Return the value that -o json prints."""
         return self.text
 
-    def _filled(self, template: str) -> str:
+    def _text_of(self, template: str) -> str:
         fields = vars(self)
         texts = {name: item.text if isinstance(item, Statement) else item for name, item in fields.items()}
         reason = fields.get("reason", "")
@@ -69,7 +69,7 @@ class Offer(Statement):
     allowed: bool
 
     def shown(self) -> CommandSummary:
-        purpose, line = map(self._filled, COMMANDS[self.code].split(" => "))
+        purpose, line = map(self._text_of, COMMANDS[self.code].split(" => "))
         return CommandSummary(purpose, line, str(self.right), self.allowed)
 
 

@@ -28,12 +28,12 @@ from extender.domain.model.reasons import Verdict
 from extender.domain.model.resources import PODS
 from extender.terminal.text import bar, columns, shows_unicode
 
-_MOST = 6  # maximum of listed blockers; the others are counted
+_MAX_BLOCKERS = 6  # maximum of listed blockers; the others are counted
 _INDENT = "  "
-_LONGEST = 24  # maximum characters of a bar
-_FIGURES = 44  # columns for the figures next to a bar
+_MAX_BAR_LENGTH = 24  # maximum characters of a bar
+_FIGURES_WIDTH = 44  # columns for the figures next to a bar
 _HEADINGS = {"Queue": "Queues above their share:"}
-_LASTING = (Verdict.WAITING, Verdict.RUNNING, PLACED)  # verdicts with a known start time
+_LASTING_VERDICTS = (Verdict.WAITING, Verdict.RUNNING, PLACED)  # verdicts with a known start time
 _COLOURS = {
     **dict.fromkeys((Verdict.STARTING, Verdict.RUNNING, PLACED, "Open"), "green"),
     **dict.fromkeys((Verdict.ENDED, ENDING, FOREIGN), "cyan"),
@@ -68,16 +68,16 @@ def paragraphs(answer: Explanation) -> list[str]:
     where = f" in namespace {answer.namespace}" if answer.namespace else ""
     is_named_by_user = answer.group and not is_named_by_uid(answer.group)
     group = f", of podgroup/{answer.group}" if is_named_by_user else ""
-    uncounted = (f"pod/{listed(stray.pods, 1)}: {stray.cause.text}" for stray in answer.uncounted)
+    stray_lines = (f"pod/{listed(stray.pods, 1)}: {stray.cause.text}" for stray in answer.uncounted)
     parts: Sequence[Iterable[str]] = (
         [wrapped(f"{answer.display_name}{where}{group}")],
         _verdict(answer),
         _members(answer),
         _queue(answer),
-        _list("Pods that do not count:", uncounted),
-        _others("Groups that wait in it:", answer.waiting),
-        _others(_HEADINGS.get(answer.kind, "Ahead of it:"), answer.holders),
-        _help(answer),
+        _list("Pods that do not count:", stray_lines),
+        _blockers("Groups that wait in it:", answer.waiting),
+        _blockers(_HEADINGS.get(answer.kind, "Ahead of it:"), answer.holders),
+        _remedies(answer),
         [wrapped(text) for text in dict.fromkeys(note.text for note in answer.notes)],
     )
     return ["\n".join(lines) for part in parts if (lines := list(part))]
@@ -85,13 +85,13 @@ def paragraphs(answer: Explanation) -> list[str]:
 
 def _verdict(answer: Explanation) -> Iterator[str]:
     verdict = click.style(answer.verdict, fg=_COLOURS.get(answer.verdict, "yellow"), bold=True)
-    since = f" for {age(answer.since)}" if answer.since and answer.verdict in _LASTING else ""
+    since = f" for {age(answer.since)}" if answer.since and answer.verdict in _LASTING_VERDICTS else ""
     yield f"{verdict}{since}" + (f": {answer.reason}" if answer.reason else "")
     yield wrapped(_sentence(answer), _INDENT)
     if answer.detail:
         yield wrapped(answer.detail.text, _INDENT)
-    if expected := outlook(answer.estimate):
-        yield wrapped(expected, _INDENT)
+    if estimate_text := outlook(answer.estimate):
+        yield wrapped(estimate_text, _INDENT)
 
 
 def _members(answer: Explanation) -> Iterator[str]:
@@ -99,8 +99,8 @@ def _members(answer: Explanation) -> Iterator[str]:
         return
     counts = {"on nodes": members.placed, "gated": members.gated}
     counts |= {"succeeded": members.succeeded, "failed": members.failed}
-    rest = [f"{count} {state}" for state, count in counts.items() if count or state == "on nodes"]
-    yield wrapped(f"Members: {members.needed} needed, {members.there} there, {', '.join(rest)}")
+    count_texts = [f"{count} {state}" for state, count in counts.items() if count or state == "on nodes"]
+    yield wrapped(f"Members: {members.needed} needed, {members.there} there, {', '.join(count_texts)}")
 
 
 def _queue(answer: Explanation) -> Iterator[str]:
@@ -125,19 +125,19 @@ def resource_rows(queue: QueueFigures) -> list[str]:
 def _resources_of(queue: QueueFigures) -> list[str]:
     """Return the resources that the queue uses, deserves or limits."""
     figures = [*queue.allocated.items(), *queue.deserved.items()]
-    used = {name for name, quantity in figures if numeric(name, quantity)}
-    return sorted((used - {PODS}) | queue.capability.keys())
+    used_names = {name for name, quantity in figures if numeric(name, quantity)}
+    return sorted((used_names - {PODS}) | queue.capability.keys())
 
 
-def _others(heading: str, others: Sequence[Blocker]) -> Iterator[str]:
+def _blockers(heading: str, blockers: Sequence[Blocker]) -> Iterator[str]:
     texts = []
-    for other in others[:_MOST]:
+    for other in blockers[:_MAX_BLOCKERS]:
         held = amounts(other.holder.holds)
         texts.append(f"{other.holder.display_name} {other.text}" + ("" if held == NOTHING else f": {held}"))
-    return _list(heading, texts + and_more(len(others) - len(texts)))
+    return _list(heading, texts + and_more(len(blockers) - len(texts)))
 
 
-def _help(answer: Explanation) -> Iterator[str]:
+def _remedies(answer: Explanation) -> Iterator[str]:
     """Yield remedies and commands. A command stays on one line, so that it can be copied."""
     remedies = remedies_of(answer)
     if remedies or answer.commands:
@@ -169,19 +169,19 @@ def bars(queue: QueueFigures) -> list[str]:
     if not sys.stdout.isatty():
         return []
     names = _resources_of(queue)
-    widest = max(map(len, names), default=0)
-    length = max(8, min(_LONGEST, width() - widest - _FIGURES))
+    max_width = max(map(len, names), default=0)
+    length = max(8, min(_MAX_BAR_LENGTH, width() - max_width - _FIGURES_WIDTH))
     lines = []
     for name in names:
-        held, due = queue.allocated.get(name), queue.deserved.get(name)
-        used, deserved = numeric(name, held), numeric(name, due)
-        part = used / deserved if deserved else float(bool(used))
-        full, empty = bar(part, length, shows_unicode(sys.stdout))
-        coloured_bar = click.style(full, fg="yellow" if part > 1 else "green") + empty
+        held_text, due = queue.allocated.get(name), queue.deserved.get(name)
+        used_amount, deserved = numeric(name, held_text), numeric(name, due)
+        share = used_amount / deserved if deserved else float(bool(used_amount))
+        full_part, empty_part = bar(share, length, shows_unicode(sys.stdout))
+        coloured_bar = click.style(full_part, fg="yellow" if share > 1 else "green") + empty_part
         figures = f"{amount(name, queue.allocated.get(name, 0))} of {amount(name, due)}"
         if name in queue.capability:
             figures += f", at most {amount(name, queue.capability[name])}"
-        lines.append(f"{name:<{widest}}  {coloured_bar}  {figures}")
+        lines.append(f"{name:<{max_width}}  {coloured_bar}  {figures}")
     return lines
 
 

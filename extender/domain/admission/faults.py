@@ -13,8 +13,8 @@ import msgspec
 
 from extender.api import keys
 from extender.api.units import name_hint
-from extender.api.workloads.children import MALFORMED
-from extender.api.workloads.gangs import IN_TURN, ORDERED_READY, Defaults, gang_of_replicas, gang_size_of
+from extender.api.workloads.children import SHAPE_ERRORS
+from extender.api.workloads.gangs import IN_TURN_TEXT, ORDERED_READY, Defaults, gang_of_replicas, gang_size_of
 from extender.api.workloads.pod_sets import JobPodSet, pod_sets
 from extender.api.workloads.shape import STATEFUL_SET, Json, value_at
 
@@ -260,7 +260,7 @@ def workload_warnings(workload: Json, schedulers: Collection[str]) -> Iterator[s
         workload: The object in the form of the API.
         schedulers: Values of spec.schedulerName.
     """
-    with suppress(*MALFORMED, msgspec.ValidationError):  # the API server refuses unreadable objects
+    with suppress(*SHAPE_ERRORS, msgspec.ValidationError):  # the API server refuses unreadable objects
         if (workload.get("apiVersion"), workload.get("kind")) == STATEFUL_SET:
             yield from (
                 warning
@@ -280,5 +280,5 @@ def _turn_warnings(stateful_set: Json, pod_set: JobPodSet) -> Iterator[str]:
     gang = gang_of_replicas(value_at(stateful_set, _ANNOTATIONS_PATH) or {}, pod_set.count, policy)
     template = (value_at(pod_set.template, _ANNOTATIONS_PATH) or {}).get(keys.MIN_MEMBER, "")
     fault = gang_size_of(gang, template, Defaults(), waits=False).fault
-    if IN_TURN in fault:
+    if IN_TURN_TEXT in fault:
         yield fault

@@ -317,9 +317,9 @@ def review_growth(
         return []
     own_ceiling = Ceiling(info.record.name, info.allocated, info.record.capability or {})
     texts = (
-        f"the group takes {show(name, amount)} {name} more, and queue {ceiling.queue!r} holds "
-        f"{show(name, ceiling.held_amounts.get(name, 0))} of {show(name, ceiling.max_amounts[name])} at most: "
-        "free capacity, or raise its limit"
+        f"the group takes {show(name, amount)} {name} more, and queue {ceiling.queue!r} "
+        f"holds {show(name, ceiling.held_amounts.get(name, 0))} of {show(name, ceiling.max_amounts[name])} "
+        "at most: free capacity, or raise its limit"
         for name, amount in increase.items()
         for ceiling in (own_ceiling, *ceilings)
         if ceiling.held_amounts.get(name, 0) + amount > ceiling.max_amounts.get(name, inf)

@@ -14,7 +14,7 @@ from typing import NamedTuple, Self
 import msgspec
 from msgspec.structs import replace
 
-from extender.api.units import INSTANTS, as_time, timestamp_at
+from extender.api.units import PAST_FORMS, as_time, timestamp_at
 from extender.domain.model.reasons import Reason
 from extender.domain.model.resources import CPU, Resources
 
@@ -213,7 +213,7 @@ class Period(NamedTuple):
             try:
                 instants[name] = as_time(text, now) if text else instants[name]
             except ValueError as fault:
-                raise InvalidPeriod(f"{name}: invalid value {text!r}: must be {INSTANTS}") from fault
+                raise InvalidPeriod(f"{name}: invalid value {text!r}: must be {PAST_FORMS}") from fault
         if instants["until"] > now:
             raise InvalidPeriod(f"until: invalid value {until!r}: must be in the past")
         if instants["since"] >= instants["until"]:

@@ -13,7 +13,7 @@ from extender.api.objects.base import Meta, OwnerReference, Wire, refuse_deep
 from extender.api.objects.pods import Pod
 from extender.api.objects.queues import ABORT, RESUME, NetworkTopology, SubGroup
 from extender.api.units import BadQuantity
-from extender.api.workloads.children import MALFORMED
+from extender.api.workloads.children import SHAPE_ERRORS
 from extender.api.workloads.gangs import Defaults, GangSize, MadePods, gang_of, gang_size_of
 from extender.api.workloads.pod_sets import JobPodSet, min_parallelism_of, pod_sets, with_requested_count
 from extender.api.workloads.shape import (
@@ -326,7 +326,7 @@ def job_record(
             )
         dependent = row.dependent(obj, {part.role: part.count for part in sets})
         return _with_pods(record, sets, dependent, shapes, frozenset(schedulers), auto_groups)
-    except (*MALFORMED, BadQuantity, msgspec.ValidationError) as fault:
+    except (*SHAPE_ERRORS, BadQuantity, msgspec.ValidationError) as fault:
         return replace(record, fault=f"its pods are not known: {fault}", is_for_muster=True)
 
 
@@ -347,7 +347,7 @@ def owner_of_pods(
     annotations, row, obj = meta.annotations or {}, table.get(kind), as_json(kind, job)
     gang = known_gang or MadePods(requested=annotations.get(keys.MIN_MEMBER, ""))
     if known_gang is None:
-        with suppress(*MALFORMED, BadQuantity, msgspec.ValidationError):
+        with suppress(*SHAPE_ERRORS, BadQuantity, msgspec.ValidationError):
             sets = _first_sets({**obj, "status": {}}, table)
             gang = gang_of(row, obj, {part.role: part.count for part in sets})
     return ownership.OwnerRecord(
@@ -371,7 +371,7 @@ def queue_named_by(kind: JobKind, job: AnyJob, table: Kinds) -> str:
     The result is empty if neither names a queue.
     """
     queue = _queue_of_its_own(table.get(kind), job)
-    with suppress(*MALFORMED, msgspec.ValidationError):
+    with suppress(*SHAPE_ERRORS, msgspec.ValidationError):
         for part in _first_sets(as_json(kind, job), table) if not queue else ():
             meta = msgspec.convert(part.template.get("metadata") or {}, Meta)
             queue = queue or ownership.queue_named_by(meta)

@@ -11,7 +11,7 @@ from msgspec import Raw
 from extender.api.keys import ASK_MARK
 from extender.api.objects.base import Wire
 from extender.api.objects.pods import PodClaim, PodClaimStatus
-from extender.api.protobuf import LONGEST_FRAME
+from extender.api.protobuf import MAX_FRAME_BYTES
 from extender.domain.model import versioned_pod_watch as pod_watch
 from extender.domain.model.versioned_pod_watch import (
     AS_STORED,
@@ -83,11 +83,11 @@ _read_claims = msgspec.json.Decoder(list[PodClaim] | None).decode
 _read_claim_statuses = msgspec.json.Decoder(list[PodClaimStatus] | None).decode
 _read_elements = msgspec.json.Decoder(list[Raw] | None).decode
 
-_ONE_MARKER = {ASK_MARK: "1"}
-_AMOUNTS = {"limits": _ONE_MARKER, "requests": {**_ONE_MARKER, "cpu": "0", "memory": "0"}}
-_MARKER_CONTAINER = Raw(_encode({"name": pod_watch.MARK_NAME, "resources": _AMOUNTS}))
+_MARKER_AMOUNT = {ASK_MARK: "1"}
+_MARKER_AMOUNTS = {"limits": _MARKER_AMOUNT, "requests": {**_MARKER_AMOUNT, "cpu": "0", "memory": "0"}}
+_MARKER_CONTAINER = Raw(_encode({"name": pod_watch.MARK_NAME, "resources": _MARKER_AMOUNTS}))
 _POD_KIND = {"kind": Raw(b'"Pod"'), "apiVersion": Raw(b'"v1"')}  # items of lists lack these fields
-_GROUP = b'"schedulingGroup"'
+_GROUP_FIELD = b'"schedulingGroup"'
 _HEAD = re.compile(rb'\{"type":"([A-Z]+)","object":(?=\{)')  # the beginning of an event from any API server
 
 
@@ -112,15 +112,15 @@ class JsonPods:
     def page(self, body: bytes) -> PodPage:
         try:
             # API servers indent lists for curl and browsers, but an event has to be one line.
-            listed = _read_list(msgspec.json.format(body, indent=-1) if b"\n" in body.rstrip() else body)
-            meta = _read_list_meta(listed.metadata)
+            pod_list = _read_list(msgspec.json.format(body, indent=-1) if b"\n" in body.rstrip() else body)
+            meta = _read_list_meta(pod_list.metadata)
         except UNREADABLE as fault:
             raise pod_watch.BrokenPods(f"this is no list of pods: {fault}") from fault
-        if listed.kind != "PodList":
+        if pod_list.kind != "PodList":
             raise pod_watch.BrokenPods("this is a list of another kind")
-        pods = [ListedPod(_facts(pod), pod) for pod in map(bytes, listed.items or ())]
+        pods = [ListedPod(_facts(pod), pod) for pod in map(bytes, pod_list.items or ())]
         version = pod_watch.version_number(meta.resource_version)
-        return PodPage(version, meta.continue_, bytes(listed.metadata), pods)
+        return PodPage(version, meta.continue_, bytes(pod_list.metadata), pods)
 
     def list_metadata(self, version: int) -> bytes:
         return _encode({"resourceVersion": str(version)})
@@ -132,15 +132,15 @@ class JsonPods:
 class _ListWriter:
     def __init__(self, metadata: bytes) -> None:
         self._metadata = metadata
-        self._comma = b""
+        self._separator = b""
 
     def start(self) -> bytes:
         return b'{"kind":"PodList","apiVersion":"v1","metadata":' + self._metadata + b',"items":['
 
     def item(self, pod: bytes, appearance: Appearance) -> bytes:
-        is_unchanged = appearance == AS_STORED and _GROUP not in pod
-        item = self._comma + (pod if is_unchanged else _with_appearance(pod, appearance, "", {}))
-        self._comma = b","
+        is_unchanged = appearance == AS_STORED and _GROUP_FIELD not in pod
+        item = self._separator + (pod if is_unchanged else _with_appearance(pod, appearance, "", {}))
+        self._separator = b","
         return item
 
     def end(self) -> bytes:
@@ -162,7 +162,7 @@ def _with_appearance(pod: bytes, appearance: Appearance, version: str, kind: Par
             spec = _read_parts(parts.get("spec", b"{}"))
             containers = _read_elements(spec.get("initContainers", b"null")) or []
             _set_field(parts, "spec", "initContainers", [*containers, _MARKER_CONTAINER])
-        if _GROUP in pod:
+        if _GROUP_FIELD in pod:
             claims = _claims_by_name(parts)
             if claims:
                 _set_field(parts, "spec", "resourceClaims", claims)
@@ -221,8 +221,8 @@ class Lines:
 
 
 def _check_length(line: bytes | bytearray) -> None:
-    if len(line) > LONGEST_FRAME:
-        raise pod_watch.BrokenPods(f"an event of a watch is longer than {LONGEST_FRAME} bytes")
+    if len(line) > MAX_FRAME_BYTES:
+        raise pod_watch.BrokenPods(f"an event of a watch is longer than {MAX_FRAME_BYTES} bytes")
 
 
 def _event(line: bytes) -> PodEvent:
@@ -238,13 +238,13 @@ def _event(line: bytes) -> PodEvent:
         except UNREADABLE as fault:
             raise pod_watch.BrokenPods(f"this is no event of a watch: {fault}") from fault
         type_, pod = event.type, bytes(event.object)
-    facts, version, ends_initial = None, 0, False
+    facts, version, ends_initial_events = None, 0, False
     if type_ == "BOOKMARK":
-        version, ends_initial = _bookmark(pod)
+        version, ends_initial_events = _bookmark(pod)
     elif type_ != "ERROR":
         facts = _facts(pod)
         version = facts.version if facts else _bookmark(pod)[0]
-    return PodEvent(type_, version, facts, ends_initial, pod, line + b"\n")
+    return PodEvent(type_, version, facts, ends_initial_events, pod, line + b"\n")
 
 
 def _facts(pod: bytes) -> PodFacts | None:
@@ -265,5 +265,5 @@ def _bookmark(obj: bytes) -> tuple[int, bool]:
         meta = _read_bookmark(obj).metadata
     except UNREADABLE:
         return 0, False
-    ends_initial = (meta.annotations or {}).get(pod_watch.INITIAL_EVENTS_END) == "true"
-    return pod_watch.version_number(meta.resource_version), ends_initial
+    ends_initial_events = (meta.annotations or {}).get(pod_watch.INITIAL_EVENTS_END) == "true"
+    return pod_watch.version_number(meta.resource_version), ends_initial_events

@@ -14,7 +14,7 @@ from extender.api.keys import ASK_MARK
 from extender.api.protobuf import (
     ENVELOPES,
     KUBERNETES_PREFIX,
-    LENGTH,
+    LENGTH_BYTES,
     Frames,
     LongFrame,
     message_types,
@@ -64,7 +64,7 @@ _TYPES = message_types(
 )
 _EVENT, _UNKNOWN = ENVELOPES["WatchEvent"], ENVELOPES["Unknown"]
 _POD, _LIST = _TYPES["Pod"], _TYPES["PodList"]
-_LIST_META, _BOOKMARK, _READ, _VARINT = (
+_LIST_META, _BOOKMARK, _READ_PODS, _VARINT = (
     _TYPES[name] for name in ("ListMeta", "Bookmark", "ReadPods", "Varint")
 )
 
@@ -79,8 +79,8 @@ class ProtobufPods:
         return PodFrames()
 
     def write(self, type_: str, pod: bytes, version: int, appearance: Appearance) -> bytes:
-        versioned = _POD(metadata={"version": str(version)}).SerializeToString()
-        return _frame(type_, _with_appearance(pod + versioned, appearance))
+        version_field = _POD(metadata={"version": str(version)}).SerializeToString()
+        return _frame(type_, _with_appearance(pod + version_field, appearance))
 
     def deleted(self, facts: PodFacts, version: int) -> bytes:
         meta = {"name": facts.name, "namespace": facts.namespace, "uid": facts.uid, "version": str(version)}
@@ -90,19 +90,19 @@ class ProtobufPods:
     def page(self, body: bytes) -> PodPage:
         try:
             kind, raw = open_envelope(body)
-            listed = _LIST.FromString(raw)
-            metadata = _LIST_META.FromString(listed.metadata)
+            pod_list = _LIST.FromString(raw)
+            metadata = _LIST_META.FromString(pod_list.metadata)
             version, token = pod_watch.version_number(metadata.version), metadata.token
         except DecodeError as fault:
             raise pod_watch.BrokenPods(f"this is no list of pods: {fault}") from fault
         if kind != "PodList":
             raise pod_watch.BrokenPods("this is a list of another kind")
         try:
-            facts = map(_facts_of, _READ.FromString(raw).items)
-            pods = [ListedPod(*pair) for pair in zip(facts, listed.items, strict=True)]
+            facts = map(_facts_of, _READ_PODS.FromString(raw).items)
+            pods = [ListedPod(*pair) for pair in zip(facts, pod_list.items, strict=True)]
         except DecodeError:  # an item cannot be read
-            pods = [ListedPod(_readable_facts(pod), pod) for pod in listed.items]
-        return PodPage(version, token, listed.metadata, pods)
+            pods = [ListedPod(_readable_facts(pod), pod) for pod in pod_list.items]
+        return PodPage(version, token, pod_list.metadata, pods)
 
     def list_metadata(self, version: int) -> bytes:
         return bytes(_LIST_META(version=str(version)).SerializeToString())
@@ -122,12 +122,12 @@ class _ListWriter:
 
     def item(self, pod: bytes, appearance: Appearance) -> bytes:
         item_bytes = _with_appearance(pod, appearance)
-        self._pieces += (_FIELD_2, _varint(len(item_bytes)), item_bytes)
+        self._pieces += (_FIELD_2_PREFIX, _varint(len(item_bytes)), item_bytes)
         return b""
 
     def end(self) -> bytes:
         begin, end = _object_frame("PodList")
-        return b"".join((begin, _FIELD_2, _varint(sum(map(len, self._pieces))), *self._pieces, end))
+        return b"".join((begin, _FIELD_2_PREFIX, _varint(sum(map(len, self._pieces))), *self._pieces, end))
 
 
 _ONE_MARKER, *_NO_AMOUNTS = (
@@ -140,13 +140,13 @@ _CONTAINER = {
 }
 # Part of a Pod: a spec with one init container, which is appended to the existing containers.
 _MARKER_CONTAINER = bytes(_POD(spec={"init_containers": [_CONTAINER]}).SerializeToString())
-_GROUP = b"\xda\x02"  # the first bytes of the field `group`
-_FIELD_2 = b"\x12"  # the first byte of field 2 with a length: `items` of a list, `raw` of an envelope
+_GROUP_PREFIX = b"\xda\x02"  # the first bytes of the field `group`
+_FIELD_2_PREFIX = b"\x12"  # the first byte of field 2 with a length: `items` of a list, `raw` of an envelope
 
 
 def _with_appearance(pod: bytes, appearance: Appearance) -> bytes:
     """Return the pod as it appears to the scheduler: without its group, and with a node or the marker."""
-    if _GROUP in pod:
+    if _GROUP_PREFIX in pod:
         parsed = _POD.FromString(pod)
         parsed.spec.ClearField("group")
         claim_names = {status.name: status.claim for status in parsed.status.claims}
@@ -173,7 +173,7 @@ def _object_frame(kind: str) -> tuple[bytes, bytes]:
 def _in_envelope(kind: str, raw: bytes) -> bytes:
     """Return the bytes of an object in the envelope of Kubernetes."""
     begin, end = _object_frame(kind)
-    return b"".join((begin, _FIELD_2, _varint(len(raw)), raw, end))
+    return b"".join((begin, _FIELD_2_PREFIX, _varint(len(raw)), raw, end))
 
 
 def _varint(number: int) -> bytes:
@@ -184,7 +184,7 @@ def _varint(number: int) -> bytes:
 def _frame(type_: str, pod: bytes) -> bytes:
     """Return an event of a watch as a frame."""
     event = bytes(_EVENT(type=type_, object={"raw": _in_envelope("Pod", pod)}).SerializeToString())
-    return len(event).to_bytes(LENGTH) + event
+    return len(event).to_bytes(LENGTH_BYTES) + event
 
 
 class PodFrames:
@@ -203,7 +203,7 @@ class PodFrames:
 def _event(frame: bytes) -> PodEvent:
     """Return the event of a frame, with the facts of its pod."""
     try:
-        event = _EVENT.FromString(frame[LENGTH:])
+        event = _EVENT.FromString(frame[LENGTH_BYTES:])
         type_, pod = event.type, event.object.raw
     except DecodeError as fault:
         raise pod_watch.BrokenPods(f"this is no event of a watch: {fault}") from fault

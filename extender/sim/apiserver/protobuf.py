@@ -79,7 +79,7 @@ def _class_name(name: str) -> str:
 _RUNTIME = "k8s.io.apimachinery.pkg.runtime"
 
 
-def decoded(body: bytes) -> Json:
+def decode_body(body: bytes) -> Json:
     """Return the object in a body, as JSON would represent it.
 
     Raises:
@@ -123,7 +123,7 @@ def _value(raw: Any, type_: str) -> Any:
         return base64.b64encode(raw).decode()
     if isinstance(raw, bool | int | str):
         return raw
-    convert = _OWN_FORMS.get(type_.rpartition(".")[2])
+    convert = _CONVERTERS.get(type_.rpartition(".")[2])
     return convert(raw) if convert else _object(raw, type_)
 
 
@@ -142,7 +142,7 @@ def _micro_time(message: Any) -> str | None:
     return f"{seconds.removesuffix('Z')}.{message.nanos // 1000:06}Z" if seconds else None
 
 
-_OWN_FORMS: dict[str, Callable[[Any], Any]] = {
+_CONVERTERS: dict[str, Callable[[Any], Any]] = {
     "Time": _time,
     "MicroTime": _micro_time,
     "Quantity": lambda message: message.string,

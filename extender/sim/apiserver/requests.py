@@ -5,11 +5,11 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from extender.apimachinery import errors
-from extender.apimachinery.kinds import BY_PATH, Json, ResourceKind, subresources_of
+from extender.apimachinery.kinds import KIND_BY_PATH, Json, ResourceKind, subresources_of
 from extender.apimachinery.managed_fields import UPDATE, Manager
 
 Query = dict[str, str]
-LONGEST_MANAGER = 128
+MAX_MANAGER_LENGTH = 128
 APPLY_PATCH = "application/apply-patch+yaml"
 _KINDS = {"POST": "CreateOptions", "PUT": "UpdateOptions", "PATCH": "PatchOptions", "DELETE": "DeleteOptions"}
 _VALIDATIONS = ("", "Ignore", "Strict", "Warn")
@@ -28,8 +28,8 @@ def check(method: str, media_type: str, query: Query) -> None:
         faults.append(errors.required("fieldManager", "is required for apply patch"))
     if method == "PATCH" and media_type != APPLY_PATCH and "force" in query:
         faults.append(errors.forbidden_field("force", "may not be specified for non-apply patch"))
-    if len(manager.encode()) > LONGEST_MANAGER:
-        faults.append(errors.too_long("fieldManager", LONGEST_MANAGER))
+    if len(manager.encode()) > MAX_MANAGER_LENGTH:
+        faults.append(errors.too_long("fieldManager", MAX_MANAGER_LENGTH))
     if query.get("dryRun", "All") != "All":
         faults.append(errors.not_supported("dryRun", [query["dryRun"]], ("All",)))
     if query.get("fieldValidation", "") not in _VALIDATIONS:
@@ -42,10 +42,10 @@ def check(method: str, media_type: str, query: Query) -> None:
 
 Test = Callable[[Json], bool]
 
-_SET = re.compile(r"(?P<key>[^\s!=(),]+)\s+(?P<operator>in|notin)\s*\((?P<values>[^()]*)\)")
-_EQUAL = re.compile(r"(?P<key>[^\s!=(),]+)\s*(?P<operator>!=|==|=)\s*(?P<value>[^\s=(),]*)")
-_PRESENCE = re.compile(r"(?P<negated>!?)\s*(?P<key>[^\s!=(),]+)")
-_FIELDS = (
+_SET_RE = re.compile(r"(?P<key>[^\s!=(),]+)\s+(?P<operator>in|notin)\s*\((?P<values>[^()]*)\)")
+_EQUAL_RE = re.compile(r"(?P<key>[^\s!=(),]+)\s*(?P<operator>!=|==|=)\s*(?P<value>[^\s=(),]*)")
+_PRESENCE_RE = re.compile(r"(?P<negated>!?)\s*(?P<key>[^\s!=(),]+)")
+_FIELD_NAMES = (
     *("metadata.name", "metadata.namespace", "spec.nodeName", "spec.schedulerName", "status.phase"),
     *(f"involvedObject.{field}" for field in ("kind", "namespace", "name", "uid")),
     *("reason", "type"),
@@ -65,13 +65,13 @@ def selector_test(labels: str, fields: str) -> Test:
 
 
 def _label_test(text: str) -> Test:
-    if match := _SET.fullmatch(text):
+    if match := _SET_RE.fullmatch(text):
         values = {value.strip() for value in match["values"].split(",")}
-    elif match := _EQUAL.fullmatch(text):
+    elif match := _EQUAL_RE.fullmatch(text):
         values = {match["value"]}
-    elif match := _PRESENCE.fullmatch(text):
-        name, present = match["key"], not match["negated"]
-        return lambda obj: (name in (obj["metadata"].get("labels") or {})) is present
+    elif match := _PRESENCE_RE.fullmatch(text):
+        name, is_present = match["key"], not match["negated"]
+        return lambda obj: (name in (obj["metadata"].get("labels") or {})) is is_present
     else:
         raise errors.bad_request(f"unable to parse requirement: {text!r}")
     key, is_positive = match["key"], match["operator"] in ("in", "=", "==")
@@ -79,9 +79,9 @@ def _label_test(text: str) -> Test:
 
 
 def _field_test(text: str) -> Test:
-    match = _EQUAL.fullmatch(text.strip())
-    if match is None or match["key"] not in _FIELDS:
-        raise errors.bad_request(f"field label not supported: {text!r}: must be {', '.join(_FIELDS)}")
+    match = _EQUAL_RE.fullmatch(text.strip())
+    if match is None or match["key"] not in _FIELD_NAMES:
+        raise errors.bad_request(f"field label not supported: {text!r}: must be {', '.join(_FIELD_NAMES)}")
     is_positive, value = match["operator"] != "!=", match["value"]
     part, _, field = match["key"].partition(".")
     if not field:
@@ -121,13 +121,13 @@ class Request(NamedTuple):
         return self.content_type.partition(";")[0].strip()
 
     @property
-    def strict(self) -> bool:
+    def is_strict(self) -> bool:
         """Return whether unknown fields are refused."""
         return self.query.get("fieldValidation") == "Strict"
 
     def manager(self, operation: str = UPDATE) -> Manager:
         """Return the field manager: the one that the request names, else the first word of its User-Agent."""
-        name = self.query.get("fieldManager") or self.user_agent.partition("/")[0][:LONGEST_MANAGER]
+        name = self.query.get("fieldManager") or self.user_agent.partition("/")[0][:MAX_MANAGER_LENGTH]
         return Manager(name, operation, self.target.kind.api_version, self.target.subresource)
 
 
@@ -143,7 +143,7 @@ def target_of(path: str) -> RequestTarget:
     namespace = ""
     if rest[:1] == ["namespaces"] and len(rest) > 2 and rest[2] != "status":
         namespace, rest = rest[1], rest[2:]
-    kind = BY_PATH.get((root, rest[0])) if rest else None
+    kind = KIND_BY_PATH.get((root, rest[0])) if rest else None
     if kind is None or len(rest) > 3 or (namespace and not kind.namespaced):
         raise errors.no_such_path()
     target = RequestTarget(kind, namespace, *rest[1:])

@@ -16,7 +16,7 @@ from functools import partial
 import msgspec
 
 from extender.apimachinery.errors import StatusError, bad_request, bad_value, invalid, invalid_object
-from extender.apimachinery.kinds import ACCESS, IDENTITY, REVIEWS, SCALE, Json, ResourceKind
+from extender.apimachinery.kinds import ACCESS, IDENTITY, REVIEW_KINDS, SCALE, Json, ResourceKind
 from extender.apimachinery.managed_fields import APPLY, UPDATE
 from extender.apimachinery.objects import identity_of, other_name
 from extender.apimachinery.patches import Patch, applied_object, patch_of
@@ -34,7 +34,7 @@ from extender.sim.apiserver.requests import (
 )
 
 
-def reviewed(kind: ResourceKind, review: Json) -> Json:
+def answered_review(kind: ResourceKind, review: Json) -> Json:
     """Return a review of an identity or of rights with its answer: all users may do everything."""
     head = {"apiVersion": kind.api_version, "kind": kind.name, "metadata": {}}
     if kind is IDENTITY:
@@ -79,7 +79,7 @@ def list_page(store: Store, request: Request) -> Json:
 # ---- watches
 
 _CONNECTION_CHECK = 1.0  # seconds between two checks of the client's connection
-_SECONDS = 1800  # seconds; default duration of a watch
+_DEFAULT_SECONDS = 1800  # seconds; default duration of a watch
 
 encode = msgspec.json.Encoder().encode
 
@@ -95,32 +95,32 @@ class Watch:
     store: Store
     target: RequestTarget
     query: Query
-    listening: Callable[[], bool]  # whether the client is still connected
+    is_listening: Callable[[], bool]  # whether the client is still connected
     shape: Callable[[Json], Json] = lambda obj: obj  # returns an object in the form that the client accepts
-    bookmark_every: float = 30.0
+    bookmark_period: float = 30.0
 
     def __post_init__(self) -> None:
         query = self.query
         self._test = selector_test(query.get("labelSelector", ""), query.get("fieldSelector", ""))
-        self._seconds = int(query.get("timeoutSeconds") or _SECONDS)
-        self._all_first = query.get("sendInitialEvents") == "true"
-        self._version = 0 if self._all_first else int(query.get("resourceVersion") or 0)
+        self._seconds = int(query.get("timeoutSeconds") or _DEFAULT_SECONDS)
+        self._sends_all_first = query.get("sendInitialEvents") == "true"
+        self._version = 0 if self._sends_all_first else int(query.get("resourceVersion") or 0)
 
     def lines(self) -> Iterator[bytes]:
         """Yield the events as bytes. Events of the same time are joined."""
         try:
             if not self._version:
                 objects, self._version = self.store.listing(self.target.kind, self.target.namespace)
-                end = self._bookmark({"k8s.io/initial-events-end": "true"}) if self._all_first else b""
+                end = self._bookmark({"k8s.io/initial-events-end": "true"}) if self._sends_all_first else b""
                 yield b"".join(_line("ADDED", self.shape(obj)) for obj in objects if self._test(obj)) + end
             deadline = time.monotonic() + self._seconds
-            bookmark_at = time.monotonic() + self.bookmark_every
-            while time.monotonic() < deadline and not self.store.closed and self.listening():
+            bookmark_at = time.monotonic() + self.bookmark_period
+            while time.monotonic() < deadline and not self.store.is_closed and self.is_listening():
                 wait = min(deadline, bookmark_at, time.monotonic() + _CONNECTION_CHECK) - time.monotonic()
                 if events := b"".join(self._events(self.store.wait(self._version, max(wait, 0.0)))):
                     yield events
                 if time.monotonic() >= bookmark_at:
-                    bookmark_at = time.monotonic() + self.bookmark_every
+                    bookmark_at = time.monotonic() + self.bookmark_period
                     yield self._bookmark()
             yield self._bookmark()
         except StatusError as refusal:  # 410; the response header has already been sent
@@ -132,7 +132,7 @@ class Watch:
             self._version = change.version
             if change.kind is not kind or namespace not in ("", change.object["metadata"].get("namespace")):
                 continue
-            matched_before = change.before is not None and self._test(change.before)
+            matched_before = change.old_object is not None and self._test(change.old_object)
             matches_now = change.type != "DELETED" and self._test(change.object)
             types = {(False, True): "ADDED", (True, True): "MODIFIED", (True, False): "DELETED"}
             if matched_before or matches_now:
@@ -163,8 +163,8 @@ def answer(service: Service, request: Request) -> tuple[int, Json]:
                 return 200, list_page(service.store, request)
             obj = service.get(*target[:3])
             return 200, _scale_of(obj) if target.subresource == "scale" else obj
-        case "POST" if target.kind in REVIEWS:
-            return 201, reviewed(target.kind, read(target.kind, request.body, request.strict))
+        case "POST" if target.kind in REVIEW_KINDS:
+            return 201, answered_review(target.kind, read(target.kind, request.body, request.is_strict))
         case "POST":
             return 201, _post(service, request)
         case "PATCH" if target.name and request.media_type == APPLY_PATCH:
@@ -197,13 +197,13 @@ def _post(service: Service, request: Request) -> Json:
 def _change(service: Service, request: Request) -> Json:
     kind, namespace, name, subresource = request.target
     if request.method == "PATCH":
-        change = patch_of(request.media_type, request.body, strategic_known=not kind.custom)
+        change = patch_of(request.media_type, request.body, allows_strategic=not kind.custom)
     else:
         change = partial(_replacement, kind, name, request.body)
     if subresource == "scale":
-        change = _scaling(name, change, request.strict)
-    changed = service.amend(kind, namespace, name, change, subresource, _options(request))
-    return _scale_of(changed) if subresource == "scale" else changed
+        change = _scaling(name, change, request.is_strict)
+    changed_object = service.amend(kind, namespace, name, change, subresource, _options(request))
+    return _scale_of(changed_object) if subresource == "scale" else changed_object
 
 
 def _replacement(kind: ResourceKind, name: str, body: Json, _before: Json) -> Json:
@@ -220,7 +220,7 @@ def _replacement(kind: ResourceKind, name: str, body: Json, _before: Json) -> Js
 
 
 def _options(request: Request, operation: str = UPDATE) -> WriteOptions:
-    return WriteOptions(request.manager(operation), request.query.get("dryRun") == "All", request.strict)
+    return WriteOptions(request.manager(operation), request.query.get("dryRun") == "All", request.is_strict)
 
 
 def _delete(service: Service, request: Request) -> Json:
@@ -255,7 +255,7 @@ def _scale_of(obj: Json) -> Json:
 def _scaling(name: str, change: Patch, strict: bool) -> Patch:
     """Return the patch of an object from a patch of its scale subresource."""
 
-    def scaled(before: Json) -> Json:
+    def scale_object(before: Json) -> Json:
         scale = read(SCALE, change(_scale_of(before)), strict)
         meta = scale["metadata"]
         if meta.get("name") != name:
@@ -267,4 +267,4 @@ def _scaling(name: str, change: Patch, strict: bool) -> Patch:
         spec = {**before["spec"], "replicas": replicas}
         return {**before, "metadata": {**before["metadata"], **identity_of(scale)}, "spec": spec}
 
-    return scaled
+    return scale_object

@@ -16,7 +16,7 @@ import msgspec
 import yaml
 
 from extender.apimachinery.errors import StatusError, bad_request, unsupported
-from extender.apimachinery.field_schemas import OPENAPI, openapi_document
+from extender.apimachinery.field_schemas import OPENAPI_PATH, openapi_document
 from extender.apimachinery.kinds import Json, discovery_document
 from extender.apimachinery.objects import ObjectLoader
 from extender.apimachinery.patches import Patch
@@ -36,7 +36,7 @@ def decoded(raw: bytes, content_type: str) -> Any:
     """
     form = content_type.partition(";")[0].strip() or "application/json"
     if form == "application/vnd.kubernetes.protobuf":
-        return protobuf.decoded(raw)
+        return protobuf.decode_body(raw)
     is_yaml = form in ("application/yaml", "application/apply-patch+yaml")
     if not is_yaml and form != "application/json" and not form.endswith("+json"):
         raise unsupported()
@@ -121,7 +121,7 @@ class _Handler(BaseHTTPRequestHandler):
         path, raw = unquote(url.path), self._body()
         if path in ("/livez", "/readyz", "/healthz"):
             return self._write(200, b"ok", "text/plain")
-        read = openapi_document if path.startswith(OPENAPI) else discovery_document
+        read = openapi_document if path.startswith(OPENAPI_PATH) else discovery_document
         document = read(path.rstrip("/")) if self.command == "GET" else None
         if document is not None:
             return self._send(200, document)

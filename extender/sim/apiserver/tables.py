@@ -25,7 +25,7 @@ class TableColumn(NamedTuple):
     wide: bool = False
 
 
-def at(*path: str, default: Any = "") -> Callable[[Json], Any]:
+def getter(*path: str, default: Any = "") -> Callable[[Json], Any]:
     """Return a function that returns the value at a path of its argument."""
 
     def value(obj: Json) -> Any:
@@ -77,13 +77,13 @@ def _kernel(node: Json) -> str:
     return (info.get("kernelVersion") or "<unknown>") + built_for
 
 
-def _used(quota: Json, limits: bool) -> str:
-    hard, used = at("status", "hard", default={})(quota), at("status", "used", default={})(quota)
+def _usage_text(quota: Json, limits: bool) -> str:
+    hard, used = getter("status", "hard", default={})(quota), getter("status", "used", default={})(quota)
     names = (name for name in sorted(hard) if name.startswith("limits.") is limits)
     return ", ".join(f"{name}: {used.get(name, '0')}/{hard[name]}" for name in names)
 
 
-NAME = TableColumn("Name", at("metadata", "name"))
+NAME = TableColumn("Name", getter("metadata", "name"))
 AGE = TableColumn("Age", lambda obj: age(obj["metadata"]["creationTimestamp"]))
 
 
@@ -114,16 +114,16 @@ def _source(event: Json) -> str:
     return ", ".join(filter(None, (component, host)))
 
 
-OF_EVENTS = (
+EVENT_COLUMNS = (
     TableColumn("Last Seen", _last_seen),
-    TableColumn("Type", at("type")),
-    TableColumn("Reason", at("reason")),
+    TableColumn("Type", getter("type")),
+    TableColumn("Reason", getter("reason")),
     TableColumn("Object", _object),
-    TableColumn("Subobject", at("involvedObject", "fieldPath"), wide=True),
+    TableColumn("Subobject", getter("involvedObject", "fieldPath"), wide=True),
     TableColumn("Source", _source, wide=True),
     TableColumn("Message", lambda event: str(event.get("message") or "").strip()),
     TableColumn("First Seen", lambda event: _since(event, "firstTimestamp", "eventTime"), wide=True),
-    TableColumn("Count", lambda row: str(at("series", "count")(row) or row.get("count") or 1), wide=True),
+    TableColumn("Count", lambda row: str(getter("series", "count")(row) or row.get("count") or 1), wide=True),
     NAME._replace(wide=True),
 )
 
@@ -132,7 +132,7 @@ OF_EVENTS = (
 
 
 def _ready_pods(workload: Json) -> str:
-    ready = at("status", "readyReplicas", default=0)(workload)
+    ready = getter("status", "readyReplicas", default=0)(workload)
     return f"{ready}/{workload['spec'].get('replicas', 1)}"
 
 
@@ -143,7 +143,7 @@ def _state(job: Json) -> str:
 
 
 def _completions(job: Json) -> str:
-    succeeded, spec = at("status", "succeeded", default=0)(job), job["spec"]
+    succeeded, spec = getter("status", "succeeded", default=0)(job), job["spec"]
     if "completions" in spec:
         return f"{succeeded}/{spec['completions']}"
     parallel = spec.get("parallelism", 0)
@@ -164,7 +164,7 @@ def _last_run(cron_job: Json) -> str:
 
 def _template(*path: str) -> list[TableColumn]:
     """Return the columns about a pod template. `path` leads to the object that has the template."""
-    containers = at(*path, "spec", "template", "spec", "containers", default=())
+    containers = getter(*path, "spec", "template", "spec", "containers", default=())
 
     def joined(field: str) -> Callable[[Json], str]:
         return lambda obj: ",".join(container.get(field, "") for container in containers(obj))
@@ -175,50 +175,50 @@ def _template(*path: str) -> list[TableColumn]:
 
 _SELECTOR = TableColumn("Selector", lambda obj: selector_text(obj) or "<none>", wide=True)
 
-AFTER_NAME: dict[ResourceKind, tuple[TableColumn, ...]] = {
+COLUMNS_BY_KIND: dict[ResourceKind, tuple[TableColumn, ...]] = {
     kinds.PODS: (
         TableColumn("Ready", _ready),
         TableColumn("Status", _pod_status),
         TableColumn("Restarts", lambda _: "0"),
-        TableColumn("IP", at("status", "podIP", default="<none>"), wide=True),
-        TableColumn("Node", at("spec", "nodeName", default="<none>"), wide=True),
-        TableColumn("Nominated Node", at("status", "nominatedNodeName", default="<none>"), wide=True),
+        TableColumn("IP", getter("status", "podIP", default="<none>"), wide=True),
+        TableColumn("Node", getter("spec", "nodeName", default="<none>"), wide=True),
+        TableColumn("Nominated Node", getter("status", "nominatedNodeName", default="<none>"), wide=True),
         TableColumn("Readiness Gates", lambda _: "<none>", wide=True),
     ),
-    kinds.NAMESPACES: (TableColumn("Status", at("status", "phase", default="Active")),),
+    kinds.NAMESPACES: (TableColumn("Status", getter("status", "phase", default="Active")),),
     kinds.NODES: (
         TableColumn("Status", _node_status),
         TableColumn("Roles", _roles),
         AGE,
-        TableColumn("Version", at(*_NODE_INFO, "kubeletVersion")),
+        TableColumn("Version", getter(*_NODE_INFO, "kubeletVersion")),
         TableColumn("Internal-IP", _address("InternalIP"), wide=True),
         TableColumn("External-IP", _address("ExternalIP"), wide=True),
-        TableColumn("OS-Image", at(*_NODE_INFO, "osImage", default="<unknown>"), wide=True),
+        TableColumn("OS-Image", getter(*_NODE_INFO, "osImage", default="<unknown>"), wide=True),
         TableColumn("Kernel-Version", _kernel, wide=True),
-        TableColumn("Container-Runtime", at(*_RUNTIME, default="<unknown>"), wide=True),
+        TableColumn("Container-Runtime", getter(*_RUNTIME, default="<unknown>"), wide=True),
     ),
     kinds.PRIORITY_CLASSES: (
-        TableColumn("Value", at("value")),
-        TableColumn("Global-Default", at("globalDefault", default=False)),
+        TableColumn("Value", getter("value")),
+        TableColumn("Global-Default", getter("globalDefault", default=False)),
         AGE,
-        TableColumn("PreemptionPolicy", at("preemptionPolicy")),
+        TableColumn("PreemptionPolicy", getter("preemptionPolicy")),
     ),
     kinds.RESOURCE_QUOTAS: (
-        TableColumn("Request", lambda quota: _used(quota, limits=False)),
-        TableColumn("Limit", lambda quota: _used(quota, limits=True)),
+        TableColumn("Request", lambda quota: _usage_text(quota, limits=False)),
+        TableColumn("Limit", lambda quota: _usage_text(quota, limits=True)),
     ),
-    kinds.LEASES: (TableColumn("Holder", at("spec", "holderIdentity")),),
+    kinds.LEASES: (TableColumn("Holder", getter("spec", "holderIdentity")),),
     kinds.DEPLOYMENTS: (
         TableColumn("Ready", _ready_pods),
-        TableColumn("Up-to-date", at("status", "updatedReplicas", default=0)),
-        TableColumn("Available", at("status", "availableReplicas", default=0)),
+        TableColumn("Up-to-date", getter("status", "updatedReplicas", default=0)),
+        TableColumn("Available", getter("status", "availableReplicas", default=0)),
         *_template(),
         _SELECTOR,
     ),
     kinds.REPLICA_SETS: (
-        TableColumn("Desired", at("spec", "replicas", default=0)),
-        TableColumn("Current", at("status", "replicas", default=0)),
-        TableColumn("Ready", at("status", "readyReplicas", default=0)),
+        TableColumn("Desired", getter("spec", "replicas", default=0)),
+        TableColumn("Current", getter("status", "replicas", default=0)),
+        TableColumn("Ready", getter("status", "readyReplicas", default=0)),
         *_template(),
         _SELECTOR,
     ),
@@ -231,10 +231,10 @@ AFTER_NAME: dict[ResourceKind, tuple[TableColumn, ...]] = {
         _SELECTOR,
     ),
     kinds.CRON_JOBS: (
-        TableColumn("Schedule", at("spec", "schedule")),
-        TableColumn("Timezone", at("spec", "timeZone", default="<none>")),
+        TableColumn("Schedule", getter("spec", "schedule")),
+        TableColumn("Timezone", getter("spec", "timeZone", default="<none>")),
         TableColumn("Suspend", lambda obj: str(bool(obj["spec"].get("suspend")))),
-        TableColumn("Active", lambda cron_job: len(at("status", "active")(cron_job))),
+        TableColumn("Active", lambda cron_job: len(getter("status", "active")(cron_job))),
         TableColumn("Last Schedule", _last_run),
         *_template("spec", "jobTemplate"),
         TableColumn("Selector", lambda _: "<none>", wide=True),
@@ -245,7 +245,7 @@ AFTER_NAME: dict[ResourceKind, tuple[TableColumn, ...]] = {
 # ---- Tables
 
 _FIRST_OWNER = ".metadata.ownerReferences[0]."
-_IN_CONDITION = re.compile(r'\.status\.conditions\[\?\(@\.type=="(\w+)"\)\]\.(\w+)')
+_CONDITION_PATH = re.compile(r'\.status\.conditions\[\?\(@\.type=="(\w+)"\)\]\.(\w+)')
 _TEXTS = {"type": "string", "description": ""}  # common fields of all columns
 
 
@@ -254,24 +254,24 @@ def accepts_table(accept: str) -> bool:
     return "as=Table" in accept.partition(",")[0]
 
 
-def table(kind: ResourceKind, answer: Json, include: str = "") -> Json:
+def table(kind: ResourceKind, answer: Json, included_part: str = "") -> Json:
     """Return an object or a list of `kind` as a Table.
 
-    `include` is the option includeObject. It says which part of its object each row has: None, Metadata (the
+    `included_part` is the option includeObject: the part of its object that each row has: None, Metadata (the
     default), or Object, which `kubectl get --sort-by` needs.
     """
     items = answer["items"] if answer["kind"].endswith("List") else [answer]
     metadata = answer["metadata"]
-    retained = {name: metadata[name] for name in ("resourceVersion", "continue") if name in metadata}
+    list_fields = {name: metadata[name] for name in ("resourceVersion", "continue") if name in metadata}
     columns, rows = columns_of(kind), list[Json]()
     for item in items:
         head = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": item["metadata"]}
-        object_part = {"None": {}, "Object": {"object": item}}.get(include, {"object": head})
+        object_part = {"None": {}, "Object": {"object": item}}.get(included_part, {"object": head})
         rows.append({"cells": [column.value(item) for column in columns], **object_part})
     return {
         "kind": "Table",
         "apiVersion": "meta.k8s.io/v1",
-        "metadata": retained,
+        "metadata": list_fields,
         "columnDefinitions": [
             {**_TEXTS, "name": name, "format": "name" if name == "Name" else "", "priority": int(wide)}
             for name, _, wide in columns
@@ -282,22 +282,22 @@ def table(kind: ResourceKind, answer: Json, include: str = "") -> Json:
 
 def columns_of(kind: ResourceKind) -> list[TableColumn]:
     if kind is kinds.EVENTS:
-        return list(OF_EVENTS)
-    columns = AFTER_NAME.get(kind) or list(map(_printed, printer_columns(kind)))
-    narrow, wide = ([column for column in columns if column.wide is is_wide] for is_wide in (False, True))
+        return list(EVENT_COLUMNS)
+    columns = COLUMNS_BY_KIND.get(kind) or list(map(_column_of, printer_columns(kind)))
+    narrow, wide = ([column for column in columns if column.wide is wide] for wide in (False, True))
     narrow_with_age = narrow if AGE in narrow else [*narrow, AGE]
     return [NAME, *narrow_with_age, *wide]
 
 
-def _printed(column: Json) -> TableColumn:
+def _column_of(column: Json) -> TableColumn:
     """Return a column of a CRD. Its path leads to a field, to a condition, or to the first owner."""
     if column["type"] == "date":
         return AGE
     name, path, wide = column["name"], column["jsonPath"], column.get("priority", 0) > 0
-    if match := _IN_CONDITION.fullmatch(path):
+    if match := _CONDITION_PATH.fullmatch(path):
         type_, field = match.groups()
         return TableColumn(name, lambda obj: str(find_stored_condition(obj, type_).get(field, "")), wide)
     if path.startswith(_FIRST_OWNER):
-        owners, field = at("metadata", "ownerReferences", default=()), path.removeprefix(_FIRST_OWNER)
+        owners, field = getter("metadata", "ownerReferences", default=()), path.removeprefix(_FIRST_OWNER)
         return TableColumn(name, lambda obj: next((owner[field] for owner in owners(obj)), ""), wide)
-    return TableColumn(name, at(*path.split(".")[1:]), wide)
+    return TableColumn(name, getter(*path.split(".")[1:]), wide)

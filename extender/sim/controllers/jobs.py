@@ -14,11 +14,11 @@ from extender.apimachinery.objects import condition, find_stored_condition, now,
 from extender.apimachinery.store import Change, Store
 from extender.files.offspring import ComparedOffspring, has_ended, keep_order, owner_uid, pods_at
 
-INDEX = "batch.kubernetes.io/job-completion-index"
+INDEX_KEY = "batch.kubernetes.io/job-completion-index"
 
 
 class Ending(NamedTuple):
-    succeeded: bool
+    has_succeeded: bool
     completion_index: int  # completion index of the pod in an Indexed Job
 
 
@@ -61,7 +61,7 @@ class JobEndings:
 
 def index_of(pod: Json) -> int:
     """Return the completion index of a pod; 0 if it has none."""
-    text = (pod["metadata"].get("annotations") or {}).get(INDEX, "")
+    text = (pod["metadata"].get("annotations") or {}).get(INDEX_KEY, "")
     return int(text) if text.isdecimal() else 0
 
 
@@ -75,17 +75,17 @@ class JobPods:
         completions = spec.get("completions")
         self._completions = int(completions or 0)
         reasons = {(pod.get("status") or {}).get("reason") for pod in owned}
-        self.active = sorted((pod for pod in owned if not has_ended(pod)), key=keep_order)
-        self.indexed = spec.get("completionMode") == "Indexed"
-        self.suspended = bool(spec.get("suspend"))
-        indexes = [ending.completion_index for ending in endings if ending.succeeded]
+        self.active_pods = sorted((pod for pod in owned if not has_ended(pod)), key=keep_order)
+        self.is_indexed = spec.get("completionMode") == "Indexed"
+        self.is_suspended = bool(spec.get("suspend"))
+        indexes = [ending.completion_index for ending in endings if ending.has_succeeded]
         self.succeeded_indexes = {index for index in indexes if index < self._completions}
-        self.succeeded = len(self.succeeded_indexes if self.indexed else indexes)  # each index counts once
-        self.failed = len(endings) - len(indexes)
-        enough = self.succeeded > 0 if completions is None else self.succeeded >= int(completions)
-        self.is_complete = enough and not self.active
+        self.succeeded_count = len(self.succeeded_indexes if self.is_indexed else indexes)
+        self.failed_count = len(endings) - len(indexes)
+        has_enough = self.succeeded_count >= (1 if completions is None else int(completions))
+        self.is_complete = has_enough and not self.active_pods
         self.ran_too_long = "activeDeadlineSeconds" in spec and _DEADLINE_EXCEEDED in reasons
-        self.has_failed = self.ran_too_long or self.failed > int(spec.get("backoffLimit", 6))
+        self.has_failed = self.ran_too_long or self.failed_count > int(spec.get("backoffLimit", 6))
 
     def compare(self) -> ComparedOffspring:
         """Return the comparison of existing and wanted pods: the pods to create, and the pods to delete.
@@ -94,63 +94,63 @@ class JobPods:
             MALFORMED: The object cannot be read.
         """
         used_indexes = {*self.succeeded_indexes}
-        retained: list[Json] = []
-        surplus: list[Json] = []  # pods whose index another pod has, or is no longer wanted
-        for pod in self.active:
+        retained_pods: list[Json] = []
+        surplus_pods: list[Json] = []  # pods whose index another pod has, or is no longer wanted
+        for pod in self.active_pods:
             index = index_of(pod)
-            is_surplus = self.indexed and (index in used_indexes or index >= self._completions)
-            (surplus if is_surplus else retained).append(pod)
+            is_surplus = self.is_indexed and (index in used_indexes or index >= self._completions)
+            (surplus_pods if is_surplus else retained_pods).append(pod)
             used_indexes.add(index)
         target: int = self._spec.get("parallelism", 1)
-        if self.suspended or self.has_failed:
+        if self.is_suspended or self.has_failed:
             target = 0
         elif (completions := self._spec.get("completions")) is not None:
-            target = min(max(int(completions) - self.succeeded, 0), target)
-        elif self.succeeded:
-            target = len(self.active)
-        surplus += retained[target:]
-        if surplus:  # surplus pods are deleted before new ones are created
-            return ComparedOffspring([], surplus, [])
+            target = min(max(int(completions) - self.succeeded_count, 0), target)
+        elif self.succeeded_count:
+            target = len(self.active_pods)
+        surplus_pods += retained_pods[target:]
+        if surplus_pods:  # surplus pods are deleted before new ones are created
+            return ComparedOffspring([], surplus_pods, [])
         free_indexes = (index for index in range(self._completions) if index not in used_indexes)
-        indexes = islice(free_indexes if self.indexed else count(), max(target - len(retained), 0))
+        indexes = islice(free_indexes if self.is_indexed else count(), max(target - len(retained_pods), 0))
         return ComparedOffspring(list(pods_at(self._job, indexes)), [], [])
 
 
 # ---- status
 
 _COMPLETE, _FAILED, _SUSPENDED = "Complete", "Failed", "Suspended"
-_REACHED = ("CompletionsReached", "Reached expected number of succeeded pods")
+_REACHED_TEXTS = ("CompletionsReached", "Reached expected number of succeeded pods")
 _DEADLINE_EXCEEDED = "DeadlineExceeded"
-_TOO_LONG = (_DEADLINE_EXCEEDED, "Job was active longer than specified deadline")
-_EXCEEDED = ("BackoffLimitExceeded", "Job has reached the specified backoff limit")
+_TOO_LONG_TEXTS = (_DEADLINE_EXCEEDED, "Job was active longer than specified deadline")
+_EXCEEDED_TEXTS = ("BackoffLimitExceeded", "Job has reached the specified backoff limit")
 
 
-def finished(job: Json) -> bool:
+def is_finished(job: Json) -> bool:
     return any(_has_true_condition(job, type_) for type_ in (_COMPLETE, _FAILED))
 
 
 def job_status(job: Json, pods: JobPods) -> Json:
     """Return the status of a Job. A finished Job keeps its status."""
     status: Json = {**(job.get("status") or {})}
-    if finished(job):
+    if is_finished(job):
         return status
-    counts = {"active": len(pods.active), "succeeded": pods.succeeded, "failed": pods.failed}
+    counts = {"active": len(pods.active_pods), "succeeded": pods.succeeded_count, "failed": pods.failed_count}
     for name, number in counts.items():  # a count of 0 is left out, except that of ready pods
         status.pop(name, None)
         status |= {name: number} if number else {}
-    status["ready"] = count_ready(pods.active)
-    if pods.indexed:
-        status["completedIndexes"] = _shortened(sorted(pods.succeeded_indexes))
-    if not pods.suspended:
+    status["ready"] = count_ready(pods.active_pods)
+    if pods.is_indexed:
+        status["completedIndexes"] = _index_ranges(sorted(pods.succeeded_indexes))
+    if not pods.is_suspended:
         status.setdefault("startTime", now())
     if pods.is_complete:
-        _set_conditions(status, ("SuccessCriteriaMet", _COMPLETE), _REACHED)
+        _set_conditions(status, ("SuccessCriteriaMet", _COMPLETE), _REACHED_TEXTS)
         status["completionTime"] = now()
     elif pods.has_failed:
-        reason_and_message = _TOO_LONG if pods.ran_too_long else _EXCEEDED
-        types = ("FailureTarget",) if pods.active else ("FailureTarget", _FAILED)
+        reason_and_message = _TOO_LONG_TEXTS if pods.ran_too_long else _EXCEEDED_TEXTS
+        types = ("FailureTarget",) if pods.active_pods else ("FailureTarget", _FAILED)
         _set_conditions(status, types, reason_and_message)
-    elif pods.suspended:
+    elif pods.is_suspended:
         if set_condition(status, condition(_SUSPENDED, "True", "JobSuspended", "Job suspended")):
             status.pop("startTime", None)
     else:  # only a Job that was suspended before has the condition Suspended
@@ -173,7 +173,7 @@ def _set_conditions(status: Json, types: tuple[str, ...], reason_and_message: tu
         set_condition(status, condition(type_, "True", *reason_and_message))
 
 
-def _shortened(indexes: list[int]) -> str:
+def _index_ranges(indexes: list[int]) -> str:
     """Return indexes as text, such as 0,2-5. A hyphen joins three or more consecutive indexes."""
     runs: list[list[int]] = []
     for index in indexes:

@@ -17,7 +17,7 @@ from contextlib import suppress
 from itertools import chain
 from typing import NamedTuple
 
-from extender.api.workloads.children import MALFORMED, count_pods, kind_of, suspended
+from extender.api.workloads.children import SHAPE_ERRORS, count_pods, kind_of, suspended
 from extender.api.workloads.shape import JobOutcome, Path, outcome_of
 from extender.apimachinery import kinds
 from extender.apimachinery.errors import StatusError
@@ -27,26 +27,26 @@ from extender.apimachinery.quotas import BeyondQuota, recount
 from extender.apimachinery.service import Service
 from extender.apimachinery.store import Change, StoreFollower, key_of
 from extender.files.offspring import compare_offspring, ending_outcome, find_in_store, has_ended, owner_uid
-from extender.sim.controllers.jobs import JobEndings, JobPods, count_ready, finished, job_status
+from extender.sim.controllers.jobs import JobEndings, JobPods, count_ready, is_finished, job_status
 from extender.terminal.text import counted
 
-_PACE = 0.05  # seconds between two reconciliations, in which changes gather
+_PERIOD = 0.05  # seconds between two reconciliations, in which changes gather
 _COMPONENT = "workload-controllers"  # the source of Events
 # Kinds of owned objects, except the PodGroups that Muster makes.
-_OWNED = (*kinds.OPERATOR_KINDS, kinds.JOBS, kinds.REPLICA_SETS, kinds.PODS)
+_OWNED_KINDS = (*kinds.OPERATOR_KINDS, kinds.JOBS, kinds.REPLICA_SETS, kinds.PODS)
 
 
 class RefusedOffspring(NamedTuple):
     """Refusal of a workload's next pod by the API server, with the numbers of existing and wanted pods."""
 
     workload: Json
-    existing: int
-    wanted: int
+    existing_count: int
+    wanted_count: int
     reason: str
 
     def __str__(self) -> str:
         meta, kind = self.workload["metadata"], self.workload["kind"].lower()
-        created = f"its controller has created {self.existing} of {counted(self.wanted, 'pod')}"
+        created = f"its controller has created {self.existing_count} of {counted(self.wanted_count, 'pod')}"
         return f"{meta['namespace']}/{kind}/{meta['name']}: {created}: {self.reason}"
 
 
@@ -54,7 +54,7 @@ class WorkloadControllers(StoreFollower):
     """Controllers of workloads.
 
     Attributes:
-        refused: Refusals by UID of the workload, until all its objects exist.
+        refusal_by_uid: Refusals by UID of the workload, until all its objects exist.
         creation_lock: Held while children are created, by these controllers or together with their owner.
     """
 
@@ -63,33 +63,33 @@ class WorkloadControllers(StoreFollower):
         self._service = service
         self._endings = JobEndings(service.store)
         self._find = find_in_store(service.store)
-        self.refused: dict[str, RefusedOffspring] = {}
+        self.refusal_by_uid: dict[str, RefusedOffspring] = {}
         self.creation_lock = threading.Lock()
-        self._refused_at: dict[str, float] = {}  # time of the last refusal, by UID of the topmost owner
-        self._freed_at: dict[str, float] = {}  # time of the last decrease of usage, by namespace
+        self._refusal_times: dict[str, float] = {}  # time of the last refusal, by UID of the topmost owner
+        self._free_times: dict[str, float] = {}  # time of the last decrease of usage, by namespace
 
     def refusals(self) -> list[RefusedOffspring]:
         """Return the refusals, one for each topmost owner. For a JobSet, this is the JobSet, not its Jobs."""
-        by_owner: dict[str, RefusedOffspring] = {}
-        for refusal in [*self.refused.values()]:
+        refusal_by_owner: dict[str, RefusedOffspring] = {}
+        for refusal in [*self.refusal_by_uid.values()]:
             top = self._top(refusal.workload)
-            if top is not refusal.workload and top["metadata"]["uid"] not in by_owner:
+            if top is not refusal.workload and top["metadata"]["uid"] not in refusal_by_owner:
                 pods = (self._top(pod) for pod in self._store.all(kinds.PODS))
                 count = sum(other["metadata"]["uid"] == top["metadata"]["uid"] for other in pods)
                 refusal = RefusedOffspring(top, count, count_pods(top), refusal.reason)
-            by_owner.setdefault(top["metadata"]["uid"], refusal)
-        return [*by_owner.values()]
+            refusal_by_owner.setdefault(top["metadata"]["uid"], refusal)
+        return [*refusal_by_owner.values()]
 
     def was_refused_lately(self, uid: str, namespace: str) -> bool:
         """Return whether pods of a workload were refused since the namespace's usage last decreased."""
-        return self._refused_at.get(uid, 0.0) > self._freed_at.get(namespace, 0.0)
+        return self._refusal_times.get(uid, 0.0) > self._free_times.get(namespace, 0.0)
 
     def _top(self, obj: Json) -> Json:
         """Return the topmost owner of an object, or the object itself."""
         meta = obj["metadata"]
         owners = meta.get("ownerReferences") or ()
         owner = next((owner for owner in owners if owner.get("controller")), None)
-        kind = kinds.BY_NAME.get((owner["apiVersion"], owner["kind"])) if owner else None
+        kind = kinds.KIND_BY_NAME.get((owner["apiVersion"], owner["kind"])) if owner else None
         owner_object = self._store.get(kind, meta["namespace"], owner["name"]) if owner and kind else None
         return self._top(owner_object) if owner_object else obj
 
@@ -108,32 +108,32 @@ class WorkloadControllers(StoreFollower):
                 uid, owner = change.object["metadata"]["uid"], owner_uid(change.object)
                 if change.type == "DELETED":
                     deleted_uids.add(uid)
-                    self.refused.pop(uid, None)
-                    self._refused_at.pop(uid, None)
+                    self.refusal_by_uid.pop(uid, None)
+                    self._refusal_times.pop(uid, None)
                 elif change.kind is kinds.EVENTS and change.object.get("reason") == "FailedCreate":
                     # Muster, which creates the pods of Volcano Jobs, writes this Event, too
-                    self._refused_at[change.object["involvedObject"].get("uid", "")] = time.monotonic()
+                    self._refusal_times[change.object["involvedObject"].get("uid", "")] = time.monotonic()
                 elif change.kind in kinds.WORKLOAD_KINDS:  # a status changes often
-                    before = (change.before or {}).get("metadata", {}).get("generation")
+                    before = (change.old_object or {}).get("metadata", {}).get("generation")
                     if before != change.object["metadata"]["generation"]:
                         to_remake.add(uid)
-                (to_remake if _leaves(change) else to_refresh).add(owner)
+                (to_remake if _is_leaving(change) else to_refresh).add(owner)
             to_remake |= self._recount_quotas(changes)
             collect(self._service, deleted_uids)
             with self.creation_lock:
                 self._reconcile(to_remake, to_refresh)
-            self._stopping.wait(_PACE)
+            self._stop_event.wait(_PERIOD)
 
     def _recount_quotas(self, changes: Sequence[Change]) -> set[str]:
         """Count the usage of quotas again. Return the UIDs of the workloads that may create more pods now."""
-        freeing = [change for change in changes if _frees_quota(change)]
-        freed = {change.object["metadata"]["namespace"] for change in freeing}
-        for change in freeing:  # a withdrawn start deletes unbound pods
+        freeing_changes = [change for change in changes if _frees_quota(change)]
+        freed = {change.object["metadata"]["namespace"] for change in freeing_changes}
+        for change in freeing_changes:  # a withdrawn start deletes unbound pods
             if change.kind is kinds.RESOURCE_QUOTAS or change.object["spec"].get("nodeName"):
-                self._freed_at[change.object["metadata"]["namespace"]] = time.monotonic()
+                self._free_times[change.object["metadata"]["namespace"]] = time.monotonic()
         for namespace in freed:
             recount(self._store, namespace)
-        refusals = self.refused.items()
+        refusals = self.refusal_by_uid.items()
         return {uid for uid, refusal in refusals if refusal.workload["metadata"]["namespace"] in freed}
 
     def _reconcile(self, to_remake: set[str], to_refresh: set[str]) -> None:
@@ -142,7 +142,7 @@ class WorkloadControllers(StoreFollower):
         Statuses of `to_refresh` and of all owners are also written. The caller holds `creation_lock`.
         """
         owned = defaultdict[str, list[Json]](list)  # existing objects, by UID of the owner
-        for kind in _OWNED:
+        for kind in _OWNED_KINDS:
             for obj in self._store.all(kind):
                 if "deletionTimestamp" not in obj["metadata"]:
                     owned[owner_uid(obj)].append(obj)
@@ -152,7 +152,7 @@ class WorkloadControllers(StoreFollower):
         for kind in kinds.WORKLOAD_KINDS:
             for obj in self._store.all(kind):
                 uid = obj["metadata"]["uid"]
-                with suppress(StatusError, *MALFORMED):  # skip a deleted or malformed object
+                with suppress(StatusError, *SHAPE_ERRORS):  # skip a deleted or malformed object
                     if uid in to_remake:
                         self._remake(kind, obj, owned[uid])
                     if uid in to_update or uid in owners:
@@ -162,7 +162,7 @@ class WorkloadControllers(StoreFollower):
 
     def _remake(self, kind: ResourceKind, obj: Json, owned: list[Json]) -> None:
         """Create the missing children of a workload, and remove surplus and outdated children."""
-        self.refused.pop(obj["metadata"]["uid"], None)
+        self.refusal_by_uid.pop(obj["metadata"]["uid"], None)
         has_run = obj["kind"] == "CronJob" and "lastScheduleTime" in (obj.get("status") or {})
         if "deletionTimestamp" in obj["metadata"] or has_ended(obj) or has_run:  # it needs no children
             return
@@ -188,8 +188,8 @@ class WorkloadControllers(StoreFollower):
 
     def _record_refusal(self, refusal: RefusedOffspring) -> None:
         obj = refusal.workload
-        self.refused[obj["metadata"]["uid"]] = refusal
-        self._refused_at[self._top(obj)["metadata"]["uid"]] = time.monotonic()
+        self.refusal_by_uid[obj["metadata"]["uid"]] = refusal
+        self._refusal_times[self._top(obj)["metadata"]["uid"]] = time.monotonic()
         message = f"Error creating: {refusal.reason}"
         self._service.record(obj, "Warning", "FailedCreate", "Creating", message, _COMPONENT)
 
@@ -230,7 +230,7 @@ def _ending_objects(owned: Mapping[str, list[Json]], uid: str) -> Iterator[Json]
             yield obj
 
 
-def _leaves(change: Change) -> bool:
+def _is_leaving(change: Change) -> bool:
     """Return whether the object of a change has ended or is being deleted."""
     is_deleted = change.type == "DELETED" or "deletionTimestamp" in change.object["metadata"]
     return is_deleted or has_ended(change.object)
@@ -238,12 +238,12 @@ def _leaves(change: Change) -> bool:
 
 def _frees_quota(change: Change) -> bool:
     if change.kind is kinds.RESOURCE_QUOTAS:  # its status changes with each new pod
-        return change.type == "DELETED" or (change.before or {}).get("spec") != change.object["spec"]
-    return change.kind is kinds.PODS and _leaves(change)
+        return change.type == "DELETED" or (change.old_object or {}).get("spec") != change.object["spec"]
+    return change.kind is kinds.PODS and _is_leaving(change)
 
 
 def _kind(obj: Json) -> ResourceKind:
-    return kinds.BY_NAME[obj["apiVersion"], obj["kind"]]
+    return kinds.KIND_BY_NAME[obj["apiVersion"], obj["kind"]]
 
 
 def _revision(obj: Json) -> str:
@@ -310,7 +310,7 @@ def _set_nested(status: Json, path: Path, value: str) -> None:
 REVISION = "controller-revision-hash"
 
 
-def _counted(ready: int) -> Json:
+def _ready_fields(ready: int) -> Json:
     return {"readyReplicas": ready, "availableReplicas": ready}
 
 
@@ -328,7 +328,7 @@ def _deployment(workload: Json, replica_sets: list[Json]) -> Json:
         "observedGeneration": workload["metadata"]["generation"],
         "replicas": sum(_number(replica_set, "replicas") for replica_set in replica_sets),
         "updatedReplicas": _number(current, "replicas"),
-        **_counted(ready),
+        **_ready_fields(ready),
         "unavailableReplicas": max(target - ready, 0),
         "conditions": list((workload.get("status") or {}).get("conditions") or ()),
     }
@@ -349,10 +349,10 @@ def status_of(workload: Json, owned: list[Json]) -> Json:
     status: Json = {**(workload.get("status") or {})}
     match workload["kind"]:
         case "CronJob":
-            active = [{"kind": "Job", "name": job["metadata"]["name"]} for job in owned if not finished(job)]
+            names = [job["metadata"]["name"] for job in owned if not is_finished(job)]
             last_run = status.get("lastScheduleTime")
             status |= {"lastScheduleTime": last_run or now()} if owned or last_run else {}
-            return {**status, "active": active}
+            return {**status, "active": [{"kind": "Job", "name": name} for name in names]}
         case "Deployment":
             return status | _deployment(workload, owned)
         case "StatefulSet":
@@ -362,4 +362,4 @@ def status_of(workload: Json, owned: list[Json]) -> Json:
         case "ReplicaSet":
             status["fullyLabeledReplicas"] = len(owned)
     common_fields = {"observedGeneration": workload["metadata"]["generation"], "replicas": len(owned)}
-    return {**status, **common_fields, **_counted(count_ready(owned))}
+    return {**status, **common_fields, **_ready_fields(count_ready(owned))}

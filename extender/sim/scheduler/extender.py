@@ -23,7 +23,7 @@ class ExtenderError(Exception):
     """Error: a call of the extender failed."""
 
 
-class Filtered(NamedTuple):
+class FilterAnswer(NamedTuple):
     """Result of filter: accepted nodes, and rejections by node. Some nodes may be in neither of them."""
 
     nodes: list[str]
@@ -42,26 +42,26 @@ class Extender:
         self._connection = http.client.HTTPConnection(address, timeout=3.0)
         self._lock = threading.Lock()
 
-    def filter(self, pod: Json, nodes: list[str]) -> Filtered:
+    def filter(self, pod: Json, nodes: list[str]) -> FilterAnswer:
         answer = self._locked_call("filter", {"Pod": pod, "Nodes": None, "NodeNames": nodes})
         if answer.get("Error"):
             raise ExtenderError(answer["Error"])
-        accepted = answer.get("NodeNames") or []
-        if unknown := set(accepted) - set(nodes):
-            raise ExtenderError(f"extender filter returned unknown nodes: {', '.join(sorted(unknown))}")
+        accepted_nodes = answer.get("NodeNames") or []
+        if unknown_nodes := set(accepted_nodes) - set(nodes):
+            raise ExtenderError(f"extender filter returned unknown nodes: {', '.join(sorted(unknown_nodes))}")
         rejections = {}
         for field, unresolvable in (("FailedNodes", False), ("FailedAndUnresolvableNodes", True)):
             for node, message in (answer.get(field) or {}).items():
                 rejections[node] = Rejection((message,), unresolvable)
-        return Filtered(accepted, rejections)
+        return FilterAnswer(accepted_nodes, rejections)
 
     def preempt(self, pod: Json, victims: Mapping[str, list[str]]) -> dict[str, list[str]]:
         """Return the UIDs of the allowed victims by node. `victims` are those that the scheduler proposes."""
-        proposed = {
+        proposals = {
             node: {"Pods": [{"UID": uid} for uid in uids], "NumPDBViolations": 0}
             for node, uids in victims.items()
         }
-        args = {"Pod": pod, "NodeNameToVictims": None, "NodeNameToMetaVictims": proposed}
+        args = {"Pod": pod, "NodeNameToVictims": None, "NodeNameToMetaVictims": proposals}
         allowed = self._locked_call("preempt", args).get("NodeNameToMetaVictims") or {}
         return {node: [victim["UID"] for victim in meta.get("Pods") or ()] for node, meta in allowed.items()}
 

@@ -21,18 +21,18 @@ from extender.apimachinery.objects import condition, set_condition
 from extender.apimachinery.service import Service
 from extender.sim.scheduler.extender import Extender, ExtenderError
 from extender.sim.scheduler.nodes import (
-    PREEMPTED,
+    PREEMPTION_REASON,
     Nodes,
     PodInfo,
     PostFilterResult,
     Rejection,
     Victims,
-    best,
-    candidates,
+    best_candidate,
     feasible,
     fit_error,
-    ineligible,
+    ineligibility,
     no_candidate,
+    victims_by_candidate,
 )
 from extender.sim.scheduler.queue import Informer, QueuedPod, SchedulingQueue
 
@@ -41,7 +41,7 @@ class StatusRecorder:
     def __init__(self, service: Service) -> None:
         self._service = service
 
-    def failed(self, pod: Json, reason: str, message: str, nominated: str | None = "") -> None:
+    def set_failed(self, pod: Json, reason: str, message: str, nominated: str | None = "") -> None:
         """Record that no node was found for a pod.
 
         `nominated` is the nominated node; an empty text removes the nomination, None keeps it.
@@ -57,7 +57,7 @@ class StatusRecorder:
 
         self.change_status(pod["metadata"], change)
 
-    def scheduled(self, pod: Json, node: str) -> None:
+    def set_scheduled(self, pod: Json, node: str) -> None:
         meta = pod["metadata"]
         record = f"Successfully assigned {meta['namespace']}/{meta['name']} to {node}"
         self._event(pod, "Normal", "Scheduled", "Binding", record)
@@ -66,7 +66,7 @@ class StatusRecorder:
         """Write the reason into the pod's condition, and delete the pod. Its kubelet ends it."""
         meta, scheduler = victim["metadata"], preemptor["spec"]["schedulerName"]
         message = f"{scheduler}: preempting to accommodate a higher priority pod"
-        target = condition("DisruptionTarget", "True", PREEMPTED, message)
+        target = condition("DisruptionTarget", "True", PREEMPTION_REASON, message)
         self.change_status(meta, lambda status: set_condition(status, target))
         with suppress(StatusError):
             self._service.delete_this(PODS, meta)
@@ -74,20 +74,20 @@ class StatusRecorder:
         self._event(victim, "Normal", "Preempted", "Preempting", record, scheduler)
 
     def change_status(self, meta: Json, change: Callable[[Json], object]) -> None:
-        def changed(pod: Json) -> Json:
+        def changed_status(pod: Json) -> Json:
             status = {**pod["status"]}
             change(status)
             return status
 
         with suppress(StatusError):
-            self._service.set_status(PODS, meta, changed)
+            self._service.set_status(PODS, meta, changed_status)
 
     def _event(self, pod: Json, type_: str, reason: str, action: str, record: str, source: str = "") -> None:
         self._service.record(pod, type_, reason, action, record, source or pod["spec"]["schedulerName"])
 
 
-EXTENDED = frozenset({"muster", "volcano"})
-PLAIN = frozenset({"default-scheduler"})
+EXTENDED_PROFILES = frozenset({"muster", "volcano"})
+PLAIN_PROFILES = frozenset({"default-scheduler"})
 
 
 @dataclass(eq=False)
@@ -106,8 +106,8 @@ class Scheduler:
         service: Service,
         extender: Extender,
         rng: random.Random | None = None,
-        extended: frozenset[str] = EXTENDED,
-        plain: frozenset[str] = PLAIN,
+        extended: frozenset[str] = EXTENDED_PROFILES,
+        plain: frozenset[str] = PLAIN_PROFILES,
     ) -> None:
         self._service = service
         self._extender = extender
@@ -140,12 +140,12 @@ class Scheduler:
                 self.queue.forget(item.uid)
                 continue
             try:
-                node = self._choose(item.pod)
+                node = self._choose_node(item.pod)
             except Unschedulable as fault:
                 self._refuse(item, fault)
             except ExtenderError as fault:
                 self.queue.add_failed(item)
-                self._recorder.failed(item.pod, "SchedulerError", str(fault))
+                self._recorder.set_failed(item.pod, "SchedulerError", str(fault))
             else:
                 with self._lock:
                     self._nodes.place(item.pod, node)
@@ -155,20 +155,20 @@ class Scheduler:
     def _refuse(self, item: QueuedPod, fault: Unschedulable) -> None:
         """Handle a pod that fits no node: preempt other pods if that helps, and wait for a change."""
         with self._lock:
-            count = len(self._nodes.names())
-        if not count:
+            node_count = len(self._nodes.names())
+        if not node_count:
             self.queue.add_unschedulable(item, by_extender=False)
-            return self._recorder.failed(item.pod, "Unschedulable", "no nodes available to schedule pods")
-        outcome = self._preempt(item.pod, fault.rejections, count)
+            return self._recorder.set_failed(item.pod, "Unschedulable", "no nodes available to schedule pods")
+        outcome = self._preempt(item.pod, fault.rejections, node_count)
         self.queue.add_unschedulable(item, by_extender=fault.by_extender)
         reasons = Counter(reason for rejection in fault.rejections.values() for reason in rejection.reasons)
-        message = f"{fit_error(count, reasons)} {outcome.message}".rstrip()
-        self._recorder.failed(item.pod, "Unschedulable", message, outcome.node)
+        message = f"{fit_error(node_count, reasons)} {outcome.message}".rstrip()
+        self._recorder.set_failed(item.pod, "Unschedulable", message, outcome.node)
         if not outcome.node or not outcome.victims:
             return
         with self._lock:
             self._nodes.nominate(item.pod, outcome.node)
-            lower_uids = self._nodes.lower_nominated(self._nodes.pod_info(item.pod), outcome.node)
+            lower_uids = self._nodes.lower_nominated_uids(self._nodes.pod_info(item.pod), outcome.node)
         pods_by_uid = {pod["metadata"]["uid"]: pod for pod in self._service.store.all(PODS)}
         # Pods of lower priority that were nominated to this node need another node.
         for meta in (pods_by_uid[uid]["metadata"] for uid in lower_uids if uid in pods_by_uid):
@@ -179,7 +179,7 @@ class Scheduler:
 
     # ---- choosing
 
-    def _choose(self, pod: Json) -> str:
+    def _choose_node(self, pod: Json) -> str:
         """Return a node for a pod: its nominated node if that fits, else the best of all nodes."""
         with self._lock:
             pod_info, names = self._nodes.pod_info(pod), self._nodes.names()
@@ -222,17 +222,17 @@ class Scheduler:
     def _is_extended(self, pod: Json) -> bool:
         return pod["spec"]["schedulerName"] in self._extended
 
-    def _preempt(self, pod: Json, rejections: Mapping[str, Rejection], count: int) -> PostFilterResult:
+    def _preempt(self, pod: Json, rejections: Mapping[str, Rejection], node_count: int) -> PostFilterResult:
         """Return the victims for a pod that no node accepts, and the pod's nominated node."""
         with self._lock:
             pod_info = self._nodes.pod_info(pod)
-            if reason := ineligible(self._nodes, pod, pod_info, rejections):
-                return PostFilterResult.refused(reason)
-            victims_by_node, refusals = candidates(self._nodes, pod_info, rejections)
+            if reason := ineligibility(self._nodes, pod, pod_info, rejections):
+                return PostFilterResult.refusal(reason)
+            victims_by_node, refusals = victims_by_candidate(self._nodes, pod_info, rejections)
         if not victims_by_node:
-            return no_candidate(count, refusals)
+            return no_candidate(node_count, refusals)
         try:
-            return best(self._agreed(pod, victims_by_node))
+            return best_candidate(self._agreed(pod, victims_by_node))
         except ExtenderError as fault:
             return PostFilterResult(None, message=f"preemption: {fault}")
 
@@ -274,6 +274,6 @@ class Scheduler:
                 self._nodes.remove(item.uid)
             self.queue.requeue(excluded=item)  # its capacity is free again
             self.queue.add_failed(item)
-            self._recorder.failed(pod, "SchedulerError", f"binding rejected: {fault}")
+            self._recorder.set_failed(pod, "SchedulerError", f"binding rejected: {fault}")
         else:
-            self._recorder.scheduled(pod, node)
+            self._recorder.set_scheduled(pod, node)

@@ -16,19 +16,19 @@ from extender.apimachinery.objects import typed
 from extender.domain.model.resources import CPU, MEMORY, PODS, offered, total
 from extender.domain.model.shapes import Shape, Shapes, Term, conflicting_ports, node_taints
 
-PREEMPTED = "PreemptionByScheduler"
+PREEMPTION_REASON = "PreemptionByScheduler"
 
 
 class PodInfo(NamedTuple):
-    """Pod on a node, for filters and preemption. `terminating` says whether it was preempted."""
+    """Pod on a node, for filters and preemption. `is_leaving` says whether it was preempted."""
 
     uid: str
     namespace: str
     labels: Mapping[str, str]
     shape: Shape
     priority: int
-    started: str
-    terminating: bool
+    started_at: str
+    is_leaving: bool
 
 
 class Nodes:
@@ -40,7 +40,7 @@ class Nodes:
         self.capacity: dict[str, dict[str, int]] = {}  # allocatable amounts, by node
         self._pods_by_node: dict[str, dict[str, PodInfo]] = {}  # bound and assumed pods, by node and UID
         self._node_of: dict[str, str] = {}  # node of each such pod, by UID
-        self._nominated: dict[str, tuple[str, PodInfo]] = {}  # nominated node and pod, by UID
+        self._nominations: dict[str, tuple[str, PodInfo]] = {}  # nominated node and pod, by UID
         self._shapes = Shapes()
 
     # ---- changes
@@ -68,7 +68,7 @@ class Nodes:
 
     def remove(self, uid: str) -> bool:
         """Remove a pod. Return False if the pod was neither on a node nor nominated to a node."""
-        nominated = self._nominated.pop(uid, None)
+        nominated = self._nominations.pop(uid, None)
         if node := self._node_of.pop(uid, None):
             del self._pods_by_node[node][uid]
         return bool(node or nominated)
@@ -76,9 +76,9 @@ class Nodes:
     def nominate(self, pod: Json, node: str = "") -> None:
         """Record the nominated node of a pod, if it has one."""
         node, pod_info = node or pod["status"].get("nominatedNodeName", ""), self.pod_info(pod)
-        self._nominated.pop(pod_info.uid, None)
+        self._nominations.pop(pod_info.uid, None)
         if node and pod_info.uid not in self._node_of:
-            self._nominated[pod_info.uid] = (node, pod_info)
+            self._nominations[pod_info.uid] = (node, pod_info)
 
     def pod_info(self, obj: Json) -> PodInfo:
         pod = typed(obj, Pod)
@@ -90,8 +90,8 @@ class Nodes:
             labels=meta.labels or {},
             shape=self._shapes.shape_of(pod.spec, meta.namespace),
             priority=pod.spec.priority or 0,
-            started=obj["status"].get("startTime") or "~",  # sorts after every timestamp
-            terminating="deletionTimestamp" in obj["metadata"] and PREEMPTED in reasons,
+            started_at=obj["status"].get("startTime") or "~",  # sorts after every timestamp
+            is_leaving="deletionTimestamp" in obj["metadata"] and PREEMPTION_REASON in reasons,
         )
 
     # ---- queries
@@ -113,15 +113,15 @@ class Nodes:
     def pods(self) -> Iterator[tuple[str, PodInfo]]:
         return ((name, pod) for name, on_node in self._pods_by_node.items() for pod in on_node.values())
 
-    def nominated(self, pod: PodInfo, name: str) -> Iterator[PodInfo]:
+    def nominated_pods(self, pod: PodInfo, name: str) -> Iterator[PodInfo]:
         """Yield the pods that are nominated to a node and have at least the priority of `pod`."""
-        for node, other in self._nominated.values():
+        for node, other in self._nominations.values():
             if node == name and other.uid != pod.uid and other.priority >= pod.priority:
                 yield other
 
-    def lower_nominated(self, pod: PodInfo, name: str) -> list[str]:
+    def lower_nominated_uids(self, pod: PodInfo, name: str) -> list[str]:
         """Return the UIDs of the pods that are nominated to a node and have a lower priority than `pod`."""
-        of_node = [other for node, other in self._nominated.values() if node == name]
+        of_node = [other for node, other in self._nominations.values() if node == name]
         return [other.uid for other in of_node if other.priority < pod.priority]
 
     def load(self, pod: PodInfo, name: str) -> float:
@@ -130,12 +130,12 @@ class Nodes:
         capacity = self.capacity[name]
         return sum(used.get(resource, 0) / (capacity.get(resource) or 1) for resource in (CPU, MEMORY)) / 2
 
-    def selected(self, term: Term, names: Iterable[str] | None = None) -> Iterator[PodInfo]:
+    def selected_pods(self, term: Term, names: Iterable[str] | None = None) -> Iterator[PodInfo]:
         """Yield the pods that a term selects on some nodes; None means all nodes."""
         for name in self._nodes if names is None else names:
             yield from (pod for pod in self.pods_on(name) if term.matches(pod.namespace, pod.labels))
 
-    def domain(self, term: Term, name: str) -> list[str]:
+    def nodes_of_domain(self, term: Term, name: str) -> list[str]:
         """Return the nodes in the same domain as `name`; empty if that node lacks the topology label."""
         value = self._labels(name).get(term.topology_key)
         if value is None:
@@ -147,16 +147,16 @@ class Nodes:
 
 
 class Rejection(NamedTuple):
-    """Reasons why a node does not fit. `unresolvable` means that preemption would not help."""
+    """Reasons why a node does not fit. `is_unresolvable` means that preemption would not help."""
 
     reasons: tuple[str, ...] = ()
-    unresolvable: bool = False
+    is_unresolvable: bool = False
 
 
 _MISMATCH = "node(s) didn't match Pod's node affinity/selector or had untolerated taint(s)"
-UNSUITABLE = Rejection((_MISMATCH,), unresolvable=True)
+UNSUITABLE = Rejection((_MISMATCH,), is_unresolvable=True)
 PORTS_TAKEN = Rejection(("node(s) didn't have free ports for the requested pod ports",))
-AFFINITY_UNMET = Rejection(("node(s) didn't match pod affinity rules",), unresolvable=True)
+AFFINITY_UNMET = Rejection(("node(s) didn't match pod affinity rules",), is_unresolvable=True)
 ANTI_AFFINITY = Rejection(("node(s) didn't match pod anti-affinity rules",))
 EXISTING_ANTI_AFFINITY = Rejection(("node(s) didn't satisfy existing pods anti-affinity rules",))
 
@@ -172,35 +172,35 @@ def rejection_of(nodes: Nodes, pod: PodInfo, name: str) -> Rejection | None:
     """Return the rejection of a pod by a node; None if the pod fits."""
     if not nodes.admits(pod.shape, name):
         return UNSUITABLE
-    others = [*nodes.pods_on(name), *nodes.nominated(pod, name)]
-    taken_ports = (port for other in others for port in other.shape.constraints.ports)
+    other_pods = [*nodes.pods_on(name), *nodes.nominated_pods(pod, name)]
+    taken_ports = (port for other in other_pods for port in other.shape.constraints.ports)
     if conflicting_ports(pod.shape.constraints.ports, taken_ports):
         return PORTS_TAKEN
     requests, capacity = pod.shape.requests, nodes.capacity[name]
-    used = total(other.shape.requests for other in (*others, pod))
+    used = total(other.shape.requests for other in (*other_pods, pod))
     if short := [resource for resource in requests if used[resource] > capacity.get(resource, 0)]:
         reasons = ("Too many pods" if resource == PODS else f"Insufficient {resource}" for resource in short)
         unresolvable = any(requests[resource] > capacity.get(resource, 0) for resource in short)
         return Rejection(tuple(reasons), unresolvable)
     for term in pod.shape.constraints.affinity:
-        domain = nodes.domain(term, name)
-        is_first = term.matches(pod.namespace, pod.labels) and not any(nodes.selected(term))
-        if not domain or not (is_first or any(nodes.selected(term, domain))):
+        domain = nodes.nodes_of_domain(term, name)
+        is_first = term.matches(pod.namespace, pod.labels) and not any(nodes.selected_pods(term))
+        if not domain or not (is_first or any(nodes.selected_pods(term, domain))):
             return AFFINITY_UNMET
     terms = pod.shape.constraints.anti_affinity
-    if any(any(nodes.selected(term, nodes.domain(term, name))) for term in terms):
+    if any(any(nodes.selected_pods(term, nodes.nodes_of_domain(term, name))) for term in terms):
         return ANTI_AFFINITY
     placed = ((node, other.shape.constraints.anti_affinity) for node, other in nodes.pods())
     existing = ((node, term) for node, terms in placed for term in terms)
     repelling = ((node, term) for node, term in existing if term.matches(pod.namespace, pod.labels))
-    is_repelled = any(node in nodes.domain(term, name) for node, term in repelling)
+    is_repelled = any(node in nodes.nodes_of_domain(term, name) for node, term in repelling)
     return EXISTING_ANTI_AFFINITY if is_repelled else None
 
 
-def fit_error(nodes: int, reasons: Counter[str]) -> str:
+def fit_error(node_count: int, reasons: Counter[str]) -> str:
     """Return the stock scheduler's message, with the number of nodes for each reason."""
     text = ", ".join(sorted(f"{count} {reason}" for reason, count in reasons.items() if count))
-    return f"0/{nodes} nodes are available:" + (f" {text}." if text else "")
+    return f"0/{node_count} nodes are available:" + (f" {text}." if text else "")
 
 
 # ---- preemption for a pod that fits no node: the victims
@@ -216,29 +216,29 @@ class PostFilterResult(NamedTuple):
     message: str = ""  # reason for the condition
 
     @classmethod
-    def refused(cls, reason: str, node: str | None = None) -> "PostFilterResult":
+    def refusal(cls, reason: str, node: str | None = None) -> "PostFilterResult":
         return cls(node, message=f"preemption: {reason}")
 
 
-def ineligible(nodes: Nodes, pod: Json, pod_info: PodInfo, rejections: Mapping[str, Rejection]) -> str:
+def ineligibility(nodes: Nodes, pod: Json, pod_info: PodInfo, rejections: Mapping[str, Rejection]) -> str:
     """Return the reason why a pod may not preempt others; empty if it may."""
     if pod["spec"].get("preemptionPolicy") == "Never":
         return "not eligible due to preemptionPolicy=Never."
     node = pod["status"].get("nominatedNodeName", "")
-    if not node or (node in rejections and rejections[node].unresolvable):
+    if not node or (node in rejections and rejections[node].is_unresolvable):
         return ""
     lower = [other for other in nodes.pods_on(node) if other.priority < pod_info.priority]
-    leaving = any(other.terminating for other in lower)
+    leaving = any(other.is_leaving for other in lower)
     return "not eligible due to a terminating pod on the nominated node." if leaving else ""
 
 
-def candidates(
+def victims_by_candidate(
     nodes: Nodes, pod: PodInfo, rejections: Mapping[str, Rejection]
 ) -> tuple[dict[str, Victims], dict[str, Rejection]]:
     """Return the victims by node where preemption helps, and the rejections of the other nodes."""
     victims_by_node: dict[str, Victims] = {}
     refusals: dict[str, Rejection] = {}
-    for name in [node for node, fault in rejections.items() if not fault.unresolvable]:
+    for name in [node for node, fault in rejections.items() if not fault.is_unresolvable]:
         result = _victims(nodes, pod, name)
         if isinstance(result, Rejection):
             refusals[name] = result
@@ -249,16 +249,16 @@ def candidates(
 
 def _victims(nodes: Nodes, pod: PodInfo, name: str) -> Victims | Rejection:
     """Return the pods of lower priority that must leave a node for a pod, or why that does not help."""
-    lower = [other for other in nodes.pods_on(name) if other.priority < pod.priority]
-    if not lower:
+    lower_pods = [other for other in nodes.pods_on(name) if other.priority < pod.priority]
+    if not lower_pods:
         return _NO_VICTIMS
     try:
-        for other in lower:
+        for other in lower_pods:
             nodes.remove(other.uid)
         if rejection := rejection_of(nodes, pod, name):
             return rejection
         victims: Victims = []
-        most_important_first = sorted(lower, key=lambda other: (-other.priority, other.started))
+        most_important_first = sorted(lower_pods, key=lambda other: (-other.priority, other.started_at))
         for other in most_important_first:  # each pod that cannot stay is a victim
             nodes.put(other, name)
             if rejection_of(nodes, pod, name):
@@ -266,30 +266,30 @@ def _victims(nodes: Nodes, pod: PodInfo, name: str) -> Victims | Rejection:
                 victims.append(other)
         return victims or Rejection((f'expected at least one victim pod on node "{name}"',))
     finally:
-        for other in lower:
+        for other in lower_pods:
             nodes.put(other, name)
 
 
-def no_candidate(nodes: int, refusals: Mapping[str, Rejection]) -> PostFilterResult:
+def no_candidate(node_count: int, refusals: Mapping[str, Rejection]) -> PostFilterResult:
     """Return the result if preemption helps on none of `nodes` nodes.
 
     `refusals` are the rejections by node.
     """
     reasons = Counter(reason for refusal in refusals.values() for reason in refusal.reasons)
-    reasons["Preemption is not helpful for scheduling"] += nodes - len(refusals)
-    return PostFilterResult.refused(fit_error(nodes, reasons), node="")
+    reasons["Preemption is not helpful for scheduling"] += node_count - len(refusals)
+    return PostFilterResult.refusal(fit_error(node_count, reasons), node="")
 
 
-def best(candidates: Mapping[str, Victims]) -> PostFilterResult:
+def best_candidate(candidates: Mapping[str, Victims]) -> PostFilterResult:
     if not candidates:
-        return PostFilterResult.refused("no candidate node for preemption")
+        return PostFilterResult.refusal("no candidate node for preemption")
     node = min(candidates, key=lambda name: _cost(candidates[name]))
     return PostFilterResult(node, candidates[node])
 
 
 def _cost(victims: Victims) -> tuple[int, int, int, tuple[int, ...]]:
     """Return the sort key of victims: their highest priority, sum of priorities, number, and latest start."""
-    highest = max(pod.priority for pod in victims)
-    earliest = min(pod.started for pod in victims if pod.priority == highest)
-    latest_first = tuple(-ord(letter) for letter in earliest)
-    return highest, sum(pod.priority + 2**31 for pod in victims), len(victims), latest_first
+    max_priority = max(pod.priority for pod in victims)
+    first_start = min(pod.started_at for pod in victims if pod.priority == max_priority)
+    latest_first = tuple(-ord(letter) for letter in first_start)
+    return max_priority, sum(pod.priority + 2**31 for pod in victims), len(victims), latest_first

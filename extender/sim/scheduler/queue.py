@@ -26,7 +26,7 @@ from extender.apimachinery.kinds import NODES, PODS, Json
 from extender.apimachinery.store import Change, Store, StoreFollower
 from extender.sim.scheduler.nodes import Nodes
 
-_FIRST_BACKOFF, _LONGEST_BACKOFF = 1.0, 10.0
+_MIN_BACKOFF, _MAX_BACKOFF = 1.0, 10.0
 
 
 class SubQueue(Enum):
@@ -42,11 +42,11 @@ class SubQueue(Enum):
 class QueuedPod:
     pod: Json
     sub_queue: SubQueue = SubQueue.GATED
-    refusals: int = 0
-    errors: int = 0  # consecutive errors
+    refusal_count: int = 0
+    error_count: int = 0  # consecutive errors
     by_extender: bool = False  # whether the extender or the scheduler refused it last
     ready_at: float = 0.0  # end of its backoff
-    missed: bool = False  # whether an event came during the attempt
+    has_missed: bool = False  # whether an event came during the attempt
     missed_if_refused: bool = False  # whether an event came that counts if the extender refuses the pod
     ticket: int = -1  # number of the pod's current heap entry; other entries are stale
 
@@ -65,11 +65,11 @@ Heap = list[tuple[float, float, int, QueuedPod]]
 class SchedulingQueue:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._changed = threading.Condition()
+        self._condition = threading.Condition()
         self._pods: dict[str, QueuedPod] = {}
         self._heaps: dict[SubQueue, Heap] = {SubQueue.ACTIVE: [], SubQueue.BACKOFF: [], SubQueue.ERROR: []}
         self._tickets = count()
-        self._closed = False
+        self._is_closed = False
 
     # ---- events of the watch
 
@@ -79,7 +79,7 @@ class SchedulingQueue:
         A pod that the extender refused is tried again after any change of the pod, others only if
         `concerns_all`.
         """
-        with self._changed:
+        with self._condition:
             item = self._pods.setdefault(pod["metadata"]["uid"], QueuedPod(pod))
             item.pod = pod
             if pod["spec"].get("schedulingGates"):
@@ -90,13 +90,13 @@ class SchedulingQueue:
                 self._requeue(item, concerns_all)
 
     def forget(self, uid: str) -> None:
-        with self._changed:
+        with self._condition:
             if item := self._pods.pop(uid, None):
                 item.ticket = -1
 
     def requeue(self, *, concerns_all: bool = True, excluded: QueuedPod | None = None) -> None:
         """Requeue pods after an event: all pods, or only the pods that the extender refused."""
-        with self._changed:
+        with self._condition:
             for item in list(self._pods.values()):
                 if item is not excluded:
                     self._requeue(item, concerns_all)
@@ -104,7 +104,7 @@ class SchedulingQueue:
     def _requeue(self, item: QueuedPod, concerns_all: bool) -> None:
         """Retry a pod after a change that concerns all pods, or only those that the extender refused."""
         if item.sub_queue is SubQueue.IN_FLIGHT:
-            item.missed = item.missed or concerns_all
+            item.has_missed = item.has_missed or concerns_all
             item.missed_if_refused = True
         elif item.sub_queue is SubQueue.UNSCHEDULABLE and (concerns_all or item.by_extender):
             self._move(item, SubQueue.BACKOFF if self._clock() < item.ready_at else SubQueue.ACTIVE)
@@ -113,42 +113,42 @@ class SchedulingQueue:
 
     def pop(self) -> QueuedPod | None:
         """Wait for the next pod to try, and return it; None after `close`."""
-        with self._changed:
-            while not self._closed:
+        with self._condition:
+            while not self._is_closed:
                 for sub_queue in (SubQueue.BACKOFF, SubQueue.ERROR):
-                    while ready := self._first(sub_queue, self._clock()):
-                        self._move(ready, SubQueue.ACTIVE)
-                if item := self._first(SubQueue.ACTIVE) or self._first(SubQueue.BACKOFF):
-                    item.sub_queue, item.missed, item.missed_if_refused = SubQueue.IN_FLIGHT, False, False
+                    while ready_item := self._pop_first(sub_queue, self._clock()):
+                        self._move(ready_item, SubQueue.ACTIVE)
+                if item := self._pop_first(SubQueue.ACTIVE) or self._pop_first(SubQueue.BACKOFF):
+                    item.sub_queue, item.has_missed, item.missed_if_refused = SubQueue.IN_FLIGHT, False, False
                     return item
                 errors = self._heaps[SubQueue.ERROR]
-                self._changed.wait(max(0.0, errors[0][0] - self._clock()) if errors else None)
+                self._condition.wait(max(0.0, errors[0][0] - self._clock()) if errors else None)
         return None
 
     def add_unschedulable(self, item: QueuedPod, *, by_extender: bool) -> None:
         """Add a pod that was refused."""
-        with self._changed:
-            item.refusals, item.errors, item.by_extender = item.refusals + 1, 0, by_extender
-            item.ready_at = self._backoff_end(item.refusals)
-            missed = item.missed or (by_extender and item.missed_if_refused)
-            self._move(item, SubQueue.BACKOFF if missed else SubQueue.UNSCHEDULABLE)
+        with self._condition:
+            item.refusal_count, item.error_count, item.by_extender = item.refusal_count + 1, 0, by_extender
+            item.ready_at = self._backoff_end(item.refusal_count)
+            has_missed = item.has_missed or (by_extender and item.missed_if_refused)
+            self._move(item, SubQueue.BACKOFF if has_missed else SubQueue.UNSCHEDULABLE)
 
     def add_failed(self, item: QueuedPod) -> None:
         """Add a pod whose attempt met an error."""
-        with self._changed:
-            item.errors += 1
-            item.ready_at = self._backoff_end(item.errors)
+        with self._condition:
+            item.error_count += 1
+            item.ready_at = self._backoff_end(item.error_count)
             self._move(item, SubQueue.ERROR)
 
     def close(self) -> None:
-        with self._changed:
-            self._closed = True
-            self._changed.notify_all()
+        with self._condition:
+            self._is_closed = True
+            self._condition.notify_all()
 
     @property
     def busy(self) -> bool:
         """Return whether an attempt is running, or will start without another event."""
-        with self._changed:
+        with self._condition:
             idle = (SubQueue.GATED, SubQueue.UNSCHEDULABLE)
             return any(item.sub_queue not in idle for item in self._pods.values())
 
@@ -159,11 +159,11 @@ class SchedulingQueue:
             return  # the pod is deleted or has a node
         item.sub_queue, item.ticket = sub_queue, next(self._tickets)
         if sub_queue in self._heaps:
-            first = -item.priority if sub_queue is SubQueue.ACTIVE else item.ready_at
-            heapq.heappush(self._heaps[sub_queue], (first, self._clock(), item.ticket, item))
-            self._changed.notify_all()
+            sort_key = -item.priority if sub_queue is SubQueue.ACTIVE else item.ready_at
+            heapq.heappush(self._heaps[sub_queue], (sort_key, self._clock(), item.ticket, item))
+            self._condition.notify_all()
 
-    def _first(self, sub_queue: SubQueue, due: float = math.inf) -> QueuedPod | None:
+    def _pop_first(self, sub_queue: SubQueue, due: float = math.inf) -> QueuedPod | None:
         heap = self._heaps[sub_queue]
         while heap and heap[0][0] <= due:
             *_, ticket, item = heapq.heappop(heap)
@@ -173,7 +173,7 @@ class SchedulingQueue:
 
     def _backoff_end(self, failures: int) -> float:
         """Return the end of a backoff, rounded to whole seconds: the stock scheduler checks once a second."""
-        backoff: float = min(_FIRST_BACKOFF * 2 ** (failures - 1), _LONGEST_BACKOFF)
+        backoff: float = min(_MIN_BACKOFF * 2 ** (failures - 1), _MAX_BACKOFF)
         return (self._clock() + backoff) // 1.0 + 1.0
 
 
@@ -207,7 +207,7 @@ class Informer(StoreFollower):
                     self._nodes.drop_node(change.object["metadata"]["name"])
                     self._queue.requeue(concerns_all=False)
                 elif change.kind is NODES:
-                    node, before = change.object, change.before
+                    node, before = change.object, change.old_object
                     self._nodes.set_node(node)
                     if before is None or _without_heartbeat(node) != _without_heartbeat(before):
                         self._queue.requeue()
@@ -227,11 +227,11 @@ class Informer(StoreFollower):
             self._queue.requeue(concerns_all=False)
         elif pod["spec"]["schedulerName"] in self._schedulers:
             self._nodes.nominate(pod)
-            changed = change.before is None or _relevant_fields(pod) != _relevant_fields(change.before)
+            changed = change.old_object is None or _used_fields(pod) != _used_fields(change.old_object)
             self._queue.update(pod, concerns_all=changed)
 
 
-def _relevant_fields(pod: Json) -> object:
+def _used_fields(pod: Json) -> object:
     """Return the fields of a pod that may make it schedulable when they change."""
     return pod["spec"], pod["metadata"].get("labels")
 

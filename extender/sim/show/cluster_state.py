@@ -19,7 +19,7 @@ from extender.domain.model.reasons import Verdict
 from extender.domain.model.resources import CPU, offered, pod_requests, total
 from extender.domain.queues.local_queues import QueueRoutes, records_by_key
 from extender.domain.queues.quota_records import entering_namespaces
-from extender.sim.scheduler.loop import EXTENDED
+from extender.sim.scheduler.loop import EXTENDED_PROFILES
 from extender.sim.show.gangs import (
     ClusterReport,
     Gang,
@@ -88,7 +88,7 @@ def observe(objects: ShownObjects, debug_page: DebugPages) -> ClusterState:
     members: dict[str, list[Pod]] = {}  # by key of the group, which is empty for other pods
     for pod in pods:
         key = _group_of(pod)
-        is_member = key in groups and pod.spec.scheduler_name in EXTENDED
+        is_member = key in groups and pod.spec.scheduler_name in EXTENDED_PROFILES
         members.setdefault(key if is_member else "", []).append(pod)
     known_objects = KnownObjects(
         {group["podGroup"]: group for group in debug_page("podgroups") or ()},
@@ -108,7 +108,7 @@ def observe(objects: ShownObjects, debug_page: DebugPages) -> ClusterState:
     for key, group in groups.items():
         gang = gang_of(group, members.get(key, []), routes)
         hint = hint_for(gang, known_objects, single_pods)
-        position = known_objects.decided.get(key, {}).get("position", 0)
+        position = known_objects.decided_groups.get(key, {}).get("position", 0)
         gangs.append(msgspec.structs.replace(gang, hint=hint, position=position))
     shares = debug_page("queues") or ()
     report = ClusterReport(

@@ -24,8 +24,8 @@ from extender.sim.show.sentences import ShownTransition, TransitionLog
 from extender.sim.show.tables import Canvas
 from extender.terminal.text import counted
 
-_LATEST = 6  # maximum of shown transitions
-_MOST_SINGLE = 3  # maximum of lines for pods without a gang
+_MAX_TRANSITIONS = 6  # maximum of shown transitions
+_MAX_SINGLE_PODS = 3  # maximum of lines for pods without a gang
 # Verbs for several gangs, by state. The most interesting state comes first.
 _VERBS = {
     Verdict.STARTING: "start",
@@ -40,12 +40,12 @@ class Picture(NamedTuple):
     cluster: ClusterState
     log: TransitionLog  # all transitions so far
     second: float  # seconds since the start
-    settled: bool = False  # whether the cluster has settled
+    has_settled: bool = False  # whether the cluster has settled
 
 
 def frame(picture: Picture, head: Sequence[str], canvas: Canvas) -> list[Text]:
     """Return the lines of a frame. They fit the canvas."""
-    lines = [clock_line(picture.second, picture.settled), *drawn_head(head, canvas)]
+    lines = [clock_line(picture.second, picture.has_settled), *drawn_head(head, canvas)]
     lines += [Text(tables.cpu_in_use(picture.cluster)), Text()]
     lines += [*tables.queue_lines(picture.cluster, canvas, canvas.height // 3), Text()]
     pod_lines = _single_pod_lines(picture.cluster.single_pods, canvas)
@@ -53,7 +53,7 @@ def frame(picture: Picture, head: Sequence[str], canvas: Canvas) -> list[Text]:
     lines += pod_lines
     space, transitions = canvas.height - len(lines) - 2, picture.log.transitions
     if space > 0 and transitions:
-        latest = transitions[-min(space, _LATEST) :]
+        latest = transitions[-min(space, _MAX_TRANSITIONS) :]
         lines += [Text(), *(Text(f"{_when(change)}{change.subject} {change.brief}") for change in latest)]
     lines = lines[: canvas.height - 1]
     for line in lines:
@@ -82,7 +82,7 @@ def head_lines(head: Sequence[str], canvas: Canvas) -> list[str]:
     separate = [line for line in commands if line == commands[0] or "://" in line]
     rest = [line for line in commands if line not in separate]
     joined = ";  ".join(rest)
-    return [*canvas.wrapped(sentence), *separate, *([joined] if 0 < len(joined) <= canvas.width else rest)]
+    return [*canvas.wrap(sentence), *separate, *([joined] if 0 < len(joined) <= canvas.width else rest)]
 
 
 def _gang_lines(picture: Picture, canvas: Canvas, max_lines: int) -> list[Text]:
@@ -113,8 +113,8 @@ def _single_pod_lines(pods: Sequence[SinglePod], canvas: Canvas) -> list[Text]:
     """Return lines for the waiting pods with their reasons, and one line for all other pods."""
     waiting = sentences.similar([pod for pod in pods if pod.state is Verdict.WAITING])
     texts = [f"{listed([pod.key for pod in same], 3)} {sentences.pods_sentence(same)}" for same in waiting]
-    lines = [Text(line, "yellow") for text in texts[:_MOST_SINGLE] for line in canvas.wrapped(text)]
-    rest = and_more(len(texts) - _MOST_SINGLE, " kinds of pods of no gang wait")
+    lines = [Text(line, "yellow") for text in texts[:_MAX_SINGLE_PODS] for line in canvas.wrap(text)]
+    rest = and_more(len(texts) - _MAX_SINGLE_PODS, " kinds of pods of no gang wait")
     lines += (Text(text, "dim") for text in rest)
     verbs = Counter(_verb(pod) for pod in pods if pod.state is not Verdict.WAITING)
     if verbs:
@@ -132,7 +132,7 @@ def _verb(pod: SinglePod) -> str:
 def transition_text(transition: ShownTransition, canvas: Canvas) -> list[str]:
     """Return the lines of a transition for a log."""
     when = _when(transition)
-    first, *rest = canvas.wrapped(f"{transition.subject} {transition.text}", " " * len(when))
+    first, *rest = canvas.wrap(f"{transition.subject} {transition.text}", " " * len(when))
     return [when + first.lstrip(), *rest]
 
 
@@ -186,7 +186,7 @@ class LiveView(View):
         self._stream = stream
         self._head: Sequence[str] = ()
         self._canvas = tables.canvas_of(stream)
-        self._shown: list[Text] = []
+        self._shown_lines: list[Text] = []
         console = Console(file=stream, force_terminal=True, highlight=False, markup=False)
         self._console = console
         self._live = Live(console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
@@ -199,7 +199,7 @@ class LiveView(View):
     def show(self, picture: Picture, new: Sequence[ShownTransition]) -> None:
         # After a resize, the old lines are in other places, so the screen is cleared.
         if (canvas := tables.canvas_of(self._stream)) != self._canvas:
-            self._canvas, self._shown = canvas, []
+            self._canvas, self._shown_lines = canvas, []
             self._console.clear()
         self._draw(frame(picture, self._head, self._canvas))
 
@@ -210,8 +210,8 @@ class LiveView(View):
         self._stream.flush()
 
     def _draw(self, lines: list[Text]) -> None:
-        if lines != self._shown:
-            self._shown = lines
+        if lines != self._shown_lines:
+            self._shown_lines = lines
             self._live.update(Group(*lines), refresh=True)
 
 
@@ -227,7 +227,7 @@ def view_for(stream: TextIO) -> View:
 
 # ---- the summary at the end: what happened to gangs and other pods, how the queues stand, what to try next
 
-_MOST_NAMES = 10  # names of pods in one sentence
+_MAX_NAMES = 10  # names of pods in one sentence
 _MORE_NODES_HELP = frozenset(CAPACITY_REASONS)
 
 
@@ -260,16 +260,16 @@ def closing_summary(
         titles_by_outcome.setdefault(_outcome(gang, cluster, log), []).append(gang.title)
     for outcome, titles in titles_by_outcome.items():
         subject = titles[0] if len(titles) == 1 else f"Each of {', '.join(titles)}"
-        lines += canvas.wrapped(f"{subject}: {outcome}", "  ")
+        lines += canvas.wrap(f"{subject}: {outcome}", "  ")
     for pods in sentences.similar(cluster.single_pods):
         statement = f"{sentences.pods_sentence(pods)}."
         if pods[0].state is Verdict.WAITING:
             statement = f"never started. {sentences.why_pods_wait(pods)}"
-        lines += canvas.wrapped(f"{listed([pod.key for pod in pods], _MOST_NAMES)}: {statement}", "  ")
+        lines += canvas.wrap(f"{listed([pod.key for pod in pods], _MAX_NAMES)}: {statement}", "  ")
     for job in unmanaged_objects:
-        lines += canvas.wrapped(f"{job.title}: {job.sentence}.", "  ")
+        lines += canvas.wrap(f"{job.title}: {job.sentence}.", "  ")
     for _, text in refused:
-        lines += canvas.wrapped(f"{text}.", "  ")
+        lines += canvas.wrap(f"{text}.", "  ")
     if not cluster.gangs and not cluster.single_pods and not unmanaged_objects and not refused:
         lines.append("  There are no gangs and no pods.")
     lines += ["", tables.cpu_in_use(cluster)]
@@ -281,7 +281,7 @@ def closing_summary(
     suggestions.append((f"{rerun.program} run -f YOUR.yaml", "your own pods, PodGroups and queues"))
     lines += ["", "Try next"]
     for command, explanation in suggestions:
-        lines += [f"  {command}", *canvas.wrapped(explanation, "      ")]
+        lines += [f"  {command}", *canvas.wrap(explanation, "      ")]
     return lines
 
 
@@ -292,7 +292,7 @@ def _outcome(gang: Gang, cluster: ClusterState, log: TransitionLog) -> str:
             text = "has started"
         else:
             manner = "started one by one" if gang.starts_one_by_one else "started whole"
-            text = f"waited {times.wait(times.ran_at):.1f} s, then {manner}" if times.waited else manner
+            text = f"waited {times.wait(times.ran_at):.1f} s, then {manner}" if times.has_waited else manner
             runs = "runs" if len(gang.pods) == 1 else "run"
             pods = f"{gang.running} of {counted(len(gang.pods), 'pod')} {runs}"
             text += f"; {sentences.ending(gang)}" if gang.state is Verdict.ENDED else f", and {pods}"

@@ -17,7 +17,7 @@ from extender.domain.model.ownership import auto_name, group_name
 from extender.domain.model.queue_of_group import explicit_queue, local_queue_label
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.queues.local_queues import QueueRoutes
-from extender.sim.scheduler.loop import EXTENDED, PLAIN
+from extender.sim.scheduler.loop import EXTENDED_PROFILES, PLAIN_PROFILES
 from extender.terminal.text import counted, did_you_mean, names_in, near_miss, near_misses, pods_that_name
 
 Written = dict[str, Quantity]  # amounts by resource, in the notation of Kubernetes
@@ -180,7 +180,7 @@ def key_of(meta: Meta) -> str:
 # These pods name no PodGroup, a missing PodGroup, or another scheduler. The reason of pods
 # that Muster schedules is on its debug port, that of others in the condition that their scheduler wrote.
 
-SERVED = EXTENDED | PLAIN
+SERVED_PROFILES = EXTENDED_PROFILES | PLAIN_PROFILES
 NO_SCHEDULER = "NoSuchScheduler"
 FOREIGN_GATES = "SchedulingGated"
 
@@ -216,7 +216,7 @@ class SinglePod(msgspec.Struct, frozen=True):
 class KnownObjects(NamedTuple):
     """Existing objects that may explain why a pod waits."""
 
-    decided: Mapping[str, Json]  # groups from Muster's debug port, by key
+    decided_groups: Mapping[str, Json]  # groups from Muster's debug port, by key
     groups: Collection[str]  # keys of all groups
     queues: Collection[str]  # names of all queues
 
@@ -238,12 +238,12 @@ def single_pod(pod: Pod, known_objects: KnownObjects) -> SinglePod:
 
 def _pod_reason(pod: Pod, known_objects: KnownObjects) -> WaitReason:
     scheduler = pod.spec.scheduler_name
-    if scheduler not in SERVED:
-        detail = f"no scheduler named {scheduler} runs here; {', '.join(sorted(SERVED))} do"
-        return WaitReason(NO_SCHEDULER, detail, _suggestion(scheduler, SERVED))
+    if scheduler not in SERVED_PROFILES:
+        detail = f"no scheduler named {scheduler} runs here; {', '.join(sorted(SERVED_PROFILES))} do"
+        return WaitReason(NO_SCHEDULER, detail, _suggestion(scheduler, SERVED_PROFILES))
     if foreign := [gate.name for gate in pod.spec.scheduling_gates or () if gate.name != GATE]:
         return WaitReason(FOREIGN_GATES, f"gates that Muster does not remove: {', '.join(foreign)}")
-    group_reason = _group_reason(pod, known_objects) if scheduler in EXTENDED else None
+    group_reason = _group_reason(pod, known_objects) if scheduler in EXTENDED_PROFILES else None
     if group_reason is not None:
         return group_reason
     scheduled = condition(pod.status.conditions, "PodScheduled")
@@ -256,7 +256,7 @@ def _group_reason(pod: Pod, known_objects: KnownObjects) -> WaitReason | None:
     """Return the reason of the group that a pod names, or of the group that Muster made for the pod."""
     meta, named = pod.metadata, group_name(pod)
     names = (named,) if named else (f"pod:{meta.name}", auto_name(pod))
-    candidates = (known_objects.decided.get(f"{meta.namespace}/{name}") for name in names)
+    candidates = (known_objects.decided_groups.get(f"{meta.namespace}/{name}") for name in names)
     decided: Json = next(filter(None, candidates), {})
     if not (reason := decided.get("reason", "")):
         return None

@@ -113,7 +113,7 @@ class GangTimes(NamedTuple):
     """Seconds at which a gang was first observed, and at which it ran (None before)."""
 
     seen_at: float
-    waited: bool = False
+    has_waited: bool = False
     ran_at: float | None = None
 
     def wait(self, now: float) -> float:
@@ -154,7 +154,7 @@ class TransitionLog:
         for key, gang in present.items():
             times = self.times.get(gang.key, GangTimes(second))
             if gang.waits:
-                times = times._replace(waited=True)
+                times = times._replace(has_waited=True)
             elif gang.has_started and times.ran_at is None:
                 times = times._replace(ran_at=second)
             self.times[gang.key] = times

@@ -18,13 +18,13 @@ from extender.sim.show.gangs import Gang, ReportedQueue
 from extender.sim.show.sentences import TransitionLog, ahead, waiting_for
 from extender.terminal.text import bar, counted, shortened, shows_unicode
 
-_NARROWEST = 40
-_WIDE = 100  # minimum width for a table of gangs that has their reasons
-_LONGEST_BAR, _SHORTEST_BAR = 24, 8
-_NUMBERS = 36  # columns that the text after a bar needs
+_MIN_WIDTH = 40
+_MIN_WIDE_WIDTH = 100  # minimum width for a table of gangs that has their reasons
+_MAX_BAR, _MIN_BAR = 24, 8
+_NUMBERS_WIDTH = 36  # columns that the text after a bar needs
 
 _TITLES = ("Gang", "Queue", "State", "Pods", "Waited", "In line", "Waits for")
-_INDISPENSABLE = ("Gang", "State", "Pods", "Waits for")
+_NARROW_TITLES = ("Gang", "State", "Pods", "Waits for")
 # Word and style of each state in the table.
 _WORDS = {
     Verdict.RUNNING: ("runs", "green"),
@@ -33,9 +33,9 @@ _WORDS = {
     Verdict.UNKNOWN: ("pending", "dim"),
     Verdict.ENDED: ("ended", "dim"),
 }
-_LONGEST_BAR_OF_PODS = 8
+_MAX_POD_BAR = 8
 _GAP = 2  # spaces between two columns
-_SHORTEST_NAME, _LONGEST_QUEUE, _SHORTEST_DETAIL = 8, 24, 24  # in characters
+_MIN_NAME_WIDTH, _MAX_QUEUE_WIDTH, _MIN_DETAIL_WIDTH = 8, 24, 24  # in characters
 
 
 class Canvas(NamedTuple):
@@ -44,23 +44,23 @@ class Canvas(NamedTuple):
     unicode: bool = True  # whether it can show more than ASCII
 
     @property
-    def roomy(self) -> bool:
+    def is_roomy(self) -> bool:
         """Return whether there is space to explain numbers."""
         return self.width >= 60
 
     @property
-    def wide(self) -> bool:
-        return self.width >= _WIDE
+    def is_wide(self) -> bool:
+        return self.width >= _MIN_WIDE_WIDTH
 
     def bar_of(self, part: float, length: int) -> str:
         return "".join(bar(part, length, self.unicode))
 
-    def shortened(self, name: str, width: int) -> str:
+    def shorten(self, name: str, width: int) -> str:
         return shortened(name, width, self.unicode)
 
-    def wrapped(self, text: str, indent: str = "") -> list[str]:
+    def wrap(self, text: str, indent: str = "") -> list[str]:
         """Return lines that fit the canvas. A single long word, such as a path, is not broken."""
-        wrapper = textwrap.TextWrapper(max(self.width, _NARROWEST), indent, indent)
+        wrapper = textwrap.TextWrapper(max(self.width, _MIN_WIDTH), indent, indent)
         wrapper.break_on_hyphens = wrapper.break_long_words = False
         return wrapper.wrap(text)
 
@@ -81,30 +81,30 @@ def cpu_in_use(cluster: ClusterState) -> str:
 def queue_lines(cluster: ClusterState, canvas: Canvas, max_lines: int | None = None) -> list[Text]:
     """Return a heading and a line for each queue, together at most `max_lines` lines."""
     queues = cluster.report.queues
-    shown = queues if max_lines is None or len(queues) < max_lines else queues[: max(max_lines - 2, 0)]
+    shown_queues = queues if max_lines is None or len(queues) < max_lines else queues[: max(max_lines - 2, 0)]
     # The column of names fits the longest name, but leaves space for a bar and its numbers.
-    longest = max(map(len, ("Queue", *(queue.name for queue in shown))))
-    name_width = min(longest, max(canvas.width - _NUMBERS - _SHORTEST_BAR, len("Queue")))
-    length = max(_SHORTEST_BAR, min(_LONGEST_BAR, canvas.width - name_width - _NUMBERS))
+    longest_name = max(map(len, ("Queue", *(queue.name for queue in shown_queues))))
+    name_width = min(longest_name, max(canvas.width - _NUMBERS_WIDTH - _MIN_BAR, len("Queue")))
+    length = max(_MIN_BAR, min(_MAX_BAR, canvas.width - name_width - _NUMBERS_WIDTH))
     lines = [Text(f"{'Queue':<{name_width}}  Used of what it deserves", "dim")]
-    for queue in shown:
+    for queue in shown_queues:
         state = "" if queue.state == "Open" else f", {queue.state}"
-        weight = f", weight {queue.weight}" if canvas.roomy else ""
+        weight = f", weight {queue.weight}" if canvas.is_roomy else ""
         numbers = f"{queue.share:4.0%}  {_dominant(queue)}{weight}{state}"
-        name, bar = canvas.shortened(queue.name, name_width), canvas.bar_of(queue.share, length)
+        name, bar = canvas.shorten(queue.name, name_width), canvas.bar_of(queue.share, length)
         lines.append(Text(f"{name:<{name_width}}  {bar} {numbers}"))
-    if len(shown) < len(queues):
-        lines.append(Text(f"and {counted(len(queues) - len(shown), 'more queue')}", "dim"))
+    if len(shown_queues) < len(queues):
+        lines.append(Text(f"and {counted(len(queues) - len(shown_queues), 'more queue')}", "dim"))
     return lines
 
 
 def _dominant(queue: ReportedQueue) -> str:
     """Return the usage of the queue's most used resource, such as `4 of 8 cpu`."""
     used, deserved = offered(queue.allocated), offered(queue.deserved)
-    requested = [name for name in deserved if deserved[name]]
-    if not requested:  # no group has requests, or Muster has not decided yet
+    requested_names = [name for name in deserved if deserved[name]]
+    if not requested_names:  # no group has requests, or Muster has not decided yet
         return f"{show(CPU, used.get(CPU, 0))} cpu"
-    name = max(requested, key=lambda name: (used.get(name, 0) / deserved[name], name == CPU))
+    name = max(requested_names, key=lambda name: (used.get(name, 0) / deserved[name], name == CPU))
     return f"{show(name, used.get(name, 0))} of {show(name, deserved.get(name, 0))} {name}"
 
 
@@ -130,8 +130,8 @@ def rows_of(
         part = gang.ended - gang.failed if has_ended else gang.bound
         size = len(gang.pods) if has_ended else gang.size
         pods = f"{part}/{size}"
-        if canvas.wide and size:
-            pods = f"{canvas.bar_of(part / size, min(size, _LONGEST_BAR_OF_PODS))} {pods}"
+        if canvas.is_wide and size:
+            pods = f"{canvas.bar_of(part / size, min(size, _MAX_POD_BAR))} {pods}"
         waited = precise_duration(round(times.wait(second), 1)) if times else ""
         if gang.waits or (gang.left_out and gang.group.reason):
             reason = f"{waiting_for(gang)}{ahead(gang, cluster)}"
@@ -143,13 +143,13 @@ def gang_table(rows: Sequence[GangRow], canvas: Canvas) -> list[Text]:
     """Return the complete lines of all gangs. Long names and reasons are folded."""
     table = _table(canvas, "fold")
     for row in rows:
-        last_cell = row.reason_text if canvas.wide else _code(row)
+        last_cell = row.reason_text if canvas.is_wide else _code(row)
         table.add_row(*map(Text, _cells(row, canvas)), Text(last_cell), style=_WORDS[row.gang.state][1])
     lines = _as_lines(table, canvas)
-    if canvas.wide:
+    if canvas.is_wide:
         return lines
     texts = (f"{row.gang.title}: {row.reason_text}" for row in rows if row.reason_text)
-    reasons = [Text(line, "yellow") for text in texts for line in canvas.wrapped(text, "  ")]
+    reasons = [Text(line, "yellow") for text in texts for line in canvas.wrap(text, "  ")]
     return [*lines, Text(), *reasons] if reasons else lines
 
 
@@ -164,14 +164,14 @@ def brief_table(rows: Sequence[GangRow], canvas: Canvas) -> list[Text]:
     _, *widths = (max(map(len, column)) for column in zip(*cells, strict=True))
     capacity = canvas.width - sum(widths) - _GAP * (len(widths) + 1) - code_width
     longest_title = max((len(row.gang.title) for row in rows), default=0)
-    shows_numbers = canvas.wide and code_width + capacity - longest_title >= _SHORTEST_DETAIL
+    shows_numbers = canvas.is_wide and code_width + capacity - longest_title >= _MIN_DETAIL_WIDTH
     for row in rows:
         name, *others = _cells(row, canvas)
         last_cell = _code(row)
         if shows_numbers and last_cell:  # the code and the numbers, without the meaning of the code
             last_cell = ": ".join(filter(None, (last_cell, row.gang.hint or row.gang.group.message)))
         table.add_row(
-            Text(canvas.shortened(name, max(capacity, _SHORTEST_NAME))),
+            Text(canvas.shorten(name, max(capacity, _MIN_NAME_WIDTH))),
             *map(Text, others),
             Text(last_cell, no_wrap=True),
             style=_WORDS[row.gang.state][1],
@@ -180,16 +180,16 @@ def brief_table(rows: Sequence[GangRow], canvas: Canvas) -> list[Text]:
 
 
 def _titles(canvas: Canvas) -> list[str]:
-    return [title for title in _TITLES if canvas.roomy or title in _INDISPENSABLE]
+    return [title for title in _TITLES if canvas.is_roomy or title in _NARROW_TITLES]
 
 
 def _cells(row: GangRow, canvas: Canvas) -> list[str]:
     """Return all cells of a row except the last."""
     gang = row.gang
-    queue = canvas.shortened(gang.queue, _LONGEST_QUEUE)
+    queue = canvas.shorten(gang.queue, _MAX_QUEUE_WIDTH)
     cells = (gang.title, queue, _WORDS[gang.state][0], row.pods, row.waited, row.position)
     with_titles = zip(_TITLES, cells, strict=False)
-    return [cell for title, cell in with_titles if canvas.roomy or title in _INDISPENSABLE]
+    return [cell for title, cell in with_titles if canvas.is_roomy or title in _NARROW_TITLES]
 
 
 def _code(row: GangRow) -> str:
@@ -197,13 +197,13 @@ def _code(row: GangRow) -> str:
 
 
 def _table(canvas: Canvas, overflow: str) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="dim", expand=canvas.wide)
+    grid = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="dim", expand=canvas.is_wide)
     name, *others, last = _titles(canvas)
-    table.add_column(name, overflow=overflow)  # type: ignore[arg-type]
+    grid.add_column(name, overflow=overflow)  # type: ignore[arg-type]
     for title in others:
-        table.add_column(title, no_wrap=True, justify="right" if title == "Waited" else "left")
-    table.add_column(last, overflow=overflow, ratio=1 if canvas.wide else None)  # type: ignore[arg-type]
-    return table
+        grid.add_column(title, no_wrap=True, justify="right" if title == "Waited" else "left")
+    grid.add_column(last, overflow=overflow, ratio=1 if canvas.is_wide else None)  # type: ignore[arg-type]
+    return grid
 
 
 def _as_lines(table: Table, canvas: Canvas) -> list[Text]:

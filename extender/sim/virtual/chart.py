@@ -23,16 +23,16 @@ from extender.sim.virtual.svg import WIDTH, Panel
 from extender.terminal.text import counted
 
 _TOP, _LEFT, _LEFT_OF_ROWS = 76.0, 64.0, 176.0
-_CAPACITY, _WAITING, _GAP, _AXIS = 360.0, 110.0, 34.0, 28.0
-_MOST_ROWS = 40
-_MOST_BARS = 20_000
-_LEGEND_LETTER, _LINE, _MARGIN = 7.0, 18.0, 16.0
+_CAPACITY_HEIGHT, _WAITING, _GAP, _AXIS = 360.0, 110.0, 34.0, 28.0
+_MAX_ROWS = 40
+_MAX_BARS = 20_000
+_LEGEND_LETTER_WIDTH, _LINE_HEIGHT, _MARGIN = 7.0, 18.0, 16.0
 ROW = 22.0
 RESERVED, EVICTED = "reserved", "evicted"  # classes of marks
 _COLUMNS = 440
-_MOST_TITLES = 3_000
-_LETTER = 6.2  # approximate width of a letter
-_LONGEST_NAME = 24
+_MAX_TITLES = 3_000
+_LETTER_WIDTH = 6.2  # approximate width of a letter
+_MAX_NAME_LENGTH = 24
 
 Change = tuple[float, float]  # time and amount
 Columns = npt.NDArray[np.float64]
@@ -53,7 +53,7 @@ class Scene(NamedTuple):
     timelines: Sequence[GroupTimeline]
     bars: Sequence[Bar]
     resource: str  # resource that determines the heights
-    most: int  # capacity of the cluster in that resource
+    capacity: int  # capacity of the cluster in that resource
     begin: float
     end: float
     colours: Mapping[str, str]  # by queue
@@ -74,40 +74,40 @@ def chart(result: Result) -> str:
     used = report.utilisation
     resource = max(used, key=lambda name: used[name], default=PODS)
     timelines = sorted(measurements.timelines.values(), key=lambda each: (each.complete_at or 0.0, each.key))
-    begin = measurements.first or 0.0
+    begin = measurements.first_time or 0.0
     last = max(end, begin + 1.0)
     run_bars = bars(timelines, resource, last)
-    colours = {queue.name: f"q{index % svg.COLOURS}" for index, queue in enumerate(report.queues)}
+    colours = {queue.name: f"q{index % svg.COLOUR_COUNT}" for index, queue in enumerate(report.queues)}
     scene = Scene(timelines, run_bars, resource, measurements.capacity[resource], begin, last, colours)
-    has_rows = len(scene.timelines) <= _MOST_ROWS
+    has_rows = len(scene.timelines) <= _MAX_ROWS
     legend, top = _legend(scene)
-    height = top + _AXIS + (len(scene.timelines) * ROW if has_rows else _CAPACITY + _GAP + _WAITING)
+    height = top + _AXIS + (len(scene.timelines) * ROW if has_rows else _CAPACITY_HEIGHT + _GAP + _WAITING)
     contents = f"{counted(report.groups, 'gang')} of {counted(report.pods, 'pod')}"
     title = f"{contents} on {counted(report.nodes, 'node')}"
     paper = [svg.box(0, 0, WIDTH, height, "paper"), svg.text(_MARGIN, 24, title, "head")]
-    parts = _rows(scene, top) if has_rows else _capacity(scene, top)
+    parts = _row_shapes(scene, top) if has_rows else _capacity_shapes(scene, top)
     return svg.document(WIDTH, height, title, [*paper, *legend, *parts])
 
 
 def _legend(scene: Scene) -> tuple[list[str], float]:
     """Return the legend of queues and markers, and the vertical position of the large panel."""
     flag_colours = {}
-    if any(timeline.reserved for timeline in scene.timelines):
+    if any(timeline.reservations for timeline in scene.timelines):
         flag_colours["nodes reserved"] = RESERVED
-    if any(timeline.reclaimed for timeline in scene.timelines):
+    if any(timeline.evictions for timeline in scene.timelines):
         flag_colours["evicted for others"] = EVICTED
     parts: list[str] = []
     x, offset = _MARGIN, 0.0
     for name, colour in {**scene.colours, **flag_colours}.items():
-        width = 17 + len(name) * _LEGEND_LETTER
+        width = 17 + len(name) * _LEGEND_LETTER_WIDTH
         if x > _MARGIN and x + width > WIDTH:
-            x, offset = _MARGIN, offset + _LINE
+            x, offset = _MARGIN, offset + _LINE_HEIGHT
         parts += [svg.box(x, 36 + offset, 12, 12, colour), svg.text(x + 17, 46 + offset, name)]
         x += width + 18
     return parts, _TOP + offset
 
 
-def _rows(scene: Scene, top: float) -> Iterator[str]:
+def _row_shapes(scene: Scene, top: float) -> Iterator[str]:
     """Yield a row for each group: its name, its wait, and the runs of its members."""
     height = len(scene.timelines) * ROW
     panel = Panel(scene.begin, scene.end, _LEFT_OF_ROWS, top, height, 1.0)
@@ -116,7 +116,7 @@ def _rows(scene: Scene, top: float) -> Iterator[str]:
     top_of = {timeline.key: top + index * ROW for index, timeline in enumerate(scene.timelines)}
     for timeline in scene.timelines:
         y, name = top_of[timeline.key], timeline.name.removeprefix("default/")
-        short = name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"
+        short = name if len(name) <= _MAX_NAME_LENGTH else f"{name[: _MAX_NAME_LENGTH - 1]}…"
         yield svg.text(panel.left - 6, y + 15, short, "", "end")
         if timeline.complete_at is not None:
             wait_end = scene.end if timeline.started_at is None else timeline.started_at
@@ -126,19 +126,19 @@ def _rows(scene: Scene, top: float) -> Iterator[str]:
         y, x = top_of[bar.timeline.key], panel.x(bar.start)
         width, label = panel.x(bar.end) - x, f"{bar.members} pod{'s' if bar.members > 1 else ''}"
         yield svg.box(x, y + 3, width, ROW - 6, scene.colour(bar.timeline), tooltip(bar.timeline))
-        if width > len(label) * _LETTER + 8:
+        if width > len(label) * _LETTER_WIDTH + 8:
             yield svg.text(x + 5, y + 15, label, "inside")
     for timeline in scene.timelines:
         yield from markers(panel, timeline, top_of[timeline.key] + 1, ROW - 2)
 
 
-def _capacity(scene: Scene, top: float) -> Iterator[str]:
-    panel = Panel(scene.begin, scene.end, _LEFT, top, _CAPACITY, scene.most)
-    waiting = (change for timeline in scene.timelines for change in _waiting(timeline))
+def _capacity_shapes(scene: Scene, top: float) -> Iterator[str]:
+    panel = Panel(scene.begin, scene.end, _LEFT, top, _CAPACITY_HEIGHT, scene.capacity)
+    waiting = (change for timeline in scene.timelines for change in _waiting_changes(timeline))
     most_waiting = max(float(np.max(averages(waiting, scene.begin, scene.end, _COLUMNS))), 1.0)
     lower = Panel(scene.begin, scene.end, _LEFT, panel.bottom + _GAP, _WAITING, most_waiting)
     heading = f"{scene.resource} of the cluster"
-    if len(scene.bars) <= _MOST_BARS:
+    if len(scene.bars) <= _MAX_BARS:
         yield from panel.frame(f"{heading}: each bar is a gang, as high as its usage")
         yield from _packed(panel, scene)
     else:
@@ -148,20 +148,20 @@ def _capacity(scene: Scene, top: float) -> Iterator[str]:
             held[bar.timeline.key] += [(bar.start, float(bar.amount)), (bar.end, -float(bar.amount))]
         yield from areas(panel, scene, lambda timeline: held[timeline.key])
     # All markers are in one strip, as one shape for each kind, because there may be many.
-    reserved = [span for timeline in scene.timelines for span in timeline.reserved]
-    evicted = {instant for timeline in scene.timelines for instant in timeline.reclaimed}
+    reserved = [span for timeline in scene.timelines for span in timeline.reservations]
+    evicted = {instant for timeline in scene.timelines for instant in timeline.evictions}
     lengths = ((panel.x(begin), panel.x(end) - panel.x(begin)) for begin, end in reserved)
     strip = panel.bottom + 2
     yield svg.boxes(RESERVED, ((x, strip, width, 5) for x, width in lengths))
     yield svg.boxes(EVICTED, ((panel.x(instant) - 0.5, strip + 6, 1, 5) for instant in sorted(evicted)))
     yield from panel.scale(lambda amount: show(scene.resource, amount))
     yield from lower.frame("gangs that wait")
-    yield from areas(lower, scene, _waiting)
+    yield from areas(lower, scene, _waiting_changes)
     yield from lower.scale(lambda amount: f"{amount:,.0f}")
     yield from lower.time_axis(top)
 
 
-def _waiting(timeline: GroupTimeline) -> Iterable[Change]:
+def _waiting_changes(timeline: GroupTimeline) -> Iterable[Change]:
     if timeline.complete_at is not None:
         yield timeline.complete_at, 1.0
     if timeline.complete_at is not None and timeline.started_at is not None:
@@ -170,18 +170,18 @@ def _waiting(timeline: GroupTimeline) -> Iterable[Change]:
 
 def markers(panel: Panel, timeline: GroupTimeline, top: float, height: float) -> Iterator[str]:
     """Yield boxes for the reservations and evictions of a group."""
-    for begin, end in timeline.reserved:
+    for begin, end in timeline.reservations:
         title = f"{timeline.name}: nodes were reserved for {precise_duration(end - begin)}"
         yield svg.box(panel.x(begin), top, panel.x(end) - panel.x(begin), height / 2, RESERVED, title)
-    for instant, members in timeline.reclaimed.items():
+    for instant, members in timeline.evictions.items():
         title = f"{timeline.name}: {counted(members, 'pod')} evicted for others"
         yield svg.box(panel.x(instant) - 1.5, top, 3, height, EVICTED, title)
 
 
 def _packed(panel: Panel, scene: Scene) -> Iterator[str]:
     """Yield the packed bars. If there are many, they become one shape for each queue, without tooltips."""
-    pieces = [*pack(scene.bars, scene.most)]
-    if len(pieces) <= _MOST_TITLES:
+    pieces = [*pack(scene.bars, scene.capacity)]
+    if len(pieces) <= _MAX_TITLES:
         for piece in pieces:
             timeline = piece.bar.timeline
             yield svg.box(*_place(panel, piece), scene.colour(timeline), tooltip(timeline))
@@ -205,7 +205,7 @@ def areas(panel: Panel, scene: Scene, changes: Changes) -> Iterator[str]:
     for queue, colour in scene.colours.items():
         of_queue = (timeline for timeline in scene.timelines if timeline.queue == queue)
         top = bottom + averages(chain.from_iterable(map(changes, of_queue)), panel.begin, panel.end, _COLUMNS)
-        tops, bottoms = ([panel.y(min(amount, panel.most)) for amount in sums] for sums in (top, bottom))
+        tops, bottoms = ([panel.y(min(each, panel.max_amount)) for each in sums] for sums in (top, bottom))
         yield svg.steps(colour, panel.left, panel.width / _COLUMNS, tops, bottoms)
         bottom = top
 
@@ -213,7 +213,7 @@ def areas(panel: Panel, scene: Scene, changes: Changes) -> Iterator[str]:
 def tooltip(timeline: GroupTimeline) -> str:
     """Return the name, queue, size and times of a group in one line."""
     waited = "never started" if timeline.wait is None else f"waited {precise_duration(timeline.wait)}"
-    parts = [f"{timeline.name} ({timeline.queue}, {counted(timeline.present, 'pod')})", waited]
+    parts = [f"{timeline.name} ({timeline.queue}, {counted(timeline.present_count, 'pod')})", waited]
     if timeline.started_at is not None and timeline.ended_at is not None:
         parts.append(f"ran {precise_duration(timeline.ended_at - timeline.started_at)}")
     return ", ".join(parts)

@@ -19,7 +19,7 @@ from extender.api.objects.cluster import ClusterTopology, Namespace, Node, Prior
 from extender.api.objects.devices import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from extender.api.objects.pods import Pod
 from extender.api.objects.queues import LocalQueue, PodGroup, Queue, ResourceFlavor
-from extender.api.workloads.children import MALFORMED, count_pods, suspended
+from extender.api.workloads.children import SHAPE_ERRORS, count_pods, suspended
 from extender.api.workloads.pod_sets import annotation_paths
 from extender.api.workloads.shape import KindName, RuntimeName, runtime_named_by, value_at, with_spec
 from extender.api.workloads.table import WORKLOADS
@@ -86,7 +86,7 @@ def waiting_jobs(
     """
     find = find_in_store(service.store)
     for obj, where in [*creation.objects]:
-        if not (suspended(obj) and (obj["apiVersion"], obj["kind"]) in kinds.BY_NAME):
+        if not (suspended(obj) and (obj["apiVersion"], obj["kind"]) in kinds.KIND_BY_NAME):
             continue
         try:
             row, full_job = WORKLOADS[obj["apiVersion"], obj["kind"]], with_runtime_of(obj, find)
@@ -107,11 +107,11 @@ def waiting_jobs(
                 name = runtime_named_by(row, obj)
                 runtime = find(name) if name else None
                 yield obj, record.group, (name, runtime["spec"]) if name and runtime else None
-        except (*MALFORMED, msgspec.ValidationError, StatusError) as fault:
+        except (*SHAPE_ERRORS, msgspec.ValidationError, StatusError) as fault:
             creation.faults.append(f"{where}: its pods are not known: {fault}")
 
 
-def left_out_notes(creation: Creation) -> Iterator[str]:
+def left_out_texts(creation: Creation) -> Iterator[str]:
     """Yield notes about later pods of controllers, which the simulation leaves out."""
     for obj, where in creation.objects:
         subject = f'{where}: {obj["kind"]} "{obj["metadata"]["name"]}"'
@@ -123,13 +123,13 @@ def left_out_notes(creation: Creation) -> Iterator[str]:
 
 # ---- objects
 
-_DEVICES: dict[ResourceKind, type[Wire]] = {
+_DEVICE_TYPES: dict[ResourceKind, type[Wire]] = {
     kinds.DEVICE_CLASSES: DeviceClass,
     kinds.CLAIM_TEMPLATES: ResourceClaimTemplate,
     kinds.RESOURCE_CLAIMS: ResourceClaim,
     kinds.RESOURCE_SLICES: ResourceSlice,
 }
-_OWNERS = (("apps/v1", "ReplicaSet"), ("apps/v1", "StatefulSet"))
+_OWNER_KINDS = (("apps/v1", "ReplicaSet"), ("apps/v1", "StatefulSet"))
 T = TypeVar("T")
 
 
@@ -137,7 +137,7 @@ class Accepted(NamedTuple):
     """Object that the API server accepted, with its defaults."""
 
     object: Json
-    at: float | None  # arrival time; None if not stated
+    arrival: float | None  # arrival time; None if not stated
 
 
 def made_nodes(
@@ -147,7 +147,7 @@ def made_nodes(
     names = [f"node-{number}" for number in range(1, count + 1)]
     nodes = (Accepted(node(name, cpu, memory, gpu), None) for name in names)
     device_objects = devices_of(names, *devices) if devices else ()
-    converted = tuple(msgspec.convert(obj, _DEVICES[kind]) for kind, obj in device_objects)
+    converted = tuple(msgspec.convert(obj, _DEVICE_TYPES[kind]) for kind, obj in device_objects)
     return VirtualWorkload(nodes=_all(nodes, Node), devices=converted)
 
 
@@ -171,7 +171,7 @@ def from_manifests(manifests: Manifests, seed: int, seconds: float | None = None
         raise InvalidWorkload("\n".join(creation.faults))
     groups: dict[GroupKey, GroupArrival] = {}
     for podgroup in stored[_name(kinds.POD_GROUPS)]:
-        arrival = GroupArrival(podgroup.at or 0.0, msgspec.convert(podgroup.object, PodGroup))
+        arrival = GroupArrival(podgroup.arrival or 0.0, msgspec.convert(podgroup.object, PodGroup))
         groups[arrival.key] = arrival
     members: defaultdict[GroupKey, list[PodArrival]] = defaultdict(list)
     for pod in stored[_name(kinds.PODS)]:
@@ -186,7 +186,7 @@ def from_manifests(manifests: Manifests, seed: int, seconds: float | None = None
         flavors=_all(stored[_name(kinds.RESOURCE_FLAVORS)], ResourceFlavor),
         topologies=_all(stored[_name(kinds.TOPOLOGIES)], ClusterTopology),
         devices=tuple(
-            device for kind, type_ in _DEVICES.items() for device in _all(stored[_name(kind)], type_)
+            device for kind, type_ in _DEVICE_TYPES.items() for device in _all(stored[_name(kind)], type_)
         ),
         queues=_all(stored[_name(kinds.QUEUES)], Queue),
         priority_classes=_all(stored[_name(kinds.PRIORITY_CLASSES)], PriorityClass),
@@ -194,7 +194,7 @@ def from_manifests(manifests: Manifests, seed: int, seconds: float | None = None
         quotas=tuple(with_usage(quota.object, ()) for quota in stored[_name(kinds.RESOURCE_QUOTAS)]),
         local_queues=_all(stored[_name(kinds.LOCAL_QUEUES)], LocalQueue),
         entering=tuple(entering.items()),
-        owners=_all((owner for kind in _OWNERS for owner in stored[kind]), Workload),
+        owners=_all((owner for kind in _OWNER_KINDS for owner in stored[kind]), Workload),
         controllers=tuple((JobKind(*kind), job) for kind in owners for job in _all(stored[kind], AnyJob)),
         ancestors=tuple(
             (kind, msgspec.convert(owner.object["metadata"], Meta))
@@ -205,7 +205,7 @@ def from_manifests(manifests: Manifests, seed: int, seconds: float | None = None
         members=tuple(chain.from_iterable(members.values())),
         jobs=tuple(job_arrivals),
         unmanaged_objects=tuple(not_started),
-        notes=(*manifests.notes, *notes, *(obj.record for obj in not_started), *left_out_notes(creation)),
+        notes=(*manifests.notes, *notes, *(obj.record for obj in not_started), *left_out_texts(creation)),
     )
 
 
@@ -243,7 +243,7 @@ def _member(accepted: Accepted, groups: Mapping[GroupKey, GroupArrival], seconds
     pod = msgspec.convert(accepted.object, Pod)
     group = groups.get(GroupKey(f"{pod.metadata.namespace}/{group_name(pod)}"))
     default = group.at if group else 0.0
-    at = default if accepted.at is None else accepted.at
+    at = default if accepted.arrival is None else accepted.arrival
     gates = [gate for gate in pod.spec.scheduling_gates or () if gate.name != GATE]
     pod = replace(pod, spec=replace(pod.spec, scheduling_gates=gates or None))
     ending = ending_of(accepted.object, seconds)

@@ -73,22 +73,22 @@ class MemberRun(NamedTuple):
 class GroupTimeline(msgspec.Struct):
     key: GroupKey
     name: str  # NAMESPACE/NAME for users
-    needed: int
+    needed_count: int
     queue: str = ""
     complete_at: float | None = None  # time at which the needed members existed
     started_at: float | None = None  # time at which the needed members ran
     ended_at: float | None = None  # time at which all members had ended
-    present: int = 0
-    ran: int = 0  # number of members that run or ran
-    ended: int = 0
+    present_count: int = 0
+    ran_count: int = 0  # number of members that run or ran
+    ended_count: int = 0
     runs_of_members: Counter[MemberRun] = msgspec.field(default_factory=Counter)
-    reclaimed: Counter[float] = msgspec.field(default_factory=Counter)  # number of evicted members, by time
-    reserved: list[tuple[float, float]] = msgspec.field(default_factory=list)  # start and end of reservations
+    evictions: Counter[float] = msgspec.field(default_factory=Counter)  # number of evicted members, by time
+    reservations: list[tuple[float, float]] = msgspec.field(default_factory=list)  # starts and ends
 
     @property
     def unstarted(self) -> int:
         """Return the number of members that never ran or were evicted; 1 for a group without pods."""
-        remaining = 0 if self.ended_at is not None else self.present - self.ran
+        remaining = 0 if self.ended_at is not None else self.present_count - self.ran_count
         return max(remaining, 1) if self.started_at is None else remaining
 
     @property
@@ -118,7 +118,7 @@ class Measurements(Observer):
         self.sums: defaultdict[str, QueueIntegrals] = defaultdict(QueueIntegrals)
         self.fairness = Fairness()
         self.busy = 0.0  # seconds in which groups had pods
-        self.first: float | None = None
+        self.first_time: float | None = None
         self.outsiders = 0
         self.decisions = Decisions()
         self.known_queues = workload.queue_names
@@ -134,9 +134,9 @@ class Measurements(Observer):
             self._names[group_made_by(kind, meta)] = f"{meta.namespace}/{kind.kind.lower()}/{meta.name}"
         for group in workload.dumped.groups if workload.dumped else ():
             self._names[group.key] = group.display_name
-        self._run_begins: dict[Uid, float] = {}
+        self._run_starts: dict[Uid, float] = {}
         self._without_queue: list[GroupTimeline] = []  # groups whose queue is unknown
-        self._reserved: dict[GroupKey, float] = {}  # start of each current reservation
+        self._reservation_starts: dict[GroupKey, float] = {}  # start of each current reservation
         self._present_groups = 0  # number of groups with pods that have not ended
         self._now = 0.0
         self._quiet_periods: list[tuple[float, float, Decisions]] = []  # end, duration, decisions
@@ -148,8 +148,8 @@ class Measurements(Observer):
             timeline.complete_at = now
             self._present_groups += 1
         else:
-            timeline.needed = pods
-        timeline.present = pods
+            timeline.needed_count = pods
+        timeline.present_count = pods
 
     def pod_created(self, pod: PodRecord, now: float) -> None:
         if not pod.group:
@@ -159,14 +159,14 @@ class Measurements(Observer):
             return
         self.pass_time(now)
         timeline = self._timeline_of(pod.group, now)
-        if timeline.ended == timeline.present:
+        if timeline.ended_count == timeline.present_count:
             self._present_groups += 1
-        timeline.present, timeline.ended_at = timeline.present + 1, None
-        if timeline.complete_at is None and timeline.present >= timeline.needed:
+        timeline.present_count, timeline.ended_at = timeline.present_count + 1, None
+        if timeline.complete_at is None and timeline.present_count >= timeline.needed_count:
             timeline.complete_at = now
 
     def _timeline_of(self, group: GroupKey, now: float) -> GroupTimeline:
-        self.first = now if self.first is None else self.first
+        self.first_time = now if self.first_time is None else self.first_time
         if group not in self.timelines:
             name, needed = self.name_of(group), self._size_of(group)
             self.timelines[group] = GroupTimeline(group, name, needed)
@@ -180,10 +180,10 @@ class Measurements(Observer):
         if not pod.group:
             return
         timeline = self.timelines[pod.group]
-        self._run_begins[pod.uid] = now
+        self._run_starts[pod.uid] = now
         timeline.runs_of_members[MemberRun(now, None, pod.shape)] += 1
-        timeline.ran += 1
-        if timeline.started_at is None and timeline.ran >= timeline.needed:
+        timeline.ran_count += 1
+        if timeline.started_at is None and timeline.ran_count >= timeline.needed_count:
             timeline.started_at = now
 
     def pod_ended(self, pod: PodRecord, now: float) -> None:
@@ -191,8 +191,8 @@ class Measurements(Observer):
             return
         self.pass_time(now)
         timeline = self._record_run(pod, now)
-        timeline.ended += 1
-        if timeline.ended == timeline.present:
+        timeline.ended_count += 1
+        if timeline.ended_count == timeline.present_count:
             timeline.ended_at = now
             self._present_groups -= 1
 
@@ -201,12 +201,12 @@ class Measurements(Observer):
             return
         self.pass_time(now)
         timeline = self._record_run(pod, now)
-        timeline.ran -= 1
-        timeline.reclaimed[now] += 1
+        timeline.ran_count -= 1
+        timeline.evictions[now] += 1
 
     def _record_run(self, pod: PodRecord, now: float) -> GroupTimeline:
         """Record the end of a member's run, if the member was running."""
-        timeline, since = self.timelines[pod.group], self._run_begins.pop(pod.uid, None)
+        timeline, since = self.timelines[pod.group], self._run_starts.pop(pod.uid, None)
         if since is not None:
             timeline.runs_of_members[MemberRun(since, None, pod.shape)] -= 1
             timeline.runs_of_members[MemberRun(since, now, pod.shape)] += 1
@@ -218,10 +218,10 @@ class Measurements(Observer):
         holders: set[GroupKey] = set()  # groups that have a reservation now
         if any(queue.reservation for queue in decisions.queues.values()):
             holders = {key for key, group in decisions.groups.items() if group.reservation}
-        for key in self._reserved.keys() - holders:
-            self.timelines[key].reserved.append((self._reserved.pop(key), now))
-        for key in holders - self._reserved.keys():
-            self._reserved[key] = now
+        for key in self._reservation_starts.keys() - holders:
+            self.timelines[key].reservations.append((self._reservation_starts.pop(key), now))
+        for key in holders - self._reservation_starts.keys():
+            self._reservation_starts[key] = now
         for timeline in self._without_queue:
             timeline.queue = decisions.groups[timeline.key].queue
         self._without_queue.clear()

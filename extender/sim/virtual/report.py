@@ -137,20 +137,20 @@ def report(
     by_size = defaultdict[int, list[GroupTimeline]](list)
     for timeline in timelines:
         by_queue[timeline.queue].append(timeline)
-        by_size[(max(timeline.present, 1).bit_length() - 1) // 2].append(timeline)
+        by_size[(max(timeline.present_count, 1).bit_length() - 1) // 2].append(timeline)
     top_usages = [sums.allocated for name, sums in measured.sums.items() if queues[name].parent == ROOT_QUEUE]
     return SimulationReport(
-        makespan=_rounded(end - (measured.first or 0.0)),
+        makespan=_rounded(end - (measured.first_time or 0.0)),
         nodes=nodes,
-        pods=sum(timeline.present for timeline in timelines),
+        pods=sum(timeline.present_count for timeline in timelines),
         decisions=decisions,
         outsiders=measured.outsiders,
         **_counts(timelines),
-        one_by_one=GroupCounts(**_numbers([timeline for timeline in timelines if timeline.needed <= 1])),
+        one_by_one=GroupCounts(**_numbers([each for each in timelines if each.needed_count <= 1])),
         utilisation=_parts(measured, *top_usages),
         fairness=[LevelReport(depth, _rounded(mean)) for depth, mean in measured.fairness.means().items()],
-        evictions=sum(timeline.reclaimed.total() for timeline in timelines),
-        reservations=sum(bool(timeline.reserved) for timeline in timelines),
+        evictions=sum(timeline.evictions.total() for timeline in timelines),
+        reservations=sum(bool(timeline.reservations) for timeline in timelines),
         sizes=[  # classes of sizes, each four times as large as the class before
             SizeReport(f"{4**size}-{4 ** (size + 1) - 1}", **_counts(by_size[size]))
             for size in sorted(by_size)
@@ -230,7 +230,7 @@ def _unstarted(measurements: Measurements, timeline: GroupTimeline) -> Unstarted
     elif decision.reason is Reason.GROUP_NOT_FOUND:
         namespace, _, named = timeline.name.partition("/")
         if suggestion := did_you_mean(near_misses(named, names_in(namespace, measurements.known_groups), 1)):
-            hint = f"{pods_that_name(timeline.present)} {named}: {suggestion}"
+            hint = f"{pods_that_name(timeline.present_count)} {named}: {suggestion}"
     reason = str(decision.reason or "")
     return Unstarted(timeline.name, timeline.queue, reason, decision.detail, hint, pods)
 
@@ -241,7 +241,7 @@ def _rounded(value: float) -> float:
 
 # ---- as plain lines, alone or next to the report with traverse only, as wide as the terminal
 
-_SHORTEST_NAME = 12
+_MIN_NAME_WIDTH = 12
 Cells = tuple[object, ...]
 
 
@@ -252,7 +252,7 @@ def fitting(head: Sequence[str], rows: Sequence[Cells], width: int) -> list[str]
     if not width or excess <= 0:
         return lines
     longest = max(len(str(row[0])) for row in rows)
-    capacity = max(longest - excess, _SHORTEST_NAME)
+    capacity = max(longest - excess, _MIN_NAME_WIDTH)
     shortened_rows = [(shortened(str(name), capacity, unicode=False), *rest) for name, *rest in rows]
     return columns(head, shortened_rows, right=len(head) - 1)
 
@@ -282,7 +282,7 @@ def comparison(first: SimulationReport, second: SimulationReport, width: int) ->
 
 # ---- one report
 
-_MOST_UNSTARTED = 10
+_MAX_UNSTARTED = 10
 
 
 def lines(report: SimulationReport, width: int = 0) -> Iterator[str]:
@@ -367,9 +367,9 @@ def _shares(report: SimulationReport, width: int) -> list[str]:
 
 def _never_started(report: SimulationReport) -> Iterator[str]:
     yield "never started:"
-    for group in report.never_started[:_MOST_UNSTARTED]:
+    for group in report.never_started[:_MAX_UNSTARTED]:
         reason = ": ".join(filter(None, (group.reason, group.detail))) or "no reason was given"
         name = f"{counted(group.pods, 'pod')} of {group.group}" if group.pods else group.group
         yield f"  {name}: {reason}" + (f"; {group.hint}" if group.hint else "")
-    rest = and_more(len(report.never_started) - _MOST_UNSTARTED, " (-o json has them all)")
+    rest = and_more(len(report.never_started) - _MAX_UNSTARTED, " (-o json has them all)")
     yield from (f"  {text}" for text in rest)

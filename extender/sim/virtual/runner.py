@@ -53,7 +53,7 @@ class SimulationOptions(msgspec.Struct, frozen=True):
 
 class Result(NamedTuple):
     report: SimulationReport
-    measured: Measurements
+    measurements: Measurements
     end: float  # time of the last event, in seconds
     notes: tuple[str, ...] = ()  # notes about objects that were left out
 

@@ -85,17 +85,17 @@ class Simulation(VirtualCluster):
         begin, epoch = (dumped.snapshot.now, dumped.snapshot.epoch) if dumped else (0.0, BEGIN.timestamp())
         super().__init__(Ownership(schedulers, auto_groups=True), limits, begin, epoch, TimeStep())
         self._observer = observer
-        self._started = 0  # number of started pods, including ended ones
+        self._started_count = 0  # number of started pods, including ended ones
         self._members: dict[Uid, PodArrival] = {}  # pods that have not ended
-        self._runs: dict[GroupKey, float | None] = {}  # run times, by group of a dump
-        self._running: set[Uid] = set()
+        self._run_times: dict[GroupKey, float | None] = {}  # run times, by group of a dump
+        self._running_uids: set[Uid] = set()
         self.refused: list[RefusedPod] = []
-        self._retry_planned = False
-        self._remaining = Counter(key_of_group(member.pod) for member in workload.members)
+        self._plans_retry = False
+        self._remaining_counts = Counter(key_of_group(member.pod) for member in workload.members)
         self._ended_groups: list[GroupKey] = []  # groups whose pods have all ended
         self._decided_version = -1
-        self._jobs: dict[GroupKey, JobArrival] = {}  # pending jobs
-        self._starting: dict[GroupKey, JobArrival] = {}  # unsuspended jobs whose pods do not all run yet
+        self._pending_jobs: dict[GroupKey, JobArrival] = {}  # pending jobs
+        self._starting_jobs: dict[GroupKey, JobArrival] = {}  # unsuspended jobs whose pods do not all run yet
         self._quotas = defaultdict[str, list[Json]](list)  # quotas by namespace, with their usage as status
         for quota in workload.quotas:
             self._quotas[quota["metadata"]["namespace"]].append(quota)
@@ -144,12 +144,12 @@ class Simulation(VirtualCluster):
             running = [pod for pod in group.placed if pod.holds_capacity]
             waiting = [pod for pod, _ in group.assumed]
             waiting += [pod for pod in group.waiting if not pod.reserved_for]
-            self._remaining[group.key] = len(running) + len(waiting)
+            self._remaining_counts[group.key] = len(running) + len(waiting)
             for pod in (*running, *waiting):
                 self._observer.pod_created(pod, 0.0)
-            self._runs[group.key] = dumped.seconds_left(group)
+            self._run_times[group.key] = dumped.seconds_left(group)
             self._start_running(running)
-            self._runs[group.key] = dumped.seconds(group)
+            self._run_times[group.key] = dumped.seconds(group)
 
     @property
     def second(self) -> float:
@@ -162,7 +162,7 @@ class Simulation(VirtualCluster):
         Args:
             report_started: Called with the number of started pods after each event.
         """
-        if self._runs:
+        if self._run_times:
             self._settle()
             self._observer.decided(self.ledger.decisions, self.second)
         while self.advance():
@@ -170,7 +170,7 @@ class Simulation(VirtualCluster):
             while self._unsuspend_jobs() or self._suspend_refused_jobs():
                 self._settle()
             self._observer.decided(self.ledger.decisions, self.second)
-            report_started(self._started)
+            report_started(self._started_count)
         return self.last - self.began_at
 
     def _settle(self) -> None:
@@ -194,18 +194,18 @@ class Simulation(VirtualCluster):
             self._record_end(pod)
         for pod in followed.evicted:
             member = self._members.pop(pod.uid, None)
-            if pod.uid not in self._running or not (member or self._is_recreated(pod)):
+            if pod.uid not in self._running_uids or not (member or self._is_recreated(pod)):
                 self._count_end(pod)
                 self._record_end(pod)
                 continue
-            self._running.discard(pod.uid)
+            self._running_uids.discard(pod.uid)
             self._observer.pod_reclaimed(pod, self.second)
             if member is not None:
                 # The pod's controller creates a new pod, with the whole run time.
                 metadata = replace(member.pod.metadata, uid=f"{pod.uid}+")
                 new_pod = replace(member.pod, metadata=metadata)
                 self.plan(self.now, partial(self._create_pod, member._replace(pod=new_pod), again=True))
-        self.replace_pods([pod for pod in followed.evicted if pod.group in self._runs])
+        self.replace_pods([pod for pod in followed.evicted if pod.group in self._run_times])
 
     def _is_recreated(self, pod: PodRecord) -> bool:
         """Return whether a job or another controller replaces an evicted pod of a dump."""
@@ -226,7 +226,7 @@ class Simulation(VirtualCluster):
         """Add a suspended job, and its group."""
         key = job.podgroup.key
         group = replace(job.podgroup.group, metadata=self._with_timestamp(job.podgroup.group.metadata))
-        self._jobs[key] = job = job._replace(podgroup=job.podgroup._replace(group=group))
+        self._pending_jobs[key] = job = job._replace(podgroup=job.podgroup._replace(group=group))
         if job.runtime is not None:
             self.ledger.intake.set_runtime(*job.runtime)
         self.ledger.intake.set_group(group)
@@ -236,13 +236,13 @@ class Simulation(VirtualCluster):
     def _unsuspend_jobs(self) -> bool:
         """Unsuspend the jobs that were admitted, and create their pods. Return whether there were any."""
         unsuspended = []
-        for key, job in [*self._jobs.items()]:
+        for key, job in [*self._pending_jobs.items()]:
             managed = self.ledger.managed_job(key)
             if managed is None or next_step(managed, self.now) is not JobStep.UNSUSPEND:
                 continue
-            self._starting[key] = self._jobs.pop(key)
+            self._starting_jobs[key] = self._pending_jobs.pop(key)
             unsuspended.append((job, managed.reduced_to))
-            self._remaining[key] += len(job.pods[: managed.reduced_to])
+            self._remaining_counts[key] += len(job.pods[: managed.reduced_to])
             self._update_job(job, job.unsuspended(self.timestamp, managed.reduced_to))
             if (managed_after := self.ledger.managed_job(key)) is not None:
                 spec = replace(job.podgroup.group.spec, min_member=managed_after.member_count)
@@ -278,17 +278,17 @@ class Simulation(VirtualCluster):
 
     def _job_step(self, key: GroupKey) -> tuple[JobStep, float | None]:
         """Return the next step of an unsuspended job, and the time of the next check for refused pods."""
-        managed = self.ledger.managed_job(key) if key in self._starting else None
+        managed = self.ledger.managed_job(key) if key in self._starting_jobs else None
         return (next_step(managed, self.now), managed.next_lookup_at) if managed else (JobStep.NOTHING, None)
 
     def _suspend(self, key: GroupKey) -> None:
         """Suspend a job whose pods are refused, and remove its existing pods."""
-        job, managed = self._starting.pop(key), self.ledger.managed_job(key)
+        job, managed = self._starting_jobs.pop(key), self.ledger.managed_job(key)
         self.ledger.give_up_start(key, managed.failure if managed else "")
         for pod in [pod for pod in self.ledger.registry.group(key).pods.values() if not pod.is_expected]:
             self.remove(pod.uid)
-        del self._remaining[key]
-        self._jobs[key] = job
+        del self._remaining_counts[key]
+        self._pending_jobs[key] = job
         self.ledger.intake.set_group(job.podgroup.group)
         self._update_job(job, job.waiting)
 
@@ -302,11 +302,11 @@ class Simulation(VirtualCluster):
 
     def _release_complete_jobs(self, keys: Iterable[GroupKey]) -> None:
         """Treat the group of a job as any other gang, as soon as all its pods run."""
-        for key in self._starting.keys() & set(keys):
+        for key in self._starting_jobs.keys() & set(keys):
             pods = self.ledger.registry.group(key).pods.values()
             existing = [pod for pod in pods if not pod.is_expected and pod.phase not in ENDED_PHASES]
             if existing and all(pod.node for pod in existing):
-                del self._starting[key]
+                del self._starting_jobs[key]
                 self.ledger.intake.drop_job(key)
 
     # ---- pods
@@ -336,7 +336,7 @@ class Simulation(VirtualCluster):
 
     def pod_of(self, claim: Claim) -> PodRecord | None:
         """Return the pod of a claim; None if its job has not created the pod yet."""
-        is_of_job = claim.pod.group in self._jobs or claim.pod.group in self._starting
+        is_of_job = claim.pod.group in self._pending_jobs or claim.pod.group in self._starting_jobs
         return None if claim.pod.is_expected and is_of_job else super().pod_of(claim)
 
     def _record_of(self, uid: Uid) -> PodRecord:
@@ -365,7 +365,7 @@ class Simulation(VirtualCluster):
 
         The controller of a group stops at the first pod that is refused again.
         """
-        self._retry_planned = False
+        self._plans_retry = False
         refused, self.refused = self.refused, []
         stopped_groups = set[GroupKey]()
         for pod in refused:
@@ -377,10 +377,10 @@ class Simulation(VirtualCluster):
 
     def _record_end(self, pod: PodRecord) -> None:
         self._members.pop(pod.uid, None)
-        self._running.discard(pod.uid)
+        self._running_uids.discard(pod.uid)
         self._observer.pod_ended(pod, self.second)
-        if self.refused and not self._retry_planned:  # plan one retry for all pods that end at this time
-            self._retry_planned = True
+        if self.refused and not self._plans_retry:  # plan one retry for all pods that end at this time
+            self._plans_retry = True
             self.plan(self.now, self._retry_refused)
 
     def _start_running(self, pods: Sequence[PodRecord]) -> None:
@@ -388,10 +388,10 @@ class Simulation(VirtualCluster):
         same_ending: dict[tuple[float | None, bool], list[Uid]] = {}
         for pod in pods:
             member = self._members.get(pod.uid)
-            ending = (member.runs, member.fails) if member else (self._runs.get(pod.group), False)
+            ending = (member.run_seconds, member.fails) if member else (self._run_times.get(pod.group), False)
             same_ending.setdefault(ending, []).append(pod.uid)
-            self._running.add(pod.uid)
-            self._started += 1
+            self._running_uids.add(pod.uid)
+            self._started_count += 1
             self._observer.pod_bound(pod, self.second)
         for (runs, fails), uids in same_ending.items():
             if runs is not None or fails:  # other pods run until the end of the simulation
@@ -400,7 +400,7 @@ class Simulation(VirtualCluster):
 
     def _end(self, uids: Sequence[Uid], phase: str) -> None:
         for uid in uids:
-            pod = self.ledger.pods.get(uid) if uid in self._running else None
+            pod = self.ledger.pods.get(uid) if uid in self._running_uids else None
             if pod is None:
                 continue  # the pod was deleted already
             if (member := self._members.get(uid)) is not None:
@@ -415,6 +415,6 @@ class Simulation(VirtualCluster):
         if not pod.group:
             self.ledger.pods.drop(pod.uid)
             return
-        self._remaining[pod.group] -= 1
-        if not self._remaining[pod.group]:
+        self._remaining_counts[pod.group] -= 1
+        if not self._remaining_counts[pod.group]:
             self._ended_groups.append(pod.group)

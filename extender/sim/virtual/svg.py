@@ -7,9 +7,9 @@ from xml.sax.saxutils import escape
 
 from extender.api.units import precise_duration
 
-_LIGHT = ("#2563eb", "#ea580c", "#16a34a", "#9333ea", "#ca8a04", "#db2777", "#0891b2", "#57534e")
-_DARK = ("#60a5fa", "#fb923c", "#4ade80", "#c084fc", "#facc15", "#f472b6", "#22d3ee", "#a8a29e")
-COLOURS = len(_LIGHT)
+_LIGHT_COLOURS = ("#2563eb", "#ea580c", "#16a34a", "#9333ea", "#ca8a04", "#db2777", "#0891b2", "#57534e")
+_DARK_COLOURS = ("#60a5fa", "#fb923c", "#4ade80", "#c084fc", "#facc15", "#f472b6", "#22d3ee", "#a8a29e")
+COLOUR_COUNT = len(_LIGHT_COLOURS)
 
 
 def number(value: float) -> str:
@@ -63,21 +63,21 @@ _STYLE = f"""<style>
   text {{ font: 12px system-ui, sans-serif; fill: #1f2937; }}
   .head {{ font-weight: 600; font-size: 14px; }} .small {{ font-size: 11px; fill: #4b5563; }}
   .inside {{ font-size: 11px; fill: #fff; }}
-  .paper {{ fill: #fff; }} .room {{ fill: #f3f4f6; }} .wait {{ fill: #9ca3af; }} {_fills(_LIGHT)}
+  .paper {{ fill: #fff; }} .room {{ fill: #f3f4f6; }} .wait {{ fill: #9ca3af; }} {_fills(_LIGHT_COLOURS)}
   .reserved {{ fill: #b45309; opacity: 0.55; }} .evicted {{ fill: #dc2626; }}
   .grid {{ stroke: #d1d5db; stroke-width: 0.5; fill: none; }}
   @media (prefers-color-scheme: dark) {{
     text {{ fill: #e5e7eb; }} .small {{ fill: #9ca3af; }} .inside {{ fill: #111827; }}
     .paper {{ fill: #0d1117; }} .room {{ fill: #1f2937; }} .grid {{ stroke: #374151; }}
-    .wait {{ fill: #6b7280; }} {_fills(_DARK)}
+    .wait {{ fill: #6b7280; }} {_fills(_DARK_COLOURS)}
     .reserved {{ fill: #fbbf24; }} .evicted {{ fill: #f87171; }}
   }}
 </style>"""
 
 
-WIDTH, RIGHT = 960.0, 28.0
-_TICKS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
-_MOST_TICKS = 10
+WIDTH, RIGHT_MARGIN = 960.0, 28.0
+_TICK_SECONDS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
+_MAX_TICKS = 10
 
 
 class Panel(NamedTuple):
@@ -86,11 +86,11 @@ class Panel(NamedTuple):
     left: float
     top: float
     height: float
-    most: float
+    max_amount: float
 
     @property
     def width(self) -> float:
-        return WIDTH - RIGHT - self.left
+        return WIDTH - RIGHT_MARGIN - self.left
 
     @property
     def bottom(self) -> float:
@@ -100,7 +100,7 @@ class Panel(NamedTuple):
         return self.left + (instant - self.begin) / (self.end - self.begin) * self.width
 
     def y(self, amount: float) -> float:
-        return self.bottom - amount / self.most * self.height
+        return self.bottom - amount / self.max_amount * self.height
 
     def frame(self, title: str) -> Iterator[str]:
         yield text(self.left, self.top - 8, title, "small")
@@ -109,15 +109,15 @@ class Panel(NamedTuple):
     def scale(self, show: Callable[[float], str]) -> Iterator[str]:
         """Yield the scale on the left, with lines at zero, half and all of the amount."""
         for part in (0.0, 0.5, 1.0):
-            y = self.y(self.most * part)
+            y = self.y(self.max_amount * part)
             yield line(self.left, y, self.left + self.width, y, "grid")
-            yield text(self.left - 6, y + 4, show(self.most * part), "small", "end")
+            yield text(self.left - 6, y + 4, show(self.max_amount * part), "small", "end")
 
     def time_axis(self, top: float) -> Iterator[str]:
         """Yield the time axis at the bottom, with vertical lines up to `top`."""
         span = self.end - self.begin
-        days = 86400 * int(span // (86400 * _MOST_TICKS) + 1)
-        step = next((tick for tick in _TICKS if span / tick <= _MOST_TICKS), days)
+        days = 86400 * int(span // (86400 * _MAX_TICKS) + 1)
+        step = next((tick for tick in _TICK_SECONDS if span / tick <= _MAX_TICKS), days)
         for index in range(int(span // step) + 1):
             x = self.x(self.begin + index * step)
             label = re.sub(r"(?<=[mhd])00[a-z]$", "", precise_duration(index * step))  # 30m, not 30m00s

@@ -22,7 +22,7 @@ from extender.api.objects.queues import PodGroup, PodGroupSpec, Queue, QueueSpec
 from extender.api.units import BadQuantity, and_more, as_duration, rounded_up
 from extender.sim.virtual.workload import GroupArrival, InvalidWorkload, PodArrival, VirtualWorkload
 
-_MOST_FAULTS = 20
+_MAX_FAULTS = 20
 
 
 class Row(NamedTuple):
@@ -50,9 +50,9 @@ class TraceColumn(NamedTuple):
     `fits` returns whether a text is valid; it may also raise ValueError for an invalid text.
     """
 
-    allowed: str
-    fits: Callable[[str], object]
-    read: Callable[[str], Any] = str
+    allowed_values: str
+    is_valid: Callable[[str], object]
+    parse: Callable[[str], Any] = str
 
 
 _SECONDS = TraceColumn("seconds, 0 or more", lambda text: 0 <= float(text) < math.inf, float)
@@ -78,8 +78,8 @@ COLUMNS = {
     "memory": _QUANTITY,
     "gpu": _QUANTITY,
 }
-_REQUIRED = ("arrival", "group")
-_RESOURCES = ("cpu", "memory", "gpu")
+_REQUIRED_COLUMNS = ("arrival", "group")
+_RESOURCE_COLUMNS = ("cpu", "memory", "gpu")
 
 
 def read(path: Path) -> list[Row]:
@@ -98,7 +98,7 @@ def read(path: Path) -> list[Row]:
     if not faults and not rows:
         faults = [f"{path}: no rows in there"]
     if faults:
-        raise InvalidWorkload("\n".join(faults[:_MOST_FAULTS] + and_more(len(faults) - _MOST_FAULTS)))
+        raise InvalidWorkload("\n".join(faults[:_MAX_FAULTS] + and_more(len(faults) - _MAX_FAULTS)))
     return rows
 
 
@@ -129,7 +129,7 @@ def _header_faults(header: Sequence[str]) -> Iterator[str]:
             yield f"column {name!r}: unknown: must be {allowed} or the name of a resource with a '/'"
         if header.count(name) > 1:
             yield f"column {name!r}: there is more than one"
-    yield from (f"column {name!r}: missing" for name in _REQUIRED if name not in header)
+    yield from (f"column {name!r}: missing" for name in _REQUIRED_COLUMNS if name not in header)
 
 
 def _row(header: Sequence[str], cells: Sequence[str], faults: list[str]) -> Row | None:
@@ -139,14 +139,14 @@ def _row(header: Sequence[str], cells: Sequence[str], faults: list[str]) -> Row 
     values: dict[str, Any] = {}
     for name, cell in zip(header, cells, strict=True):
         column = COLUMNS.get(name, _QUANTITY)
-        if cell or name in _REQUIRED:
+        if cell or name in _REQUIRED_COLUMNS:
             try:
-                fits = column.fits(cell)
-                values[name] = column.read(cell)
+                fits = column.is_valid(cell)
+                values[name] = column.parse(cell)
             except (ValueError, BadQuantity):
                 fits = False
             if not fits:
-                faults.append(f"{name}: invalid value {cell[:60]!r}: must be {column.allowed}")
+                faults.append(f"{name}: invalid value {cell[:60]!r}: must be {column.allowed_values}")
     if faults:
         return None
     members = values.get("members", 1)
@@ -154,7 +154,7 @@ def _row(header: Sequence[str], cells: Sequence[str], faults: list[str]) -> Row 
     if needed > members:
         faults.append(f"minMember: invalid value {needed}: must be at most the {members} members of the row")
         return None
-    resources = [name for name in values if name in _RESOURCES or "/" in name]
+    resources = [name for name in values if name in _RESOURCE_COLUMNS or "/" in name]
     requests = {GPU if name == "gpu" else name: values[name] for name in resources}
     fields = {name: value for name, value in values.items() if name in Row._fields}
     return Row(**{**fields, "members": members, "min_member": needed, "requests": requests})
@@ -205,8 +205,8 @@ def from_rows(rows: Sequence[Row], queues: Iterable[Queue], weights: Mapping[str
 
 
 WEIGHTS = {"research": 5, "training": 4, "serving": 3, "reports": 2, "adhoc": 1}
-_SHORTEST, _LONGEST = 60, 1800
-_LARGEST_PART = 8  # a gang takes at most an eighth of the cluster
+_MIN_SECONDS, _MAX_SECONDS = 60, 1800
+_MIN_GANGS = 8  # a gang takes at most an eighth of the cluster
 
 
 class ClusterSize(NamedTuple):
@@ -226,9 +226,9 @@ def gang_rows(pods: int, capacity: ClusterSize, seed: int) -> list[Row]:
     rows: list[Row] = []
     while remaining:
         cpus = rng.choice([count for count in (1, 2, 4) if count <= capacity.cpus] or [1])
-        max_size = max(1, min(remaining, capacity.total // cpus // _LARGEST_PART))
+        max_size = max(1, min(remaining, capacity.total // cpus // _MIN_GANGS))
         size = min(rng.choice((1, 2, 4, 8, 16, 32, 64, 128)), max_size)
-        seconds = _SHORTEST * (_LONGEST / _SHORTEST) ** rng.random()  # log-uniform
+        seconds = _MIN_SECONDS * (_MAX_SECONDS / _MIN_SECONDS) ** rng.random()  # log-uniform
         requests = {"cpu": str(cpus), "memory": f"{cpus * rng.choice((1, 2, 3))}Gi"}
         queue = rng.choice(list(WEIGHTS))
         rows.append(Row(0.0, f"gang-{len(rows)}", size, size, float(round(seconds)), requests, queue))
@@ -249,9 +249,9 @@ def _arriving(
 _DEPARTMENTS = {"research": 4, "products": 3, "platform": 2, "labs": 1}
 _TEAMS = {"a": 3, "b": 2, "c": 1, "d": 1, "e": 1}
 _SIZE_TAIL, _TIME_TAIL = 1.1, 1.2  # exponents of Pareto distributions
-_SHORTEST_JOB, _LONGEST_JOB = 60.0, 14_400.0  # seconds
+_MIN_JOB_SECONDS, _MAX_JOB_SECONDS = 60.0, 14_400.0  # seconds
 _STEP = 10.0  # seconds: jobs arrive and end at multiples of it, so there are few events
-_DECLARED = (None, None, 1.0, 1.0, 2.0, 0.5)  # times as long as the job runs
+_DECLARED_FACTORS = (None, None, 1.0, 1.0, 2.0, 0.5)  # times as long as the job runs
 
 
 def team_queues() -> list[Queue]:
@@ -269,10 +269,10 @@ def job_rows(jobs: int, capacity: ClusterSize, seed: int) -> list[Row]:
     rows: list[Row] = []
     for number in range(jobs):
         cpus = min(rng.choice((1, 1, 2, 4)), capacity.cpus)
-        max_size = max(1, capacity.total // cpus // _LARGEST_PART)
+        max_size = max(1, capacity.total // cpus // _MIN_GANGS)
         size = min(int(rng.paretovariate(_SIZE_TAIL)), max_size)
-        seconds = min(_SHORTEST_JOB * rng.paretovariate(_TIME_TAIL), _LONGEST_JOB) // _STEP * _STEP
-        factor = rng.choice(_DECLARED)
+        seconds = min(_MIN_JOB_SECONDS * rng.paretovariate(_TIME_TAIL), _MAX_JOB_SECONDS) // _STEP * _STEP
+        factor = rng.choice(_DECLARED_FACTORS)
         requests = {"cpu": str(cpus), "memory": f"{2 * cpus}Gi"}
         queue = rng.choice([f"{parent}-{team}" for parent in _DEPARTMENTS for team in _TEAMS])
         priority = rng.choice((0, 0, 0, 0, 0, 0, 0, 10, 10, 100))

@@ -27,7 +27,7 @@ from extender.domain.snapshot.snapshot import Snapshot
 from extender.files.unmanaged import UnmanagedObject
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
-_LAST = 2.5e11  # seconds after BEGIN; timestamps cannot express later dates
+_MAX_SECONDS = 2.5e11  # seconds after BEGIN; timestamps cannot express later dates
 
 
 class InvalidWorkload(ValueError):
@@ -35,11 +35,11 @@ class InvalidWorkload(ValueError):
 
 
 class PodArrival(NamedTuple):
-    """Arrival of a pod. It runs for `runs` seconds (None means forever), then it succeeds or fails."""
+    """Arrival of a pod. It runs for `run_seconds` seconds (None means forever), then it succeeds or fails."""
 
     at: float
     pod: Pod
-    runs: float | None
+    run_seconds: float | None
     fails: bool = False
 
 
@@ -217,4 +217,4 @@ def stamp(second: float) -> str:
 
     Only without a dump.
     """
-    return (BEGIN + timedelta(seconds=min(second, _LAST))).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return (BEGIN + timedelta(seconds=min(second, _MAX_SECONDS))).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -59,14 +59,14 @@ def _measure_abort(fleet: Fleet, side: Side, namespace: str, bound: BoundWatch, 
     fleet.cluster.admin.delete(PODS, BLOCKED_MEMBER, namespace, grace=0)
     wait_for(lambda: _has_aborted(side.muster), _ABORT_TIMEOUT, "the abort")
     abort_seconds = time.monotonic() - deleted_at
-    busy_seconds = _seconds_to_bind_one_pod(fleet, namespace, bound, "next")
+    busy = _seconds_to_bind_one_pod(fleet, namespace, bound, "next")
     return {
         "gang": size,
         "held": size - 1,
         "delete to abort s": abort_seconds,
-        "abort to next pod bound s": busy_seconds,
+        "abort to next pod bound s": busy,
         "idle s": idle_seconds,
-        "ratio": busy_seconds / idle_seconds,
+        "ratio": busy / idle_seconds,
         "members bound": count_bound(fleet.access, namespace) - 3,
     }
 

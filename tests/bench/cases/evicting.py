@@ -84,7 +84,7 @@ class Cost(Measurements):
         The lost work is the requests of the pod, multiplied by the seconds for which the pod ran.
         """
         for name in self.lost:
-            self.lost[name] += (now - self._run_begins[pod.uid]) * pod.shape.requests.get(name, 0)
+            self.lost[name] += (now - self._run_starts[pod.uid]) * pod.shape.requests.get(name, 0)
         super().pod_reclaimed(pod, now)
 
     def pass_time(self, now: float) -> None:
@@ -157,7 +157,7 @@ def measures(trace: Trace, measurements: Cost, end: float) -> dict[str, float]:
             size = "small" if units <= _MAX_UNITS_SMALL else "medium"
         waits_by_size[size].append(end if timeline.wait is None else timeline.wait)
     run_times = {
-        measurements.name_of(key_of_group(member.pod)): member.runs or 0.0
+        measurements.name_of(key_of_group(member.pod)): member.run_seconds or 0.0
         for member in trace.workload.members
     }
     delays = [
@@ -168,10 +168,10 @@ def measures(trace: Trace, measurements: Cost, end: float) -> dict[str, float]:
     capacity = measurements.capacity[measurements.scarce] * (
         measurements.window_end - measurements.window_start
     )
-    evictions = [len(timeline.reclaimed) for timeline in measurements.timelines.values()]
+    evictions = [len(timeline.evictions) for timeline in measurements.timelines.values()]
     row = {
         "utilisation": measurements.used / capacity,
-        "makespan h": (end - (measurements.first or 0.0)) / _HOUR,
+        "makespan h": (end - (measurements.first_time or 0.0)) / _HOUR,
     }
     for size, times in [("all", waits), *waits_by_size.items()]:
         row |= {f"{size} mean": fmean(times or [0.0]), f"{size} p95": _p95(times)}

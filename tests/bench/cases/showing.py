@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 import aiohttp
 import msgspec
 
-from extender.dashboard.rendering import AGAIN
+from extender.dashboard.rendering import AGAIN_HEADER
 from tests.bench.report import Row, show
 from tests.bench.sizes import Bench
 from tests.bench.watched import Reading
@@ -169,7 +169,7 @@ async def _poll_page(session: aiohttp.ClientSession, address: str, number: int, 
             if match := _STATE_PATTERN.search(await answer.text()):
                 state = match[1]
             statuses.append(answer.status)
-            pause = float(answer.headers.get(AGAIN, _PAUSE))
+            pause = float(answer.headers.get(AGAIN_HEADER, _PAUSE))
         await asyncio.sleep(pause + random.uniform(0, _PAUSE_SPREAD))
 
 

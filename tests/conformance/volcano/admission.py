@@ -139,7 +139,7 @@ def _reviewer(case: Case) -> Reviewer:
     rules = AdmissionRules(
         ledger, latest, lambda subject, queue, timeout: True, tuple(_SCHEDULERS), depth, lambda: True
     )
-    return Reviewer(rules.paths(), synced=lambda: True)
+    return Reviewer(rules.paths(), is_synced=lambda: True)
 
 
 def _add_queue(ledger: Ledger, data: Mapping[str, Any]) -> None:
