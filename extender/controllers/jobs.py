@@ -368,10 +368,8 @@ class JobsController(RecordingController[GroupKey]):
         return True
 
     def _record_event(self, managed: ManagedJob, reason: EventReason, text: str) -> None:
-        for about in (
-            job_reference(managed.job),
-            *([group_reference(managed.group)] if managed.group else []),
-        ):
+        groups = [group_reference(managed.group)] if managed.group else []
+        for about in (job_reference(managed.job), *groups):
             self._recorder.record(about, WARNING, reason, text)
 
     def _read_job(self, job: JobRecord) -> dict[str, object] | None:

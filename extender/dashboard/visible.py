@@ -24,7 +24,7 @@ _OBJECT_PARTS = ("queues", "local_queues", "groups", "nodes", "topologies")
 PARTS = (*_OBJECT_PARTS, "reservations", "decisions", "notes")  # parts of an overview
 HIDDEN_GROUP = "another group"  # replaces the name of a hidden group that a node is reserved for
 _MAX_OVERVIEWS = 8  # maximum of overviews for different rights
-_MAX_DETAILS, _DETAILS_SECONDS = 256, 1.0  # groups with cached details; seconds for which they are cached
+_MAX_DETAILS, _DETAILS_TTL = 256, 1.0  # groups with cached details; seconds for which they are cached
 
 
 @dataclass(frozen=True)
@@ -74,9 +74,7 @@ class VisibleOverviews:
         self._namespaces: tuple[str, frozenset[str]] = ("", frozenset())  # a version and its namespaces
         self._shared_overviews: LRUCache[Hashable, Overview] = LRUCache(_MAX_OVERVIEWS)
         self._explanation_lock = threading.Lock()  # one explanation at a time, because each may be expensive
-        self._details: TTLCache[tuple[str, str], GroupDetails | None] = TTLCache(
-            _MAX_DETAILS, _DETAILS_SECONDS
-        )
+        self._details: TTLCache[tuple[str, str], GroupDetails | None] = TTLCache(_MAX_DETAILS, _DETAILS_TTL)
         self._last = Overview("", "")
         self._since: Mapping[str, str] = dict.fromkeys(PARTS, "")
 

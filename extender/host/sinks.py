@@ -69,8 +69,7 @@ class Sinks:
         )
         self.nodes = _Callbacks(intake.set_node, lambda obj: intake.drop_node(obj.name))
         self.disruption_budgets = _Callbacks(
-            intake.set_disruption_budget,
-            lambda obj: intake.drop_disruption_budget(obj.namespace, obj.name),
+            intake.set_disruption_budget, lambda obj: intake.drop_disruption_budget(obj.namespace, obj.name)
         )
         self.queues = _Callbacks(self._set_queue, self._drop_queue)
         self.local_queues = _Callbacks(self._set_local_queue, self._drop_local_queue)

@@ -201,9 +201,7 @@ def review_flavor_deletion(name: str, tree: QueueTree) -> Iterator[Fault]:
 
     After its deletion, no group would start on it.
     """
-    users = [
-        key for key, q in tree.queues.items() if name in {flavor.resource_flavor for flavor in q.flavors}
-    ]
+    users = [key for key, q in tree.queues.items() if name in {each.resource_flavor for each in q.flavors}]
     if users:
         text = f"ResourceFlavor {name!r} is named by queue {listed(sorted(users))}: change spec.flavors there"
         yield Fault(Code.FLAVOR_IN_USE, "metadata.name", text)

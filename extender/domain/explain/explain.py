@@ -90,18 +90,16 @@ def explain_group(decisions: Decisions, key: GroupKey, work: int = _MAX_WORK) ->
         return explanation
     case = WaitingCase(memory.snapshot, decisions, group, work // work_of(decisions))
     holders = case.holders(reason)
-    change, no_reclaim_text = None, ""
+    change, obstacle = None, ""
     with suppress(Exception):  # after an error, the explanation has fewer parts
-        no_reclaim_text = (
-            _why_not_reclaimed(case, memory.evaluated.cycle) if reason in CAPACITY_REASONS else ""
-        )
+        obstacle = _why_not_reclaimed(case, memory.evaluated.cycle) if reason in CAPACITY_REASONS else ""
         change = smallest_change(case)
     return replace(
         explanation,
         ahead=case.groups_ahead(_MAX_LISTED_GROUPS),
         holders=tuple(holders[:_MAX_HOLDERS]),
         more_holders=max(len(holders) - _MAX_HOLDERS, 0),
-        reserved=no_reclaim_text,
+        reserved=obstacle,
         change=change,
     )
 

@@ -285,9 +285,7 @@ class Pods:
         for uid in self._pods_with_devices.naming(claim):
             pod = self.by_uid.get(uid)
             group = self._registry.groups.get(pod.group) if pod is not None else None
-            if group is not None and (
-                group.start.admitted_at is not None or self._claims.get(uid) is not None
-            ):
+            if group and (group.start.admitted_at is not None or self._claims.get(uid) is not None):
                 group.record_binding_refused(uid, why)
                 self._registry.mark_dirty(group.key)
                 self._changes.notify()

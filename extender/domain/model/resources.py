@@ -39,9 +39,8 @@ def requested_amounts(quantities: Mapping[str, Quantity] | None) -> dict[str, in
     Raises:
         BadQuantity: An amount cannot be read.
     """
-    amounts = {
-        name: rounded_up(q, _scale(name)) for name, q in (quantities or {}).items() if is_counted(name)
-    }
+    named = (quantities or {}).items()
+    amounts = {name: rounded_up(quantity, _scale(name)) for name, quantity in named if is_counted(name)}
     return {name: amount for name, amount in amounts.items() if amount > 0}
 
 

@@ -373,9 +373,7 @@ def _excess_text(spec: PodSpec) -> str:
 
 def _scheduler_rules(spec: PodSpec) -> tuple[bytes, ...]:
     """Return the constraints that only the scheduler evaluates, as written: spreading, volumes and claims."""
-    volumes = (
-        raw for volume in spec.volumes or () for raw in (volume.persistent_volume_claim, volume.ephemeral)
-    )
+    volumes = (raw for each in spec.volumes or () for raw in (each.persistent_volume_claim, each.ephemeral))
     claims = (msgspec.json.encode(spec.resource_claims),) if spec.resource_claims else ()
     written = (bytes(raw) for raw in (spec.topology_spread_constraints, *volumes))
     return (*(raw for raw in written if raw not in (b"", b"null")), *claims)
@@ -557,9 +555,7 @@ class TermIndex:
         """Return the index keys for a selector in a namespace: the keys with the fewest terms so far."""
         choices = [[(namespace, *pair) for pair in pairs] for pairs in required_pairs(selector)]
         if choices:
-            return min(
-                choices, key=lambda places: sum(len(self._terms_at.get(place, ())) for place in places)
-            )
+            return min(choices, key=lambda each: sum(len(self._terms_at.get(place, ())) for place in each))
         requirements = selector.match_expressions or ()
         keys = (requirement.key for requirement in requirements if requirement.operator == "Exists")
         return [(namespace, next(keys, ""), None)]

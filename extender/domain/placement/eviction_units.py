@@ -227,12 +227,10 @@ class EvictionUnitsOfRow:
         self.min_loss = Loss(inf, inf, 0)
         self.min_later_loss = self.min_loss  # lower bound of the loss once any unit is chosen
 
-    def add(self, eviction_unit: EvictionUnit, loss: Loss) -> None:
+    def add(self, unit: EvictionUnit, loss: Loss) -> None:
         """Add a unit, with the loss by its eviction."""
-        self._tiers.setdefault(eviction_unit.tier, {}).setdefault(eviction_unit.queue, []).append(
-            eviction_unit
-        )
-        self._losses.append((loss, eviction_unit))
+        self._tiers.setdefault(unit.tier, {}).setdefault(unit.queue, []).append(unit)
+        self._losses.append((loss, unit))
         self.min_loss = min(self.min_loss, loss)
         self.min_later_loss = min(self.min_later_loss, loss if loss.pod_count == 1 else Loss(0.0, 0.0, 1))
 

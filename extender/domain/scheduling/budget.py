@@ -71,13 +71,12 @@ def _existing_record(queues: Mapping[str, QueueInfo], name: str) -> QueueRecord 
 class Budget:
     """Budget of a cycle, from which decisions allocate."""
 
+    rules: QueueRules
     shares: QueueShares
 
     def __init__(self, snapshot: Snapshot, before: "Budget | None" = None) -> None:
         """Begin with the free capacity. `before` is the budget of an earlier cycle, which only saves work."""
-        self.rules: QueueRules = (QueueRules() if before is None else before.rules).for_queues(
-            snapshot.queues
-        )
+        self.rules = (QueueRules() if before is None else before.rules).for_queues(snapshot.queues)
         self.journal = Journal()  # all allocations and reads; a failed evaluation is rolled back
         self.planner = Planner.from_snapshot(snapshot, self.journal)
         self.shares = QueueShares(snapshot, None if before is None else before.shares.at_start, self.journal)

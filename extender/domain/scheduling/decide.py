@@ -103,10 +103,8 @@ def evaluate(cycle: Cycle, inadmissible: InadmissibleGroups) -> Evaluation:
     # 9. The next pending group gets a reservation, and capacity is reclaimed for starved groups.
     reservations.make()
     is_any_pending = any(decision.verdict is Verdict.WAITING for decision in cycle.decided.values())
-    may_any_starve = is_any_pending or inadmissible.memory is not None
-    starving = (
-        reclaim.begin_reclaims(cycle, lending, reservations) if may_any_starve else reclaim.NONE_STARVES
-    )
+    may_starve = is_any_pending or inadmissible.memory is not None
+    starving = reclaim.begin_reclaims(cycle, lending, reservations) if may_starve else reclaim.NONE_STARVES
 
     # 10. Queues are drained. A group restarts as a whole if its domain has no capacity for lost members.
     if cycle.draining_groups:

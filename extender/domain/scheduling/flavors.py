@@ -93,9 +93,7 @@ class Flavors:
 
         A queue without flavors has one empty assignment.
         """
-        roles = (
-            [pods for _, pods in by_role(group, need.members).items()] if self.flavors_of(group.queue) else []
-        )
+        roles = list(by_role(group, need.members).values()) if self.flavors_of(group.queue) else []
         suitable_flavors = [
             [flavor for flavor in self.flavors_of(group.queue) if self._suits(flavor, pods)] for pods in roles
         ]

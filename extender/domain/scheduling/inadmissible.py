@@ -228,11 +228,9 @@ def _is_head(class_: EquivalenceClass, group: GroupKey, heads: Mapping[Scope, Gr
 
 def _have_same_answers(questions: Sequence[Question], budget: Budget) -> bool:
     """Return whether all questions have the same answer. If there are no questions, any change counts."""
-    part_by_type: Mapping[type, object] = {QueueShares: budget.shares, RunningCounts: budget.running}
+    parts: Mapping[type, object] = {QueueShares: budget.shares, RunningCounts: budget.running}
     try:
-        return bool(questions) and all(
-            item.has_same_answer(part_by_type[item.part_type]) for item in questions
-        )
+        return bool(questions) and all(item.has_same_answer(parts[item.part_type]) for item in questions)
     except Exception:  # if a group has an error, evaluate it again inside a guard
         return False
 

@@ -226,9 +226,7 @@ class Reservations:
             rank = None if capacity.reservation.is_promised else self._rank(capacity.group)
             terms[key] = capacity.withheld.tobytes(), capacity.headroom.reserves, capacity.binds_all, rank
         result = {key: (capacity.reservation, terms[key]) for key, capacity in self._capacities.items()}
-        return result | {
-            key: (reservation, terms.get(key)) for key, (_, reservation) in self._holders.items()
-        }
+        return result | {key: (each, terms.get(key)) for key, (_, each) in self._holders.items()}
 
     def has_reservation(self, group: GroupInfo) -> bool:
         return group.key in self._holders

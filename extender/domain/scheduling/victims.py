@@ -261,9 +261,7 @@ class Candidates:
                 case EvictionCause.RECLAIM | EvictionCause.BORROW:
                     is_borrowing = cause is EvictionCause.BORROW
                     max_priority = min(group.priority - 1, rules.borrows_up_to) if is_borrowing else inf
-                    losers = (
-                        queue for queue in queues if queue != group.queue and self._may_lose(group, queue)
-                    )
+                    losers = (each for each in queues if each != group.queue and self._may_lose(group, each))
                     eviction_units += self._units_of(group, self._running_up_to(max_priority, losers), cause)
                 case EvictionCause.PREEMPT if rules.within_queue:
                     running_groups = self._running_in(group.queue)

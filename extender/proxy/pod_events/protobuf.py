@@ -50,11 +50,7 @@ _TYPES = message_types(
             "group": (43, "bytes"),
         },
         "Claim": {"name": (1, "string"), "claim": (3, "string"), "template": (4, "string")},
-        "PodStatus": {
-            "phase": (1, "string"),
-            "nominated_node": (11, "string"),
-            "claims": (15, "*MadeClaim"),
-        },
+        "PodStatus": {"phase": (1, "string"), "nominated_node": (11, "string"), "claims": (15, "*MadeClaim")},
         "MadeClaim": {"name": (1, "string"), "claim": (2, "string")},
         "Container": {"name": (1, "string"), "resources": (8, "Resources")},
         "Resources": {"limits": (1, "*Amount"), "requests": (2, "*Amount")},

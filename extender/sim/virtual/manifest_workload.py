@@ -61,15 +61,13 @@ def make_queues(creation: Creation) -> tuple[Mapping[str, str], list[str]]:
     """
     plan = plan_of_quotas(creation.objects)
     planned = plan.queues.values()
-    existing_names = {
-        obj["metadata"]["name"] for obj, _ in creation.objects if obj["kind"] == kinds.QUEUES.name
-    }
+    names = {obj["metadata"]["name"] for obj, _ in creation.objects if obj["kind"] == kinds.QUEUES.name}
     notes = [f"{fault.source}: {fault}" for fault in plan.faults]
-    existing = (queue for queue in planned if queue.name in existing_names)
+    existing = (queue for queue in planned if queue.name in names)
     notes += [f"{queue.source}: queue {queue.name!r} exists, and stays as it is" for queue in existing]
     created = {ROOT_QUEUE}  # parents come first; queues without a created parent are left out
     for queue in planned:
-        if not queue.is_unreadable and queue.name not in existing_names and queue.parent in created:
+        if not queue.is_unreadable and queue.name not in names and queue.parent in created:
             created.add(queue.name)
             kind = {"apiVersion": kinds.QUEUES.api_version, "kind": kinds.QUEUES.name}
             meta = {"name": queue.name, "annotations": annotations_of(queue)}
