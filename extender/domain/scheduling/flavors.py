@@ -134,10 +134,8 @@ class Flavors:
     def _suits(self, flavor: Flavor, pods: Sequence[PodRecord]) -> bool:
         """Return whether nodes of a flavor admit pods of each shape."""
         shapes = {pod.shape for pod in pods}
-        bound_shapes = (shape.on_part(flavor.nodes) for shape in shapes)
-        return not flavor.refuses(shapes) and all(
-            self._nodes.suitable_rows(shape).any() for shape in bound_shapes
-        )
+        bound = (shape.on_part(flavor.nodes) for shape in shapes)
+        return not flavor.refuses(shapes) and all(self._nodes.suitable_rows(shape).any() for shape in bound)
 
     def counted_part(self, flavor: Flavor, requests: Resources) -> Resources:
         """Return the part of `requests` that counts for flavors on the nodes of `flavor`."""

@@ -20,9 +20,11 @@ from extender.domain.queues.past_usage import HeldAmounts
 
 # Sort key by age: the group's creation time, its namespace, the name of the group or its owner, and its key.
 Age = tuple[str, str, str, str]
+# Keys of debug pages that differ from the names of fields.
+_DEBUG_KEYS = {"requests": "asks", "levels_above_share": "below", "is_for_replacements": "is_for_moved"}
 
 
-class Reservation(msgspec.Struct, frozen=True):
+class Reservation(msgspec.Struct, frozen=True, rename=_DEBUG_KEYS):
     """Nodes that are reserved for a group which has waited too long.
 
     Times are seconds on the ledger's clock. `passable_until` never moves to a later time, so that wrong run
