@@ -2,7 +2,7 @@
 
     python -m tools.publish --base NAME@sha256:... [--registry NAME] [--url URL] [--builder podman] ...
 
-Image and chart go to the registry. The files of dist/ are left to upload (docs/contributing/releasing.md).
+Image and chart go to the registry. You upload the files of dist/ yourself (docs/contributing/releasing.md).
 """
 
 import argparse
@@ -59,7 +59,7 @@ def require_new(own_addresses: Addresses) -> None:
 
 
 def publish(own_addresses: Addresses, folder: Path, engine: str, base: str, kubectl: str, helm: str) -> int:
-    """Publish image and chart, with the files in the folder; return the exit code of the check.
+    """Publish image and chart, and write the files into the folder; return the exit code of the check.
 
     Raises:
         Failed: A step failed.

@@ -1,6 +1,6 @@
 """Protobuf messages of Kubernetes: classes of the protobuf library, made from tables of fields.
 
-A message keeps the fields that its table does not list.
+A decoded message also keeps unknown fields, which its table does not list.
 """
 
 import json
@@ -29,7 +29,7 @@ Fields = Mapping[str, tuple[int, str]]
 def message_types(tables: Mapping[str, Fields]) -> dict[str, Any]:
     """Return the class of each message in `tables`, by name of the message.
 
-    Decoding follows Go: a later text replaces an earlier one, other fields are merged.
+    Decoding follows Go: if a string field occurs twice, the later one counts; other fields are merged.
     """
     # With this edition, texts are checked, and fields that are set are written even if they are empty.
     file = FileDescriptorProto(

@@ -40,7 +40,7 @@ def dashboard(address: Address, opens_browser: bool, **flags: Any) -> None:
 
     The dashboard is served on this machine only, until Ctrl-C. It reads with the rights of your kubeconfig:
     all namespaces if you may list their podgroups, else that of -n. The printed address lets one browser in;
-    then another is printed.
+    then a new address is printed.
     """
     from extender.api.configuration import InvalidConfiguration
     from extender.dashboard.source import ClusterName

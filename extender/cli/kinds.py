@@ -54,7 +54,7 @@ def all_kinds() -> Kinds:
 def owner_kinds() -> tuple[OwnerKind, ...]:
     """Return each kind of owners once, whatever its versions.
 
-    If two API groups have a kind of the same name, the first one comes first, and `job/x` means that one.
+    If two API groups have a kind of the same name, `job/x` means the first of them in the table.
     """
     return (*dict.fromkeys(_kind(row) for row in all_kinds().values() if row.group), *_DAEMON_SETS)
 
@@ -69,7 +69,7 @@ def _kind(row: WorkloadRow) -> OwnerKind:
 
 
 def job_row(api_version: str, kind: str, kinds: Kinds | None = None) -> WorkloadRow | None:
-    """Return the table row of a job kind, if necessary of another version; None for other kinds."""
+    """Return the table row of a job kind, or that of another version of the kind; None for other kinds."""
     kinds, group = kinds or all_kinds(), api_version.rpartition("/")[0]
     other_versions = (row for row in kinds.values() if (row.group, row.kind) == (group, kind))
     row = kinds.get((api_version, kind)) or next(other_versions, None)
@@ -79,7 +79,7 @@ def job_row(api_version: str, kind: str, kinds: Kinds | None = None) -> Workload
 def job_of(controller: OwnerReference | None, kinds: Kinds | None = None) -> OwnerReference | None:
     """Return the owner of a group if it is a job, else None.
 
-    `kinds` are all known kinds; threads without a command must pass them.
+    `kinds` are all known kinds. Threads in which no command runs must pass them.
     """
     return controller if controller and job_row(controller.api_version, controller.kind, kinds) else None
 

@@ -97,7 +97,7 @@ def contents_of(queue: ObservedQueue) -> str:
     return f"{queue.state}{groups}"
 
 
-def pods_outside(access: ClusterAccess, queue: str) -> list[str]:
+def pods_without_podgroup(access: ClusterAccess, queue: str) -> list[str]:
     """Return the pending pods that name a queue and are in no PodGroup.
 
     The queue's status does not count them.
@@ -151,14 +151,14 @@ class Removal:
         elif cascade:
             for group in Evidence(self._access, "").groups_in(self._name):
                 self._show(self._parts(group), "would be deleted")
-        # A dry run by the server would refuse a queue that --cascade closes first.
-        is_server_run = self._dry_run == SERVER
-        if self._dry_run != CLIENT and not (is_server_run and cascade):
-            self._access.editor.delete(QUEUES, "", self._name, queue.metadata.uid, is_server_run)
+        # The server's dry run would refuse to delete an open queue, and --cascade closes the queue first.
+        is_server_dry_run = self._dry_run == SERVER
+        if self._dry_run != CLIENT and not (is_server_dry_run and cascade):
+            self._access.editor.delete(QUEUES, "", self._name, queue.metadata.uid, is_server_dry_run)
         show_done(self._name, "deleted", self._dry_run)
         if wait and is_real:
             wait_until(self._is_gone, self._timeout, lambda: f"queue {self._name} is still there")
-        pods = pods_outside(self._access, self._name) if cascade and is_real else []
+        pods = pods_without_podgroup(self._access, self._name) if cascade and is_real else []
         if pods:
             predicate = "pod still names it and waits" if len(pods) == 1 else "pods still name it and wait"
             remedy = f"delete their owners, or let them name another queue than {self._name}"

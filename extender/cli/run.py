@@ -159,7 +159,7 @@ def run(**options: Any) -> None:
     another terminal; elsewhere it ends when nothing changes any more. Pods run for the seconds of their
     annotation sim.kube-muster.io/run-seconds, or without end. Nodes in files replace the default ones.
 
-    Exit status: 0 if all objects started, 3 if one never started or Muster had none to start, 1 if
+    Exit status: 0 if all objects started, 3 if a group never started or Muster had no group to start, 1 if
     Muster failed, 2 for invalid flags or files, 130 if a signal came before all objects had started.
     """
     with orderly_end():

@@ -1,4 +1,4 @@
-"""`muster simulate`: the policy in virtual time. `muster plan`: starts of new objects in the live cluster."""
+"""`muster simulate`: the policy in virtual time. `muster plan`: when new objects would start."""
 
 import shutil
 import sys
@@ -89,7 +89,7 @@ def simulate(**options: Any) -> None:
     sim.kube-muster.io/arrival-seconds, and run for sim.kube-muster.io/run-seconds, else --run-seconds. Nodes
     in files replace the default ones.
 
-    Exit status: 0 if all objects started, 3 if one never started or Muster had none to start, 2 for
+    Exit status: 0 if all objects started, 3 if a group never started or Muster had no group to start, 2 for
     invalid flags or files, 130 if a signal ended the simulation.
     """
     if not any(options[name] for name in _SOURCE_OPTIONS):

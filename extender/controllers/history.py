@@ -60,7 +60,7 @@ class History:
         self._lock = Lock()  # guards the fields below; held for no I/O
         self._latest_records: dict[str, AnyRecord] = {}  # records with an end, by key
         self._recorder: Recorder | None = None  # None while this replica does not lead
-        self._to_continue: OpenRecords | None = None if path else ([], 0.0)  # for the next recorder
+        self._unfinished: OpenRecords | None = None if path else ([], 0.0)  # for the next recorder
         self._usage, self._sampled_at = QueueHours(), 0.0
         self._first_at, self._last_at = 0.0, 0.0  # times of the first and the last observation
         self._file = None if path is None else _File(path, retention, self._restart)
@@ -92,11 +92,11 @@ class History:
         with self._lock:
             if not self._leads():
                 if self._recorder is not None:
-                    self._to_continue, self._recorder = (self._recorder.open, self._last_at), None
+                    self._unfinished, self._recorder = (self._recorder.open, self._last_at), None
                 return
-            if self._to_continue is not None:
-                self._recorder = Recorder(*self._to_continue, self._is_leaving, self._guard.run)
-                self._to_continue = None
+            if self._unfinished is not None:
+                self._recorder = Recorder(*self._unfinished, self._is_leaving, self._guard.run)
+                self._unfinished = None
             if self._recorder is not None and (facts := carried_facts_of(decisions)) is not None:
                 self._last_at = self._clock()
                 self._first_at = self._first_at or self._last_at
@@ -118,16 +118,16 @@ class History:
                     del self._latest_records[next(iter(self._latest_records))]
 
     def _restart(self, open_ones: OpenRecords | None) -> None:
-        """Continue the history from the open `records` of the file.
+        """Continue the history from the records of the file that are still open.
 
         `records` is None if the file cannot be opened; the history then begins empty, in memory.
         """
         with self._lock:
             if open_ones is not None and self._file is not None:
                 self._file.forget_all_but_evictions()
-                self._recorder, self._to_continue, self._usage = None, open_ones, QueueHours(open_ones[0])
-            elif self._recorder is None and self._to_continue is None:
-                self._to_continue = [], 0.0
+                self._recorder, self._unfinished, self._usage = None, open_ones, QueueHours(open_ones[0])
+            elif self._recorder is None and self._unfinished is None:
+                self._unfinished = [], 0.0
 
     def _write_if_due(self) -> None:
         """Take a sample of the queues if one is due, and write all new records."""
@@ -147,7 +147,7 @@ class History:
     def _open_records(self) -> list[AnyRecord]:
         """Return the records without an end."""
         with self._lock:
-            begun = self._recorder.open if self._recorder is not None else (self._to_continue or ([], 0.0))[0]
+            begun = self._recorder.open if self._recorder is not None else (self._unfinished or ([], 0.0))[0]
             return [*begun, *self._usage.open]
 
     def report(self, period: Period) -> Report:

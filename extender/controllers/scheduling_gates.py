@@ -4,8 +4,8 @@ If the scheduler reads its pods through Muster, Muster shows it the planned pods
 needed: gates are removed, and the node is nominated for pods that bind volumes or devices late. The scheduler
 tries a nominated node first, and tries no other node if the pod fits.
 
-The scheduler may have parked a pod without Muster's gate as unschedulable. An annotation of such a pod is
-changed once for every plan, so that the scheduler tries the pod again.
+If a pod has no gate of Muster, the scheduler may have marked it as unschedulable. Then an annotation of the
+pod is changed once for every plan, so that the scheduler tries the pod again.
 """
 
 import threading

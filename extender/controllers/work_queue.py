@@ -27,7 +27,7 @@ class _Entry(NamedTuple):
 class WorkQueue(Generic[K]):
     """Work queue that is safe to use from any thread.
 
-    `clock` is monotonic, in seconds. Lane 0 is the most urgent lane. `first_pause` is the pause after a
+    `clock` is monotonic, in seconds. Lane 0 is the most urgent lane. `first` is the pause after a
     first failure, in seconds.
     """
 
@@ -49,7 +49,7 @@ class WorkQueue(Generic[K]):
     def add(self, key: K, delay: float = 0.0, lane: int = 0) -> None:
         """Make `key` due in `delay` seconds.
 
-        If the key is in the queue already, the earlier time and the more urgent lane count.
+        If the key is in the queue already, the earlier time applies, and the more urgent lane.
         """
         with self._lock:
             due_at, old_entry = self._clock() + delay, self._entries.get(key)

@@ -26,7 +26,7 @@ _TICK_SECONDS = 15  # seconds for which a page is cached, because it shows ages
 _MODELS, _MAX_BODY_BYTES, _MAX_DERIVED = 16 << 20, 16 << 20, 16  # limits of the caches: bytes, bytes, entries
 _OVERHEAD_BYTES = 1 << 13  # bytes that count for a cached value in addition to its content
 _MODEL_SECONDS = 10.0  # seconds for which a model is cached; it keeps old groups in memory
-_MOST_OPEN, _MAX_NEWS = 4096, 64  # maximum of recorded open pages, and of pages with cached news
+_MAX_PAGES, _MAX_NEWS = 4096, 64  # maximum of recorded open pages, and of pages with cached news
 _RIGHTS_SECONDS = 6.0  # seconds until the rights of an open page are checked again
 _MIN_GAP = 0.5  # seconds between requests of a page; an earlier request costs the viewer's limit
 
@@ -84,9 +84,9 @@ class OpenPages:
     def __init__(self, source: Freshness, clock: Callable[[], float] = time.monotonic) -> None:
         self._source, self._clock = source, clock
         self._lock = threading.Lock()
-        self._pages: LRUCache[bytes, tuple[str, float]] = LRUCache(_MOST_OPEN)  # rights, and their expiry
-        self._request_times: LRUCache[bytes, float] = LRUCache(_MOST_OPEN)  # time of the last request
-        self._states: LRUCache[str, tuple[str, str]] = LRUCache(_MOST_OPEN)  # state and version, by rights
+        self._pages: LRUCache[bytes, tuple[str, float]] = LRUCache(_MAX_PAGES)  # rights, and their expiry
+        self._request_times: LRUCache[bytes, float] = LRUCache(_MAX_PAGES)  # time of the last request
+        self._states: LRUCache[str, tuple[str, str]] = LRUCache(_MAX_PAGES)  # state and version, by rights
         self._news_by_state: LRUCache[str, bytes] = LRUCache(_MAX_NEWS)  # news, by state
 
     def record(self, state: str, version: str, answer: BaseResponse, part: bytes | None = None) -> None:

@@ -35,7 +35,7 @@ from extender.web.listen import Identity
 from extender.web.side import SideServer, pages
 
 _LIMITS = ConnectionLimits(1024, max_body=32 * 1024, max_unread=16 * 1024 * 1024, max_per_address=768)
-_MAX_CHANGES = 200  # most changed decisions on a page
+_MAX_CHANGES = 200  # maximum of changed decisions on a page
 
 
 def decided_source(
@@ -45,7 +45,7 @@ def decided_source(
     start_changes: StartChanges,
     leads: Callable[[], bool],
 ) -> DecidedSource:
-    """Return the source of the dashboard.
+    """Return the source of the dashboard's data.
 
     `latest_changes` returns the latest changes up to a number, newest first.
     """

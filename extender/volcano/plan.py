@@ -227,7 +227,7 @@ def _with_pace(request: JobRequest, status: JobStatus) -> JobRequest:
 
 
 def _requested_status(view: JobView, status: JobStatus, request: JobRequest) -> JobStatus:
-    """Return the status after a request. A job that may no longer have pods returns to Pending."""
+    """Return the status after a request. A job whose pods are not allowed any more returns to Pending."""
     phase = phase_of(status.state.phase)
     kill, next_phase, is_retry = TRANSITIONS[phase, request.action]
     message = f"{request.target}: {request.message}" if request.target else request.message

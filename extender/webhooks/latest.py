@@ -145,9 +145,9 @@ class Latest:
         self._clock = clock
         self._ends_at = clock() + REVIEW_TIMEOUT
         self._queues: dict[str, Queue | None] = {}  # queues that were read for this review
-        self.of_namespace = ledger.queues.of_namespace
-        self.of_podgroup = ledger.queues.of_podgroup
-        self.of_owner = ledger.queues.of_owner
+        self.queue_of_namespace = ledger.queues.queue_of_namespace
+        self.queue_of_podgroup = ledger.queues.queue_of_podgroup
+        self.queue_of_owner = ledger.queues.queue_of_owner
 
     def seconds_left(self) -> float:
         """Return the seconds that are left for this review.

@@ -93,14 +93,14 @@ def test_queues_are_created_parents_first_and_name_their_quota(planted: QuotaBen
         keys.QUOTA_NAMESPACES: "team",
     }
     assert (copy.spec.parent, copy.spec.capability) == ("root-quota", {"cpu": 5})
-    assert planted.ledger.queues.of_namespace("team") == "leaf"
+    assert planted.ledger.queues.queue_of_namespace("team") == "leaf"
 
 
 def test_a_changed_tree_changes_its_queue_and_a_manual_edit_is_reverted(planted: QuotaBench) -> None:
     planted.plant({"name": "leaf", "max": {"cpu": 6}})
     assert planted.look() == [("patch_queue", "leaf")]
     assert planted.copy("leaf").spec.capability == {"cpu": 6}
-    assert planted.ledger.queues.of_namespace("team") == ""
+    assert planted.ledger.queues.queue_of_namespace("team") == ""
     planted.edit("leaf", capability={"cpu": 60, "memory": "1Gi"}, weight=9)
     assert planted.look() == [("patch_queue", "leaf")]
     spec = planted.copy("leaf").spec
@@ -187,7 +187,7 @@ def test_no_queue_is_closed_while_a_quota_is_unread_or_invalid(planted: QuotaBen
 def test_an_amount_that_cannot_be_read_leaves_the_queue_as_it_is(planted: QuotaBench) -> None:
     planted.plant({"name": "leaf", "max": {"cpu": -1}, "namespaces": ["team"]})
     assert [planted.look() for _ in range(2)] == [[], []]
-    assert planted.ledger.queues.of_namespace("team") == "leaf"
+    assert planted.ledger.queues.queue_of_namespace("team") == "leaf"
     (message,) = planted.event_messages()
     assert message.startswith("node 'leaf': max[cpu]: invalid value -1: ")
 
@@ -209,7 +209,7 @@ def test_a_status_written_by_others_causes_no_new_plan(planted: QuotaBench) -> N
     assert planted.quotas.plan is before
     planted.plant({"name": "leaf", "max": {"cpu": 5}, "namespaces": []})
     planted.look()
-    assert planted.ledger.queues.of_namespace("team") == ""
+    assert planted.ledger.queues.queue_of_namespace("team") == ""
 
 
 def test_faults_beyond_the_first_are_counted(bench: QuotaBench) -> None:

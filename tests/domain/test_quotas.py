@@ -393,7 +393,7 @@ def test_a_namespace_without_an_annotation_enters_the_queue_of_its_quota() -> No
     assert world.settle().decision("g").queue == "default"
     world.ledger.intake.set_quota_namespaces({NAMESPACE: "q"})
     assert world.settle().decision("g").queue == "q"
-    assert world.ledger.queues.of_namespace(NAMESPACE) == "q"
+    assert world.ledger.queues.queue_of_namespace(NAMESPACE) == "q"
     world.add(namespace("own"))
     assert world.settle().decision("g").queue == "own"
     changes_before = world.changes

@@ -19,15 +19,15 @@ from extender.api.workloads.shape import MAX_INT, Json, WorkloadRow, value_at
 ALL = "all"
 ORDERED_READY = "OrderedReady"
 IN_TURN_TEXT = "they are created one after another"
-_TOGETHER = "create the StatefulSet again with spec.podManagementPolicy: Parallel, or remove the annotation"
+_REMEDY = "create the StatefulSet again with spec.podManagementPolicy: Parallel, or remove the annotation"
 
 
 class MadePods(msgspec.Struct, frozen=True, gc=False):
     """Pods that a controller makes for one group, and the gang sizes that its annotations request."""
 
-    pods: int = 1  # pods that the controller creates before any of them has ended
+    pods: int = 1  # pods that the controller creates even if none of them ends
     sets: int = 1  # number of pod sets
-    at_once: int = 1  # pods that the controller creates before any of them runs
+    at_once: int = 1  # pods that the controller creates even if none of them runs
     together: bool = False  # whether the pods of this kind must run together
     requested: str = ""  # text of Muster's annotation; empty without it
     volcano: int | None = None  # number in Volcano's annotation, 1 if it is no number; None without it
@@ -95,7 +95,7 @@ def gang_size_of(gang: MadePods | None, template: str, defaults: Defaults, waits
 
     Args:
         gang: The pods of the job; None where the owner of the pods is unknown.
-        template: The annotation of the pods.
+        template: The annotation of the pod template.
         defaults: The defaults of the namespace and the queue.
         waits: Whether the job waits suspended. Such a job needs capacity for all its pods.
     """
@@ -149,9 +149,9 @@ def _read(text: str, gang: MadePods | None, maximum: int | None, default: int, s
 def _scaled(number: int, gang: MadePods, where: str) -> GangSize:
     """Return the size of a gang whose number of pods changes, limited to the pods that exist.
 
-    A rolling update begins with one new pod.
+    The size is at least 1, because a rolling update begins with one new pod.
     """
     members = max(min(number, gang.pods), 1)
     if members > max(gang.at_once, 1):
-        return GangSize(1, f"{where}: {members} pods cannot start together: {IN_TURN_TEXT}; {_TOGETHER}")
+        return GangSize(1, f"{where}: {members} pods cannot start together: {IN_TURN_TEXT}; {_REMEDY}")
     return GangSize(members)

@@ -78,7 +78,7 @@ def _names(site: Installation, resource: Resource) -> set[str]:
 
 
 def _waiting_jobs(site: Installation) -> Iterator[tuple[str, str]]:
-    """Yield suspended jobs of Muster's scheduler that have only a label of Kueue, with their LocalQueues."""
+    """Yield suspended jobs for Muster's scheduler that name a LocalQueue only by Kueue's label."""
     schedulers = site.first_workload.settings("scheduler_names")
     rows = [row for row in WORKLOADS.values() if row.manageable]
     for row in rows:

@@ -1,8 +1,8 @@
 """The right to use a restricted queue: the RBAC verb `use` on the queue.
 
-Either the user or the service account of the pods must have the right. Controllers that act for all users
-create the pods of Deployments and of Jobs of CronJobs. For such pods, only the service account counts. Pods
-that the Job controller creates are not reviewed again.
+Either the user or the service account of the pods must have the right. Pods of Deployments, and of Jobs of
+CronJobs, are created by controllers that act for all users. For such pods, only the service account counts.
+Pods that the Job controller creates are not reviewed again.
 """
 
 import msgspec
@@ -39,7 +39,7 @@ def subjects_of_pod(pod: NewPod, user: UserInfo) -> tuple[Subject, ...]:
     """Return the subjects of which at least one must have the right to use the queue.
 
     A pod that the cluster's own controllers create for a Job has none: the Job was reviewed when it was
-    created. The pods of a Deployment are reviewed, since a user may write any group into its template. An
+    created. The pods of a Deployment are reviewed, since a user may write any PodGroup into its template. An
     owner reference counts only if one of these controllers wrote it, since any user can write one.
     """
     owner = pod.controller
@@ -79,7 +79,7 @@ def unreviewed_pods_fault(to: Destination, pod_count: int) -> Fault:
     """Return the fault of a group whose pods were created before the group.
 
     When they were created, their queue was unknown, so its use was not reviewed. The message has the number
-    of pods instead of their names, because the caller may not be the API server.
+    of pods instead of their names, because the caller may be somebody who must not see the names.
     """
     text = (
         f"queue {to.queue!r} is restricted, and pods that named this group before it existed are waiting "

@@ -48,13 +48,13 @@ class QueueLookup(Protocol):
     def info(self, name: str) -> QueueInfo | None:
         """Return a queue with its usage; None if the queue does not exist."""
 
-    def of_namespace(self, namespace: str) -> str:
+    def queue_of_namespace(self, namespace: str) -> str:
         """Return the queue that the namespace's annotation or quota names, or an empty name."""
 
-    def of_podgroup(self, namespace: str, name: str) -> str | None:
+    def queue_of_podgroup(self, namespace: str, name: str) -> str | None:
         """Return the queue of a PodGroup; None if the PodGroup does not exist."""
 
-    def of_owner(self, namespace: str, controller: OwnerReference) -> QueueOfOwner:
+    def queue_of_owner(self, namespace: str, controller: OwnerReference) -> QueueOfOwner:
         """Return the names of queues on the controller of an object, or on the controllers above it."""
 
     def local_queue_named_by(self, namespace: str, label: LocalQueueLabel | None) -> LocalQueueRecord | None:
@@ -92,7 +92,7 @@ def destination_of_pod(
     """
     meta = pod.metadata
     if group := group_name(pod):
-        queue = queues.of_podgroup(meta.namespace, group)
+        queue = queues.queue_of_podgroup(meta.namespace, group)
         if queue is not None:
             return Destination(queue, f"{path}metadata.annotations[{keys.GROUP_ANNOTATION}]", is_joining=True)
         return _named_in_object(meta, meta.namespace, queues, path)
@@ -102,7 +102,7 @@ def destination_of_pod(
     controller = pod.controller if job is None else controller_of(job.owner_references)
     if destination is None and controller is not None:
         destination = _destination_by_owner(controller, meta.namespace, queues)
-    joined_queue = queues.of_podgroup(meta.namespace, auto_name(pod)) if pod.controller else None
+    joined_queue = queues.queue_of_podgroup(meta.namespace, auto_name(pod)) if pod.controller else None
     if joined_queue is not None and (destination is None or destination.queue == joined_queue):
         return Destination(joined_queue, "metadata.ownerReferences", is_joining=True)
     return destination or destination_by_namespace(meta.namespace, queues)
@@ -120,7 +120,7 @@ def _destination_by_owner(
     controller: OwnerReference, namespace: str, queues: QueueLookup
 ) -> Destination | None:
     """Return the queue that an owner names. If the owner is not read yet, the group waits for it."""
-    names = queues.of_owner(namespace, controller)
+    names = queues.queue_of_owner(namespace, controller)
     destination = Destination(names.queue, "metadata.ownerReferences", namespace=namespace, is_by_owner=True)
     if names.queue:
         return destination
@@ -151,7 +151,7 @@ def _destination_by_label(
 
 def destination_by_namespace(namespace: str, queues: QueueLookup) -> Destination:
     """Return the queue that the namespace names, or `default`."""
-    queue = queues.of_namespace(namespace)
+    queue = queues.queue_of_namespace(namespace)
     if queue:
         return Destination(queue, _BY_NAMESPACE, namespace=namespace)
     return Destination(keys.DEFAULT_QUEUE, "spec.queue", is_named=False, namespace=namespace)
@@ -359,7 +359,7 @@ def job_queue_default(meta: Meta, namespace: str, queue: str, queues: QueueLooku
 
 def _namespace_default(meta: Meta, namespace: str, queue: str, queues: QueueLookup) -> list[Operation]:
     """Return the operations that set the namespace's queue, unless the object or its owner names a queue."""
-    namespace_queue = queues.of_namespace(namespace)
+    namespace_queue = queues.queue_of_namespace(namespace)
     may_fill = namespace_queue and not explicit_queue(queue) and not _is_routed(meta, namespace, queues)
     return [added(("spec", "queue"), namespace_queue)] if may_fill else []
 
@@ -369,7 +369,7 @@ def _is_routed(meta: Meta, namespace: str, queues: QueueLookup) -> bool:
     if queues.local_queue_named_by(namespace, local_queue_label(meta)) is not None:
         return True
     controller = controller_of(meta.owner_references)
-    return controller is not None and queues.of_owner(namespace, controller) != NO_QUEUE_OF_OWNER
+    return controller is not None and queues.queue_of_owner(namespace, controller) != NO_QUEUE_OF_OWNER
 
 
 def annotate(meta: Meta, annotations: Mapping[str, str]) -> list[Operation]:

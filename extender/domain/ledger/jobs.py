@@ -119,7 +119,7 @@ class Runtimes:
         return self._jobs_of(name) if self._specs.pop(name, None) is not None else ()
 
     def complete(self, key: GroupKey, row: WorkloadRow, kind: JobKind, job: AnyJob) -> AnyJob:
-        """Return a new or changed job, completed with its runtime if jobs of its kind may name one."""
+        """Return a new or changed job. If it names a runtime, add the runtime's fields."""
         if row.runtime is None:
             return job
         obj = as_json(kind, job)

@@ -316,7 +316,7 @@ class Ledger:
             seconds = max(self._clock() - since, 0.0)
             self._history = self._history.with_run(kind_of(group.info), seconds, group.info.spec.run_time)
 
-    def _refused_victims(self, reclaim: Reclaim | None) -> set[GroupKey]:
+    def _unharmed_victims(self, reclaim: Reclaim | None) -> set[GroupKey]:
         """Return the victim groups of a reclaim that have lost no member so far.
 
         The result is empty unless the API server has refused one of the reclaim's evictions.
@@ -331,22 +331,23 @@ class Ledger:
     def _apply(self, group: Group, decision: GroupDecision) -> None:
         """Apply a decision to the state of its group."""
         now, changed = self._clock(), False
-        for uid, node in decision.moved.items():  # planned nodes that the scheduler refused
+        for uid, node in decision.moved.items():  # the scheduler refused these planned nodes
             if (pod := group.pods.get(uid)) is not None:
                 expires_at, text = now + self.limits.refusal_memory, group.attempt(uid).message
                 if lacks_only_capacity(text, pod.shape.requests):
-                    expires_at = min(expires_at, decision.retry_at)  # by then it may know of freed capacity
+                    # By then, the scheduler may know of freed capacity.
+                    expires_at = min(expires_at, decision.retry_at)
                 self._refusals.add(self.pods.separate_shape(pod), node, expires_at)
         if decision.reclaim != group.start.reclaim:
-            # A group is a victim of the same other group only once, so victims are remembered.
-            unharmed_groups = self._refused_victims(group.start.reclaim)
+            # A group evicts the same other group only once, so it remembers its victims.
+            unharmed_groups = self._unharmed_victims(group.start.reclaim)
             past_times = ((key, at) for key, at in group.reclaim_times.items() if key not in unharmed_groups)
             recent_times = {key: at for key, at in past_times if at + self.limits.reclaim_memory > now}
             victims = decision.reclaim.victims if decision.reclaim is not None else ()
             group.reclaim_times = recent_times | {victim.group: now for victim in victims if victim.group}
             self.registry.mark_dirty(group.key)
             self._record_losses(group.key, decision.reclaim, unharmed_groups)
-        # The reduced number of a partial start counts until the job waits again, or asks for this number.
+        # The number of a partial start is kept until the job waits again, or itself requests that number.
         keeps_number = decision.reduced_to is None and decision.verdict is Verdict.STARTING
         if not keeps_number and group.reduced_to != decision.reduced_to:
             group.reduced_to, changed = decision.reduced_to, True

@@ -183,7 +183,7 @@ class QueueQueries:
             info = self._infos.queue_info(name)
         return info if info.exists else None
 
-    def of_namespace(self, namespace: str) -> str:
+    def queue_of_namespace(self, namespace: str) -> str:
         """Return the default queue of a namespace; empty if it has none."""
         return self._registry.routes.namespace_queue(namespace)
 
@@ -191,13 +191,13 @@ class QueueQueries:
         """Return whether Muster schedules pods of a namespace that name no scheduler."""
         return is_adopted(namespace, self._registry.routes.labels_of(namespace))
 
-    def of_podgroup(self, namespace: str, name: str) -> str | None:
+    def queue_of_podgroup(self, namespace: str, name: str) -> str | None:
         """Return the queue of a PodGroup; None if the PodGroup does not exist."""
         with self._lock:
             group = self._registry.groups.get(GroupKey(f"{namespace}/{name}"))
             return self._registry.routes.queue_of(group) if group is not None and group.record else None
 
-    def of_owner(self, namespace: str, controller: OwnerReference) -> QueueOfOwner:
+    def queue_of_owner(self, namespace: str, controller: OwnerReference) -> QueueOfOwner:
         """Return the queue that the nearest owner names, beginning with this controller."""
         owners, ancestors = [Owner.by(namespace, controller)], self._registry.ancestors
         with self._lock:

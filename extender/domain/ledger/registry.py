@@ -474,7 +474,7 @@ class Registry:
 
     def orphans(self) -> tuple[Orphan, ...]:
         """Return the groups whose queue was deleted after it had admitted them."""
-        records = self.admitted_groups.of_missing_queues(self.queues.name_by_uid.keys())
+        records = self.admitted_groups.groups_of_missing_queues(self.queues.name_by_uid.keys())
         self.queues.deleted_uids &= {record.queue_uid for record in records}
         return tuple(
             Orphan(record.namespace, record.name, record.uid, record.queue, record.queue_uid)

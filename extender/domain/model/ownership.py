@@ -239,7 +239,7 @@ _MAX_LENGTH, _CUT_LENGTH, _ELLIPSIS = 253, 40, "…"
 
 
 def name_of(name: str) -> str:
-    """Return a name. A name that is too long for an object is cut.
+    """Return the name to give to an object. A name that is too long is cut.
 
     A pod's annotation may contain 250,000 characters, but the name of an object at most 253. A cut name gets
     an ending that no object's name has.

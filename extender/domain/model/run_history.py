@@ -26,7 +26,7 @@ class RunKind(NamedTuple):
 
     queue: str
     series: str  # namespace, kind and name of the controller, without generated parts
-    requests: frozenset[tuple[str, int]]  # joint requests of the members
+    requests: frozenset[tuple[str, int]]  # sum of the requests of all members
 
 
 class RunHistory(msgspec.Struct, frozen=True, eq=False):

@@ -214,7 +214,7 @@ class Shapes:
         self._interned: WeakValueDictionary[tuple[object, ...], Shape] = WeakValueDictionary()
         # Shapes by a digest of the pod's fields, so that known constraints need not be parsed.
         self._by_digest: WeakValueDictionary[bytes, Shape] = WeakValueDictionary()
-        # Separate shapes by namespace, and by the number of the general shape.
+        # The shapes made by `separate_shape`, by namespace and number of the general shape.
         self._copies: WeakValueDictionary[tuple[str, int], Shape] = WeakValueDictionary()
 
     def shape_of(self, spec: PodSpec, namespace: str) -> Shape:

@@ -397,7 +397,7 @@ class PodList:
         waiting.reader = self
 
     def appearance(self, item: ListedPod) -> Appearance | None:
-        """Return the appearance of an item of the list; None leaves the item out."""
+        """Return how a listed pod looks to the scheduler; None leaves the pod out."""
         facts = item.facts
         if facts is None or not self._waiting.is_unbound_member(facts):
             return AS_STORED

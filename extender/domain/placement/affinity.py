@@ -33,7 +33,7 @@ Spend = Callable[[float], None]  # spends looks at a node for a term; raises Ove
 
 
 def spend_beyond_free(spend: Spend, count: int, looks: float = 1) -> None:
-    """Spend effort for `count` things. Up to `_FREE_COUNT` things, as most pods have, are free.
+    """Spend effort for `count` things. Up to `_FREE_COUNT` things cost nothing; most pods have no more.
 
     Args:
         spend: Spends the effort.

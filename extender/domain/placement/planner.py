@@ -508,8 +508,8 @@ class Planner:
     def batches(self, pods: Collection[PodRecord]) -> list[list[PodRecord]]:
         """Return the pods in batches that are placed together, the batch with the largest requests first.
 
-        A batch has pods of one shape. Where constraints or pod sets matter, its pods are also selected by the
-        same terms and have the same pod sets.
+        A batch has pods of one shape. Where terms or pod sets exist, the same terms select its pods, and its
+        pods have the same pod sets.
         """
         batches: dict[Any, list[PodRecord]] = {}
         interdependent_uids = self.affinity.dependent_uids(pods)

@@ -78,7 +78,7 @@ def read_selector(selector: LabelSelector | None) -> LabelSelector | None:
     """Return a namespace selector after a check of its expressions.
 
     Raises:
-        BadQuantity: An expression is invalid.
+        BadQuantity: A selector's expression is invalid.
     """
     for requirement in (selector.match_expressions or ()) if selector is not None else ():
         operator, key = requirement.operator, requirement.key[:80]

@@ -361,7 +361,7 @@ class AdmittedGroups:
         """Return whether any existing group is recorded as accepted by this queue."""
         return queue_uid in self._by_queue_uid
 
-    def of_missing_queues(self, existing: Set[str]) -> list[GroupRecord]:
+    def groups_of_missing_queues(self, existing: Set[str]) -> list[GroupRecord]:
         """Return the groups of all queues whose UID is not in `existing`."""
         missing_uids = sorted(self._by_queue_uid.keys() - existing)
         return [record for uid in missing_uids for record in self._by_queue_uid[uid].values()]

@@ -373,9 +373,9 @@ class Admission:
 def largest_fitting(need: Members, min_members: Members, fits: Callable[[Members], bool]) -> Members | None:
     """Return the largest number of members that fits, by role.
 
-    As in Kueue, all roles give up the same part of their spare members, rounded down, and no more than
-    necessary. A role that is not in `min_members` gives up no members. The result is None if no role has
-    spare members, or if not even `min_members` fits.
+    As in Kueue, all roles give up the same part of their spare members, rounded down. This part is the
+    smallest with which the rest fits. A role that is not in `min_members` gives up no members. The result is
+    None if no role has spare members, or if not even `min_members` fits.
     """
     spare_counts = {role: max(n - min_members.get(role, n), 0) for role, n in need.items()}
     spare_total = sum(spare_counts.values())

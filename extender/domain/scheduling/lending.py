@@ -207,12 +207,12 @@ class VictimShares:
         return self._flavors.requests(((pod, pod.node) for pod in pick.pods), pick.requests)
 
     def may_lose(self, queue: str, amounts: Resources) -> bool:
-        """Return whether a queue may lose `amounts`, and so may the queues above it that lose them, too.
+        """Return whether a queue may lose `amounts`.
 
-        Queues that are also above the group's queue lose nothing. Each other queue must exceed its deserved
-        share of a scarce resource before the loss, and keep its guarantee after the loss. The loss may go
-        below the share. Otherwise one large gang would keep all its capacity. In its own queue, a group may
-        always replace other groups.
+        The queues above it lose them, too, except those that are also above the queue of the group that needs
+        capacity. Each queue that loses amounts must exceed its deserved share of a scarce resource before the
+        loss, and keep its guarantee after the loss. The loss may go below the share, because otherwise one
+        large gang would keep all its capacity. In its own queue, a group may always replace other groups.
         """
         if queue == self._queue:
             return True

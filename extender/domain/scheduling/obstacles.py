@@ -53,7 +53,7 @@ def decision_of_state(group: GroupInfo) -> GroupDecision | None:
 def decision_by_state(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
     """Return the decision that follows from the state of a group alone; None if the group must be evaluated.
 
-    The decision also records that the group has fully run for the grace period.
+    The decision also records that all needed members have been on nodes for the grace period.
     """
     decision = decision_of_state(group)
     if decision is None or state_of(group) is not State.NEWLY_RUNNING:

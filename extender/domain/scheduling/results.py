@@ -218,17 +218,17 @@ def decisions_of(evaluation: Evaluation, inadmissible: InadmissibleGroups) -> De
     """
     cycle, previous, snapshot = evaluation.cycle, inadmissible.previous, inadmissible.snapshot
     positions, dirty, old = positions_of(evaluation, inadmissible), snapshot.dirty_groups, previous.groups
-    now = _latest_decisions(evaluation, inadmissible, positions.position_by_group)
-    requests = _request_nodes(evaluation, inadmissible, positions.lines, now)
+    new = _latest_decisions(evaluation, inadmissible, positions.position_by_group)
+    requests = _request_nodes(evaluation, inadmissible, positions.lines, new)
     gone_keys = {key for key in (old if inadmissible.memory is None else dirty) if key not in snapshot.groups}
-    changes = {key: decision for key, decision in now.items() if old.get(key) is not decision}
-    groups: Mapping[GroupKey, GroupDecision] = now
+    changes = {key: decision for key, decision in new.items() if old.get(key) is not decision}
+    groups: Mapping[GroupKey, GroupDecision] = new
     if inadmissible.memory is not None:
         groups = with_changes(old, {**changes, **dict.fromkeys(key for key in gone_keys if key in old)})
-    renumbered_keys = [key for key in changes if _is_renumbered(old.get(key), now[key]) and key not in dirty]
+    renumbered_keys = [key for key in changes if _is_renumbered(old.get(key), new[key]) and key not in dirty]
     renumbered_set = frozenset(renumbered_keys)
-    changed_groups = [key for key in now if key in dirty or (key in changes and key not in renumbered_set)]
-    changed_groups += sorted(gone_keys | (dirty - now.keys()))  # the order depends only on decisions
+    changed_groups = [key for key in new if key in dirty or (key in changes and key not in renumbered_set)]
+    changed_groups += sorted(gone_keys | (dirty - new.keys()))  # the order depends only on decisions
     differences = column_changes(old, groups, changed_groups, queue_column)
     counts = recount(previous.counts, differences)
     local_differences = column_changes(old, groups, changed_groups, local_queue_column)
@@ -280,22 +280,22 @@ def _latest_decisions(
 
 
 def _request_nodes(
-    evaluation: Evaluation, inadmissible: InadmissibleGroups, lines: Lines, now: dict[GroupKey, GroupDecision]
+    evaluation: Evaluation, inadmissible: InadmissibleGroups, lines: Lines, new: dict[GroupKey, GroupDecision]
 ) -> NodeRequests:
-    """Return the groups that request nodes, and add the decisions that change with the requests to `now`."""
+    """Return the groups that request nodes, and add the decisions that change with the requests to `new`."""
     previous = inadmissible.previous.groups
     earlier_facts = inadmissible.facts if inadmissible.memory is not None else None
     requests = NodeRequests() if earlier_facts is None else earlier_facts.requests
-    may_request = any(lines.values()) or any(decision.reason for decision in now.values())
+    may_request = any(lines.values()) or any(decision.reason for decision in new.values())
     if may_request or requests != NodeRequests():
-        requests, changes = requests_after(evaluation, earlier_facts, lines, now, previous)
-        now |= {decision.key: _reuse(previous.get(decision.key), decision) for decision in changes}
+        requests, changes = requests_after(evaluation, earlier_facts, lines, new, previous)
+        new |= {decision.key: _reuse(previous.get(decision.key), decision) for decision in changes}
     return requests
 
 
-def _is_renumbered(old_decision: GroupDecision | None, now: GroupDecision) -> bool:
+def _is_renumbered(old_decision: GroupDecision | None, new: GroupDecision) -> bool:
     """Return whether a decision differs from the previous decision, but only in its detail and position."""
-    return old_decision is not None and replace(old_decision, detail=now.detail, position=now.position) == now
+    return old_decision is not None and replace(old_decision, detail=new.detail, position=new.position) == new
 
 
 def _instants(
@@ -482,11 +482,11 @@ def _queue_decision(
     )
 
 
-def _reserving_queues(inadmissible: InadmissibleGroups, now: Mapping[str, QueueDecision]) -> Set[str]:
+def _reserving_queues(inadmissible: InadmissibleGroups, new: Mapping[str, QueueDecision]) -> Set[str]:
     """Return the queues with a reservation, or with reclaimed capacity."""
     carried_facts, old_decisions = inadmissible.facts, inadmissible.previous.queues
-    names = set(changed_keys(now, old_decisions if carried_facts is not None else {}))
-    reserved = (name for name in names if name in now and (now[name].reservation or now[name].reclaimed))
+    names = set(changed_keys(new, old_decisions if carried_facts is not None else {}))
+    reserved = (name for name in names if name in new and (new[name].reservation or new[name].reclaimed))
     return {*(carried_facts.reserving_queues - names if carried_facts is not None else ()), *reserved}
 
 

@@ -1,6 +1,6 @@
 """Client of the extender.
 
-It has two entries, as in the stock scheduler: one for bind, one for the other calls.
+The scheduler's configuration has two entries for the extender: one for bind, and one for the other calls.
 """
 
 import http.client

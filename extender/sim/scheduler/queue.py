@@ -220,7 +220,7 @@ class Informer(StoreFollower):
         if change.type == "DELETED" or pod["status"].get("phase") in ENDED_PHASES:
             self._queue.forget(uid)
             if self._nodes.remove(uid) or node:
-                self._queue.requeue()  # the pod was bound, assumed or nominated, so its capacity is free
+                self._queue.requeue()  # the pod had a node, whose capacity is free now
         elif node:
             self._queue.forget(uid)
             self._nodes.place(pod, node)

@@ -237,7 +237,7 @@ class Measurements(Observer):
     def _size_of(self, group: GroupKey) -> int:
         """Return the number of members that a group needs to start.
 
-        A group of a LeaderWorkerSet has the number of its set.
+        For a group of a LeaderWorkerSet, this is the number of members of its set.
         """
         group_of_set = GroupKey(group.partition(".")[0])
         return self._needed.get(group) or self._needed.get(group_of_set, 1)

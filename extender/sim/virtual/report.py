@@ -304,7 +304,7 @@ def lines(report: SimulationReport, width: int = 0) -> Iterator[str]:
         total = counted(one_by_one.groups, "group")
         yield f"one by one   {one_by_one.started:,} of {total} started, {one_by_one.done:,} done"
     used = ", ".join(f"{name} {part:.1%}" for name, part in report.utilisation.items())
-    if not used:  # no pod requested anything, or all started at the end
+    if not used:  # no pod requested anything, or all pods started at the end of the simulation
         explanation = "no resources were held for any time" if report.makespan else "no time passed"
         used = f"not measured: {explanation}" if report.started else "nothing ran"
     yield f"utilisation  {used}"
