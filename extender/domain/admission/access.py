@@ -38,9 +38,10 @@ def service_account(namespace: str, name: str) -> Subject:
 def subjects_of_pod(pod: NewPod, user: UserInfo) -> tuple[Subject, ...]:
     """Return the subjects of which at least one must have the right to use the queue.
 
-    A pod that the cluster's own controllers create for a Job has none: the Job was reviewed when it was
-    created. The pods of a Deployment are reviewed, since a user may write any PodGroup into its template. An
-    owner reference counts only if one of these controllers wrote it, since any user can write one.
+    The result is empty for a pod that the cluster's own controllers create for a Job, since the Job was
+    reviewed when it was created. The pods of a Deployment are reviewed, since a user can write any PodGroup
+    into its template. An owner reference counts only if one of these controllers wrote it, since any user can
+    write an owner reference.
     """
     owner = pod.controller
     is_of_job = owner is not None and (owner.kind, owner.api_version.partition("/")[0]) == ("Job", "batch")

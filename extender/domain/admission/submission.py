@@ -334,11 +334,12 @@ def review_growth(
 def group_defaults(group: PodGroup, namespace: str, user: str | None, queues: QueueLookup) -> list[Operation]:
     """Return the operations that fill in a new PodGroup.
 
-    They set the user who creates the group, in place of any other user that the group names. They set the
-    namespace's own queue in place of a `default` that a schema filled in. A group with a LocalQueue keeps
-    `default`, since the LocalQueue may lead to another queue later.
+    The operations set the user who creates the group, in place of any other user that the group names. They
+    also set the namespace's own queue in place of a `default` that a schema filled in. A group with a
+    LocalQueue keeps `default`, since the LocalQueue may lead to another queue later.
 
-    `user` is empty if the author of its owner counts. It is None if the group itself says its user.
+    `user` is empty if the author of the group's owner counts as its user. `user` is None if the group itself
+    names its user.
     """
     named_user = (group.metadata.annotations or {}).get(keys.SUBMITTER, "")
     patch = annotate(group.metadata, {keys.SUBMITTER: user}) if user not in (None, named_user) else []
@@ -373,7 +374,7 @@ def _is_routed(meta: Meta, namespace: str, queues: QueueLookup) -> bool:
 
 
 def annotate(meta: Meta, annotations: Mapping[str, str]) -> list[Operation]:
-    """Return the operations that add annotations, except annotations that the object already has."""
+    """Return the operations that set annotations, except annotations that already have the value."""
     path, existing = ("metadata", "annotations"), meta.annotations
     if existing is None:
         return [added(path, {**annotations})] if annotations else []

@@ -242,7 +242,7 @@ def _least_capability(
     if not any(starts(*each) for each in islice(new_capability.items(), 1)):
         return {}
     for resource in sorted(new_capability.keys() & steps.keys()):
-        for step in (steps[resource], 1):  # with a smaller raise, its turn may come first
+        for step in (steps[resource], 1):  # the queue's turn can come first with a smaller raise
             amounts = range(new_capability[resource], old_capability[resource] - step, -step)[::-1]
             new_capability[resource] = amounts[bisect_left(amounts[:-1], True, key=partial(starts, resource))]
             if not starts(resource, new_capability[resource] - 1):
@@ -272,7 +272,7 @@ def flavor_capability(case: WaitingCase) -> StartChange | None:
 
 
 def _in_subtree(case: WaitingCase, queue: str) -> tuple[Resources, Resources]:
-    """Return the amounts that groups of a queue and below hold or need to start, and steps for the search.
+    """Return the amounts that groups of a queue and of queues below it hold or need, and search steps.
 
     A step is the greatest common divisor of the requests of all pods that are to start.
     """

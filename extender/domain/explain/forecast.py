@@ -4,10 +4,10 @@ decide() is run in several futures with different run times. Their starts form a
 on a run without a known end, the forecast names that cause. The forecast is computed in slices of one
 scheduling cycle, so that the caller can control its pace.
 
-The errors of earlier forecasts correct later forecasts: new groups overtake, owners declare too much, and
-runs vary more than their law. Each start moves every quantile by a step, such that in the long run the
-fraction of earlier starts equals the quantile (Gibbs and Candès, Adaptive conformal inference under
-distribution shift, 2021).
+Forecasts have errors: new groups overtake waiting groups, owners declare run times that are too long, and run
+times vary more than their distribution. Therefore, each start corrects later forecasts: it moves every
+quantile by a step. The steps are such that, in the long run, the fraction of starts before a quantile equals
+the quantile (Gibbs and Candès, Adaptive conformal inference under distribution shift, 2021).
 """
 
 from collections import Counter, defaultdict
@@ -40,7 +40,7 @@ from extender.domain.snapshot.wholeness import Signature, missing
 MAX_CYCLES = 1500  # number of cycles of one future
 # Limits per queue on groups and on different requests, which cost the most. So no queue delays all others.
 _MAX_POSITION, _MAX_KINDS = 100, 32
-_MERGE_RATIO = 1.05  # factor up to which two ends count as one; intervals are wider
+_MERGE_RATIO = 1.05  # two ends count as one up to this ratio; intervals are wider than it
 _MAX_CAUSES = 200  # number of causes that are examined in one forecast; each takes a pass over all groups
 _MAX_LISTED_NAMES = 3  # number of names in one sentence
 _MAX_DEPTH = 8  # number of groups in a chain of waits; the cause of the first group counts
@@ -118,7 +118,7 @@ def forecasts(decisions: Decisions, cycles: int = MAX_CYCLES) -> Generator[None,
 
 
 def _groups_further_back(memory: CarriedFacts) -> Iterator[GroupKey]:
-    """Yield the groups that are too far back in line for the forecast, and hold nothing."""
+    """Yield the groups that are too far back in line for the forecast and have no members on nodes."""
     for line in memory.lines.values():
         kinds = set[Signature]()
         for place, group in enumerate(line):
@@ -130,8 +130,8 @@ def _groups_further_back(memory: CarriedFacts) -> Iterator[GroupKey]:
 def _snapshot_without(snapshot: Snapshot, keys: Collection[GroupKey]) -> Snapshot:
     """Return the snapshot without some groups, but with their requests.
 
-    In each queue, one incomplete group requests as much as all removed groups. So the request and the share
-    of the queue stay the same.
+    In each queue, one group that never becomes whole requests as much as all removed groups. Therefore, the
+    request and the share of the queue do not change.
     """
     groups = {key: group for key, group in snapshot.groups.items() if key not in keys}
     groups_by_queue = defaultdict[str, list[GroupInfo]](list)
@@ -244,8 +244,9 @@ class RunLaw(NamedTuple):
 class RunLaws:
     """Distributions of run times, from declared times and from runs of the same kind, and the ends of runs.
 
-    There is no randomness. A future is a number, and in the futures together, each group takes each part of
-    its distribution once, in its own order. Run times are assumed to be log-normal. The fewer runs are known,
+    The ends are not random. Each future has a number. In each future, the run time of a group is at another
+    quantile of its distribution, so that all futures together use each of `FUTURES` quantiles once. The order
+    of the quantiles depends on the group. Run times are assumed to be log-normal. The fewer runs are known,
     the wider is the distribution: virtual runs with the usual deviation are counted, too.
 
     Attributes:

@@ -62,7 +62,7 @@ class TimeStep(NamedTuple):
         quiet: The number of seconds after the last event from which time alone causes no cycle, while an
             action is planned.
         merge_ratio: The largest factor between two times, counted from the beginning, whose actions run
-            together. They run at their mean time, because a scheduling cycle is expensive in large clusters.
+            together. Such actions run at their mean time, because a cycle is expensive in large clusters.
     """
 
     pause: float = 0.001

@@ -1,6 +1,6 @@
 """History: waits, runs and evictions, and their sums over a period, by queue, user or namespace.
 
-The recorder (recorder.py) makes the records. They are kept in the process and, optionally, in a file.
+The recorder (recorder.py) makes the records. The process stores them in memory and, optionally, in a file.
 Durations are in seconds, and times are in seconds since 1970. Amounts are by resource, and are multiplied by
 seconds here.
 """
@@ -222,7 +222,7 @@ class Period(NamedTuple):
 
 
 def report(records: Iterable[AnyRecord], period: Period, note: str = "") -> Report:
-    """Return the report with one row for each name. Each record is read once and not kept in memory."""
+    """Return the report with one row for each name. Each record is read once and not stored in memory."""
     by, since, until = period
     sums: defaultdict[str, _Sums] = defaultdict(_Sums)
     for record in records:

@@ -127,7 +127,7 @@ class WaitingCase:
     def evictable_holders(self) -> Iterator[Holder]:
         """Yield all holders except vital pods, which are never evicted.
 
-        The cluster depends on vital pods, or they belong to their node.
+        A pod is vital if the cluster depends on it, or if it belongs to its node.
         """
         yield from self.on_suitable_nodes()
         for holder in self.other_holders():

@@ -216,7 +216,7 @@ class Trial:
         self._cycles_left = min(_MAX_CYCLES, cycles)
 
     def starts(self, snapshot: Snapshot) -> bool:
-        """Return whether the group would start at once. It is False if no cycles are left."""
+        """Return whether the group would start at once. The result is False if no cycles are left."""
         return self.outcome(snapshot) == (Verdict.STARTING, None)
 
     def outcome(self, snapshot: Snapshot) -> tuple[Verdict, Reason | None] | None:

@@ -230,9 +230,9 @@ class _Waits:
         return replace(wait.ended(ended_at), has_started=is_running or has_run)
 
     def _waits_from_objects(self, group: _Group, step: _Step) -> Iterator[Wait]:
-        """Yield the wait of a running group that was not observed.
+        """Yield the wait of a running group whose wait was not observed.
 
-        There is none if the group may have waited twice.
+        Nothing is yielded if the group has possibly waited twice.
         """
         start, end = group.created, self._wait_ended_at(group, step)
         if start and not group.info.history.lost_work:
@@ -248,7 +248,7 @@ class _Waits:
 
 
 class _Evictions:
-    """Evictions that decisions ask for, until they are reported."""
+    """Evictions that decisions contain, until the recorder has reported them."""
 
     def __init__(self, is_going: Callable[[Uid], bool]) -> None:
         self._is_going = is_going
@@ -257,7 +257,7 @@ class _Evictions:
         self._record_by_uid: dict[Uid, Evicted | None] = {}  # pods to evict; None if already reported
 
     def record(self, key: GroupKey, group: _Group | None) -> None:
-        """Record the evictions that the decision on a group asks for."""
+        """Record the evictions that the decision on a group contains."""
         self._reclaims.pop(key, None)
         self._undone_members.pop(key, None)
         if group is not None and group.decision.reclaim is not None:

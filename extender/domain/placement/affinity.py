@@ -79,7 +79,7 @@ class _TermSetIndex:
 class TermSets:
     """Both sorts of term sets: the sets that pods carry and the sets that select pods.
 
-    The sets are kept for a scheduling cycle, because they do not depend on the nodes of pods.
+    The sets remain valid during a scheduling cycle, because they do not depend on the nodes of pods.
     """
 
     def __init__(self, index: TermIndex, spend: Spend) -> None:
@@ -209,8 +209,9 @@ class _CachedAnswers:
 class PodsByTerms:
     """Pods on nodes, counted by the term sets of one sort.
 
-    The counts of the snapshot, by term and node, are shared and never changed. Pods that are counted later
-    are kept separately. The methods take sets of the other sort.
+    The counts of the snapshot, by term and node, are shared between clones and never change. Pods that are
+    counted after the snapshot have counts of their own. The arguments of the methods `any` and `domains` are
+    sets of the other sort.
     """
 
     def __init__(self, base_counts: Mapping[Term, Mapping[str, int]], nodes: NodeTable, spend: Spend) -> None:
@@ -490,7 +491,7 @@ class AffinityCounts:
         )
 
     def dependent_uids(self, pods: Collection[PodRecord]) -> set[Uid]:
-        """Return the pods that are interdependent already, or once other pods of the collection are placed.
+        """Return the pods that are interdependent now, or that become so once others of `pods` are placed.
 
         Raises:
             OverBudget: The evaluation is over budget.

@@ -1,8 +1,8 @@
 """Free amounts on the rows of nodes, and the number of pods of a shape that fit on each row.
 
-Numpy counts the pods of a shape on all rows at once. The counts are kept until capacity is allocated, and are
-then corrected on the changed rows. Each read is recorded, because the decision on a pending group is based on
-it.
+Numpy counts the pods of a shape on all rows at once. The counts remain valid until capacity is allocated, and
+are then corrected on the changed rows. Each read is recorded, because the decision on a pending group is
+based on these reads.
 """
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, MutableMapping
@@ -255,7 +255,7 @@ class Capacity:
         return bool(is_suitable and (self.free[row, columns] >= amounts).all())
 
     def largest_part_of(self, requests: Resources) -> float:
-        """Return the largest part of the initial free capacity that a request takes, over all resources."""
+        """Return the largest part of the initial free capacity that `requests` need, over all resources."""
         columns = self._columns
         parts = (n * self._weights[columns[name]] for name, n in requests.items() if name in columns)
         return float(max(parts, default=0.0))

@@ -1,8 +1,8 @@
-"""Departures: the expected ends of groups, and the time at which a group fits because of them.
+"""Departures: the expected ends of groups, and the time at which a pending group fits after these ends.
 
 The run time of a group is the declared time, the limit of Kubernetes, or the run time of earlier groups of
-its kind. If groups of a series run longer than declared, the other groups of the series are expected to do
-so, too. A group that has exceeded its run time is expected to run for as long again.
+its kind. If groups of a series run longer than declared, the other groups of the series are also expected
+to run longer. A group that has exceeded its run time is expected to run for as long again.
 """
 
 from bisect import bisect_left

@@ -1,8 +1,9 @@
 """Placement of pod sets in domains of a topology: restricts the rows of the planner, set by set.
 
 A set is tried in the domains with capacity for all its pods, the tightest domain first. Sets inside the set
-are placed on the rows of that domain. If no domain of its level fits, a preferred set is tried in larger
-domains, level by level, and then takes the fewest domains. Slices of equal pods are placed all at once.
+are placed on the rows of that domain. If a preferred set fits in no domain of its own level, it is
+tried in larger domains, level by level. There, it occupies as few domains of its own level as possible.
+Slices of equal pods are placed all at once.
 """
 
 from collections import Counter, defaultdict
@@ -172,7 +173,11 @@ class DomainSearch:
         return None if inner_plan is None else plan | inner_plan
 
     def _place_parts(self, parts: Sequence[Part], depth: int, rows: Mask) -> Plan | None:
-        """Place all parts: few parts by searching their domains together, many parts one after the other."""
+        """Place all parts.
+
+        The domains of up to `_MAX_SEARCHED_SETS` parts are searched together. If there are more parts, the
+        parts are placed one after the other.
+        """
         batch_size = _MAX_SEARCHED_SETS if len(parts) <= _MAX_SEARCHED_SETS else 1
         outer_codes, self._full_codes = self._full_codes, {} if batch_size == 1 else None
         plan: Plan = {}
@@ -301,8 +306,8 @@ class DomainSearch:
     def _full_domains(self, pods: Sequence[PodRecord], level: str) -> set[int]:
         """Return the domains of a level in which pods like these did not fit when they were tried.
 
-        The caller may add domains. For pods that differ in their sets or depend on other pods, no domains are
-        known.
+        The caller may add domains. For pods that differ in their sets or depend on other pods, the result is
+        an empty set, which is not cached.
         """
         if self._full_codes is None or len(_grouped_by_sets(pods)) > 1 or self._affinity.dependent_uids(pods):
             return set()
@@ -382,10 +387,10 @@ class DomainSearch:
     def _place_evenly(
         self, pods: list[PodRecord], depth: int, rows: Mask, capacity: DomainCapacity, codes: Sequence[int]
     ) -> Plan | None:
-        """Place equal pods in these domains, with numbers of whole slices as equal as capacity allows.
+        """Place equal pods in these domains, and divide whole slices as equally as capacity allows.
 
-        The result is None if the pods or their slices differ, or if there are more than `_MAX_SEARCHED_SETS`
-        domains.
+        The result is None if the pods do not fit, if the pods or the sizes of their slices differ, or if
+        there are more than `_MAX_SEARCHED_SETS` domains.
         """
         if len(codes) > _MAX_SEARCHED_SETS:
             return None
@@ -408,7 +413,7 @@ class DomainSearch:
     ) -> dict[TopologySet, list[PodRecord]]:
         """Return slices of the same size and shape that can be placed all at once.
 
-        The result is empty if there are not at least two of them.
+        The result is empty if there are fewer than two such slices.
         """
         slices = {
             pod_set: pods

@@ -47,7 +47,7 @@ class EvictionUnit(msgspec.Struct, frozen=True, eq=False, dict=True):
     pods: tuple[PodRecord, ...]
     cause: EvictionCause
     queue: str  # the queue that loses the capacity; empty for a pod of another scheduler
-    tier: int  # lower tiers are evicted first: surplus before whole groups, other queues before its own
+    tier: int  # lower tiers are evicted first: surplus before whole groups, other queues before the same
     rank: str  # among equal costs, the highest rank is evicted first: least important, then shortest run
     group: GroupKey = GroupKey("")
     run: Run = Run()
@@ -118,13 +118,13 @@ def _eviction_units(
 ) -> list[EvictionUnit]:
     """Return the eviction units of a group.
 
-    The least important group has the highest rank. Among equal groups, the shortest run counts, and then the
-    newest group.
+    The group with the lowest priority has the highest rank. Among groups of the same priority, the group with
+    the shortest run has the highest rank, and then the newest group.
 
     Args:
         group: The group.
         cause: The reason to evict its members.
-        by_annotation: Whether only pods whose annotation allows it may be evicted.
+        by_annotation: Whether only pods with an annotation that allows their eviction may be evicted.
         overrules: Whether to ignore disruption budgets.
     """
     is_only_whole = group.job.is_managed or group.spec.is_evicted_whole
@@ -235,7 +235,7 @@ class EvictionUnitsOfRow:
         self.min_later_loss = min(self.min_later_loss, loss if loss.pod_count == 1 else Loss(0.0, 0.0, 1))
 
     def first(self) -> EvictionUnit | None:
-        """Return the unit to evict first. None means that it depends on the shares of several queues."""
+        """Return the unit to evict first. None means that the shares of several queues decide."""
         queues = next(iter(self._tiers.values()))
         return next(iter(queues.values()))[0] if len(queues) == 1 else None
 
@@ -249,8 +249,8 @@ class EvictionUnitsOfRow:
     def in_eviction_order(self, share: Callable[[str], float]) -> Iterator[EvictionUnit]:
         """Yield the units of the lowest tier first.
 
-        Each unit is from the queue that is then furthest above its share. `share` returns the part of its
-        deserved share that a queue uses.
+        Within a tier, the next unit is always from the queue that is furthest above its share at this point.
+        `share` returns the part of the deserved share that a queue uses.
         """
         for queues in self._tiers.values():
             if len(queues) == 1:
@@ -338,7 +338,7 @@ class Shares(Protocol):
         """Return the amounts that the queue of a unit loses, including amounts of flavors."""
 
     def may_lose(self, queue: str, amounts: Resources) -> bool:
-        """Return whether a queue keeps its deserved share without `amounts`."""
+        """Return whether a queue still has its deserved share after it loses `amounts`."""
 
     def lose(self, queue: str, amounts: Resources, times: int = 1) -> None:
         """Subtract amounts from the allocation of a queue; with `times` -1, add them."""
@@ -429,7 +429,7 @@ class Picks:
         self._planner.allocate((pod, pod.node) for pod in pick.pods)
 
     def is_evicted_whole(self, pick: Pick) -> bool:
-        """Return whether the group of a unit is evicted as a whole."""
+        """Return whether another pick evicts the rest of the unit's group."""
         key, tier = pick.eviction_unit.group, pick.eviction_unit.tier
         return bool(key) and any(
             item.eviction_unit.group == key and item.eviction_unit.tier > tier for item in self.all

@@ -211,8 +211,8 @@ class Planner:
 
     Args:
         capacity: The free capacity.
-        occupancy: The pods on nodes that (anti-)affinity and host ports concern.
-        journal: The journal of the cycle; None for a planner that nobody rolls back.
+        occupancy: The pods on nodes, if (anti-)affinity terms or host ports concern these pods.
+        journal: The journal of the cycle. If it is None, the planner has a journal of its own.
         like: Affinity counts of another planner, whose caches are reused.
         groups: The groups with members on the nodes.
     """
@@ -506,10 +506,10 @@ class Planner:
             self.capacity.forbid(shape, row)
 
     def batches(self, pods: Collection[PodRecord]) -> list[list[PodRecord]]:
-        """Return the pods in batches that are placed together, the batch with the largest requests first.
+        """Return the pods in batches. The pods of a batch are placed together, the largest requests first.
 
-        A batch has pods of one shape. Where terms or pod sets exist, the same terms select its pods, and its
-        pods have the same pod sets.
+        All pods of a batch have the same shape. If any terms or pod sets concern the pods, then the same
+        terms select all pods of a batch, and all pods of a batch have the same pod sets.
         """
         batches: dict[Any, list[PodRecord]] = {}
         interdependent_uids = self.affinity.dependent_uids(pods)
@@ -528,7 +528,8 @@ class Planner:
 
         Args:
             batches: Pods of one shape each, in the order in which they are placed.
-            is_partial: Whether some pods may remain without a node. If not, the result is None in this case.
+            is_partial: Whether to place as many pods as possible. If False, and a pod does not fit, no pod is
+                placed, and the result is None.
             is_spread: Whether to spread the pods over nodes.
         """
         placements: list[tuple[PodRecord, int]] = []
@@ -593,11 +594,12 @@ class Planner:
         return self.capacity.tightest_first(np.flatnonzero(rows))
 
     def _search_placement(self, batches: Sequence[list[PodRecord]]) -> dict[Uid, str] | None:
-        """Return nodes that a bounded search found; None if it found no nodes.
+        """Return the nodes that a bounded search finds for all pods; None if it finds no nodes.
 
-        The search is not tried if a batch does not fit even alone. It tries the first pod of a batch in each
-        domain, and the other pods of the batch follow the first pod. Up to `_MAX_SINGLE_PODS` pods are
-        searched one by one. On up to `_MAX_TRIED_ROWS` rows, each row is tried instead of each domain.
+        There is no search if a batch does not fit even alone. The search tries the first pod of a batch in
+        each domain, and prefers the same domain for the other pods of the batch. If there are at most
+        `_MAX_SINGLE_PODS` pods, each pod is a batch of its own. If a pod fits on at most `_MAX_TRIED_ROWS`
+        rows, the search tries each of these rows instead of one row of each domain.
         """
         pods, checkpoint = list(chain.from_iterable(batches)), self._journal.checkpoint()
         shapes = Counter(pod.shape for pod in pods)
@@ -742,8 +744,8 @@ class Planner:
 def with_refusing_zones(refusals: Mapping[Shape, Iterable[int]], nodes: NodeTable) -> dict[Shape, set[int]]:
     """Return the rows that refuse each shape. If several nodes of a zone refuse it, all rows of the zone do.
 
-    The scheduler refuses every node of a zone that is down, or that does not have the volume of the pod. To
-    learn this node by node would take seconds for each node. Until then, the member would keep its place in
+    If a zone is down, or does not have the volume of a pod, the scheduler refuses every node of the zone. It
+    needs seconds to refuse one node. Until it had refused all of them, the member would hold its place in
     the window of members that are tried. In a cluster of one zone, only the refusing nodes themselves count.
     """
     refusing_rows: dict[Shape, set[int]] = {}

@@ -1,7 +1,7 @@
 """Totals over all nodes: the number of pods of each shape that fit, and the free amounts.
 
-Totals are kept from cycle to cycle and are updated for each changed row. There are no totals for a shape that
-the scheduler refuses on some node.
+Each cycle reuses the totals of the previous cycle and updates them for each changed row. There are no totals
+for a shape that the scheduler refuses on some node.
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence, Set

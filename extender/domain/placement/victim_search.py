@@ -85,7 +85,7 @@ class Search:
         self._victims_by_row: dict[int, EvictionUnitsOfRow] = {}
         self._picks = Picks(planner, shares, disruptions)
         self._rows: Mask | None = None  # rows on which to search victims; None means all rows
-        self._must_free_share = False  # whether its own queue lacks the share to hold the group
+        self._must_free_share = False  # whether the group's own queue lacks the share to hold it
         row = planner.nodes.row_of
         for each in self._eviction_units:
             for node in each.pods_by_node:
@@ -151,9 +151,9 @@ class Search:
         return self._rows is None or any(self._rows[row] for row in rows if row is not None)
 
     def _place(self, members: Sequence[PodRecord], plan: dict[Uid, str]) -> bool:
-        """Find nodes for all of some equal members, and the units to evict there.
+        """Add a node for each of these equal members to `plan`, and evict units on these nodes.
 
-        Return False if there are none.
+        Return whether every member has a node.
         """
         shape, pods_left, affinity = members[0].shape, list(reversed(members)), self._planner.affinity
         if len(members) > 1 and affinity.is_interdependent(members[0]):  # each member restricts the next
@@ -189,8 +189,8 @@ class Search:
     def _bounds(self, shape: Shape, suitable_rows: Mask) -> Iterator[Cost]:
         """Yield for each suitable row a lower bound of its cost.
 
-        The bound is no cost where capacity is free. Otherwise it is the row's first unit with the smallest
-        loss.
+        The bound is zero where the row has free capacity for a member. Otherwise, the bound has the tier, the
+        queue and the rank of the row's first unit, and the smallest loss of the units of the row.
         """
         have_capacity = (suitable_rows & (self._planner.capacity.counts(shape) > 0)).tolist()
         for row in np.flatnonzero(suitable_rows).tolist():
@@ -300,7 +300,7 @@ class Search:
         return plan
 
     def _replacements(self, pick: Pick, need: Missing) -> Iterator[Pick]:
-        """Yield units that could replace a chosen each, with a smaller loss."""
+        """Yield units that could replace the unit of a pick, with a smaller loss."""
         group, picks, loss = pick.eviction_unit.group, self._picks, self._shares.loss_of([pick])
         if group and sum(other_pick.eviction_unit.group == group for other_pick in picks.all) > 1:
             return
@@ -332,17 +332,17 @@ class Search:
 def _plan_by_trial(
     planner: Planner, shares: Shares, eviction_units: Iterable[EvictionUnit], picks: Picks, need: Missing
 ) -> Mapping[Uid, str] | None:
-    """Return a node for each member whose constraints concern other pods.
+    """Return a node for each member, after evicting more and more units; None if no evictions suffice.
 
-    None means that no evictions suffice. The number of evicted units doubles until the planner places all
-    members. Free amounts do not suffice for this check: a unit may exclude a member by another property, such
-    as a host port.
+    The number of units that are evicted between two trials doubles until the planner places all members. A
+    comparison of free amounts would not suffice, since a unit can exclude a member by another property, such
+    as a host port. The function serves members whose constraints concern other pods.
 
     Args:
         planner: The free capacity, which is changed.
         shares: The shares without the units chosen so far.
         eviction_units: The units, in the order in which they are evicted.
-        picks: The units chosen so far, which is extended.
+        picks: The units chosen so far. The function adds the units that it evicts.
         need: The members without a node.
     """
     plan, min_evicted_count, remaining = None, 1, iter(eviction_units)
@@ -412,8 +412,8 @@ def no_cost(row: int) -> Cost:
 class CheapestFirst:
     """Rows of nodes, the cheapest row first.
 
-    Each chosen unit changes the order of all rows where its queue would lose capacity. Therefore rows are
-    kept by queue, and only the first rows of the queues are compared.
+    Each chosen unit changes the order of all rows where its queue would lose capacity. Therefore each
+    queue has a heap of its own rows, and only the first rows of the queues are compared.
 
     Args:
         costs: Lower bounds of the costs of rows.

@@ -1,8 +1,8 @@
 """Backfill: other groups may start on nodes that are reserved for a group if they end before its start.
 
 A cycle forecasts when groups end, and on which nodes the group then finds capacity. The reserved capacity of
-these nodes is withheld from all other groups. During the evaluation of a group that may use it, the capacity
-is available.
+these nodes is withheld from all other groups. During the evaluation of a group that may use this capacity,
+the capacity is available.
 """
 
 from bisect import bisect_left
@@ -40,7 +40,7 @@ from extender.domain.snapshot.wholeness import Missing, Signature, missing
 
 FAR_PERIODS = 6.0  # assumed run time of groups without a known run time, in reserved periods
 CachedCounts = dict[frozenset[GroupKey], tuple[CapacityCounts, CapacityCounts]]
-"""Counts before and after reservations gave back their capacity, by the groups of these reservations."""
+"""Counts outside and inside a block in which reserved capacity is usable, by the groups that reserve it."""
 
 
 class Forecast:
@@ -113,7 +113,8 @@ class Forecast:
     def _reserved_requests(self, reservation: Reservation, need: Missing) -> tuple[Rows, AmountRows] | None:
         """Return the reserved rows, and the amounts that the members need there.
 
-        None means that the nodes are not for exactly these members, do not exist, or do not suit.
+        None means that the reservation is for other members, or that a reserved node does not exist or does
+        not suit its member.
         """
         is_for_them = reservation.nodes.keys() == {pod.uid for pod in need.members}
         if not is_for_them or not set(reservation.nodes.values()) <= self._cycle.snapshot.nodes.row_of.keys():
@@ -130,7 +131,7 @@ class Forecast:
     def free_at_start(self, reservation: Reservation, rows: Rows) -> AmountRows:
         """Return the free amounts on the reserved `rows` at the expected start of the group.
 
-        If the time is unknown, all groups that run there count as ended.
+        If the expected start is unknown, all groups that run on these rows count as ended.
         """
         return self._free_after(self._departures_from(reservation), start_of(reservation), rows)
 
@@ -225,8 +226,8 @@ class Backfill:
     def reserve(self, group: GroupInfo, reservation: Reservation, binds: bool = True) -> None:
         """Reserve the amounts that the group will need at its start. The remaining amounts stay available.
 
-        Free amounts are reserved from now on if the start has come or is unknown. However, no node stays idle
-        for a group whose start is unknown and that lacks headroom.
+        If the start is due or unknown, all free amounts that the group needs are withheld now. However, no
+        node remains idle for a group that lacks headroom and whose start is unknown.
         """
         cycle, forecast, planner = self._cycle, self.forecast, self._cycle.budget.planner
         need, start = cycle.budget.flavors.settled_members(group), reservation.starts_at
@@ -304,8 +305,8 @@ class Backfill:
     def _has_turn_before(self, group: GroupInfo, capacity: ReservedCapacity) -> bool:
         """Return whether the group's queue has its turn before the queue of a reservation.
 
-        This only counts if the reservation is not guaranteed. Otherwise reservations would, over time, give
-        their queue more than its part.
+        The result is False if the reserved start is guaranteed. Other reservations give way to the queue that
+        has its turn. Otherwise, they would, over time, give their own queue more than its part.
         """
         shares, queues = self._cycle.budget.shares, self._cycle.snapshot.queues
         return not capacity.reservation.is_promised and is_ahead(

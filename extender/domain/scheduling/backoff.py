@@ -51,15 +51,15 @@ class Retry(NamedTuple):
     """Retry of members that join a running group."""
 
     retry_at: float = 0.0  # time of the retry; 0 if no member was refused
-    waits: bool = False  # whether this time is still to come
+    waits: bool = False  # whether the time of the retry is in the future
     failure: str = ""  # why the members were refused; empty if recorded already
 
 
 def retry_of(cycle: Cycle, active: ActivePlan) -> Retry:
     """Return the retry of replacements and elastic members that the scheduler refuses.
 
-    Refused members first move to other nodes. If that does not help, they back off. Then other groups may use
-    their places in the starting window, which limits the pods in flight.
+    Refused members first get other planned nodes. If the scheduler refuses these nodes, too, the members back
+    off. While members back off, other groups may use their places in the starting window.
     """
     start, now = active.group.start, cycle.snapshot.now
     if refusal := binding_refusal(active.group):
@@ -106,7 +106,8 @@ def undo_decision(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
     """Return the decision that evicts a pending group's members from their nodes. None means no eviction now.
 
     A pending group has members on nodes if a binding ended after the end of its start, or if pods were
-    created with a node name. They may stay as long as a start may take, whatever the group waits for.
+    created with a node name. For any reason of the wait, these members are evicted only once they have been
+    on nodes for longer than a start may take.
     """
     placed_since = partly_placed_since(group, cycle.snapshot)
     if placed_since is None:

@@ -75,7 +75,7 @@ class Budget:
     shares: QueueShares
 
     def __init__(self, snapshot: Snapshot, before: "Budget | None" = None) -> None:
-        """Begin with the free capacity. `before` is the budget of an earlier cycle, which only saves work."""
+        """Begin with the free capacity. `before` is the budget of an earlier cycle, for reuse."""
         self.rules = (QueueRules() if before is None else before.rules).for_queues(snapshot.queues)
         self.journal = Journal()  # all allocations and reads; a failed evaluation is rolled back
         self.planner = Planner.from_snapshot(snapshot, self.journal)
@@ -91,7 +91,8 @@ class Budget:
         """Start `pods` of a group: allocate capacity, share and window places for all of them at once.
 
         None means that the capacity does not suffice. With `is_partial`, as many pods as possible start
-        instead. `places` is as in `count`. Members that join later must fit into the same domains.
+        instead. `places` is the number of window places, as `window_places` in `count`. Domains with capacity
+        for all waiting members of the group are preferred, since the other members join later.
         """
         pods, is_spread = list(pods), group.queue in self.rules.spreading_queues
         is_small = len({pod.shape for pod in group.waiting}) <= _MAX_SHAPES
@@ -107,7 +108,7 @@ class Budget:
         requests: Resources | None = None,
         window_places: int | None = None,
     ) -> None:
-        """Count members, whose capacity is already allocated, in the share and the window.
+        """Count members with allocated capacity in the shares, the running counts and the window.
 
         Args:
             group: The group of the members.
@@ -159,18 +160,19 @@ class Window:
 
     Places of members in flight are counted before any new members start. Half of the places are divided among
     the queues, by weight from root down. The other half is common. A queue may use its part and free common
-    places, so the parts of other queues stay free. A gang is never split to fit: a queue without members in
-    flight may use all free places.
+    places, so the parts of other queues stay free. A gang is never split to fit.
+    Therefore, a queue without members in flight may use all free places for a gang.
 
-    While places are free, no group is shut out. Two groups reserve the places that they still need, until
-    they have got them:
+    To prevent starvation, up to two groups reserve the places that they still need:
 
-    - The gang that has waited longest reserves common places.
-    - A group that has waited for as long as a start may take reserves any places.
+    - The gang that has waited for places the longest reserves common places.
+    - Of the groups that have waited for places longer than the start deadline, the first group reserves any
+      places.
 
-    In its queue, no group passes a gang that waits for places.
+    While a gang waits for places, no other group of the same queue gets places before the gang.
 
-    Reads of the window are not recorded. So a group that lacks only places is evaluated in each cycle.
+    The journal does not record reads of the window. Therefore, a group that lacks only places is evaluated in
+    each cycle.
     """
 
     def __init__(self, snapshot: Snapshot, tree: ShareTree, journal: Journal) -> None:
@@ -207,7 +209,7 @@ class Window:
         return self._overdue_at(group), group.order
 
     def describe_wait(self, group: GroupInfo, members: int) -> str:
-        """Return a text about the places that members wait for. It says until when others may start first."""
+        """Return a text about the places that members wait for, and until when others may start first."""
         text = f"{members} members to start, window {self.size}"
         if group.start.window_full_since is None:
             return text
@@ -380,7 +382,7 @@ class RunningCounts:
         return None
 
     def remaining(self, group: GroupInfo, pods: int) -> Iterator[tuple[Scope, Resources, Resources]]:
-        """Yield for each limit: its scope, the counts of `pods` more members, and the remaining counts."""
+        """Yield the scope of each limit, the counts that `pods` more members add, and the free counts."""
         added_counts = {"groups": int(self._pods.get(group.key, 0) <= 0), "pods": pods}
         for scope, limit in self.scopes(group) if group.queue in self._limits else ():
             counts, reserves = self._sums.get(scope, _NO_COUNTS), self._reserves.get(scope, _NO_COUNTS)
@@ -411,9 +413,10 @@ class RunningCounts:
         return counts_by_scope
 
     def class_key(self, group: GroupInfo) -> tuple[Hashable, ...]:
-        """Return a key that is equal for groups with the same needs that limits treat equally.
+        """Return a key that is equal for two groups if the limits on running groups treat them equally.
 
-        The groups are in one queue. A user or namespace is part of the key only if its limit binds.
+        The groups must be in the same queue and have the same needs. The user or the namespace of a group is
+        part of its key only if the group would exceed the limit of this user or namespace.
         """
         if group.queue not in self._limits:
             return ()

@@ -7,9 +7,9 @@ These nodes are found before any eviction. They stay reserved until the replacem
 that the pods free is reserved for the gang. A move costs as much as any other eviction. Since all pods come
 back, no queue loses capacity, so shares do not prevent a move.
 
-A restart moves a whole group if its domain has no capacity for lost members, and if its owner asks for
-restarts. It waits for a grace period and for capacity in one domain. After a restart, the group pauses before
-the next restart.
+A restart moves a whole group if its domain has no capacity for lost members, and if its owner has chosen
+restarts. The restart waits for a grace period, and then until one domain has the capacity. After a restart,
+the group pauses before the next restart.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -103,7 +103,7 @@ def _replacement_nodes(cycle: Cycle, planner: Planner, pods: Sequence[PodRecord]
 def _movable_units(
     cycle: Cycle, planner: Planner, eviction_units: Iterable[EvictionUnit]
 ) -> list[EvictionUnit]:
-    """Return the units of which each pod, if only it moved, would fit on another node."""
+    """Return the units whose pods would each fit on another node if no other pod moved."""
     nodes_with_capacity: dict[Shape, int] = {}
 
     def fits(pod: PodRecord) -> bool:

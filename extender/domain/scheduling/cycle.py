@@ -136,8 +136,8 @@ class Cycle:
     def reclaimed_by(self, queue: str) -> dict[ReclaimKey, Reclaimed]:
         """Return the reclaims of a queue in the last hour, keyed by the losing queue.
 
-        They come from memory, or from the status that an earlier process wrote. Callers add the reclaims of
-        this cycle.
+        The reclaims come from memory, or from the status that an earlier process wrote. Callers add the
+        reclaims of this cycle.
         """
         if queue not in self.reclaimed:
             records = dict(self.snapshot.queues[queue].record.reclaimed)
@@ -152,8 +152,8 @@ class Cycle:
     def _is_used(self, record: QueueTaken) -> bool:
         """Return whether a group has used its reclaimed capacity.
 
-        True if the group has run for the agreed time or has completed. If it still runs, request a cycle at
-        that time.
+        A group has used it once the group has completed, or has fully run for the time in `record`. If that
+        time is not over yet, the method requests a cycle for its end.
         """
         if (group := self.find_receiver(record)) is None:
             return False
@@ -211,8 +211,8 @@ class Cycle:
     def reclaims(self) -> Mapping[GroupKey, Reclaim]:
         """Return the reclaims that earlier cycles began, keyed by the group that gets the capacity.
 
-        The start of a group may be malformed. Then only the evaluation of that group may fail, so it is
-        skipped here.
+        If the recorded start of a group is malformed, only the evaluation of that group must fail. Therefore,
+        this property leaves the group out.
         """
         reclaims = ((key, getattr(group.start, "reclaim", None)) for key, group in self.groups.items())
         return {key: reclaim for key, reclaim in reclaims if reclaim is not None}
@@ -282,8 +282,9 @@ class Cycle:
 class Guard:
     """Guard around the evaluation of one group: `with Guard(cycle, group):`.
 
-    If the evaluation raises an error, the group waits and other groups are not affected. The allocations for
-    the group are undone, and so is its planned allocation `held` from before.
+    If the evaluation raises an error, the group waits and other groups are not affected. The guard
+    undoes the allocations for the group. It also frees the nodes `held`, which were planned for the group
+    before.
 
     If the evaluation exceeds its effort, the group backs off as after a failed start, with the reason
     TooComplex. Its next evaluation may use more effort. Effort counts work, not time, so that each machine

@@ -50,7 +50,7 @@ def decide(snapshot: Snapshot, previous: Decisions | None = None) -> Decisions:
 def evaluate(cycle: Cycle, inadmissible: InadmissibleGroups) -> Evaluation:
     """Evaluate all groups, in the numbered steps of a cycle.
 
-    A guard surrounds each evaluation: if it raises an error, only this group waits.
+    A guard surrounds the evaluation of each group: if an evaluation raises an error, only its group waits.
     """
     lending, strategies = Lending(cycle), Strategies(cycle)
     reservations = Reservations(cycle, strategies)
@@ -159,7 +159,7 @@ def _by_state(cycle: Cycle) -> dict[State, list[GroupInfo]]:
 
 
 def _cannot_be_evaluated(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
-    """Return the decision on a group that cannot be evaluated. None means that it can.
+    """Return the decision on a group that cannot be evaluated. None means that the group can be evaluated.
 
     Running members of a group without a PodGroup or queue continue to run.
     """

@@ -2,8 +2,8 @@
 
 The rule is Kueue v0.1's rule for the pod sets of a workload. Roles are assigned one after the other. For each
 role, the flavors are tried in their order, after the flavors of earlier roles of the group are assigned. The
-role gets the first flavor with capacity for all its members. In addition to Kueue, an earlier role takes
-another flavor if a later role would find none.
+role gets the first flavor with capacity for all its members. Unlike in Kueue, an earlier role gets
+another flavor if a later role would find no flavor.
 
 A role is never divided: if members of a role run already, its other members get the same flavor. The flavor
 of a node follows from the labels of the node.
@@ -142,7 +142,7 @@ class Flavors:
         return self._shares.state.pool_rows.amounts_in_pools(flavor.nodes, requests)
 
     def why_above_ceiling(self, queue: str, requests: Resources) -> Cause | None:
-        """Return why a ceiling prevents that a queue holds `requests` more of flavors; None if none does."""
+        """Return why a ceiling prevents a queue from holding `requests` more; None if no ceiling does."""
         if not (excess_text := self._shares.ceiling_excess(queue, requests)):
             return None
         is_lasting = self._shares.never_fits(queue, requests)
@@ -153,8 +153,8 @@ class Flavors:
     ) -> Sequence[Flavor]:
         """Return the flavors in the order in which they are tried for `requests`.
 
-        `requests` add to `used_amounts`. A flavor whose lender is nearer is tried earlier. The queue's own
-        amounts are nearest. Among equal flavors, the order of the queue decides.
+        A flavor with a nearer lender of `used_amounts` and `requests` together is tried earlier. The queue
+        itself is the nearest lender. Among flavors with equally near lenders, the order of the queue decides.
         """
 
         def steps(flavor: Flavor) -> int:
@@ -170,11 +170,11 @@ class Flavors:
     def first_within_limits(
         self, queue: str, flavor: Flavor, pods: Iterable[PodRecord], requests: dict[str, int], borrows: bool
     ) -> list[PodRecord]:
-        """Return the first of `pods` that keep the queue within its limit of a flavor.
+        """Return the pods up to the first pod that would bring the queue above its ceiling of a flavor.
 
-        Unless capacity is lent, they also keep the queue within its deserved amount of the flavor. `requests`
-        are the amounts of flavors that other members request. The requests of the returned pods are added to
-        them.
+        Unless `borrows`, the result also ends at the first pod that would bring the queue above its deserved
+        amount of the flavor. `requests` are the amounts of flavors that other members request. The method
+        adds the requests of the returned pods to `requests`.
         """
         admitted_pods: list[PodRecord] = []
         for pod in pods:
@@ -271,7 +271,7 @@ class Choice(msgspec.Struct, frozen=True):
     """Choice of flavors.
 
     Attributes:
-        need: The members with a flavor. Each member may only use nodes of its flavor.
+        wanted: The members with a flavor. Each member may only use nodes of its flavor.
         flavor_by_role: The flavor of each role.
         requests: The amounts of flavors that these members request.
         role: The role for which no flavor was found, if any.
@@ -354,9 +354,9 @@ _Role = tuple[str, Sequence[PodRecord], Sequence[Flavor]]  # name, members and a
 class _Search(msgspec.Struct, eq=False):
     """Search for flavors, depth first, in the order of roles and flavors.
 
-    In the first choice, each role gets the first flavor with capacity that earlier roles leave. If there is
-    none for a later role, other choices are tried, up to a limit of attempts. `empty` is the same search on
-    nodes without pods, and is None in that search itself.
+    In the first choice, each role gets the first flavor that has enough capacity after the earlier roles. If
+    a later role finds no such flavor, other choices are tried, up to a limit of attempts. `empty` is the same
+    search on nodes without pods, and is None in that search itself.
     """
 
     amounts: Flavors
@@ -390,8 +390,8 @@ class _Search(msgspec.Struct, eq=False):
     ) -> None:
         """Record why there is no flavor for the first of `roles`.
 
-        If the role can never fit after these assignments, nothing is recorded: the earlier roles need other
-        flavors then.
+        If the role can never fit after the assignments in `choice`, nothing is recorded, since the earlier
+        roles need other flavors in this case.
         """
         role, obstacles = roles[0][0], list[FlavorObstacle]()
         for flavor, obstacle in attempts:
@@ -404,9 +404,10 @@ class _Search(msgspec.Struct, eq=False):
             self.dead_end = replace(choice, flavor_by_role=flavor_by_role, role=role, tried=tuple(obstacles))
 
     def why_never(self, flavor: Flavor, roles: Sequence[_Role], base: Choice) -> FlavorObstacle | None:
-        """Return why the first of `roles` can never have a flavor after `base`.
+        """Return why the first of `roles` can never have `flavor` after `base`.
 
-        None means that it can for some choice of the later roles, or that there are too many choices to try.
+        None means that the role can have the flavor with some choice for the later roles, or that there are
+        too many choices to try.
         """
         key = (*base.flavor_by_role.values(), flavor.name)
         if key not in self.lasting_obstacles:
@@ -431,7 +432,7 @@ class _Search(msgspec.Struct, eq=False):
         return obstacle, Choice(need, base.flavor_by_role | {name: flavor.name}, amounts_after)
 
     def _refusal(self, flavor: Flavor, pods: Sequence[PodRecord]) -> FlavorObstacle | None:
-        """Return why pods can never get a flavor; None if they can."""
+        """Return why a flavor never admits some pods; None if it can admit them."""
         if not (detail := flavor.refuses(pod.shape for pod in pods)):
             return None
         reason = Reason.INVALID_SPEC if flavor.is_missing else Reason.NEVER_FITS

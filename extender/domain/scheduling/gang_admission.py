@@ -184,11 +184,11 @@ class Admission:
         return could_start and len(need.members) <= budget.window.size
 
     def _shrink(self, group: GroupInfo, whole: GroupDecision) -> tuple[GroupInfo, GroupDecision | None]:
-        """Return the largest partial start of a job that allows one.
+        """Return the largest partial start of a job that allows partial starts.
 
-        `whole` is the decision on the whole job. If no part of the job can start, the result has the obstacle
-        of the whole job. If the whole job can never start, it has the obstacle of its smallest part. If only
-        places in the window are lacking, the job waits for them.
+        `whole` is the decision on the whole job. If no part of the job can start now, the result has the
+        obstacle of the whole job. However, if the whole job can never start, the result has the obstacle of
+        the smallest part. If the job lacks nothing but places in the window, it waits for these places.
         """
         if whole.reason in (Reason.BACKING_OFF, Reason.WINDOW_FULL):  # the size does not matter here
             return group, whole
@@ -253,7 +253,7 @@ class Admission:
         return decision
 
     def _evaluate_with(self, group: GroupInfo, capacities: list[ReservedCapacity]) -> GroupDecision | None:
-        """Evaluate a group with capacity that is reserved and that other groups may not use."""
+        """Evaluate a group as if the reserved `capacities` were free, and end its reservation at a start."""
         outer_reasons, self._known_causes = self._known_causes, {}
         with self._reservations.usable(capacities):
             decision = self._evaluate_now(group)
@@ -298,7 +298,7 @@ class Admission:
     def _waits_for_nodes(self, group: GroupInfo, need: Missing, cause: Cause) -> GroupDecision:
         """Return the decision on members without a placement.
 
-        More nodes would help if each member fits on an empty node.
+        If the group never fits, but each member alone fits on an empty node, more nodes would help.
         """
         decision, capacity = waiting_decision(group, *cause), self._cycle.empty_planner.capacity
         if decision.reason is not Reason.NEVER_FITS or not all(map(capacity.total, need.shapes)):

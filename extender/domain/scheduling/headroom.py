@@ -1,7 +1,7 @@
 """Headroom: the unused part below the ceilings of a queue and of the queues above it, and below its limits.
 
-A reservation also covers headroom: at each level up to root, enough headroom for the group remains once
-running groups have ended. Other groups may use the rest.
+A reservation also covers headroom. At each level up to root, it leaves enough headroom for its group once
+running groups have ended. Other groups may use the rest of the headroom.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -85,7 +85,7 @@ class HeadroomForecast:
         self._later_needs: list[Amounts] = []  # needs of other groups that are not reserved yet
 
     def has_headroom(self, group: GroupInfo, need: Missing, instant: float) -> bool:
-        """Return whether members have headroom now or at that time."""
+        """Return whether members have headroom now or at `instant`."""
         with self._once_ended(group.queue, self._cycle.snapshot.now):
             if suffices(self._cycle.budget, group, need):
                 return True
@@ -107,8 +107,8 @@ class HeadroomForecast:
     def reserve(self, group: GroupInfo, need: Missing, start: float | None) -> Need:
         """Reserve headroom for the start of a group, and return all the headroom that the group needs.
 
-        Other groups may use headroom until the start. Only the part that the group would then lack is
-        reserved. `start` is the time of the start. None means that it is unknown.
+        Other groups may use headroom until the start. The method reserves only the part that the group would
+        otherwise lack at its start. `start` is the time of the start. None means that the start is unknown.
         """
         budget = self._cycle.budget
         needed_and_free = {level: (needs, rest) for level, needs, rest in levels(budget, group, need)}

@@ -6,8 +6,8 @@ the same.
 
 The first group of each class is evaluated if a change concerns the class, or if the cycle allocates or
 reserves any capacity (`evaluates_all_classes`). If that group starts, the next group of its class follows.
-Otherwise the other groups of the class take over the numbers of its decision. If more than numbers differ,
-they are requeued, and the cycle is repeated.
+Otherwise, the other groups of the class get the numbers of the new decision. If the new decision differs from
+the last one in more than numbers, the other groups are requeued, and the cycle is repeated.
 
 The decisions are the same with and without inadmissible groups.
 """
@@ -52,7 +52,7 @@ class InadmissibleGroups:
         self.group_by_class: dict[EquivalenceClass, GroupKey] = {}  # the evaluated group of each class
         self._next_of_class: dict[GroupKey, tuple[EquivalenceClass, Iterator[GroupKey]]] = {}  # next in class
         self.evaluates_all_classes = False  # whether one group of each equivalence class is evaluated
-        self.are_all_active = True  # except groups that their state decides
+        self.are_all_active = True  # except groups whose own state decides on them
         if facts is None:
             return
         if facts.memory.depends_on_others:
@@ -146,7 +146,7 @@ class InadmissibleGroups:
         return (key for key in keys_in_queues if budget.running.concerns(groups[key], scopes))
 
     def is_requeued_after(self, evaluation: Evaluation) -> bool:
-        """Return whether decisions requeue a group, so that the cycle must be repeated."""
+        """Return whether the decisions of a cycle requeue any group, so that the cycle must be repeated."""
         if self._requeue(CAUSES_AFTER_CYCLE, self, self.memory, evaluation):
             return True
         if self._must_evaluate_all_classes(evaluation):
@@ -187,9 +187,10 @@ class InadmissibleGroups:
         return self.active.keys() != old_keys
 
     def _requeue_all(self, memory: Memory) -> None:
-        """Requeue all groups, except groups that their state decides.
+        """Requeue all groups, except groups whose own state decides on them.
 
-        Only time can change the decisions on groups that their state decides.
+        The latter groups are requeued only if their own objects have changed, or if an instant is due that
+        their decisions depend on.
         """
         self.are_all_active = True
         if memory.evaluable is None:
@@ -239,7 +240,7 @@ def _have_same_answers(questions: Sequence[Question], budget: Budget) -> bool:
 
 
 def cluster_changes(inadmissible: InadmissibleGroups, facts: CarriedFacts) -> Iterable[GroupKey] | None:
-    """Return None if the cluster has changed in more than the budget, so that all groups are requeued."""
+    """Return None if more than the budget of the cluster has changed, so that all groups are requeued."""
     old_snapshot, new_snapshot = facts.snapshot, inadmissible.snapshot
     is_unchanged = (
         old_snapshot.now <= new_snapshot.now
@@ -365,7 +366,7 @@ def user_changes(
 def newly_blocked(
     inadmissible: InadmissibleGroups, memory: Memory, evaluation: Evaluation
 ) -> Iterable[GroupKey]:
-    """Return the groups of each queue that a head has newly blocked."""
+    """Return the groups of each queue in which a new head blocks other groups."""
     old_heads = inadmissible.facts.evaluated.heads if inadmissible.facts is not None else {}
     return inadmissible.keys_in({scope.queue for scope in evaluation.heads.keys() - old_heads.keys()})
 

@@ -51,7 +51,7 @@ class Lending:
         Args:
             group: The waiting group.
             need: The members of the group that are to start.
-            reason: Why they wait. It decides whether they claim capacity, headroom or nothing.
+            reason: Why the members wait. The reason decides whether the group claims capacity or headroom.
         """
         shares, is_at_ceiling = self._cycle.budget.shares, reason is Reason.QUEUE_CEILING
         if self.has_begun or not (is_at_ceiling or reason in CAPACITY_REASONS):
@@ -84,7 +84,7 @@ class Lending:
         return bool(period_count % 2)
 
     def begin(self) -> None:
-        """Begin to lend. The free capacity and headroom that claimants could use now are reserved before."""
+        """Reserve the free capacity and headroom that claimants could use now, and begin to lend the rest."""
         if self.has_begun:
             return
         self.has_begun = True
@@ -209,10 +209,11 @@ class VictimShares:
     def may_lose(self, queue: str, amounts: Resources) -> bool:
         """Return whether a queue may lose `amounts`.
 
-        The queues above it lose them, too, except those that are also above the queue of the group that needs
-        capacity. Each queue that loses amounts must exceed its deserved share of a scarce resource before the
-        loss, and keep its guarantee after the loss. The loss may go below the share, because otherwise one
-        large gang would keep all its capacity. In its own queue, a group may always replace other groups.
+        The queues above `queue` lose the amounts, too, except queues that are also above the queue of the
+        group that needs capacity. Before the loss, each losing queue must exceed its deserved share of a
+        scarce resource. After the loss, it must still have its guarantee. The loss can bring a queue below
+        its share, because otherwise one large gang would keep all its capacity. A group may always replace
+        other groups of its own queue.
         """
         if queue == self._queue:
             return True

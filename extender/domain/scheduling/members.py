@@ -1,8 +1,8 @@
 """Members of admitted groups: of starts under way, of running groups that lost members, and elastic members.
 
 Starts under way: a start keeps the valid part of its plan, and its other members get other nodes. A group
-that has never fully run is completed first. If that fails until its deadline, its bound members are evicted
-and it backs off.
+that has never fully run is completed first. If the group is not complete by its deadline, its bound members
+are evicted, and the group backs off.
 
 Ceilings bind all members that had no node before, whether their group has fully run or not. A member that
 moves to another node adds nothing to the usage of its queue.
@@ -113,10 +113,14 @@ def complete(cycle: Cycle, starts: Iterable[ActivePlan]) -> None:
 def _complete(cycle: Cycle, group: GroupInfo, active: ActivePlan) -> GroupDecision:
     """Plan the missing members of a start, and return the decision on it.
 
-    If some members cannot be planned, the start ends. There are two exceptions. If members are bound already,
-    it waits for the others until the deadline. If the start is young, it waits because capacity may come back
-    soon. The start also fails, and frees its capacity, if the scheduler refuses a member on all nodes before
-    any member is bound.
+    If some members cannot be planned, the start ends, with two exceptions:
+
+    - If members are bound already, the start waits for the other members until the deadline.
+    - If the scheduler has assumed members, the start waits for `stall_grace`, since capacity can become free
+      again soon.
+
+    The start also fails, and frees its capacity, if the scheduler refuses a member on all nodes before any
+    member is bound.
     """
     budget, absent = cycle.budget, missing(group).absent_text
     refusal = refusal_of(active)
@@ -167,7 +171,7 @@ def _new_members(active: ActivePlan) -> list[PodRecord]:
 
 
 def _ceiling_excess_text(cycle: Cycle, group: GroupInfo, pods: Sequence[PodRecord]) -> str:
-    """Return how more members would exceed the queue's ceiling or a limit, as text; empty if not."""
+    """Return which ceiling or limit of the queue more members would exceed, as text; empty if none."""
     requests, budget = total_requests(pod.shape for pod in pods), cycle.budget
     if (excess := budget.running.excess(group, len(pods))) is not None:
         return excess.text

@@ -124,7 +124,7 @@ class Basis(msgspec.Struct, frozen=True, eq=False):
     shares: ShareState
     running_counts: CountsByScope
     in_force: WithheldByGroup  # reservations
-    history: RunHistory  # run times, which decide what groups may pass
+    history: RunHistory  # run times, which decide which groups may pass reservations
 
     @classmethod
     def from_cycle(cls, cycle: Cycle, in_force: WithheldByGroup, totals: Totals) -> "Basis":
@@ -149,7 +149,7 @@ class Memory(msgspec.Struct, frozen=True, eq=False):
     no_victims: Mapping[tuple[str, int], GroupInfo] = {}  # groups without possible victims
 
     def with_all_active(self, snapshot: Snapshot) -> "Memory":
-        """Return the memory in which all groups are active, except groups that their state decides."""
+        """Return the memory in which all groups are active, unless their own state decides."""
         return Memory(snapshot, self.evaluable, depends_on_others=True)
 
 
@@ -249,9 +249,9 @@ class CarriedFacts(msgspec.Struct, frozen=True, eq=False, dict=True):
         )
 
     def _evaluable(self, deleted_keys: Iterable[GroupKey]) -> frozenset[GroupKey]:
-        """Return the groups that their state alone does not decide.
+        """Return the groups whose own state alone does not decide on them.
 
-        They include groups that this cycle did not evaluate.
+        The result also has such groups that this cycle did not evaluate.
         """
         decisions, old_memory, groups = self.evaluated.cycle.decided, self.old_memory, self.snapshot.groups
         keys = {key for key in decisions if self.groups[key].fault or decision_of_state(groups[key]) is None}

@@ -189,7 +189,7 @@ class _QueueRequests:
     def _limited_queues(self, waiting: Lines) -> list[str]:
         """Return the queues without headroom for all their groups.
 
-        The queues that share a ceiling with them are included.
+        The result also has all queues below the same child of root, since such queues can share a ceiling.
         """
         shares, journal = self._budget.shares, self._budget.journal
         checkpoint, short_nodes = journal.checkpoint(), set[int]()
@@ -208,10 +208,10 @@ class _QueueRequests:
         return [queue for queue in waiting if not short_nodes.isdisjoint(shares.tree.path(queue)[-2:-1])]
 
     def _is_limited(self, queue: str, line: Iterable[GroupInfo]) -> bool:
-        """Return whether limits on running pods may keep a group of a queue from requesting nodes.
+        """Return whether limits on running pods can prevent a group of a queue from requesting nodes.
 
-        The users and namespaces whose remaining limit is lower than the needs of all their groups are
-        recorded.
+        The method records each queue, user and namespace whose remaining limit is lower than the needs of all
+        its groups.
         """
         limits, free = self._budget.rules.limits_by_queue.get(queue), dict[Scope, Resources]()
         needs = defaultdict[Scope, Counter[str]](Counter)

@@ -1,8 +1,9 @@
 """Obstacles of a group, as reasons of decisions.
 
 Some obstacles prevent the evaluation of a group: a fault of the group, the state of its queue, missing
-members, or its backoff. A group that is evaluated and does not fit gets one of three reasons: NeverFits,
-NoRoom (it does not fit now), or Fragmented (its members fit only separately).
+members, or its backoff. A group that is evaluated and does not fit gets one of these
+reasons: NeverFits, NoRoom (it does not fit now), RefusedByScheduler (it fits only on nodes that the scheduler
+refuses), NoDomain (no single domain has the capacity), or Fragmented (its members fit only separately).
 """
 
 from collections import Counter
@@ -85,7 +86,7 @@ def blocking_decision(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
 
 @computed_once
 def _excess_constraints(group: GroupInfo) -> str:
-    """Return the excess of a member's constraints over what is evaluated, as text; empty if there is none."""
+    """Return which constraints of a member exceed the limits of the evaluation, as text; empty if none."""
     shapes = ((pod.name, pod.shape.constraints.excess) for pod in group.waiting)
     return next((f"pod {name} has {excess}" for name, excess in shapes if excess), "")
 
@@ -132,8 +133,8 @@ def _held_decision(group: GroupInfo, queue: QueueRecord) -> GroupDecision | None
 def why_not_replaced(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
     """Return why lost members are not replaced: the group is held, or its queue or LocalQueue drains.
 
-    None means that they are replaced. A queue that only admits no new groups still replaces members of its
-    groups.
+    None means that lost members are replaced. If a queue admits no new groups but does not drain, lost
+    members of its groups are still replaced.
     """
     queue = cycle.snapshot.queues.get(group.queue)
     drains = group.is_drained or (queue is not None and queue.record.stop_policy == keys.STOP_DRAIN)

@@ -18,7 +18,7 @@ amount per hour from their creation on, so two groups never change places by wai
 counts as traverse.
 
 In a rotation, each waiting group has one turn. A turn ends when the start of the group fails. It also ends
-when groups behind it start because it has no reservation and not enough capacity, share or headroom. A new
+when groups behind it start while the group lacks capacity, share or headroom and has no reservation. A new
 group joins the newest rotation, so a stream of new groups never holds back groups that had their turn. After
 a restart of Muster, a new rotation begins.
 
@@ -31,8 +31,8 @@ Sibling queues take turns, from root down. They are compared by these criteria, 
 5. the age of their first group,
 6. their name.
 
-Some requests are too large to be divided by shares. Usage decides whose turn it is then, so that each queue
-gets its part over time.
+Some requests are too large to be divided by shares. In this case, usage decides which queue has its turn, so
+that each queue gets its part over time.
 Each allocation raises the share of a queue. `fairShare` of the parent may replace share and usage: Historical
 compares the sum of both, Instant compares only the share.
 """
@@ -107,7 +107,7 @@ class Traverse:
     def may_be_inadmissible(self, group: GroupInfo) -> bool:
         """Return whether a group may be inadmissible.
 
-        Then only changes of its queue and of its reads can change its rank and its decision.
+        If so, only changes of its queue and of its reads can change its rank and its decision.
         """
         return True
 
@@ -125,7 +125,7 @@ class Fifo(Traverse):
 
 class StrictPriority(Traverse):
     def backs_off(self, group: GroupInfo) -> bool:
-        """Return whether a group backs off. A failed group does so only until more capacity is free."""
+        """Return whether a group backs off. A failed group only waits until more capacity is free."""
         if group.is_on_nodes or group.start.failure == OVER_BUDGET or not super().backs_off(group):
             return super().backs_off(group)
         failed_at = group.start.retry_at - self._cycle.limits.retry_after(group.start.failures - 1)
@@ -293,7 +293,7 @@ class TurnOrder(Generic[T]):
                     heappush(self._turns[self._tree.parents[turn.node]], self._turn_of(turn.node))
 
     def members_until_next(self, requests: Resources) -> int | None:
-        """Return how many started members with `requests` end the turn of the current queue.
+        """Return after how many started members with `requests` the turn of the current queue ends.
 
         The next turn belongs to a sibling with the same priority, of the queue or of a queue above it. None
         means that there is no such sibling.

@@ -1,13 +1,13 @@
 """Plans of groups that start or run: valid planned nodes, rejected nodes, and joining members.
 
-Most of these groups have not changed since the previous cycle. Therefore their plans are computed once and
-kept with the GroupInfo. A cycle then allocates the capacity of all plans in one step.
+Most of these groups have not changed since the previous cycle. Therefore, their plans are computed once and
+cached in the GroupInfo. A cycle then allocates the capacity of all plans in one step.
 
 A planned node counts as rejected after a grace period, in two cases:
 
-* The scheduler refused the pod on this node. (Its cache may lag.)
-* The scheduler could have used the node, and has asked for other pods since. The period grows with the number
-  of pods in flight.
+* The scheduler refused the pod on this node. During the period, the scheduler's cache can still be outdated.
+* The scheduler could have used the node, and has asked for other pods since. In this case, the period is
+  longer if more pods are in flight.
 
 The scheduler does not write an unchanged condition again, so it may refuse a pod a second time without any
 sign. Therefore the period of a pod that was refused before ends even if the scheduler asks for no other pods.
@@ -174,7 +174,7 @@ class Unused(NamedTuple):
 def _unused_since(group: GroupInfo, pod: PodRecord) -> Unused | None:
     """Return since when the scheduler could have used a planned node.
 
-    None means that it could not use it yet.
+    None means that the scheduler could not use the node yet.
     """
     attempt = group.attempts.get(pod.uid)
     if attempt is None or attempt.shown_at is None:
@@ -197,7 +197,8 @@ def _longest_unused(group: GroupInfo) -> tuple[Unused, ...]:
 def _is_overdue(cycle: Cycle, group: GroupInfo, unused: Unused) -> bool:
     """Return whether the scheduler's time to use a planned node is over.
 
-    A repeated refusal ends it at once, unless a pod has just left: the scheduler may not know that yet.
+    A repeated refusal ends this time at once, unless a pod has just left a node, since the scheduler may not
+    have seen yet that the pod has left.
     """
     limits, attention = cycle.limits, cycle.snapshot.attention
     asked_at = attention.since(unused.since)  # first time that the scheduler asked for other pods since
@@ -234,8 +235,8 @@ def first_within_flavors(
 ) -> tuple[list[PodRecord], str]:
     """Return the first of `pods` of each role that flavors admit, and the obstacle of the other pods as text.
 
-    Each pod may only use nodes of one flavor. `role_flavors` has the flavor of each role with members. If a
-    flavor is found for another role, it is added.
+    Each pod may only use nodes of one flavor. `role_flavors` has the flavor of each role with members. The
+    function adds the flavors that it finds for other roles.
     """
     flavors, queue = budget.flavors, group.queue
     if not flavors.flavors_of(queue):

@@ -41,8 +41,8 @@ class CheckTimes(NamedTuple):
 def equal_need_key(group: GroupInfo) -> object:
     """Return a key that is equal for groups of one queue and priority that lack the same capacity.
 
-    Victims are found for all of these groups or for none. A group that has taken capacity from other groups
-    has its own key, since these groups are not its victims again.
+    Victims are found for all groups with equal keys or for none of them. If a group has already reclaimed
+    capacity from other groups, it has a key of its own, since these groups do not become its victims again.
     """
     if group.history.reclaim_times:
         return group.key
@@ -63,7 +63,7 @@ class Price:
         self.checked_at = cycle.snapshot.now // _CHECK_SECONDS * _CHECK_SECONDS
 
     def part_of_cluster(self, amounts: Resources) -> float:
-        """Return the part of the whole cluster that amounts are, in the dominant resource."""
+        """Return `amounts` as a part of the whole cluster, in the dominant resource."""
         ratios = (n / self._total[name] for name, n in amounts.items() if self._total.get(name))
         return max(ratios, default=0.0)
 
@@ -100,8 +100,8 @@ class Price:
     def why_not_yet(self, group: GroupInfo, need: Missing, picks: Sequence[Pick]) -> str:
         """Return why these victims are not evicted for a group yet, as text for users.
 
-        An empty text means that they may be evicted. A cycle is requested for the time when the result may
-        change.
+        An empty text means that the victims may be evicted. Otherwise, the method requests a cycle for the
+        time when the result can change.
         """
         snapshot, rules = self._cycle.snapshot, self._rules(group)
         lost_work, end, latest_at = self.loss(picks).work, self._end(picks), self.latest_at(group)

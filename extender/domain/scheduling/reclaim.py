@@ -68,7 +68,7 @@ _SLOW = "it is being deleted, and others wait for its capacity"
 
 
 def reserve_reclaimed(cycle: Cycle, waiting: Iterable[GroupInfo]) -> list[GroupInfo]:
-    """Reserve the capacity that is being reclaimed, and start the groups for which all of it is free.
+    """Reserve the planned capacity of each continuing reclaim, and start the groups that fit now.
 
     Return the groups that are still to be evaluated.
     """
@@ -91,13 +91,19 @@ def reserve_reclaimed(cycle: Cycle, waiting: Iterable[GroupInfo]) -> list[GroupI
 
 
 def _may_continue(cycle: Cycle, group: GroupInfo, need: Missing) -> bool:
-    """Return whether a reclaim continues: it is still justified, or has already broken a gang.
+    """Return whether a reclaim may continue.
 
-    It is justified under these conditions:
+    These conditions must always hold:
 
-    - The group has the same missing members, and its planned nodes admit them.
-    - No victim is protected, and no victim gang would be split.
-    - The group's queue stays within its share, if other queues lose capacity.
+    - The group may still preempt, and its missing members are the members that the reclaim has planned.
+    - The planned node of each member still exists and admits the member.
+    - No gang of a victim would be split.
+
+    If the reclaim has already broken a gang, no other condition applies. Otherwise, these conditions must
+    hold, too:
+
+    - No eviction of a victim is refused, and the new nodes of moved pods are still usable.
+    - The group's queue stays within its share, unless each victim has one of `_CAUSES_ABOVE_SHARE`.
     """
     reclaim, nodes, spared = cycle.reclaims[group.key], cycle.snapshot.nodes, cycle.snapshot.refused_evictions
     if reclaim.plan.keys() != {pod.uid for pod in need.members} or not group.preempts:
@@ -130,7 +136,10 @@ def _may_continue(cycle: Cycle, group: GroupInfo, need: Missing) -> bool:
 
 
 def _planned_requests(cycle: Cycle, group: GroupInfo, reclaim: Reclaim) -> Resources:
-    """Return the requests of members on their planned nodes, with amounts of flavors if the queue has any."""
+    """Return the requests of the group's missing members.
+
+    If the queue has flavors, the result also has the amounts of the flavors of the planned nodes.
+    """
     need = missing(group)
     if not cycle.budget.flavors.flavors_of(group.queue):
         return need.requests
@@ -167,9 +176,10 @@ def _continue_reclaim(cycle: Cycle, group: GroupInfo) -> GroupDecision:
 
 
 def _place(cycle: Cycle, group: GroupInfo, reclaim: Reclaim) -> dict[Uid, str] | None:
-    """Return the planned nodes. If these are not free, return other nodes if all members fit there.
+    """Return a node for each missing member: the planned nodes if these are free, otherwise other nodes.
 
-    None means that the group cannot start yet.
+    The result is None if the members do not fit, or if a limit of the group's queue prevents the start.
+    Members of a queue with flavors get no other nodes.
     """
     budget, need = cycle.budget, missing(group)
     requests = _planned_requests(cycle, group, reclaim)
@@ -202,12 +212,12 @@ def _evict(cycle: Cycle, group: GroupInfo, reclaim: Reclaim) -> None:
 class Starving(NamedTuple):
     """Groups that look for victims.
 
-    If the first group of a kind finds none, the other groups of the kind do not search.
+    If the first group of a kind finds no victims, the other groups of the kind do not search for victims.
     """
 
     first: Mapping[object, GroupInfo]  # first and longest waiting group of each kind with victims
     no_victims: Mapping[tuple[str, int], GroupInfo]  # groups without possible victims
-    may_find: Callable[[GroupInfo, tuple[EvictionCause, ...]], bool]  # returns whether possible victims run
+    may_find: Callable[[GroupInfo, tuple[EvictionCause, ...]], bool]  # returns whether victims may exist
 
 
 NONE_STARVES = Starving({}, {}, lambda *_: False)
@@ -245,8 +255,8 @@ def begin_reclaims(cycle: Cycle, lending: Lending, reservations: Reservations) -
 def _starved_groups(cycle: Cycle) -> list[GroupInfo]:
     """Return the groups that lack capacity or a share, and have waited long enough for a reclaim.
 
-    The queue sets the minimum wait. A group without a timestamp has waited long enough. A group that needs
-    none of its missing members to start gets no reclaim.
+    The queue sets the minimum wait. A group without a timestamp counts as having waited long enough. A group
+    without missing members gets no reclaim.
     """
     starving_groups: list[GroupInfo] = []
     for key, decision in list(cycle.decided.items()):
@@ -267,8 +277,8 @@ def _first_of_kinds(cycle: Cycle, groups: Iterable[GroupInfo]) -> dict[object, G
     """Return the first group of each kind.
 
     Groups of one kind are in the same queue with the same priority, and lack the same capacity for the same
-    reason. A group that has taken capacity from other groups is a kind of its own, since these groups are not
-    its victims again.
+    reason. If a group has already reclaimed capacity from other groups, these groups do not become its
+    victims again. Therefore, such a group is a kind of its own.
     """
     first_by_kind: dict[object, GroupInfo] = {}
     for group in groups:
@@ -281,10 +291,10 @@ def _first_of_kinds(cycle: Cycle, groups: Iterable[GroupInfo]) -> dict[object, G
 
 
 def turn_order(groups: Sequence[GroupInfo], step: int) -> tuple[list[GroupInfo], int]:
-    """Return groups in the order of their next turns from `step` on, and how many steps all turns take.
+    """Return groups in the order of their next turns, and the number of steps in which each has a turn.
 
-    Each namespace of a queue has the same number of turns. So a tenant with many kinds of groups delays only
-    its own groups.
+    The turns begin at `step`. All namespaces of all queues get the same number of turns. Therefore, a tenant
+    with many kinds of groups delays only its own groups.
     """
     lanes: dict[tuple[str, str], list[GroupInfo]] = {}
     for group in groups:
@@ -299,7 +309,7 @@ def turn_order(groups: Sequence[GroupInfo], step: int) -> tuple[list[GroupInfo],
 
 
 def _longest_waiting(groups: Iterable[GroupInfo]) -> dict[object, GroupInfo]:
-    """Return for each need the group that has waited the longest."""
+    """Return the group with the longest wait for each need, but a group that preempts before any other."""
     longest_by_need: dict[object, GroupInfo] = {}
     for group in groups:
         longest_group = longest_by_need.setdefault(equal_need_key(group), group)
@@ -340,8 +350,8 @@ class _Searches:
 
         Groups of one kind share a search. Each cycle searches for the first kinds. If there are too many
         kinds, the other kinds take turns in later cycles, until all of them have had a turn since the last
-        change. A group without possible victims does not use up a search. Only current allocations count: a
-        reclaim that depends on the ends of other groups would not continue.
+        change. A group without possible victims does not count as a search. The search considers current
+        allocations only: a reclaim that also needs other groups to end would not continue.
 
         Args:
             seeking_groups: Groups that need capacity, in order.
@@ -409,14 +419,14 @@ class _Searches:
         may_cross_queues: bool,
         must_move: bool,
     ) -> Found | None:
-        """Return victims for the first assignment of flavors that suffices; None if there is none.
+        """Return victims for the first assignment of flavors for which victims suffice, or None.
 
         Args:
             eviction_units: The possible victims.
             group: The group that needs capacity.
             need: The members of the group that are to start.
             may_cross_queues: Whether victims may be in other queues.
-            must_move: Whether victims must have other nodes to restart on.
+            must_move: Whether each victim needs another node on which its replacement can start.
         """
         journal = self._cycle.budget.journal
         for assignment in self._cycle.budget.flavors.assignments(group, need):
@@ -465,7 +475,7 @@ class _Searches:
         planner.free(pods)
         planner.unplace(missing(group).members, self._lending.reserved_for(group))
         planner.allocate((pod, found_victims.plan[pod.uid]) for pod in missing(group).members)
-        if found_victims.homes:  # moved pods come back
+        if found_victims.homes:  # the replacements of moved pods need capacity, too
             planner.allocate((pod, found_victims.homes[pod.uid]) for pod in pods)
         else:
             self._subtract_evicted(pods)
@@ -506,10 +516,11 @@ def _reclaimed_record(cycle: Cycle, group: GroupInfo, loser: ReclaimKey, min_sec
 
     The record counts how often reclaims were in vain. The last reclaim was in vain in two cases:
 
-    - The other queue has reclaimed capacity since then, which is a loop. This does not count if the group was
-      created after that: then the queues only lend to each other as their work comes and goes.
-    - The group of the last reclaim waits again, or ended before it had run for its minimum time. Several such
-      groups count once.
+    - The other queue has reclaimed capacity from this queue since then, so the two queues evict each other
+      in a loop. If the group was created after that, there is no loop: the queues lend to each other as their
+      work comes and goes.
+    - The group of an earlier reclaim waits again, or ended before it had run for its minimum time. Several
+      such groups count as one reclaim in vain.
     """
     now, last = cycle.snapshot.timestamp(cycle.snapshot.now), cycle.reclaimed_by(group.queue).get(loser)
     record = QueueTaken(group.key, now, int(min_seconds))
@@ -550,7 +561,8 @@ def _cause_sets(cycle: Cycle, group: GroupInfo, need: Missing) -> Iterator[Seque
     If free capacity is fragmented, movable groups move first. Other queues lose capacity only up to the
     deserved share of the group's queue. Beyond that share, groups of the group's own queue are evicted. If
     they do not suffice, and the queue falls below its share without them, other queues lose capacity as well.
-    Queues that may borrow by evicting come last. At a ceiling, only groups that count towards it are evicted.
+    If the queue may borrow by eviction, it evicts groups of other queues last. At a ceiling, only groups that
+    count towards the ceiling are evicted.
     """
     shares, requests = cycle.budget.shares, cycle.budget.flavors.requests_by_assignment(group)
     if all(shares.is_above_share(group.queue, assigned_requests) for assigned_requests in requests):

@@ -5,13 +5,15 @@ the group needs is withheld from all other groups. Groups that end before that t
 all groups may use the capacity that the group does not need. Backfilled groups never delay the time.
 Otherwise, groups that run longer than declared would delay the group again and again.
 
-If the start time is unknown, or once a guaranteed time has passed, the capacity is reserved for a while and
-then lent for as long. Each of these periods is twice as long as before. Otherwise services without an end
-would keep the rest of their nodes idle, or groups that run longer than one period would always come first.
+If the start time is unknown, or once a guaranteed time has passed, the capacity is reserved for one period
+and then lent for a period of the same length. Each later pair of periods is twice as long as the pair before.
+Without lent periods, the rest of a node with a service without an end would remain idle. If the periods did
+not grow, groups that run longer than one period would always come first.
 
-If a group would bring its queue above its share, its reservation does not bind groups of other queues within
-their share. For a group within its share, a known and near start is guaranteed. Until then, the reservation
-binds all groups, however shares change. Only guaranteed times are published.
+If a group would bring its queue above the queue's share, its reservation does not bind groups of other queues
+that are within their share. If a group stays within its queue's share, and its start time is known and near,
+this time is guaranteed. Until then, the reservation binds all groups, even if shares change. Only guaranteed
+times are published.
 
 All reservations together are limited to a part of the cluster. If one reservation needs more, it is the only
 one.
@@ -44,10 +46,10 @@ from extender.domain.snapshot.wholeness import Missing, missing, ready_since
 _MIN_STAY_SECONDS = 60.0  # seconds until other nodes may be chosen; doubled with each choice
 _SEARCH_SECONDS = 1.0  # seconds until the next search if a cycle has already searched
 _GRACE_SECONDS = 60.0  # seconds after a guaranteed time in which running groups may still end
-_MAX_RESERVATIONS = 32  # number of reservations in any cluster, since each group is compared with all
+_MAX_RESERVATIONS = 32  # maximum number of reservations; each group is compared with all of them
 _MAX_SEARCHES = 4  # number of searches without a result in one cycle
 _TURN_COUNT = _MAX_SEARCHES // 2  # number of searches for groups that take turns
-RESERVABLE_REASONS = (*CAPACITY_REASONS, Reason.QUEUE_CEILING)  # such groups may get a reservation
+RESERVABLE_REASONS = (*CAPACITY_REASONS, Reason.QUEUE_CEILING)  # reasons that allow a reservation
 _RESERVING_REASONS = (*RESERVABLE_REASONS, Reason.RESERVED)
 _KEEPING_REASONS = (*_RESERVING_REASONS, Reason.QUEUE_SHARE, Reason.WINDOW_FULL)
 RESERVATION_TOPIC = "reserved"  # topic of reads of reservations
@@ -89,7 +91,7 @@ class Reservations:
                 if not self._is_within_limit(old.requests) or (new := self._renewed(group)) is None:
                     continue
                 reservation = self._with_guarantee(group, new)
-                # Reserved and lent periods alternate. If there is a guaranteed time, they begin then.
+                # Reserved and lent periods alternate. If there is a guaranteed time, they begin at that time.
                 promised_at = reservation.passable_until
                 begins_at = reservation.since if promised_at is None else promised_at
                 turn = turn_at(cycle.snapshot.now, begins_at, cycle.limits.capacity_reserved)
@@ -115,9 +117,9 @@ class Reservations:
         return is_within and len(self._holders) < _MAX_RESERVATIONS
 
     def _with_guarantee(self, group: GroupInfo, reservation: Reservation) -> Reservation:
-        """Return the reservation with the present guarantee of its start, which may begin or end now.
+        """Return the reservation with the present guarantee of its start. The guarantee can begin or end now.
 
-        A new guarantee ranks behind earlier guarantees. It ends some time after the guaranteed start.
+        A new guarantee ranks behind earlier guarantees. It ends `_GRACE_SECONDS` after the guaranteed start.
         """
         cycle, instant = self._cycle, reservation.passable_until
         if instant is None or (reservation.is_promised and not cycle.is_due(instant + _GRACE_SECONDS)):
@@ -134,7 +136,7 @@ class Reservations:
     def _brings_above_share(self, group: GroupInfo, reservation: Reservation) -> bool:
         """Return whether the group would bring its queue above its share.
 
-        The allocation of the queue on the reserved nodes does not count: its pods end before the start.
+        The queue's own pods on the reserved nodes do not count, since they end before the group starts.
         """
         shares, usage = self._cycle.budget.shares, self._backfill.forecast.held_on(reservation, group.queue)
         shares.add(group.queue, usage, times=-1)
@@ -262,7 +264,7 @@ class Reservations:
         return self._backfill.usable(capacities)
 
     def use_reserved(self, group: GroupInfo, plan: Mapping[Uid, str]) -> None:
-        """Let a starting group use capacity first that is reserved for groups that start after its end."""
+        """Let a starting group first use capacity that is reserved for groups that start after it ends."""
         if self._capacities:
             self._backfill.use_reserved(group, plan)
 
@@ -365,13 +367,13 @@ class Reservations:
 
 
 def _passable_no_later(new: Reservation, old: Reservation) -> Reservation:
-    """Return the reservation, but passable no longer than before: groups that pass it must not delay it."""
+    """Return `new`, passable no longer than `old`: groups that pass a reservation must not delay it."""
     instants = old.passable_until, new.passable_until, new.starts_at
     return replace(new, passable_until=min((at for at in instants if at is not None), default=None))
 
 
 def _with_reserved_plan(group: GroupInfo) -> GroupInfo:
-    """Return the group. If its reservation covers a partial start of a job, it needs only so many members."""
+    """Return the group. For a reserved partial start, it needs only as many members as it has nodes."""
     node_count = len(group.start.reservation.nodes) if group.start.reservation else 0
     is_smaller = 0 < group.job.min_partial_size <= node_count < group.min_member
     return replace(group, min_member=node_count) if is_smaller else group

@@ -59,7 +59,7 @@ def column_changes(
         old_decisions: The previous decisions.
         new_decisions: The decisions of this cycle. They differ from `old_decisions` only in `changed_groups`.
         changed_groups: The groups to compare.
-        column_of: Returns the column of a group. A group without one is not counted.
+        column_of: Returns the column of a group. A group without a column is not counted.
     """
     change_by_column = Counter[Column]()
     for key in changed_groups:
@@ -193,8 +193,8 @@ def _coarse_positions(lines: Iterable[Sequence[GroupInfo]]) -> dict[GroupKey, in
 def coarse_position(position: int) -> int:
     """Return a position, rounded down from 10 on: to 10, 15, 20 … 50, 60 … 100, 150 and so on.
 
-    One start moves a whole line, and each changed position is a write. Of 1,000 groups, only 35 positions
-    change.
+    One start changes the position of every group behind it, and each change of a rounded position causes a
+    write. In a line of 1,000 groups, a start changes only 35 rounded positions.
     """
     magnitude: int = 10 ** (len(str(position)) - 1)
     step = magnitude // 2 if position < 5 * magnitude else magnitude
@@ -371,7 +371,7 @@ class _PreviousQueues(NamedTuple):
         candidates = {*self.reserving_queues, *cycle.reclaimed, *reservations}
         for name in candidates & self.decisions.keys():
             previous = self.decisions[name]
-            is_any_reclaimed = previous.reclaimed or name in cycle.reclaimed  # it expires after an hour
+            is_any_reclaimed = previous.reclaimed or name in cycle.reclaimed  # reclaims expire after an hour
             is_reclaim_changed = is_any_reclaimed and previous.reclaimed != cycle.reclaimed_by(name)
             if is_reclaim_changed or previous.reservation != reservations.get(name):
                 names.add(name)
@@ -493,7 +493,8 @@ def _reserving_queues(inadmissible: InadmissibleGroups, new: Mapping[str, QueueD
 class _Flavors:
     """Allocated and deserved amounts of queues by flavor.
 
-    They cover the flavors that a queue may use, and other flavors of which it holds more than it deserves.
+    The amounts cover the flavors that a queue may use, and other flavors of which the queue holds more than
+    it deserves.
     """
 
     def __init__(self, snapshot: Snapshot, shares: QueueShares) -> None:
@@ -511,7 +512,7 @@ class _Flavors:
     def shares_of(self, queue: QueueInfo, node: int) -> Mapping[str, FlavorShare]:
         """Return the shares of a queue in its own flavors, and in flavors that it borrows.
 
-        The flavors have the queue's names for them.
+        Each flavor has the name that the queue uses for it.
         """
         if not self._pools.all_pools:
             return {}

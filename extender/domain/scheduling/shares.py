@@ -24,7 +24,7 @@ from extender.domain.snapshot.snapshot import Snapshot
 
 _MAX_COUNT = 10**9
 _MIN_CLUSTER_PART = 1e-6  # minimal part of the cluster, for divisions
-_MAX_EXCESS_PART = 0.25  # part of its share by which one group may exceed it, if deserved over time
+_MAX_EXCESS_PART = 0.25  # maximum excess of a queue over its share, as a part of the share
 _MAX_NAMES = 4  # number of names in one sentence
 _NOT_SHARED = frozenset({PODS})  # shares do not limit the number of pods
 _NOTHING: Portions = {}
@@ -43,7 +43,7 @@ class ShareState(NamedTuple):
     def from_snapshot(cls, snapshot: Snapshot, before: "ShareState | None") -> "ShareState":
         """Return the state of the shares at the start of a cycle.
 
-        The result does not depend on `before`, which only saves work.
+        Unchanged parts of `before`, the state of an earlier cycle, are reused. They do not change the result.
         """
         queues, total, oversell = snapshot.queues, total_of(snapshot), snapshot.limits.oversell
         rows_of_pools = _pool_rows_of(snapshot)
@@ -84,7 +84,7 @@ class ShareState(NamedTuple):
     def queues_changed_since(self, previous: "ShareState") -> Iterator[str]:
         """Yield the queues whose deserved share, ceiling or usage has changed.
 
-        Queues below a changed queue may be among them.
+        All queues below a changed queue are yielded, too, even if their own amounts are the same.
         """
         tree, changed_nodes = self.division.tree, self.nodes_changed_since(previous)
         for queue in tree.leaf if changed_nodes or changed_nodes is None else ():
@@ -130,7 +130,7 @@ class QueueShares:
 
         Args:
             snapshot: The state to decide on.
-            previous_state: The shares of an earlier cycle, which only save work.
+            previous_state: The shares of an earlier cycle, whose unchanged parts are reused.
             journal: The journal in which changes are recorded.
         """
         self.at_start = ShareState.from_snapshot(snapshot, previous_state)
@@ -173,7 +173,7 @@ class QueueShares:
     def recent_usage(self, node: int) -> float:
         """Return the decayed usage of a queue and the queues below it.
 
-        It is relative to the part of the cluster that is due to the queue by its weight.
+        The usage is divided by the part of the cluster to which the weight of the queue entitles it.
         """
         if node not in self._recent_usage:
             cluster_part = max(float(self._division.parts_of_cluster[node]), _MIN_CLUSTER_PART)
@@ -209,11 +209,11 @@ class QueueShares:
         """Return whether a queue below its share may exceed the share by one indivisible request.
 
         The excess of the request is compared with recent usage, relative to what is due to each queue by its
-        weight. The queue may exceed its share if the recent usage of a sibling is ahead of its own by at
-        least the excess. Later, the queue's own usage lets the siblings catch up.
+        weight. The queue may exceed its share if the recent usage of a sibling is ahead of the queue's own
+        usage by at least the excess. The request then adds to the queue's usage, so the siblings catch up.
 
         An excess beyond `_MAX_EXCESS_PART` is not allowed. Such a request would withhold capacity from other
-        groups until all of it is free, and cannot be told from borrowing.
+        groups until all of it is free, and could not be distinguished from borrowing.
         """
         leaf = self.tree.leaf[queue]
         usage, deserved = self._holdings.held(leaf), self.state.deserved_at(leaf)
@@ -287,10 +287,10 @@ class QueueShares:
 
     @recorded_read
     def steps_to_lender(self, queue: str, requests: Resources) -> int:
-        """Return how many steps above a queue's own groups the nearest lender of `requests` is.
+        """Return the number of steps in the tree from a queue's own groups up to the nearest lender.
 
-        A lender still has `requests` unused of the amounts specified for it and the queues below it. Without
-        a lender, root counts as the lender.
+        A lender is a node that has enough of its specified amounts left for `requests`. The allocations of
+        the queues below the node count. If there is no lender, root counts as the lender.
         """
         path, names = self.tree.path(queue), self._division.names
         columns = [(names.index(name), name, amount) for name, amount in requests.items() if name in names]
@@ -372,10 +372,10 @@ class QueueShares:
         return ""
 
     def _excess_messages(self, node: int, part: Resources, requests: Resources) -> list[str]:
-        """Return the resources of which a node has too little headroom for `part`, as messages.
+        """Return a message for each resource of which a node has too little headroom for `part`.
 
-        If there are none, return the messages for all of `requests`. Other groups may start before, and then
-        hold what is now reserved below the node.
+        If `part` fits, return the messages for all of `requests` instead, provided that unused amounts are
+        reserved below the node. Other groups may start earlier, and then hold these reserved amounts.
         """
         limit = {name: self._limit(node, name) for name in requests}
         if excesses := exceeded_dimensions(part, self._counted_amounts(node), limit):

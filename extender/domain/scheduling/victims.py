@@ -69,8 +69,8 @@ def _drained_by(cycle: Cycle, group: GroupInfo) -> str:
 def drain_queues(cycle: Cycle) -> None:
     """Evict the groups of drained queues and LocalQueues, each group as a whole.
 
-    Only a bounded number of pods of a queue is evicted at a time. A group that is already being evicted comes
-    first, then the lowest priority, then the shortest run.
+    The number of pods of a queue that are evicted at the same time is limited. Groups that are already being
+    evicted come first. The other groups are sorted by ascending priority, then by ascending run time.
     """
     groups_by_queue: dict[str, list[GroupInfo]] = {}
     for group in cycle.draining_groups.values():
@@ -115,9 +115,9 @@ def departing_pods(cycle: Cycle) -> Iterator[PodRecord]:
 
 
 def slow_victims(cycle: Cycle) -> Iterator[ReclaimVictim]:
-    """Yield pods that terminate for longer than their queue allows. The caller checks that others wait.
+    """Yield the terminating pods whose remaining grace period is longer than their queue allows.
 
-    The user who deletes a pod chooses its grace period.
+    The user who deletes a pod chooses its grace period. The caller checks that groups wait for capacity.
     """
     snapshot = cycle.snapshot
     for group in snapshot.groups.values():
@@ -129,7 +129,7 @@ def slow_victims(cycle: Cycle) -> Iterator[ReclaimVictim]:
 
 
 def would_be_split(cycle: Cycle, key: GroupKey) -> bool:
-    """Return whether the evictions would break a gang that was to lose only spare members."""
+    """Return whether the evictions of this cycle would leave too few members of a gang, but not none."""
     group = cycle.snapshot.groups.get(key)
     if group is None:
         return False
@@ -138,9 +138,10 @@ def would_be_split(cycle: Cycle, key: GroupKey) -> bool:
 
 
 def has_broken_gang(cycle: Cycle, reclaim: Reclaim) -> bool:
-    """Return whether a gang is broken: some of its victims no longer exist, and others still run.
+    """Return whether a reclaim has broken a gang: some of the gang's victims are gone, and others still run.
 
-    Then the remaining victims are evicted, too, even if their evictions are refused.
+    Terminating victims count as gone. A gang with enough remaining members is not broken. The remaining
+    victims of a broken gang are evicted, too, even if their evictions are refused.
     """
     remaining_groups: set[GroupKey] = set()
     evicted_groups: set[GroupKey] = set()
@@ -162,7 +163,7 @@ def refused_namespace(cycle: Cycle, group: GroupInfo) -> str:
 
 
 def pause_end(cycle: Cycle, group: GroupInfo, last_reclaim: Reclaimed) -> float:
-    """Return until when a queue gives no capacity to a group after unused reclaims.
+    """Return the instant until which a queue gives no capacity to a group, after unused reclaims.
 
     After fewer than `_MAX_IN_VAIN_COUNT` unused reclaims, there is no pause, and the result is -inf. For a
     group that was created after the last reclaim, such as a job that was submitted again, the pause ends
@@ -211,7 +212,10 @@ class Candidates:
         return Disruptions(budgets, [pod for pod in pods if pod is not None])
 
     def may_exist_for(self, group: GroupInfo, causes: tuple[EvictionCause, ...] = ALL_CAUSES) -> bool:
-        """Return False if no running pod can be a victim for any of these causes. The check is cheap."""
+        """Return whether a running pod might be a victim for one of these causes.
+
+        The check is cheap, and may wrongly return True.
+        """
         key = group.queue, group.priority, causes
         if key not in self._may_exist_by_key:
             self._may_exist_by_key[key] = any(self._may_find(group, cause) for cause in causes)
@@ -245,7 +249,10 @@ class Candidates:
 
     @cached_property
     def _queues_above_share(self) -> frozenset[str]:
-        """Return the queues with running groups that are above their share, as of the first call."""
+        """Return the reclaimable queues that have running groups and exceed their share.
+
+        The shares are those at the first call in a cycle.
+        """
         shares, queues = self._cycle.budget.shares, self._cycle.snapshot.queues
         names = (name for name in self._running_groups if name in queues and queues[name].record.reclaimable)
         return frozenset(filter(shares.exceeds_share, names))
@@ -297,8 +304,9 @@ class Candidates:
     def _may_lose(self, group: GroupInfo, queue: str) -> bool:
         """Return whether a group may get capacity that another queue holds above its share.
 
-        If the queue would fall below its share without one of its groups, it may keep that capacity as long
-        as its recent usage allows. Then a cycle is requested for the next check.
+        If the eviction of a single group would bring the other queue below its share, the other queue may
+        keep the capacity as long as its recent usage allows. In this case, the method requests a cycle for
+        the next check.
         """
         exceeds_share = self._cycle.budget.shares.exceeds_share(queue)
         may_give = exceeds_share and self._cycle.snapshot.queues[queue].record.reclaimable
@@ -319,7 +327,7 @@ class Candidates:
         return any(shares.is_below_share_without(queue, group.allocated) for group in groups)
 
     def _consolidates(self, queue: str) -> bool:
-        """Return whether groups of a queue may have to move."""
+        """Return whether a queue exists and its groups may be moved to other nodes."""
         queues = self._cycle.snapshot.queues
         return queue in queues and queues[queue].record.preemption.may_consolidate
 
@@ -355,9 +363,11 @@ class Candidates:
     def _may_lose_to(self, group: GroupInfo, victim: GroupInfo, cause: EvictionCause) -> bool:
         """Return whether a victim may lose its capacity to a group.
 
-        - It loses capacity to the same group only once, since that did not help.
-        - It does not lose capacity to another group of that queue while the other group may still wait.
-        - It never loses capacity before the minimum run time of its own queue.
+        - The victim never loses capacity before the minimum run time of its own queue.
+        - It loses capacity to the same group only once within `reclaim_memory`, since its first loss did not
+          help the group.
+        - After it has lost capacity to the group's queue, it does not lose capacity to that queue again
+          while the group can still wait.
         """
         min_run = self._cycle.snapshot.queues[victim.queue].record.preemption.min_runtime
         if victim.key == group.key:
@@ -382,7 +392,8 @@ class Candidates:
     def _is_evictable(self, eviction_unit: EvictionUnit) -> bool:
         """Return whether a unit may be evicted.
 
-        Its pods are promised to no group, budgets allow their eviction, and no eviction of them was refused.
+        None of its pods may be a victim already, be promised to a group, or have a refused eviction. In
+        addition, disruption budgets must allow the eviction, unless the unit overrules them.
         """
         is_busy = any(pod.uid in uids for uids in self._excluded_uids for pod in eviction_unit.pods)
         return not is_busy and (eviction_unit.overrules or self.disruptions.may_evict(eviction_unit.pods))
@@ -399,7 +410,7 @@ class Candidates:
     def _running_in(self, queue: str) -> list[GroupInfo]:
         """Return the running groups of a queue that may be evicted.
 
-        Groups that are being started or drained are left out.
+        Groups that have a fault, are being started or are being drained are left out.
         """
         if queue not in self._evictable_by_queue:
             evictable_groups: list[GroupInfo] = []

@@ -46,8 +46,8 @@ class PlainPods(StrEnum):
     def need_podgroup(self, decision: GroupDecision | None) -> bool:
         """Return whether a plain pod with this decision needs a PodGroup now.
 
-        It does not count that the pod waits for the limit of pods in flight, or in the scheduler's own
-        queue: in a burst of pods that all fit, every pod passes through both.
+        A wait for a place in the starting window does not count, and neither does a wait in the scheduler's
+        own queue: in a burst of pods that all fit, every pod waits in both.
         """
         if self is not PlainPods.WAITING or decision is None:
             return self is PlainPods.ALWAYS

@@ -46,7 +46,7 @@ class GroupDecision(msgspec.Struct, frozen=True, gc=False):
     price: str = ""  # how long the lost work of its victims delays the group, for users; empty: no delay
     exceeds_queue: bool = False  # the group never fits because of its queue: no new node would help
     exceeds_cluster: bool = False  # the group never fits, but each single member does: new nodes help
-    asking: tuple[Uid, ...] | None = None  # members that may ask for new nodes if nodes help; None: all
+    asking: tuple[Uid, ...] | None = None  # members that request new nodes if nodes help; None: all
     position: int = 0  # position in its queue, from 1, rounded from 10 on; 0: no position
     fault: str = ""  # exception in the group's evaluation, with its code line; empty: none
 
@@ -318,7 +318,7 @@ class ConditionPolicy(msgspec.Struct, frozen=True):
         Args:
             decision: The decision on the pod's group.
             pod: The waiting member.
-            by_request: Whether a ProvisioningRequest asks for nodes, so that no pod may ask for nodes as
+            by_request: Whether a ProvisioningRequest requests nodes, so that no pod must request nodes as
                 well.
         """
         reason = display_reason(decision)
@@ -333,7 +333,7 @@ class ConditionPolicy(msgspec.Struct, frozen=True):
         return Unscheduled(UNSCHEDULABLE if nodes_help else str(reason), refusal(reason))
 
     def wants_nodes(self, decision: GroupDecision, pod: PodRecord) -> bool:
-        """Return whether a waiting member asks an autoscaler for nodes."""
+        """Return whether a waiting member requests nodes from an autoscaler."""
         return self.nodes_help(decision) and (decision.asking is None or pod.uid in decision.asking)
 
     def nodes_help(self, decision: GroupDecision) -> bool:

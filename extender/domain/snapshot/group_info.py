@@ -214,7 +214,7 @@ class GroupInfo(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     @property
     def missing_request(self) -> Resources:
-        """Return the requests of waiting members, which the group asks for beyond its allocation.
+        """Return the requests of waiting members, which the group requests beyond its allocation.
 
         The result is empty for a group without a PodGroup, and while the group is not entitled, is held, has
         a fault or may not enter its queue.
@@ -241,9 +241,9 @@ class GroupInfo(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     @property
     def has_fully_run(self) -> bool:
-        """Return whether all needed members have been on nodes.
+        """Return whether all needed members have been on nodes at the same time.
 
-        From then on, lost members never undo the start.
+        Once a group has fully run, lost members never undo its start.
         """
         return self.history.run_needs is not None
 
@@ -251,9 +251,9 @@ class GroupInfo(msgspec.Struct, frozen=True, eq=False, dict=True):
     def is_in_queue(self) -> bool:
         """Return whether the queue counts the group.
 
-        A queue counts a group that has a PodGroup. If the group needs no PodGroup, the queue counts it if it
-        has pods on nodes, or was created while the queue was open. Later pods, and pods of a deleted
-        PodGroup, do not keep the queue from closing.
+        A queue counts each group that has a PodGroup. A group that needs no PodGroup counts if it has pods on
+        nodes, or if it was created while the queue was open. Pods that are created later, and pods of a
+        deleted PodGroup, do not prevent the queue from closing.
         """
         return self.spec.has_podgroup or (self.exists and (self.history.is_entitled or self.has_live_members))
 

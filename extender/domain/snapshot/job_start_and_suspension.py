@@ -213,7 +213,7 @@ class ManagedJob(msgspec.Struct, frozen=True):
 
 
 def next_step(managed: ManagedJob, now: float) -> JobStep:
-    """Return the next step towards the state that the job's decision asks for."""
+    """Return the next step towards the state that the decision on the job requires."""
     job, decision = managed.job, managed.decision
     if managed.finished_at is not None:
         is_over = now >= managed.finished_at + RETENTION_SECONDS and managed.group is not None
@@ -256,7 +256,7 @@ def _step_of_waiting(managed: ManagedJob, decision: GroupDecision, now: float) -
 
 
 def _update_if_different(managed: ManagedJob) -> JobStep:
-    """Return the step that updates the PodGroup if the job asks for other fields."""
+    """Return the step that updates the PodGroup if its fields differ from the job; otherwise no step."""
     return JobStep.UPDATE_PODGROUP if differences(managed) else JobStep.NOTHING
 
 
@@ -304,7 +304,7 @@ def unsuspend(
         annotations: The paths of its pods' annotations.
         group: The name of the group.
         at_time: The timestamp of its admission.
-        reduced_to: The number of pods of a partial start. None means as many pods as its author asks for.
+        reduced_to: The number of pods of a partial start. None means as many pods as its author requested.
     """
     return [
         *version_tests(obj),
@@ -373,7 +373,7 @@ def suspend(obj: Json, row: WorkloadRow, admitted_at: str = "") -> list[Operatio
 
 
 def _with_count(obj: Json, row: WorkloadRow, reduced_to: int | None) -> list[Operation]:
-    """Return the operations that set the number of pods and record the number that the author asks for.
+    """Return the operations that set the number of pods and record the number that the author requested.
 
     Args:
         obj: The job in the API server.

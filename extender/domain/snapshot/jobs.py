@@ -259,8 +259,8 @@ class AnyJob(JobRuntime, frozen=True):
 def is_unsuspended_by_muster(row: WorkloadRow, obj: Json) -> bool:
     """Return whether Muster unsuspends a job.
 
-    This is so if the job or its pods name a queue, and its pods name no PodGroup. A job without templates
-    counts, too.
+    Muster unsuspends a job if the job or its pods name a queue, and its pods name no PodGroup. It also
+    unsuspends any job without templates.
     """
     if not has_templates(row, obj):
         return True
@@ -388,8 +388,8 @@ def _queue_of_its_own(row: WorkloadRow | None, job: AnyJob) -> str:
 def queue_of_job(job: JobRecord, routes: QueueRoutes) -> str:
     """Return the queue that a job enters; empty if it enters no queue.
 
-    A job enters no queue if nothing names one. It enters none either if its label belongs to Kueue: a job
-    that two projects start and suspend would never settle.
+    A job enters no queue if nothing names a queue for it. A job also enters no queue if its label belongs to
+    Kueue: if two projects started and suspended the same job, its state would never settle.
     """
     if job.local_queue is not None and routes.local_queue(job.namespace, job.local_queue) is None:
         return ""

@@ -20,7 +20,7 @@ class Phase(StrEnum):
 
     - A group of minMember 0 without members is not Completed.
     - A group whose failed members are being replaced has not ended.
-    - A group that has fully run and lost members is Unknown only while these members have no node.
+    - A group that has fully run and lost members is Unknown only while replacements have no node.
     - A group is never Pending while any of its members lives.
     - A group that lacks only members is Inqueue, because Kubeflow's training operator and Volcano's job
       controller create no pods for a Pending group.
@@ -113,7 +113,7 @@ def outcome_of(group: GroupInfo) -> Outcome | None:
 
 
 def ended(group: GroupInfo) -> Outcome | None:
-    """Return how the group ended; None if it has not ended, or has members left to start."""
+    """Return how the group ended; None if it has not ended, or if members still wait to start."""
     return None if group.waiting or group.held_back_count else outcome_of(group)
 
 

@@ -50,9 +50,9 @@ class Attention(msgspec.Struct, frozen=True):
         return replace(self, leading_since=now if is_leading else None)
 
     def since(self, instant: float) -> float | None:
-        """Return since when, after `instant`, this replica leads and the scheduler calls it.
+        """Return the first time from `instant` on at which this replica led and the scheduler called it.
 
-        None means that at least one of the two conditions is not met.
+        None means that this replica does not lead now, or that the scheduler has not called it since.
         """
         if self.leading_since is None:
             return None
@@ -66,8 +66,8 @@ OTHERS_KEY = GroupKey("")  # stands for other schedulers' pods, nodes and queues
 class Freed(msgspec.Struct, frozen=True):
     """Last times at which capacity, a share or places in the window became free, on the ledger's clock.
 
-    In a queue of strict priority, a group that backs off is tried again once others free something. What the
-    group frees by its own failure does not count.
+    In a queue of strict priority, a group that backs off is tried again once other groups free something.
+    Capacity that the group frees by its own failure does not count.
     """
 
     at: float = -inf  # when something last became free

@@ -73,9 +73,10 @@ def binding_roles(needs: Needs) -> Mapping[str, int]:
 
 
 def kept_roles(needs: Needs) -> Mapping[str, int]:
-    """Return how many members of each role a running group keeps.
+    """Return the minimum number of members that a running group must have, by role.
 
-    Lost members of these roles are replaced, and no member of them is evicted alone.
+    Lost members of these roles are replaced, and an eviction of single members never brings a role below its
+    minimum.
     """
     if needs.composite is None:
         return binding_roles(needs)
@@ -108,7 +109,7 @@ def missing_of(group: GroupInfo, fitting: Collection[Uid] = ()) -> Missing:
 
 @computed_once
 def members_to_replace(group: GroupInfo) -> Missing:
-    """Return the members to start next so that the group has as many members as when it fully ran."""
+    """Return the members to start next so that a group that once was whole is whole again."""
     needs = group.history.run_needs or Needs(min_member=0, min_task_member={})
     return _missing_members(group, needs, fitting=(), replaces=True)
 
@@ -120,7 +121,7 @@ def _missing_members(group: GroupInfo, needs: Needs, fitting: Collection[Uid], r
         group: The gang.
         needs: The members that the gang needs.
         fitting: Members that are known to fit, which come first.
-        replaces: Whether only lost members of the child groups of a composite are wanted.
+        replaces: Whether to return only replacements of lost members, for the child groups of a composite.
     """
     # Planned members come first, then members that fit. Each part is ordered by priority, then by name.
     pods = sorted((pod for pod in group.waiting if not pod.is_for_min_resources), key=attrgetter("sort_key"))
@@ -176,7 +177,10 @@ def _in_sub_groups(group: GroupInfo, candidates: list[PodRecord]) -> list[PodRec
 def _needed_sub_groups(
     group: GroupInfo, candidates: Iterable[PodRecord]
 ) -> tuple[list[PodRecord], Mapping[str, int]]:
-    """Return the pods of the sub-groups that must start, and the number of missing sub-groups by policy."""
+    """Return the pods of sub-groups that must start, and the number of lacking sub-groups by policy.
+
+    A sub-group is lacking if the policy demands it, but too few pods for it exist.
+    """
     if not group.spec.least_sub_groups:
         return [], {}
     sizes, counts = sub_group_sizes(group.placed), Counter(group.spec.least_sub_groups)
@@ -225,7 +229,7 @@ def _missing_of_composite(
         composite: The tree of its child groups.
         candidates: The members that may start, in order.
         fitting: Members that are known to fit, which are preferred.
-        replaces: Whether only lost members of running child groups are wanted.
+        replaces: Whether to return only replacements of lost members of running child groups.
     """
     on_nodes, waiting = Counter(pod.role for pod in group.placed), in_child_groups(candidates)
     absent_texts = [*composite.lacks(on_nodes + Counter(pod.role for pod in candidates))]
@@ -282,7 +286,7 @@ def least_members(
 def joining_parts(
     child: ChildGroup, placed: Mapping[str, int], waiting: Mapping[str, Sequence[PodRecord]]
 ) -> Iterator[tuple[list[PodRecord], int]]:
-    """Yield members that may join a running tree, and how many of them have to join together.
+    """Yield lists of members that may join a running tree, and the number that must join together.
 
     The members of a child group that is not whole have to join together. Other members are yielded by shape,
     and join one by one.
@@ -356,11 +360,11 @@ def _whole_since(group: GroupInfo) -> float | None:
 
 
 def start_begun(group: GroupInfo, snapshot: "Snapshot") -> float | None:
-    """Return since when the start timeout runs; None if it does not run.
+    """Return the instant from which the start timeout is counted; None if no timeout is counted.
 
-    The timeout runs from the first removed gate, while this replica leads and the scheduler calls. Time with
-    closed gates, without a leader or without calls does not count against the group. If Muster crashed before
-    it recorded the admission of a start, the start counts from now on.
+    The timeout begins when the first gate of a member is removed. It is counted while this replica leads and
+    the scheduler calls Muster. Time in which all gates are closed, no replica leads or the scheduler does not
+    call does not count. If no admission is recorded, since Muster crashed before, the timeout begins now.
     """
     attention = snapshot.attention
     release_times = () if group.start.released_at is None else (group.start.released_at,)
@@ -381,7 +385,7 @@ def partly_placed_since(group: GroupInfo, snapshot: "Snapshot") -> float | None:
 
 
 def running_since(group: GroupInfo, instant: Callable[[str], float]) -> float | None:
-    """Return since when a group runs, by the status of its pods, else by the watch.
+    """Return since when a group runs, by the status of its pods, or else by its first observed binding.
 
     None means that the group does not run.
     """
