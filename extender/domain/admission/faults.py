@@ -216,7 +216,7 @@ class KnownLevels(NamedTuple):
 def named_levels(obj: Json) -> Iterator[NamedLevel]:
     """Yield the levels that an object names.
 
-    If several fields name a level for a part, the first one counts.
+    If several levels are for the same part of a request, the first of these levels counts.
     """
     for topology in _NETWORK_TOPOLOGIES:
         for field, value in _values_at(obj, topology):

@@ -1,6 +1,6 @@
-"""Dump: the snapshot of the latest decisions, and these decisions, so that others can repeat them.
+"""Dump: the snapshot of the latest decisions, and these decisions, so that developers can repeat them.
 
-Names may be replaced. Records are written as JSON and read by the types of their fields:
+A dump can have pseudonyms instead of names. The types of fields decide how records are written as JSON:
 
 - A record is an object without the fields that have their default.
 - A mapping is a list of pairs if its keys are not texts.
@@ -365,7 +365,7 @@ class Replay(msgspec.Struct, frozen=True):
 
 
 def replay(snapshot: Snapshot, old: Decisions) -> Replay:
-    """Decide without a previous cycle, and then once more with it. Compare both results with `old`."""
+    """Decide without a previous cycle, then again after that cycle, and compare both results with `old`."""
     decisions = decide(snapshot)
     repeat = decide(replace(snapshot, version=snapshot.version + 1), decisions)
     is_same = as_bytes(old) == as_bytes(decisions) == as_bytes(replace(repeat, version=decisions.version))
@@ -379,7 +379,7 @@ def differences(old_decisions: Decisions, latest: Decisions) -> tuple[ChangedDec
 
 
 def as_bytes(decisions: Decisions) -> bytes:
-    """Return decisions as bytes, which are equal for equal decisions."""
+    """Return decisions as bytes. Equal decisions have equal bytes."""
     return msgspec.json.encode(
         Forms(sorts_mappings=True).write(Decisions, _without_history(decisions)), order="sorted"
     )

@@ -334,7 +334,7 @@ class Future(VirtualCluster):
             self.plan(end.at, partial(self._end, group.key, end))
 
     def _end(self, key: GroupKey, end: RunEnd) -> None:
-        """End a group and remove all its pods, unless it has been evicted meanwhile."""
+        """End a group and remove all its pods, unless the group has been evicted meanwhile."""
         if self.ends.get(key) is not end:
             return
         del self.ends[key]

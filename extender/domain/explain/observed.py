@@ -1,6 +1,7 @@
 """Read model of API objects: queues, groups and nodes, from Muster's statuses and the objects themselves.
 
-It also works while Muster is down. `dashboard/decided` makes the same records from decisions.
+These summaries are also available while Muster is down. `dashboard/decided` makes the same records from
+decisions.
 """
 
 from collections import defaultdict

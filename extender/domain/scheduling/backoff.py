@@ -20,9 +20,9 @@ TOO_LATE_TEXT = "the group was not fully running within its deadline"
 
 
 def fail(cycle: Cycle, group: GroupInfo, why: str, rejected: dict[Uid, str] | None = None) -> GroupDecision:
-    """Return the decision that ends a start that did not fully run.
+    """Return the decision that ends a failed start.
 
-    Its capacity is free at once, and its bound members are evicted.
+    The capacity of the group is free at once, and the bound members are evicted.
     """
     retry_at = cycle.snapshot.now + cycle.limits.retry_after(group.start.failures)
     cycle.request_cycle_at(retry_at)
@@ -106,8 +106,8 @@ def undo_decision(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
     """Return the decision that evicts a pending group's members from their nodes. None means no eviction now.
 
     A pending group has members on nodes if a binding ended after the end of its start, or if pods were
-    created with a node name. For any reason of the wait, these members are evicted only once they have been
-    on nodes for longer than a start may take.
+    created with a node name. While the group backs off, these members are evicted at once. Otherwise, they
+    are evicted once they have been on nodes for longer than a start may take.
     """
     placed_since = partly_placed_since(group, cycle.snapshot)
     if placed_since is None:

@@ -283,8 +283,8 @@ class Guard:
     """Guard around the evaluation of one group: `with Guard(cycle, group):`.
 
     If the evaluation raises an error, the group waits and other groups are not affected. The guard
-    undoes the allocations for the group. It also frees the nodes `held`, which were planned for the group
-    before.
+    undoes the allocations for the group. It also frees the capacity of the nodes `held`, which
+    were planned for the group before.
 
     If the evaluation exceeds its effort, the group backs off as after a failed start, with the reason
     TooComplex. Its next evaluation may use more effort. Effort counts work, not time, so that each machine

@@ -2,15 +2,16 @@
 
 Both are a part of the cluster, in the dominant resource, multiplied by seconds. The loss of a victim counts
 from its start or its last checkpoint. The losses by earlier evictions of its group are added, so that the
-victims vary.
+same group is not evicted again and again.
 
 * Capacity is reclaimed once the loss is at most the work that the group has missed, multiplied by the
   patience of its queue. After `atMost` of that queue, capacity is reclaimed in any case. So the price orders
   and delays evictions, but prevents none.
-* Some victims will end within `after`, or before `atMost` is over. They are spared if they would lose more
-  work than the group gains until their end, multiplied by its patience. After twice `atMost`, none is spared.
-* The longest wait among equal groups counts, whichever group is first in the queue. Otherwise a group whose
-  wait begins again with each recreated pod would delay all of them.
+* Some victims are expected to end within `after`, or before `atMost` is over. The work that the group gains
+  until the victims end is multiplied by the patience of its queue. If the victims would lose more work than
+  this product, they are spared. After twice `atMost`, no victim is spared.
+* Among groups with equal needs, the longest wait counts for all of them. Otherwise, a group whose wait begins
+  again with each recreated pod would delay the other groups if it is the first in the queue.
 
 Losses are checked every ten seconds, so that the time of the next check is known.
 """
@@ -149,7 +150,7 @@ class Price:
         return self._cycle.snapshot.queues[group.queue].record.preemption
 
     def _waits_since(self, group: GroupInfo) -> str:
-        """Return the time from which the wait of a group counts: of equal groups, the earliest."""
+        """Return since when the wait of a group counts: the earliest time of all groups with equal needs."""
         return ready_since(self._longest_waiting.get(equal_need_key(group), group))
 
     def check_times(self, group: GroupInfo) -> CheckTimes:

@@ -215,7 +215,7 @@ class Starving(NamedTuple):
     If the first group of a kind finds no victims, the other groups of the kind do not search for victims.
     """
 
-    first: Mapping[object, GroupInfo]  # first and longest waiting group of each kind with victims
+    first: Mapping[object, GroupInfo]  # first and longest waiting group of each kind that may have victims
     no_victims: Mapping[tuple[str, int], GroupInfo]  # groups without possible victims
     may_find: Callable[[GroupInfo, tuple[EvictionCause, ...]], bool]  # returns whether victims may exist
 

@@ -129,7 +129,7 @@ def slow_victims(cycle: Cycle) -> Iterator[ReclaimVictim]:
 
 
 def would_be_split(cycle: Cycle, key: GroupKey) -> bool:
-    """Return whether the evictions of this cycle would leave too few members of a gang, but not none."""
+    """Return whether the evictions for reclaims would leave some members of a gang, but too few."""
     group = cycle.snapshot.groups.get(key)
     if group is None:
         return False

@@ -136,7 +136,7 @@ class JobState(msgspec.Struct, frozen=True, gc=False):
 
 
 class GroupHistory(msgspec.Struct, frozen=True, gc=False):
-    """History of a group in the ledger, kept as long as any of its members exists."""
+    """History of a group. The ledger stores the history as long as any member of the group exists."""
 
     is_entitled: bool  # whether the group was created while its queue was open
     accepted_by: str  # UID of the queue that accepted the group; empty: none yet

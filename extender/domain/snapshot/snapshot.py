@@ -50,7 +50,7 @@ class Attention(msgspec.Struct, frozen=True):
         return replace(self, leading_since=now if is_leading else None)
 
     def since(self, instant: float) -> float | None:
-        """Return the first time from `instant` on at which this replica led and the scheduler called it.
+        """Return since when, at or after `instant`, this replica leads and the scheduler calls it.
 
         None means that this replica does not lead now, or that the scheduler has not called it since.
         """
@@ -272,7 +272,7 @@ class Snapshot(msgspec.Struct, frozen=True, eq=False):
     nodes: NodeTable  # the nodes in the rows of `capacity` and `allocatable`
     capacity: AmountRows  # allocatable minus allocated amounts; planned pods are not subtracted
     allocatable: AmountRows  # allocatable amounts of nodes
-    occupancy: Occupancy  # host ports and pods of terms in use, by pods that are not merely planned
+    occupancy: Occupancy  # host ports in use, and pods that terms concern; without planned pods
     refused_rows: Mapping[Shape, frozenset[int]]  # rows that the scheduler refuses for a shape
     queues: Mapping[str, QueueInfo]  # by name: all existing queues, `default`, and queues that groups name
     groups: Mapping[GroupKey, GroupInfo]

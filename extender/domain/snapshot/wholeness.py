@@ -109,7 +109,7 @@ def missing_of(group: GroupInfo, fitting: Collection[Uid] = ()) -> Missing:
 
 @computed_once
 def members_to_replace(group: GroupInfo) -> Missing:
-    """Return the members to start next so that a group that once was whole is whole again."""
+    """Return the members to start next so that the group meets the needs with which it has fully run."""
     needs = group.history.run_needs or Needs(min_member=0, min_task_member={})
     return _missing_members(group, needs, fitting=(), replaces=True)
 
@@ -377,7 +377,10 @@ def start_begun(group: GroupInfo, snapshot: "Snapshot") -> float | None:
 
 
 def partly_placed_since(group: GroupInfo, snapshot: "Snapshot") -> float | None:
-    """Return since when a group that was not admitted has members on nodes; None if it has none there."""
+    """Return since when a group that was not admitted has members on nodes, while this replica leads.
+
+    None means that the group has no members on nodes, or that this replica does not lead.
+    """
     leading = snapshot.attention.leading_since
     if leading is None or not (group.is_on_nodes and group.bound_since):
         return None
