@@ -409,13 +409,14 @@ def review_deletion(name: str, tree: QueueTree) -> list[Fault]:
 def queue_defaults(queue: Queue, has_weight: bool) -> list[Operation]:
     """Return the operations that fill in a new queue.
 
-    They set:
+    The operations set:
 
     - reclaimable,
     - a weight, unless the queue `has_weight`,
     - a hierarchy path that begins with root,
-    - a state. It is Closed if the status says so: vcctl writes it there, and the API server drops the status
-      of a new object. It is Open for a queue from a backup that was closed only because of its parent.
+    - a state. The state is Closed if the status says Closed: vcctl writes the state into the status, and the
+      API server drops the status of a new object. The state is Open for a queue from a backup that was
+      closed only because of its parent.
     """
     patch = []
     if queue.spec.reclaimable is None:

@@ -295,7 +295,7 @@ _REQUESTS_FIELD = "spec.containers[*].resources.requests"
 def request_growth(old_pod: Pod, new_pod: Pod) -> Resources:
     """Return the increase of a pod's request.
 
-    It is empty for unreadable amounts, which the API server refuses.
+    The result is empty for unreadable amounts, which the API server refuses.
     """
     try:
         requests_before, requests = pod_requests(old_pod.spec), pod_requests(new_pod.spec)

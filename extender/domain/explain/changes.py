@@ -148,7 +148,7 @@ def smaller_requests(case: WaitingCase) -> StartChange | None:
 def _largest_request(case: WaitingCase, shape: Shape) -> Resources | None:
     """Return the requests that the most suitable node can hold; None if there is no such node.
 
-    They are not larger than the present requests.
+    The result is at most the present requests.
     """
     rows, columns = np.flatnonzero(case.snapshot.nodes.suitable_rows(shape)), case.snapshot.dimensions
     best: tuple[float, Resources] | None = None

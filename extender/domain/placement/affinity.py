@@ -1,7 +1,7 @@
 """Rules on which pods may share a node or a domain: host ports, required (anti-)affinity and pod sets.
 
-All terms of a pod form one set, and pods with equal sets are counted together. So the cost of counting a pod
-does not depend on the number of terms that concern the pod. Counts can be undone.
+All terms of a pod form one set, and pods with equal sets are counted together. Therefore, the cost of
+counting a pod does not depend on the number of terms that concern the pod. Counts can be undone.
 """
 
 from collections import Counter, defaultdict

@@ -192,7 +192,7 @@ def earliest_start(
     """Return when the members of a group will fit, and on which nodes.
 
     Args:
-        planner: The free capacity now. It is not changed.
+        planner: The free capacity now, which the function does not change.
         departures: The expected ends of running groups.
         need: The members without a node.
         now: The present time on the ledger's clock.

@@ -63,10 +63,10 @@ class Search:
     """Search for victims.
 
     Args:
-        planner: The free capacity, in which terminating pods do not count. It is changed.
-        shares: The shares of queues. They are changed.
+        planner: The free capacity, in which terminating pods do not count. The search changes it.
+        shares: The shares of queues. The search changes them.
         eviction_units: The units that may be evicted.
-        disruptions: The disruption budgets. They are changed.
+        disruptions: The disruption budgets. The search changes them.
     """
 
     def __init__(

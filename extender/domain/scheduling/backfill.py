@@ -54,7 +54,7 @@ class Forecast:
         self.headroom = HeadroomForecast(cycle, self.run_times)
 
     def find(self, group: GroupInfo, planner: Planner, stay: float) -> Reservation | None:
-        """Return a reservation for the earliest start of a group. It keeps its nodes for `stay` seconds.
+        """Return a reservation for the earliest start of a group, which keeps its nodes for `stay` seconds.
 
         None means that the group would not fit in `planner` even once all running groups have ended.
         """
@@ -256,11 +256,11 @@ class Backfill:
 
         A group may pass a reservation in these cases:
 
-        - It ends before the reserved start.
-        - It is in another queue and within its share, and the reservation binds only groups above their
-          share.
-        - It is in another queue that has its turn before the queue of the reservation.
-        - It is ahead in the same queue, and the reserved start is not guaranteed.
+        - The group ends before the reserved start.
+        - The group is in another queue and within the share of that queue, and the reservation binds only
+          groups above their queue's share.
+        - The group is in another queue that has its turn before the queue of the reservation.
+        - The group is ahead in the same queue, and the reserved start is not guaranteed.
 
         `lends` is whether the group is above its share.
         """
@@ -291,7 +291,7 @@ class Backfill:
     def use_reserved(self, group: GroupInfo, plan: Mapping[Uid, str]) -> None:
         """Let a starting group use reserved capacity and headroom before unreserved capacity.
 
-        It may use only the capacity of reservations that start after its end.
+        The group may use only the capacity of reservations that start after the group ends.
         """
         capacities = [capacity for capacity in self._reserves.values() if self._ends_before(group, capacity)]
         if capacities:

@@ -3,9 +3,9 @@
 A pod moves by eviction: its controller creates a replacement, which starts on another node. So a pod may move
 only if a controller replaces it, and if a node is found for the replacement in addition to the gang's nodes.
 
-These nodes are found before any eviction. They stay reserved until the replacements run there. The capacity
-that the pods free is reserved for the gang. A move costs as much as any other eviction. Since all pods come
-back, no queue loses capacity, so shares do not prevent a move.
+All these nodes are found before any eviction. They are reserved until the replacements run there. The
+capacity that the pods free is reserved for the gang. A move costs as much as any other eviction. Since all
+pods come back, no queue loses capacity, so shares do not prevent a move.
 
 A restart moves a whole group if its domain has no capacity for lost members, and if its owner has chosen
 restarts. The restart waits for a grace period, and then until one domain has the capacity. After a restart,

@@ -1,7 +1,7 @@
 """decide(): which pods may start on which nodes, and why each other group waits.
 
-This is a pure function of the snapshot. The `previous` decisions only save work: inadmissible groups are not
-evaluated until a change requeues them (inadmissible.py). All decisions are the same as if all groups were
+decide() is a pure function of the snapshot. The `previous` decisions only save work: inadmissible groups are
+not evaluated until a change requeues them (inadmissible.py). All decisions are the same as if all groups were
 evaluated.
 """
 
@@ -131,7 +131,7 @@ def _reserves_any(cycle: Cycle, lending: Lending, reservations: Reservations) ->
 def _depends_on_others(cycle: Cycle) -> bool:
     """Return whether decisions on one group depend on other groups beyond the budget.
 
-    They do in these cases:
+    Decisions depend on other groups in these cases:
 
     - Running groups may be evicted.
     - The scheduler refuses pods. Equal pods share the refusals.

@@ -50,14 +50,15 @@ def behind_message(head: GroupKey, queue: str) -> str:
     return f"{head} goes first in queue {queue}"
 
 
-# With these reasons, some capacity is free. So the reason may change when another group is placed.
+# Some capacity is free with these reasons, so the reason can change when another group is placed.
 _CHANGING_REASONS = (Reason.FRAGMENTED, Reason.NO_DOMAIN, Reason.QUEUE_SHARE)
 
 
 class Admission:
     """Admission of gangs, one after the other.
 
-    A decision of None means that the group is above its share. It is evaluated again once capacity is lent.
+    A decision of None means that the group is above its queue's share. Such a group is evaluated again once
+    capacity is lent.
     """
 
     def __init__(

@@ -30,7 +30,7 @@ _NEARNESS = 1e-9  # part of a share per level; among equal shares, the distance 
 class Lending:
     """Capacity that groups within their queues' shares claim.
 
-    It is reserved while other free capacity is lent.
+    The claimed capacity is reserved while other free capacity is lent.
     """
 
     def __init__(self, cycle: Cycle) -> None:

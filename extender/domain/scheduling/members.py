@@ -10,8 +10,8 @@ moves to another node adds nothing to the usage of its queue.
 Replacements: a group that has fully run is never undone. Its replacements start one by one. They get free
 capacity before pending gangs, but places in the window only after the gangs. Otherwise the scheduler could
 refuse a replacement again and again, and all gangs would wait. Refused replacements back off. Some members
-are needed only because the group's minMember was raised. They are no replacements: they start like elastic
-members, once lost members are replaced.
+are needed only because the group's minMember was raised. Such members are no replacements: they start like
+elastic members, once lost members are replaced.
 
 Elastic members, which are the members beyond minMember, start one by one while capacity is free, after all
 gangs.
@@ -180,7 +180,7 @@ def _ceiling_excess_text(cycle: Cycle, group: GroupInfo, pods: Sequence[PodRecor
 
 
 def reserve(cycle: Cycle, replacing: Iterable[ActivePlan]) -> list[tuple[ActivePlan, dict[Uid, str]]]:
-    """Allocate capacity for replacements that have none. They start only after the gangs.
+    """Allocate capacity for replacements that have no node. The replacements start only after the gangs.
 
     Returns:
         For each active plan, the nodes of its replacements.

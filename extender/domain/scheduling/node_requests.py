@@ -243,7 +243,7 @@ class _QueueRequests:
     def _need_key(self, group: GroupInfo) -> tuple[object, ...]:
         """Return a key that is equal for groups that need the same headroom.
 
-        It is unique for a group with spare members.
+        A group with spare members has a key of its own.
         """
         own_key = group.key if len(self._needed(group).members) < len(group.waiting) else ""
         short = tuple(scope for scope, _ in self._budget.running.scopes(group) if scope in self._short_scopes)
@@ -275,7 +275,7 @@ class _QueueRequests:
     def _with_spare(self, group: GroupInfo) -> tuple[Uid, ...] | None:
         """Return the members for which a group requests nodes.
 
-        These are the needed members, for which headroom is used already, and spare members within the
+        The result has the needed members, for which headroom is used already, and spare members within the
         headroom. None means all waiting members.
         """
         decision, needed_pods = self.decision_of(group.key), self._needed(group).members

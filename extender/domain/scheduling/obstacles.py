@@ -145,7 +145,7 @@ def why_not_replaced(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
 def capability_excess(cycle: Cycle, group: GroupInfo) -> str:
     """Return how `minResources` exceeds the capability of the queue; empty if it does not.
 
-    This is Volcano's rule for its enqueue action. While the group is Pending, operators create no members
+    Volcano has the same rule for its enqueue action. While the group is Pending, operators create no members
     that could never start. A group without `minResources` and pods counts with the default request of its
     queue. Managed jobs are exempt: their requests are known, and they may start with fewer pods.
     """

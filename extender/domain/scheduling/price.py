@@ -5,8 +5,8 @@ from its start or its last checkpoint. The losses by earlier evictions of its gr
 same group is not evicted again and again.
 
 * Capacity is reclaimed once the loss is at most the work that the group has missed, multiplied by the
-  patience of its queue. After `atMost` of that queue, capacity is reclaimed in any case. So the price orders
-  and delays evictions, but prevents none.
+  patience of its queue. After `atMost` of that queue, capacity is reclaimed in any case. Therefore, the price
+  orders and delays evictions, but prevents none.
 * Some victims are expected to end within `after`, or before `atMost` is over. The work that the group gains
   until the victims end is multiplied by the patience of its queue. If the victims would lose more work than
   this product, they are spared. After twice `atMost`, no victim is spared.

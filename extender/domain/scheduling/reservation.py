@@ -304,7 +304,7 @@ class Reservations:
         return {(class_, group.key) for class_, line in self._lines.items() for group in line}
 
     def make(self) -> None:
-        """Make more reservations at the end of a cycle. They reserve nothing before the next cycle.
+        """Make more reservations at the end of a cycle. These reserve nothing before the next cycle.
 
         Candidates are the first groups of the queues, the group with the longest wait first. A group that
         cannot get a reservation blocks other groups only if the limit of all reservations is too low for it.

@@ -160,7 +160,7 @@ def positions_of(evaluation: Evaluation, inadmissible: InadmissibleGroups) -> Po
 def _lines_of(evaluation: Evaluation) -> dict[str, Sequence[GroupInfo]]:
     """Return the groups in line by queue.
 
-    They include groups in backoff, which may not have been evaluated.
+    The lines include groups in backoff, even if this cycle has not evaluated them.
     """
     cycle, order_key = evaluation.cycle, _order_of(evaluation)
     backing_off: dict[str, list[GroupInfo]] = {}

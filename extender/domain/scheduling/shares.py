@@ -228,9 +228,9 @@ class QueueShares:
     def may_keep_excess(self, queue: str, claimant: str) -> bool:
         """Return whether a queue may keep its allocation beyond its share when `claimant` wants it.
 
-        It may if its recent usage is ahead of the claimant's usage by no more than the excess. The excess is
-        a part of the share, and must be at most `_MAX_EXCESS_PART`. If neither queue has used anything
-        recently, or if one of the queues is below the other, the queue may not keep its excess.
+        The queue may keep it if its recent usage is ahead of the claimant's usage by no more than the excess.
+        The excess is a part of the share, and must be at most `_MAX_EXCESS_PART`. If neither queue has used
+        anything recently, or if one of the queues is below the other, the queue may not keep its excess.
         """
         leaf, claimant_path = self.tree.leaf[queue], set(self.tree.path(claimant))
         held_amounts, deserved = self._holdings.held(leaf), self.state.deserved_at(leaf)
@@ -304,7 +304,7 @@ class QueueShares:
     def headroom_below_ceiling(self, queue: str, requests: Resources) -> int:
         """Return how many more times the queue may hold `requests`.
 
-        It must stay within its ceilings and the ceilings of the queues above it.
+        The queue must stay within its own ceilings and the ceilings of the queues above it.
         """
         max_times = float(_MAX_COUNT)
         for name, amount in self._offered_part(requests).items():
@@ -443,7 +443,7 @@ class QueueShares:
     def share_of_own_groups(self, queue: str) -> float:
         """Return allocated/deserved of the queue's own groups in the dominant resource.
 
-        It is infinite if these groups hold a resource of which the queue deserves nothing.
+        The result is infinite if these groups hold a resource of which the queue deserves nothing.
         """
         if queue not in self.tree.leaf:
             return 0.0

@@ -3,8 +3,8 @@
 All rules must hold: no rule allows an eviction that another rule forbids.
 
 A group is evicted as a whole if its queue or LocalQueue is drained (stopPolicy HoldAndDrain), or if all its
-capacity is reclaimed. It gets no replacements and no new members until its last member is gone. Pods that its
-owner creates in the place of its members start as a gang again.
+capacity is reclaimed. Such a group gets no replacements and no new members until its last member is gone.
+Pods that its owner creates in the place of its members start as a gang again.
 """
 
 from collections import Counter

@@ -1,7 +1,7 @@
 """Nodes in numbered rows, and the rows of nodes that suit a shape of pods.
 
 A NodeTable is immutable. When nodes change, `with_changes` makes a new table that keeps the results of the
-old table; the results of a shape are updated on the next request. So a node event costs only the changed
+old table; the results of a shape are updated on the next request. Thus a node event costs only the changed
 rows, and a new shape costs only a look-up of its labels.
 """
 
