@@ -67,7 +67,7 @@ class _PublishedEstimate(msgspec.Struct, frozen=True):
 class Estimates(Poller):
     """Thread that computes and publishes estimates of start times.
 
-    `read_cpu_seconds` returns the CPU seconds that this thread has used. Listeners get the key of each
+    `cpu` returns the CPU seconds that the calling thread has used. Listeners get the key of each
     group whose published estimate has changed.
     """
 
@@ -157,7 +157,7 @@ class Estimates(Poller):
         return self._rest_after(worked_seconds)
 
     def _rest_after(self, worked: float) -> float:
-        """Return the seconds of rest after `worked_seconds` of CPU time.
+        """Return the seconds of rest after `worked` seconds of CPU time.
 
         Rests save up seconds for later work.
         """

@@ -77,7 +77,7 @@ class EvictionsController(RecordingController[Uid]):
         return uid not in self._queue and uid not in self._pods_in_progress
 
     def reconcile(self, uid: Uid) -> None:
-        """Evict the pod if the newest decisions still ask for the eviction."""
+        """Evict the pod if the newest decisions still contain the eviction."""
         pod, eviction = self._ledger.pods.get(uid), self._decisions.evictions.get(uid)
         is_slow = eviction is not None and eviction.is_slow
         if pod is None or (pod.deleting and not is_slow):

@@ -57,7 +57,7 @@ class History:
     ) -> None:
         self._ledger, self._leads, self._clock = ledger, leads, clock
         self._guard = FaultGuard("history")
-        self._lock = Lock()  # guards the fields below; held for no I/O
+        self._lock = Lock()  # guards the fields below; never held during I/O
         self._latest_records: dict[str, AnyRecord] = {}  # records with an end, by key
         self._recorder: Recorder | None = None  # None while this replica does not lead
         self._unfinished: OpenRecords | None = None if path else ([], 0.0)  # for the next recorder
@@ -108,7 +108,10 @@ class History:
         return pod is None or pod.deleting
 
     def _store(self, records: Iterable[AnyRecord]) -> None:
-        """Store records that changed, in memory and for the file. Only the last state of a record is kept."""
+        """Store records that changed, in memory and for the file.
+
+        The newest state of a record replaces earlier states.
+        """
         for record in records:
             if self._file is not None:
                 self._file.put(record)
@@ -120,7 +123,7 @@ class History:
     def _restart(self, open_ones: OpenRecords | None) -> None:
         """Continue the history from the records of the file that are still open.
 
-        `records` is None if the file cannot be opened; the history then begins empty, in memory.
+        `open_ones` is None if the file cannot be opened. Then the history begins empty, in memory.
         """
         with self._lock:
             if open_ones is not None and self._file is not None:

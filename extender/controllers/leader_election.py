@@ -1,7 +1,7 @@
 """Leadership that follows the scheduler: Muster leads in the pod of the scheduler that holds the Lease.
 
 The scheduler calls only the replica in its own pod. The identity in the Lease begins with the host name of
-the pod, which a sidecar shares. If the Lease has not changed for the renew deadline, no replica leads,
+the pod; a sidecar has the same name. If the Lease has not changed for the renew deadline, no replica leads,
 whatever times the Lease contains.
 """
 

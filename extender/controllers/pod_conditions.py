@@ -85,7 +85,7 @@ class PodConditionsController(PacedController[GroupKey]):
         return ()
 
     def _is_by_request(self, decision: GroupDecision) -> bool:
-        """Return whether the group's queue asks for nodes by ProvisioningRequests."""
+        """Return whether nodes for the group are requested by ProvisioningRequests."""
         return self._queues.get(decision.queue) is not None
 
     def reconcile(self, key: GroupKey) -> None:

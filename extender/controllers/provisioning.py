@@ -60,7 +60,7 @@ class NodesWanted(msgspec.Struct, frozen=True):
     name: str  # name of the object, in the namespace of the group
     class_name: str  # provisioning class of the autoscaler
     parameters: Mapping[str, str]  # parameters of the class
-    pod_sets: tuple[PodSet, ...]  # 1 to MOST_POD_SETS
+    pod_sets: tuple[PodSet, ...]  # 1 to MAX_POD_SETS
 
 
 class ProvisioningRequests:

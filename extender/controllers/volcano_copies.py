@@ -4,7 +4,7 @@ As soon as the API server answers, a created pod counts, and a deleted pod count
 lags therefore leads to no second creation or deletion.
 
 Pods are found by the UID of their owner, whatever their names. The watch may show a pod before its job. The
-copy of a pod is kept until the pod is gone.
+copy of a pod stays until the pod is gone.
 
 Any user can write any UID as the owner of a pod. Two kinds of pods therefore do not count: pods of other
 namespaces, and pods whose name does not follow from their task and index. So no user can add a pod to a job

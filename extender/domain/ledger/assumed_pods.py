@@ -123,8 +123,8 @@ class Confirmation(msgspec.Struct, frozen=True):
 class AssumedPods:
     """Assumed pods: the nodes that a pod may use, and the stages of its claim.
 
-    A filter call assumes the pod on a node, a bind call holds the pod there, and its binding is posted
-    together with the whole group.
+    A filter call assumes the pod on a node, and a bind call holds the pod there. Muster posts the binding of
+    the pod together with the bindings of the whole group.
 
     Args:
         core: The objects that all parts of the ledger share.
@@ -258,10 +258,10 @@ class AssumedPods:
         return misplaced_uids
 
     def release(self, uid: Uid, token: int) -> None:
-        """End a bind call for a pod without a binding. The claim ends with the last call.
+        """End a bind call that has not bound its pod.
 
-        If a newer call holds the claim, or a binding is under way that may still take effect, the claim
-        stays.
+        With the last call for the pod, the claim of the pod ends. The claim stays if a newer call holds it,
+        or if a binding is under way that may still take effect.
         """
         with self._lock:
             pod, claim = self._pods.get(uid), self._claims.get(uid)
@@ -288,7 +288,7 @@ class AssumedPods:
     def posted_before(self, instant: float) -> list[Claim]:
         """Return the claims whose bindings were all posted before `instant`.
 
-        Claims that the watch has confirmed since are left out.
+        A claim is left out if the watch has shown in the meantime that its pod is bound.
         """
         with self._lock:
             return [
@@ -298,7 +298,7 @@ class AssumedPods:
             ]
 
     def fullness(self, uid: Uid, nodes: Sequence[str]) -> dict[str, float]:
-        """Return by node the used part of its scarcest resource with the pod on it, from 0 to 1."""
+        """Return, by node, the used part (0 to 1) of the node's scarcest resource if the pod ran there."""
         with self._lock:
             pod = self._pods.get(uid)
             return {node: self._claims.fullness(pod, node) for node in nodes} if pod else {}

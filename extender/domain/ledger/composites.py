@@ -1,7 +1,9 @@
 """Composite groups of Kubernetes: trees of PodGroups that start together.
 
-A composite binds its child groups to each other if they start as a gang, in one domain, or are evicted
-together. The group of a pod is the topmost binding composite above its PodGroup. An invalid tree is held
+A composite binds its child groups to each other in three cases: the child groups start as a gang, share a
+topology domain, or are evicted together.
+
+The group of a pod is the topmost binding composite above its PodGroup. An invalid tree is held
 back, with the fault recorded at its top.
 """
 
@@ -87,7 +89,7 @@ class Composites:
         return {key: self._record_of(key) for key in affected_keys if key in self._records}, groups
 
     def _assign_again(self, key: GroupKey, levels: int) -> None:
-        """Assign the pods below a group again, and mark its children as changed.
+        """Assign the pods below a group again, and record its children as changed.
 
         Args:
             key: The group.

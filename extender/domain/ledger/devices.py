@@ -256,7 +256,7 @@ class DeviceInventory:
         self._intake.set_claim(key, spec, state)
 
     def _read_pool(self, pool: Pool) -> set[str]:
-        """Compute the devices of a pool again. Return the nodes on which they changed."""
+        """Compute the devices of a pool again. Return the nodes on which devices changed."""
         slices = [self._slices[name] for name in sorted(self._slices_by_pool.get(pool, ()))]
         if not slices:
             self._slices_by_pool.pop(pool, None)
@@ -421,11 +421,11 @@ class DeviceInventory:
         return counters
 
     def _usable_as(self, pool: Pool, offer: _Offer, counters: Counters) -> ClassNames | None:
-        """Return the classes as which a device is available to further pods.
+        """Return the classes for which a device counts as available.
 
-        None stands for all classes of the device. If a pod has the device, the result is the class that the
-        pod has requested. If shared counters do not suffice for the device, the result is empty: no pod can
-        get it.
+        None stands for all classes of the device. If the device is allocated, the result has the class and
+        the selection under which a pod has requested the device. If the shared counters do not suffice for
+        the device, the result is empty: no pod can get the device.
         """
         names = self._used_as.get(DeviceId(*pool, offer.device.name)) if self._used_as else None
         if names is None and any(n > counters.get(key, 0) for key, n in offer.consumes.items()):

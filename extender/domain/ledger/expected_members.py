@@ -4,9 +4,10 @@
     runs ──fails, or is deleted──► lost, expected on its node ──the next pod comes──► runs
 
 A controller replaces a lost member at once, or after a back-off that doubles with each failure (the Job
-controller: 10 s to 10 minutes). The place of the lost member is reserved for three times as long, and for 15
-minutes at most. The reservation is a claim like other claims, and counts for the queue. Members that Muster
-itself evicts are not lost, and neither are members that a gang does not need.
+controller: 10 s to 10 minutes). The place of the lost member is reserved for three times the
+back-off of the Job controller, and for 15 minutes at most. The reservation is a claim like other claims, and
+counts for the queue. Members that Muster itself evicts, and members that a gang does not need, do not count
+as lost.
 
 Callers hold the ledger's lock.
 """
@@ -34,13 +35,13 @@ _EXPIRED_AT = -inf  # time of a job whose reservation has expired; a new one beg
 
 
 class LaterPods:
-    """Later pods of a running job, which come after others have succeeded.
+    """Later pods of a running job: pods that its controller creates once other pods have succeeded.
 
         runs ──ends──► expected, on its node ──the next pod comes──► runs
 
-    The capacity of the job stays reserved until enough pods have succeeded. Otherwise the job would queue
-    again for each later pod, behind all other jobs. While no pod comes, capacity is reserved for
-    `patience_seconds`. Callers hold the ledger's lock.
+    The capacity of the job stays reserved until enough pods have succeeded. Otherwise each later
+    pod would have to wait behind all other jobs. While no pod comes, the capacity is reserved for
+    `patience_seconds` at most. Callers hold the ledger's lock.
     """
 
     def __init__(self, clock: Callable[[], float], patience_seconds: float) -> None:
@@ -80,7 +81,7 @@ class LaterPods:
         return [key for key, since in self._waiting_since.items() if _EXPIRED_AT < since <= oldest]
 
     def expiries(self) -> Iterable[float]:
-        """Yield the times at which reservations expire."""
+        """Return the times at which reservations expire."""
         instants = (since + self._patience_seconds for since in self._waiting_since.values())
         return [instant for instant in instants if instant > _EXPIRED_AT]
 
@@ -124,7 +125,7 @@ class ExpectedMembers:
         """Update the expected members of dirty groups from their jobs and existing pods."""
         for key in dict.fromkeys((*self._registry.dirty_jobs(), *self.later_pods.late_groups())):
             self._sync_group(self._registry.group(key), self._registry.jobs.get(key))
-        # Jobs over the limit get their turn, the oldest first, up to the limit.
+        # Jobs that wait because of the limit follow, the oldest first, until a job exceeds the limit.
         for namespace, waiting in list(self._crowded_out_groups.items()):
             for key in list(waiting):
                 job = self._registry.jobs.get(key)
@@ -135,7 +136,7 @@ class ExpectedMembers:
     def _exceeds_limit(self, other_count: int, new_count: int) -> bool:
         """Return whether further pods exceed the limit of expected pods in a namespace.
 
-        The first job of a namespace never exceeds it.
+        If no other job of the namespace expects pods, the limit is never exceeded.
 
         Args:
             other_count: The number of pods that other jobs of the namespace expect.
@@ -170,7 +171,7 @@ class ExpectedMembers:
         group.record_job(self._clock())
 
     def _pods_to_come(self, group: Group) -> PodsToCome:
-        """Return by part of the job how many pods are still to come, and its new pods without a claim."""
+        """Return, by part of the job, the number of pods still to come and the new pods without a claim."""
         job, pods = group.job, [pod for pod in group.pods.values() if not pod.is_expected]
         if group.created_pods.refusal:  # no capacity is reserved for refused pods
             return {}
@@ -273,8 +274,8 @@ class ExpectedMembers:
 def hand_over(core: Core, group: Group, expected_pod: PodRecord, newcomers: list[PodRecord]) -> None:
     """Remove an expected pod, and let the last of the new pods take over its claim.
 
-    The claim ends if there is no new pod, or if the new pod requests more: ceilings have admitted only the
-    claim.
+    The claim ends if there is no new pod, or if the new pod does not fit on the claim's node. The claim also
+    ends if the new pod requests more than the expected pod, because ceilings were checked only for the claim.
     """
     claim = core.claims.get(expected_pod.uid)
     if claim is not None:

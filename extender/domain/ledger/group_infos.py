@@ -151,7 +151,7 @@ class GroupInfos:
         return dirty, self._infos, self._queues
 
     def _refresh_queues(self) -> None:
-        """Make the infos of queues again whose sums have changed, which are few of a thousand."""
+        """Make new infos of the queues whose sums have changed: usually few of a thousand queues."""
         changed_names, self.usage.changed_queues = self.usage.changed_queues, set()
         existing = {keys.DEFAULT_QUEUE}, self._registry.queues.records, self.usage.by_queue
         old_infos = self._queues if self._registry.queues.version == self._queues_version else {}
@@ -392,9 +392,9 @@ class GroupInfos:
     def _record_history(self, group: Group, queue: str, needs: Needs, members: Members) -> None:
         """Record the lasting facts about a group: whether its queue was open, and whether it has fully run.
 
-        Only a group without members on nodes loses the record that it has fully run, and has to start whole
-        again. While a group has this record, further needed members count as soon as they are on nodes, even
-        before their containers run.
+        A group loses the record that it has fully run once no member is on a node. Then the group has to
+        start whole again. While a group has this record, needed members count as soon as they are on nodes,
+        even before their containers run.
         """
         is_new = group.entitled_queue != queue
         if is_new and (self._registry.was_admitted(group, queue) or self._registry.queues.is_open(queue)):

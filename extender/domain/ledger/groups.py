@@ -202,9 +202,9 @@ class Group(msgspec.Struct, eq=False):
         return self.run_needs is not None
 
     def is_quorate(self) -> bool:
-        """Return whether the members on nodes, or about to be bound, are enough.
+        """Return whether enough members are on nodes or about to be bound.
 
-        They are enough if they make the group whole, or if the group has fully run before.
+        The members are enough if they make the group whole, or if the group has fully run before.
         """
         if self.has_fully_run:
             return True
@@ -291,7 +291,7 @@ class Group(msgspec.Struct, eq=False):
     def record_started(self, pod: PodRecord) -> None:
         """Record that a member runs or has run.
 
-        The record is kept between cycles, because a group may run fully for less than a cycle.
+        The record outlives the cycle, because a group may be fully running for less than a cycle.
         """
         if not (pod.is_placed and pod.has_started):
             self.started_roles.pop(pod.uid, None)
@@ -325,7 +325,7 @@ class Group(msgspec.Struct, eq=False):
         if self.job is None or self.job.is_suspended:
             self.unsuspended_since, self.became_ready = None, False
             return
-        self.reduced_to = None  # an unsuspended job already asks for the reduced number
+        self.reduced_to = None  # an unsuspended job already has the reduced number
         if self.unsuspended_since is None:
             self.unsuspended_since = now
         phases = Counter(pod.phase for pod in self.pods.values())
@@ -338,7 +338,7 @@ class Group(msgspec.Struct, eq=False):
     def record_departed(self, pod: PodRecord) -> None:
         """Record that a member no longer holds its capacity.
 
-        Other groups than jobs and gangs that ran need no record.
+        The record is needed only for groups of a job, and for groups that have fully run.
         """
         if pod.holds_capacity and (self.job is not None or self.has_fully_run):
             self.departed_pods.append(pod)
@@ -351,9 +351,12 @@ class Group(msgspec.Struct, eq=False):
             self.bound_since.pop(pod.uid, None)
 
     def could_lose(self, lost_roles: Mapping[str, int]) -> bool:
-        """Return whether the group stays whole without some members, given their numbers by role.
+        """Return whether the group stays whole without some of its members.
 
-        A group that needs at most one member can lose it.
+        A group that needs at most one member may lose this member.
+
+        Args:
+            lost_roles: The numbers of lost members, by role.
         """
         if self.needs_no_barrier:
             return True
@@ -454,7 +457,8 @@ class MemberSets:
     def _numbers(self, request: TopologyRequest) -> Mapping[Uid, tuple[int, int]]:
         """Return a number for each pod without an index.
 
-        Pods with nodes in one domain are numbered together, and other pods fill up their slices.
+        Pods of a role with nodes in the same domain get consecutive numbers, beginning with a new slice.
+        Pods without a domain complete the last slice of each domain.
         """
         size, by_domain = request.slice_size or len(self._group.pods), defaultdict[_Domain, list[Uid]](list)
         pods = [pod for pod in self._group.pods.values() if _index(pod) is None]
@@ -478,7 +482,7 @@ class MemberSets:
 def _index(pod: PodRecord) -> tuple[int, int] | None:
     """Return the index of a member.
 
-    An expected member has the labels of the first pod, so that only its name counts.
+    An expected member has the labels of the first pod. Therefore, only the name of the member counts.
     """
     return index_of(pod.name, {} if pod.is_expected and not pod.reserved_for else pod.labels)
 

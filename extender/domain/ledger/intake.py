@@ -165,7 +165,9 @@ class Intake:
         self._claims.capacity.set_unavailable(node, +amounts)
 
     def _set_idle(self, claim: ClaimKey, nodes_before: Iterable[str] = ()) -> None:
-        """Update the devices of an allocated claim. While no pod uses the claim, other pods cannot get them.
+        """Record the nodes on which an allocated but unused claim has devices.
+
+        Only pods that name the claim can get these devices.
 
         Args:
             claim: The claim.
@@ -206,8 +208,8 @@ class Intake:
     def set_claim(self, key: ClaimKey, spec: ClaimSpec | None, state: ClaimState | None = None) -> None:
         """Record a ResourceClaim or ResourceClaimTemplate; no `spec` means that it is gone.
 
-        If a claim is deleted, the starts of pods that use it end. This is also done if a new claim has its
-        name.
+        If the claim is deleted, or replaced by a new claim of the same name, the starts of the pods that use
+        the claim end.
         """
         devices = self._pods.shapes.devices
         with self._lock:
@@ -221,7 +223,7 @@ class Intake:
             self._reread(key)
 
     def _reread(self, claim: ClaimKey | None) -> None:
-        """Read all pods and jobs again that name a claim or template.
+        """Read again all pods and jobs that name a claim or template.
 
         If `claim` is None, all pods and jobs that request devices are read again.
         """
@@ -234,7 +236,7 @@ class Intake:
                     self.set_job(*job)
 
     def _mark_flavored(self, node: str) -> None:
-        """Mark the groups whose flavors depend on the labels of a node as dirty."""
+        """Mark groups as dirty if their flavors depend on the labels of a node."""
         if self._registry.queues.pools.all_pools:
             for key in {claim.pod.group for claim in self._claims.on_node(node) if claim.pod.group}:
                 self._registry.mark_dirty(key)
@@ -275,7 +277,7 @@ class Intake:
                 self._changes.notify()
 
     def drop_group(self, key: GroupKey, origin: Origin = Origin.VOLCANO) -> None:
-        """Record that a PodGroup is gone, and with it the claims that its pods share."""
+        """Remove a PodGroup, and the claims that a PodGroup of Kubernetes has for its pods."""
         if origin in (Origin.NATIVE, Origin.ALPHA):
             namespace, _, name = key.partition("/")
             self._pods.set_group_claims(claims_of_group(namespace, name), {})
@@ -301,7 +303,7 @@ class Intake:
         Args:
             kind: The kind of the job.
             job: The job.
-            gang: The result of `set_job`, if it was called before.
+            gang: The gang that `set_job` has returned for the job; None without a gang.
         """
         record = owner_of_pods(kind, job, self.jobs.table, gang)
         return self.put_owner(group_made_by(kind, job.metadata), record)
@@ -331,18 +333,21 @@ class Intake:
             self._registry.ancestors.drop(namespace, uid)
 
     def expect_controllers(self, is_read: Callable[[str], bool]) -> None:
-        """Set how to tell whether a kind of controllers has been read.
+        """Set the function that returns whether controllers of a kind have been read.
 
-        Groups wait for owners of these kinds.
+        A group waits for an owner of such a kind as long as the owner is unknown.
         """
         self._registry.owners.is_read = is_read
 
     def expect_claims(self, are_read: Callable[[], bool]) -> None:
-        """Set how to tell whether all claims are known, so that pods wait for claims that do not exist."""
+        """Set the function that returns whether all claims are known.
+
+        Once all claims are known, pods wait for claims that do not exist.
+        """
         self._registry.claims_are_read = are_read
 
     def expect_ancestors(self, are_read: Callable[[str], bool]) -> None:
-        """Set how to tell which kinds are watched, so that groups wait for owners of these kinds."""
+        """Set the function that returns whether owners of a kind are watched: groups wait for them."""
         self._registry.ancestors.are_read = are_read
 
     def set_job(self, kind: JobKind, job: AnyJob) -> MadePods | None:
@@ -388,7 +393,7 @@ class Intake:
             return self._registry.runtimes.drop(name)
 
     def read_job_again(self, key: GroupKey) -> None:
-        """Read a job again whose runtime has changed.
+        """Read a job again after its runtime has changed.
 
         Callers read one job at a time, because there may be many.
         """
@@ -473,7 +478,7 @@ class Intake:
         self.put_local_queue(local_queue_record(local_queue))
 
     def put_local_queue(self, record: LocalQueueRecord) -> None:
-        """Record a LocalQueue. Groups and jobs that name it may get another queue thereby."""
+        """Record a LocalQueue. This may change the queue of groups and jobs that name it."""
         with self._lock:
             group_keys = self._registry.routes.local_queues.put(record)
             if group_keys is not None:
@@ -547,8 +552,9 @@ class Intake:
                 self._changes.notify()
 
     def disruption_budgets(self) -> BudgetsByNamespace:
-        """Return the budgets, which is the same immutable object until a budget changes.
+        """Return the disruption budgets by namespace.
 
+        The result is the same immutable object until a budget changes.
         Callers hold the lock.
         """
         if self._changed_namespaces:

@@ -61,7 +61,8 @@ class Ledger:
         clock: The monotonic clock, in seconds.
         lock: The lock that guards the ledger.
         on_change: Called under the lock when a decision may change.
-        on_shown: Called when another pod is to be shown; None if the scheduler proxy is off.
+        on_shown: Called when the scheduler is to see another pod, or see a pod differently. None if the
+            scheduler proxy is off.
         wall_clock: The wall clock, in seconds since 1970.
         jobs: The rules about which jobs Muster manages.
         logical: The logical resources of the configuration.
@@ -142,7 +143,7 @@ class Ledger:
     def snapshot(self) -> Snapshot:
         """Return a consistent view of all facts for one cycle.
 
-        Changes that passing time causes, such as the end of unused answers, are made first.
+        First, changes that depend only on the time are applied, such as the end of unused filter answers.
         """
         with self._lock:
             self._expire_filter_answers()
@@ -204,7 +205,7 @@ class Ledger:
         self._meter.record_holdings({key: holding_of(groups.get(key)) for key in dirty}, now)
 
     def _expire_filter_answers(self) -> None:
-        """End answers of filter that no bind call has followed within the start deadline.
+        """End the claims of filter answers that no bind call has followed within the start deadline.
 
         Without this step, unused answers would hold capacity forever. The deadline includes the time to bind
         volumes, which comes before the bind call.
@@ -234,9 +235,9 @@ class Ledger:
             return self._meter.is_to_be_shown(self._wall_clock())
 
     def restore_state(self, snapshot: Snapshot) -> None:
-        """Restore the other state of a snapshot, after `restore` has recorded the objects of the snapshot.
+        """Restore the remaining state of a snapshot after `restore` has recorded the snapshot's objects.
 
-        Refusals get a full new lifetime.
+        A restored refusal lasts as long as a new refusal.
         """
         with self._lock:
             now = self._clock()
@@ -265,7 +266,7 @@ class Ledger:
     def publish(self, decisions: Decisions) -> None:
         """Turn the plans of decisions into claims.
 
-        Claims that filter made since the snapshot are newer, and stay.
+        A filter call may have made a claim since the snapshot. This claim is newer than the plans, and stays.
         """
         with self._lock:
             before, self.decisions = self.decisions, decisions
@@ -308,7 +309,7 @@ class Ledger:
                 self._changes.notify()
 
     def _record_run(self, group: Group, old: GroupDecision | None, decision: GroupDecision) -> None:
-        """Record the run time of a group that has just completed."""
+        """Record the run time of a group that has completed since its last decision."""
         if old is None or old.verdict is Verdict.ENDED or decision.life.outcome is not Outcome.COMPLETED:
             return
         since = running_since(group.info, self._instant_of) if group.info is not None else None
@@ -335,11 +336,11 @@ class Ledger:
             if (pod := group.pods.get(uid)) is not None:
                 expires_at, text = now + self.limits.refusal_memory, group.attempt(uid).message
                 if lacks_only_capacity(text, pod.shape.requests):
-                    # By then, the scheduler may know of freed capacity.
+                    # At `retry_at`, the scheduler may know of freed capacity.
                     expires_at = min(expires_at, decision.retry_at)
                 self._refusals.add(self.pods.separate_shape(pod), node, expires_at)
         if decision.reclaim != group.start.reclaim:
-            # A group evicts the same other group only once, so it remembers its victims.
+            # A group reclaims from the same victim group only once within `reclaim_memory`.
             unharmed_groups = self._unharmed_victims(group.start.reclaim)
             past_times = ((key, at) for key, at in group.reclaim_times.items() if key not in unharmed_groups)
             recent_times = {key: at for key, at in past_times if at + self.limits.reclaim_memory > now}
@@ -347,7 +348,7 @@ class Ledger:
             group.reclaim_times = recent_times | {victim.group: now for victim in victims if victim.group}
             self.registry.mark_dirty(group.key)
             self._record_losses(group.key, decision.reclaim, unharmed_groups)
-        # The number of a partial start is kept until the job waits again, or itself requests that number.
+        # The number of a partial start stays until the job waits again, or until the job has this number.
         keeps_number = decision.reduced_to is None and decision.verdict is Verdict.STARTING
         if not keeps_number and group.reduced_to != decision.reduced_to:
             group.reduced_to, changed = decision.reduced_to, True
@@ -366,7 +367,7 @@ class Ledger:
         Args:
             taker: The group for which capacity is reclaimed.
             reclaim: The reclaim; None if there is none.
-            spared: Groups whose record is removed, because they have lost nothing.
+            spared: Groups that have lost nothing after all, so that the record of their loss is removed.
         """
         queue, now = self.decisions.groups[taker].queue, self._clock()
         causes = {victim.group: victim.cause for victim in reclaim.victims} if reclaim is not None else {}
@@ -381,8 +382,9 @@ class Ledger:
     def _follow_start(self, group: Group, start: Start, verdict: Verdict) -> None:
         """Record the start of a group.
 
-        A decision is requested if the start has changed. If only its times have ended because the group runs,
-        none is requested, because decisions on running groups do not depend on these times.
+        If the start or an attempt to bind has changed, a new decision is requested. There is one exception:
+        when the group runs, the times of its start are cleared. Decisions on running groups do not depend on
+        these times, so this change alone requests no decision.
         """
         earlier, attempts, group.start = group.start, dict(group.attempts), start
         if earlier.admitted_at is not None and start.admitted_at is None:
@@ -398,8 +400,8 @@ class Ledger:
     def _replan(self, group: Group, pod: PodRecord, decision: GroupDecision, version: int) -> None:
         """Update the claim of a waiting member for a decision on its group.
 
-        A claim that a bind call holds ends with this call. The pod is hidden from the scheduler first, so
-        that the scheduler forgets the pod before the call fails.
+        A claim that a bind call holds ends together with the bind call. If the group has to wait, the pod is
+        hidden from the scheduler first, so that the scheduler forgets the pod before the bind call fails.
 
         Args:
             group: The group.
@@ -452,7 +454,8 @@ class Ledger:
     def give_up_start(self, key: GroupKey, why: str) -> None:
         """Give up the start of a job that missed its start timeout. The group waits again, and backs off.
 
-        If a decision also gives up the start, this does not count twice.
+        If the group backs off already, because a decision has given up the start, nothing changes. So the
+        failure counts only once.
         """
         with self._lock:
             group = self.registry.groups.get(key)
@@ -467,7 +470,7 @@ class Ledger:
             self._changes.notify()
 
     def claims_to_release(self, groups: Iterable[GroupKey] | None = None) -> list[Claim]:
-        """Return planned claims of existing pods, which the scheduler does not know yet.
+        """Return the planned claims of existing pods: claims that the scheduler does not know yet.
 
         Args:
             groups: The groups of the pods; None for all groups.
@@ -485,12 +488,12 @@ class Ledger:
     def awaits_the_scheduler(self) -> bool:
         """Return whether any pod without Muster's gate is planned.
 
-        The scheduler should ask about such a pod.
+        The scheduler is expected to call Muster about such a pod.
         """
         return any(not claim.pod.is_gated for claim in self.claims_to_release())
 
     def managed_job(self, key: GroupKey) -> ManagedJob | None:
-        """Return the job that makes a group's pods; None if there is none, or it is not managed."""
+        """Return the job that makes a group's pods; None if no managed job makes them."""
         with self._lock:
             group = self.registry.groups.get(key)
             job = group.job if group is not None else None
@@ -530,7 +533,7 @@ class Ledger:
     def manages(self, key: GroupKey) -> bool:
         """Return whether Muster decides when the job of a group starts.
 
-        The last known state of the job counts.
+        The newest recorded version of the job counts.
         """
         with self._lock:
             job = self.registry.jobs.get(key)
@@ -549,7 +552,7 @@ class Ledger:
     def ceilings(self, queue: str) -> Iterator[Ceiling]:
         """Yield the ceilings of a queue and of all queues above it, by the last decisions.
 
-        A limit that equals the total of all nodes is left out, because it limits only free capacity.
+        A limit at or above the total of all nodes is left out, because free capacity is the tighter limit.
         """
         decided, offers = self.decisions.queues, self.offered()
         while (decision := decided.get(queue)) is not None:
@@ -575,8 +578,8 @@ class Ledger:
 class ReclaimedCapacity:
     """Capacity that is being reclaimed, and capacity for the replacements of moved pods.
 
-    Only pods that are planned on this capacity may use it. The capacity is not counted as claims: it is still
-    in use, or the pods do not exist yet.
+    Only pods that are planned on this capacity may use it. The capacity is not counted as claims, because
+    other pods still use the capacity, or because the replacements do not exist yet.
     """
 
     def __init__(self, registry: Registry, capacity: NodeCapacity, limits: Limits) -> None:
@@ -584,11 +587,11 @@ class ReclaimedCapacity:
         self._memory_seconds = limits.reclaim_memory
         self._reclaims: dict[GroupKey, Reclaim] = {}
         self._moves: dict[GroupKey, Move] = {}  # last move of each group, with the nodes of all replacements
-        # Reserved amounts by node: for a group (False) and for the replacements of its moved pods (True).
+        # Nodes with reserved amounts: for a group (False), or for replacements of its moved pods (True).
         self._reservations: dict[tuple[GroupKey, bool], list[tuple[str, Resources]]] = {}
 
     def put(self, key: GroupKey, reclaim: Reclaim | None) -> None:
-        """Record the reclaim for a group; None means that it has ended."""
+        """Record the reclaim for a group; None means that the reclaim has ended."""
         if self._reclaims.get(key) is reclaim:
             return
         before = self._reclaims.pop(key, None)
@@ -657,7 +660,7 @@ class ReclaimedCapacity:
             self._reservations[key, is_moved] = amounts_by_node
 
     def expiries(self, now: float) -> Iterator[float]:
-        """Yield the times at which reservations for moved pods end, and moved groups may move again."""
+        """Yield the times at which reservations for moved pods end or moved groups may move again."""
         for move in self._moves.values():
             yield move.until if now < move.until else move.again_at
 

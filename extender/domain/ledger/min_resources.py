@@ -62,7 +62,7 @@ class MinResources:
                 self._used_resources.pop(key, None)
 
     def _sync_group(self, group: Group, minimum: Resources) -> None:
-        """Update the placeholders so that they request the part of minResources which members do not use."""
+        """Update the placeholders so that they request the unused part of minResources."""
         self._hand_over(group)
         members = self._members(group)
         lives = any(pod.phase != "Succeeded" for pod in members)
@@ -75,7 +75,7 @@ class MinResources:
             requests = pod.shape.requests
             has_node = self._core.claims.get(pod.uid) is not None
             is_needed = any(n > 0 for n in amounts.values())
-            # Without a node, it may request at most the lacking amounts. Otherwise the gang might not fit.
+            # Without a node, a placeholder requests at most the lacking amounts, or the gang might not fit.
             if is_needed and (has_node or all(n <= amounts.get(name, n) for name, n in requests.items())):
                 amounts = {name: n - requests.get(name, 0) for name, n in amounts.items()}
             else:
@@ -88,8 +88,8 @@ class MinResources:
     def _has_used(self, key: GroupKey, members: Iterable[PodRecord], requests: Resources) -> bool:
         """Return whether members on nodes have at any time since the start used all of the minResources.
 
-        From then on, nothing is reserved here for lost members, because their nodes are reserved for a while
-        anyway.
+        From then on, no placeholders are added for lost members, because the nodes of lost members are
+        reserved for a while anyway.
         """
         used_amounts = total_requests([pod.shape for pod in members if pod.is_placed])
         if not used_amounts:
@@ -102,7 +102,7 @@ class MinResources:
         """Return the members that count as users of minResources.
 
         Before any member has a node, these are all waiting members. From then on, they are the members with
-        capacity. If fewer members have capacity than the start needs, waiting members fill up this number.
+        capacity. If fewer members have capacity than the start needs, waiting members count, too.
         """
         members = [p for p in group.pods.values() if not p.is_expected and (p.is_placed or p.is_waiting)]
         members.sort(key=lambda p: (p.is_waiting and self._core.claims.get(p.uid) is None, p.sort_key))

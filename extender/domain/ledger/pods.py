@@ -1,6 +1,6 @@
 """Pods of the watch: their records and claims, the scheduler's reports on them, and stuck deletions.
 
-A deletion is stuck if the pod's node does not answer.
+A deletion is stuck if the pod's node cannot be reached and the grace period of the pod has ended.
 """
 
 from collections import defaultdict
@@ -186,7 +186,7 @@ class Pods:
         self._shared_claims = SharedClaims(lambda claim: self.on_use_of_claim(claim))
         self._crowded_pods: dict[Uid, PodRecord] = {}  # original records of pods over the limit of terms
         self._other_pods = OtherPods()
-        self._other_changes: dict[Uid, PodRecord | None] = {}  # changes since `_others` was made
+        self._other_changes: dict[Uid, PodRecord | None] = {}  # not yet in `_other_pods`
 
     def get(self, uid: Uid) -> PodRecord | None:
         return self.by_uid.get(uid)
@@ -251,13 +251,13 @@ class Pods:
             self._set_carriers(new_carriers)
 
     def _set_carriers(self, pods: Iterable[Pod]) -> None:
-        """Record the pods again for which shared claims count from now on."""
+        """Record pods again, because shared claims count for these pods from now on."""
         for pod in pods:
             with suppress(BadQuantity):  # the pod's own event has reported it
                 self.set(pod)
 
     def reread(self, claim: ClaimKey | None = None) -> None:
-        """Read all pods again that have no node and name a claim or template.
+        """Read again all pods that have no node and name a claim or template.
 
         If `claim` is None, all pods that request devices are read again. The lock is taken for one pod at a
         time, because there may be many pods.
@@ -338,9 +338,9 @@ class Pods:
     # Callers of the methods below hold the lock.
 
     def move_group(self, pod_group: GroupKey, target: GroupKey) -> None:
-        """Count the pods of a PodGroup in the group of a composite from now on, or in their own group again.
+        """Move the pods of a PodGroup to the group of a composite, or back to their own group.
 
-        Pods on nodes stay in the group in which they started. A plan for other pods ends.
+        Pods on nodes stay in the group in which they started. The plans for all other pods end.
         """
         before = self._moved_groups.pop(pod_group, pod_group)
         if target != pod_group:
@@ -442,8 +442,8 @@ class Pods:
     def _record_refusal(self, group: Group, pod: PodRecord, before: PodRecord | None) -> None:
         """Record a new refusal of a pod by the scheduler.
 
-        A claim that filter had answered may then move again. Two sorts of messages are no refusals: those
-        that quote a refusal by Muster, and those about pods for which no node was planned.
+        After the refusal, an answered claim of the pod may move to another node. Two sorts of messages are no
+        refusals: messages that quote a refusal by Muster, and messages about pods without a planned node.
         """
         text = pod.unschedulable
         if not text or before is None or text == before.unschedulable or REFUSAL_PREFIX in text:
@@ -470,9 +470,9 @@ class Pods:
             self.separate_shape(pod)
 
     def separate_shape(self, pod: PodRecord) -> Shape:
-        """Return the shape of a pod, made separate for the equal pods of its namespace.
+        """Return the separate shape that a pod shares only with equal pods of its namespace.
 
-        The scheduler's refusals of this pod then concern only these pods.
+        From now on, the scheduler's refusals of the pod concern only these equal pods.
         """
         shape = self.shapes.separate(pod.namespace, pod.shape)
         if shape is not pod.shape:

@@ -391,9 +391,9 @@ class Registry:
         return keys_of_groups
 
     def awaits_controller(self, group: Group) -> bool:
-        """Return whether an owner of the group's pods has not been read yet.
+        """Return whether the watch still has to show an owner of the group's pods.
 
-        Without this owner, the gang size, the queue, or a user with limits is unknown.
+        While the owner is unknown, the gang size, the queue, or a user with limits may be unknown, too.
         """
         if group.last_record is not None or group.job is not None:
             return False

@@ -91,7 +91,7 @@ class Releases:
     def may_show(self, pod: PodRecord, node: str) -> bool:
         """Return whether a pod that is planned for a node may be shown now.
 
-        It may not be shown while it is gated, lacks its nomination, or may still be processed by the
+        The pod may not be shown while it is gated, lacks its nomination, or may still be processed by the
         scheduler, or while too many pods are nominated for the node.
         """
         if pod.is_gated or lacks_nomination(pod, node) or self._ends_at.get(pod.uid, 0.0) > self._clock():
@@ -172,7 +172,7 @@ class Releases:
 
         Args:
             uid: The UID of the pod.
-            lags: The pause before that, as a multiple of the scheduler's lag.
+            lags: The pause before the pod is shown, as a multiple of the scheduler's lag.
         """
         self._ends_at[uid] = self._clock() + lags * _LAG_SECONDS
 

@@ -127,9 +127,9 @@ class ShownPods(Appearances):
     def _release_group(self, group: Group) -> bool:
         """Show planned members of a group. Return whether all planned members are shown now.
 
-        Expected pods of a job cannot be shown, because no event would subtract them from their node again. If
-        several members share a claim, only one is shown until the claim is allocated, because the scheduler
-        would refuse the others.
+        Expected pods of a job cannot be shown, because no event would make the scheduler subtract them from
+        their node again. If several members share a device claim, only one member is shown until the device
+        claim is allocated, because the scheduler would refuse the others.
         """
         unbound_uids = (uid for uid, pod in group.pods.items() if pod.is_waiting and not pod.is_expected)
         claims = map(self._claims.get, unbound_uids)
@@ -156,8 +156,8 @@ class ShownPods(Appearances):
     def _leaves_nodes_to_scheduler(self, group: Group) -> bool:
         """Return whether the scheduler's own scoring picks the nodes of a group.
 
-        This is so for a group of one pod, if its queue has no `placement`, and if the group reserves no
-        capacity that the scheduler does not know.
+        The scheduler picks the node of a group that needs at most one pod, under two conditions: the queue
+        has no `placement`, and no placeholders reserve capacity for the group.
         """
         queue = self._registry.queues.get(self._registry.routes.queue_of(group))
         has_no_policy = group.needs_no_barrier and not (queue and queue.placement)
@@ -175,15 +175,16 @@ class ShownPods(Appearances):
         return Appearance() if picks_itself else Appearance(node=node)
 
     def _record_refusal(self, pod: PodRecord, text: str) -> None:
-        """Hide a pod whose attempt has ended, although no bind call holds its claim.
+        """Hide a pod whose attempt has ended, unless a bind call holds its claim.
 
-        After the first refusal, the pod is shown again soon, and the scheduler calls filter: the attempt may
-        have met a restart, or the scheduler may not know of freed capacity yet. After further refusals, the
-        pod counts as refused.
+        After the first refusal, the pod is shown again soon, and the scheduler calls filter. The reason is
+        that a restart may have disturbed the attempt, or that the scheduler may not know of freed capacity
+        yet. After further refusals, the pod counts as refused.
 
         If the planned node has capacity, the scheduler may try a few more times, at growing intervals,
-        because it may assume other pods there until their bindings are refused. The same applies to a group
-        of one pod whose binding failed, because another pod may take its place between filter and bind.
+        because the scheduler may assume other pods on this node until their bindings are refused. A group of
+        one pod whose binding failed is also tried a few more times, because another pod may have used the
+        capacity between filter and bind.
         """
         claim = self._claims.get(pod.uid)
         if claim is None or claim.stage is not ClaimStage.ANSWERED:

@@ -220,7 +220,7 @@ class ClaimTransitions:
     def refuse(self, pod: PodRecord) -> None:
         """Record that the scheduler found no node for a pod.
 
-        A claim that filter had answered is free to move again.
+        An answered claim becomes a planned claim, which decisions may move.
         """
         claim = self._claims.get(pod.uid)
         if claim is not None and claim.stage is ClaimStage.ANSWERED:
@@ -253,7 +253,7 @@ class ClaimTransitions:
         self._releases.forget(pod)
 
     def count_running(self, group: Group, pod: PodRecord) -> None:
-        """Count a member as standing, on a node or about to be bound, or stop counting it."""
+        """Update whether a member counts as standing: on a node, or about to be bound."""
         if pod.is_placed or (pod.is_waiting and (self._stage_of(pod.uid) or 0) >= ClaimStage.HELD):
             group.standing_roles[pod.uid] = pod.role
         else:

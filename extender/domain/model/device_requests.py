@@ -232,9 +232,9 @@ class DeviceRequests:
         return sums
 
     def renamed(self, requests: Mapping[str, V]) -> dict[str, V]:
-        """Return amounts under the resources of their classes, if they have another name of a class.
+        """Return amounts with each name of a DeviceClass replaced by the resource of the class.
 
-        If an amount is also given under the resource itself, that amount counts.
+        If an amount is also given under the resource itself, the amount under the resource counts.
         """
         names = {name: self._resource_of(kind) for name in requests if (kind := _class_named_by(name))}
         renamed_requests = {resource: requests[name] for name, resource in names.items() if resource}
@@ -337,7 +337,7 @@ class SharedClaims:
         return _set_or_remove(self._group_claims, group, dict(claims) or None)
 
     def put(self, pod: Pod) -> Pod:
-        """Record a pod. Return the pod with marks on its claims that count for other pods."""
+        """Record a pod. Return the pod with `counts_elsewhere` set on claims that count for other pods."""
         uid, claims = pod.metadata.uid, pod.spec.resource_claims
         if not claims:
             return pod
@@ -404,7 +404,7 @@ def carrier_pods(pods: Iterable[tuple[int, Pod]]) -> Iterator[tuple[int, int, Po
 
 
 def _with_carried(pod: Pod, names: Container[str]) -> Pod:
-    """Return the pod with marks on its claims that count for other pods.
+    """Return the pod with `counts_elsewhere` set on claims that count for other pods.
 
     Args:
         pod: The pod.

@@ -142,8 +142,8 @@ _NODE_RULE_TEXTS = ("node(s) had untolerated taint", "node(s) didn't match Pod's
 def lacks_only_capacity(message: str, resources: Collection[str]) -> bool:
     """Return whether the scheduler refuses a pod only for reasons that Muster evaluates as well.
 
-    These reasons are amounts of `counted` resources, taints and labels. If Muster nevertheless finds a node
-    for the pod, Muster's data is newer than the scheduler's.
+    These reasons are insufficient `resources`, too many pods, taints and labels. If Muster nevertheless finds
+    a node for the pod, Muster's data is newer than the scheduler's.
     """
     text = message.partition(" nodes are available: ")[2].partition(" preemption: ")[0].removesuffix(".")
     text_before, *parts = _PART.split(text)

@@ -84,7 +84,7 @@ def resource_of(name: str) -> str:
 
 
 def selected_devices(name: str, selector: str) -> str:
-    """Return the name under which the devices of a resource count that a selector admits."""
+    """Return the name under which only those devices of a resource count that a selector admits."""
     return f"{name}{_SELECTOR_SEPARATOR}{selector}"
 
 
@@ -225,10 +225,10 @@ def counted_spec(pod: Pod) -> PodSpec:
     """Return a pod's spec with the requests that count now, during an in-place resize.
 
     kube-scheduler counts the same amounts for pods on a node (component-helpers `AggregateContainerRequests`
-    and `effectivePodLevelResources`). The largest of the requested amounts, the amounts set aside and the
-    amounts in force counts, so that neither growing nor shrinking overcommits the node. The rule applies to
-    each container, and to the pod if it has requests of its own. Requested amounts no longer count once the
-    kubelet has called them infeasible.
+    and `effectivePodLevelResources`). Of the requested amounts, the allocated amounts and the amounts in
+    force, the largest counts. So the node is not overcommitted while the pod grows or shrinks. The rule
+    applies to each container, and to the pod if it has requests of its own. Requested amounts no longer count
+    once the kubelet has called them infeasible.
 
     Raises:
         BadQuantity: A request cannot be read.

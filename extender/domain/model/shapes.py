@@ -228,7 +228,7 @@ class Shapes:
         if shape is None:
             requests = self.devices.counted_requests(pod_requests(spec), spec, namespace)
             constraints = _narrowed(constraints_of(spec, namespace), self.devices.nodes_of(spec, namespace))
-            if constraints.excess:  # the pod waits anyway, so that only some of its resources are kept
+            if constraints.excess:  # the pod waits anyway, so that only some of its resources count
                 kept = sorted(requests.items(), key=lambda item: ("/" in item[0], item[0]))[:MAX_RESOURCES]
                 requests = dict(kept)
             shape = self._intern(requests, constraints)
@@ -253,7 +253,7 @@ class Shapes:
 
     def unevaluated(self, shape: Shape, excess: str) -> Shape:
         """Return the shape of a pod that has to wait because its constraints exceed the limits."""
-        copy = self._copies.get((excess, shape.number))  # no namespace has the name of this sentence
+        copy = self._copies.get((excess, shape.number))  # `excess` is no name of a namespace
         if copy is None:
             copy = Shape(shape.requests, Constraints(node_terms=_NO_NODES, excess=excess), shared=shape)
             self._copies[excess, shape.number] = copy
@@ -332,7 +332,7 @@ def constraints_of(spec: PodSpec, namespace: str) -> Constraints:
 def _narrowed(constraints: Constraints, selectors: Iterable[Sequence[NodeSelectorTerm]]) -> Constraints:
     """Return constraints that also require all node selectors.
 
-    Of each selector, one term must admit a node.
+    A node must meet at least one term of each selector.
     """
     terms = _node_terms(constraints.node_terms) or [NodeSelectorTerm()]
     for selector in () if constraints.excess else selectors:

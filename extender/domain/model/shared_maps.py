@@ -15,7 +15,7 @@ _NO_CHANGE: Any = object()
 
 
 def with_changes(mapping: Mapping[K, V], changes: Mapping[K, V | None]) -> Mapping[K, V]:
-    """Return the mapping with changed values. The value None removes a key. A kept key keeps its position."""
+    """Return the mapping with changed values. None removes a key. A changed key keeps its position."""
     if not changes:
         return mapping
     if len(mapping) > _MAX_COPIED_KEYS:

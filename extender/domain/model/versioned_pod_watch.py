@@ -262,13 +262,13 @@ class Trace(NamedTuple):
 class WaitingPods:
     """Unbound member pods of one client, and the events that were written about each of them.
 
-    The client asks for the same pods by one watch after another. The latest reader supersedes earlier
-    readers, whose end may be unnoticed. The history of the pods is known up to a version, without a gap. A
+    The client reads the same pods by one watch after another. The latest watch or list supersedes earlier
+    ones, whose end may be unnoticed. The history of the pods is known up to a version, without a gap. A
     watch that continues from this version, or from an earlier version, needs no further data.
 
     A reflector returns with the version of the last event that it got. If it returns with a version later
-    than that of an event, the client got the event. With the same or an earlier version, the client may or
-    may not have got the event.
+    than the version of an event, the client got the event. If it returns with the same or an earlier version,
+    it is unknown whether the client got the event.
     """
 
     def __init__(self, schedulers: frozenset[str]) -> None:
@@ -282,14 +282,14 @@ class WaitingPods:
     def is_unbound_member(self, facts: PodFacts) -> bool:
         """Return whether Muster decides the appearance of a pod.
 
-        This is so for an unbound pod of Muster's schedulers.
+        Muster decides the appearance of an unbound pod that names one of Muster's schedulers.
         """
         return not facts.node and facts.scheduler in self._schedulers
 
     def knows_version(self, version: int) -> bool:
         """Return whether a watch may continue from this version.
 
-        If not, `store_all` has to be called first.
+        If the watch may not continue, the caller has to call `store_all` first.
         """
         return version <= self.version
 
@@ -327,7 +327,7 @@ class WaitingPods:
                 self.record_write(uid, listing.appearances.get(uid))
 
     def store_all(self, pods: Mapping[Uid, WaitingPod], version: int) -> None:
-        """Store all pods at this version, which were read for a client that comes from another process."""
+        """Store all pods as of this version. They were read for a client that comes from another process."""
         self.first_version = max(self.first_version, version + 1)
         self._replace(pods, version)
 
@@ -340,7 +340,7 @@ class WaitingPods:
 
 
 class Listing:
-    """Reading of all pods, by a LIST or by the initial events of a watch."""
+    """Listing of all pods for a client, by a LIST or by the initial events of a watch."""
 
     def __init__(self, waiting: WaitingPods, appearances: Appearances, version: int) -> None:
         """Begin a listing.
@@ -358,8 +358,9 @@ class Listing:
     def appearance(self, uid: Uid) -> Appearance | None:
         """Return the appearance of a pod in the listing; None leaves the pod out.
 
-        An informer would not notice a changed appearance of a pod in the same version. Therefore, such a pod
-        is left out first, so that the informer removes the pod, and is shown after the listing.
+        An informer does not notice that a pod of the same version has another appearance. Therefore, the
+        listing leaves such a pod out, so that the informer removes the pod. After the listing, the pod is
+        shown.
         """
         appearance = self._appearances.appearance_of(uid)
         if self._appearances.in_flight(uid):
@@ -496,7 +497,7 @@ class PodWatch:
     def _memory(self) -> Listing | WaitingPods:
         """Return the object that records received events and writes.
 
-        This is the listing while it lasts, and then the WaitingPods.
+        Until the listing has ended, the listing records them. From then on, the WaitingPods record them.
         """
         return self._listing if self._listing is not None else self._waiting
 

@@ -72,7 +72,7 @@ class Division:
     def divide(cls, total: Resources, demands: Demands, earlier: "Division | None" = None) -> "Division":
         """Return the division of the cluster.
 
-        An earlier division (`before`) only saves work: the result is the same without it.
+        An earlier division (`earlier`) only saves work: without it, the result is the same.
         """
         changed_names = _changed_queues(earlier, total, demands) if earlier is not None else None
         if earlier is None or changed_names is None:
@@ -120,10 +120,10 @@ class Division:
 
     @cached_property
     def parts_of_cluster(self) -> Portion:
-        """Return the part of the cluster that each node would deserve if all participants asked for more.
+        """Return the part of the cluster that each node would deserve if requests were unlimited.
 
-        The part follows from the deserved amounts in specs, in the dominant resource. A queue without such
-        amounts has a part by its weight among its siblings. Unlike the deserved share, the part does not
+        The part follows from the deserved amounts in specs, in the dominant resource. Queues without such
+        amounts divide the rest of their parent's part by weight. Unlike the deserved share, the part does not
         depend on the node's request.
         """
         parts = np.zeros(len(self.tree))
@@ -145,9 +145,9 @@ class Division:
         return parts
 
     def available_guarantees(self) -> dict[str, Resources]:
-        """Return the available part of each guarantee that is not fully available, by queue.
+        """Return the available amounts of guarantees that the cluster cannot fully provide, by queue.
 
-        At each level of the tree, all queues get the same part of a resource.
+        If a resource is short, all queues below a parent get the same part of their reserved amounts.
         """
         met: PortionRows = self.reserved.copy()
         met[TOP] = np.minimum(self.reserved[TOP], self.ceilings[TOP])
@@ -193,7 +193,7 @@ class Division:
             node, leaf = self.tree.node[name], self.tree.leaf[name]
             self.specs.set(node, leaf, self.demands[name], self.names)
             dirty[[node, leaf]] = True
-        # Sums go from the leaves up. A child asks for at least its reserved amounts, and at most its limit.
+        # Sums go from the leaves up. A child requests at least its reserved amounts, and at most its limit.
         specified = self.specs
         for level in reversed(self.tree.levels):
             nodes = level[dirty[level]]
@@ -233,7 +233,7 @@ class Division:
             upper_limits = np.minimum(np.minimum(may_hold, specified.limits[rows]), self.requests[rows])
             weights, nominal = specified.weights[rows], specified.nominal[rows]
             siblings = Siblings(parent_index, weights, self.requests[rows], upper_limits, reserved, nominal)
-            # Root divides its ceiling, other parents their share; what absent queues reserve is kept back.
+            # Root divides its ceiling, other parents their share, each without reservations of absent queues.
             capacity = np.where((parents == TOP)[:, None], self.ceilings[TOP], self.deserved[parents])
             unused = sums_by_parent(np.where(takes_part[:, None], 0.0, reserved), parent_index, len(parents))
             shares = np.zeros_like(upper_limits)
@@ -337,8 +337,8 @@ class Holdings:
     """Allocations of queues, summed up the tree, by node.
 
     Amounts that are reserved for a queue count at its parent even if they are unused, so that other queues do
-    not use them. This is the rule of Kueue's local quota: only the excess over a queue's reservation is taken
-    from its parent. The sums of a node are replaced and never changed, so a copy is cheap.
+    not use them. As with Kueue's local quota, a queue uses the capacity of its parent only beyond its own
+    reservation. The sums of a node are replaced and never changed, so a copy is cheap.
     """
 
     def __init__(self, division: Division, own: Mapping[str, Resources]) -> None:
@@ -399,7 +399,7 @@ class Holdings:
         return self._sums[node]
 
     def held_or_reserved(self, node: int) -> Resources:
-        """Return the amounts that are held, or reserved for queues below the node."""
+        """Return the held amounts, in which each queue below the node counts at least its reservation."""
         return self._claims[node]
 
     def beyond_reservation(self, node: int, amounts: Resources) -> Resources:
@@ -428,7 +428,7 @@ class Holdings:
         return max(self.reserved(node).get(name, 0) - self._claims[node].get(name, 0), 0)
 
     def add(self, queue: str, requests: Resources, factor: int = 1) -> None:
-        """Add amounts to the allocation of a queue, multiplied by `factor`. A negative factor subtracts."""
+        """Add `factor` times the requests to the allocation of a queue. A negative factor subtracts."""
         path = self._division.tree.path(queue)
         amounts: Resources = {name: amount * factor for name, amount in requests.items()}
         for node in path:

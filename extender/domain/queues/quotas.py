@@ -253,7 +253,7 @@ class _Object(Protocol):
 def plan_of(quotas: Quotas, max_depth: int, review: Review | None = None) -> QuotaPlan:
     """Return the queues that quotas ask for.
 
-    The quotas of a namespace become one queue below `root`, with the name of the namespace.
+    The ResourceQuotas of a namespace become one queue below `root`, with the name of the namespace.
 
     If two quotas claim the same name or namespace, the first quota gets it. Trees come first, then
     ElasticQuotas, then ResourceQuotas. Within a kind, the oldest quota comes first. A ResourceQuota in a
@@ -307,7 +307,8 @@ class _Plan:
     def add_quota(self, source: QuotaSource, read_queues: Callable[[], Findings]) -> None:
         """Add the queues of a quota.
 
-        If `read` raises an error, the quota counts as unsure, so that none of its existing queues is closed.
+        If `review` reports that `read_queues` has failed, the quota counts as unsure. Then none of the
+        existing queues of the quota is closed.
         """
         if self._review is None:
             self._add(read_queues())

@@ -103,7 +103,7 @@ class Queues:
     def put(self, record: QueueRecord) -> set[str]:
         """Record a new or changed queue.
 
-        Return the names of all queues that may open or close by the change.
+        Return the names of all queues that may open or close because of the change.
         """
         old_record = self.records.get(record.name)
         if record.flavors:
@@ -115,7 +115,7 @@ class Queues:
         return self._with_descendants(record.name)
 
     def drop(self, name: str) -> set[str]:
-        """Remove a queue. Return the names of all queues that may open by the removal."""
+        """Remove a queue. Return the names of the queues that may open as a result."""
         old_record = self.records.pop(name, None)
         self._update_tree(old_record, None)
         return self._with_descendants(name)
@@ -143,7 +143,7 @@ class Queues:
             name: The name of the queue, which may not exist.
             groups: The number of its groups.
             allocated: The amounts that these groups hold.
-            requested: The amounts that these groups hold or ask for.
+            requested: The amounts that these groups hold or request.
             by_pool: The amounts that these groups hold on the nodes of each pool.
         """
         record = self.get(name)
@@ -169,7 +169,7 @@ class Queues:
     def _protection_of(self, name: str) -> Protection:
         """Return the protection of a queue's pods.
 
-        Each part is the part that the queue or the nearest queue above it declares.
+        For each setting of the protection, the value in the queue or in the nearest queue above it applies.
         """
         if name not in self.records:  # pods may name any queue, so unknown queues are not cached
             return Protection()
@@ -204,7 +204,7 @@ class Queues:
     def flavors_of(self, name: str) -> tuple[Flavor, ...]:
         """Return the flavors of a queue, or else those of the nearest queue above it that has flavors.
 
-        A queue without flavors may use only the nodes of that queue above.
+        A queue without flavors may use only nodes with a flavor of that queue above.
         """
         if name not in self.records:
             return ()
