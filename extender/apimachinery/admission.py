@@ -189,7 +189,7 @@ def prepare_for_update(kind: ResourceKind, before: Json, obj: Json, is_checked: 
     """Return a changed object with its defaults.
 
     Raises:
-        StatusError: `checked` is true, and the change is invalid.
+        StatusError: `is_checked` is true, and the change is invalid.
     """
     if kind.custom:
         obj = defaulted(obj, schema_of(kind))

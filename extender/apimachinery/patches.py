@@ -32,7 +32,7 @@ _DIRECTIVE = "$patch"
 def patch_of(media_type: str, body: Any, allows_strategic: bool) -> Patch:
     """Return the function that patches an object.
 
-    `strategic_known` says whether the kind allows strategic merge patches.
+    `allows_strategic` says whether the kind allows strategic merge patches.
 
     Raises:
         StatusError: The form of the patch is unknown or not allowed.

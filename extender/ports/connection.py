@@ -64,8 +64,8 @@ class Caller:
 class CallerConnection(RequestHandler):
     """Connection of a caller, which is a member of `connections` from its creation until it is lost.
 
-    The next request may need less than this object. After the answer to a request of `request_size` bytes,
-    `receive_socket` therefore gets the socket, unless more bytes have come.
+    After the answer to a request of `request_size` bytes, `receive_socket` gets the socket, so that a light
+    connection can serve the next request. If the caller has sent more bytes, the socket stays here.
     """
 
     __slots__ = ("_connections", "_content", "_is_discarding", "_limits", "_receive_socket",

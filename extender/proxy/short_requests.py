@@ -1,9 +1,9 @@
 """Connections to the API server for short requests: the Events that the scheduler posts for each pod.
 
 A request is written to its socket in one piece, and the client gets the answer unchanged. With aiohttp, each
-request costs a task, timers, a URL and two dictionaries of headers, and TLS is done in Python. That was most
-of the cost of a pod in the proxy (see the figures in `ports/light_connection`). aiohttp's parser reads only
-answers in a form that Go's server does not use for short requests.
+request costs a task, timers, a URL and two dictionaries of headers, and TLS is done in Python. These costs
+were most of the cost of a pod in the proxy (see the figures in `ports/light_connection`). aiohttp's parser
+reads only answers in a form that Go's server does not use for short requests.
 
     dial ──► idle ◄──► in use      ends after an error, at its deadline, or with a cancelled request
 """
@@ -226,7 +226,7 @@ class RequestConnections:
             raise
 
     def _give_to_waiting(self, connection: RequestConnection) -> None:
-        """Give a free connection to a waiting request, or else keep it as idle."""
+        """Give a free connection to a waiting request. If no request waits, the connection becomes idle."""
         is_given = False
         while self._waiters and connection.is_open and not is_given:
             waiter = self._waiters.popleft()

@@ -53,7 +53,10 @@ Answer = TypeVar("Answer", aiohttp.ClientResponse, Reply)
 
 
 class UpstreamGone(Exception):
-    """Error: the API server did not get the request, or may get it twice; the client should repeat it."""
+    """Error: the API server did not answer, and the client can repeat the request.
+
+    Either the API server has not received the request, or the request is idempotent.
+    """
 
 
 class TooManyEvents(Exception):
@@ -176,7 +179,7 @@ class Upstream:
         return answer
 
     def failure(self, target: ViewTarget, fault: Exception) -> Exception:
-        """Return the error that a failed request raises, by which the client gets its answer."""
+        """Return the error to raise for a failed request. Its type determines the client's answer."""
         if isinstance(fault, aiohttp.ClientSSLError | ssl.SSLError):
             self._reroute()
         reason = str(fault) or type(fault).__name__
@@ -242,7 +245,11 @@ def _route(endpoint: ApiEndpoint) -> dict[str, Any]:
 
 
 class CutOff(Exception):
-    """Error: the API server ended an answer in the middle; the client has to notice this."""
+    """Error: the API server ended an answer in the middle.
+
+    If the client has received a part of the answer, the proxy closes the client's connection. Otherwise the
+    client would use an incomplete answer.
+    """
 
 
 async def pass_on(

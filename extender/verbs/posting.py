@@ -119,18 +119,18 @@ class Binder:
         return ABANDONED
 
     def _is_temporary(self, fault: ApiError, started_at: float) -> bool:
-        """Return whether a refusal may end by itself, as a new API server has not read its RBAC rules yet.
+        """Return whether a refusal can end by itself, because a new API server has not read its RBAC rules.
 
-        Other refusals do not end soon, for example by a policy or in a namespace that is being deleted.
-        Retries would keep a thread from other pods.
+        Other refusals do not end soon, for example refusals by a policy or in a namespace that is being
+        deleted. A retry after such a refusal would block a thread that other pods need.
         """
         is_right_missing = isinstance(fault, Forbidden) and _NO_RIGHT in fault.message
         return is_right_missing and self._clock() < started_at + _RIGHTS_TIMEOUT
 
     def _read_result(self, hold: Hold) -> str | None:
-        """Return the result of a binding after an unclear answer.
+        """Read the pod, and return the result of a binding whose request got no clear answer.
 
-        None means that the same request is to be sent again.
+        None means that the caller has to send the same request again.
         """
         try:
             stored_pod = self._cluster.pod(hold.pod.namespace, hold.pod.name)

@@ -271,9 +271,10 @@ def _victims(nodes: Nodes, pod: PodInfo, name: str) -> Victims | Rejection:
 
 
 def no_candidate(node_count: int, refusals: Mapping[str, Rejection]) -> PostFilterResult:
-    """Return the result if preemption helps on none of `nodes` nodes.
+    """Return the result if preemption helps on none of the nodes.
 
-    `refusals` are the rejections by node.
+    `node_count` is the number of all nodes. `refusals` are the rejections by node; nodes on which preemption
+    cannot help have no rejection.
     """
     reasons = Counter(reason for refusal in refusals.values() for reason in refusal.reasons)
     reasons["Preemption is not helpful for scheduling"] += node_count - len(refusals)
