@@ -306,7 +306,10 @@ class PodClient:
         self.watches: set[Sending] = set()
 
     def abort_watches(self) -> None:
-        """Abort the earlier watches of a client that reads again. The proxy may not know that they have ended."""
+        """Abort the earlier watches of a client that reads again.
+
+        The client has ended these watches, even if the proxy has not noticed their end.
+        """
         for sending in self.watches:
             sending.abort()
 

@@ -247,8 +247,7 @@ def _route(endpoint: ApiEndpoint) -> dict[str, Any]:
 class CutOff(Exception):
     """Error: the API server ended an answer in the middle.
 
-    If the client has received a part of the answer, the proxy closes the client's connection. Otherwise the
-    client would use an incomplete answer.
+    The proxy then closes the client's connection, so that the client does not use an incomplete answer.
     """
 
 

@@ -255,7 +255,8 @@ class Measurements(Observer):
     def _extend(self, now: float) -> None:
         """Record that the decisions were in force until now.
 
-        No event follows if failing attempts repeat forever, so the period is kept separately.
+        If failing attempts repeat forever, no further event ends the period. The period is therefore added to
+        `_quiet_periods` instead of the sums.
         """
         seconds, self._now = now - self._now, now
         if self._present_groups and seconds > 0:
