@@ -131,7 +131,10 @@ class ObservedJob(NamedTuple):
 
     @property
     def is_unsuspended_by_muster(self) -> bool:
-        """Return whether Muster will unsuspend the job: it or its pods name a queue, and no PodGroup."""
+        """Return whether Muster will unsuspend the job.
+
+        The job or its pods must name a queue, and must not name a PodGroup. True if the job cannot be read.
+        """
         return self.obj is None or records.is_unsuspended_by_muster(self.row, self.obj)
 
     @property

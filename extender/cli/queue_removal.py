@@ -194,7 +194,7 @@ class Removal:
         return queue_state.queue_in("Closed")
 
     def _parts(self, group: ObservedGroup) -> list[RemovedObject]:
-        """Return a group as an object to delete. If jobs are deleted, the job that owns it comes first."""
+        """Return the objects to delete for a group: its job if the command deletes jobs, then the group."""
         owner, parts = controller_of(group.metadata.owner_references), []
         row = job_row(owner.api_version, owner.kind) if owner and self._with_jobs else None
         if owner and row:

@@ -52,7 +52,7 @@ class ConnectionLimits(NamedTuple):
 
 
 class Member(Protocol):
-    """Connection, as far as the limits need it.
+    """Interface of a connection for the limits of its port.
 
     `size` is the number of unread bytes; only `Connections` sets it.
     """

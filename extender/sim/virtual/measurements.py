@@ -255,8 +255,8 @@ class Measurements(Observer):
     def _extend(self, now: float) -> None:
         """Record that the decisions were in force until now.
 
-        If failing attempts repeat forever, no further event ends the period. The period is therefore added to
-        `_quiet_periods` instead of the sums.
+        The period is added to the sums at the next event. If failing attempts repeat forever, no event
+        follows, and `closed` drops the period.
         """
         seconds, self._now = now - self._now, now
         if self._present_groups and seconds > 0:

@@ -45,9 +45,9 @@ class Row(NamedTuple):
 
 
 class TraceColumn(NamedTuple):
-    """Column of a trace. `read` returns the value of a text.
+    """Column of a trace. `parse` returns the value of a text.
 
-    `fits` returns whether a text is valid; it may also raise ValueError for an invalid text.
+    `is_valid` returns whether a text is valid. For an invalid text, it can also raise ValueError.
     """
 
     allowed_values: str
