@@ -253,8 +253,8 @@ class Feed:
     def _watch_ancestors(self, ledger: Ledger, sinks: Sinks) -> None:
         """Watch the owners of pods to record the authors of the owners.
 
-        A kind needs no further watch if it has a watch that needs no right. A watch that needs a right does not
-        start if Muster lacks the right.
+        A kind needs no further watch if it has a watch that needs no right. A watch that needs a right does
+        not start if Muster lacks the right.
         """
         optional = self.optional_watches
         watched = {watch.resource for watch in optional.missing_watches if not optional.verb_of(watch)}

@@ -284,7 +284,7 @@ def _height(gap: Gap) -> int:
 
 
 def _joined(gaps: list[Gap]) -> list[Gap]:
-    """Return the gaps in order. Adjacent gaps are joined."""
+    """Return the gaps in ascending order. Adjacent gaps become one gap."""
     joined: list[Gap] = []
     for low, high in sorted(gaps):
         begin = joined.pop()[0] if joined and joined[-1][1] == low else low
