@@ -145,7 +145,7 @@ class CallerConnection(RequestHandler):
         return RequestEntityTooLarge(f"The body is larger than {self._limits.max_body} bytes")
 
     def serve(self) -> None:
-        """End the timeouts of the caller, who now waits for the answer."""
+        """End the deadline for the caller, since the caller now waits for the answer."""
         self.state, self.deadline = "served", NEVER
         self._connections.serve(self)
 

@@ -235,7 +235,7 @@ def ineligibility(nodes: Nodes, pod: Json, pod_info: PodInfo, rejections: Mappin
 def victims_by_candidate(
     nodes: Nodes, pod: PodInfo, rejections: Mapping[str, Rejection]
 ) -> tuple[dict[str, Victims], dict[str, Rejection]]:
-    """Return the victims by node, and the rejections of nodes on which preemption does not help."""
+    """Return the victims by node, and the rejections of nodes where preemption does not help."""
     victims_by_node: dict[str, Victims] = {}
     refusals: dict[str, Rejection] = {}
     for name in [node for node, fault in rejections.items() if not fault.is_unresolvable]:
@@ -248,7 +248,7 @@ def victims_by_candidate(
 
 
 def _victims(nodes: Nodes, pod: PodInfo, name: str) -> Victims | Rejection:
-    """Return the pods of lower priority to preempt for a pod, or the rejection if preemption does not help."""
+    """Return the pods of lower priority to preempt, or the rejection if preemption does not help."""
     lower_pods = [other for other in nodes.pods_on(name) if other.priority < pod.priority]
     if not lower_pods:
         return _NO_VICTIMS
