@@ -157,7 +157,7 @@ class _QuotaTree:
         self._cohorts = {**without_object, **by_kind["Cohort"]}  # a cohort may exist without an object
 
     def provisioning(self, check: str) -> Json:
-        """Return the provisioning of a queue with this admission check; empty for other checks."""
+        """Return the provisioning that replaces an admission check; empty if the check requests no nodes."""
         spec = (self._by_kind["AdmissionCheck"].get(check) or {}).get("spec") or {}
         config = self._by_kind["ProvisioningRequestConfig"].get(str(value_at(spec, ("parameters", "name"))))
         settings = (config or {}).get("spec") or {}
@@ -171,7 +171,7 @@ class _QuotaTree:
     def resource_flavor(self, name: str) -> Migrated:
         """Return a converted flavor.
 
-        If queues of Kueue name the flavor, but no new queue uses it, the result has comments only.
+        If queues of Kueue name the flavor, but no converted queue uses it, the result has only comments.
         """
         spec = self._flavor(name)
         lost = [(field, text) for field, text in _UNSUPPORTED_FIELDS.items() if spec.get(field)]

@@ -34,7 +34,7 @@ pause: Callable[[float], Any] = time.sleep
 
 
 def wait_until(poll: Callable[[], T | None], timeout: Timeout, explain_wait: Callable[[], str]) -> T:
-    """Return the first result of `poll` that is not None. At the timeout, end the command with an error.
+    """Return the first result of `poll` that is not None. After the timeout, the command fails.
 
     `explain_wait` returns the text of the error.
     """
@@ -122,8 +122,8 @@ class RemovedObject(NamedTuple):
 class Removal:
     """Steps to delete a queue.
 
-    Admission refuses the deletion of a queue that is not Closed. The command checks this first, so that its
-    error names the remaining groups, and --cascade empties no queue that cannot be deleted.
+    Admission refuses the deletion of a queue that is not Closed. The command checks the state first. So its
+    error names the remaining groups, and --cascade deletes no groups of a queue that cannot be deleted.
 
     Attributes:
         with_jobs: Whether the jobs that own the queue's groups are deleted, too.
