@@ -2,7 +2,7 @@
 
 A printed address can be used once. Then a cookie replaces it, and a new address is printed. Other users of
 the machine and pages of other sites have neither the address nor the cookie. All pages are below a path that
-nobody can guess. A browser sends the cookies of a host to all ports, even to servers of other users, but only
+is secret. A browser sends the cookies of a host to all ports, even to servers of other users, but only
 to paths below the path of the cookie.
 """
 

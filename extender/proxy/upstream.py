@@ -43,7 +43,7 @@ _CONNECTION_COUNTS = {
 }
 _SHORT_CONNECTION_COUNT = 24  # number of connections for short Events
 _MAX_EVENTS = 128  # most Events in progress: half of the port's connection limit
-_HANG_TIME = 1.0  # seconds without an answer to any Event, after which clients are not asked to repeat Events
+_HANG_TIME = 1.0  # after so many seconds without an answer to any Event, clients should not repeat Events
 _MAX_HEADER_BYTES = 64 * 1024  # most bytes of a header
 _REFRESH_PERIOD = 1.0  # seconds between two checks of the credentials
 _IDEMPOTENT_METHODS = frozenset({"GET", "HEAD", "PUT", "DELETE"})
@@ -62,7 +62,7 @@ class UpstreamGone(Exception):
 class TooManyEvents(Exception):
     """Error: Events come faster than the API server accepts them.
 
-    `may_repeat` means that the client may repeat this Event.
+    `may_repeat` says whether the client should send this Event again.
     """
 
     def __init__(self, may_repeat: bool) -> None:
