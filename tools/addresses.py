@@ -14,11 +14,14 @@ URL = r"https?://([\w.-]+)(?::\d+)?(?:/[\w.~%+-]+)*/?", "http[s]://HOST[:PORT][/
 
 
 class Unusable(Exception):
-    """Wrong use, so that nothing can be made; the message is for the user."""
+    """Error: an argument or the environment is wrong, so no file can be made. The message is for users."""
 
 
 class Addresses(NamedTuple):
-    """Addresses of this version. `registry` has its image and chart, `url` its files."""
+    """Addresses of this version.
+
+    `registry` is the registry of the image and the chart. `url` is the folder of the files of the release.
+    """
 
     registry: str
     url: str
@@ -30,7 +33,7 @@ class Addresses(NamedTuple):
 
     @property
     def charts(self) -> str:
-        """Return the folder of charts, as `helm push` takes it after oci://."""
+        """Return the folder of charts. `helm push` expects `oci://` in front of this text."""
         return f"{self.registry}/charts"
 
 
@@ -44,7 +47,7 @@ def addresses(registry: str = "", url: str = "") -> Addresses:
     """Return the addresses of this version; an empty parameter means the address in pyproject.toml.
 
     Raises:
-        Unusable: An address does not have its form, or is a placeholder.
+        Unusable: An address has the wrong form, or is a placeholder.
     """
     defaults = settings()
     result = Addresses(registry or defaults.registry, (url or defaults.url).rstrip("/"))
@@ -57,10 +60,10 @@ def addresses(registry: str = "", url: str = "") -> Addresses:
 
 
 def host(flag: str, value: str, form: tuple[str, str]) -> str:
-    """Return the host of an address. `form`: the pattern of allowed values, and its description.
+    """Return the host of an address. `form` is the pattern of allowed values, and its description.
 
     Raises:
-        Unusable: The address does not have its form.
+        Unusable: The address has the wrong form.
     """
     pattern, description = form
     match = re.fullmatch(pattern, value, re.ASCII)

@@ -1,8 +1,9 @@
 """Generator of the Helm chart's templates from manifests/, so that kustomize and Helm install the same.
 
-A template is the text of its manifest, comments included. Values fill the places that tools/chart_changes.py
-lists. A place that is missing in its file is an error, so no change of a manifest goes unnoticed. Every file
-of manifests/ becomes a template; its folder says when it is rendered.
+A template has the text of its manifest, including comments. tools/chart_changes.py lists the texts that are
+replaced by values of the chart. If a manifest lacks such a text, the generator fails, so no change of a
+manifest leaves the chart out of date. Every file of manifests/ becomes a template. The folder of the file
+determines the condition under which Helm renders the template.
 
     python -m tools.chart            writes install/chart/templates/manifests and install/chart/files
     python -m tools.chart --check    prints the files that differ; exit status 1 if there are any
@@ -34,11 +35,11 @@ Files = Mapping[Path, str]  # text of files, by path in the chart
 
 
 class ChangesMismatch(Exception):
-    """A manifest lacks the text that the chart changes in it."""
+    """Error: a manifest lacks a text that the chart replaces."""
 
 
 def generated_files() -> Files:
-    """Return the generated files of the chart by path, as they should be."""
+    """Generate the files of the chart; return their texts by path."""
     return dict(_iterate_generated())
 
 
@@ -88,7 +89,7 @@ def _condition(source: str) -> str:
 
 
 def _retained_on_uninstall(text: str) -> str:
-    """Return the CRD with the annotation by which `helm uninstall` keeps it, and so its objects."""
+    """Return the CRD with an annotation, so that `helm uninstall` deletes neither the CRD nor its objects."""
     with_annotations = "metadata:\n  annotations:\n"
     head = with_annotations if with_annotations in text else "metadata:\n"
     return text.replace(head, f"{with_annotations}    helm.sh/resource-policy: keep\n", 1)
@@ -116,7 +117,7 @@ def _scheduler_file(name: str) -> str:
 
 
 def current_files() -> Files:
-    """Return the generated files that exist, by path."""
+    """Return the texts of the existing generated files, by path."""
     paths = (path for folder in GENERATED_PATHS for path in (CHART / folder).rglob("*") if path.is_file())
     return {path.relative_to(CHART): path.read_text() for path in paths}
 

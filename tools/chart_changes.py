@@ -4,7 +4,7 @@ from extender import __version__
 
 Change = tuple[str, str]
 
-# Folders of manifests/jobs/ that an install has on request.
+# Folders of manifests/jobs/ that an install has only if its user requests them.
 FURTHER_JOBS = ("jobset", "kubeflow", "ray", "spark", "trainer")
 JOB_KINDS = ("batch", *FURTHER_JOBS)
 GATES_OF_THE_API_SERVER = 'semverCompare ">=1.36-0" .Capabilities.KubeVersion.Version'
@@ -29,7 +29,7 @@ WHEN = {
     "volcano-jobs-ssh": "and .Values.volcanoJobs.enabled .Values.volcanoJobs.ssh",
     "quota-marks": 'and .Values.quota.enabled (eq .Values.install "default-scheduler")',
 }
-# Files with a condition in addition to that of their folder.
+# Files that have a condition in addition to the condition of their folder.
 ALSO_WHEN = {
     "gates/admission-policy.yaml": GATES_OF_THE_API_SERVER,
     "default-scheduler/admission-policy.yaml": GATES_OF_THE_API_SERVER,
@@ -145,7 +145,7 @@ INJECTED = (
     "  {{- end }}\n"
     "  name: kube-muster",
 )
-# With certificates in files, Muster needs no Secret: its Role and RoleBinding, last in the file, go away.
+# With certificates in files, Muster needs no Secret: its Role and RoleBinding, last in the file, are removed.
 OWN_SECRET = (
     "---\napiVersion: rbac.authorization.k8s.io/v1\nkind: Role\n",
     "{{- if not .Values.certManager.enabled }}\n---\napiVersion: rbac.authorization.k8s.io/v1\nkind: Role\n",
@@ -169,7 +169,7 @@ POD = (
     MOUNT,
     VOLUME,
 )
-# A Prometheus may select objects by labels of its installation.
+# A Prometheus can be configured to select only objects with certain labels.
 LABELLED = (
     "    app.kubernetes.io/part-of: kube-muster\n",
     "    app.kubernetes.io/part-of: kube-muster\n"
@@ -215,7 +215,7 @@ SCRAPERS = (
 )
 
 
-# The scheduler reads through Muster, unless pods wait behind gates.
+# The scheduler reads pods through Muster's proxy, unless pending pods have gates.
 def _with_view(lines: str, *, column: int) -> Change:
     indent = " " * column
     return lines, f"{indent}{{{{- if .Values.view.enabled }}}}\n{lines}{indent}{{{{- end }}}}\n"
@@ -326,7 +326,7 @@ CHANGES: dict[str, tuple[Change, ...]] = {
     ),
 }
 
-# The ConfigMaps that kustomize generates: one of a file that values change, one of a file as it is.
+# The ConfigMaps that kustomize generates: values change the file of one, the file of the other stays.
 SCHEDULER_CONFIG = """\
 apiVersion: v1
 kind: ConfigMap

@@ -2,8 +2,8 @@
 
     python -m tools.check_release [--dist FOLDER] [--registry NAME] [--url URL] [--published]
 
-The registry has the image and the chart already (python -m tools.publish pushes them), and answers as it
-answers anonymous users. A registry on a loopback address is asked over plain HTTP.
+`python -m tools.publish` has pushed the image and the chart to the registry. The check reads them as an
+anonymous user. If the registry has a loopback address, the check uses plain HTTP.
 """
 
 import argparse
@@ -42,7 +42,7 @@ Files = Mapping[str, bytes]  # content of files, by name
 
 
 class Fact(NamedTuple):
-    """A name, version or digest. `where`: a file, or an address in the registry."""
+    """Fact about a name, version or digest. `where` is a file, or an address in the registry."""
 
     where: str
     field: str
@@ -82,7 +82,7 @@ def published(files: Files, own_addresses: Addresses) -> Facts:
 
 
 def _read(where: str, facts_there: Facts) -> Facts:
-    """Yield these facts; content that cannot be read is a fact as well."""
+    """Yield `facts_there`. If the content at `where` cannot be read, yield a fact about that."""
     try:
         yield from facts_there
     except NoAnswer as fault:
@@ -102,7 +102,7 @@ def _checksums(files: Files) -> Facts:
 
 
 def _image(files: Files, own_addresses: Addresses) -> Facts:
-    """Yield the facts of the image, and of the files that name it by its digest."""
+    """Yield the facts of the image, and of the files that name the image by its digest."""
     repository, where = Repository(own_addresses.image), f"{own_addresses.image}:{__version__}"
     index = repository.manifest(__version__)
     yield Fact(where, "digest as stated by the registry", index.stated, index.digest)
@@ -205,7 +205,10 @@ def _shown(value: object) -> str:
 
 
 def check(folder: Path, own_addresses: Addresses, at_url: bool = False) -> int:
-    """Print the facts that are not as expected; return the exit code."""
+    """Print the facts that differ from the expected values; return the exit code.
+
+    `at_url` says whether the published files are checked, too.
+    """
     files = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
     all_facts = list(facts(files, own_addresses))
     if at_url and files.keys() >= FILES:

@@ -2,7 +2,8 @@
 
     python -m tools.coverage coverage.json
 
-The file is what `coverage json` writes. A floor lies just below what is reached, and only ever goes up.
+`coverage json` writes the file. The floor of a folder is slightly below the reached share. A floor is raised,
+but never lowered.
 """
 
 import json
@@ -17,7 +18,7 @@ Json = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Reached:
-    """Reached share of lines or of branches, in per cent."""
+    """Covered share of lines and of branches, in percent."""
 
     lines: float
     branches: float
@@ -35,7 +36,7 @@ FLOORS = {
 
 
 def reached(report: Json, area: str) -> Reached:
-    """Return the reached share of all files below a folder."""
+    """Return the covered share of lines and branches, over all files below a folder."""
     summaries = [file["summary"] for path, file in report["files"].items() if path.startswith(f"{area}/")]
 
     def share(covered_field: str, total_field: str) -> float:

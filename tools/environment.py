@@ -2,11 +2,11 @@
 
     python3 -m tools.environment [--extra dev] [--installer pip] [--folder .venv]
 
-uv installs, which takes a few seconds: it downloads in parallel and compiles nothing in advance (the client
-of Kubernetes alone has more than a thousand modules, of which Muster imports a few). pip gets uv from the
-package index. If the index has none for this machine, or if uv fails, pip installs everything instead.
+uv installs the packages within a few seconds: uv downloads in parallel and compiles no modules in advance.
+(The client of Kubernetes has more than a thousand modules; Muster imports few of them.) pip installs uv from
+the package index. If the index has no uv for this machine, or if uv fails, pip installs the packages instead.
 
-Needs nothing but a Python, because nothing is installed yet when it runs.
+The program needs only Python, because no package is installed yet when the program runs.
 """
 
 from __future__ import annotations  # so that an older Python reaches the message that it is too old
@@ -55,8 +55,9 @@ def settings(pip_settings: str) -> dict[str, str]:
 def create(folder: Path, installer: str) -> int:
     """Create an environment; return the exit code.
 
-    pip or uv is written last, so an environment with one of them is complete. An environment for uv has no
-    pip where the running Python has one, because unpacking pip takes seconds.
+    The installer, pip or uv, is the last file of an environment, so an environment with an installer is
+    complete. If the running Python has pip, an environment for uv lacks pip, because unpacking pip takes
+    seconds.
     """
     if any((folder / "bin" / name).exists() for name in ("pip", "uv")):
         return 0
@@ -72,7 +73,7 @@ def _pip(folder: Path) -> list[str]:
 
 
 def install(folder: Path, package: str, installer: str) -> int:
-    """Install a package; return the exit code of the last installer that tried."""
+    """Install a package; return the exit code of the last installer that ran."""
     if installer == "uv" and _get_uv(folder) and _by_uv(folder, package) == 0:
         return 0
     if installer == "uv":
@@ -105,7 +106,7 @@ def _quietly() -> list[str]:
 
 
 def _run(command: list[str], environment: Mapping[str, str] = os.environ) -> int:
-    """Run a command. All output goes to stderr: stdout belongs to the task that make was asked for."""
+    """Run a command. All output goes to stderr, since stdout belongs to the make target that users run."""
     variables = {**environment, "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
     return subprocess.run(command, cwd=ROOT, env=variables, stdout=sys.stderr, check=False).returncode
 

@@ -2,7 +2,7 @@
 
     python -m tools.image [--builder podman] [--base NAME] [--tag NAME] [--platforms LIST] [--push] ...
 
-Needs nothing but a Python, so that building the image takes no installation.
+The program needs only Python, so users can build the image without an installation.
 """
 
 import argparse
@@ -23,14 +23,14 @@ PULL_TIMEOUT = 300.0
 
 
 class NoBuilder(Exception):
-    """No engine can build; the message is for the user."""
+    """Error: no engine can build an image. The message is for users."""
 
 
 def builder(engines: Iterable[str] = BUILDERS) -> str:
-    """Return the first of these engines that answers.
+    """Return the first engine of `engines` that answers.
 
     Raises:
-        NoBuilder: No engine answers; the message has the reason of each.
+        NoBuilder: No engine answers. The message has the reason for each engine.
     """
     faults = {}
     for name in engines:
@@ -43,19 +43,25 @@ def builder(engines: Iterable[str] = BUILDERS) -> str:
 
 
 def base() -> str:
-    """Return the base image, as the Dockerfile names it."""
+    """Return the base image that the Dockerfile names."""
     match = re.search(r"^ARG BASE=(\S+)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
     assert match, "Dockerfile: no line ARG BASE="
     return match.group(1)
 
 
 def is_fixed(image: str) -> bool:
-    """Return whether a name has a digest, so that it always means the same image; a tag can be moved."""
+    """Return whether a name has a digest, so that the name always means the same image.
+
+    A tag can be moved to another image.
+    """
     return re.fullmatch(r"\S+@sha256:[0-9a-f]{64}", image) is not None
 
 
 def why_missing(engine: str, image: str) -> str:
-    """Return why an image is neither on this machine nor in its registry; empty if it is. Not for buildah."""
+    """Return why the engine cannot get an image; empty if the image is on this machine or can be pulled.
+
+    The engine buildah lacks the needed commands.
+    """
     if not _fault([engine, "image", "inspect", image], ANSWER_TIMEOUT):
         return ""
     return _fault([engine, "pull", image], PULL_TIMEOUT)
@@ -64,8 +70,8 @@ def why_missing(engine: str, image: str) -> str:
 def build(engine: str, tag: str, base_image: str = "", push: bool = False, platforms: str = "") -> int:
     """Build an image; return the exit code.
 
-    Without `base_image`, the Dockerfile names the base. `platforms`: of an image for several platforms,
-    such as linux/amd64,linux/arm64.
+    Without `base_image`, the image has the base that the Dockerfile names. `platforms` lists the platforms of
+    an image for several platforms, such as linux/amd64,linux/arm64; empty means the platform of this machine.
     """
     arguments = [*([f"--build-arg=BASE={base_image}"] if base_image else []), str(ROOT)]
     push_command = [engine, "push", tag]

@@ -1,7 +1,7 @@
 """Packages of a release for package managers without a registry: a Helm chart, a krew plugin.
 
-The plugin is a script that has uv or pipx run the Python package of the same version. Archives are the same
-bytes whenever they are made of the same files.
+The plugin is a script. With uv or pipx, the script runs the Python package of the same version. An archive of
+the same files always has the same bytes.
 """
 
 import gzip
@@ -35,8 +35,8 @@ _REPOSITORY_LINE, _TAG = "  repository: kube-muster\n", '  tag: ""\n'
 def chart(name: str, tag: str, digest: str = "") -> bytes:
     """Return the archive that `helm push` takes; its values name the image of the release.
 
-    Templates put a colon between name and tag, so an image without a tag gets that of this version. With a
-    digest, the tag does not count.
+    Templates put a colon between name and tag. An image without a tag therefore gets the tag of this version.
+    If the image has a digest, container runtimes ignore the tag.
     """
     tag = "@".join(filter(None, (tag or __version__, digest)))
     folder = ROOT / "install" / "chart"
@@ -49,7 +49,10 @@ def chart(name: str, tag: str, digest: str = "") -> bytes:
 
 
 def plugin(url: str) -> dict[str, bytes]:
-    """Return the plugin, and the manifest by which krew gets it from `url`, the folder that has the files."""
+    """Return the archive of the plugin, and its manifest for krew, by name of the file.
+
+    `url` is the folder from which krew downloads the archive.
+    """
     files = {"kubectl-muster": _SCRIPT.encode(), "LICENSE": (ROOT / "LICENSE").read_bytes()}
     archive = _archive(files, programs=("kubectl-muster",))
     manifest = {

@@ -1,7 +1,9 @@
 """Reader of the generated.proto files of Kubernetes' Go modules: the fields of messages by number.
 
-Two facts are in the Go types only: which structs are embedded, so that messages name them and JSON does not,
-and which numbers JSON leaves out when they are 0, while messages have them.
+Two facts are in the Go types only:
+
+- Which structs are embedded. A message has a field for the struct; JSON has the struct's fields instead.
+- Which numbers are left out of JSON if they are 0. A message has these numbers even if they are 0.
 """
 
 import re
@@ -31,10 +33,11 @@ _SCALARS = ("string", "bool", "int32", "int64", "bytes")
 
 
 def messages(kinds: Iterable[str]) -> dict[str, Json]:
-    """Return the messages of these kinds and all that they refer to, by their full names.
+    """Return the messages of these kinds, and all messages that they refer to, by full name.
 
-    Each maps numbers to a field's form, type and name. The forms: optional, repeated, map, inline for a
-    struct that is embedded, nonzero for a field that JSON leaves out when it is 0 or false.
+    A message maps the number of each field to the form, type and name of the field. The form is `optional`,
+    `repeated`, `map`, `inline` (an embedded struct), or `nonzero` (JSON leaves the field out if its value is
+    0 or false).
     """
     all_messages = _read()
     pending = [name for kind in kinds for name in all_messages if name.rpartition(".")[2] == kind]
@@ -63,7 +66,7 @@ def _read() -> dict[str, Json]:
 
 
 def _forms(folder: Path) -> dict[tuple[str, str], str]:
-    """Return the forms that only the Go types have, by struct and number."""
+    """Return the forms that only the Go types show, by name of the struct and number of the field."""
     forms = dict[tuple[str, str], str]()
     text = "".join(path.read_text(encoding="utf-8") for path in folder.glob("types.go"))
     for name, body in _STRUCT_RE.findall(text):
@@ -76,7 +79,10 @@ def _forms(folder: Path) -> dict[tuple[str, str], str]:
 
 
 def _folder_of(module: str) -> Path:
-    """Return the folder of a module. Those of Kubernetes' staging area have another major number."""
+    """Return the folder of a module.
+
+    A module of Kubernetes' staging area has the version of Kubernetes with the major number 0 instead of 1.
+    """
     version = re.sub(r"^v1\.", "v0.", release(DEFAULT))
     return sources(f"{module}@{version}", MODULES / DEFAULT)
 

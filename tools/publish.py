@@ -19,14 +19,14 @@ TAG = f"v{__version__}"
 
 
 class Failed(Exception):
-    """A step failed; the message says which."""
+    """Error: a step failed. The message names the step."""
 
 
 def require_tag() -> None:
-    """Raise an error unless the working tree is that of the tag.
+    """Raise an error unless the working tree equals the commit with the tag of this version.
 
     Raises:
-        Unusable: HEAD does not have the tag of this version, or files differ from it.
+        Unusable: HEAD does not have the tag, or files of the working tree differ from HEAD.
     """
     tags = _git("tag", "--points-at", "HEAD").split()
     if TAG not in tags:
@@ -45,10 +45,10 @@ def _git(*arguments: str) -> str:
 
 
 def require_new(own_addresses: Addresses) -> None:
-    """Raise an error for a published version, since users have its digests.
+    """Raise an error if this version is published, since users may rely on its digests.
 
     Raises:
-        Unusable: The registry has the chart, which is pushed last.
+        Unusable: The registry has the chart of this version. A release pushes the chart last.
     """
     chart = f"{own_addresses.charts}/muster"
     try:
@@ -59,7 +59,7 @@ def require_new(own_addresses: Addresses) -> None:
 
 
 def publish(own_addresses: Addresses, folder: Path, engine: str, base: str, kubectl: str, helm: str) -> int:
-    """Publish image and chart, and write the files into the folder; return the exit code of the check.
+    """Publish image and chart, and write the files to `folder`; return the exit code of the check.
 
     Raises:
         Failed: A step failed.

@@ -44,7 +44,7 @@ def document() -> str:
 
 
 def _entry(setting: Setting) -> str:
-    """Return the entry of a setting: its meaning, the allowed values if that lacks them, and the default."""
+    """Return the entry of a setting: its help, its allowed values unless the help has them, its default."""
     values = re.sub(r"^a (whole number|number|duration) from |,? such as .*", "", setting.kind.allowed_values)
     is_in_help = setting.kind in PLAIN or all(f"{value}:" in setting.help for value in values.split(" or "))
     text = setting.help if is_in_help else f"{setting.help} [{values}]"

@@ -24,9 +24,9 @@ ANSWER_TIMEOUT = 30.0
 
 
 class NoAnswer(Exception):
-    """A server did not answer with the content; the message says how it answered.
+    """Error: a server did not return the content. The message describes the answer of the server.
 
-    `challenge`: how the server wants its users to authenticate.
+    `challenge` is the header WWW-Authenticate of the answer, which says how clients authenticate.
     """
 
     def __init__(self, message: str, challenge: str = "") -> None:
@@ -35,7 +35,10 @@ class NoAnswer(Exception):
 
 
 class Manifest(NamedTuple):
-    """Manifest of an image or chart. `digest`: of its content. `stated`: as the registry states it."""
+    """Manifest of an image or chart.
+
+    `digest` is computed from the content of the manifest. `stated` is the digest that the registry states.
+    """
 
     digest: str
     stated: str
@@ -55,7 +58,7 @@ class Repository:
         """Return the manifest or index of a tag or digest.
 
         Raises:
-            NoAnswer: The registry does not have it, or not for anonymous users.
+            NoAnswer: The registry does not have the manifest, or anonymous users may not read the manifest.
         """
         content, stated = self._read(f"{self._url}/manifests/{reference}", MANIFESTS)
         return Manifest(sha256(content), stated or sha256(content), _decoded(content))
@@ -64,7 +67,7 @@ class Repository:
         """Return the document that the manifest of an image or chart names as its configuration.
 
         Raises:
-            NoAnswer: As for `manifest`.
+            NoAnswer: The registry does not have the document, or anonymous users may not read the document.
         """
         return _decoded(self._read(f"{self._url}/blobs/{manifest['config']['digest']}", "*/*")[0])
 
@@ -83,7 +86,7 @@ def read(url: str) -> bytes:
     """Return the content at a URL.
 
     Raises:
-        NoAnswer: There is none.
+        NoAnswer: The server does not return the content.
     """
     return _answer(url, "*/*")[0]
 
@@ -93,12 +96,15 @@ def sha256(content: bytes) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether a host, with or without a port, is this machine: such a registry speaks plain HTTP."""
+    """Return whether a host, with or without a port, is this machine.
+
+    A registry on this machine uses plain HTTP.
+    """
     return re.fullmatch(r"(localhost|127(\.\d+){3}|\[::1\])(:\d+)?", host) is not None
 
 
 def _answer(url: str, accept: str, token: str = "") -> tuple[bytes, str]:
-    """Return the content at a URL and its digest as the server states it."""
+    """Return the content at a URL, and the digest that the server states for the content."""
     if not url.startswith(("http://", "https://")):
         raise NoAnswer(f"no URL of HTTP: {url}")
     request = urllib.request.Request(url, headers={"Accept": accept})

@@ -2,8 +2,8 @@
 
     python3 -m tools.release --image registry.example/kube-muster:0.1.0 [--out dist] [--kubectl PATH]
 
-kustomize, which is part of kubectl, builds each file from an overlay as users write them. Apart from kubectl,
-this needs nothing but a Python.
+kustomize, which is part of kubectl, builds each file from an overlay in the form that users write. Apart from
+kubectl, this program needs only Python.
 """
 
 import argparse
@@ -35,9 +35,14 @@ _MAX_NAME_LENGTH = 255  # maximum characters of an image's name
 
 
 class Manifest(NamedTuple):
-    """One rendered file. `install`: a folder of install/. `components`: folders of manifests/.
+    """Rendered file of an install.
 
-    `scheduler`: the release of the second kube-scheduler, where it is not that of the manifests.
+    Attributes:
+        name: The name of the file.
+        install: The name of a folder in install/.
+        kubernetes: The versions of Kubernetes for which the file is meant, as text.
+        components: The names of folders in manifests/ that the install adds.
+        scheduler: The release of the second kube-scheduler; empty means the release in the manifests.
     """
 
     name: str
@@ -69,7 +74,7 @@ def image(text: str) -> Image:
     """Return an image: a name with a tag, a digest or both.
 
     Raises:
-        Unusable: It has neither.
+        Unusable: The text is no name of an image, or has neither a tag nor a digest.
     """
     match = re.fullmatch(IMAGE, text, re.ASCII)
     if not match or not (match[2] or match[3]) or len(match[1]) > _MAX_NAME_LENGTH:
@@ -79,7 +84,7 @@ def image(text: str) -> Image:
 
 
 def overlay(manifest: Manifest, image: Image, up: str) -> str:
-    """Return a kustomization.yaml. `up`: the path from its folder to the repository."""
+    """Return a kustomization.yaml. `up` is the path from the folder of the file to the repository."""
     version = {"newTag": image.tag} if not image.digest else {"digest": image.digest}
     images = [{"name": "kube-muster", "newName": image.name, **version}]
     if manifest.scheduler:
@@ -95,7 +100,7 @@ def overlay(manifest: Manifest, image: Image, up: str) -> str:
 
 
 def render(manifest: Manifest, image: Image, kubectl: str) -> str:
-    """Return the text of the file.
+    """Return the text of the rendered file.
 
     Raises:
         Unusable: kustomize fails.
@@ -121,7 +126,10 @@ def _heading(manifest: Manifest) -> str:
 
 
 def rights(folders: tuple[str, ...]) -> str:
-    """Return a file with the rights to manage jobs of these kinds, to be applied after an install."""
+    """Return the text of a file with the rights to manage jobs. Users apply the file after an install.
+
+    `folders` are names of folders in manifests/jobs/.
+    """
     heading = f"# Muster {__version__}: {', '.join(f'manifests/jobs/{name}' for name in folders)}.\n"
     texts = ((ROOT / "manifests" / "jobs" / name / "rbac.yaml").read_text() for name in folders)
     return heading + "---\n".join(texts)
@@ -130,7 +138,8 @@ def rights(folders: tuple[str, ...]) -> str:
 def contents(image: Image, kubectl: str, url: str = "") -> dict[str, bytes]:
     """Return the contents of all files, by name.
 
-    `url`: the folder in which they will be published; without one, there are no plugin and Python package.
+    `url` is the URL of the folder in which the files will be published. If it is empty, the result lacks the
+    plugin and the Python package.
 
     Raises:
         Unusable: A file cannot be made.
@@ -168,13 +177,16 @@ def wheel() -> bytes:
 
 
 def checksums(files: Mapping[str, bytes]) -> bytes:
-    """Return the digests of all files, as sha256sum prints them."""
+    """Return the digests of all files in the format of sha256sum."""
     lines = (f"{hashlib.sha256(content).hexdigest()}  {name}\n" for name, content in files.items())
     return "".join(lines).encode()
 
 
 def write(folder: Path, files: Mapping[str, bytes]) -> list[Path]:
-    """Write all files and their checksums, and remove other files of an earlier release."""
+    """Write all files and their checksums to `folder`; return the paths of `files` and of the checksums.
+
+    Files of an earlier release that this release lacks are removed.
+    """
     everything, earlier = {**files, CHECKSUMS: checksums(files)}, folder / CHECKSUMS
     folder.mkdir(parents=True, exist_ok=True)
     if earlier.exists():
@@ -188,10 +200,10 @@ def write(folder: Path, files: Mapping[str, bytes]) -> list[Path]:
 
 
 def require(flag: str, program: str, reason: str) -> None:
-    """Raise an error for a program that is not on PATH.
+    """Raise an error if a program is not on PATH.
 
     Raises:
-        Unusable: It is not found.
+        Unusable: The program is not found.
     """
     if shutil.which(program) is None:
         raise Unusable(f"--{flag}: invalid value {program!r}: must be a program on PATH; {reason}")

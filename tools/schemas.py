@@ -1,10 +1,11 @@
 """Schemas of Kubernetes' own kinds for the embedded API server, as a real API server publishes them.
 
-    python -m tools.schemas          starts the control plane of the e2e tests and writes them
-    python -m tools.schemas --check  compares them; exit status 1 if they differ
+    python -m tools.schemas          starts the control plane of the e2e tests, writes the schemas
+    python -m tools.schemas --check  compares the schemas; exit status 1 if they differ
 
-One schema a line, so that the next release shows as a readable difference. The messages by which kubectl
-sends these kinds are in the Go modules of the same release (proto_messages.py).
+The file has one schema in each line, so that the changes of the next release are readable as a diff. kubectl
+sends these kinds as protobuf messages, whose fields are in the Go modules of the same release
+(proto_messages.py).
 """
 
 import json
@@ -23,7 +24,7 @@ _SENT = ("Binding", "Eviction", "DeleteOptions", "Unknown")  # Unknown is the en
 
 
 def published_schemas(api: Client) -> str:
-    """Return the schemas of the kinds that the embedded server serves, and of all that these refer to."""
+    """Return the schemas of the kinds that the embedded server serves, and all schemas they refer to."""
     kinds_ = [*_own_kinds(), SCALE]
     all_schemas: Json = {}
     for root in sorted({kind.root.strip("/") for kind in _own_kinds()}):
@@ -42,7 +43,7 @@ def published_schemas(api: Client) -> str:
 
 
 def sent_messages() -> str:
-    """Return the Protobuf messages that clients send: of the served kinds, and of other request bodies."""
+    """Return the protobuf messages that clients send: the served kinds, and other request bodies."""
     kinds = [kind.name for kind in (*_own_kinds(), SCALE)]
     return _lines(messages([*kinds, *_SENT]))
 
@@ -57,7 +58,7 @@ def _lines(schemas: Json) -> str:
 
 
 def _names(schema: Json) -> set[tuple[str, str]]:
-    """Return the group and kind of a schema; none for a schema that several kinds share."""
+    """Return the group and kind of a schema; empty for a schema that several kinds share."""
     names = schema.get("x-kubernetes-group-version-kind", ())
     return {(names[0]["group"], names[0]["kind"])} if len(names) == 1 else set()
 

@@ -2,8 +2,8 @@
 
     python -m tools.shape [--arrows]
 
-Sizes and imports are read from the source. The reach of decide() for one gang is watched while it decides, in
-a process that has decided nothing before.
+Sizes and imports are read from the source. The reach of decide() is measured while decide() runs for one
+gang, in a process in which decide() has not run before.
 """
 
 import argparse
@@ -55,7 +55,7 @@ class Module:
 
     @cached_property
     def nodes(self) -> list[ast.AST]:
-        """Return all nodes of the tree, which takes long to walk."""
+        """Return all nodes of the syntax tree. The result is cached, since walking the tree takes long."""
         return list(ast.walk(self.tree))
 
     @property
@@ -84,7 +84,10 @@ class Module:
         ]
 
     def imports(self) -> Iterator[str]:
-        """Return all names that may be imported modules, also under TYPE_CHECKING and inside functions."""
+        """Yield the names of imported modules, and of objects in them, which may also be modules.
+
+        Imports under TYPE_CHECKING and inside functions are included.
+        """
         for node in self.nodes:
             if isinstance(node, ast.Import):
                 yield from (alias.name for alias in node.names)
@@ -113,7 +116,10 @@ def modules(root: Path = ROOT) -> dict[str, Module]:
 
 
 def arrows(modules_: Mapping[str, Module]) -> set[Arrow]:
-    """Return the imports between these modules. Packages are left out: they only hand on their modules."""
+    """Return the imports between these modules.
+
+    Packages are left out, because an `__init__.py` only imports from the modules of its package.
+    """
     inner = {name: module for name, module in modules_.items() if not module.is_package}
     return {
         (name, target)
@@ -135,7 +141,7 @@ def folder_arrows(pairs: set[Arrow]) -> set[Arrow]:
 
 
 def only_siblings(pairs: set[Arrow], modules_: Mapping[str, Module]) -> list[str]:
-    """Return the modules that only one module imports, of the same package."""
+    """Return the modules that only one module imports, if both modules are in the same package."""
     importers = Counter(target for _, target in pairs)
     return sorted(
         target
@@ -146,7 +152,7 @@ def only_siblings(pairs: set[Arrow], modules_: Mapping[str, Module]) -> list[str
 
 @dataclass(frozen=True)
 class Reach:
-    """Reach of one call: the number of files of the code that it executes, and its depth."""
+    """Reach of a call: the number of files whose code the call executes, and the depth of the call stack."""
 
     files: int
     depth: int
@@ -181,7 +187,7 @@ def reach_of(work: Callable[[], Any]) -> Reach:
 
 
 def reach_of_decide() -> Reach:
-    """Return the reach of the first decide() about a gang of three that fits."""
+    """Return the reach of the first decide() in this process, for a gang of three pods that fits."""
     from extender.domain.scheduling.decide import decide
     from tests.domain.world import World, gang, nodes
 
@@ -213,7 +219,7 @@ class Figure:
 def figures(modules_: Mapping[str, Module], reach: Reach) -> Iterator[Figure]:
     """Yield each figure with its goal.
 
-    The limits on lines are never raised: a feature that needs more first makes others unnecessary.
+    The limits on lines are never raised. A feature that needs more lines first makes others unnecessary.
     """
     plain = [module for module in modules_.values() if not module.is_package]
     domain = {name for name in modules_ if name.startswith(f"{DOMAIN}.")}

@@ -69,19 +69,19 @@ ALLOWED_WORDS = {
 
 
 class Place(NamedTuple):
-    """A place that a figure counts: `path:line` and the text there."""
+    """Place that a figure counts. `where` is `path:line`, `text` is the text at this place."""
 
     where: str
     text: str
 
 
 class Figure(NamedTuple):
-    """Figure with its goal: the most that it may be."""
+    """Figure with its goal, which is the maximum of the figure."""
 
     name: str
     goal: float
     places: list[Place]
-    total: int  # 0: the figure is a number of places, not a share
+    total: int  # number of all places; 0 means that the figure is a number and not a share
 
     @property
     def value(self) -> float:
@@ -98,7 +98,7 @@ def _nodes(path: Path) -> list[ast.AST]:
 
 
 def _sources(folders: Sequence[str]) -> Iterator[tuple[Path, list[ast.AST]]]:
-    """Yield the nodes of each source."""
+    """Yield the path of each source file below the folders, with the nodes of its syntax tree."""
     for folder in folders:
         for path in sorted((ROOT / folder).rglob("*.py")):
             yield path.relative_to(ROOT), _nodes(path)
@@ -152,7 +152,7 @@ def _identifiers(folders: Sequence[str]) -> Iterator[Place]:
 
 
 def _test_lines() -> Iterator[Place]:
-    """Yield the lines of the tests; a syntax tree of each would take seconds."""
+    """Yield the lines of the tests. Lines are used because parsing all tests would take seconds."""
     for path in sorted((ROOT / "tests").rglob("*.py")):
         for number, line in enumerate(path.read_text().splitlines(), 1):
             yield Place(f"{path.relative_to(ROOT)}:{number}", line.strip())
@@ -176,7 +176,7 @@ def _figures_of_tests() -> list[Figure]:
 
 
 def opens_without_noun(sentence: str) -> bool:
-    """Return whether a sentence begins with a relative clause or an ellipsis; questions may."""
+    """Return whether a sentence begins without its noun, for example with `What`. Questions return False."""
     return _OPENS_WITHOUT_NOUN.match(sentence) is not None
 
 

@@ -1,7 +1,7 @@
 """CEL selectors of devices, as kube-scheduler evaluates them (`dynamic-resource-allocation/cel`).
 
 Attributes and capacities are grouped by domain; a name without a domain belongs to the driver's domain. A
-selector that cannot be evaluated here selects every device. The scheduler can evaluate it, and decides.
+selector that Muster cannot evaluate selects every device here, because the scheduler decides on the device.
 """
 
 import re
@@ -31,13 +31,13 @@ Facts = tuple[str, Pairs, Pairs]  # driver, attributes, capacities
 def selects(expression: str, driver: str, device: Device) -> bool:
     """Return whether a selector selects a device.
 
-    The result is cached for all devices with equal values in the fields that the selector reads.
+    The result is cached. Devices with equal values in the fields that the selector reads share the result.
     """
     return _result(expression, facts_of(expression, driver, device))
 
 
 def facts_of(expressions: str, driver: str, device: Device) -> Facts:
-    """Return the driver, attributes and capacities of a device on which these selectors may depend.
+    """Return the driver, attributes and capacities of a device on which the selectors can depend.
 
     Args:
         expressions: The selectors, joined into one text.
@@ -79,9 +79,9 @@ def _result(expression: str, facts: Facts) -> bool:
 
 
 def cost_of(expression: str) -> int:
-    """Return an upper bound of the characters and steps that one evaluation of a selector takes.
+    """Return an upper bound of the cost of one evaluation: the characters of the selector, plus its steps.
 
-    A loop may run over as many attributes as the API allows.
+    Each loop counts as a loop over the maximum number of attributes that the API allows.
     """
     return len(expression) + _steps(expression, _MAX_ATTRIBUTES)
 

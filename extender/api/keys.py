@@ -16,7 +16,7 @@ ROLE = "volcano.sh/task-spec"  # annotation or label of a pod: its role in minTa
 REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"  # label of a JobSet's pods: the name of their Job
 FOR_POD_GROUPS = "kube-muster.io/for-podgroups"  # annotation of a PriorityClass: only PodGroups may use it
 PREEMPTABLE = "volcano.sh/preemptable"  # annotation or label of a pod or PodGroup: "false" forbids eviction
-# Annotations of a pod: how many pods of its Job must stay, or may be evicted. A pod may have one of the two.
+# Annotations of a pod: the number of pods of its Job that must stay, or that can be evicted. Set only one.
 MIN_AVAILABLE = "volcano.sh/jdb-min-available"
 MAX_UNAVAILABLE = "volcano.sh/jdb-max-unavailable"
 
@@ -38,7 +38,7 @@ STARTED = "kube-muster.io/started"  # annotation of a job: the time at which Mus
 PARTIAL_START = "kube-muster.io/partial-start"  # annotation of a job: "3/8" if 3 of 8 pods started
 MIN_PARALLELISM = "kube-muster.io/min-parallelism"  # annotation of a job: the minimum of pods to start with
 REQUIRED_TOPOLOGY = "kube-muster.io/required-topology"  # annotation of pods: label of their domain
-PREFERRED_TOPOLOGY = "kube-muster.io/preferred-topology"  # annotation of pods: a preference only
+PREFERRED_TOPOLOGY = "kube-muster.io/preferred-topology"  # the same, as a preference
 KUEUE_PREFERRED_TOPOLOGY = "kueue.x-k8s.io/podset-preferred-topology"
 KUEUE_REQUIRED_TOPOLOGY = "kueue.x-k8s.io/podset-required-topology"  # Kueue's annotation for it
 SLICE_TOPOLOGY = "kube-muster.io/slice-topology"  # annotation of pods: the label of one domain for each slice
@@ -56,21 +56,21 @@ STOP_NONE, STOP_HOLD, STOP_DRAIN = "None", "Hold", "HoldAndDrain"  # spec.stopPo
 # Annotation of a PodGroup, a pod or a job, "QUEUE/KIND": its author may use the queue.
 MAY_USE = "kube-muster.io/may-use"
 AUTHOR = "kube-muster.io/author"  # annotation of a job or pod, KIND/USER: the user who made it
-SUBMITTER = "kube-muster.io/submitter"  # annotation of a PodGroup: the user who made it, by its admission
-ADMITTED = "kube-muster.io/admitted"  # annotation of a PodGroup: its start was admitted, and is not whole yet
+SUBMITTER = "kube-muster.io/submitter"  # annotation of a PodGroup: its author, recorded at admission
+ADMITTED = "kube-muster.io/admitted"  # annotation of a PodGroup whose start is admitted but not complete
 # Annotation of a PodGroup or pod: the UIDs of the queue that accepted or started it, and its own UID.
 QUEUE_UID = "kube-muster.io/queue-uid"
-LOST_WORK = "kube-muster.io/lost-work"  # annotation of a PodGroup: seconds of its work that evictions cost
-STOOD_WHOLE_NOTE = "kube-muster.io/stood-whole"  # as the condition, where another controller has the status
+LOST_WORK = "kube-muster.io/lost-work"  # annotation of a PodGroup: lost work of evictions, in seconds
+STOOD_WHOLE_NOTE = "kube-muster.io/stood-whole"  # used if another controller writes the status
 
 SCHEDULED = "Scheduled"  # the condition of a PodGroup that says whether it may start, and if not, why
 DISRUPTION_TARGET = "DisruptionTarget"  # the condition of a pod that is about to be evicted, and why
-STOOD_WHOLE = "StoodWhole"  # the condition of a PodGroup all of whose needed members once ran: never undone
+STOOD_WHOLE = "StoodWhole"  # the condition of a PodGroup whose needed members all ran once: it stays True
 
 INITIALLY_SCHEDULED = "PodGroupInitiallyScheduled"  # the condition of a Kubernetes PodGroup
-COMPOSITE_SCHEDULED = f"Composite{INITIALLY_SCHEDULED}"  # that of a composite of PodGroups
+COMPOSITE_SCHEDULED = f"Composite{INITIALLY_SCHEDULED}"  # the condition of a composite of PodGroups
 POD_SCHEDULED = "PodScheduled"  # the condition of a pod that says whether it has a node, and if not, why
-UNSCHEDULABLE = "Unschedulable"  # its reason where capacity is lacking: autoscalers add nodes for such pods
+UNSCHEDULABLE = "Unschedulable"  # its reason if capacity is lacking: autoscalers add nodes for such pods
 SCHEDULING_GATED = "SchedulingGated"  # its reason on a pod that was created with scheduling gates
 
 ENDED_PHASES = ("Succeeded", "Failed")  # of a pod: it never runs again

@@ -324,9 +324,9 @@ class CapacitySummary(Summary, frozen=True):
 def capacity_summaries(
     nodes: Iterable[NodeSummary], groups: Iterable[GroupSummary] = ()
 ) -> list[CapacitySummary]:
-    """Return the capacity of nodes together, by resource, with devices first.
+    """Return the total capacity of the nodes for each resource, with devices first.
 
-    `waiting` has the requests of the pending groups in `groups`.
+    The field `waiting` of a summary has the requests of the pending groups in `groups`.
     """
     sums: defaultdict[str, list[float]] = defaultdict(lambda: [0.0] * 5)  # total, used … waiting
     for node in nodes:

@@ -189,7 +189,7 @@ def prepare_for_update(kind: ResourceKind, before: Json, obj: Json, is_checked: 
     """Return a changed object with its defaults.
 
     Raises:
-        StatusError: `checked` is true, and the change is invalid.
+        StatusError: `is_checked` is true, and the change is invalid.
     """
     if kind.custom:
         obj = defaulted(obj, schema_of(kind))
@@ -221,7 +221,7 @@ def _immutable_part(spec: Json, mutable: Iterable[str]) -> Json:
 
 
 def grace_of(kind: ResourceKind, obj: Json, requested: int | None) -> int:
-    """Return the grace period of an object in seconds; 0 unless the object is a running pod."""
+    """Return the grace period of an object in seconds; 0 unless it is an active pod on a node."""
     is_on_node = kind is kinds.PODS and bool(obj["spec"].get("nodeName"))
     if not is_on_node or obj["status"].get("phase") in ENDED_PHASES:
         return 0

@@ -101,7 +101,7 @@ class Difference(NamedTuple):
 
 
 def applied_paths(obj: Json, schema: FieldSchema) -> Paths:
-    """Return the paths that an apply lets its manager own: all values, and the items of lists with keys."""
+    """Return the paths that the manager of an apply owns: all values, and the items of lists with keys."""
     return frozenset(_applied_paths(obj, schema, ())) - UNOWNED
 
 
@@ -200,7 +200,7 @@ def with_managers(before: Json, after: Json, subresource: str) -> Json:
 
 
 def with_changes_of(kind: ResourceKind, before: Json | None, after: Json, manager: Manager) -> Json:
-    """Return `after` with managed fields that make the writer the only owner of its changes.
+    """Return `after` with managed fields in which the writer is the only owner of the fields that it set.
 
     An object that was created without managed fields never gets any.
     """
@@ -225,7 +225,7 @@ def with_changes_of(kind: ResourceKind, before: Json | None, after: Json, manage
 def without_changed(
     entries: dict[Manager, Entry], change: Difference, writer: Manager
 ) -> dict[Manager, Entry]:
-    """Return the entries after a change.
+    """Return the entries of all managers after a change of the object by `writer`.
 
     A removed field loses all its owners. A field that the writer has set loses all other owners.
     """

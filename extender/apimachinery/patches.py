@@ -2,8 +2,9 @@
 
 Each patch returns a new object and does not change the old one. A strategic merge patch merges lists whose
 items have a key. `_KEYS` has the lists that Muster, kubelets, schedulers and kubectl patch. An applied
-configuration has all fields that its manager wants to own. Fields that are no longer in the configuration are
-removed, by the rules of sigs.k8s.io/structured-merge-diff.
+configuration has all fields that its manager wants to own. If a field was in the manager's earlier
+configuration and is not in the new one, the field is removed by the rules of
+sigs.k8s.io/structured-merge-diff.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -32,7 +33,7 @@ _DIRECTIVE = "$patch"
 def patch_of(media_type: str, body: Any, allows_strategic: bool) -> Patch:
     """Return the function that patches an object.
 
-    `strategic_known` says whether the kind allows strategic merge patches.
+    `allows_strategic` says whether the kind allows strategic merge patches.
 
     Raises:
         StatusError: The form of the patch is unknown or not allowed.
@@ -158,7 +159,7 @@ def _type_errors(value: Any, schema: FieldSchema, at: str) -> Iterator[str]:
 
 
 def applied(kind: ResourceKind, live: Json, configuration: Json, manager: Manager, force: bool) -> Json:
-    """Return the object after an apply. With `force`, the manager takes over fields of other managers.
+    """Return the object after an apply. With `force`, the manager becomes the owner of conflicting fields.
 
     Raises:
         StatusError: 409 if the apply changes fields of other managers, without `force`.
@@ -174,7 +175,7 @@ def applied(kind: ResourceKind, live: Json, configuration: Json, manager: Manage
     before = entries.pop(manager, None)
     others = frozenset(path for entry in entries.values() for path in entry.paths)
     pruned_object = merged
-    if before is not None:  # remove unclaimed fields that have no part of another owner
+    if before is not None:  # remove fields that no manager owns any more
         needed = _with_fields_above(claims) | _with_fields_above(others) | UNOWNED
         for path in sorted(_with_fields_above(before.paths) - needed):
             pruned_object = fields.without_field(pruned_object, path, schema)

@@ -163,8 +163,8 @@ class Service:
     def delete(self, kind: ResourceKind, namespace: str, name: str, options: Json) -> Json:
         """Remove an object, or only set its deletion timestamp; return the object's last state.
 
-        An object with finalizers, or a pod on a node, gets a deletion timestamp first. `options` are the
-        API's DeleteOptions.
+        An object with finalizers, or an active pod on a node, first gets a deletion timestamp, and is removed
+        later. `options` are the API's DeleteOptions.
         """
         with self.store as store:
             obj = self.get(kind, namespace, name)
@@ -186,7 +186,7 @@ class Service:
                         store.remove(namespaced, key_of(inside))
             seconds = grace_of(kind, obj, options.get("gracePeriodSeconds"))
             at_once = seconds == 0 and not meta.get("finalizers")
-            # The grace period never becomes longer. A pod gets its deletion timestamp even if it ends at
+            # A later deletion never prolongs the grace period. A pod gets a timestamp even if it ends at
             # once.
             shortens = meta.get("deletionGracePeriodSeconds", seconds + 1) > seconds
             if shortens and (not at_once or kind is PODS):

@@ -37,7 +37,7 @@ class ClusterAccess(NamedTuple):
 class Name(click.ParamType[str]):
     """Name of an object, as an argument.
 
-    An empty name, such as an unset variable, could mean all objects: refuse it.
+    An empty name is refused. It can come from an unset variable of a shell, and could mean all objects.
     """
 
     name = "name"

@@ -69,7 +69,7 @@ def _kind(row: WorkloadRow) -> OwnerKind:
 
 
 def job_row(api_version: str, kind: str, kinds: Kinds | None = None) -> WorkloadRow | None:
-    """Return the table row of a job kind, or that of another version of the kind; None for other kinds."""
+    """Return the row of a job kind, in this or else another version; None for kinds that are no jobs."""
     kinds, group = kinds or all_kinds(), api_version.rpartition("/")[0]
     other_versions = (row for row in kinds.values() if (row.group, row.kind) == (group, kind))
     row = kinds.get((api_version, kind)) or next(other_versions, None)

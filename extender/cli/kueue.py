@@ -157,7 +157,7 @@ class _QuotaTree:
         self._cohorts = {**without_object, **by_kind["Cohort"]}  # a cohort may exist without an object
 
     def provisioning(self, check: str) -> Json:
-        """Return the provisioning of a queue with this admission check; empty for other checks."""
+        """Return the provisioning that replaces an admission check; empty if the check requests no nodes."""
         spec = (self._by_kind["AdmissionCheck"].get(check) or {}).get("spec") or {}
         config = self._by_kind["ProvisioningRequestConfig"].get(str(value_at(spec, ("parameters", "name"))))
         settings = (config or {}).get("spec") or {}
@@ -171,7 +171,7 @@ class _QuotaTree:
     def resource_flavor(self, name: str) -> Migrated:
         """Return a converted flavor.
 
-        If queues of Kueue name the flavor, but no new queue uses it, the result has comments only.
+        If queues of Kueue name the flavor, but no converted queue uses it, the result has only comments.
         """
         spec = self._flavor(name)
         lost = [(field, text) for field, text in _UNSUPPORTED_FIELDS.items() if spec.get(field)]
@@ -372,7 +372,8 @@ def _nominal(spec: Json, only_pods: bool = False) -> Amounts:
 
     Args:
         spec: The spec of a ClusterQueue or Cohort.
-        only_pods: Whether to return only the number of pods, which Muster's queues do not limit by amounts.
+        only_pods: Whether to return the quota of the resource `pods` only, else the quotas of all other
+            resources. Muster's queues do not limit the number of pods by amounts.
     """
     quotas = _merged(quota for quota in _quotas_by_resource(spec) if (quota["name"] == _PODS) is only_pods)
     return {quota["name"]: quota[_NOMINAL_QUOTA] for quota in quotas}
@@ -381,8 +382,8 @@ def _nominal(spec: Json, only_pods: bool = False) -> Amounts:
 def _merged(quotas: Iterable[Json], quantifier: Callable[[Iterable[bool]], bool] = all) -> list[Json]:
     """Return the sum of the quotas of each resource.
 
-    With the quantifier `all`, a sum has the limits that all quotas of its resource have; with `any`, those
-    that at least one quota has.
+    With the quantifier `all`, the sum has a limit if all quotas of the resource have this limit. With `any`,
+    the sum has a limit if at least one quota has this limit.
     """
     quotas_by_name: defaultdict[str, list[Json]] = defaultdict(list)
     for quota in quotas:

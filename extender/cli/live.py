@@ -93,7 +93,7 @@ class LiveCluster:
     # ---- forward in time
 
     def advance(self, groups: Set[GroupKey]) -> ClockAdvance:
-        """Advance the clock until all `groups` have started, or no event is pending."""
+        """Advance the clock until all `groups` have started, no event is pending, or a limit is reached."""
         snapshot, deadline = self.ledger.snapshot(), time.monotonic() + _TIMEOUT
         future = Future(snapshot, RunTimes(snapshot).expected_end)
         for _ in range(_MAX_CYCLES):

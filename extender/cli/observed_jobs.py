@@ -131,7 +131,10 @@ class ObservedJob(NamedTuple):
 
     @property
     def is_unsuspended_by_muster(self) -> bool:
-        """Return whether Muster will unsuspend the job: it or its pods name a queue, and no PodGroup."""
+        """Return whether Muster will unsuspend the job.
+
+        The job or its pods must name a queue, and must not name a PodGroup. True if the job cannot be read.
+        """
         return self.obj is None or records.is_unsuspended_by_muster(self.row, self.obj)
 
     @property
@@ -194,8 +197,8 @@ def observed_job(row: WorkloadRow, obj: Json, podgroup: ObservedGroup | None) ->
 def jobs_of(access: ClusterAccess, evidence: Evidence) -> list[ObservedJob]:
     """Return the jobs with a PodGroup and the jobs whose queue is closed, sorted by namespace and name.
 
-    They are the jobs of one namespace, or of all namespaces. Kinds that may not be read are named on stderr;
-    their jobs have only the data of their PodGroups.
+    The jobs are in the namespace of `access`, or in all namespaces. If a kind may not be read, a warning on
+    stderr names the kind, and its jobs have only the data of their PodGroups.
     """
     jobs: dict[str, ObservedJob] = {}
     objects = fetch_all(access.reader, POD_GROUPS, access.namespace, ())
@@ -224,7 +227,7 @@ def jobs_of(access: ClusterAccess, evidence: Evidence) -> list[ObservedJob]:
 def _with_named_group(job: ObservedJob, find: Callable[[str, str], ObservedGroup | None]) -> ObservedJob:
     """Return the job with the PodGroup that its pods name, if the job has no other PodGroup.
 
-    `find` returns the PodGroup with a namespace and a name, if it exists.
+    `find` gets a namespace and a name, and returns the PodGroup; None if it does not exist.
     """
     record = job.record()
     if job.podgroup or record is None or not record.names_group or record.is_part or job.obj is None:

@@ -86,7 +86,7 @@ _CLUSTER_KINDS = (kube.QUEUES, kube.NODES, kube.NAMESPACES, kube.RESOURCE_FLAVOR
 
 
 class WatchedKind:
-    """Copies of the objects of a kind, which a reflector keeps up to date. An empty namespace means all."""
+    """Copies of the objects of a kind, which a reflector updates. An empty namespace means all namespaces."""
 
     def __init__(self, kind: type[Any], namespace: str, change_event: threading.Event) -> None:
         self.kind, self.namespace = kind, namespace
@@ -196,10 +196,11 @@ class WatchedReader(Reader):
 class ObservedSource:
     """Source of overviews from watched objects. The watches begin with the first overview.
 
-    A thread renews the overview, and then pauses for four times the duration of the renewal.
+    A thread renews the overview after changes. The thread then pauses for at least four times the duration of
+    the renewal.
 
     Attributes:
-        max_silence: The seconds without an event of the API server after which a note says so.
+        max_silence: The seconds without an event of the API server, after which the overview has a note.
     """
 
     def __init__(

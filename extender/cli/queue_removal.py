@@ -34,7 +34,7 @@ pause: Callable[[float], Any] = time.sleep
 
 
 def wait_until(poll: Callable[[], T | None], timeout: Timeout, explain_wait: Callable[[], str]) -> T:
-    """Return the first result of `poll` that is not None. At the timeout, end the command with an error.
+    """Return the first result of `poll` that is not None. After the timeout, the command fails.
 
     `explain_wait` returns the text of the error.
     """
@@ -122,8 +122,8 @@ class RemovedObject(NamedTuple):
 class Removal:
     """Steps to delete a queue.
 
-    Admission refuses the deletion of a queue that is not Closed. The command checks this first, so that its
-    error names the remaining groups, and --cascade empties no queue that cannot be deleted.
+    Admission refuses the deletion of a queue that is not Closed. The command checks the state first. So its
+    error names the remaining groups, and --cascade deletes no groups of a queue that cannot be deleted.
 
     Attributes:
         with_jobs: Whether the jobs that own the queue's groups are deleted, too.
@@ -194,7 +194,7 @@ class Removal:
         return queue_state.queue_in("Closed")
 
     def _parts(self, group: ObservedGroup) -> list[RemovedObject]:
-        """Return a group as an object to delete. If jobs are deleted, the job that owns it comes first."""
+        """Return the objects to delete for a group: its job if the command deletes jobs, then the group."""
         owner, parts = controller_of(group.metadata.owner_references), []
         row = job_row(owner.api_version, owner.kind) if owner and self._with_jobs else None
         if owner and row:

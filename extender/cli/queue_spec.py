@@ -75,7 +75,7 @@ def several_names(is_required: bool = True) -> Callable[[F], F]:
 
 
 def _mapping_parser(read: Callable[[str], tuple[str, Any]], rule: str) -> Callable[..., Any]:
-    """Return the callback that parses a text such as `cpu=8,memory=16Gi` to a mapping; `cpu-` removes cpu."""
+    """Return the callback that parses a text such as `cpu=8,memory=16Gi`. A name with `-` maps to None."""
     return parser_of(Kind(f"{rule}; NAME- removes one", lambda text: dict(map(read, text.split(",")))))
 
 
@@ -251,7 +251,7 @@ def _spec_schema() -> Json:
 
 
 def pop_spec(options: Json) -> Json:
-    """Remove the flags of a spec from `options`, and return the spec. A null in the spec removes a field.
+    """Remove the flags of a spec from `options`; return the spec, in which None removes a field of a queue.
 
     Flags for parts of one field, such as --limits and --user-limits, are merged.
     """

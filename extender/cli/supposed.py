@@ -312,7 +312,7 @@ def _submit(live: LiveCluster, workload: VirtualWorkload, names_in_files: Set[_N
     existing_names = {group.display_name for group in live.ledger.snapshot().groups.values()}
     _add_cluster_objects(live, workload, names_in_files)
     podgroups = [*workload.groups, *(job.podgroup for job in workload.jobs)]
-    for number, podgroup in enumerate(podgroups):  # one second apart, so that they queue in order
+    for number, podgroup in enumerate(podgroups):  # one second apart, to preserve their order
         meta = replace(podgroup.group.metadata, creation_timestamp=timestamp_at(live.read_at + number))
         intake.set_group(replace(podgroup.group, metadata=meta))
     for job in workload.jobs:

@@ -234,9 +234,9 @@ def _refuse_forged(viewer: Viewer) -> None:
 def limit_costs(
     app: Flask, spent: Callable[[], float] = time.thread_time, clock: Callable[[], float] = time.monotonic
 ) -> None:
-    """Limit the processor time of each viewer. A viewer who used too much gets 429 for a while.
+    """Limit the processor time of each viewer. A viewer who exceeds the limit gets 429 for a while.
 
-    `read_cpu_seconds` returns the processor seconds of the current thread.
+    `spent` returns the processor seconds of the current thread.
     """
     buckets: LRUCache[str, TokenBucket] = LRUCache(_MAX_VIEWERS)
     lock = Lock()

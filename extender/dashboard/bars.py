@@ -27,7 +27,7 @@ class BarPart(NamedTuple):
 
 
 class AmountBar(NamedTuple):
-    """Bar with its parts and ticks. `reach` is the part of the width, in percent, that can be filled."""
+    """Bar with its parts and ticks. `reach` is the limit up to which parts can fill it, in percent."""
 
     parts: Sequence[BarPart]
     ticks: Sequence[BarPart] = ()
@@ -35,7 +35,7 @@ class AmountBar(NamedTuple):
 
 
 def scales_of(queues: Sequence[QueueSummary]) -> Scales:
-    """Return the common scale of the bars of some queues: the sum of the amounts of the topmost queues."""
+    """Return the common scale of the queues' bars: the sums of the topmost queues, or the largest amounts."""
     sizes: dict[str, dict[tuple[str, str], float]] = {}
     for queue in queues:
         shares = {(share.resource, share.flavor): share for share in queue.shares}
@@ -65,7 +65,7 @@ def share_bars(queue: QueueSummary, scales: Scales) -> list[tuple[ShareSummary, 
 def share_bar(share: ShareSummary, scales: Scales) -> AmountBar:
     """Return the bar of a queue's usage and lending, with ticks at its deserved share and limits.
 
-    The bar can be filled up to the ceiling, so that the bar of an exhausted queue is full.
+    The parts can fill the bar up to the ceiling, so the bar of a queue at its ceiling looks full.
     """
     scale = scales.get((share.resource, share.flavor), 0.0)
     ceiling = scale if share.ceiling is None else min(share.ceiling, scale)

@@ -90,7 +90,7 @@ class DecidedOverviews:
     ) -> None:
         self._estimate_of, self._why_of, self._clock = estimate_of, why_of, clock
         self._explanations: LRUCache[GroupKey, tuple[WhyGroup | None, float]] = LRUCache(_MAX_EXPLANATIONS)
-        self._rest_end = -inf  # time before which no explanation is computed
+        self._rest_end = -inf  # time until which cached explanations are used, even if they have expired
         self._version = 0
         self._last = _EMPTY_OVERVIEW
         self._groups: dict[GroupKey, _CachedGroup] = {}
@@ -188,9 +188,9 @@ class DecidedOverviews:
     def details(
         self, decisions: Decisions, key: GroupKey, log: Sequence[DecisionSummary] = ()
     ) -> GroupDetails | None:
-        """Return the details of a group, with what blocks it now.
+        """Return the details of a group, with the current reason of its wait.
 
-        `log` has its latest decisions, newest first.
+        `log` has the latest decisions on the group, newest first.
         """
         facts, decision = carried_facts_of(decisions), decisions.groups.get(key)
         info = facts.snapshot.groups.get(key) if facts else None
@@ -494,7 +494,7 @@ class _Nodes:
     def _update_presences(
         self, snapshot: Snapshot, decisions: Decisions, groups: Sequence[GroupKey]
     ) -> set[str]:
-        """Update on which nodes the changed groups are. Return the nodes whose groups have changed."""
+        """Update the nodes of the changed groups. Return the names of the nodes whose groups have changed."""
         changed: set[str] = set()
         for key in groups:
             info, decision = snapshot.groups.get(key), decisions.groups.get(key)

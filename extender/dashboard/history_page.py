@@ -151,6 +151,6 @@ class HistoryPage:
     def _cache_key(self, visible: VisibleOverview, by: By, since: str) -> Hashable:
         """Return the cache key of a report.
 
-        It includes the notes, which depend on whether this replica leads.
+        The key includes the notes of the overview, because they depend on whether this replica leads.
         """
         return ("report", by, since, tuple(visible.overview.notes), int(self._renderer.clock() // _CACHED))

@@ -87,7 +87,7 @@ GROUPS = (
 
 
 class JobIndex:
-    """Index of the visible groups: all of them with pending ones first, by namespace, and by queue."""
+    """Index of the visible groups: all groups in the order of the page, also by namespace and by queue."""
 
     def __init__(self, groups: Sequence[GroupSummary]) -> None:
         self.all = _by_position(groups)
@@ -99,7 +99,7 @@ class JobIndex:
         owned_groups = [group for group in groups if "/" in group.called]
         owned_groups.sort(key=lambda group: (group.verdict != "Ended", group.created))
         self._display_names = {group.key: group.display_name for group in owned_groups}
-        # If several jobs had the same name, the newest group counts.
+        # If several groups have the same display name, the newest group counts; ended groups count less.
         self._by_display_name = {group.display_name: group for group in owned_groups}
         self.namespaces, self.queues = sorted(self.of_namespace), sorted(filter(None, self.of_queue))
 
@@ -114,7 +114,8 @@ class JobIndex:
     def address(self, group: GroupSummary) -> Mapping[str, Any]:
         """Return the parts of a group's address.
 
-        The address names the owner, unless a newer group has the same owner's name.
+        The address names the owner of the group. If `of_owner` returns another group for this owner,
+        for example a newer group, the address names the group itself.
         """
         is_replaced = self._by_display_name.get(group.display_name, group).name != group.name
         parts = {} if is_replaced else address_parts(group.display_name)

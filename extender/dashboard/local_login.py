@@ -2,8 +2,8 @@
 
 A printed address can be used once. Then a cookie replaces it, and a new address is printed. Other users of
 the machine and pages of other sites have neither the address nor the cookie. All pages are below a path that
-nobody can guess: a browser sends the cookies of a host to all ports, also to servers of other users, but only
-to paths below that of the cookie.
+is secret. A browser sends the cookies of a host to all ports, even to servers of other users, but only
+to paths below the path of the cookie.
 """
 
 import hmac
@@ -32,7 +32,7 @@ _COOKIE = "muster"
 
 
 class LocalLogin:
-    """Authentication by a secret path. `on_renewal` is called with the next path after a path was used."""
+    """Authentication by a secret path. After a path was used, `on_renewal` is called with the next path."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class LocalLogin:
     def _review(self, user: Subject, right: Right) -> bool:
         try:
             return self._api.has_own_right(right)
-        except NotServed:  # without such reviews, the cluster forbids nothing
+        except NotServed:  # a cluster without such reviews forbids nothing
             return True
 
     @contextmanager

@@ -191,9 +191,10 @@ def _pieces(nodes: Sequence[NodeSummary], resource: str) -> list[FreePiece]:
 
 
 class Tree(NamedTuple):
-    """Topology with its domains: those that match the search, else all.
+    """Topology with its domains. If some domains match the search, only these domains are listed.
 
-    Each domain has the capacity of its devices, or of its cpu. `left_out` is the number of domains not shown.
+    A domain has the capacity of its first device, or of its cpu if it has no device. `left_out` is the number
+    of listed domains that the page does not show.
     """
 
     levels: Sequence[str]
@@ -207,7 +208,7 @@ _HOST = "kubernetes.io/hostname"
 def _trees(
     topologies: Sequence[Sequence[str]], nodes: Sequence[NodeSummary]
 ) -> list[tuple[Sequence[str], list[DomainSummary]]]:
-    """Return the topologies with their domains. A topology with the domains of an earlier one is left out."""
+    """Return the topologies with their domains. Of topologies with the same domains, only the first stays."""
     tree_by_paths: dict[object, tuple[Sequence[str], list[DomainSummary]]] = {}
     for levels in topologies:
         levels = [level for level in levels if level != _HOST]  # the page has a list of nodes

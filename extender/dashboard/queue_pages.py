@@ -139,8 +139,8 @@ class QueuePages:
     def _chart(self, last_hour: LastHour, name: str, latest: float | None) -> Mapping[str, Any] | None:
         """Return the chart of the last hour; None if there are fewer than two samples.
 
-        `since` is the time of the first sample if the samples cover less than the hour. Charts are cached for
-        a minute.
+        The value `since` is the time of the first sample, or empty if the samples cover the hour. Charts are
+        cached for a minute.
         """
         now = self._renderer.clock()
         samples = last_hour.samples_of(name, now)

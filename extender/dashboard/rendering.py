@@ -49,7 +49,7 @@ T = TypeVar("T")
 class Screen:
     """Content of a page. `make` returns the values for the template.
 
-    `state` changes when these values change.
+    `state` identifies these values: it changes when they change.
     """
 
     title: str
@@ -67,18 +67,19 @@ class Freshness(Protocol):
     """Changes of a source: whether a version is current, and when the source may change next."""
 
     def is_current(self, version: str) -> bool:
-        """Return whether the version is the newest. The source computes no new version for this."""
+        """Return whether the version is the newest. This check does not compute a new version."""
 
     def seconds_to_next_change(self) -> float:
         """Return the seconds until the next possible change."""
 
 
 class OpenPages:
-    """Pages that are open in browsers: whether each is current, and the news for it.
+    """Pages that are open in browsers: whether each page is current, and the news for the page.
 
-    The event loop sends news without a thread or an application, until the viewer's rights must be checked
-    again. If a page is the same for all viewers with equal rights, its state begins with these rights. The
-    news that one of these viewers requested is then sent to all of them.
+    The event loop answers requests for news itself, without a thread and without the application. Once the
+    viewer's rights must be checked again, the application answers. If a page is the same for all viewers with
+    equal rights, the state of the page begins with these rights. All these viewers then get the news that the
+    application has rendered for one of them.
     """
 
     def __init__(self, source: Freshness, clock: Callable[[], float] = time.monotonic) -> None:

@@ -45,8 +45,8 @@ _SESSION_SECONDS = 12 * 3600.0  # seconds until a session ends
 class Tokens:
     """Owners of tokens. `review` returns the owner from the API server, and raises ApiError.
 
-    Each invalid token counts in a limit. Beyond the limit, only tokens with a recent successful review are
-    reviewed.
+    The number of invalid tokens is limited, for each address and in total. Beyond a limit, only tokens with a
+    recent successful review are reviewed.
     """
 
     def __init__(

@@ -31,7 +31,7 @@ V = TypeVar("V")
 
 
 class ExpiringCache(Generic[K, V]):
-    """Cache of at most `max_size` values. Each expires `lifetime_of(value)` seconds after its request.
+    """Cache of at most `max_size` values. A value expires `lifetime_of(value)` seconds after its request.
 
     Threads that need the same value at the same time share one request. Errors are not cached.
     """

@@ -29,7 +29,7 @@ _MAX_RESOURCES = 4  # maximum of resources in the menu
 class WhatIfBase(NamedTuple):
     """Snapshot for a what-if.
 
-    `notes` name the parts of the cluster that cannot be read, and the effect of that.
+    `notes` name the parts of the cluster that cannot be read, and the effect of these gaps on the result.
     """
 
     snapshot: Snapshot
@@ -42,9 +42,9 @@ class WhatIfResult(NamedTuple):
 
 
 class WhatIfTrials:
-    """What-ifs on the newest snapshot, which `read_base` returns; None before the first decisions.
+    """What-ifs on the newest snapshot. `read_base` returns the snapshot; None before the first decisions.
 
-    Only one runs at a time, because each takes two whole scheduling cycles.
+    Only one what-if runs at a time, because a what-if takes as long as two scheduling cycles.
     """
 
     def __init__(self, read_base: Callable[[], WhatIfBase | None]) -> None:

@@ -29,7 +29,7 @@ class Leaf(NamedTuple):
 
     allowed_values: str  # description of the allowed values, for messages
     is_allowed: Callable[[Any], bool]
-    quoted_hint: Callable[[Any], str] = lambda _: ""  # hint how to write the probable value
+    quoted_hint: Callable[[Any], str] = lambda _: ""  # hint at the text that the author probably meant
 
 
 class Required(NamedTuple):
@@ -40,7 +40,7 @@ class Required(NamedTuple):
 
 
 Form = Leaf | Required | list[Any] | dict[str, Any]
-OTHER_FIELDS = "*"  # used as a name: stands for all fields that are not listed
+OTHER_FIELDS = "*"  # as a name, it stands for all fields that are not listed
 
 
 def _is_text(value: Any) -> bool:
@@ -287,7 +287,7 @@ def form_of(name: KindName) -> dict[str, Any]:
         _set_nested(form, path, Required(_template(), _PURPOSE))
     for path in row.counts:
         _set_nested(form, path, COUNT)
-    choices: dict[Path, set[Any]] = {}  # allowed values of fields that decide which children are created
+    choices: dict[Path, set[Any]] = {}  # allowed values of fields that select children
     for offspring in row.offspring:
         for path, values in offspring.when.items():
             choices.setdefault(path, set()).update({*values} - {None})
@@ -337,9 +337,10 @@ def _templates(offspring: Offspring) -> list[tuple[Path, Form]]:
 
 
 def _set_nested(form: dict[str, Form], path: Path, leaf: Form) -> None:
-    """Set the form at a path.
+    """Set the form `leaf` at a path in `form`.
 
-    The parents of a required field become required. Forms on the path are copied.
+    If `leaf` is required, the fields on the path become required, too. Forms on the path are copied before
+    they change.
     """
     first, *rest = path
     if not rest:

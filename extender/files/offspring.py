@@ -27,7 +27,7 @@ _DEADLINE_PATHS = (("spec", "activeDeadlineSeconds"), ("spec", "runPolicy", "act
 class ComparedOffspring(NamedTuple):
     """Difference between wanted and existing objects.
 
-    `retained` are existing objects, each with its wanted state.
+    `retained` has pairs: an existing object that stays, and the object as it should be.
     """
 
     missing: list[Json]

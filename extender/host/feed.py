@@ -91,7 +91,7 @@ class OptionalWatches:
 
     @property
     def has_settled(self) -> bool:
-        """Return whether all served kinds have been read, or the time to wait for them is over."""
+        """Return whether all served kinds have been read, or the start waits for them no longer."""
         is_complete = self._has_polled and all(reflector.is_synced for reflector in self.started_watches)
         return is_complete or self._clock() >= self._wait_ends_at
 
@@ -251,9 +251,10 @@ class Feed:
         controllers.read_fault = lambda: next((watch.fault for watch in (pods, *jobs) if watch.fault), "")
 
     def _watch_ancestors(self, ledger: Ledger, sinks: Sinks) -> None:
-        """Watch the owners of pods to record their authors, unless another watch does this.
+        """Watch the owners of pods to record the authors of the owners.
 
-        A watch that needs a right may not start, so such a watch does not count.
+        A kind needs no further watch if it has a watch that needs no right. A watch that needs a right does
+        not start if Muster lacks the right.
         """
         optional = self.optional_watches
         watched = {watch.resource for watch in optional.missing_watches if not optional.verb_of(watch)}

@@ -1,7 +1,7 @@
 """Upkeep of the process: metrics, a warning if the scheduler does not call, and memory.
 
 Garbage collection: with Python's defaults, half the time of a busy cycle is spent on garbage collections, so
-Muster makes them less often. A full collection examines each object while all threads are stopped, which
+Muster runs fewer collections. A full collection examines each object while all threads are stopped, which
 takes a quarter of a second for 10,000 groups on 5,000 nodes. Most of the objects that the watches read at
 first stay in memory, so these objects are excluded.
 
@@ -138,7 +138,7 @@ def collect_less_often() -> None:
 
 
 def freezing_objects(synced: Callable[[], bool]) -> Callable[[], bool]:
-    """Return `synced` as a check that also excludes all objects from garbage collection, once it is true."""
+    """Wrap `synced`. Once it is true, the wrapper excludes all existing objects from garbage collection."""
     freeze_once = cache(gc.freeze)
 
     def is_ready() -> bool:

@@ -64,8 +64,8 @@ class Caller:
 class CallerConnection(RequestHandler):
     """Connection of a caller, which is a member of `connections` from its creation until it is lost.
 
-    The next request may need less than this object. After the answer to a request of `request_size` bytes,
-    `receive_socket` therefore gets the socket, unless more bytes have come.
+    After the answer to a request of `request_size` bytes, `receive_socket` gets the socket, so that a light
+    connection can serve the next request. If the caller has sent more bytes, the socket stays here.
     """
 
     __slots__ = ("_connections", "_content", "_is_discarding", "_limits", "_receive_socket",
@@ -145,7 +145,7 @@ class CallerConnection(RequestHandler):
         return RequestEntityTooLarge(f"The body is larger than {self._limits.max_body} bytes")
 
     def serve(self) -> None:
-        """End the timeouts of the caller, who now waits for the answer."""
+        """End the deadline for the caller, since the caller now waits for the answer."""
         self.state, self.deadline = "served", NEVER
         self._connections.serve(self)
 

@@ -52,7 +52,7 @@ class ConnectionLimits(NamedTuple):
 
 
 class Member(Protocol):
-    """Connection, as far as the limits need it.
+    """Interface of a connection for the limits of its port.
 
     `size` is the number of unread bytes; only `Connections` sets it.
     """
@@ -81,7 +81,7 @@ class Connections:
     def admit(self, address: str = "") -> bool:
         """Return whether an address may open one more connection.
 
-        If necessary, another connection is closed to make this possible.
+        If the limit is reached, a connection that waits for its caller is closed for the new connection.
         """
         is_address_full = 0 < self.limits.max_per_address <= self._count_by_address[address]
         if not is_address_full and len(self._members) < self.limits.max_connections:
@@ -114,12 +114,12 @@ class Connections:
             self._waiting[member] = None
 
     def serve(self, member: Member) -> None:
-        """Record that a connection is served, so that it does not wait and has no unread bytes."""
+        """Record that a connection is served: it no longer waits for its caller, and has no unread bytes."""
         self._waiting.pop(member, None)
         self.forget_unread(member)
 
     def grow(self, member: Member, size: int) -> None:
-        """Count more unread bytes of a connection. Beyond the limit, the largest connections are closed."""
+        """Add unread bytes of a connection. Beyond the port's limit, close the largest connections."""
         if member not in self._members:
             return
         member.size += size

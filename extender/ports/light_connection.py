@@ -156,7 +156,7 @@ class LightConnection:
         return "body" if is_short and not limits.timeouts.has_streams else ""
 
     def _serve(self, data: bytes) -> bool:
-        """Serve a complete, short request that has a handler; return whether the bytes are such a request."""
+        """Serve the request if it is complete, short, and has a handler; return whether it is served."""
         head = _GO_HEAD.match(data)
         if head is None:
             return False
@@ -213,7 +213,7 @@ class LightConnection:
 
 
 def _size_of_request(data: bytes) -> int:
-    """Return the number of bytes if they are exactly one request, else 0."""
+    """Return the number of bytes if `data` is exactly one request, else 0."""
     head, end, body = data.partition(b"\r\n\r\n")
     length = _LENGTH_HEADER.search(head + b"\r\n")
     body_length = int(length[1]) if length else 0

@@ -151,7 +151,7 @@ class ServedPort:
     def _hand_over(
         self, context: ssl.SSLContext | None, address: str, sock: socket.socket, request_size: int
     ) -> None:
-        """Hand a connection over to aiohttp. After a short request, the connection becomes light again."""
+        """Hand a connection over to aiohttp. After a short request, it becomes a light connection again."""
         is_short = self._find_short and request_size and not context
         receive_socket = partial(self._begin_connection, None, address, 1) if is_short else None
         connection = CallerConnection(
@@ -166,7 +166,7 @@ class ServedPort:
             )
 
         def on_opened(opening: asyncio.Task[None]) -> None:
-            """Record an open connection, or one that was closed before its opening began."""
+            """Record that the opening has ended. If it failed or was cancelled, remove the connection."""
             connection.opening = None
             fault = asyncio.CancelledError() if opening.cancelled() else opening.exception()
             if fault:

@@ -51,9 +51,9 @@ class PodLists:
     def first_page_target(self, target: ViewTarget) -> ViewTarget:
         """Return the target of the first page of a list.
 
-        The client's limit is dropped, since the client gets all pods at once. The client's version is
-        dropped, too: the API server then answers with the newest version, which is always allowed unless the
-        client asks for an exact version.
+        The target lacks the client's limit, since the client gets all pods at once. The target lacks the
+        client's version, too, so the API server answers with the newest version. The newest version is always
+        a valid answer, unless the client requests an exact version.
 
         Raises:
             MalformedTarget: The query is invalid.
@@ -215,7 +215,7 @@ class Sending:
         self._has_ended = False
 
     def put(self, writes: Writes) -> None:
-        """Queue writes for the client. Queued writes are sent together, up to a size."""
+        """Queue writes for the client. `run` sends queued writes together, in pieces of limited size."""
         self._queue.extend(writes)
         if self._queue:
             self._has_work.set()
@@ -274,12 +274,16 @@ class Sending:
         await self._response.write_eof()
 
     def _check(self, writing: asyncio.Task[None]) -> None:
-        """End the connection, and with it the reading, if a write to the client has failed."""
+        """Abort the client's connection if a write has failed, which also ends `run`."""
         if not writing.cancelled() and writing.exception():
             self.abort()
 
     def _frame(self, write: PassOn | Show | TakeAway) -> bytes:
-        """Return the bytes of a write. A pod that cannot be changed is sent as it is, or else left out."""
+        """Return the bytes of a write.
+
+        If the codec cannot change a pod, the client gets the stored pod. If the codec cannot write the stored
+        pod either, the result is empty.
+        """
         if isinstance(write, PassOn):
             return write.frame
         if isinstance(write, TakeAway):
@@ -302,7 +306,10 @@ class PodClient:
         self.watches: set[Sending] = set()
 
     def abort_watches(self) -> None:
-        """Abort the earlier watches of a client that reads again, since their end may be unnoticed."""
+        """Abort the earlier watches of a client that reads again.
+
+        The client has ended these watches, even if the proxy has not noticed their end.
+        """
         for sending in self.watches:
             sending.abort()
 
@@ -403,8 +410,8 @@ class PodRequests:
     ) -> web.StreamResponse:
         """Serve a watch.
 
-        A client may return with a version from another process, which may have shown pods to the client. The
-        unbound pods are then read first.
+        A client may continue a watch from a version that another process sent. That process may have shown
+        pods to the client, so the unbound pods are read before the watch is served.
         """
         version, wants_initial = version_of(target), target.parameter("sendInitialEvents") == "true"
         if wants_initial and not version:

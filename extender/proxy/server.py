@@ -248,9 +248,9 @@ _read_patch = msgspec.json.Decoder(_Patch).decode
 class StatusPatches:
     """Handler of the scheduler's status patches.
 
-    Muster answers a patch that ends an attempt to schedule a member pod: it reads the message, and writes
-    PodScheduled itself. All other patches go to the API server. See PatchPodStatus in
-    pkg/scheduler/util/utils.go; the scheduler does not use the body of the answer.
+    Muster answers a patch that ends an attempt to schedule a member pod. Muster reads the message of the
+    patch, and writes the condition PodScheduled itself. All other patches go to the API server. The scheduler
+    does not use the body of the answer (PatchPodStatus in pkg/scheduler/util/utils.go).
     """
 
     def __init__(self, upstream: Upstream, appearances: Appearances) -> None:
@@ -283,8 +283,8 @@ def _attempt_message(body: bytes) -> str | None:
     patch leaves out the fields that the scheduler's copy of the pod already has: the status of the condition,
     the reason of the condition if Muster has written the same reason, or the whole condition.
 
-    Other patches are written before the devices and volumes of a pod with a node are bound. They name the
-    node, or the claim that was created for extended resources.
+    The scheduler writes other patches after it has found a node, before it binds devices and volumes. These
+    patches name the node, or the claim that was created for extended resources.
     """
     try:
         status = _read_patch(body).status
@@ -309,7 +309,7 @@ LIMITS = ConnectionLimits(
     max_fields=64,
     allows_chunks=True,
 )
-_STOP_GRACE = 0.2  # seconds for open requests at a stop; streams end then
+_STOP_GRACE = 0.2  # seconds for open requests at a stop; then streams are ended
 _STOP_TIMEOUT = 2.0  # longest wait for the end of the thread, in seconds
 
 

@@ -1,9 +1,9 @@
 """Connections to the API server for short requests: the Events that the scheduler posts for each pod.
 
 A request is written to its socket in one piece, and the client gets the answer unchanged. With aiohttp, each
-request costs a task, timers, a URL and two dictionaries of headers, and TLS is done in Python. That was most
-of the cost of a pod in the proxy (see the figures in `ports/light_connection`). aiohttp's parser reads only
-answers in a form that Go's server does not use for short requests.
+request costs a task, timers, a URL and two dictionaries of headers, and TLS is done in Python. These costs
+were most of the cost of a pod in the proxy (see the figures in `ports/light_connection`). aiohttp's parser
+reads only answers in a form that Go's server does not use for short requests.
 
     dial ──► idle ◄──► in use      ends after an error, at its deadline, or with a cancelled request
 """
@@ -163,14 +163,14 @@ class RequestConnection:
 class RequestConnections:
     """Small number of connections for many requests. Call `close_expired` about every second.
 
-    The Events of a gang come all at once. Only a few connections are opened at a time: before a handshake
-    ends, most waiting requests have got a connection that became free.
+    The Events of a gang come all at once. Only a few connections are opened at a time, because most
+    waiting requests get a connection that becomes free before a handshake ends.
     """
 
     def __init__(self, endpoint: ApiEndpoint, limit: int) -> None:
         self._endpoint, self._limit = endpoint, limit
         self._opened: list[RequestConnection] = []  # some of them may be closed
-        self._idle: list[RequestConnection] = []  # the last used is at the end, so that others expire
+        self._idle: list[RequestConnection] = []  # the end is used first, so the others expire
         self._waiters: deque[asyncio.Future[RequestConnection]] = deque()  # empty while a connection is idle
         self._dial_tasks: set[asyncio.Task[None]] = set()
 
@@ -199,7 +199,7 @@ class RequestConnections:
             self._idle.pop().close()
 
     async def close(self) -> None:
-        """Close all connections, once no request is in progress."""
+        """Close all connections. The caller ensures that no request is in progress."""
         if self._dial_tasks:
             await asyncio.wait(self._dial_tasks)  # a cancelled dial would leave an open socket
         self.drop_idle()
@@ -226,7 +226,7 @@ class RequestConnections:
             raise
 
     def _give_to_waiting(self, connection: RequestConnection) -> None:
-        """Give a free connection to a waiting request, or else keep it as idle."""
+        """Give a free connection to a waiting request. If no request waits, the connection becomes idle."""
         is_given = False
         while self._waiters and connection.is_open and not is_given:
             waiter = self._waiters.popleft()

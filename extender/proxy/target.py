@@ -1,12 +1,12 @@
 """Target of a request to the scheduler proxy: its parts, its headers, and whether a scheduler may send it.
 
-The proxy adds Muster's credentials, so the API server cannot know who asks. The proxy therefore allows only
-requests that the roles system:kube-scheduler and system:volume-scheduler allow, without the rights to bind,
-delete or create pods.
+The proxy adds Muster's credentials, so the API server cannot know which client sends a request. The proxy
+therefore allows only requests that the roles system:kube-scheduler and system:volume-scheduler allow, without
+the rights to bind, delete or create pods.
 
-Reads are not limited to known kinds. A newer scheduler reads newer kinds and does not start without them, and
-the API server refuses kinds that its role does not include. Secrets are refused here, since Muster's own role
-may include Secrets.
+The proxy does not limit reads to known kinds, because a newer scheduler reads newer kinds and does not start
+without them. The API server refuses kinds that Muster's role does not include. The proxy refuses Secrets,
+because Muster's role may include Secrets.
 """
 
 import hmac

@@ -43,7 +43,7 @@ _CONNECTION_COUNTS = {
 }
 _SHORT_CONNECTION_COUNT = 24  # number of connections for short Events
 _MAX_EVENTS = 128  # most Events in progress: half of the port's connection limit
-_HANG_TIME = 1.0  # seconds without an answer to any Event, after which clients are not asked to repeat Events
+_HANG_TIME = 1.0  # after so many seconds without an answer to any Event, clients should not repeat Events
 _MAX_HEADER_BYTES = 64 * 1024  # most bytes of a header
 _REFRESH_PERIOD = 1.0  # seconds between two checks of the credentials
 _IDEMPOTENT_METHODS = frozenset({"GET", "HEAD", "PUT", "DELETE"})
@@ -53,13 +53,16 @@ Answer = TypeVar("Answer", aiohttp.ClientResponse, Reply)
 
 
 class UpstreamGone(Exception):
-    """Error: the API server did not get the request, or may get it twice; the client should repeat it."""
+    """Error: the API server did not answer, and the client can repeat the request.
+
+    Either the API server has not received the request, or the request is idempotent.
+    """
 
 
 class TooManyEvents(Exception):
     """Error: Events come faster than the API server accepts them.
 
-    `may_repeat` means that the client may repeat this Event.
+    `may_repeat` says whether the client should send this Event again.
     """
 
     def __init__(self, may_repeat: bool) -> None:
@@ -176,7 +179,7 @@ class Upstream:
         return answer
 
     def failure(self, target: ViewTarget, fault: Exception) -> Exception:
-        """Return the error that a failed request raises, by which the client gets its answer."""
+        """Return the error to raise for a failed request. Its type determines the client's answer."""
         if isinstance(fault, aiohttp.ClientSSLError | ssl.SSLError):
             self._reroute()
         reason = str(fault) or type(fault).__name__
@@ -242,7 +245,10 @@ def _route(endpoint: ApiEndpoint) -> dict[str, Any]:
 
 
 class CutOff(Exception):
-    """Error: the API server ended an answer in the middle; the client has to notice this."""
+    """Error: the API server ended an answer in the middle.
+
+    The proxy then closes the client's connection, so that the client does not use an incomplete answer.
+    """
 
 
 async def pass_on(

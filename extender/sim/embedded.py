@@ -125,7 +125,7 @@ class Embedded:
         self.service.create(TOPOLOGIES, "", {"metadata": {"name": "racks"}, "spec": spec})
 
     def has_settled(self) -> bool:
-        """Return whether the cluster has settled, which means that no change is to be expected."""
+        """Return whether the cluster has settled: no part has work left, and no status is about to change."""
         if time.monotonic() - self.store.changed_at <= _QUIET_SECONDS:
             return False
         if self.kubelets.busy or self.controllers.is_behind or self.scheduler is None or self.scheduler.busy:
@@ -146,7 +146,10 @@ _REASON_TIMEOUT = 15.0  # seconds without a change, after which no reason will a
 
 
 class Session:
-    """One run of the cluster. It ends when the cluster has settled, or if `stays`, when it is interrupted."""
+    """Run of the embedded cluster.
+
+    The run ends when the cluster has settled. With `stays`, the run ends only when it is interrupted.
+    """
 
     def __init__(self, cluster: Embedded, view: View, stays: bool) -> None:
         self._cluster = cluster
@@ -225,7 +228,7 @@ class Session:
 
     @property
     def everything_started(self) -> bool:
-        """Return whether Muster had something to start, and nothing waits or is suspended."""
+        """Return whether Muster had an object to start, and no object waits, is refused or is suspended."""
         state = self.state
         has_held_back_objects = self.refusals() or any(obj.suspended for obj in self.unmanaged_objects)
         if state is None or not state.everything_started or has_held_back_objects:

@@ -42,7 +42,7 @@ class HistoryFault(Exception):
 
     @property
     def is_lasting(self) -> bool:
-        """Return whether the file itself is unusable, instead of being locked or on a full disk."""
+        """Return whether the fault stays: the file is unusable, and not just locked or on a full disk."""
         return not isinstance(self.__cause__, sqlite3.OperationalError)
 
 
@@ -104,10 +104,10 @@ class HistoryFile:
         self.write((record.ended(last_write) for record in records if record.key not in keys), last_write)
 
     def forget(self, before: float, maximum: int) -> bool:
-        """Delete a batch of records that ended before a time; return whether there may be more.
+        """Delete a batch of records that ended before a time; return whether more may remain.
 
-        While the file has more than `maximum` bytes, later records are deleted, too, beginning with the
-        oldest.
+        While the file has more than `maximum` bytes, records that ended later are deleted, too. The oldest
+        records are deleted first.
         """
         with _history_faults(self.path):
             pages, free_pages, size = (

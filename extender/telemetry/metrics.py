@@ -1,7 +1,7 @@
 """Metrics for Prometheus.
 
 Labels have few values, which are known beforehand: verbs, outcomes, codes of reasons, kinds of objects, and
-up to MOST_QUEUES queues. Names of pods, groups or nodes are never labels.
+up to MAX_QUEUES queues. Names of pods, groups or nodes are never labels.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -167,7 +167,7 @@ def counted_review(path: str) -> Iterator[Call]:
 
 
 def record_refusal(reason: str = "") -> None:
-    """Record that the current call is refused. `reason` is a code of the closed list, or empty."""
+    """Record that the current call is refused. `reason` is a code of a fixed list, or empty."""
     if call := _call.get():
         call.outcome, call.reason = "refused", reason
 
@@ -175,7 +175,7 @@ def record_refusal(reason: str = "") -> None:
 def show_groups(counts: Mapping[tuple[str, str], int]) -> None:
     """Set the numbers of groups by verdict and reason.
 
-    Pairs without a count are set to zero instead of being removed.
+    If a shown pair of verdict and reason has no count, its number becomes zero. The pair is not removed.
     """
     for metric in groups.collect():
         for sample in metric.samples:
@@ -191,7 +191,7 @@ _shown_queues: dict[str, tuple[QueueDecision, Mapping[Child, float]]] = {}  # sh
 
 
 def labelled_by_queue(metric: Metric, queue: str, *labels: str) -> Metric:
-    """Return the child of a metric for a queue. The child is removed together with the queue."""
+    """Return the child of a metric for a queue. `show_queues` removes the child when the queue is gone."""
     _queue_children[metric, (queue, *labels)] = None
     return metric.labels(queue, *labels)
 
@@ -199,7 +199,8 @@ def labelled_by_queue(metric: Metric, queue: str, *labels: str) -> Metric:
 def show_queues(queues: Iterable[QueueDecision]) -> None:
     """Show the numbers of these queues, in cores, bytes and devices, and remove all other queues.
 
-    Only changes since the last call are written, because a thousand queues have twenty thousand numbers.
+    Only numbers that have changed since the last call are set, because a thousand queues have twenty thousand
+    numbers.
     """
     current = {queue.name: queue for queue in sorted(queues, key=attrgetter("name"))[:MAX_QUEUES]}
     for name, queue in current.items():

@@ -260,7 +260,7 @@ class Barrier:
     def sweep(self) -> None:
         """Give up calls whose caller has hung up, or whose pod is gone or bound.
 
-        While calls wait, the scheduler counts as running: if it does not call for a member, it has a reason.
+        A waiting call counts as a recent call of the scheduler, because the scheduler waits for its answer.
         """
         for hold in self._waiting_calls():
             with self._logging_errors(hold.pod.group):

@@ -1,8 +1,9 @@
 """Posting of bindings, in a limited pool of threads.
 
 An interrupted request may have taken effect, so the claim of a pod that may be bound stays. If no watch
-confirms the binding, the pods are read one after the other until each outcome is known. One reader is enough:
-while no API server answers, no other pod can be bound into the claimed capacity.
+confirms the binding, the pods are read one after the other until each outcome is known. One thread reads
+all these pods. While no API server answers, the claims stay, and no other pod can be bound to the claimed
+capacity.
 """
 
 import threading
@@ -39,7 +40,8 @@ class Binder:
     """Pool of threads that bind pods: `post(hold)` returns at once, and a thread finishes the hold.
 
     `release` frees the claim of a hold that led to no binding. `queue_of` returns the UID of the queue in
-    which a group starts. This UID is recorded on the pods of the group, which stay in the queue.
+    which a group starts. The binding records this UID on the pod, and the pod counts in this queue until it
+    ends.
     """
 
     def __init__(
@@ -97,7 +99,7 @@ class Binder:
             remaining = hold.deadline - self._clock()
             if remaining <= 0:
                 return TOO_LATE
-            error: str | None = ""  # empty if the pod is bound; None if the request is to be sent again
+            error: str | None = ""  # empty if the pod is bound; None to send the request again
             try:
                 timeout = min(remaining, _MAX_TIMEOUT)
                 self._cluster.bind(pod.namespace, pod.name, pod.uid, hold.node, annotations, timeout)
@@ -119,18 +121,18 @@ class Binder:
         return ABANDONED
 
     def _is_temporary(self, fault: ApiError, started_at: float) -> bool:
-        """Return whether a refusal may end by itself, as a new API server has not read its RBAC rules yet.
+        """Return whether a refusal can end by itself, because a new API server has not read its RBAC rules.
 
-        Other refusals do not end soon, for example by a policy or in a namespace that is being deleted.
-        Retries would keep a thread from other pods.
+        Other refusals do not end soon, for example refusals by a policy or in a namespace that is being
+        deleted. A retry after such a refusal would block a thread that other pods need.
         """
         is_right_missing = isinstance(fault, Forbidden) and _NO_RIGHT in fault.message
         return is_right_missing and self._clock() < started_at + _RIGHTS_TIMEOUT
 
     def _read_result(self, hold: Hold) -> str | None:
-        """Return the result of a binding after an unclear answer.
+        """Read the pod, and return the result of a binding whose request got no clear answer.
 
-        None means that the same request is to be sent again.
+        None means that the caller has to send the same request again.
         """
         try:
             stored_pod = self._cluster.pod(hold.pod.namespace, hold.pod.name)
@@ -150,7 +152,8 @@ class Binder:
 class UnclearClaims:
     """Posted claims without a result, whose pods are read from the API server.
 
-    A claim is read once its posting is `min_age` seconds old, since every posting call has ended by then.
+    The pod of a claim is read once the posting is `min_age` seconds old, since all its requests have ended by
+    then.
     """
 
     def __init__(

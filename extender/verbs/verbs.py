@@ -34,7 +34,7 @@ _LOOKUP_TIMEOUT = 2.0  # seconds, including the wait for a thread
 class Lookups:
     """Look-ups of pods at the API server, with a timeout.
 
-    They use only a few threads, which limits the number of blocked calls.
+    The look-ups use only a few threads, which limits the number of concurrent requests.
     """
 
     def __init__(self, cluster: ApiClient) -> None:
@@ -84,7 +84,7 @@ class SchedulerVerbs:
         return _unresolvable(refusal(answer), nodes)
 
     def prioritize(self, args: protocol.ExtenderArgs) -> list[protocol.HostPriority]:
-        """Score the nodes for a member pod: the fuller a node would be, the higher is its score.
+        """Score the nodes for a member pod. A node that would be fuller with the pod has a higher score.
 
         Other pods get no scores.
         """
@@ -102,7 +102,7 @@ class SchedulerVerbs:
         return protocol.BindingResult(error)
 
     async def preempt(self, args: protocol.PreemptionArgs) -> protocol.PreemptionResult:
-        """Return the allowed preemptions: none for member pods, and none that breaks a gang or a start."""
+        """Return the allowed preemptions: none for member pods, and none that breaks a gang or its start."""
         if self._ledger.pods.owns(args.pod) or self._ledger.pods.is_unmanaged(args.pod.spec.scheduler_name):
             return protocol.PreemptionResult({})
         candidates = args.node_name_to_meta_victims

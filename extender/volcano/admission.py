@@ -37,7 +37,7 @@ _ITERATIONS = ("", "any", "all")
 
 
 def with_defaults(job: VolcanoJob) -> VolcanoJob:
-    """Return the job with all defaults. If tasks have equal names, only the first of them is kept."""
+    """Return the job with all defaults. If tasks have equal names, only the first of them stays."""
     tasks: dict[str, TaskSpec] = {}
     for number, task in enumerate(job.spec.tasks):
         name = task.name or f"default{number}"
@@ -56,7 +56,8 @@ def with_defaults(job: VolcanoJob) -> VolcanoJob:
 def _with_task_defaults(task: TaskSpec, name: str) -> TaskSpec:
     """Return a task with all defaults.
 
-    By default, all pods, or all pods of the needed partitions, are needed.
+    By default, the minimum of a task is its number of replicas. If the task has a minimum of partitions, the
+    minimum is the number of pods in these partitions.
     """
     replicas, min_available, policy = max(task.replicas, 0), task.min_available, task.partition_policy
     if min_available is None:

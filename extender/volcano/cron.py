@@ -27,7 +27,7 @@ JOB_VERSION = VOLCANO_JOB.api_version  # version of Jobs and CronJobs
 SCHEDULED_AT = "volcano.sh/cronjob-scheduled-timestamp"  # annotation of a Job with its scheduled time
 _MAX_LENGTH = 200  # most characters of a schedule, and of a time zone
 _MAX_NAME_LENGTH = 52  # a Job's name is a label of at most 63 characters, of which the minute needs 11
-_SUCCEEDED_LIMIT, _FAILED_LIMIT = 3, 1  # default numbers of ended Jobs that are kept
+_SUCCEEDED_LIMIT, _FAILED_LIMIT = 3, 1  # default history limits of ended Jobs
 _FAILED_PHASES = (JobPhase.FAILED, JobPhase.TERMINATED)
 _MACROS = {
     "@yearly": "0 0 1 1 *",
@@ -127,7 +127,10 @@ def _phase(job: VolcanoJob) -> JobPhase:
 
 
 def _status(cron: CronJob, jobs: Sequence[VolcanoJob], active_jobs: Sequence[VolcanoJob]) -> CronJobStatus:
-    """Return the status that follows from the Jobs. The recorded status is older if Muster was stopped."""
+    """Return the status that follows from the Jobs.
+
+    If Muster stops after it has created a Job, the recorded status may lack this Job.
+    """
     old_status = cron.status
     scheduled_times = [(job.metadata.annotations or {}).get(SCHEDULED_AT) for job in jobs]
     succeeded = [job.status.state.last_transition_time for job in jobs if _phase(job) is JobPhase.COMPLETED]
@@ -143,7 +146,7 @@ def _status(cron: CronJob, jobs: Sequence[VolcanoJob], active_jobs: Sequence[Vol
 
 
 def _surplus_jobs(cron: CronJob, jobs: Sequence[VolcanoJob]) -> tuple[VolcanoJob, ...]:
-    """Return the ended Jobs to delete beyond the history limits. The newest Jobs are kept."""
+    """Return the ended Jobs to delete, because they exceed the history limits. The newest Jobs stay."""
     spec = cron.spec
     limits = (
         ((JobPhase.COMPLETED,), spec.successful_jobs_history_limit, _SUCCEEDED_LIMIT),
@@ -157,7 +160,7 @@ def _surplus_jobs(cron: CronJob, jobs: Sequence[VolcanoJob]) -> tuple[VolcanoJob
 
 
 def _settled_until(cron: CronJob, status: CronJobStatus, now: float) -> float:
-    """Return the time up to which scheduled times either have had their Job or are too late."""
+    """Return the time up to which each scheduled time has had its Job, or is past its starting deadline."""
     last_handled = unix_seconds(status.last_schedule_time or cron.metadata.creation_timestamp)
     deadline = cron.spec.starting_deadline_seconds
     return last_handled if deadline is None else max(last_handled, now - deadline)

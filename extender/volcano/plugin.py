@@ -82,7 +82,7 @@ def hosts_of_task(job: VolcanoJob, task: TaskSpec) -> list[str]:
     """Return the DNS names of all pods of a task."""
     if value_at(task.template, _HOSTNAME_PATH):
         return [host_of_pod(job, task, 0)] if task.replicas else []
-    name, domain = job.metadata.name, _domain(job, task)  # the domain is computed once for thousands of pods
+    name, domain = job.metadata.name, _domain(job, task)  # the domain is computed once for all pods
     return [f"{pod_name(name, task.name, index)}.{domain}" for index in range(task.replicas)]
 
 
@@ -103,14 +103,14 @@ def containers(pod: Json, with_init: bool = True) -> list[Json]:
 
 
 def put_env(container: Json, *variables: Json) -> None:
-    """Add variables to a container. They replace variables of the template with the same names."""
+    """Add variables to a container. A variable of the template with the same name is replaced."""
     names = {variable["name"] for variable in variables}
     retained = [variable for variable in items_at(container, "env") if variable.get("name") not in names]
     container["env"] = [*retained, *variables]
 
 
 def open_port(container: Json, port: int, name: str) -> None:
-    """Declare a port of a container, unless it is declared already."""
+    """Declare a port of a container, unless the container declares this port already."""
     ports = items_at(container, "ports")
     if all(declared.get("containerPort") != port for declared in ports):
         container["ports"] = [*ports, {"name": name, "containerPort": port}]

@@ -1,7 +1,7 @@
 """Pods of a Volcano Job: their relevant fields, their names, and their creation.
 
-Names, labels and annotations are Volcano's. So the pods stay the same when Volcano takes over a job from
-Muster, or the other way round.
+Names, labels and annotations are Volcano's. So a job can change from Muster to Volcano, or from Volcano to
+Muster, and its pods stay the same.
 """
 
 from typing import Any
@@ -151,7 +151,7 @@ def _labels(job: VolcanoJob, task: TaskSpec, index: int) -> dict[str, str]:
 
 
 def _annotations(job: VolcanoJob, task: TaskSpec, index: int) -> dict[str, str]:
-    """Return the annotations of a pod that Volcano sets, or that come from the job."""
+    """Return the annotations of a pod: the annotations that Volcano sets, and those of the job."""
     meta, numa = job.metadata, task.topology_policy
     return {
         JOB_NAME: meta.name,
@@ -178,7 +178,7 @@ def claim_names(job: VolcanoJob) -> list[str]:
 def _with_volumes(job: VolcanoJob, spec: Json) -> Json:
     """Return a copy of a pod's spec in which each container has the job's volumes.
 
-    If a claim is named twice, the pod has one volume for it.
+    If two volumes of the job name the same claim, the pod has one volume for this claim.
     """
     claims = claim_names(job)
     if not claims:

@@ -1,8 +1,9 @@
-"""Policies of a Volcano Job and its tasks. The first matching policy counts, with the task's policies first.
+"""Policies of a Volcano Job and its tasks. The first matching policy counts; policies of the task come first.
 
 Events are derived from the current pods, not from earlier observations, so a restart of Muster loses no
-event. An event counts until its action is done: the action removes the pods, or increases the version of the
-job, so that these pods have an older version. Only a deleted pod leaves no trace: see `request_for_lost_pod`.
+event. An event counts until its action is complete. An action deletes the pods of the event, or increases the
+version of the job, and pods of an older version cause no events. A deleted pod leaves no trace, so
+`request_for_lost_pod` handles its event.
 """
 
 from collections import defaultdict
@@ -20,13 +21,13 @@ _POD_EVENTS = (POD_PENDING, POD_FAILED, POD_EVICTED)
 EVENTS = (ANY_EVENT, *_POD_EVENTS, UNKNOWN_EVENT, TASK_COMPLETED, TASK_FAILED, "JobUpdated")
 _UNLIMITED_RETRIES = -1  # maxRetry of a task without a limit
 _REQUESTABLE_ACTIONS = frozenset(Action) - {Action.SYNC}
-_START_TIME = 10.0  # seconds in which a pod with capacity is bound, and its PodGroup shows this
+_START_TIME = 10.0  # seconds in which a pod with capacity is bound and its PodGroup is updated
 
 
 class JobRequest(NamedTuple):
     """Request of an action, from a Command or a policy.
 
-    The action is not taken before `at`, in seconds since 1970.
+    The action is executed at `at` or later, in seconds since 1970.
     """
 
     action: Action
@@ -51,7 +52,7 @@ class JobRequest(NamedTuple):
 
     @property
     def is_possible(self) -> bool:
-        """Return whether the action has the target that it needs."""
+        """Return whether the request names a target, or its action needs no target."""
         return self.action not in TARGETED_ACTIONS or bool(self.target)
 
 
@@ -89,7 +90,7 @@ def policy_requests(job: VolcanoJob, pods: Sequence[JobPod], group_phase: str) -
 def request_for_lost_pod(job: VolcanoJob, pod: JobPod, at: float) -> JobRequest | None:
     """Return the request for a pod that is gone although Muster did not delete it.
 
-    Pods that Muster deleted before a restart of Muster are recognized by the status of the job.
+    After a restart of Muster, the status of the job shows which pods Muster has deleted.
     """
     task, state = job.spec.task(pod.task), job.status.state
     if task is None or phase_of(state.phase) not in ACTIVE_PHASES:
@@ -104,13 +105,13 @@ def request_for_lost_pod(job: VolcanoJob, pod: JobPod, at: float) -> JobRequest 
 
 
 def replaced_in_time(requests: Iterable[JobRequest], pods: Sequence[JobPod], now: float) -> list[JobRequest]:
-    """Return the requests for lost pods that run again before the request is due."""
+    """Return the requests for lost pods whose replacements run before the requests are due."""
     running = {pod.name for pod in pods if pod.phase == "Running" and not pod.is_deleting}
     return [request for request in requests if request.at > now and request.pod in running]
 
 
 def target_of(message: str) -> str:
-    """Return the target of a restart, with which the message of the state begins."""
+    """Return the target of a restart, which is the beginning of the state's message."""
     return message.partition(": ")[0]
 
 
@@ -125,7 +126,7 @@ def _events_of(job: VolcanoJob, pods: Sequence[JobPod], group_phase: str) -> Ite
         yield from _task_events(task, current_pods, job.status.version)
     new_pods = [pod for pod in pods if not pod.is_deleting and pod.version >= job.status.version]
     without_node = [pod.created_at for pod in new_pods if pod.phase == "Pending" and not pod.was_bound]
-    # The phase may still refer to deleted pods while their replacements are being bound.
+    # While replacements of deleted pods are being bound, the phase can refer to the deleted pods.
     if group_phase == UNKNOWN_EVENT and without_node and any(pod.phase == "Running" for pod in new_pods):
         at = max(without_node) + _START_TIME
         yield _JobEvent(UNKNOWN_EVENT, at, "some of its pods run while others lack capacity")
@@ -163,9 +164,9 @@ _Rules = Mapping[str | int, _Rule]  # first rule for each event and exit code
 def _rules_of(policies: Sequence[LifecyclePolicy] | None) -> _Rules:
     """Return the rules of policies by event and exit code.
 
-    They are read once for all events, since a job may have a thousand policies and as many pods. A policy
-    with an unreadable timeout never matches. A policy for pending pods needs a timeout, since every pod is
-    pending at first.
+    The policies are read once for all events, since a job can have a thousand policies and as many pods. A
+    policy with an unreadable timeout never matches. A policy for pending pods needs a timeout, since every
+    pod is pending at first.
     """
     rules: dict[str | int, _Rule] = {}
     for position, policy in enumerate(policies or ()):

@@ -1,7 +1,7 @@
 """Phases of a Volcano Job: effects of actions in each phase, transitions by pods, and the status.
 
-The table is Volcano's, with one difference: an action that ends a restarting job is executed instead of being
-lost.
+The table is Volcano's, with one difference: Muster executes an action that ends a restarting job. In
+Volcano, this action has no effect.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -135,7 +135,7 @@ def implied_phase(phase: JobPhase, status: JobStatus, spec: VolcanoJobSpec) -> J
 def _phase_after_running(status: JobStatus, spec: VolcanoJobSpec) -> JobPhase:
     """Return the phase that follows from the counts of a running job."""
     total, minimum = spec.members, spec.min_available or 0
-    if total == 0:  # a job that is scaled to zero may be scaled up again
+    if total == 0:  # a job that is scaled to zero can be scaled up later
         return JobPhase.RUNNING
     if spec.min_success is not None and status.succeeded >= spec.min_success:
         return JobPhase.COMPLETED
@@ -184,9 +184,10 @@ def initial_status(job: VolcanoJob, pods: Sequence[JobPod], now: float) -> JobSt
 def in_phase(
     status: JobStatus, phase: JobPhase, now: float, reason: str = "", message: str = ""
 ) -> JobStatus:
-    """Return the status in another phase, or in the same phase with another reason.
+    """Return the status with a new phase, reason and message. The phase may be unchanged.
 
-    The conditions have the last time at which the job entered each phase, the newest at the end.
+    The result has one condition for each phase, with the last time at which the job entered the phase. The
+    newest condition comes last.
     """
     if status.state.phase == phase:
         return replace(status, state=replace(status.state, reason=reason, message=message))

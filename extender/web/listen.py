@@ -99,7 +99,7 @@ class Identity:
         self.context: ssl.SSLContext | None = None
 
     def use_for(self, client_ca_file: Path, certificate: bytes, key: bytes) -> None:
-        """Use this certificate, and serve only clients with a certificate from a CA in a file.
+        """Use this certificate. Serve only clients whose certificate a CA in `client_ca_file` has signed.
 
         Raises:
             OSError: A file cannot be read, or the files do not match.
@@ -110,8 +110,8 @@ class Identity:
     def use(self, certificate: bytes, key: bytes, client_ca: bytes | None = None) -> None:
         """Use this certificate and key, both in PEM, unless they are in use already.
 
-        `client_ca` is a bundle of CAs. If it is given, only clients with a certificate from one of these CAs
-        are served.
+        `client_ca` is a bundle of CAs. If it is given, the port serves only clients whose certificate one of
+        these CAs has signed.
 
         Raises:
             OSError: The files do not match.

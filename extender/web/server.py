@@ -3,10 +3,10 @@
 gunicorn forks, watches the worker and passes on signals. Connections are handled by port.py, because
 gunicorn's parser, with a thread for each call, took most of the processor time of a call.
 
-Shutdown: an unchanged worker would cut held calls. Therefore every signal that ends the process first
-triggers `on_stop`, which has to answer these calls. It runs in a thread that was started beforehand, because
-a signal handler interrupts the main thread anywhere and must not take a lock. Then the process exits, without
-waiting for threads that hang on a slow client.
+Shutdown: gunicorn's own worker would cut held calls. Therefore every signal that ends the process first
+triggers `on_stop`, which has to answer these calls. `on_stop` runs in a thread that was started beforehand,
+because a signal handler can interrupt the main thread anywhere and must not take a lock. Then the process
+exits, and does not wait for threads that hang on a slow client.
 
 Calls are four verbs, with raw bytes as input and output. kube-scheduler reads only answers with status 200. A
 verb that fails internally therefore answers 200, with the Error field of the protocol. The message is always
@@ -279,7 +279,7 @@ class _Shutdown:
             signal.siginterrupt(number, False)
 
     def finish(self, worker: LoopWorker) -> None:
-        """Exit. If the worker has started, `on_stop` runs before, even if no signal was noticed."""
+        """Exit the process. If the worker has started, first wait for `on_stop`, even if no signal came."""
         if worker.booted:
             self._signals.put(None)
             self._done_event.wait(GRACE_SECONDS)
@@ -305,8 +305,8 @@ class _Shutdown:
 def _end_gracefully_on_all_signals(arbiter: Arbiter) -> None:
     """Let the parent process handle Ctrl-C and a closed terminal like SIGTERM.
 
-    gunicorn would cut all calls, or start a second worker. Signals that change gunicorn's workers are
-    ignored.
+    By default, these signals make gunicorn cut all calls, or start a second worker. Signals that change the
+    number of workers are ignored.
     """
     for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
         signal.signal(number, lambda _number, frame: arbiter.signal(signal.SIGTERM, frame))

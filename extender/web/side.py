@@ -1,10 +1,10 @@
 """Side ports next to the port for the verbs: health, debug, webhooks.
 
-Side ports have to answer even if the port for the verbs cannot. Each side port therefore has its own event
-loop, which reads and writes, and its own threads, in which answers may wait.
+Side ports have to answer even if the port for the verbs does not answer. Each side port therefore has its own
+event loop, which reads and writes, and its own threads, in which handlers can wait.
 
-Probes and metrics are as in Kubernetes' own components. /livez says whether this process still works,
-whatever the API server does. /readyz says whether this process should be called. Both accept ?verbose and
+Probes and metrics are as in Kubernetes' own components. /livez says whether this process works; it ignores
+faults of the API server. /readyz says whether callers should use this process. Both accept ?verbose and
 ?exclude=NAME.
 """
 
@@ -96,7 +96,7 @@ class SideServer:
         self._thread.join(2 * _STOP_GRACE)
 
     async def _answer(self, request: web.BaseRequest, connection: CallerConnection) -> web.Response:
-        """Answer a request. It counts as running until its thread is free, even if the caller hangs up."""
+        """Answer a request. It counts as concurrent until its thread is free, even if the caller hangs up."""
         body = await connection.body(request)
         immediate_answer = self._immediate_answer(request)
         if immediate_answer is not None:

@@ -2,8 +2,8 @@
 
 Every replica rotates the certificate, whether it leads or not. The replicas agree through the Secret: a step
 is written on the version that was read, so the step of a second replica is refused as a conflict. The API
-server checks certificates by its own clock. Therefore this clock decides, and not the clock of a replica,
-which may be wrong by days.
+server checks certificates by its own clock. The rotation therefore uses the clock of the API server. The
+clock of a replica can be wrong by days.
 """
 
 import time
@@ -49,7 +49,14 @@ _MAX_SETTLE_SECONDS = 120.0  # maximum of the settle time, in seconds
 
 
 class RotationStep(Enum):
-    """Step of a rotation: create a pair, prepare the next pair, switch to it, prune old CAs, or keep all."""
+    """Step of a rotation.
+
+    - MAKE: Create a pair of certificate and key, and serve the pair.
+    - PREPARE: Create the next pair, whose CA clients can learn in advance.
+    - SWITCH: Serve the next pair.
+    - PRUNE: Remove the CAs that have signed no stored certificate, and an unusable next pair.
+    - KEEP: Change nothing.
+    """
 
     MAKE = "make"
     PREPARE = "prepare"
@@ -68,7 +75,7 @@ class StoredCertificate(msgspec.Struct, frozen=True):
 
 
 def settle_time(lifetime: float) -> float:
-    """Return the seconds after which every API server and every replica knows of a change."""
+    """Return the seconds after which every API server and every replica uses a changed Secret or bundle."""
     return min(_MAX_SETTLE_SECONDS, lifetime * _SETTLE_SHARE)
 
 
@@ -82,7 +89,7 @@ def next_step(
         names: The wanted host names and IP addresses.
         lifetime: The lifetime of a certificate, in seconds.
         now: The time of the API server.
-        is_settled: Whether all clients have had time to learn of the stored certificate.
+        is_settled: Whether the settle time has passed since the stored certificates and bundles changed.
     """
     if stored is None or not stored.served_validity.covers(now):
         return RotationStep.MAKE
@@ -221,7 +228,7 @@ class CertificateRotation(Poller):
                 self._serve(self._last_stored.tls_pair.certificate, self._last_stored.tls_pair.key)
 
     def _take_step(self) -> bool:
-        """Publish the CA bundle, and store the result of the step that is due."""
+        """Publish the CA bundle, and store the result of the due step; return whether a step was due."""
         try:
             secret = self._api.secret(*self._secret)
         except NotFound:

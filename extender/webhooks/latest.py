@@ -41,11 +41,11 @@ MayUse = Callable[[Subject, str, float], bool]
 class LookUps(Generic[T]):
     """Look-ups of objects of one kind by name, for any number of concurrent reviews.
 
-    A cached answer would refuse a group whose queue was created just now. Each review therefore gets a
-    look-up that began after its own request. A tenant may however write thousands of groups for a queue that
-    does not exist, so there are three limits:
+    With a cached answer, a review would refuse a group whose queue was created just now. Each review
+    therefore gets a look-up that began after the review. A tenant can write thousands of groups for a queue
+    that does not exist, so there are three limits:
 
-    - Reviews share a look-up that has not begun yet. Each name is looked up at most ten times a second.
+    - Reviews of the same name share a look-up that has not begun. A name has at most ten look-ups a second.
     - Only a few names are looked up at the same time.
     - Only a limited number of reviews wait for look-ups, so that other reviews continue.
 

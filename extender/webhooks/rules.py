@@ -120,16 +120,16 @@ class EntryRules:
     def destination(self, find: Callable[[QueueLookup], D]) -> D:
         """Return the destination that `find` returns for the ledger's queues or for the newest queues.
 
-        The newest queues are read if the ledger does not know a LocalQueue, which may lead to a restricted
-        queue.
+        The newest queues are read if the ledger does not know the LocalQueue. The LocalQueue can lead to a
+        restricted queue.
         """
         target = find(self._ledger.queues)
         return find(self.latest) if target is not None and target.leads_nowhere else target
 
     def review(self, target: Destination, entry: Entry, *subjects: Subject) -> list[Fault]:
-        """Return the faults for which the queue does not accept an object.
+        """Return the reasons why the queue does not accept an object.
 
-        If `subjects` are given, there is also a fault if no subject may use the queue.
+        If `subjects` are given, but none of them has the right to use the queue, this is a fault, too.
         """
         if entry(target, self._ledger.queues):  # ask the API server, as the ledger may lag
             faults = entry(target, self.latest)
@@ -317,10 +317,10 @@ class AdmissionRules:
                 return ReviewOutcome(topologies)
         entry, queue, key = self._entry(), group.spec.queue, GroupKey(f"{namespace}/{meta.name}")
         target = entry.destination(partial(destination_of_group, meta, namespace, queue))
-        is_by_muster = _is_by_muster(request)  # Muster creates groups for pods and jobs, which are reviewed
+        is_by_muster = _is_by_muster(request)  # Muster creates groups only for reviewed pods and jobs
         users = [] if is_by_muster else [subject(request.user_info)]
         faults = entry.review(target, review_entry, *users)
-        if is_update or explicit_queue(queue):  # a LocalQueue may lead to another queue by now
+        if is_update or explicit_queue(queue):  # a LocalQueue can lead to another queue meanwhile
             faults += review_move(target, self._ledger.groups.start_queue(key))
         if is_by_muster:  # with a missing queue, the group waits and its status says why
             faults = [fault for fault in faults if fault.code is not Code.QUEUE_NOT_FOUND]
@@ -361,7 +361,7 @@ class AdmissionRules:
         return ReviewOutcome([*entry.review(target, review_entry, subject(request.user_info)), *moves])
 
     def review_job(self, request: ReviewRequest) -> ReviewOutcome:
-        """Review the queue of a Job's pods, and warn if the Job's own queue does not accept it."""
+        """Review the queue of a Job's pods. Warn if the queue that the Job names does not accept the Job."""
         entry = self._entry()
         if request.kind.group == VOLCANO_JOB.group:
             return self._review_volcano_job(request, entry)
@@ -431,8 +431,8 @@ class AdmissionRules:
     def record_use(self, request: ReviewRequest) -> ReviewOutcome:
         """Record that the author of an object may use the restricted queue that the object enters.
 
-        Without this record, the object waits. Only pods and groups are refused if the right is missing,
-        because jobs that operators make for others are not reviewed.
+        Without this record, the object waits, and its author gets a warning. This rule refuses no object,
+        because it also applies to jobs that operators create for other users.
         """
         if _is_by_muster(request):
             return ReviewOutcome()
@@ -484,11 +484,11 @@ class AdmissionRules:
         return ReviewOutcome(patch=patch)
 
     def review_pod(self, request: ReviewRequest) -> ReviewOutcome:
-        """Review a pod's queue: at its creation, when its queue changes, and before a resize lets it grow."""
+        """Review a pod's queue when a pod is created, changes its queue, or grows by a resize."""
         pod = _with_namespace(read(request.object, NewPod), request)
         target = self._destination(pod)
         if request.sub_resource == RESIZE:
-            if not target or not pod.spec.node_name:  # a waiting pod is evaluated before its start
+            if not target or not pod.spec.node_name:  # a pending pod is evaluated with its new requests
                 return ReviewOutcome()
             increase = request_growth(read(request.old_object, NewPod), pod)
             if not increase:
@@ -518,9 +518,9 @@ class AdmissionRules:
     ) -> bool:
         """Return whether an operator creates the pod or job for an owner whose author may use the queue.
 
-        An operator is an account of another namespace, whose own rights do not matter. Muster trusts the
-        owner references that operators write, and the owner references that Muster writes on pods of Volcano
-        Jobs.
+        An operator is an account of another namespace. The rights of the operator do not matter. Muster
+        trusts the owner references that operators write, and the owner references that Muster itself writes
+        on pods of Volcano Jobs.
         """
         user, namespace, may_use = request.user_info, pod.metadata.namespace, self._ledger.groups.may_use
         is_by_operator = acts_for_owners(user, namespace) and not acts_for_all(user)
@@ -548,7 +548,7 @@ def _author(request: ReviewRequest) -> Mapping[str, str]:
     if kind == _POD_GROUP:
         is_new = request.operation == CREATE and request.kind.group != POD_GROUPS.group
         user, meta = _creator(request), read(request.object, AnyObject).metadata
-        has_record = SUBMITTER in (meta.annotations or {})  # which an empty record replaces
+        has_record = SUBMITTER in (meta.annotations or {})  # an empty record replaces it
         return {SUBMITTER: user} if is_new and (user or has_record) else {}
     before = read_if_there(request.old_object, AnyObject) if request.operation == UPDATE else None
     user = recorded_author(before.metadata, kind) if before is not None else ""
@@ -561,8 +561,8 @@ def _author(request: ReviewRequest) -> Mapping[str, str]:
 def _creator(request: ReviewRequest) -> str:
     """Return the user who creates an object; empty if an account creates the object for its owner.
 
-    In the second case, the author of the owner is responsible. A pod with a controller is in the group of its
-    controller.
+    If the result is empty, the author of the owner counts. A pod with a controller is in the group of its
+    controller, so its creator never counts.
     """
     user, meta = request.user_info, read(request.object, AnyObject).metadata
     namespace = request.namespace or meta.namespace
@@ -572,11 +572,11 @@ def _creator(request: ReviewRequest) -> str:
 
 
 def _is_by_muster(request: ReviewRequest) -> bool:
-    """Return whether Muster sends the request, since it creates pods, groups and jobs for users."""
+    """Return whether Muster sends the request. Muster creates pods, groups and jobs for users."""
     return request.user_info.username.startswith(_MUSTER_PREFIX)
 
 
 def _with_namespace(pod: NewPod, request: ReviewRequest) -> NewPod:
-    """Return a pod with its future namespace, which a template does not name."""
+    """Return a pod with the namespace of the request, since a pod template names no namespace."""
     namespace = request.namespace or pod.metadata.namespace
     return replace(pod, metadata=replace(pod.metadata, namespace=namespace))

@@ -117,7 +117,7 @@ class QueueReservation(Wire, frozen=True):
 
 
 class QueueTaken(Wire, frozen=True):
-    """Group that got reclaimed capacity. The reclaim counts as used once the group has run for `seconds`."""
+    """Group for which capacity was reclaimed. The reclaim counts as used after `seconds` of run time."""
 
     group: str
     at: str = ""
@@ -125,9 +125,10 @@ class QueueTaken(Wire, frozen=True):
 
 
 class QueueReclaimed(Wire, frozen=True):
-    """Last reclaim of a queue from another queue: when, for which group, and with which success.
+    """Last reclaim of capacity from another queue: the time, the group, and the success of earlier reclaims.
 
-    `in_vain` counts earlier reclaims that stayed unused. `unused` are groups whose use is not known yet.
+    `in_vain` is the number of reclaims whose capacity was not used. `unused` are the groups that have not yet
+    run long enough to count their reclaim as used.
     """
 
     queue: str

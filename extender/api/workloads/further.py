@@ -35,7 +35,7 @@ T = TypeVar("T")
 class Written(NamedTuple):
     """Value in a configuration file, with its place.
 
-    Reading goes on after a fault, so that `faults` has all faults of the file.
+    A fault does not end the reading, so `faults` has all faults of the file.
     """
 
     where: str
@@ -183,7 +183,8 @@ def _row(entry: Written) -> WorkloadRow:
 def _pod_sets(entry: Written) -> tuple[Offspring, ...]:
     """Return the pod sets of an entry.
 
-    Sets without [*] need distinct roles. The roles of the others are the names of their items.
+    Pod sets whose template has no [*] need distinct roles. For other pod sets, the names of the items are the
+    roles.
     """
     pod_sets = tuple(map(_pod_set, entry.items(_SETS_FORM)))
     roles = Counter(pod_set.role for pod_set in pod_sets if not pod_set.parts)

@@ -94,10 +94,10 @@ def gang_size_of(gang: MadePods | None, template: str, defaults: Defaults, waits
     """Return the number of pods that start together.
 
     Args:
-        gang: The pods of the job; None where the owner of the pods is unknown.
+        gang: The pods of the job; None if the owner of the pods is unknown.
         template: The annotation of the pod template.
         defaults: The defaults of the namespace and the queue.
-        waits: Whether the job waits suspended. Such a job needs capacity for all its pods.
+        waits: Whether the job is suspended until its start. Such a job needs capacity for all its pods.
     """
     maximum = None
     if gang:
@@ -147,9 +147,9 @@ def _read(text: str, gang: MadePods | None, maximum: int | None, default: int, s
 
 
 def _scaled(number: int, gang: MadePods, where: str) -> GangSize:
-    """Return the size of a gang whose number of pods changes, limited to the pods that exist.
+    """Return the size of a gang whose number of pods can change. The maximum is the current number of pods.
 
-    The size is at least 1, because a rolling update begins with one new pod.
+    The minimum is 1, because a rolling update begins with one new pod.
     """
     members = max(min(number, gang.pods), 1)
     if members > max(gang.at_once, 1):

@@ -133,7 +133,7 @@ def _sub_group(task: Json) -> Json:
 
 
 def _starts_later(task: Json) -> bool:
-    """Return whether the pods of a task are created after the pods of other tasks run."""
+    """Return whether the pods of a task are created only once pods of other tasks run."""
     return bool(value_at(task, ("dependsOn", "name")))
 
 
@@ -143,9 +143,10 @@ _COUNTED = ("pending", "running", "succeeded", "failed", "terminating", "unknown
 
 
 def _waits(job: Json) -> bool:
-    """Return whether a Volcano Job waits for its admission. An annotation records the time of the admission.
+    """Return whether a Volcano Job waits for its admission.
 
-    An empty annotation means that the admission was withdrawn, even if the job still has pods.
+    The annotation `STARTED` has the time of the admission. If the annotation is empty, the admission was
+    withdrawn, and the job waits even if it has pods. Without the annotation, a job waits until it has pods.
     """
     started, phase = value_at(job, ("metadata", "annotations", STARTED)), value_at(job, _PHASE)
     if started is not None:

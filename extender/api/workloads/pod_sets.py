@@ -31,9 +31,9 @@ class JobPodSet(msgspec.Struct, frozen=True):
 
 
 def pod_sets(obj: Json, kinds: Kinds = WORKLOADS) -> list[JobPodSet]:
-    """Return the pod sets of a job that has not ended, in the controller's order.
+    """Return the pod sets of a job that has not ended, in the order in which the controller creates the pods.
 
-    Whether the job is suspended makes no difference.
+    The result does not depend on whether the job is suspended.
 
     Raises:
         MALFORMED: Counts, templates or amounts cannot be read, or two sets have the same role.
@@ -51,7 +51,8 @@ def pod_sets(obj: Json, kinds: Kinds = WORKLOADS) -> list[JobPodSet]:
 def _sets(obj: Json, outer: JobPodSet, kinds: Kinds) -> Iterator[JobPodSet]:
     """Yield the pod sets of an object.
 
-    `outer` has the number of such objects, and the role of their pods.
+    `outer` is the pod set to complete: its count is the number of such objects, its role the role of their
+    pods.
     """
     kind = kind_of(obj, kinds)
     if kind is None:
@@ -123,7 +124,7 @@ def min_parallelism_of(row: WorkloadRow, obj: Json) -> int:
 
 
 def partial_start(row: WorkloadRow, obj: Json) -> PartialStart | None:
-    """Return the partial start of a job; None if it started with all pods, or its count was changed since."""
+    """Return the partial start of a job; None after a full start, or if the count has changed since."""
     started, _, requested = str(_annotations(obj).get(keys.PARTIAL_START, "")).partition("/")
     if not (row.parallelism and _is_count(started) and _is_count(requested)):
         return None

@@ -27,8 +27,8 @@ TEMPLATE = ("spec", "template")
 class Count(msgspec.Struct, frozen=True, kw_only=True):
     """Number of children of one part: the number at `path`, or `default`.
 
-    The number is raised to the one at `at_least`, lowered to the one at `at_most`, and multiplied by the one
-    at `times`.
+    The number is raised to the number at `at_least`, lowered to the number at `at_most`, and multiplied by
+    the number at `times`. An empty path changes nothing.
     """
 
     path: Path = ()
@@ -60,7 +60,7 @@ class Count(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Offspring(msgspec.Struct, frozen=True, kw_only=True):
-    """Kind of children that a controller makes: what they look like, and how many there are."""
+    """Kind of children that a controller makes, with the form and the number of the children."""
 
     kind: KindName  # kind of the children
     name: str  # pattern of a child's name; random letters follow a final hyphen

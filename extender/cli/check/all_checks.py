@@ -94,7 +94,7 @@ def _is_installed(site: Installation) -> bool:
 def clocks(ahead_seconds: float) -> Finding:
     """Return the finding about clocks.
 
-    `ahead_seconds` is how many seconds this machine is ahead of the API server.
+    `ahead_seconds` is the time by this machine's clock minus the time by the API server's clock.
     """
     if abs(ahead_seconds) <= _MAX_SKEW:
         return fine("clocks", "this machine and the API server agree")

@@ -102,9 +102,9 @@ def bundle_fault(bundle: str, certificates: Sequence[Certificate], now: float) -
 
 
 def reason_of_distrust(bundle: str, host: str, certificate: Certificate) -> tuple[str, str] | None:
-    """Return why the API server refuses the certificate of `host`, and a remedy; None if it trusts it.
+    """Return why the API server distrusts the certificate of `host`, and a remedy; None if it is trusted.
 
-    An unreadable certificate also returns None, because another check reports it.
+    If the certificate cannot be read, the result is None, because another check reports this fault.
     """
     from extender.webhooks.certificates import host_names, is_trusted
 

@@ -51,7 +51,7 @@ def kueue(site: Installation) -> Iterator[Finding]:
     own_names = _names(site, kube.LOCAL_QUEUES)
     served = {version["name"] for version in nested(crd, "spec", "versions") or () if version.get("served")}
     served_kinds = (kind for kind in kube.KUEUE_LOCAL_QUEUES if kind.version.rpartition("/")[2] in served)
-    newest_kind = next(served_kinds, None)  # every served version lists all objects
+    newest_kind = next(served_kinds, None)  # each version lists all objects
     kueue_names = _names(site, newest_kind) if newest_kind else set()
     if shared := sorted(own_names & kueue_names):
         message = f"{listed(shared)}: LocalQueues of both, so both start and suspend the jobs that name them"

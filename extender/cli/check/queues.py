@@ -153,7 +153,8 @@ def _quota_faults(diff: _QueueDiff, may_sync: bool) -> Iterator[Finding]:
 
     Args:
         diff: The planned and the existing queues.
-        may_sync: Whether Muster may read all quotas and write queues. If not, missing queues are no fault.
+        may_sync: Whether Muster may read all quotas and write queues. If it may not, another check reports
+            that, and this function reports no missing queues.
     """
     faults = [f"{fault.source}, {fault}" for fault in diff.plan.faults]
     for name in diff.names_at(QuotaStep.LEAVE):
@@ -167,7 +168,7 @@ def _quota_faults(diff: _QueueDiff, may_sync: bool) -> Iterator[Finding]:
         message = f"{counted(len(outdated_queues), 'queue')} not as the quotas say: {listed(outdated_queues)}"
         todo = "Muster needs a second or two. If this stays, see the line `health` here, and Muster's log."
         yield error("quotas", message, todo)
-    # Muster does not close these queues, because it has not seen the deletion of their quota.
+    # Muster has not closed these queues, because it has not seen the deletion of their quota.
     orphans = []
     for queue in diff.from_quotas():
         name, origin = queue.metadata.name, quota_source(queue)

@@ -145,8 +145,8 @@ def _suggestion(evidence: Evidence, name: str) -> str:
 def explain_workload(evidence: Evidence, kind: OwnerKind, name: str) -> list[Explanation]:
     """Return an answer for each group of a workload, and answers for its pods without a group.
 
-    The result is empty if the workload does not exist. It is one answer for a suspended job. Ended groups are
-    left out if the workload has other groups.
+    If the workload does not exist, the result is empty. A suspended job has one answer. Answers about ended
+    groups are left out if there are answers about other groups or pods.
     """
     job = job_of_kind(evidence, kind, name) if kind in job_kinds() else None
     if job and job.is_suspended and job.state != Verdict.ENDED:
@@ -239,7 +239,8 @@ def _workload_answer(
 def explain_job(evidence: Evidence, job: ObservedJob) -> Explanation:
     """Return the answer about a suspended job.
 
-    It is the answer about the job's PodGroup, or says why Muster does not manage the job.
+    If Muster manages the job, the answer is about the job's PodGroup. Otherwise the answer says why the job
+    stays suspended.
     """
     kind, meta, podgroup = job.row.kind, job.meta, job.podgroup
     if job.state != SUSPENDED and podgroup:

@@ -121,7 +121,7 @@ def _queue_offers(case: Case) -> Iterator[Offer]:
 
 
 class _ChangedObject(NamedTuple):
-    """Object that a user changes to change a group: the job for which Muster made the group, or the group."""
+    """Object that a user has to change: the job for which Muster made the group, or else the group itself."""
 
     name: str  # in kubectl's notation
     kind: str
@@ -186,7 +186,7 @@ def _minimum_offers(case: Case) -> Iterator[Offer]:
 def _command(
     code: str, of_job: str, of_group: str, verb: str, resource: Resource
 ) -> Callable[[Case], Iterator[Offer]]:
-    """Return a function that yields `of_job` for groups of jobs, else `of_group`."""
+    """Return a function that yields the offer of a command: `of_job` for a job's group, else `of_group`."""
 
     def offers(case: Case) -> Iterator[Offer]:
         if case.group:
@@ -208,7 +208,7 @@ def _pod_offers(case: Case) -> Iterator[Offer]:
         yield case.offer("DescribePod", case.right_to("list", kube.EVENTS))
 
 
-# ---- the queue that keeps it waiting
+# ---- the queue for which the group waits
 
 
 def _open_offers(case: Case) -> Iterator[Offer]:
@@ -244,7 +244,7 @@ def _label_offers(case: Case) -> Iterator[Offer]:
 def _capability_offers(case: Case) -> Iterator[Offer]:
     """Yield commands that raise capabilities until the group fits.
 
-    Amounts are in usual units, unless these would round the amount down.
+    Amounts are in usual units. If the usual unit would round an amount down, the amount stays exact.
     """
     amounts_by_queue: dict[str, list[str]] = {}
     for missing in case.group.waiting.capability if case.group else ():

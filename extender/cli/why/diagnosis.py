@@ -515,7 +515,7 @@ def share_of(queue: ObservedQueue) -> Statement:
 
 
 def holders(evidence: Evidence, group: ObservedGroup) -> list[Blocker]:
-    """Return the blockers of a group by its reason; empty if only a change of the group itself would help."""
+    """Return the groups and queues that block a group; empty if only a change of the group would help."""
     own_queue = evidence.queue_of(group)
     if group.reason in CAPACITY_WAITS:
         own_queue_first = sorted(evidence.groups, key=lambda other: evidence.queue_of(other) != own_queue)
@@ -538,7 +538,7 @@ def holders(evidence: Evidence, group: ObservedGroup) -> list[Blocker]:
 
 
 def reclaiming(evidence: Evidence, group: ObservedGroup, ahead: Iterable[Blocker]) -> Iterator[Statement]:
-    """Yield a statement on when the queue reclaims capacity from other queues, or why it never does."""
+    """Yield a statement that says when the queue reclaims capacity, or why it never reclaims capacity."""
     if refusals := [part for part in group.message.split("; ") if part.endswith(NOT_RECLAIMED_TEXT)]:
         yield _message(refusals[0])
         return

@@ -48,7 +48,7 @@ _OTHER_GROUP_KINDS: tuple[tuple[str, Resource, type[PluginsPodGroup | NativePodG
 
 
 class OtherGroup(NamedTuple):
-    """PodGroup of an API other than Volcano's. `minimum_path` is the path of its minimum of members."""
+    """PodGroup of an API other than Volcano's. `minimum_path` is the path of the minimum in its spec."""
 
     project: str
     resource: Resource
@@ -185,7 +185,7 @@ class Evidence:
         return [pod for pod in pending_pods or () if not pod.spec.node_name]
 
     def members(self, group: ObservedGroup) -> list[Pod] | None:
-        """Return the pods that name a group; None if they are unknown."""
+        """Return the pods that name a group; None if its namespace is another, or pods may not be read."""
         if group.namespace != self.namespace or self.pods is None:
             return None
         return [pod for pod in self.pods if group_name(pod) == group.name]
@@ -201,7 +201,7 @@ class Evidence:
         return (latest.reason, numbers(latest.message.partition(": ")[2])) if latest else ("", None)
 
     def refusal(self, controller: OwnerReference) -> str:
-        """Return why the newest pod of an owner or its parts was not created; empty if no event says so."""
+        """Return why an owner or its parts could not create a pod, by the newest event; else empty."""
         events = self._objects_of(kube.EVENTS, self.namespace, Event, fields="reason=FailedCreate") or ()
         subjects = ((event, event.about) for event in events)
         own = [event for event, obj in subjects if obj.uid == controller.uid or _is_part(obj, controller)]
@@ -380,8 +380,8 @@ def _is_part(subject: OwnerReference, controller: OwnerReference) -> bool:
 
 # ---- readings of pods
 #
-# Muster's configuration, which only its administrator can read, says which pods are Muster's. Its traces
-# on a pod (gate, marker resource, message in a condition) show it, too; else the default names count.
+# Only administrators can read Muster's configuration, which names its schedulers. A pod is Muster's if it
+# has a gate, a marker resource or a message of Muster, or names a scheduler that is Muster's by default.
 
 SCHEDULERS = Configuration().scheduler_names
 _OURS = re.compile(rf"{REFUSAL_PREFIX}([A-Z]\w+)")

@@ -74,7 +74,7 @@ class Offer(Statement):
 
 
 class MemberCounts(Wire, frozen=True, omit_defaults=False):
-    """Numbers of pods of a group. `there`: pods that have not ended. `placed`: those of them on nodes."""
+    """Numbers of a group's pods. `there` counts pods that have not ended, `placed` those of them on nodes."""
 
     needed: int
     there: int
@@ -85,7 +85,7 @@ class MemberCounts(Wire, frozen=True, omit_defaults=False):
 
 
 class QueueFigures(Wire, frozen=True, omit_defaults=False):
-    """Figures of a queue. `share`: the used part of the deserved share, 1 for all of it; null if unknown."""
+    """Figures of a queue. `share` is the used part of the deserved share, from 0; null if unknown."""
 
     name: str
     state: str
@@ -100,7 +100,7 @@ class QueueFigures(Wire, frozen=True, omit_defaults=False):
 
 
 class Uncounted(Wire, frozen=True):
-    """Pods that probably belong to a group and do not count. `misnamed`: an annotation would correct that."""
+    """Pods that were meant for a group and do not count. If `misnamed`, an annotation can correct this."""
 
     pods: list[str]
     namespace: str

@@ -173,7 +173,7 @@ def _with_appearance(pod: bytes, appearance: Appearance, version: str, kind: Par
 
 
 def _claims_by_name(pod: Parts) -> list[object]:
-    """Return the claims of a pod; claims made from a template name the claim instead of the template.
+    """Return the claims of a pod. A claim that has been created from a template replaces the template.
 
     The scheduler does not let a pod without a group use a claim that a template made for a group.
     """
@@ -209,7 +209,7 @@ class Lines:
         self._incomplete = bytearray()  # the beginning of an incomplete line
 
     def feed(self, data: bytes) -> list[PodEvent]:
-        """Return the events whose lines are complete with this data."""
+        """Return the events whose lines `data` completes."""
         line_end, *lines_after = data.split(b"\n")
         self._incomplete += line_end
         if not lines_after:

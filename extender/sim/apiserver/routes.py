@@ -107,7 +107,7 @@ class Watch:
         self._version = 0 if self._sends_all_first else int(query.get("resourceVersion") or 0)
 
     def lines(self) -> Iterator[bytes]:
-        """Yield the events as bytes. Events of the same time are joined."""
+        """Yield the events as bytes. Events that are available at the same time become one item."""
         try:
             if not self._version:
                 objects, self._version = self.store.listing(self.target.kind, self.target.namespace)

@@ -88,7 +88,7 @@ class JobPods:
         self.has_failed = self.ran_too_long or self.failed_count > int(spec.get("backoffLimit", 6))
 
     def compare(self) -> ComparedOffspring:
-        """Return the comparison of existing and wanted pods: the pods to create, and the pods to delete.
+        """Compare the existing with the wanted pods. Return the pods to create and the pods to delete.
 
         Raises:
             MALFORMED: The object cannot be read.

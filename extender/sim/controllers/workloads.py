@@ -69,7 +69,7 @@ class WorkloadControllers(StoreFollower):
         self._free_times: dict[str, float] = {}  # time of the last decrease of usage, by namespace
 
     def refusals(self) -> list[RefusedOffspring]:
-        """Return the refusals, one for each topmost owner. For a JobSet, this is the JobSet, not its Jobs."""
+        """Return one refusal for each topmost owner, which is the JobSet for the Jobs of a JobSet."""
         refusal_by_owner: dict[str, RefusedOffspring] = {}
         for refusal in [*self.refusal_by_uid.values()]:
             top = self._top(refusal.workload)
@@ -139,7 +139,8 @@ class WorkloadControllers(StoreFollower):
     def _reconcile(self, to_remake: set[str], to_refresh: set[str]) -> None:
         """Create and delete the children of the workloads in `to_remake`, and write changed statuses.
 
-        Statuses of `to_refresh` and of all owners are also written. The caller holds `creation_lock`.
+        Statuses are written for the workloads in `to_remake` and `to_refresh`, and for their owners. The
+        caller holds `creation_lock`.
         """
         owned = defaultdict[str, list[Json]](list)  # existing objects, by UID of the owner
         for kind in _OWNED_KINDS:

@@ -194,7 +194,7 @@ class Scheduler:
         return self._best(pod, pod_info, names, earlier_rejections)
 
     def _best(self, pod: Json, pod_info: PodInfo, names: list[str], earlier: Mapping[str, Rejection]) -> str:
-        """Return the best of some nodes. `earlier` are the rejections so far in this attempt.
+        """Return the best node of `names`. `earlier` are the rejections by other calls in this attempt.
 
         Raises:
             Unschedulable: No node fits.
@@ -256,8 +256,8 @@ class Scheduler:
     def _bind(self, item: QueuedPod, node: str) -> None:
         """Bind a pod.
 
-        The queue forgets the pod only after the watch shows the binding, so that no older event adds the pod
-        again.
+        The pod stays in the queue until the watch shows the binding. Otherwise an older event of the watch
+        could add the bound pod again.
         """
         pod, meta = item.pod, item.pod["metadata"]
         try:

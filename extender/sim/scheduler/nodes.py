@@ -162,7 +162,7 @@ EXISTING_ANTI_AFFINITY = Rejection(("node(s) didn't satisfy existing pods anti-a
 
 
 def feasible(nodes: Nodes, pod: PodInfo, names: Iterable[str]) -> tuple[list[str], dict[str, Rejection]]:
-    """Return the nodes that fit, and the rejections of the others. A node may be deleted in the meantime."""
+    """Return the nodes that fit, and the rejections of the others. Deleted nodes are in neither result."""
     rejections = {name: rejection_of(nodes, pod, name) for name in names if name in nodes}
     fit = [name for name, fault in rejections.items() if fault is None]
     return fit, {name: fault for name, fault in rejections.items() if fault is not None}
@@ -221,7 +221,7 @@ class PostFilterResult(NamedTuple):
 
 
 def ineligibility(nodes: Nodes, pod: Json, pod_info: PodInfo, rejections: Mapping[str, Rejection]) -> str:
-    """Return the reason why a pod may not preempt others; empty if it may."""
+    """Return the reason why a pod may not preempt other pods; empty if it may preempt."""
     if pod["spec"].get("preemptionPolicy") == "Never":
         return "not eligible due to preemptionPolicy=Never."
     node = pod["status"].get("nominatedNodeName", "")
@@ -235,7 +235,7 @@ def ineligibility(nodes: Nodes, pod: Json, pod_info: PodInfo, rejections: Mappin
 def victims_by_candidate(
     nodes: Nodes, pod: PodInfo, rejections: Mapping[str, Rejection]
 ) -> tuple[dict[str, Victims], dict[str, Rejection]]:
-    """Return the victims by node where preemption helps, and the rejections of the other nodes."""
+    """Return the victims by node, and the rejections of nodes where preemption does not help."""
     victims_by_node: dict[str, Victims] = {}
     refusals: dict[str, Rejection] = {}
     for name in [node for node, fault in rejections.items() if not fault.is_unresolvable]:
@@ -248,7 +248,7 @@ def victims_by_candidate(
 
 
 def _victims(nodes: Nodes, pod: PodInfo, name: str) -> Victims | Rejection:
-    """Return the pods of lower priority that must leave a node for a pod, or why that does not help."""
+    """Return the pods of lower priority to preempt, or the rejection if preemption does not help."""
     lower_pods = [other for other in nodes.pods_on(name) if other.priority < pod.priority]
     if not lower_pods:
         return _NO_VICTIMS
@@ -271,9 +271,10 @@ def _victims(nodes: Nodes, pod: PodInfo, name: str) -> Victims | Rejection:
 
 
 def no_candidate(node_count: int, refusals: Mapping[str, Rejection]) -> PostFilterResult:
-    """Return the result if preemption helps on none of `nodes` nodes.
+    """Return the result if preemption helps on none of the nodes.
 
-    `refusals` are the rejections by node.
+    `node_count` is the number of all nodes. `refusals` are the rejections by node; nodes on which preemption
+    cannot help have no rejection.
     """
     reasons = Counter(reason for refusal in refusals.values() for reason in refusal.reasons)
     reasons["Preemption is not helpful for scheduling"] += node_count - len(refusals)

@@ -4,8 +4,8 @@
                                   └──► error ──────────────────────► active
 
 A refused pod waits for an event that concerns it, and then for a backoff of 1, 2, 4, 8 or 10 s, which ends
-early if no other pod is active. A pod with an error always waits for its backoff. An event during an attempt
-counts for that attempt: if it fails, the pod goes to backoff at once.
+early if no other pod is active. A pod with an error always waits for its backoff. If an event comes during an
+attempt and the attempt fails, the pod enters backoff at once, because it need not wait for another event.
 
 A pod that the extender refused is requeued by each change of a node, of an assigned pod, or of the pod. A pod
 that the scheduler's own filters refused is requeued only by freed capacity, or by a change of its
@@ -44,9 +44,9 @@ class QueuedPod:
     sub_queue: SubQueue = SubQueue.GATED
     refusal_count: int = 0
     error_count: int = 0  # consecutive errors
-    by_extender: bool = False  # whether the extender or the scheduler refused it last
+    by_extender: bool = False  # whether the extender, not the scheduler, refused it last
     ready_at: float = 0.0  # end of its backoff
-    has_missed: bool = False  # whether an event came during the attempt
+    has_missed: bool = False  # whether an event for all pods came during the attempt
     missed_if_refused: bool = False  # whether an event came that counts if the extender refuses the pod
     ticket: int = -1  # number of the pod's current heap entry; other entries are stale
 
@@ -76,8 +76,8 @@ class SchedulingQueue:
     def update(self, pod: Json, *, concerns_all: bool = True) -> None:
         """Record a new or changed pod without a node.
 
-        A pod that the extender refused is tried again after any change of the pod, others only if
-        `concerns_all`.
+        If the extender refused the pod, any change of the pod requeues the pod. Otherwise only a change with
+        `concerns_all` requeues the pod.
         """
         with self._condition:
             item = self._pods.setdefault(pod["metadata"]["uid"], QueuedPod(pod))
@@ -95,14 +95,14 @@ class SchedulingQueue:
                 item.ticket = -1
 
     def requeue(self, *, concerns_all: bool = True, excluded: QueuedPod | None = None) -> None:
-        """Requeue pods after an event: all pods, or only the pods that the extender refused."""
+        """Requeue pods after an event: all pods with `concerns_all`, else those that the extender refused."""
         with self._condition:
             for item in list(self._pods.values()):
                 if item is not excluded:
                     self._requeue(item, concerns_all)
 
     def _requeue(self, item: QueuedPod, concerns_all: bool) -> None:
-        """Retry a pod after a change that concerns all pods, or only those that the extender refused."""
+        """Requeue a pod after an event. Without `concerns_all`, the extender must have refused the pod."""
         if item.sub_queue is SubQueue.IN_FLIGHT:
             item.has_missed = item.has_missed or concerns_all
             item.missed_if_refused = True

@@ -193,7 +193,7 @@ def _packed(panel: Panel, scene: Scene) -> Iterator[str]:
 
 
 def _place(panel: Panel, piece: Piece) -> tuple[float, float, float, float]:
-    """Return position and size of a piece, with a gap to its neighbours unless the piece is too small."""
+    """Return position and size of a piece. Pieces that are large enough have a gap to their neighbours."""
     x, y = panel.x(piece.bar.start), panel.y(piece.high)
     width, height = panel.x(piece.bar.end) - x, panel.y(piece.low) - y
     return x, y, width - 0.5 if width > 2 else width, height - 0.5 if height > 2 else height
@@ -284,7 +284,7 @@ def _height(gap: Gap) -> int:
 
 
 def _joined(gaps: list[Gap]) -> list[Gap]:
-    """Return the gaps in order. Adjacent gaps are joined."""
+    """Return the gaps in ascending order. Adjacent gaps become one gap."""
     joined: list[Gap] = []
     for low, high in sorted(gaps):
         begin = joined.pop()[0] if joined and joined[-1][1] == low else low

@@ -80,7 +80,8 @@ def waiting_jobs(
 ) -> Iterator[tuple[Json, GroupKey, tuple[RuntimeName, Json] | None]]:
     """Yield the suspended jobs that Muster manages by default, each with its group and its runtime.
 
-    Their PodGroups, and the pods of a full start, are created. A refusal by the API server is a fault.
+    Their PodGroups, and the pods of a full start, are created in the store. If the API server refuses an
+    object, this is a fault.
     """
     find = find_in_store(service.store)
     for obj, where in [*creation.objects]:
@@ -210,7 +211,7 @@ def from_manifests(manifests: Manifests, seed: int, seconds: float | None = None
 def _by_kind(creation: Creation) -> defaultdict[KindName, list[Accepted]]:
     """Return the created objects by kind, and record faults of unreadable times.
 
-    The checkpoint annotation of an owner is copied to its pods, where it is read if they have no PodGroup.
+    The checkpoint annotation of an owner is copied to pods without a PodGroup, since Muster reads it there.
     """
     by_kind = defaultdict[KindName, list[Accepted]](list)
     checkpoints: dict[str, str] = {}  # checkpoint annotation of each object, by UID
@@ -236,7 +237,7 @@ def _name(kind: ResourceKind) -> KindName:
 def _member(accepted: Accepted, groups: Mapping[GroupKey, GroupArrival], seconds: float | None) -> PodArrival:
     """Return the arrival of a pod, which by default arrives with its PodGroup.
 
-    Gates of others stay forever.
+    The pod loses Muster's gate. Gates of other programs stay, so the pod never starts.
     """
     pod = msgspec.convert(accepted.object, Pod)
     group = groups.get(GroupKey(f"{pod.metadata.namespace}/{group_name(pod)}"))

@@ -87,7 +87,7 @@ class GroupTimeline(msgspec.Struct):
 
     @property
     def unstarted(self) -> int:
-        """Return the number of members that never ran or were evicted; 1 for a group without pods."""
+        """Return the number of members that never ran or were evicted; at least 1 before the first start."""
         remaining = 0 if self.ended_at is not None else self.present_count - self.ran_count
         return max(remaining, 1) if self.started_at is None else remaining
 
@@ -129,7 +129,7 @@ class Measurements(Observer):
         self._names: dict[GroupKey, str] = {}
         for pod in (member.pod for member in workload.all_members):
             self._names[key_of_group(pod)] = f"{pod.metadata.namespace}/{display_group_name(pod)}"
-        for kind, job in workload.controllers:  # the owner of its pods may be one of several Jobs
+        for kind, job in workload.controllers:  # one job can have several owners of pods
             meta = job.metadata
             self._names[group_made_by(kind, meta)] = f"{meta.namespace}/{kind.kind.lower()}/{meta.name}"
         for group in workload.dumped.groups if workload.dumped else ():
@@ -255,7 +255,8 @@ class Measurements(Observer):
     def _extend(self, now: float) -> None:
         """Record that the decisions were in force until now.
 
-        No event follows if failing attempts repeat forever, so the period is kept separately.
+        The period is added to the sums at the next event. If failing attempts repeat forever, no event
+        follows, and `closed` drops the period.
         """
         seconds, self._now = now - self._now, now
         if self._present_groups and seconds > 0:

@@ -212,7 +212,7 @@ class Simulation(VirtualCluster):
         return pod.is_replaced or self.ledger.registry.jobs.get(pod.group) is not None
 
     def _remove_ended_groups(self) -> None:
-        """Remove ended groups. A decision after their end has come before."""
+        """Remove the groups that ended before the last decisions."""
         for key in self._ended_groups:
             for uid in [*self.ledger.registry.group(key).pods]:
                 self.ledger.pods.drop(uid)
@@ -234,7 +234,7 @@ class Simulation(VirtualCluster):
         self._observer.job_queued(key, len(job.pods), self.second)
 
     def _unsuspend_jobs(self) -> bool:
-        """Unsuspend the jobs that were admitted, and create their pods. Return whether there were any."""
+        """Unsuspend the admitted jobs, and create their pods. Return whether a job was unsuspended."""
         unsuspended = []
         for key, job in [*self._pending_jobs.items()]:
             managed = self.ledger.managed_job(key)
@@ -255,7 +255,7 @@ class Simulation(VirtualCluster):
         return bool(unsuspended)
 
     def _suspend_refused_jobs(self) -> bool:
-        """Suspend jobs whose pods are refused. Return whether a refusal was recorded or a job suspended."""
+        """Record refusals of pods, and suspend jobs that failed to start. Return whether there were any."""
         has_changed = False
         for key, refused in self._refused_groups().items():
             step, _ = self._job_step(key)

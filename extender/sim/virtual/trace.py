@@ -45,9 +45,9 @@ class Row(NamedTuple):
 
 
 class TraceColumn(NamedTuple):
-    """Column of a trace. `read` returns the value of a text.
+    """Column of a trace. `parse` returns the value of a text.
 
-    `fits` returns whether a text is valid; it may also raise ValueError for an invalid text.
+    `is_valid` returns whether a text is valid. For an invalid text, it can also raise ValueError.
     """
 
     allowed_values: str
@@ -250,8 +250,8 @@ _DEPARTMENTS = {"research": 4, "products": 3, "platform": 2, "labs": 1}
 _TEAMS = {"a": 3, "b": 2, "c": 1, "d": 1, "e": 1}
 _SIZE_TAIL, _TIME_TAIL = 1.1, 1.2  # exponents of Pareto distributions
 _MIN_JOB_SECONDS, _MAX_JOB_SECONDS = 60.0, 14_400.0  # seconds
-_STEP = 10.0  # seconds: jobs arrive and end at multiples of it, so there are few events
-_DECLARED_FACTORS = (None, None, 1.0, 1.0, 2.0, 0.5)  # times as long as the job runs
+_STEP = 10.0  # seconds; jobs arrive and end only at its multiples, which makes few events
+_DECLARED_FACTORS = (None, None, 1.0, 1.0, 2.0, 0.5)  # declared run time, as a multiple of the real run time
 
 
 def team_queues() -> list[Queue]:

@@ -113,11 +113,11 @@ class DumpedState(NamedTuple):
         return self._replace(snapshot=replace(self.snapshot, queues=queues))
 
     def seconds(self, group: GroupInfo) -> float | None:
-        """Return the run time of a group's pods that start later."""
+        """Return the whole run time of a pod of a group; None if it has no end."""
         return self.run_seconds if group.spec.run_time is None else group.spec.run_time
 
     def seconds_left(self, group: GroupInfo) -> float | None:
-        """Return the remaining run time of a group's pods that run now."""
+        """Return the remaining run time of the running pods of a group; None if they have no end."""
         declared = group.spec.run_time
         if declared is None or not group.running_since:
             return self.seconds(group)
