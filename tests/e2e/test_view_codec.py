@@ -146,7 +146,7 @@ def agree(event: PodEvent, obj: Json) -> None:
         "scheduler": spec["schedulerName"],
         "node": spec.get("nodeName", ""),
         "version": int(meta["resourceVersion"]),
-        "ended": obj.get("status", {}).get("phase") in ("Succeeded", "Failed"),
+        "has_ended": obj.get("status", {}).get("phase") in ("Succeeded", "Failed"),
     }
 
 
