@@ -1,8 +1,8 @@
-"""Leadership that follows the scheduler: Muster leads in the pod of the scheduler that holds the Lease.
+"""Leadership that follows the scheduler: the replica beside the scheduler with the Lease leads.
 
 The scheduler calls only the replica in its own pod. The identity in the Lease begins with the host name of
-the pod; a sidecar has the same name. If the Lease has not changed for the renew deadline, no replica leads,
-whatever times the Lease contains.
+the pod, and Muster as a sidecar in this pod has the same host name. If the Lease has not changed for as long
+as the renew deadline, no replica leads, whatever times the Lease contains.
 """
 
 import time

@@ -116,7 +116,7 @@ class WhatIfPage:
     def _sees_everything(self, visible: VisibleOverview) -> bool:
         """Return whether the viewer may see everything.
 
-        A what-if may name any group, queue, node and pod.
+        Only such a viewer may ask, because a what-if may name any group, queue, node and pod.
         """
         rights = visible.rights
         sees_all = rights.queues and rights.nodes and rights.namespaces is None

@@ -37,7 +37,7 @@ class Plugin(msgspec.Struct, frozen=True, rename="kebab"):
         """Return the plugin, and the faults of its flags.
 
         The syntax is the syntax of Go's flags: `--port=22`, `--port 22`, and `--flag` for true. A fault never
-        contains the text of a value, which may be a key.
+        contains the text of a value, which may be a secret key.
         """
         fields = {field.encode_name: field for field in msgspec.structs.fields(cls)}
         values: dict[str, Any] = {}

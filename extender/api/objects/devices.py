@@ -46,10 +46,10 @@ class DeviceCapacity(Wire, frozen=True):
 
 
 class CounterSet(Wire, frozen=True):
-    """Amounts that the partitions of a device share, or the part of them that one partition consumes."""
+    """Amounts that the partitions of a device share, or the amounts that one partition consumes of them."""
 
     name: str = ""
-    counter_set: str = ""  # the name of the shared amounts, if this is a part of them
+    counter_set: str = ""  # name of the shared amounts of which these are consumed; else empty
     counters: dict[str, DeviceCapacity] | None = None
 
 

@@ -68,7 +68,7 @@ def work_of(decisions: Decisions) -> int:
 def explain_group(decisions: Decisions, key: GroupKey, work: int = _MAX_WORK) -> WhyGroup | None:
     """Return the explanation of a group. None means that there is no decision on the group.
 
-    `work` is the limit of work of all cycles, as `work_of` counts it.
+    `work` is the limit of the work of all trial cycles together, as `work_of` counts work.
     """
     decision, memory = decisions.groups.get(key), carried_facts_of(decisions)
     if decision is None:

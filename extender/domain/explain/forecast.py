@@ -75,7 +75,7 @@ ExpectedStarts = Mapping[GroupKey, ExpectedStart]
 def forecasts(decisions: Decisions, cycles: int = MAX_CYCLES) -> Generator[None, None, ExpectedStarts]:
     """Yield after each cycle, or similar work, and return the forecasts of all pending groups.
 
-    `cycles` limits the number of cycles of each future.
+    `cycles` limits the number of cycles in each simulated course of events.
     """
     memory = carried_facts_of(decisions)
     waiting_keys = [key for key, decision in decisions.groups.items() if decision.verdict is Verdict.WAITING]

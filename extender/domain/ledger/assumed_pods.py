@@ -65,9 +65,9 @@ class Preemptions:
     ) -> set[str]:
         """Return the nodes whose victims a pod of another scheduler may evict.
 
-        Evictions on these nodes break no gang and no start. A pod that neither the watch has shown nor the
-        API server has confirmed may evict no pod of Muster, because any caller of the port could have
-        invented this pod.
+        Evictions on these nodes break no gang, and stop no group that starts. If neither the watch has shown
+        the pod nor the API server has confirmed it, it may evict no pod of Muster: any caller of the
+        extender's port could have invented this pod.
 
         Args:
             claimant: The pod of the other scheduler.
@@ -79,8 +79,8 @@ class Preemptions:
             now = self._clock()
             self._grants.pop(claimant, None)
             self._grants = {uid: grant for uid, grant in self._grants.items() if grant.expires_at > now}
-            grants = (grant.losses(self._pods.get(uid), self._pods) for uid, grant in self._grants.items())
-            earlier_losses: LossCounts = sum(grants, start=Counter())
+            losses = (grant.losses(self._pods.get(uid), self._pods) for uid, grant in self._grants.items())
+            earlier_losses: LossCounts = sum(losses, start=Counter())
             member_victims = {
                 node: [pod for uid in uids if (pod := self._pods.get(uid)) and pod.group]
                 for node, uids in victims.items()

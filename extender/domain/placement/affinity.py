@@ -170,9 +170,9 @@ class _PodChanges:
         self.removals = 0
 
     def count(self, node: str, times: int) -> int:
-        """Count pods on a node.
+        """Add pods to the counts of a node, or remove them.
 
-        Return the change in the number of nodes where pods of the snapshot are removed.
+        Return by how much the number of nodes grows on which pods of the snapshot are removed.
         """
         old_count = self.by_node.pop(node, 0)
         if new_count := old_count + times:

@@ -224,7 +224,7 @@ def on_nodes_of(flavor: Flavor, pods: Iterable[PodRecord]) -> list[PodRecord]:
 
 
 def flavors_in_use(flavors: Flavors, group: GroupInfo, plan: Mapping[Uid, str]) -> dict[str, Flavor]:
-    """Return by role the flavor of members that are on nodes or in `plan`."""
+    """Return the flavor of each role whose members are on nodes or in `plan`."""
     if not flavors.flavors_of(group.queue):
         return {}
     pairs = [(pod, pod.node) for pod in group.placed if pod.holds_capacity]

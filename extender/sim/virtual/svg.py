@@ -29,7 +29,7 @@ def box(x: float, y: float, width: float, height: float, kind: str, title: str =
 
 
 def boxes(kind: str, places: Iterable[tuple[float, float, float, float]]) -> str:
-    """Return many boxes as one shape, which takes a fifth of the characters."""
+    """Return many boxes as one path, with a fifth of the characters of separate boxes."""
     path = "".join(
         f"M{x:.1f} {y:.1f}h{max(width, 0.3):.2f}v{max(height, 0.1):.2f}h-{max(width, 0.3):.2f}z"
         for x, y, width, height in places
