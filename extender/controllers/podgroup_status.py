@@ -86,12 +86,12 @@ class ReportedStatus(msgspec.Struct, frozen=True):
 def report_of(
     decision: GroupDecision,
     why: WhyGroup | None,
-    whole_count: int | None,
-    queue_uid: str,
-    is_admitted: bool,
-    timeout_count: int | None,
-    lost_seconds: int,
     written: ReportedStatus,
+    whole_count: int | None = None,
+    queue_uid: str = "",
+    is_admitted: bool = False,
+    timeout_count: int | None = None,
+    lost_seconds: int = 0,
     estimate: Estimate | None = None,
 ) -> ReportedStatus:
     """Return the status to write for a decision.
@@ -102,12 +102,12 @@ def report_of(
     Args:
         decision: The newest decision on the group.
         why: The explanation of the group's wait, if it is computed.
+        written: The status in the API server.
         whole_count: The number of members needed when all were on nodes; None if that never was so.
         queue_uid: The UID of the queue that the group is in now.
         is_admitted: Whether the group's start was admitted and is not complete.
         timeout_count: How many starts in a row failed; None if the job counts them.
         lost_seconds: Seconds of work lost to evictions.
-        written: The status in the API server.
         estimate: The new estimate. If it is None, an estimate that another process has written stays.
     """
     life = decision.life
@@ -226,8 +226,7 @@ def first_status(decision: GroupDecision | None) -> dict[str, Any]:
     if decision is None or decision.verdict is not Verdict.WAITING or decision.reason in _SHORT_LIVED_REASONS:
         return {}
     group = PodGroup(Meta())
-    no_history = None, "", False, None, 0
-    published = report_of(decision, None, *no_history, reported_status(group))
+    published = report_of(decision, None, reported_status(group))
     status: dict[str, Any] = patch_of(group, published)["status"]
     waiting = {name: value for name, value in status["waiting"].items() if value is not None}
     return {"phase": published.phase, "waiting": waiting, "conditions": status["conditions"]}
@@ -501,7 +500,7 @@ class PodGroupStatusController(PacedController[GroupKey]):
     ) -> ReportedStatus:
         """Return the status that results from the decision on a group."""
         why, history = self._changes.known_explanation(decision), self._ledger.groups.history(key)
-        report = report_of(decision, why, *history, written, self._estimates.get(key))
+        report = report_of(decision, why, written, *history, self._estimates.get(key))
         if self._lacks_waiting_field:
             report = replace(report, waiting=None)
         failure = self._provisioning.failure(key)

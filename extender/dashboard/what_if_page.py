@@ -42,7 +42,9 @@ class WhatIfResult(NamedTuple):
 
 
 class WhatIfTrials:
-    """What-ifs on the newest snapshot. `read_base` returns the snapshot; None before the first decisions.
+    """Runner of what-ifs on the newest snapshot.
+
+    `read_base` returns the snapshot, or None before the first decisions.
 
     Only one what-if runs at a time, because a what-if takes as long as two scheduling cycles.
     """

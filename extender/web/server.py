@@ -157,7 +157,8 @@ def serve(
     _, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))
     address = Address(*listener.getsockname()[:2])  # the worker has a copy of the listener
-    limits = ConnectionLimits(2 * (window + SPARE_CONNECTIONS), MAX_BODY_BYTES, 4 * MAX_BODY_BYTES, timeouts)
+    unread = 4 * MAX_BODY_BYTES
+    limits = ConnectionLimits(2 * (window + SPARE_CONNECTIONS), MAX_BODY_BYTES, unread, timeouts)
     shutdown = _Shutdown(on_stop)
 
     def post_worker_init(worker: LoopWorker) -> None:

@@ -25,7 +25,6 @@ NewObject = tuple[Resource, Json]
 CLIENTS = 8
 BOUND = f"fieldSelector={quote('spec.nodeName!=')}"
 _METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
-_GONE = 410
 
 
 def create(access: Access, new_objects: Iterable[NewObject]) -> float:

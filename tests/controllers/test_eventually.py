@@ -83,7 +83,7 @@ class Course(PodGroupBench):
             name
             for name, copy in self.copies.items()
             if report_of(
-                self.decision(name), None, *self.ledger.groups.history(key(name)), reported_status(copy)
+                self.decision(name), None, reported_status(copy), *self.ledger.groups.history(key(name))
             )
             != reported_status(copy)
         ]
