@@ -64,9 +64,9 @@ def evaluate(cycle: Cycle, inadmissible: InadmissibleGroups) -> Evaluation:
     starting_plans = members.keep_starts(cycle, groups[State.STARTING]) if groups[State.STARTING] else []
     replacing_groups = sorted(groups[State.REPLACING], key=lambda group: group.order)
     replacements = keep_plans(cycle, replacing_groups) if replacing_groups else []
-    running_groups = sorted(groups[State.GROWING], key=lambda group: group.order)
-    standing_plans = keep_plans(cycle, running_groups) if running_groups else []
-    single_starters = (active.group for active in (*replacements, *standing_plans))
+    growing_groups = sorted(groups[State.GROWING], key=lambda group: group.order)
+    growing_plans = keep_plans(cycle, growing_groups) if growing_groups else []
+    single_starters = (active.group for active in (*replacements, *growing_plans))
     cycle.budget.window.reserve_places(in_line, single_starters, cycle.is_due)
     if cycle.snapshot.moves:
         reservations.reserve_for_moved()
@@ -97,8 +97,8 @@ def evaluate(cycle: Cycle, inadmissible: InadmissibleGroups) -> Evaluation:
         members.replace(cycle, started_replacements)
 
     # 8. Elastic members start one by one, first within their queue's share, then above that share.
-    if standing_plans:
-        members.grow(cycle, standing_plans, lending, reservations)
+    if growing_plans:
+        members.grow(cycle, growing_plans, lending, reservations)
 
     # 9. The next pending group gets a reservation, and capacity is reclaimed for starved groups.
     reservations.make()
