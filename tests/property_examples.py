@@ -12,8 +12,8 @@ hand:
 import os
 
 TIMES = float(os.environ.get("MUSTER_EXAMPLES", "0.33"))
-FEWEST = 3  # the first one is the simplest that there is
+MIN_EXAMPLES = 3  # the first one is the simplest that there is
 
 
 def examples(full_number: int) -> int:
-    return max(min(full_number, FEWEST), round(full_number * TIMES))
+    return max(min(full_number, MIN_EXAMPLES), round(full_number * TIMES))

@@ -35,7 +35,7 @@ def calls(done: "subprocess.CompletedProcess[str]") -> list[str]:
     ]
 
 
-PINNED = "--constraint constraints.txt --editable"
+PINNED_INSTALL = "--constraint constraints.txt --editable"
 
 
 def test_uv_installs_what_runs(tmp_path: Path) -> None:
@@ -43,7 +43,7 @@ def test_uv_installs_what_runs(tmp_path: Path) -> None:
     program(tmp_path, "uv")
     done = make(tmp_path)
     assert (done.returncode, done.stdout) == (0, "")
-    assert calls(done) == [f"uv pip install --python {tmp_path}/bin/python {PINNED} ."]
+    assert calls(done) == [f"uv pip install --python {tmp_path}/bin/python {PINNED_INSTALL} ."]
 
 
 def test_pip_gets_uv_and_it_installs_the_extra(tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ def test_pip_gets_uv_and_it_installs_the_extra(tmp_path: Path) -> None:
     done = make(tmp_path, "--extra=dev")
     fetched, installed = calls(done)
     assert fetched == "pip install --only-binary=:all: --constraint constraints.txt uv"
-    assert installed.endswith(f"{PINNED} .[dev]")
+    assert installed.endswith(f"{PINNED_INSTALL} .[dev]")
 
 
 @pytest.mark.parametrize("uv", ["exit 1", None], ids=["fails", "cannot be had"])
@@ -62,14 +62,14 @@ def test_pip_installs_where_uv_does_not(tmp_path: Path, uv: str | None) -> None:
         program(tmp_path, "uv", uv)
     done = make(tmp_path)
     assert done.returncode == 0
-    assert calls(done)[-1] == f"pip install {PINNED} ."
+    assert calls(done)[-1] == f"pip install {PINNED_INSTALL} ."
     assert "pip installs instead" in done.stderr
 
 
 def test_pip_installs_when_asked(tmp_path: Path) -> None:
     program(tmp_path, "pip")
     program(tmp_path, "uv")
-    assert calls(make(tmp_path, "--installer=pip")) == [f"pip install {PINNED} ."]
+    assert calls(make(tmp_path, "--installer=pip")) == [f"pip install {PINNED_INSTALL} ."]
 
 
 def test_where_nothing_can_be_installed_it_fails(tmp_path: Path) -> None:

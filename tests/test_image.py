@@ -13,7 +13,7 @@ from extender import __version__
 from tools import image
 
 ROOT = Path(__file__).parents[1]
-DEAF = "echo warning >&2; echo 'Cannot connect to the daemon' >&2; exit 1"
+UNREACHABLE_DAEMON = "echo warning >&2; echo 'Cannot connect to the daemon' >&2; exit 1"
 
 
 def engine(folder: Path, name: str, script: str = 'echo "$0" "$@"') -> None:
@@ -30,7 +30,7 @@ def make_image(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[st
 
 
 def test_the_first_that_answers_builds(tmp_path: Path) -> None:
-    engine(tmp_path, "docker", DEAF)
+    engine(tmp_path, "docker", UNREACHABLE_DAEMON)
     engine(tmp_path, "podman")
     engine(tmp_path, "buildah")
     done = make_image(tmp_path)
@@ -55,7 +55,7 @@ def test_builder_base_and_tag_can_be_chosen(tmp_path: Path) -> None:
 def test_where_no_builder_answers_each_is_reported_with_its_reason(
     tmp_path: Path, arguments: tuple[str, ...], named: set[str]
 ) -> None:
-    engine(tmp_path, "docker", DEAF)
+    engine(tmp_path, "docker", UNREACHABLE_DAEMON)
     done = make_image(tmp_path, *arguments)
     assert done.returncode == 2
     reasons, _, allowed = done.stderr.partition("), ")

@@ -20,7 +20,7 @@ MANIFESTS = Path(__file__).parents[1] / "manifests"
 FILES = ("webhooks/validating.yaml", "webhooks/mutating.yaml", "older-kubernetes/pod-webhook.yaml")
 OUR_KINDS = {"queues", "podgroups", "localqueues", "resourceflavors"}
 Json = dict[str, Any]
-AUTHORED = ("/use/mutate", "/authors/mutate")
+AUTHOR_PATHS = ("/use/mutate", "/authors/mutate")
 
 
 def documents(file: str) -> list[Json]:
@@ -89,7 +89,7 @@ def test_every_kind_of_job_that_names_a_queue_is_sent_for_its_annotation() -> No
 
 
 def test_what_makes_pods_is_sent_for_its_author_whatever_kind_it_is() -> None:
-    recorded = [each for each in WEBHOOKS if each["clientConfig"]["service"]["path"] in AUTHORED]
+    recorded = [each for each in WEBHOOKS if each["clientConfig"]["service"]["path"] in AUTHOR_PATHS]
     kinds = {(row.group, row.plural) for row in WORKLOADS.values()}
     assert kinds | {("apps", "daemonsets"), ("batch.volcano.sh", "cronjobs")} <= kinds_sent(recorded)
 

@@ -19,8 +19,8 @@ from tests.rows import each_of
 
 Place = tuple[str | int, ...]
 CASES = load(DATA)
-_NEEDED = {"name", "object", "queue", "op", "command", "handler", "cycles", "queues"}
-_BREAKS = ("KeyError", "AttributeError", "TypeError", "IndexError", "ValidationError", "Malformed")
+_REQUIRED_FIELDS = {"name", "object", "queue", "op", "command", "handler", "cycles", "queues"}
+_ERROR_NAMES = ("KeyError", "AttributeError", "TypeError", "IndexError", "ValidationError", "Malformed")
 
 
 def _places(data: Any, above: Place = ()) -> Iterator[Place]:
@@ -40,7 +40,7 @@ def _first_of_each_place(kind: str) -> Iterator[tuple[Case, Place]]:
         if case.kind == kind:
             for place in _places(case.input):
                 similar = _similar(place)
-                may_lack = place[-1] not in _NEEDED if optional is None else similar in optional
+                may_lack = place[-1] not in _REQUIRED_FIELDS if optional is None else similar in optional
                 if similar not in seen and may_lack:
                     seen.add(similar)
                     yield case, place
@@ -97,7 +97,9 @@ def test_what_a_case_leaves_out_does_not_break_it(kind: str, *, tmp_path: Path) 
         for case, place in _first_of_each_place(kind)
     }
     broken = {
-        where: found for where, found in reviewed.items() if any(each.startswith(_BREAKS) for each in found)
+        where: found
+        for where, found in reviewed.items()
+        if any(each.startswith(_ERROR_NAMES) for each in found)
     }
     assert broken == {}
 

@@ -14,7 +14,7 @@ from tests.controllers.api import Api
 from tests.domain.world import World
 
 PATIENCE = 10.0  # seconds
-PAUSE = 30.0  # seconds before a failed write is repeated
+RETRY_SECONDS = 30.0  # seconds before a failed write is repeated
 
 
 class AtOnce(Writers):
@@ -55,7 +55,7 @@ class Bench(World):
             "test",
             may_write=lambda: self.fence.popleft() if self.fence else True,
             max_attempts=2,
-            new_backoff=lambda: Backoff(first_delay=PAUSE, random_share=lambda: 0.0),
+            new_backoff=lambda: Backoff(first_delay=RETRY_SECONDS, random_share=lambda: 0.0),
             clock=lambda: self.now,
         )
         self.recorder = EventRecorder(self.api, self.writers, self.leads, clock=lambda: self.now)

@@ -238,7 +238,7 @@ def test_the_podgroup_of_an_owner_scaled_to_zero_is_deleted_with_the_last_pod() 
 # ---- plain pods: they have no owner, and each gets its own group
 
 OWN, MADE = "podgroup-uid-a", [("create group", "podgroup-uid-a")]
-FREE, FULL = node("n"), node("n", cpu="0")
+EMPTY_NODE, FULL = node("n"), node("n", cpu="0")
 ALWAYS, WAITING, NEVER = PlainPods.ALWAYS, PlainPods.WAITING, PlainPods.NEVER
 
 
@@ -266,7 +266,7 @@ def test_a_waiting_single_pod_gets_a_podgroup_after_a_delay_and_then_its_annotat
 
 
 def test_a_single_pod_that_starts_at_once_gets_no_podgroup_however_long_it_runs() -> None:
-    with writing_bench(FREE, pod("a"), plain=WAITING) as bench:
+    with writing_bench(EMPTY_NODE, pod("a"), plain=WAITING) as bench:
         assert looks(bench, 60) == []
         bench.show(bound(phase="Pending"))
         assert looks(bench, 60) == []
@@ -277,7 +277,7 @@ def test_a_single_pod_that_starts_at_once_gets_no_podgroup_however_long_it_runs(
         assert bench.grouper._unnamed_pods == {}
 
 
-@each_of(lambda bench: bench.show(FREE), lambda bench: bench.go("a"))
+@each_of(lambda bench: bench.show(EMPTY_NODE), lambda bench: bench.go("a"))
 def test_a_single_pod_that_starts_or_is_deleted_within_the_delay_gets_no_podgroup(change: Any) -> None:
     with writing_bench(FULL, pod("a"), plain=WAITING) as bench:
         assert looks(bench, 1) == []
@@ -287,13 +287,15 @@ def test_a_single_pod_that_starts_or_is_deleted_within_the_delay_gets_no_podgrou
 
 def test_a_place_in_the_window_is_not_waited_for() -> None:
     """A burst of pods passes the window one by one, although the nodes fit all of them."""
-    with writing_bench(FREE, pod("a"), pod("b"), plain=WAITING, limits=replace(LIMITS, window=1)) as bench:
+    with writing_bench(
+        EMPTY_NODE, pod("a"), pod("b"), plain=WAITING, limits=replace(LIMITS, window=1)
+    ) as bench:
         assert looks(bench, 60) == []
         assert bench.reason("podgroup-uid-b") is Reason.WINDOW_FULL
 
 
 def test_a_single_pod_that_is_bound_when_its_podgroup_appears_gets_the_annotation() -> None:
-    with writing_bench(FREE, bound(), plain=WAITING) as bench:
+    with writing_bench(EMPTY_NODE, bound(), plain=WAITING) as bench:
         assert looks(bench) == []
         bench.show(group(OWN, 1))
         assert looks(bench) == [("name group", "a")]
@@ -306,19 +308,19 @@ def test_with_never_a_single_pod_gets_no_podgroup(there: Pod) -> None:
 
 
 def test_with_always_each_single_pod_gets_a_podgroup_at_once_even_a_running_one() -> None:
-    with writing_bench(FREE, bound(), pod("b"), plain=ALWAYS) as bench:
+    with writing_bench(EMPTY_NODE, bound(), pod("b"), plain=ALWAYS) as bench:
         assert sorted(looks(bench)) == [*MADE, ("create group", "podgroup-uid-b")]
 
 
 @each_of(WAITING, NEVER)
 def test_a_podgroup_from_before_the_setting_stays_and_is_updated(plain: PlainPods) -> None:
-    with writing_bench(FREE, pod("a"), group(OWN, 1), plain=plain) as bench:
+    with writing_bench(EMPTY_NODE, pod("a"), group(OWN, 1), plain=plain) as bench:
         assert looks(bench, 60) == [("name group", "a")]
 
 
 @each_of(WAITING, NEVER)
 def test_pods_of_a_controller_get_their_podgroup_at_once(plain: PlainPods) -> None:
-    with writing_bench(FREE, owner("web"), web("a"), plain=plain) as bench:
+    with writing_bench(EMPTY_NODE, owner("web"), web("a"), plain=plain) as bench:
         assert looks(bench) == [("create group", GROUP)]
 
 
@@ -343,7 +345,7 @@ def test_a_new_leader_starts_the_delay_again() -> None:
         assert looks(bench, 0.2) == MADE
 
 
-@each_of((FREE, []), (FULL, MADE))
+@each_of((EMPTY_NODE, []), (FULL, MADE))
 def test_a_single_pod_gets_a_podgroup_if_it_still_waits_after_its_queue_opened(
     there: Node, asked: list[Any]
 ) -> None:

@@ -19,7 +19,7 @@ from extender.domain.model.reasons import Reason, refusal
 from extender.domain.snapshot.decisions import ConditionPolicy
 from extender.kube.errors import Conflict, Forbidden, NotFound
 from tests.controllers.api import Call
-from tests.controllers.bench import PAUSE, Bench
+from tests.controllers.bench import RETRY_SECONDS, Bench
 from tests.domain.builders import foreign_pod, node, pod, queue
 from tests.domain.world import LIMITS, gang, key, names
 from tests.property_examples import examples
@@ -330,14 +330,14 @@ def test_each_waiting_pod_finally_has_the_reason_of_its_group(history: list[tupl
         bench.leading = True
         bench.api.faults.clear()
         for _ in range(4):
-            bench.after(PAUSE)
+            bench.after(RETRY_SECONDS)
         for group in ("g", "h"):
             for member in bench.ledger.groups.members(key(group)):
                 wanted = VIEW.condition_of(bench.decision(group), member)
                 planned = bench.ledger.claims.get(member.uid) is not None
                 overwritten = bool(member.unschedulable)
                 assert planned or overwritten or wanted in (None, member.unscheduled)
-        assert bench.reasons(PAUSE) == {}
+        assert bench.reasons(RETRY_SECONDS) == {}
 
 
 # ---- how fast
@@ -379,8 +379,8 @@ def test_a_refused_write_is_retried(fault: Any) -> None:
     with conditions(full(gang("g", 1, gated=False)), echoes=False) as bench:
         bench.api.fail("unscheduled", fault)
         assert len(bench.reasons()) == 1
-        assert len(bench.after(PAUSE)) == 1
-        assert bench.after(PAUSE) == []
+        assert len(bench.after(RETRY_SECONDS)) == 1
+        assert bench.after(RETRY_SECONDS) == []
 
 
 def test_a_pod_that_is_gone_is_left_alone() -> None:
@@ -388,4 +388,4 @@ def test_a_pod_that_is_gone_is_left_alone() -> None:
         bench.api.fail("unscheduled", NotFound(404))
         assert len(bench.reasons()) == 1
         bench.delete("g-0")
-        assert bench.after(PAUSE) == []
+        assert bench.after(RETRY_SECONDS) == []

@@ -41,7 +41,7 @@ from extender.domain.model.wire_records import admitted_record, whole_condition,
 from extender.domain.snapshot.decisions import message_of
 from extender.kube.errors import Forbidden, ServerFault
 from extender.kube.resources import PLUGINS_POD_GROUPS
-from tests.controllers.bench import PAUSE
+from tests.controllers.bench import RETRY_SECONDS
 from tests.controllers.podgroup_bench import PodGroupBench, crowd, requeue_changed, versioned
 from tests.domain import builders
 from tests.domain.builders import NAMESPACE, foreign_pod, node, queue
@@ -54,7 +54,7 @@ PACE = 5.0
 DETAIL_PACE = 15.0
 NUMBERS_A_SECOND = 3.0
 NUMBERS_AT_ONCE = 10
-SETTLING, IN_PASSING = 1.0, 5.0
+SETTLING_SECONDS, IN_PASSING = 1.0, 5.0
 PAUSE_AFTER_A_START = 300.0
 LONG_AGO = "2020-01-01T00:00:00Z"
 
@@ -79,7 +79,7 @@ def test_a_new_jobs_status_says_that_it_waits_once_it_does() -> None:
         bench.add(builders.group(podgroup_name("train"), 2)).settle()
         bench.show(podgroup_name("train"))
         assert bench.look() == []
-        bench.advance(SETTLING)
+        bench.advance(SETTLING_SECONDS)
         (patch,) = bench.look()
         assert status_of(patch) == ("Pending", {SCHEDULED: ("False", "NeverFits")})
 
@@ -87,7 +87,7 @@ def test_a_new_jobs_status_says_that_it_waits_once_it_does() -> None:
 MADE_BY_MUSTER = [OwnerReference("batch/v1", "Job", "train", "uid-train", True)]
 
 
-@each_of((None, 0, 0.0), (MADE_BY_MUSTER, 0, SETTLING), (MADE_BY_MUSTER, 2, 0.0))
+@each_of((None, 0, 0.0), (MADE_BY_MUSTER, 0, SETTLING_SECONDS), (MADE_BY_MUSTER, 2, 0.0))
 def test_a_started_jobs_status_says_so(owners: list[OwnerReference] | None, pods: int, pause: float) -> None:
     with writing_bench(node("n0", cpu="2")) as bench:
         bench.ledger.intake.set_job(BATCH, job("train", 2))
@@ -111,11 +111,11 @@ def test_a_short_start_of_a_waiting_job_is_not_written() -> None:
         bench.add(replace(new_group, metadata=replace(new_group.metadata, owner_references=MADE_BY_MUSTER)))
         bench.settle().show(podgroup_name("train"))
         bench.look()
-        bench.advance(SETTLING)
+        bench.advance(SETTLING_SECONDS)
         assert status_of(bench.look()[0])[0] == "Pending"
         bench.advance(60.0).add(node("n1", cpu="2")).settle()
         assert bench.look() == []
-        bench.advance(SETTLING)
+        bench.advance(SETTLING_SECONDS)
         assert [status_of(patch)[0] for patch in bench.look()] == ["Inqueue"]
 
 
@@ -135,7 +135,7 @@ def test_the_admitting_queue_is_recorded_with_the_next_write_while_it_is_open(st
         if starts:
             bench.add(queue("q", capability={"cpu": "2"})).settle()
         else:
-            bench.advance(SETTLING)
+            bench.advance(SETTLING_SECONDS)
         (patch,) = bench.look()
         admitted = {ADMITTED: "uid-g"} if starts else {}
         assert patch["metadata"]["annotations"] == {QUEUE_UID: "uid-q/uid-g", **admitted}
@@ -216,7 +216,7 @@ def test_counts_alone_wait_for_the_budget() -> None:
         bench.look()
         bench.finish("g-0").settle()
         assert bench.look() == []
-        bench.advance(SETTLING)
+        bench.advance(SETTLING_SECONDS)
         assert [counted(patch) for patch in bench.look()] == [(2, 1, 0)]
         bench.finish("g-1").settle()
         assert bench.look() == []
@@ -386,7 +386,7 @@ def test_a_changed_detail_waits_for_the_budget() -> None:
     with writing_bench(*short_of_capacity()) as bench:
         (first,) = bench.look()
         texts = [first["status"]["conditions"][0]["message"]]
-        bench.advance(SETTLING)
+        bench.advance(SETTLING_SECONDS)
         for n in range(3):
             bench.add(foreign_pod(f"t{n}", on="a", cpu="500m")).settle()
             texts += [patch["status"]["conditions"][0]["message"] for patch in bench.look()]
@@ -401,7 +401,7 @@ def test_the_change_that_would_start_a_group_is_written_within_the_budget() -> N
     with writing_bench(*short_of_capacity(), unexplained=False) as bench:
         (first,) = bench.look()
         assert first["status"]["conditions"][0]["message"] == message_of(bench.decision("g"))
-        bench.advance(SETTLING)
+        bench.advance(SETTLING_SECONDS)
         (second,) = bench.look()
         why = bench.start_changes.known_explanation(bench.decision("g"))
         assert why is not None
@@ -422,7 +422,7 @@ def test_members_that_arrive_one_by_one_change_the_message_only_if_they_are_late
         if arrives:
             bench.add(gang("g", 3)[2:]).settle()
         else:
-            bench.advance(SETTLING)
+            bench.advance(SETTLING_SECONDS)
         assert [status_of(patch)[1][SCHEDULED][1] for patch in bench.look()] == [reason]
 
 
@@ -480,7 +480,7 @@ def test_status_waiting_has_the_facts_of_the_wait_for_programs() -> None:
     with writing_bench(*short_of_capacity(), unexplained=False) as bench:
         (first,) = bench.look()
         assert {name for name, value in first["status"]["waiting"].items() if value} == {"since", "position"}
-        bench.advance(SETTLING)
+        bench.advance(SETTLING_SECONDS)
         bench.look()
         waiting = bench.copies["g"].status.waiting
         assert waiting is not None
@@ -554,7 +554,7 @@ def test_a_write_that_failed_is_made_later(failures: int) -> None:
         bench.api.fail("patch", *[ServerFault(500)] * failures)
         for _ in range(failures + 1):
             assert len(bench.look()) == 1
-            bench.advance(PAUSE)
+            bench.advance(RETRY_SECONDS)
         assert bench.copies["g"].status.phase == "Pending"
         assert bench.look() == []
 
@@ -627,14 +627,14 @@ def test_a_group_with_full_annotations_gets_a_status_and_no_records() -> None:
         assert len(bench.settle().look()) == 2
         fill("runs")
         bench.finish("runs-0", "runs-1")
-        bench.advance(PAUSE)
+        bench.advance(RETRY_SECONDS)
         (patch,) = bench.settle().look()
         assert (patch["status"]["phase"], "annotations" in patch["metadata"]) == ("Completed", False)
         assert status_of({"status": msgspec.to_builtins(bench.copies["waits"].status)}) == (
             "Pending",
             {SCHEDULED: ("False", "InvalidSpec")},
         )
-        bench.advance(PAUSE)
+        bench.advance(RETRY_SECONDS)
         assert bench.settle().look() == []
 
 

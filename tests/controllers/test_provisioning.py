@@ -20,7 +20,7 @@ from extender.controllers.provisioning import (
 from extender.domain.snapshot.decisions import ConditionPolicy
 from extender.kube.errors import Conflict, NotFound, Unreachable
 from extender.kube.reflector import Removed
-from tests.controllers.bench import PAUSE, Bench
+from tests.controllers.bench import RETRY_SECONDS, Bench
 from tests.domain import builders
 from tests.domain.builders import NAMESPACE, foreign_pod, group, node, pod
 from tests.domain.world import gang, key
@@ -283,7 +283,7 @@ def test_a_write_that_fails_is_made_again() -> None:
     with writing_bench(waiting()) as bench:
         bench.api.fail("create podtemplates", Unreachable("x"))
         assert bench.lasting()[-1][0] == "create podtemplates"
-        assert [verb for verb, _ in bench.look(PAUSE)] == ["request nodes", "create podtemplates"]
+        assert [verb for verb, _ in bench.look(RETRY_SECONDS)] == ["request nodes", "create podtemplates"]
         assert bench.look(600.0) == []
 
 

@@ -15,19 +15,19 @@ def changes(reservation: Reservation | None, before: QueueReservation | None) ->
     return status_changes(queue, decision).get("reservation", "unchanged")
 
 
-RESERVED = Reservation(0.0, {Uid("a"): "n1", Uid("b"): "n0", Uid("c"): "n1"}, {"cpu": 3000})
+RESERVATION = Reservation(0.0, {Uid("a"): "n1", Uid("b"): "n0", Uid("c"): "n1"}, {"cpu": 3000})
 
 
 def test_reserved_nodes_and_amounts_are_written_and_former_amounts_removed() -> None:
-    assert changes(RESERVED, None) == {"nodes": ["n0", "n1"], "resource": {"cpu": "3"}}
+    assert changes(RESERVATION, None) == {"nodes": ["n0", "n1"], "resource": {"cpu": "3"}}
     before = QueueReservation(["n0"], {"cpu": "3", "memory": "1Gi"})
-    assert changes(RESERVED, before) == {"nodes": ["n0", "n1"], "resource": {"cpu": "3", "memory": None}}
+    assert changes(RESERVATION, before) == {"nodes": ["n0", "n1"], "resource": {"cpu": "3", "memory": None}}
 
 
 def test_a_reservation_is_written_once_and_removed_when_it_ends() -> None:
     written = QueueReservation(["n0", "n1"], {"cpu": "3"})
     assert changes(None, written) is None
-    assert changes(RESERVED, written) == "unchanged"
+    assert changes(RESERVATION, written) == "unchanged"
     assert changes(None, None) == "unchanged"
 
 

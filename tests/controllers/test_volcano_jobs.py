@@ -32,7 +32,7 @@ from tests.controllers.bench import Bench
 from tests.domain.builders import SCHEDULER, queue
 
 Json = dict[str, Any]
-ROUNDS = 30
+CYCLES = 30
 FOR_EVER = 1_000_000  # writes
 
 
@@ -165,7 +165,7 @@ class VolcanoBench(Bench):
                 self.controller.copies.upsert(AnyJob(meta, obj["spec"], obj["status"]))
         self.controller.on_job(self.api.copy())
 
-    def work(self, cycles: int = ROUNDS, shows: bool = True) -> None:
+    def work(self, cycles: int = CYCLES, shows: bool = True) -> None:
         for _ in range(cycles):
             if shows:
                 self.watch()
@@ -417,13 +417,13 @@ def test_pods_wait_for_a_claim_that_is_named_and_missing(bench: VolcanoBench) ->
     assert creations(bench) == ["pods"]
 
 
-CLAIM = {"volumes": [{"mountPath": "/data", "volumeClaimName": "shared"}]}
+CLAIMED_VOLUME = {"volumes": [{"mountPath": "/data", "volumeClaimName": "shared"}]}
 
 
 @pytest.mark.parametrize(
     ("spec", "why"),
     [
-        (CLAIM, "there is no claim shared for its volume /data"),
+        (CLAIMED_VOLUME, "there is no claim shared for its volume /data"),
         ({"plugins": {"svc": []}}, "exceeded quota"),  # the Service is refused
         ({}, "pod job-a-0 is there, and not its own"),
     ],
@@ -502,7 +502,7 @@ def test_commands_are_executed_in_the_order_of_their_creation(bench: VolcanoBenc
         meta = replace(commands.metadata, name=action, uid=uid, resource_version=version)
         bench.api.objects[action] = {"metadata": {"uid": uid}, "status": {}}
         bench.commander.upsert(replace(commands, metadata=meta))
-    for _ in range(ROUNDS):
+    for _ in range(CYCLES):
         bench.work(1)
         for action in ("AbortJob", "ResumeJob"):
             if action not in bench.api.objects:

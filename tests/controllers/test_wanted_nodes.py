@@ -12,8 +12,8 @@ from extender.domain.model.wire_records import group_record, pod_record
 from tests.domain.builders import HOSTNAME, group, pod
 
 CLASS = Provisioning("some.example.com", {"ValidUntilSeconds": "60"})
-EVERYWHERE = [PodAffinityTerm(HOSTNAME, LabelSelector({"a": "b"}), namespaces=[*"abcdefgh"])]
-APART = Affinity(pod_anti_affinity=PodAffinity(EVERYWHERE))
+TERMS = [PodAffinityTerm(HOSTNAME, LabelSelector({"a": "b"}), namespaces=[*"abcdefgh"])]
+ANTI_AFFINITY = Affinity(pod_anti_affinity=PodAffinity(TERMS))
 
 
 def request_for(*members: object, name: str = "g", provisioning: Provisioning = CLASS) -> NodesWanted | None:
@@ -30,7 +30,7 @@ def name_of(*members: object, **options: object) -> str:
 
 def apart() -> str:
     """Return the name for members whose affinity names many namespaces, which are stored as a set."""
-    return name_of(pod("g-0", "g", affinity=APART))
+    return name_of(pod("g-0", "g", affinity=ANTI_AFFINITY))
 
 
 def test_nodes_are_requested_only_for_waiting_members_without_other_gates() -> None:

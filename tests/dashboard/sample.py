@@ -58,7 +58,7 @@ from tests.dashboard.standins import SomeSource, SomeViewer
 
 GPU = "nvidia.com/gpu"
 GIB = 1024.0**3
-EVIL = "<script>alert(1)</script>\"'&{{7*7}}😈\u202e"
+HOSTILE_TEXT = "<script>alert(1)</script>\"'&{{7*7}}😈\u202e"
 _HEALTH = {11: ("cordoned",), 17: ("not ready", "memory pressure")}
 _FLAVORS = {"a100": 8, "h100": 8, "l4": 4, "cpu": 0}  # GPUs of a node
 
@@ -412,7 +412,7 @@ def long_names(now: float) -> SampleSource:
     return base
 
 
-def spoilt(overview: Overview, evil: str = EVIL) -> Overview:
+def spoilt(overview: Overview, evil: str = HOSTILE_TEXT) -> Overview:
     """Return an overview with `evil` appended to every text that users may write."""
     return msgspec.convert(_spoil(msgspec.to_builtins(overview), evil), Overview)
 

@@ -26,13 +26,21 @@ from extender.dashboard.words import sentence
 from extender.domain.explain.history import Period, Report
 from extender.domain.model.reasons import Reason
 from tests.clock import Clock
-from tests.dashboard.sample import EVIL, SampleSource, crowd, past, sample_source, spoilt, with_history
+from tests.dashboard.sample import (
+    HOSTILE_TEXT,
+    SampleSource,
+    crowd,
+    past,
+    sample_source,
+    spoilt,
+    with_history,
+)
 from tests.dashboard.standins import SomeViewer
 from tests.rows import each_of
 
 STATIC = Path(extender.dashboard.__file__).parent / "static"
 GROUP = "/groups/research/llama-70b"
-OWNED = "podgroup-9f37b5ef-f040-4403-a9c5-8a04c6a06883"  # of job/backfill-q3
+OWNED_GROUP = "podgroup-9f37b5ef-f040-4403-a9c5-8a04c6a06883"  # of job/backfill-q3
 SCREENS = (
     "/",
     "/history",
@@ -157,15 +165,15 @@ def test_a_group_that_stands_for_a_job_has_the_name_of_the_job() -> None:
 def test_the_former_address_of_a_group_leads_to_that_of_its_owner() -> None:
     source = sample_source(NOW)
     client = browser(source)
-    answer = client.get(f"/groups/product/{OWNED}?page=2")
+    answer = client.get(f"/groups/product/{OWNED_GROUP}?page=2")
     assert answer.location == "/namespaces/product/job/backfill-q3?page=2"
-    [old] = (group for group in source.seen.groups if group.name == OWNED)
+    [old] = (group for group in source.seen.groups if group.name == OWNED_GROUP)
     newer = replace(old, name="podgroup-of-the-next", created=timestamp_at(NOW))
     source.put(groups=[*source.seen.groups, newer])
-    assert client.get(f"/groups/product/{OWNED}").status_code == 200, "another job has its name"
+    assert client.get(f"/groups/product/{OWNED_GROUP}").status_code == 200, "another job has its name"
     assert client.get("/groups/product/podgroup-of-the-next").status_code == 302
     few = SomeViewer(refused={("list", "podgroups", each) for each in ("", "product")})
-    for path in (f"/groups/product/{OWNED}", "/namespaces/product/job/backfill-q3"):
+    for path in (f"/groups/product/{OWNED_GROUP}", "/namespaces/product/job/backfill-q3"):
         assert browser(source, few).get(path).status_code == 404
 
 
@@ -180,7 +188,7 @@ def test_the_former_address_of_a_group_leads_to_that_of_its_owner() -> None:
     "/nodes?group={namespace}/{name}",
 )
 def test_markup_in_names_is_text(path: str) -> None:
-    source, evil = sample_source(NOW), EVIL.replace("/", "")  # which would end a name in a path
+    source, evil = sample_source(NOW), HOSTILE_TEXT.replace("/", "")  # which would end a name in a path
     source.seen = spoilt(source.seen, evil)
     group = next(group for group in source.seen.groups if group.wait and group.wait.holders)
     names = {"namespace": group.namespace, "name": group.name, "queue": group.queue}

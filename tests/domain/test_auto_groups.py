@@ -107,7 +107,7 @@ def auto_group(**facts: Any) -> AutoGroup:
     return AutoGroup(**{**combinations, "member_count": needed, "is_used": True, **facts})
 
 
-WANTS_TWO, IDLE = OwnerRecord("uid-web", MadePods(volcano=2)), OwnerRecord("uid-web", is_idle=True)
+WANTS_TWO, IDLE_OWNER = OwnerRecord("uid-web", MadePods(volcano=2)), OwnerRecord("uid-web", is_idle=True)
 GONE = {"has_live_pods": False, "has_pods": False, "is_used": False}
 
 
@@ -123,12 +123,12 @@ GONE = {"has_live_pods": False, "has_pods": False, "is_used": False}
     ({"min_member": 1, "owner": WANTS_TWO}, PodGroupStep.RENUMBER),
     ({"min_member": 1, "owner": WANTS_TWO, "queue_is_open": False}, PodGroupStep.RENUMBER),
     ({"min_member": 1, "owner": WANTS_TWO, **GONE}, PodGroupStep.NOTHING),
-    ({"min_member": 1, "owner": IDLE}, PodGroupStep.NOTHING),
-    ({"min_member": 1, "owner": IDLE, **GONE}, PodGroupStep.DELETE),
-    ({"min_member": 1, "owner": IDLE, **GONE, "queue_is_open": False}, PodGroupStep.DELETE),
-    ({"min_member": 1, "owner": IDLE, **GONE, "is_used": True}, PodGroupStep.NOTHING),
+    ({"min_member": 1, "owner": IDLE_OWNER}, PodGroupStep.NOTHING),
+    ({"min_member": 1, "owner": IDLE_OWNER, **GONE}, PodGroupStep.DELETE),
+    ({"min_member": 1, "owner": IDLE_OWNER, **GONE, "queue_is_open": False}, PodGroupStep.DELETE),
+    ({"min_member": 1, "owner": IDLE_OWNER, **GONE, "is_used": True}, PodGroupStep.NOTHING),
     ({"min_member": 1, **GONE}, PodGroupStep.NOTHING),
-    ({"owner": IDLE, **GONE}, PodGroupStep.NOTHING),
+    ({"owner": IDLE_OWNER, **GONE}, PodGroupStep.NOTHING),
 )
 def test_each_step(facts: dict[str, Any], expected: PodGroupStep) -> None:
     assert next_step(auto_group(**facts)) is expected

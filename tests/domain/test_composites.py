@@ -31,7 +31,7 @@ def key_of(composite: str) -> str:
     return f"compositepodgroup/{composite}"
 
 
-C = key_of("c")
+ROOT = key_of("c")
 
 
 def spec_of(policy: Mapping[str, Any], parent: str, level: str, workload: str, **more: Any) -> Any:
@@ -81,7 +81,7 @@ def on_nodes(world: World) -> Counter[str]:
     return Counter(name.rpartition("-")[0] for name, each in world.pods.items() if each.spec.node_name)
 
 
-def planned(world: World, group: str = C) -> Counter[str]:
+def planned(world: World, group: str = ROOT) -> Counter[str]:
     """Return how many pods of each PodGroup start, or run."""
     return on_nodes(world) + Counter(name.rpartition("-")[0] for name in world.plan(group))
 
@@ -90,7 +90,7 @@ def planned(world: World, group: str = C) -> Counter[str]:
 def test_all_child_groups_start_or_none(cpu: int, starting: dict[str, int]) -> None:
     world = World(node("n", str(cpu)), composite(), pod_group("a"), pod_group("b")).settle()
     assert planned(world) == starting
-    assert world.verdict(C) is (Verdict.STARTING if starting else Verdict.WAITING)
+    assert world.verdict(ROOT) is (Verdict.STARTING if starting else Verdict.WAITING)
     world.add(node("m", "4")).settle()
     assert planned(world) == {"a": 2, "b": 2}
 
@@ -100,14 +100,14 @@ def test_objects_may_come_in_any_order(order: str) -> None:
     objects = {"a": pod_group("a")[:1], "b": pod_group("b"), "c": composite()}
     world = World(node("n", "4"), pod_group("a")[1:]).settle()
     for each in order:
-        assert not planned(world, C if C in str(world.decisions.groups) else "a")
+        assert not planned(world, ROOT if ROOT in str(world.decisions.groups) else "a")
         world.add(objects[each]).settle()
     assert planned(world) == {"a": 2, "b": 2}
 
 
 def test_as_many_child_groups_start_as_are_needed_and_later_ones_start_whole() -> None:
     world = World(node("n", "3"), composite(least=1), pod_group("a", 4, 4), pod_group("b"))
-    world.start(C)
+    world.start(ROOT)
     assert planned(world) == {"b": 2}
     for cpu, running in ((2, {"b": 2}), (3, {"a": 4, "b": 2})):
         world.add(node("m", str(cpu))).settle()
@@ -115,7 +115,7 @@ def test_as_many_child_groups_start_as_are_needed_and_later_ones_start_whole() -
 
 
 def test_no_pod_of_a_later_child_group_is_bound_before_its_minimum_is() -> None:
-    world = World(node("n", "2"), composite(least=1), pod_group("b")).start(C)
+    world = World(node("n", "2"), composite(least=1), pod_group("b")).start(ROOT)
     world.add(node("m", "4"), pod_group("a", 3, 4)).settle()
     for name, bound in (("a-0", 0), ("a-1", 0), ("a-2", 3), ("a-3", 4)):
         world.scheduler_takes(name)
@@ -141,10 +141,10 @@ def replicas(level: str = "") -> list[Any]:
 def test_each_level_has_its_minimum() -> None:
     world = World(node("n", "2"), replicas()).settle()
     assert not planned(world)
-    world.add(node("n", "4")).start(C)
+    world.add(node("n", "4")).start(ROOT)
     assert planned(world) == {"x-l": 1, "x-w": 2}
     world.add(node("n", "5")).settle()
-    assert not world.plan(C)
+    assert not world.plan(ROOT)
     world.add(node("n", "6")).settle()
     assert planned(world) == {"x-l": 1, "x-w": 2, "y-l": 1, "y-w": 2}
 
@@ -160,7 +160,7 @@ def test_a_basic_child_group_counts_with_one_pod_and_a_basic_composite_with_one_
         pod_group("a", None, 3, parent="x"),
         pod_group("b", 3, 3, parent="x"),
     )
-    world = World(node("n", "3"), composite(), *parts, pod_group("d")).start(C)
+    world = World(node("n", "3"), composite(), *parts, pod_group("d")).start(ROOT)
     assert planned(world) == {"a": 1, "d": 2}
     world.add(node("n", "4")).settle()
     assert planned(world) == {"a": 2, "d": 2}
@@ -172,7 +172,7 @@ def test_all_below_a_composite_share_its_domain(level: str, sizes: dict[str, Any
     world = World(*racks(**sizes), composite(level=level), *groups).settle()
     assert bool(planned(world)) is starts
     if level:
-        assert {node[0] for node in world.plan(C).values()} <= {"b"}
+        assert {node[0] for node in world.plan(ROOT).values()} <= {"b"}
 
 
 def test_domains_are_nested() -> None:
@@ -181,22 +181,22 @@ def test_domains_are_nested() -> None:
     parts = [composite("x", parent="c", level=BLOCK), pod_group("x-l", 1, 1, parent="x", cpu="4")]
     workers = pod_group("x-w", parent="x", cpu="4", level=RACK)
     world = World(*racks(blocks), composite(least=1), *parts, workers).settle()
-    assert world.plan(C) == {"x-l-0": "f0", "x-w-0": "e0", "x-w-1": "e1"}
+    assert world.plan(ROOT) == {"x-l-0": "f0", "x-w-0": "e0", "x-w-1": "e1"}
 
 
 def test_a_basic_composite_with_a_domain_starts_its_child_groups_there_one_by_one() -> None:
     parts = composite(least=None, level=RACK), pod_group("d", cpu="4"), pod_group("e", cpu="4")
-    world = World(*racks(a=1, b=3), *parts).start(C)
+    world = World(*racks(a=1, b=3), *parts).start(ROOT)
     assert planned(world).total() == 2
     world.add(node("b3", "4", labels={RACK: "b", BLOCK: "x"})).settle()
-    assert {each[0] for each in world.plan(C).values()} == {"b"}
+    assert {each[0] for each in world.plan(ROOT).values()} == {"b"}
 
 
 @each_of(({"single": {}}, 2), ({"all": {}}, 4))
 def test_the_disruption_mode_says_whether_spare_pods_are_evicted(mode: Any, evicted: int) -> None:
     world = World(node("n", cpu="4"), queue("a"), queue("b"))
-    world.add(composite(least=1, named_queue="b", disruptionMode=mode), pod_group("d", 2, 4)).start(C)
-    world.settle().scheduler_takes(*world.plan(C)).run(*world.pods).settle()
+    world.add(composite(least=1, named_queue="b", disruptionMode=mode), pod_group("d", 2, 4)).start(ROOT)
+    world.settle().scheduler_takes(*world.plan(ROOT)).run(*world.pods).settle()
     world.add(gang("x", 2, queue="a")).settle()
     assert len(world.decisions.evictions) == evicted
 
@@ -212,21 +212,21 @@ def deep(levels: int) -> list[Any]:
     (pod_group("a"), "a", "CompositePodGroup c, the parent of PodGroup a, does not exist"),
     (
         [composite(parent="x"), *pod_group("a")],
-        C,
+        ROOT,
         "CompositePodGroup x, the parent of CompositePodGroup c, does not exist",
     ),
-    ([composite(parent="c"), *pod_group("a")], C, "CompositePodGroup c is below itself"),
+    ([composite(parent="c"), *pod_group("a")], ROOT, "CompositePodGroup c is below itself"),
     (
         [composite(parent="x"), composite("x", parent="c"), *pod_group("a")],
         key_of("x"),
         "CompositePodGroup x is below itself",
     ),
-    (deep(4), C, "its groups are nested deeper than 4 levels, that of PodGroups included"),
+    (deep(4), ROOT, "its groups are nested deeper than 4 levels, that of PodGroups included"),
     (deep(1_200), key_of("c1197"), "its groups are nested deeper than 4 levels, that of PodGroups included"),
-    ([composite(), *pod_group("a", -1)], C, "spec.minMember is -1; it must be 0 or more"),
+    ([composite(), *pod_group("a", -1)], ROOT, "spec.minMember is -1; it must be 0 or more"),
     (
         [composite(), *pod_group("a"), *pod_group("b", workload="v")],
-        C,
+        ROOT,
         "its groups belong to different Workloads: v and w",
     ),
     (
@@ -235,7 +235,7 @@ def deep(levels: int) -> list[Any]:
             *(each for n in range(1_000) for each in pod_group(f"a{n}", pods=0)),
             *pod_group("a"),
         ],
-        C,
+        ROOT,
         "its tree has more than 1,000 groups",
     ),
 )
@@ -260,20 +260,20 @@ def test_a_tree_of_three_composites_starts() -> None:
 )
 def test_a_composite_waits_for_missing_child_groups_and_pods(change: Any, detail: str) -> None:
     world = World(node("n", "8"), composite(), pod_group("a"), pod_group("b"), change).settle()
-    assert (world.reason(C), world.detail(C)) == (Reason.NOT_ENOUGH_MEMBERS, detail)
+    assert (world.reason(ROOT), world.detail(ROOT)) == (Reason.NOT_ENOUGH_MEMBERS, detail)
 
 
 def test_lost_pods_are_replaced_one_by_one() -> None:
-    world = World(node("n", "4"), composite(), pod_group("a"), pod_group("b")).start(C)
+    world = World(node("n", "4"), composite(), pod_group("a"), pod_group("b")).start(ROOT)
     world.delete("a-0").settle().add(pod("a-9", "a")).settle()
-    assert world.plan(C).keys() == {"a-9"}
+    assert world.plan(ROOT).keys() == {"a-9"}
 
 
 def test_the_rest_runs_on_without_its_composite_and_other_pods_wait() -> None:
-    world = World(node("n", "5"), composite(), pod_group("a"), pod_group("b")).start(C)
+    world = World(node("n", "5"), composite(), pod_group("a"), pod_group("b")).start(ROOT)
     world.ledger.intake.drop_group(GroupKey(f"{NAMESPACE}/c"), Origin.COMPOSITE)
     world.settle().add(pod("a-9", "a")).settle()
-    assert world.verdict(C) is Verdict.RUNNING
+    assert world.verdict(ROOT) is Verdict.RUNNING
     assert (world.reason("a"), world.detail("a")) == (
         Reason.INVALID_SPEC,
         "CompositePodGroup c, the parent of PodGroup a, does not exist",
@@ -289,22 +289,22 @@ def test_a_pod_group_that_leaves_its_composite_starts_by_itself() -> None:
 
 
 def test_running_pods_count_after_a_restart() -> None:
-    world = World(node("n", "4"), composite(), pod_group("a"), pod_group("b")).start(C)
+    world = World(node("n", "4"), composite(), pod_group("a"), pod_group("b")).start(ROOT)
     again = World(*world.nodes.values(), *world.pods.values()).settle()
     again.add(composite(), pod_group("a")[:1], pod_group("b")[:1]).settle()
-    assert again.verdict(C) is Verdict.RUNNING
-    assert again.delete("a-0").settle().add(pod("a-9", "a")).settle().plan(C).keys() == {"a-9"}
+    assert again.verdict(ROOT) is Verdict.RUNNING
+    assert again.delete("a-0").settle().add(pod("a-9", "a")).settle().plan(ROOT).keys() == {"a-9"}
 
 
 def test_a_dump_and_a_restored_ledger_have_the_tree() -> None:
     world = World(*racks(a=2, b=4), replicas(level=RACK))
     decisions = decide(world.ledger.snapshot())
-    assert decisions.groups[key(C)].plan
+    assert decisions.groups[key(ROOT)].plan
     assert is_replayed(decisions)
     again = World()
     restore(again.ledger, world.ledger.snapshot())
     again.settle()
-    assert again.decision(C).plan.keys() == decisions.groups[key(C)].plan.keys()
+    assert again.decision(ROOT).plan.keys() == decisions.groups[key(ROOT)].plan.keys()
 
 
 def test_a_pod_group_and_a_volcano_group_may_have_the_name_of_a_composite() -> None:
@@ -348,9 +348,9 @@ def test_no_group_at_any_level_runs_in_part(tree: Any, cpu: int, portion: int, r
     world.settle()
     for size in (cpu, cpu + 3, cpu + 6):
         world.add(node("n", str(size))).settle()
-        for name in random.sample(plan := sorted(world.plan(C)), len(plan)):
+        for name in random.sample(plan := sorted(world.plan(ROOT)), len(plan)):
             world.scheduler_takes(name)
             running = on_nodes(world)
             assert not running or is_whole(tree, running)
         world.settle()
-    assert world.verdict(C) is not Verdict.STARTING
+    assert world.verdict(ROOT) is not Verdict.STARTING

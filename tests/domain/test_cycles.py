@@ -27,7 +27,12 @@ from tests.domain.world import LIMITS, World, comparable, key
 from tests.property_examples import examples
 
 GANGS = tuple(f"g{n}" for n in range(5))
-LASTING = {Reason.NEVER_FITS, Reason.NOT_ENOUGH_MEMBERS, Reason.QUEUE_NOT_FOUND, Reason.TOO_LARGE_FOR_WINDOW}
+LASTING_REASONS = {
+    Reason.NEVER_FITS,
+    Reason.NOT_ENOUGH_MEMBERS,
+    Reason.QUEUE_NOT_FOUND,
+    Reason.TOO_LARGE_FOR_WINDOW,
+}
 KINDS: tuple[dict[str, Any], ...] = (
     {},
     {},
@@ -214,7 +219,7 @@ class CyclesMachine(RuleBasedStateMachine):
                 self.gang_ends(name)
         self.world.settle()
         left = [each for each in self.world.decisions.groups.values() if each.verdict is Verdict.WAITING]
-        assert {each.reason for each in left} <= LASTING, [str(each) for each in left]
+        assert {each.reason for each in left} <= LASTING_REASONS, [str(each) for each in left]
 
     # ---- helpers
 

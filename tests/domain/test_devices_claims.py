@@ -48,7 +48,7 @@ from tests.domain.world import World
 from tests.rows import each_of
 
 FOUR = claim(ExactRequest("gpu", count=4))
-HALF = claim(ExactRequest("gpu", count=2))
+HALF_CLAIM = claim(ExactRequest("gpu", count=2))
 
 
 class Claims:
@@ -200,20 +200,20 @@ def test_claims_on_different_nodes_are_named() -> None:
     members = [pod(f"g-{n}", "g") for n in range(2)]
     claimed = [replace(member, spec=replace(member.spec, resource_claims=both)) for member in members]
     claims = Claims(group("g", 2), *claimed)
-    claims.put("one", "u1", on="a", spec=HALF)
-    claims.put("other", "u2", on="b", spec=HALF)
+    claims.put("one", "u1", on="a", spec=HALF_CLAIM)
+    claims.put("other", "u2", on="b", spec=HALF_CLAIM)
     world = claims.world.settle()
     where = "its ResourceClaims are allocated on different nodes: one on a and other on b"
     assert world.detail("g").endswith(f"2 held back: {where}")
     claims.drop("other", "u2")
-    claims.put("other", "u3", spec=HALF)
+    claims.put("other", "u3", spec=HALF_CLAIM)
     assert set(world.settle().plan("g").values()) == {"a"}
 
 
 def test_a_shared_claim_counts_while_any_of_its_pods_runs() -> None:
     claims = Claims(*shared_by(2), group("other", 1), asking("other-0", "other", ["two"]), nodes="a")
     claims.put()
-    claims.world.ledger.intake.set_claim(ClaimKey(NAMESPACE, "two"), HALF)
+    claims.world.ledger.intake.set_claim(ClaimKey(NAMESPACE, "two"), HALF_CLAIM)
     world = claims.world.start("g").finish("g-0").settle()
     assert world.detail("other").startswith(f"{GPU}: 2 needed, 0 left")
     world.finish("g-1").settle()
@@ -290,7 +290,7 @@ def test_devices_of_an_allocated_claim_without_users_are_there_for_its_pods_alon
     meta = Meta(name="four", namespace=NAMESPACE, uid="first")
     claims.inventory.set_claim(ResourceClaim(meta, FOUR, ClaimStatus(Allocation(held))))
     world = claims.world
-    world.ledger.intake.set_claim(ClaimKey(NAMESPACE, "two"), HALF)
+    world.ledger.intake.set_claim(ClaimKey(NAMESPACE, "two"), HALF_CLAIM)
     world.add(group("other", 1), asking("other-0", "other", ["two"])).settle()
     assert world.detail("other").startswith(f"{GPU}: 2 needed, 0 left")
     world.delete("other-0").add(shared_by(2)).settle()

@@ -40,7 +40,7 @@ from tests.property_examples import examples
 from tests.rows import each_of
 
 VERSIONS = {"muster": "1.2.3", "python": "3.11"}
-KNOWN = {"window": 1000}
+KNOWN_FIELDS = {"window": 1000}
 WORLDS = {"crowd": crowd, "full": full_cluster, "divided": divided_cluster}
 few = settings(
     max_examples=examples(1),
@@ -51,7 +51,7 @@ few = settings(
 
 
 def dumped(decisions: Decisions) -> bytes:
-    written = dump(decisions, VERSIONS, KNOWN)
+    written = dump(decisions, VERSIONS, KNOWN_FIELDS)
     assert written is not None
     return written
 
@@ -113,7 +113,7 @@ def test_decisions_do_not_depend_on_hash_seeds(tmp_path: Path) -> None:
 def test_a_dump_says_when_and_how_it_was_decided() -> None:
     world = full_cluster()
     file = read_dump(dumped(world.ledger.decisions), "1.2.3").file
-    assert (file.muster, file.python, file.configuration) == ("1.2.3", "3.11", KNOWN)
+    assert (file.muster, file.python, file.configuration) == ("1.2.3", "3.11", KNOWN_FIELDS)
     assert file.taken == "2026-01-01T00:16:40Z"
     assert file.slept == 1  # the group that has all it needs: its decision was reused
 
@@ -131,7 +131,7 @@ def test_flavors_terms_and_refusals_are_in_the_dump() -> None:
 
 
 def test_no_dump_exists_before_the_first_decision() -> None:
-    assert dump(Decisions(), VERSIONS, KNOWN) is None
+    assert dump(Decisions(), VERSIONS, KNOWN_FIELDS) is None
 
 
 def test_a_replay_on_another_state_names_groups_with_another_decision() -> None:

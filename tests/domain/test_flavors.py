@@ -16,7 +16,7 @@ from tests.domain.world import World, gang
 from tests.rows import each_of
 
 STARTS, WAITS = Verdict.STARTING, Verdict.WAITING
-SPOT, ONDEMAND = flavor("spot", {"cpu": "4"}), flavor("ondemand", {"cpu": "2"})
+SPOT_FLAVOR, ONDEMAND_FLAVOR = flavor("spot", {"cpu": "4"}), flavor("ondemand", {"cpu": "2"})
 
 
 def cluster(*flavors: QueueFlavor, spot: str = "8", ondemand: str = "8") -> World:
@@ -25,7 +25,7 @@ def cluster(*flavors: QueueFlavor, spot: str = "8", ondemand: str = "8") -> Worl
         node("spot", cpu=spot, labels=on_flavor("spot")),
         node("ondemand", cpu=ondemand, labels=on_flavor("ondemand")),
         node("other", cpu="8"),
-        queue("q", flavors=flavors or (SPOT, ONDEMAND)),
+        queue("q", flavors=flavors or (SPOT_FLAVOR, ONDEMAND_FLAVOR)),
     )
 
 
@@ -45,7 +45,7 @@ def test_the_first_flavor_with_nodes_for_the_group_is_used_in_the_order_of_the_q
     for there, used in (
         (cluster(), "spot"),
         (cluster(spot="1"), "ondemand"),
-        (cluster(ONDEMAND, SPOT), "ondemand"),
+        (cluster(ONDEMAND_FLAVOR, SPOT_FLAVOR), "ondemand"),
     ):
         assert nodes_of(there.add(gang("g", 2, queue="q")).settle(), "g") == {used}
 
@@ -151,7 +151,7 @@ def test_the_reason_names_the_flavors_that_were_tried() -> None:
 def test_the_reason_nearest_to_a_start_counts_among_flavors() -> None:
     world = cluster(spot="4", ondemand="3").add(gang("a", 3, queue="q", created="2026-01-01")).start("a")
     world.add(gang("b", 2, queue="q")).start("b").add(queue("r"))
-    world.add(queue("q", flavors=(flavor("spot"), ONDEMAND)), gang("g", 2, queue="q")).settle()
+    world.add(queue("q", flavors=(flavor("spot"), ONDEMAND_FLAVOR)), gang("g", 2, queue="q")).settle()
     assert world.reason("g") is Reason.NO_ROOM
     assert tried(world) == [("spot", "NoRoom"), ("ondemand", "QueueCeiling")]
 
@@ -187,7 +187,9 @@ def test_equal_groups_with_other_roles_are_evaluated_alone() -> None:
 
 
 def test_amounts_bind_per_queue() -> None:
-    world = cluster().add(queue("r", flavors=(SPOT,)), gang("a", 4, queue="q"), gang("b", 4, queue="r"))
+    world = cluster().add(
+        queue("r", flavors=(SPOT_FLAVOR,)), gang("a", 4, queue="q"), gang("b", 4, queue="r")
+    )
     world.settle()
     assert [nodes_of(world, "a"), nodes_of(world, "b")] == [{"spot"}, {"spot"}]
 
@@ -331,7 +333,7 @@ def test_freed_capacity_of_a_flavor_is_noticed() -> None:
 
 
 @each_of(
-    ([SPOT, SPOT], "spec.flavors[1].name: 'spot' is the name of an earlier flavor"),
+    ([SPOT_FLAVOR, SPOT_FLAVOR], "spec.flavors[1].name: 'spot' is the name of an earlier flavor"),
     ([QueueFlavor("")], "spec.flavors[0].name: '' is no name"),
     ([flavor("f", {"cpu": "a lot"})], f"flavor f: 'a lot' {NO_QUANTITY}"),
     (
@@ -348,7 +350,7 @@ def test_faults(flavors: list[QueueFlavor], fault: str) -> None:
 
 def test_the_webhook_names_the_field_of_an_invalid_amount() -> None:
     world = World(queue("root"))
-    written = queue("q", flavors=[SPOT, flavor("f", {"cpu": "a lot"}, {"cpu": "-1"})])
+    written = queue("q", flavors=[SPOT_FLAVOR, flavor("f", {"cpu": "a lot"}, {"cpu": "-1"})])
     faults = review_queue(written, None, world.ledger.queues.tree(), 5)
     assert [fault.field for fault in faults] == [
         "spec.flavors[1].capability[cpu]",

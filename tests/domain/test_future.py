@@ -20,7 +20,7 @@ from tests.domain.world import World, comparable, gang, key, nodes
 from tests.property_examples import examples
 from tests.rows import each_of
 
-_MOST = 500  # rounds
+_MAX_CYCLES = 500  # rounds
 NEVER = preemption(within_queue="Never", unmanaged="Never")
 
 
@@ -32,7 +32,7 @@ def future_of(world: World) -> Future:
 def played(world: World) -> dict[GroupKey, float]:
     """Return by group after how many seconds it starts."""
     future = future_of(world)
-    for _ in range(_MOST):
+    for _ in range(_MAX_CYCLES):
         if not future.step():
             return {key: at - future.began_at for key, at in future.starts.items()}
     raise AssertionError("no end")
@@ -86,7 +86,7 @@ def sums(snapshot: Snapshot) -> dict[str, dict[str, int]]:
 def test_a_future_agrees_with_itself(seed: int) -> None:
     world = crowd(seed)
     future = future_of(world)
-    for _ in range(_MOST):
+    for _ in range(_MAX_CYCLES):
         advanced = future.step()
         snapshot = future.snapshot
         assert (snapshot.capacity >= 0).all()
@@ -136,7 +136,7 @@ def test_jobs_make_their_pods_when_they_start_and_end_with_them() -> None:
     world.submit(job("a", 2, **timed)).run_whole("a").work()
     world.submit(job("b", 2, **timed), job("c", 1, **timed)).settle()
     future = future_of(world)
-    for _ in range(_MOST):
+    for _ in range(_MAX_CYCLES):
         if not future.step():
             break
     found = {name: future.starts[GroupKey(f"team/{podgroup_name(name)}")] - future.began_at for name in "bc"}

@@ -13,10 +13,10 @@ from tests.domain.builders import foreign_pod, group, node, pod, queue
 from tests.domain.world import World, gang, names
 from tests.rows import each_of
 
-SHARED, CAPPED = queue("q"), queue("q", capability={"cpu": "4"})
+OPEN_QUEUE, CAPPED_QUEUE = queue("q"), queue("q", capability={"cpu": "4"})
 
 
-def standing(ran: int, members: int, *others: Any, q: Any = SHARED, **options: Any) -> World:
+def standing(ran: int, members: int, *others: Any, q: Any = OPEN_QUEUE, **options: Any) -> World:
     """Return a world where group g of queue q ran fully with `ran` members; `members` more wait."""
     world = World(node("n", cpu="8"), q, *others, gang("g", ran, queue="q"), **options).start("g")
     assert world.stood_whole("g")
@@ -39,7 +39,7 @@ def test_growth_waits_for_capacity_that_another_queue_has_a_claim_on() -> None:
 
 
 def test_growth_stops_at_the_ceiling_and_says_so() -> None:
-    world = raised(standing(1, 7, q=CAPPED), 8)
+    world = raised(standing(1, 7, q=CAPPED_QUEUE), 8)
     assert len(world.plan("g")) == 3
     assert world.reason("g") is Reason.QUEUE_CEILING
 
@@ -89,7 +89,7 @@ def test_a_smaller_minmember_that_is_raised_again_is_growth_as_well() -> None:
 
 
 def test_new_roles_are_growth() -> None:
-    world = World(node("n", cpu="8"), SHARED, gang("g", 2, queue="q")).start("g")
+    world = World(node("n", cpu="8"), OPEN_QUEUE, gang("g", 2, queue="q")).start("g")
     world.add(gang("gang", 5, queue="q"), pod("d-0", "g", role="d"), pod("d-1", "g", role="d"))
     world.add(group("g", 2, "q", roles={"d": 2})).settle()
     assert len(world.plan("gang")) == 5
@@ -97,7 +97,7 @@ def test_new_roles_are_growth() -> None:
 
 
 def test_a_lost_driver_is_replaced_although_a_worker_is_there_in_its_place() -> None:
-    world = World(node("n", cpu="4"), SHARED, group("g", 2, "q", roles={"d": 1}))
+    world = World(node("n", cpu="4"), OPEN_QUEUE, group("g", 2, "q", roles={"d": 1}))
     world.add(pod("d-0", "g", role="d"), pod("w-0", "g"), pod("w-1", "g")).start("g")
     world.delete("d-0").add(pod("d-1", "g", role="d"), gang("gang", 2, queue="q")).settle()
     assert world.plan("g") == {"d-1": "n"}
@@ -108,7 +108,7 @@ def test_the_size_of_the_last_full_run_outlives_a_restart(recorded: int, replace
     plain = group("g", 6, "q", phase="Running")
     conditions = [whole_condition("uid-g", recorded)]
     flagged = replace(plain, status=replace(plain.status, conditions=conditions))
-    world = World(node("n", cpu="6"), SHARED, flagged, pod("g-0", "g", on="n"))
+    world = World(node("n", cpu="6"), OPEN_QUEUE, flagged, pod("g-0", "g", on="n"))
     world.add([pod(f"g-{n}", "g") for n in range(1, 6)], gang("gang", 5, queue="q")).settle()
     assert len(world.plan("g")) == replaced
     assert (world.verdict("gang") is Verdict.STARTING) == (replaced == 0)

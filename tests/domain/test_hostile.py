@@ -38,7 +38,7 @@ from tests.domain.builders import HOSTNAME, NAMESPACE, SCHEDULER, node, pod
 from tests.domain.world import World
 from tests.property_examples import examples
 
-LARGEST = 2**31 - 1
+MAX_INT32 = 2**31 - 1
 LONG = "x" * 253
 NODES, PODS, GROUPS = ("n0", "n1", LONG), tuple(f"p{n}" for n in range(8)), ("g0", "g1", LONG)
 QUEUES = ("", "default", "root", "q0", "q1", LONG)
@@ -53,7 +53,7 @@ AMOUNTS = (
     *("-1", "-9E", "-1e999", "", "NaN", "inf", "0x10", "1 Gi", "1e1000", "\N{ARABIC-INDIC DIGIT THREE}"),
     *(0, 1, -1, 2**63 - 1, -(2**63)),
 )
-COUNTS = (-LARGEST, -1, 0, 1, 2, 3, LARGEST)
+COUNTS = (-MAX_INT32, -1, 0, 1, 2, 3, MAX_INT32)
 
 quantities = st.dictionaries(st.sampled_from(RESOURCES), st.sampled_from(AMOUNTS), max_size=3)
 sound = st.dictionaries(
@@ -64,7 +64,7 @@ containers = st.lists(
     st.builds(
         Container,
         st.builds(ResourceRequirements, requests),
-        st.none() | st.lists(st.builds(Port, st.sampled_from([0, -1, 80, 81, LARGEST])), max_size=3),
+        st.none() | st.lists(st.builds(Port, st.sampled_from([0, -1, 80, 81, MAX_INT32])), max_size=3),
         st.sampled_from(["", "Always", "Never"]),
     ),
     max_size=3,

@@ -18,8 +18,8 @@ from tests.domain.world import World, gang, names, timestamp
 from tests.property_examples import examples
 from tests.rows import each_of
 
-BUDGETS, WORD = "PodDisruptionBudgets", "Preemptable"
-NO = {PREEMPTABLE: "false"}
+BUDGETS, PREEMPTABLE_POLICY = "PodDisruptionBudgets", "Preemptable"
+NOT_PREEMPTABLE = {PREEMPTABLE: "false"}
 ALL = {"team": "b"}
 
 
@@ -42,11 +42,11 @@ def borrowing(honour: list[str] | None, *others: Any, above: list[str] | None = 
     (None, None, True, False),  # without any setting
     ([], None, False, False),
     ([BUDGETS], None, True, False),
-    ([WORD], None, False, True),
-    ([BUDGETS, WORD], None, True, True),
-    (None, [WORD], False, True),  # as the queue above says
+    ([PREEMPTABLE_POLICY], None, False, True),
+    ([BUDGETS, PREEMPTABLE_POLICY], None, True, True),
+    (None, [PREEMPTABLE_POLICY], False, True),  # as the queue above says
     (None, [], False, False),
-    ([BUDGETS], [WORD], True, False),  # its own word counts alone
+    ([BUDGETS], [PREEMPTABLE_POLICY], True, False),  # its own word counts alone
 )
 def test_borrowed_capacity_is_protected_by_what_the_queue_honours(
     honour: list[str] | None, above: list[str] | None, by_budget: bool, by_word: bool
@@ -54,8 +54,8 @@ def test_borrowed_capacity_is_protected_by_what_the_queue_honours(
     for others, gangs, keeps in (
         ([budget("p", 0, team="b")], {}, by_budget),
         ([budget("p", 9, team="b"), budget("q", 9, team="b")], {}, by_budget),
-        ([], {"annotations": NO}, by_word),  # on its pods
-        ([], {"notes": NO}, by_word),  # on the PodGroup
+        ([], {"annotations": NOT_PREEMPTABLE}, by_word),  # on its pods
+        ([], {"notes": NOT_PREEMPTABLE}, by_word),  # on the PodGroup
         ([], {}, False),
     ):
         world = borrowing(honour, *others, above=above, **gangs)
@@ -103,7 +103,11 @@ def test_the_grace_period_of_a_deletion_does_not_extend_protection_of_borrowed_c
 @each_of(
     ({}, {}, Protection()),
     ({"max_grace_period": "10m"}, {"honour": []}, Protection(frozenset(), 600.0)),
-    ({"honour": [WORD], "max_grace_period": "0s"}, {"honour": []}, Protection(frozenset({WORD}), 0.0)),
+    (
+        {"honour": [PREEMPTABLE_POLICY], "max_grace_period": "0s"},
+        {"honour": []},
+        Protection(frozenset({PREEMPTABLE_POLICY}), 0.0),
+    ),
     ({}, {"max_grace_period": "1h"}, Protection(max_grace=3600.0)),
 )
 def test_each_part_comes_from_the_nearest_queue_that_says_it(
@@ -112,9 +116,9 @@ def test_each_part_comes_from_the_nearest_queue_that_says_it(
     world = World(queue("up", preemption=QueuePreemption(**above)))
     world.add(queue("b", parent="up", preemption=QueuePreemption(**own))).settle()
     assert world.ledger.snapshot().queues["b"].protection == expected
-    world.add(queue("up", preemption=QueuePreemption(honour=[BUDGETS, WORD]))).settle()
+    world.add(queue("up", preemption=QueuePreemption(honour=[BUDGETS, PREEMPTABLE_POLICY]))).settle()
     assert world.ledger.snapshot().queues["b"].protection.honours_preemptable is (
-        "honour" not in own or WORD in own["honour"]
+        "honour" not in own or PREEMPTABLE_POLICY in own["honour"]
     )
 
 
@@ -141,7 +145,7 @@ def test_protections_that_the_queue_does_not_honour_change_nothing(
         if is_protected:
             world.add(budget("p", allowed, team="b"))
         for number, (size, by_word, by_budget) in enumerate(gangs):
-            more: dict[str, Any] = {"annotations": NO} if by_word and is_protected else {}
+            more: dict[str, Any] = {"annotations": NOT_PREEMPTABLE} if by_word and is_protected else {}
             labels = ALL if by_budget else {}
             world.add(gang(f"b{number}", size, queue="b", labels=labels, **more)).settle()
             if world.plan(f"b{number}"):

@@ -27,7 +27,7 @@ LABELS = (
     *(keys.GROUP_LABEL, keys.QUEUE, keys.LOCAL_QUEUE, keys.KUEUE_QUEUE, keys.ROLE, keys.PREEMPTABLE),
     *("leaderworkerset.sigs.k8s.io/name", "leaderworkerset.sigs.k8s.io/group-index", "index"),
 )
-SET = OwnerReference("apps/v1", "StatefulSet", "s", "uid-s", controller=True)
+STATEFUL_SET = OwnerReference("apps/v1", "StatefulSet", "s", "uid-s", controller=True)
 WAITS = Condition(keys.POD_SCHEDULED, "False", keys.UNSCHEDULABLE, "0/3 nodes")
 
 pods_ = st.builds(
@@ -55,7 +55,7 @@ pods_ = st.builds(
 
 
 def _pod(made: Pod, owned: bool, namespace: str, version: str, waits: bool) -> Pod:
-    owners = [SET] if owned else None
+    owners = [STATEFUL_SET] if owned else None
     meta = replace(made.metadata, namespace=namespace, owner_references=owners, resource_version=version)
     return replace(made, metadata=meta, status=replace(made.status, conditions=[WAITS] if waits else None))
 

@@ -19,10 +19,10 @@ from tests.domain.world import World, comparable, gang, key, names, nodes, times
 from tests.property_examples import examples
 from tests.rows import each_of
 
-PAID = preemption(at_most="1h")
+PRICED = preemption(at_most="1h")
 KEEPS = preemption(honour=["Preemptable"])  # as far as its pods say so
 SOON = preemption(at_most="1h", patience="4")  # for what has cost little
-LOOKS = 10.0  # seconds from one look at what is lost to the next
+CHECK_SECONDS = 10.0  # seconds from one look at what is lost to the next
 
 
 def evicted(world: World) -> list[str]:
@@ -35,7 +35,7 @@ def runs(world: World, *pods: str, since: float) -> None:
         world.add(replace(before, status=replace(before.status, start_time=timestamp(since))))
 
 
-def borrowing(ran: float = 100.0, rules: Any = PAID, notes: dict[str, str] | None = None) -> World:
+def borrowing(ran: float = 100.0, rules: Any = PRICED, notes: dict[str, str] | None = None) -> World:
     """Return a world where queue b borrows capacity that `x` of queue a now wants.
 
     Its gang `long` of 2 cpu has run, and `reserved` stays; `x` wants 2 cpu.
@@ -57,7 +57,7 @@ def taken_after(world: World, most: float = 4000.0) -> float | None:
 
 def test_a_group_waits_until_its_unmet_request_equals_the_loss_of_its_victims() -> None:
     """2 of 4 cpu for 2 t seconds are as much as 1 cpu that runs for t seconds already, and for t more."""
-    world = World(node("n"), queue("a", preemption=PAID), queue("b"))
+    world = World(node("n"), queue("a", preemption=PRICED), queue("b"))
     for n in range(3):
         world.add(gang(f"b{n}", 1, queue="b")).start(f"b{n}")
     world.advance(200.0)
@@ -66,7 +66,7 @@ def test_a_group_waits_until_its_unmet_request_equals_the_loss_of_its_victims() 
     assert not evicted(world)
     waited = taken_after(world)
     assert waited is not None
-    assert 200.0 <= waited <= 200.0 + 2 * LOOKS
+    assert 200.0 <= waited <= 200.0 + 2 * CHECK_SECONDS
     assert len(evicted(world)) == 1
 
 
@@ -74,7 +74,7 @@ def test_a_group_waits_until_its_unmet_request_equals_the_loss_of_its_victims() 
 def test_a_wait_before_an_eviction_has_the_limit_of_its_queue(at_most: str, after: float) -> None:
     """A gang that has run for three days is worth more than any wait."""
     world = borrowing(
-        ran=3 * 86400.0, rules=preemption(at_most=at_most) if at_most else replace(PAID, at_most="")
+        ran=3 * 86400.0, rules=preemption(at_most=at_most) if at_most else replace(PRICED, at_most="")
     )
     waited = taken_after(world)
     assert waited is not None
@@ -148,7 +148,7 @@ def test_the_message_of_a_wait_before_an_eviction_has_its_timestamp() -> None:
     text = message_of(world.decision("x"))
     assert timestamp(world.now + 3600.0) in text
     assert world.decisions.requeue_at is not None
-    assert world.decisions.requeue_at <= world.now + LOOKS
+    assert world.decisions.requeue_at <= world.now + CHECK_SECONDS
 
 
 def test_the_longest_possible_duration_ends_at_a_timestamp() -> None:
@@ -162,7 +162,7 @@ def test_how_much_is_lost_at_most_is_for_the_queue_to_say(patience: str, is_enou
     world = borrowing(ran=100.0, rules=preemption(at_most="1h", patience=patience))
     waited = taken_after(world, most=300.0)
     assert (waited is not None) is is_enough
-    assert (waited or 0.0) <= 3 * LOOKS
+    assert (waited or 0.0) <= 3 * CHECK_SECONDS
 
 
 @each_of("-1", "1001", "much")
@@ -243,7 +243,7 @@ def test_the_dominant_resource_of_a_group_counts_for_its_price(devices: dict[str
     world.add(gang("x", 1, queue="a", cpu="2", created=timestamp(world.now))).settle()
     waited = taken_after(world)
     assert waited is not None
-    assert after <= waited <= after + 2 * LOOKS
+    assert after <= waited <= after + 2 * CHECK_SECONDS
 
 
 # ---- what ends soon by itself
@@ -271,7 +271,7 @@ def test_a_group_that_is_known_to_end_soon_is_spared_once(
     declared = {} if ends is None else {RUN_TIME: f"{ran + ends}s"}
     found = taken_after(borrowing(ran=ran, rules=preemption(**{**WAITS, **rules}), notes=declared))
     assert found is not None
-    assert waited <= found <= waited + 2 * LOOKS
+    assert waited <= found <= waited + 2 * CHECK_SECONDS
 
 
 @each_of(((75, 125), LATE + 75), ((75, 175), LATE), ((75, None), LATE), ((75, -1000), LATE))
@@ -286,7 +286,7 @@ def test_the_last_end_of_several_victims_counts(times: tuple[int | None, ...], w
     runs(world, "b0-0", "b1-0", since=world.now - 1800.0)
     found = taken_after(world.add(gang("x", 1, queue="a", cpu="2", created=timestamp(world.now))).settle())
     assert found is not None
-    assert waited <= found <= waited + 2 * LOOKS
+    assert waited <= found <= waited + 2 * CHECK_SECONDS
     assert evicted(world) == ["b0-0", "b1-0"]
 
 
@@ -389,7 +389,7 @@ def test_no_group_is_evicted_before_the_claimant_is_owed_enough_or_the_limit_is_
     world.add(gang("x", 1, queue="a", cpu=str(asks), created=timestamp(came))).settle()
     waited = taken_after(world, most=at_most + 1.0)
     assert waited is not None
-    then = world.now // LOOKS * LOOKS
+    then = world.now // CHECK_SECONDS * CHECK_SECONDS
     lost = sum(max(then - began[name], 0.0) for name in evicted(world))
     assert waited >= at_most or lost <= float(patience) * asks * max(then - came, 0.0) + 1e-6
     assert world.decision("x").verdict is Verdict.WAITING

@@ -10,7 +10,7 @@ from tests.rows import each_of
 SYSTEM = PriorityClass(Meta(name="system-node-critical"), 2_000_001_000)
 HIGH = PriorityClass(Meta(name="high"), 100)
 LOW = PriorityClass(Meta(name="low"), -5)
-USUAL = PriorityClass(Meta(name="usual"), 3, global_default=True)
+DEFAULT_CLASS = PriorityClass(Meta(name="usual"), 3, global_default=True)
 
 
 def for_groups(priority: PriorityClass) -> PriorityClass:
@@ -57,23 +57,23 @@ def test_a_group_without_a_class_has_the_priority_of_its_first_pods() -> None:
 
 
 def test_a_class_that_loses_globaldefault_is_the_default_no_more() -> None:
-    world = World(USUAL, group("g", 1))
+    world = World(DEFAULT_CLASS, group("g", 1))
     assert priority(world) == 3
     assert priority(world.add(PriorityClass(Meta(name="usual"), 3))) == 0
-    assert priority(world.add(USUAL)) == 3
+    assert priority(world.add(DEFAULT_CLASS)) == 3
     world.ledger.intake.drop_priority_class("usual")
     assert priority(world) == 0
 
 
 def test_the_lower_of_two_default_classes_counts() -> None:
-    world = World(USUAL, PriorityClass(Meta(name="lower"), 1, global_default=True), group("g", 1))
+    world = World(DEFAULT_CLASS, PriorityClass(Meta(name="lower"), 1, global_default=True), group("g", 1))
     assert priority(world) == 1
 
 
 def test_a_class_that_says_nothing_new_costs_no_decision() -> None:
-    world = World(USUAL, group("g", 1)).settle()
+    world = World(DEFAULT_CLASS, group("g", 1)).settle()
     before = world.ledger.version
-    world.add(USUAL)
+    world.add(DEFAULT_CLASS)
     world.ledger.intake.drop_priority_class("none")
     assert world.ledger.version == before
 
@@ -90,5 +90,5 @@ def test_a_group_with_a_system_class_overtakes_no_group() -> None:
 
 
 def test_pods_on_their_own_have_their_own() -> None:
-    world = World(HIGH, USUAL, pod("p", priority=100))
+    world = World(HIGH, DEFAULT_CLASS, pod("p", priority=100))
     assert world.ledger.snapshot().groups[key(single("p"))].priority == 100

@@ -271,7 +271,7 @@ def test_a_tree_comes_before_elastic_quotas_and_those_before_resource_quotas() -
 
 # ---- invariants
 
-_ROUNDED = 1 + 1e-12  # sums of floats
+_ROUNDING = 1 + 1e-12  # sums of floats
 _AMOUNTS = st.one_of(
     st.integers(-3, 30),
     st.sampled_from(["1", "500m", "x", "1e3", "-1"]),
@@ -300,7 +300,7 @@ def test_queues_of_any_quota_tree_are_consistent(roots: list[Any]) -> None:
         below = [child for child in readable.values() if child.parent == name]
         promised = total(offered(child.guarantee) for child in below)
         own = offered(each.guarantee)
-        assert all(amount <= own.get(key, 0) * _ROUNDED for key, amount in promised.items())
+        assert all(amount <= own.get(key, 0) * _ROUNDING for key, amount in promised.items())
         most = offered(each.capability)
         assert all(0 <= amount <= most.get(key, amount) for key, amount in own.items())
         assert all(
@@ -312,11 +312,11 @@ def test_queues_of_any_quota_tree_are_consistent(roots: list[Any]) -> None:
 # ---- steps
 
 SOURCE = QuotaSource("v1", "ElasticQuotaTree", "kube-system", "tree")
-WANTED = QuotaQueue("q", SOURCE, "root", {"cpu": 2}, {"cpu": 1}, 3, ("a", "b"))
+WANTED_QUEUE = QuotaQueue("q", SOURCE, "root", {"cpu": 2}, {"cpu": 1}, 3, ("a", "b"))
 
 
 def quota_queue(
-    wanted: QuotaQueue = WANTED, ended: bool = False, state: str = "", status: str = "Open"
+    wanted: QuotaQueue = WANTED_QUEUE, ended: bool = False, state: str = "", status: str = "Open"
 ) -> Queue:
     spec = msgspec.convert(spec_of(wanted), QueueSpec)
     notes = annotations_of(wanted) | ({keys.QUOTA_ENDED: "true"} if ended else {})
@@ -326,11 +326,11 @@ def quota_queue(
 
 
 def test_steps() -> None:
-    unreadable = msgspec.structs.replace(WANTED, is_unreadable=True)
-    assert step_of(WANTED, None, is_empty=True) is QuotaStep.CREATE
+    unreadable = msgspec.structs.replace(WANTED_QUEUE, is_unreadable=True)
+    assert step_of(WANTED_QUEUE, None, is_empty=True) is QuotaStep.CREATE
     assert step_of(unreadable, None, is_empty=True) is QuotaStep.NOTHING
-    assert step_of(WANTED, quota_queue(), is_empty=False) is QuotaStep.NOTHING
-    assert step_of(WANTED, queue("q"), is_empty=False) is QuotaStep.LEAVE
+    assert step_of(WANTED_QUEUE, quota_queue(), is_empty=False) is QuotaStep.NOTHING
+    assert step_of(WANTED_QUEUE, queue("q"), is_empty=False) is QuotaStep.LEAVE
     assert step_of(None, queue("q"), is_empty=True) is QuotaStep.NOTHING
     assert step_of(None, quota_queue(), is_empty=True) is QuotaStep.CLOSE
     assert (
@@ -346,7 +346,7 @@ def test_steps() -> None:
         is QuotaStep.DELETE
     )
     assert step_of(None, quota_queue(ended=True, state="Open"), is_empty=True) is QuotaStep.CLOSE
-    assert step_of(WANTED, quota_queue(ended=True, state="Closed"), is_empty=True) is QuotaStep.CHANGE
+    assert step_of(WANTED_QUEUE, quota_queue(ended=True, state="Closed"), is_empty=True) is QuotaStep.CHANGE
 
 
 def test_edits_of_a_quotas_queue_are_reverted_except_for_fields_of_its_owner() -> None:
@@ -358,7 +358,7 @@ def test_edits_of_a_quotas_queue_are_reverted_except_for_fields_of_its_owner() -
         parent="other",
         limits=QueueLimits(groups=9, pods=4),
     )
-    patch = queue_patch(WANTED, msgspec.structs.replace(quota_queue(), spec=theirs))
+    patch = queue_patch(WANTED_QUEUE, msgspec.structs.replace(quota_queue(), spec=theirs))
     assert patch == {
         "spec": {
             "capability": {"cpu": 2, "nvidia.com/gpu": None},
@@ -367,7 +367,7 @@ def test_edits_of_a_quotas_queue_are_reverted_except_for_fields_of_its_owner() -
             "limits": {"groups": 3},
         }
     }
-    assert queue_patch(WANTED, quota_queue(ended=True, state="Closed")) == {
+    assert queue_patch(WANTED_QUEUE, quota_queue(ended=True, state="Closed")) == {
         "metadata": {"annotations": {keys.QUOTA_ENDED: None}},
         "spec": {"state": "Open"},
     }

@@ -11,7 +11,7 @@ from extender.webhooks.certificates import Validity
 NAMES = frozenset({"muster"})
 LIFE = 900.0
 WHOLE = Validity(0, LIFE)
-FRESH = StoredCertificate(WHOLE, NAMES)
+NEW_CERTIFICATE = StoredCertificate(WHOLE, NAMES)
 
 
 def step(reserved: StoredCertificate | None, now: float = 0, settled: bool = True) -> RotationStep:
@@ -20,8 +20,8 @@ def step(reserved: StoredCertificate | None, now: float = 0, settled: bool = Tru
 
 def test_a_missing_or_invalid_certificate_is_made_at_once() -> None:
     assert step(None, settled=False) is RotationStep.MAKE
-    assert step(FRESH, now=LIFE, settled=False) is RotationStep.MAKE
-    assert step(FRESH, now=-1, settled=False) is RotationStep.MAKE
+    assert step(NEW_CERTIFICATE, now=LIFE, settled=False) is RotationStep.MAKE
+    assert step(NEW_CERTIFICATE, now=-1, settled=False) is RotationStep.MAKE
 
 
 def test_a_prepared_certificate_that_is_not_valid_is_discarded() -> None:
@@ -30,12 +30,12 @@ def test_a_prepared_certificate_that_is_not_valid_is_discarded() -> None:
 
 
 def test_the_next_certificate_is_made_when_a_third_of_the_life_is_left() -> None:
-    assert step(FRESH) is step(FRESH, now=LIFE * 2 / 3) is RotationStep.KEEP
-    assert step(FRESH, now=LIFE * 2 / 3 + 1) is RotationStep.PREPARE
+    assert step(NEW_CERTIFICATE) is step(NEW_CERTIFICATE, now=LIFE * 2 / 3) is RotationStep.KEEP
+    assert step(NEW_CERTIFICATE, now=LIFE * 2 / 3 + 1) is RotationStep.PREPARE
 
 
 def test_other_names_need_another_certificate() -> None:
-    assert next_step(FRESH, frozenset({"other"}), LIFE, 0, is_settled=False) is RotationStep.PREPARE
+    assert next_step(NEW_CERTIFICATE, frozenset({"other"}), LIFE, 0, is_settled=False) is RotationStep.PREPARE
 
 
 def test_a_certificate_is_served_and_dropped_only_after_settling() -> None:

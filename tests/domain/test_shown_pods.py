@@ -155,13 +155,15 @@ def _refuse_twice(world: World, words: str = MESSAGE) -> None:
 
 
 # What stands where the scheduler assumes pods whose bindings Muster is about to refuse.
-OUTDATED = "0/6 nodes are available: 1 muster: NoRoom: the suitable nodes lack room, 5 Insufficient cpu."
+OUTDATED_MESSAGE = (
+    "0/6 nodes are available: 1 muster: NoRoom: the suitable nodes lack room, 5 Insufficient cpu."
+)
 
 
 @each_of(
     *product(
         [
-            OUTDATED,
+            OUTDATED_MESSAGE,
             "0/6 nodes are available: 6 Insufficient cpu.",
             "0/6 nodes are available: 1 node(s) had untolerated taint {a: b}, 5 Insufficient cpu.",
             "0/6 nodes are available: 6 Too many pods. preemption: 0/6 nodes are available: 6 no victims.",
@@ -184,13 +186,13 @@ def test_a_pod_refused_for_one_that_took_its_node_and_may_not_bind_there_is_show
     planned = [claim.node for name in ("other-0", "g-0") if (claim := world.claim(name))]
     assert world.hold("other-0", planned[1]) is Reason.NO_ROOM
     assert world.answer("g-0", planned[:1]) is Reason.NO_ROOM
-    _refuse_twice(world, OUTDATED.replace("5", "1"))
+    _refuse_twice(world, OUTDATED_MESSAGE.replace("5", "1"))
     world.pass_time(0.6)
     assert "g-0" in world.settle().shown()
 
 
 def test_a_refusal_for_other_reasons_lasts() -> None:
-    for words in (OUTDATED.replace("cpu", "magic"), OUTDATED.replace("5", "4 crooked, 1")):
+    for words in (OUTDATED_MESSAGE.replace("cpu", "magic"), OUTDATED_MESSAGE.replace("5", "4 crooked, 1")):
         world = through_proxy(node("a", cpu="2"), gang("g", 1, gated=False, cpu="2", min_member=1))
         _refuse_twice(world, words)
         world.pass_time(30)
@@ -204,7 +206,7 @@ def test_a_refusal_for_capacity_of_another_nominated_pod_is_retried_ever_more_ra
     while world.now < begun + 600:
         if "g-0" in world.shown():
             calls.append(world.now - begun)
-            world.report("g-0", OUTDATED)
+            world.report("g-0", OUTDATED_MESSAGE)
             world.settle()
         world.pass_time(1.0)
     assert len([at for at in calls if at < 10]) <= 6

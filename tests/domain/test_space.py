@@ -321,11 +321,11 @@ required = st.lists(
 counted = st.lists(st.tuples(st.integers(0, 7), st.integers(0, 3), st.booleans()), max_size=12)
 
 
-TWICE = [PodAffinityTerm(HOSTNAME, LabelSelector({"app": "x"}))] * 2
+TWO_TERMS = [PodAffinityTerm(HOSTNAME, LabelSelector({"app": "x"}))] * 2
 
 
 @given(st.lists(st.tuples(selectors, required, required), min_size=8, max_size=8), counted)
-@example([({"app": "x"}, [], TWICE)] + 7 * [({"app": "x"}, [], [])], [(0, 0, False)])
+@example([({"app": "x"}, [], TWO_TERMS)] + 7 * [({"app": "x"}, [], [])], [(0, 0, False)])
 def test_a_pod_may_go_where_a_comparison_with_each_other_lets_it(
     kinds: list[tuple[dict[str, str], list[PodAffinityTerm], list[PodAffinityTerm]]],
     changes: list[tuple[int, int, bool]],

@@ -37,7 +37,7 @@ from tests.domain.inadmissible_world import (
 from tests.domain.world import gang, key, timestamp
 from tests.property_examples import examples
 
-STRANGERS = tuple(f"s{n}" for n in range(6))
+FOREIGN_PODS = tuple(f"s{n}" for n in range(6))
 GANGS = tuple(f"g{n}" for n in range(6))
 KINDS: tuple[dict[str, Any], ...] = (
     {},
@@ -186,7 +186,9 @@ class Events(DecidedTwice):
     def begin(self) -> None:
         self.world = full_cluster()
 
-    @rule(name=st.sampled_from(STRANGERS), on=st.sampled_from(NODES), cpu=st.sampled_from(["0.1", "1", "3"]))
+    @rule(
+        name=st.sampled_from(FOREIGN_PODS), on=st.sampled_from(NODES), cpu=st.sampled_from(["0.1", "1", "3"])
+    )
     def stranger_comes(self, name: str, on: str, cpu: str) -> None:
         if name not in self.world.pods:
             self.world.add(foreign_pod(name, on=on, cpu=cpu))
@@ -198,7 +200,7 @@ class Events(DecidedTwice):
         if there:
             self.world.delete(data.draw(st.sampled_from(there)))
 
-    @rule(name=st.sampled_from(STRANGERS), on=st.sampled_from(NODES))
+    @rule(name=st.sampled_from(FOREIGN_PODS), on=st.sampled_from(NODES))
     def stranger_keeps_others_out(self, name: str, on: str) -> None:
         if name not in self.world.pods:
             self.world.add(foreign_pod(name, on=on, cpu="0.1", labels={"app": "x"}))

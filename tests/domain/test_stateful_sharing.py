@@ -21,9 +21,9 @@ NODES = ("n0", "n1", "n2")
 TREE = {"p": "", "q": "", "pa": "p", "pb": "p", "qa": "q", "paa": "pa", "pab": "pa"}
 QUEUES = tuple(TREE)
 LEAVES = ("pb", "qa", "paa", "pab")
-_ENOUGH = 40  # turns in which all begun work ends
+_MAX_TURNS = 40  # turns in which all begun work ends
 _MOVES = preemption(consolidation=True)
-_REST = 4000.0  # seconds: longer than reclaims are remembered
+_REST_SECONDS = 4000.0  # seconds: longer than reclaims are remembered
 
 
 def amounts(*texts: str) -> st.SearchStrategy[dict[str, str] | None]:
@@ -250,7 +250,7 @@ class Sharing(DecidedTwice):
 
     # ---- time and decisions
 
-    @rule(seconds=st.sampled_from([1.0, 40.0, 310.0, 700.0, _REST]))
+    @rule(seconds=st.sampled_from([1.0, 40.0, 310.0, 700.0, _REST_SECONDS]))
     def time_passes(self, seconds: float) -> None:
         self.old = None
         self.world.pass_time(seconds)
@@ -275,7 +275,7 @@ class Sharing(DecidedTwice):
         """Check that evictions and waits for their capacity end; only evicted pods are replaced."""
         if not hasattr(self, "world"):
             return
-        for _ in range(_ENOUGH):
+        for _ in range(_MAX_TURNS):
             self.all_that_may_start_runs()
             going = self.going()
             if not going:

@@ -307,7 +307,7 @@ def test_an_invalid_field_is_reported(spec: dict[str, Any], fault: str) -> None:
 # ---- what always holds, for groups of any size and priority that come, start and end
 
 SIZES = st.sampled_from(["1", "2", "3", "4"])
-COMING = st.lists(st.tuples(SIZES, st.integers(0, 2)), min_size=2, max_size=7)
+ARRIVALS = st.lists(st.tuples(SIZES, st.integers(0, 2)), min_size=2, max_size=7)
 
 
 def played(strategy: str, coming: list[tuple[str, int]], **spec: Any) -> Iterator[tuple[World, list[str]]]:
@@ -344,7 +344,7 @@ def line_of(world: World) -> list[GroupInfo]:
     return sorted(world.ledger.snapshot().groups.values(), key=lambda view: view.order)
 
 
-@given(strategy=st.sampled_from(["traverse", "fifo", "priority", "rotation", "mixed"]), coming=COMING)
+@given(strategy=st.sampled_from(["traverse", "fifo", "priority", "rotation", "mixed"]), coming=ARRIVALS)
 @settings(max_examples=examples(25), deadline=None)
 def test_all_groups_start_in_the_end_under_each_strategy(
     strategy: str, coming: list[tuple[str, int]]
@@ -352,7 +352,7 @@ def test_all_groups_start_in_the_end_under_each_strategy(
     list(played(strategy, coming))
 
 
-@given(coming=COMING)
+@given(coming=ARRIVALS)
 @settings(max_examples=examples(25), deadline=None)
 def test_fifo_never_passes_its_head(coming: list[tuple[str, int]]) -> None:
     for world, starts in played("fifo", coming):
@@ -362,7 +362,7 @@ def test_fifo_never_passes_its_head(coming: list[tuple[str, int]]) -> None:
         assert all(names.index(name) < first for name in starts)
 
 
-@given(strategy=st.sampled_from(["traverse", "priority", "rotation"]), coming=COMING)
+@given(strategy=st.sampled_from(["traverse", "priority", "rotation"]), coming=ARRIVALS)
 @settings(max_examples=examples(25), deadline=None)
 def test_equal_groups_start_in_order_of_priority_and_age(
     strategy: str, coming: list[tuple[str, int]]

@@ -6,7 +6,7 @@ from tests.domain.builders import node, pod, queue
 from tests.domain.world import World, gang
 from tests.rows import each_of
 
-AWAY = Taint("node.kubernetes.io/unreachable", "NoExecute")
+UNREACHABLE = Taint("node.kubernetes.io/unreachable", "NoExecute")
 GRACE = 30.0
 
 
@@ -15,7 +15,7 @@ def stuck() -> World:
     world = World(queue("q", capability={"cpu": "4"}), node("a", cpu="2"), node("b", cpu="2"))
     world.add(gang("g", 4, queue="q")).start("g")
     world.scheduler_takes(*world.plan("g")).run(*(f"g-{n}" for n in range(4))).settle()
-    world.add(node("a", cpu="2", taints=[AWAY]), node("spare"))
+    world.add(node("a", cpu="2", taints=[UNREACHABLE]), node("spare"))
     for name in on_a(world):
         world.mark_deleted(name, GRACE)
     return world
@@ -49,7 +49,7 @@ def test_stuck_pods_count_again_once_their_node_is_back(back: bool, cpu: int) ->
 
 
 def test_little_is_remembered_of_pods_that_ended_long_before_their_grace() -> None:
-    world = World(node("a", cpu="500", pods="1000", taints=[AWAY]))
+    world = World(node("a", cpu="500", pods="1000", taints=[UNREACHABLE]))
     for n in range(300):
         world.add(pod(f"p{n}", on="a"))
         world.mark_deleted(f"p{n}", grace=1e9)

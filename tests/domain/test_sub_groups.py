@@ -14,7 +14,7 @@ from tests.domain.world import World, gang, timestamp
 from tests.rows import each_of
 
 RACK, BLOCK, REPLICA = "tier:1", "tier:2", "replica"
-HARD, SOFT = ({"mode": mode, "highestTierAllowed": 1} for mode in ("hard", "soft"))
+HARD_TOPOLOGY, SOFT_TOPOLOGY = ({"mode": mode, "highestTierAllowed": 1} for mode in ("hard", "soft"))
 
 
 def policy(size: int, least: int = 0, role: str = "w", **more: Any) -> dict[str, Any]:
@@ -77,14 +77,14 @@ def test_sub_groups_that_run_grow_by_whole_ones() -> None:
 
 
 def test_pods_with_equal_labels_are_a_sub_group_in_one_rack() -> None:
-    policies = by_replica(2, 2, networkTopology=HARD)
+    policies = by_replica(2, 2, networkTopology=HARD_TOPOLOGY)
     world = World(*racks(a=2, b=2), record(policies), replicas("x", "y", "x", "y")).settle()
     on = [world.plan("g")[f"g-w-{n}"][0] for n in range(4)]
     assert on in ([*"abab"], [*"baba"])
 
 
 def test_a_sub_group_has_pods_of_several_roles() -> None:
-    policies = by_replica(2, 2, networkTopology=HARD)
+    policies = by_replica(2, 2, networkTopology=HARD_TOPOLOGY)
     pods = [*replicas("x", "y", role="prefill"), *replicas("y", "x", role="decode")]
     plan = World(*racks(a=2, b=2), record(policies), pods).settle().plan("g")
     assert plan["g-prefill-0"][0] == plan["g-decode-1"][0] != plan["g-prefill-1"][0] == plan["g-decode-0"][0]
@@ -115,7 +115,7 @@ def test_the_first_policy_that_selects_a_pod_counts() -> None:
     assert world.plan("g").keys() == {"g-master-0", "g-0", "g-1"}
 
 
-@each_of((HARD, 0), (SOFT, 3), ({"mode": "soft"}, 3))
+@each_of((HARD_TOPOLOGY, 0), (SOFT_TOPOLOGY, 3), ({"mode": "soft"}, 3))
 def test_a_soft_topology_of_sub_groups_prefers_domains(topology: dict[str, Any], running: int) -> None:
     """No rack has capacity for a sub-group of three."""
     pods = members(3)
@@ -126,7 +126,9 @@ def test_a_soft_topology_of_sub_groups_prefers_domains(topology: dict[str, Any],
 def test_each_sub_group_of_a_soft_topology_is_in_one_domain_if_one_has_capacity() -> None:
     """Racks of one, three and two: the second sub-group of two is split, and no other."""
     pods, taken = members(4), pod("x", on="b0", cpu="4")
-    world = World(*racks(a=1, b=4, c=1), taken, record(policy(2, 2, networkTopology=SOFT)), pods).settle()
+    world = World(
+        *racks(a=1, b=4, c=1), taken, record(policy(2, 2, networkTopology=SOFT_TOPOLOGY)), pods
+    ).settle()
     racks_of = [{world.plan("g")[f"g-w-{at + n}"][0] for n in (0, 1)} for at in (0, 2)]
     assert {"b"} in racks_of
     assert started(world) == 4
@@ -167,11 +169,11 @@ def test_many_roles_may_have_sub_groups() -> None:
 
 # Deep policies: sub-groups of a role in racks, inside the block of the group.
 
-DEEP = {"x": {"a": 2, "b": 1}, "y": {"c": 2, "d": 2}}
+TWO_LEVELS = {"x": {"a": 2, "b": 1}, "y": {"c": 2, "d": 2}}
 
 
 def deep(**more: Any) -> list[Any]:
-    made = record(policy(2, 2, networkTopology=HARD), **more)
+    made = record(policy(2, 2, networkTopology=HARD_TOPOLOGY), **more)
     in_block = {"mode": "hard", "highestTierAllowed": 2}
     spec = convert({"networkTopology": in_block}, type(made.spec))
     return [replace(made, spec=replace(made.spec, network_topology=spec.network_topology)), *members(4)]
@@ -192,7 +194,7 @@ def in_racks_of_one_block(nodes: Mapping[str, str]) -> bool:
 
 
 def test_a_deep_policy_reclaims_capacity_in_racks_of_one_block() -> None:
-    world = filled(World(*racks(DEEP), queue("rich"), queue("poor", weight=3)))
+    world = filled(World(*racks(TWO_LEVELS), queue("rich"), queue("poor", weight=3)))
     world.add(deep(queue="poor")).settle()
     victims = [eviction.victim.name for eviction in world.decisions.evictions.values()]
     assert {world.pods[name].spec.node_name for name in victims} == {"c0", "c1", "d0", "d1"}
@@ -201,7 +203,7 @@ def test_a_deep_policy_reclaims_capacity_in_racks_of_one_block() -> None:
 
 
 def test_a_deep_policy_gets_a_reservation_in_racks_of_one_block() -> None:
-    world = filled(World(*racks(DEEP), queue("rich", reclaimable=False), queue("poor")))
+    world = filled(World(*racks(TWO_LEVELS), queue("rich", reclaimable=False), queue("poor")))
     world.add(deep(queue="poor", created=timestamp(world.now)))
     world.pass_time(601.0)
     reservation = world.decision("g").reservation

@@ -16,7 +16,7 @@ from tests.domain.topology_oracle import Level, Member, choices, fewest_domains,
 from tests.domain.world import LIMITS, World, gang
 
 BLOCK, RACK = "example.com/block", "example.com/rack"
-MOST_CHOICES = 100  # of domains for all sets, so that brute force ends
+MAX_CHOICES = 100  # of domains for all sets, so that brute force ends
 
 clusters = st.lists(st.tuples(st.sampled_from("xy"), st.sampled_from("01"), st.integers(1, 5)), max_size=9)
 requests = st.integers(1, 3)
@@ -65,7 +65,7 @@ def test_a_gang_is_placed_where_brute_force_places_it(
             levels |= {name: cluster.levels[level] for name, level in asked.items() if level}
             members.append(Member(cpu, tuple(name for name, level in asked.items() if level)))
             pods.append(pod(f"{role}-{number}", "g", str(cpu), role, annotations=annotations))
-    assume(len(list(choices(members, levels))) <= MOST_CHOICES)
+    assume(len(list(choices(members, levels))) <= MAX_CHOICES)
     record = gang("g", 0, min_member=len(pods), notes={keys.REQUIRED_TOPOLOGY: of_group})
     world = cluster.world.add(record, pods).settle()
     assert (world.verdict("g") is Verdict.STARTING) == is_placeable(members, cluster.free, levels)

@@ -10,21 +10,21 @@ KEY = GroupKey("team/g")
 NO_ROOM = GroupDecision(KEY, "q", Verdict.WAITING, Reason.NO_ROOM, "cpu: 4 needed, 1 left")
 STARTING = GroupDecision(KEY, "q", Verdict.STARTING, plan={Uid("a"): "n", Uid("b"): "n"})
 RUNNING = GroupDecision(KEY, "q", Verdict.RUNNING)
-SHORT = GroupDecision(KEY, "q", Verdict.RUNNING, Reason.NO_ROOM)
+DEGRADED = GroupDecision(KEY, "q", Verdict.RUNNING, Reason.NO_ROOM)
 FAILED = GroupDecision(KEY, "q", Verdict.WAITING, Reason.BACKING_OFF, "too late", failed="too late")
 UNDONE = GroupDecision(KEY, "q", Verdict.WAITING, Reason.BACKING_OFF, "late", undo=(Uid("a"),), failed="late")
-RESTS = GroupDecision(KEY, "q", Verdict.WAITING, Reason.BACKING_OFF, "too late", undo=(Uid("a"),))
+IN_BACKOFF = GroupDecision(KEY, "q", Verdict.WAITING, Reason.BACKING_OFF, "too late", undo=(Uid("a"),))
 
 
 @each_of(
     (NO_ROOM, STARTING, None),
     (STARTING, RUNNING, Verdict.RUNNING),
-    (STARTING, SHORT, Verdict.RUNNING),
-    (SHORT, RUNNING, None),
+    (STARTING, DEGRADED, Verdict.RUNNING),
+    (DEGRADED, RUNNING, None),
     (STARTING, FAILED, Reason.BACKING_OFF),
     (FAILED, FAILED, None),
     (STARTING, UNDONE, EventReason.UNDONE),
-    (UNDONE, RESTS, None),
+    (UNDONE, IN_BACKOFF, None),
     (None, RUNNING, None),
     (None, NO_ROOM, None),
 )
@@ -35,7 +35,7 @@ def test_each_change_of_turn_has_its_transition(
     assert (transition.reason if transition else None) == reason
 
 
-@each_of((NO_ROOM, Reason.NO_ROOM), (STARTING, Verdict.STARTING), (SHORT, Reason.NO_ROOM), (RUNNING, None))
+@each_of((NO_ROOM, Reason.NO_ROOM), (STARTING, Verdict.STARTING), (DEGRADED, Reason.NO_ROOM), (RUNNING, None))
 def test_each_state_of_a_decision_has_its_transition(decision: GroupDecision, reason: str | None) -> None:
     transition = decisions.state_transition(decision)
     assert (transition.reason if transition else None) == reason

@@ -271,7 +271,7 @@ def test_jobs_that_other_controllers_admit_are_left_alone() -> None:
 
 
 Deed = tuple[str, str, int]  # what is done, to which job, and for how many seconds or pods
-DEEDS = st.tuples(
+ACTIONS = st.tuples(
     st.sampled_from(["run", "end", "AbortJob", "ResumeJob", "pass"]),
     st.sampled_from(["a", "b"]),
     st.integers(1, 4),
@@ -279,7 +279,7 @@ DEEDS = st.tuples(
 
 
 @settings(max_examples=examples(25))
-@given(st.tuples(st.integers(0, 3), st.integers(0, 3)), st.lists(DEEDS, min_size=3, max_size=12))
+@given(st.tuples(st.integers(0, 3), st.integers(0, 3)), st.lists(ACTIONS, min_size=3, max_size=12))
 def test_only_admitted_volcano_jobs_have_pods_and_stopped_ones_have_none(
     workers: tuple[int, int], deeds: list[Deed]
 ) -> None:

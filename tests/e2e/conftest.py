@@ -35,7 +35,7 @@ from tests.e2e.harness.waiting import wait_for
 
 KUBERNETES = os.environ.get("MUSTER_E2E_KUBERNETES", build.DEFAULT)
 LONGEST_TEST = 300  # seconds
-PASSED = pytest.StashKey[bool]()
+HAS_PASSED = pytest.StashKey[bool]()
 NUMBERS = itertools.count()
 
 
@@ -94,7 +94,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     """Add the logs of running programs to the report of a failed test."""
     report = yield
     if report.when == "call":
-        item.stash[PASSED] = report.passed
+        item.stash[HAS_PASSED] = report.passed
     if report.failed:
         report.sections.extend((f"log of {process.name}", process.tail()) for process in STARTED)
     return report
@@ -135,7 +135,7 @@ def stage(cluster: ControlPlane, request: pytest.FixtureRequest) -> Iterator[Sta
             new_stage = Stage(cluster, name, kubelet, observer)
             with new_stage.started:
                 yield new_stage
-            if request.node.stash.get(PASSED, False):
+            if request.node.stash.get(HAS_PASSED, False):
                 gaps_allowed = request.node.get_closest_marker("gaps_allowed") is not None
                 observer.assert_clean(gaps_allowed=gaps_allowed, namespace=name)
     finally:

@@ -11,14 +11,14 @@ from tests.e2e.harness.stage import Stage
 from tests.e2e.harness.waiting import wait_for
 
 Json = dict[str, Any]
-SOMEBODY = "somebody"  # a scheduler that is neither ours nor at work
+FOREIGN_SCHEDULER = "somebody"  # a scheduler that is neither ours nor at work
 
 
 def _containers(*memory: str) -> list[Json]:
     return [
         {
             "name": f"c{number}",
-            "image": objects.PAUSE,
+            "image": objects.PAUSE_IMAGE,
             "resources": {"requests": {"cpu": "10m", "memory": amount}},
         }
         for number, amount in enumerate(memory)
@@ -53,7 +53,7 @@ def test_a_pod_too_large_to_count_leaves_a_node_as_it_found_it(
     before = wait_for(lambda: _idle(muster, "n0"), what="the node is known")
     for cycle in range(2):
         huge = stage.pods(
-            f"huge{cycle}", 3, scheduler=SOMEBODY, containers=_containers("9E", "9E"), nodeName="n0"
+            f"huge{cycle}", 3, scheduler=FOREIGN_SCHEDULER, containers=_containers("9E", "9E"), nodeName="n0"
         )
         wait_for(lambda: _idle(muster, "n0")["memory"] < -(10**14), what="the pods are counted")
         stage.delete_pods(huge)
@@ -68,7 +68,7 @@ def test_resources_that_no_node_offers_make_no_status_longer(
     stage.nodes(2, cpu="4")
     for number in range(20):
         names = {f"x{number}.example.com/r{n}": "1" for n in range(4000)}
-        stage.pods(f"wide{number}", 1, cpu="10m", scheduler=SOMEBODY, limits=names, nodeName="n0")
+        stage.pods(f"wide{number}", 1, cpu="10m", scheduler=FOREIGN_SCHEDULER, limits=names, nodeName="n0")
     ours = {f"ours.example.com/r{n}": "1" for n in range(4000)}
     stage.gang("wide", 1, gated=True, limits=ours)
     stage.wait_reason("wide", "TooComplex")

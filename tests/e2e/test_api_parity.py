@@ -54,16 +54,16 @@ pytestmark = pytest.mark.nightly
 _UNCHECKED = "<nil>: Invalid value: null: some validation rules were not checked"
 PLAYED = "1.37"
 DATA = Path(__file__).parent / "data"
-LACKING = (
+UNSERVED_KINDS = (
     COMMANDS,
     *OPERATOR_KINDS,
     *EXPANDED_KINDS,
     *RUNTIME_KINDS,
 )  # kinds that no user looks at, or that the real one does not have
-AVAILABLE = [kind for kind in KINDS if kind not in LACKING]
-LIMITED = "parity-limited"  # where a quota holds
-LIMITED_PODS = f"/api/v1/namespaces/{LIMITED}/pods"
-QUOTAS = f"/api/v1/namespaces/{LIMITED}/resourcequotas"
+SERVED_KINDS = [kind for kind in KINDS if kind not in UNSERVED_KINDS]
+LIMITED_NAMESPACE = "parity-limited"  # where a quota holds
+LIMITED_PODS = f"/api/v1/namespaces/{LIMITED_NAMESPACE}/pods"
+QUOTAS = f"/api/v1/namespaces/{LIMITED_NAMESPACE}/resourcequotas"
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 _MADE_AT_RANDOM = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
@@ -79,7 +79,7 @@ def real(cluster: ControlPlane) -> Iterator[Client]:
     if cluster.kubernetes != PLAYED:
         pytest.skip(f"the embedded API server plays Kubernetes {PLAYED}, whose words these are")
     yield cluster.admin
-    for name in (NAMESPACE, LIMITED):
+    for name in (NAMESPACE, LIMITED_NAMESPACE):
         clean(cluster.admin, name)
     cluster.admin.exchange("DELETE", f"{CLASSES}/there", None, JSON)  # where the test made one
 
@@ -154,7 +154,11 @@ def under_a_quota(api: Client) -> tuple[list[Answer], Json]:
     used = {"status": {"hard": hard, "used": dict.fromkeys(hard, "0")}}
     made = ApiRequest("the quota", "POST", QUOTAS, named("ResourceQuota", "q", spec={"hard": hard}))
     counted = ApiRequest("its status", "PATCH", f"{QUOTAS}/q/status", used, MERGE)
-    for each in (ApiRequest("the namespace", "POST", NAMESPACES, named("Namespace", LIMITED)), made, counted):
+    for each in (
+        ApiRequest("the namespace", "POST", NAMESPACES, named("Namespace", LIMITED_NAMESPACE)),
+        made,
+        counted,
+    ):
         assert exchanged(api, each)[0] < 300
     large = pod_requesting({"cpu": "9"}, {"cpu": "9", "memory": "1Gi"}, name="large")
     tried = ApiRequest("a trial", "POST", f"{LIMITED_PODS}?dryRun=All", large)
@@ -200,7 +204,7 @@ def quota_kinds(cluster: ControlPlane) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("quota_kinds")
-@pytest.mark.parametrize("kind", AVAILABLE, ids=lambda kind: kind.plural)
+@pytest.mark.parametrize("kind", SERVED_KINDS, ids=lambda kind: kind.plural)
 def test_both_servers_have_the_same_table_columns(real: Client, ours: Client, kind: ResourceKind) -> None:
     theirs, found = (columns(api, f"{kind.root}/{kind.plural}") for api in (real, ours))
     assert found == theirs

@@ -14,13 +14,13 @@ from tests.e2e.harness.tunnels import TunnelProxy
 from tests.e2e.harness.waiting import wait_for
 
 pytestmark = pytest.mark.view
-FAR, PORT = "kubernetes.example", 6443  # a name that only the proxy knows
+PROXIED_HOST, PORT = "kubernetes.example", 6443  # a name that only the proxy knows
 
 
 @pytest.fixture
 def tunnels(stage: Stage) -> Iterator[TunnelProxy]:
     with TunnelProxy() as proxy:
-        proxy.route(FAR, PORT, int(stage.cluster.server.rpartition(":")[2]))
+        proxy.route(PROXIED_HOST, PORT, int(stage.cluster.server.rpartition(":")[2]))
         yield proxy
 
 
@@ -28,7 +28,7 @@ def _kubeconfig(stage: Stage, user: User, **cluster: str) -> Path:
     """Return the kubeconfig of a remote API server."""
     near = stage.cluster.kubeconfig(user)
     config = json.loads(near.read_text())
-    at = {"server": f"https://{FAR}:{PORT}", "tls-server-name": loopback.host()}
+    at = {"server": f"https://{PROXIED_HOST}:{PORT}", "tls-server-name": loopback.host()}
     config["clusters"][0]["cluster"] |= at
     config["clusters"][0]["cluster"] |= cluster
     far = near.with_name(f"far-{near.name}")

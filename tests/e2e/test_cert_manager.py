@@ -22,7 +22,7 @@ from tests.e2e.harness.webhooks import Port, load, wait_in_force
 Json = dict[str, Any]
 # The first run builds cert-manager.
 pytestmark = pytest.mark.timeout(900)
-APPLIED = ("Issuer", "Certificate", "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+APPLIED_KINDS = ("Issuer", "Certificate", "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 NAMESPACE = "kube-muster"
 SERVED, AUTHORITY = "muster-webhook", "muster-webhook-ca"
 
@@ -51,7 +51,7 @@ def port(stage: Stage, issuing: None, tmp_path: Path) -> Iterator[Port]:
     release = build.release(stage.cluster.kubernetes)
     folder = installs.overlay(tmp_path, "sidecar", ["cert-manager"], release)
     found = installs.kustomized(stage.cluster.binaries / "kubectl", folder)
-    written = [_at(each, port) for each in found if each["kind"] in APPLIED]
+    written = [_at(each, port) for each in found if each["kind"] in APPLIED_KINDS]
     manifests.install(stage.api, [_service(), *written])
     yield port
     manifests.remove(stage.api, [_service(), *written])

@@ -81,7 +81,7 @@ def test_a_gang_starts_with_either_of_two_classes(
 
 
 ON_ONE_BOARD: Json = {"attributes": {"board": {"int": 0}}}
-TAINTED: Json = {"taints": [{"key": "example.com/broken", "effect": "NoSchedule"}]}
+TAINTED_DEVICE: Json = {"taints": [{"key": "example.com/broken", "effect": "NoSchedule"}]}
 
 
 def test_a_gang_finds_the_node_whose_devices_have_equal_attributes(
@@ -102,7 +102,7 @@ def test_a_gang_does_not_stay_with_tainted_devices(
 ) -> None:
     *others, last = stage.nodes(3, cpu="16")
     for node in others:
-        devices.on(node, 4, TAINTED)
+        devices.on(node, 4, TAINTED_DEVICE)
     devices.on(last, 4)
     gang = stage.gang("a", 2, **devices.template("two", 2))
     stage.wait_phase(gang)

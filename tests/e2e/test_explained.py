@@ -7,7 +7,7 @@ from tests.e2e.harness.stage import Stage
 from tests.e2e.harness.waiting import wait_for
 
 MILD = {"withinQueue": "Never", "unmanaged": "Never"}
-CHANGE = "it starts once {}/early (1 pod) ends"
+EXPECTED_CHANGE = "it starts once {}/early (1 pod) ends"
 
 
 def events(stage: Stage, group: str) -> list[str]:
@@ -35,7 +35,7 @@ def test_status_command_and_dashboard_give_one_explanation(
     stage: Stage, muster: Muster, scheduler: KubeScheduler
 ) -> None:
     early, first = two_that_wait(stage)
-    change = CHANGE.format(stage.namespace)
+    change = EXPECTED_CHANGE.format(stage.namespace)
 
     page = muster.debug(f"/debug/why/{stage.namespace}/first")
     assert (page["position"], page["waiting"]) == (1, 2)

@@ -12,7 +12,7 @@ from tests.e2e.harness.resources import PODS
 from tests.e2e.harness.scheduler import KubeScheduler
 from tests.e2e.harness.stage import Stage
 from tests.e2e.harness.volumes import Provisioner
-from tests.e2e.harness.waiting import GENEROUS, wait_for
+from tests.e2e.harness.waiting import GENEROUS_SECONDS, wait_for
 
 BOTH_WAYS = pytest.mark.parametrize("gated", [True, False], ids=["gated", "ungated"])
 
@@ -209,4 +209,4 @@ def _seconds(begin: Callable[[], object], end: Callable[[], object]) -> float:
 def _show(what: str, seconds: float) -> None:
     """Print a figure for the log; the test asserts only that it ended."""
     print(f"\n{what}: {seconds:.2f} s")  # noqa: T201
-    assert seconds < GENEROUS
+    assert seconds < GENEROUS_SECONDS

@@ -18,7 +18,7 @@ from tests.e2e.harness.access import ADMIN
 from tests.e2e.harness.cleanup import empty
 from tests.e2e.harness.client import Client
 from tests.e2e.harness.fault_proxy import FaultProxy
-from tests.e2e.harness.faults import OFTEN, answer, before_request, hold_answer, lose_answer
+from tests.e2e.harness.faults import ALL_REQUESTS, answer, before_request, hold_answer, lose_answer
 from tests.e2e.harness.kubelet import Kubelet
 from tests.e2e.harness.process import Process
 from tests.e2e.harness.resources import NODES, PODS
@@ -86,7 +86,7 @@ def test_faults_happen_once_each_and_in_order(stage: Stage, proxy: FaultProxy, f
 
 def test_a_failed_cleanup_names_the_last_refusal(stage: Stage, proxy: FaultProxy, far: Client) -> None:
     stage.nodes(1)
-    proxy.inject(answer(403, "DELETE", "/nodes", times=OFTEN))
+    proxy.inject(answer(403, "DELETE", "/nodes", times=ALL_REQUESTS))
     with pytest.raises(TimeoutError, match=r"nodes gone .*; last refusal: 403: injected by the test"):
         empty(far, NODES, "", timeout=0.2)
 

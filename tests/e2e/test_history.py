@@ -16,8 +16,8 @@ from tests.e2e.harness.waiting import wait_for
 from tests.e2e.test_reclaim import alive
 
 GPU = "nvidia.com/gpu"
-TRUNCATED = 1.0  # second: times of the API are whole ones
-LOOKED = 10.0  # seconds from one look at what an eviction costs to the next
+TRUNCATED_SECONDS = 1.0  # second: times of the API are whole ones
+CHECK_SECONDS = 10.0  # seconds from one look at what an eviction costs to the next
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def test_a_report_has_the_right_numbers_although_muster_is_killed(
     gangs = [stage.gang(f"rich{number}", 2, queue="rich", **share) for number in range(2)]
     wait_for(lambda: "rich" in (said := reported(*debug)) and said["rich"]["starts"] == 2, what="both start")
     all_run = time.monotonic()
-    wait_for(lambda: seconds(reported(*debug)["rich"]) > 8 * 1.5 * LOOKED, what="it adds up")
+    wait_for(lambda: seconds(reported(*debug)["rich"]) > 8 * 1.5 * CHECK_SECONDS, what="it adds up")
     muster.restart(hard=True)
 
     asked = time.monotonic()
@@ -84,7 +84,7 @@ def test_a_report_has_the_right_numbers_although_muster_is_killed(
         assert seconds(rich) < 4 * (taken - begun) + 4 * (now - begun)
         assert seconds(of_poor) == until_ended
         lost = 3600 * rich["lostGpuHours"]
-        assert 4 * (asked - all_run - LOOKED) < lost < 4 * (taken - begun + TRUNCATED)
+        assert 4 * (asked - all_run - CHECK_SECONDS) < lost < 4 * (taken - begun + TRUNCATED_SECONDS)
     assert 4 * (finished - taken) < until_ended < 4 * (ended - asked)
 
 

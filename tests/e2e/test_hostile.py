@@ -22,9 +22,9 @@ from tests.e2e.harness.webhooks import Port, configured, wait_in_force
 from tests.e2e.test_floods import floods
 from tests.fuzz.target import Target
 
-PROMPT = 2.0  # seconds for a gang of somebody else to run
+PROMPT_SECONDS = 2.0  # seconds for a gang of somebody else to run
 TRIES = 3  # gangs, since whatever else the machine does may delay one
-GROWTH = 1.2  # of memory, once the objects are gone
+MAX_GROWTH = 1.2  # of memory, once the objects are gone
 RBAC = "rbac.authorization.k8s.io"
 
 
@@ -63,7 +63,7 @@ class Watch:
 
     def look(self, during: str) -> float:
         """Return the seconds until the promptest gang runs."""
-        best = PROMPT + 1
+        best = PROMPT_SECONDS + 1
         for _ in range(TRIES):
             self._gangs += 1
             began = time.monotonic()
@@ -72,7 +72,7 @@ class Watch:
             best = min(best, time.monotonic() - began)
             self._stage.delete_pods(gang)
             self._stage.api.delete(POD_GROUPS, f"plain{self._gangs}", self._stage.namespace)
-            if best <= PROMPT:
+            if best <= PROMPT_SECONDS:
                 return best
         self.slow[during] = best
         return best
@@ -104,5 +104,5 @@ def test_objects_of_one_tenant_delay_no_gang_of_another(stage: Stage, muster_use
             seconds = watch.look("floods")
         print(f"floods: {seconds:.2f} s; {before:.0f} MB before, {watch.megabytes():.0f} MB now")  # noqa: T201
         assert watch.slow == {}
-        wait_for(lambda: watch.megabytes() <= GROWTH * before, what="the memory is given back")
+        wait_for(lambda: watch.megabytes() <= MAX_GROWTH * before, what="the memory is given back")
         assert muster.ready()

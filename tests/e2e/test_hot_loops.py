@@ -15,7 +15,7 @@ from tests.e2e.harness.waiting import wait_for
 
 Json = dict[str, Any]
 NODES, REFUSED = 300, 50
-OBSERVED = 8.0  # a rate takes time to measure: the one place where time has to pass
+OBSERVED_SECONDS = 8.0  # a rate takes time to measure: the one place where time has to pass
 AT_MOST = 3 * REFUSED  # three calls a pod: its first, the one that its own condition causes, and one to spare
 
 
@@ -35,9 +35,9 @@ def test_refused_pods_do_not_come_again_and_again(
     stage.wait_reason("a", reason)
     wait_for(lambda: all(reason in message for message in _messages(stage, refused)), what="all refused")
     before = _filter_calls(muster)
-    time.sleep(OBSERVED)
+    time.sleep(OBSERVED_SECONDS)
     calls = _filter_calls(muster)
-    rates = f"{before:g} at first, {calls - before:g} in {OBSERVED:g} s"
+    rates = f"{before:g} at first, {calls - before:g} in {OBSERVED_SECONDS:g} s"
     print(f"\nfilter calls of {REFUSED} refused pods: {rates}")  # noqa: T201
     assert calls >= REFUSED, "the pods were seen"
     assert calls - before <= AT_MOST
@@ -58,7 +58,7 @@ def test_a_gang_that_lacks_capacity_evicts_no_pod_and_costs_nothing(
     stage.wait_reason("a", "NoRoom")
     wait_for(lambda: all(_messages(stage, gang)), what="the scheduler has tried")
     before = _filter_calls(muster)
-    time.sleep(OBSERVED / 2)
+    time.sleep(OBSERVED_SECONDS / 2)
     assert _filter_calls(muster) - before <= len(gang)
     assert stage.bound(gang) == {}
     assert stage.phases(standing) == {"Running"}

@@ -168,7 +168,7 @@ def test_the_chart_goes_to_any_namespace(variant: Variant) -> None:
     assert all(values == {"kube-system", "elsewhere"} for values in excluded)
 
 
-ADOPTED = ("MutatingAdmissionPolicy", "", "kube-muster-gate-adopted")
+ADOPTED_POLICY = ("MutatingAdmissionPolicy", "", "kube-muster-gate-adopted")
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_scheduler_names_are_set_in_one_place(kubernetes: str, gating: tuple[str
     values = {**WITH_GATES, "schedulerNames": "{muster,other}"}
     found = installs.rendered(build.release(kubernetes), values)
     by_kind = {each["kind"]: each for each in found}
-    gates = [each for each in found if identity(each) in (gating, ADOPTED)]
+    gates = [each for each in found if identity(each) in (gating, ADOPTED_POLICY)]
     assert gates
     for each in gates:
         assert "in ['muster', 'other']" in yaml.safe_dump(each, width=1000).replace("''", "'")

@@ -13,7 +13,7 @@ from tests.e2e.harness.waiting import wait_for
 Json = dict[str, Any]
 INDEX = "batch.kubernetes.io/job-completion-index"
 COMPLETE = ("True", "CompletionsReached", "Reached expected number of succeeded pods")
-EXCEEDED = ("True", "BackoffLimitExceeded", "Job has reached the specified backoff limit")
+FAILED_CONDITION = ("True", "BackoffLimitExceeded", "Job has reached the specified backoff limit")
 
 
 @pytest.fixture(autouse=True)
@@ -96,7 +96,7 @@ def test_a_failed_pod_is_made_again_until_the_limit_is_reached(stage: Stage) -> 
         stage.jobs.wait_pods("work", 1, "Running")
         stage.jobs.finish("work", "Failed")
     stage.jobs.wait_condition("work", "Failed")
-    assert conditions(stage) == {"FailureTarget": EXCEEDED, "Failed": EXCEEDED}
+    assert conditions(stage) == {"FailureTarget": FAILED_CONDITION, "Failed": FAILED_CONDITION}
     assert counts(stage) == {"ready": 0, "failed": 2}
 
 

@@ -20,7 +20,7 @@ from tests.e2e.harness.training_runs import TRAINING_RUNS
 from tests.e2e.harness.waiting import wait_for
 
 pytestmark = [pytest.mark.view, pytest.mark.usefixtures("job_rights")]
-UNSUSPEND = ("PATCH", r"/jobs/train$")  # the write that unsuspends the job
+UNSUSPENDING_WRITE = ("PATCH", r"/jobs/train$")  # the write that unsuspends the job
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def test_a_job_that_changes_during_its_admission_frees_its_capacity(
     jobs: Stage, proxy: FaultProxy, change: Callable[[Stage], object]
 ) -> None:
     """The job has another version by then: the write is refused, and its capacity is free."""
-    proxy.inject(before_request(lambda: change(jobs), *UNSUSPEND))
+    proxy.inject(before_request(lambda: change(jobs), *UNSUSPENDING_WRITE))
     make(jobs, "train", 4)
     wait_for(lambda: not proxy.pending_faults(), what="the write sent")
     make(jobs, "next", 4)
@@ -80,7 +80,7 @@ def test_a_job_that_changes_during_its_admission_frees_its_capacity(
 
 
 def test_a_job_with_an_irrelevant_change_is_still_admitted(jobs: Stage, proxy: FaultProxy) -> None:
-    proxy.inject(before_request(lambda: jobs.jobs.change("train", backoffLimit=3), *UNSUSPEND))
+    proxy.inject(before_request(lambda: jobs.jobs.change("train", backoffLimit=3), *UNSUSPENDING_WRITE))
     make(jobs, "train", 4)
     jobs.jobs.wait_pods("train", 4, "Running")
 
@@ -100,7 +100,7 @@ def test_a_job_suspended_by_its_user_right_after_its_admission_stays_suspended(
 
 
 def test_an_answer_that_is_lost_changes_nothing(jobs: Stage, proxy: FaultProxy) -> None:
-    proxy.inject(lose_answer(*UNSUSPEND))
+    proxy.inject(lose_answer(*UNSUSPENDING_WRITE))
     make(jobs, "train", 4)
     jobs.jobs.wait_pods("train", 4, "Running")
     make(jobs, "next", 1)
@@ -114,7 +114,7 @@ def test_muster_killed_between_the_claim_and_the_write(
     stage.nodes(2, cpu="2")
     stage.start_controller_manager()
     first = start(stage, proxy, muster_user)
-    proxy.inject(before_request(first.kill, *UNSUSPEND))
+    proxy.inject(before_request(first.kill, *UNSUSPENDING_WRITE))
     make(stage, "train", 4)
     wait_for(lambda: not proxy.pending_faults(), what="the write sent")
     second = start(stage, proxy, muster_user)

@@ -21,7 +21,7 @@ from tests.e2e.harness.waiting import wait_for
 Json = dict[str, Any]
 LABEL = "kueue.x-k8s.io/queue-name"
 GROUP, VERSION = "kueue.x-k8s.io", "v1beta1"
-THEIRS = Resource(f"/apis/{GROUP}/{VERSION}", "localqueues")
+LOCAL_QUEUE_KIND = Resource(f"/apis/{GROUP}/{VERSION}", "localqueues")
 
 
 def crd() -> Json:
@@ -60,7 +60,7 @@ def kueue(stage: Stage) -> Iterator[None]:
 def their_local_queue(stage: Stage, name: str) -> None:
     head = {"apiVersion": f"{GROUP}/{VERSION}", "kind": "LocalQueue"}
     meta = {"name": name, "namespace": stage.namespace}
-    stage.api.create(THEIRS, {**head, "metadata": meta, "spec": {"clusterQueue": "main"}})
+    stage.api.create(LOCAL_QUEUE_KIND, {**head, "metadata": meta, "spec": {"clusterQueue": "main"}})
 
 
 def events(stage: Stage) -> list[tuple[str, list[str]]]:

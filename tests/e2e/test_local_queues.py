@@ -16,7 +16,7 @@ from tests.e2e.harness.watch import ApiError
 from tests.e2e.harness.webhooks import Port, configured, wait_in_force
 
 Json = dict[str, Any]
-OURS, KUEUES = "kube-muster.io/local-queue", "kueue.x-k8s.io/queue-name"
+OUR_LABEL, KUEUE_LABEL = "kube-muster.io/local-queue", "kueue.x-k8s.io/queue-name"
 AI = {"team": "ai"}
 
 
@@ -29,7 +29,7 @@ def change(stage: Stage, name: str, **spec: Any) -> None:
     stage.api.patch(LOCAL_QUEUES, name, {"spec": spec}, stage.namespace)
 
 
-def gang(stage: Stage, name: str, size: int, local: str, label: str = OURS) -> list[str]:
+def gang(stage: Stage, name: str, size: int, local: str, label: str = OUR_LABEL) -> list[str]:
     stage.group(name, size, labels={label: local})
     return stage.pods(name, size, group=name, gated=True)
 
@@ -52,7 +52,7 @@ def label_namespace(stage: Stage, labels: dict[str, str | None]) -> None:
     stage.api.patch(NAMESPACES, stage.namespace, {"metadata": {"labels": labels}})
 
 
-@pytest.mark.parametrize("label", [OURS, KUEUES])
+@pytest.mark.parametrize("label", [OUR_LABEL, KUEUE_LABEL])
 def test_a_gang_enters_by_its_label(stage: Stage, scheduler: KubeScheduler, label: str) -> None:
     stage.nodes(2, cpu="4")
     stage.queue("q")
@@ -80,10 +80,10 @@ def test_pods_without_a_group_enter_by_their_own_label(stage: Stage, scheduler: 
     stage.nodes(1, cpu="4")
     stage.queue("q")
     local_queue(stage, "door", "q")
-    (name,) = stage.pods("alone", 1, labels={OURS: "door"}, gated=True)
+    (name,) = stage.pods("alone", 1, labels={OUR_LABEL: "door"}, gated=True)
     stage.wait_phase([name])
     made = stage.wait_group(stage.own_group(name), phase="Running")
-    assert made["metadata"]["labels"][OURS] == "door"
+    assert made["metadata"]["labels"][OUR_LABEL] == "door"
     wait_status(stage, "door", admitted=1)
 
 
@@ -146,11 +146,11 @@ def test_a_group_that_may_not_enter_is_refused_where_webhooks_are_installed(
 ) -> None:
     stage.queue("q", namespaceSelector={"matchLabels": AI})
     local_queue(stage, "door", "q")
-    for named in ({"queue": "q"}, {"labels": {OURS: "door"}}):
+    for named in ({"queue": "q"}, {"labels": {OUR_LABEL: "door"}}):
         with pytest.raises(ApiError, match="NamespaceNotAllowed"):
             stage.group("g", 1, **named)
     label_namespace(stage, dict(AI))
-    stage.group("g", 1, labels={OURS: "door"})
+    stage.group("g", 1, labels={OUR_LABEL: "door"})
     label_namespace(stage, {"team": None})
 
 

@@ -14,7 +14,7 @@ from tests.e2e.harness.scheduler import KubeScheduler
 from tests.e2e.harness.shell import Shell
 from tests.e2e.harness.stage import Stage
 from tests.e2e.harness.standstill import Standstill
-from tests.e2e.harness.waiting import GENEROUS, wait_for
+from tests.e2e.harness.waiting import GENEROUS_SECONDS, wait_for
 from tests.e2e.test_nodes import UNREACHABLE
 
 Json = dict[str, Any]
@@ -57,7 +57,7 @@ def test_a_start_whose_rack_loses_a_node_ends_in_one_rack(
     else:
         stage.api.patch(NODES, planned[whose], {"spec": spec})
     gang.release()
-    nodes = stage.wait_bound(gang.pods, 2 * GENEROUS)
+    nodes = stage.wait_bound(gang.pods, 2 * GENEROUS_SECONDS)
     assert len({node[0] for node in nodes.values()}) == 1
     if spec is None:
         assert {node[0] for node in nodes.values()} == {"a" if spare else "b"}
@@ -86,7 +86,7 @@ def change(stage: Stage, annotations: dict[str, str]) -> None:
     stage.api.patch(POD_GROUPS, "g", {"metadata": {"annotations": annotations}}, stage.namespace)
 
 
-def wait_racks(stage: Stage, racks: str, timeout: float = GENEROUS) -> None:
+def wait_racks(stage: Stage, racks: str, timeout: float = GENEROUS_SECONDS) -> None:
     """Wait until the pods that run are on nodes of these racks."""
     wait_for(lambda: "".join(sorted(node[0] for node in nodes(stage))) == racks, timeout, f"pods in {racks}")
 
@@ -136,7 +136,7 @@ def test_a_gang_restarts_in_another_rack_where_its_owner_asks_for_it(running: St
     running.wait_reason("g", "NoDomain")
     wait_for(lambda: "it restarts elsewhere from" in running.message("g"), what="the time of the restart")
     assert sorted(nodes(running)) == ["a0", "a2"]
-    wait_racks(running, "bbb", 3 * GENEROUS)
+    wait_racks(running, "bbb", 3 * GENEROUS_SECONDS)
     about = "involvedObject.kind=PodGroup,involvedObject.name=g,reason=Restarted"
     assert running.api.items(EVENTS, running.namespace, fieldSelector=about)
     running.wait_group("g", phase="Running", running=SIZE)

@@ -101,7 +101,7 @@ def job(name: str, namespace: str, size: int, *, queue: str) -> Json:
     """Return a Job of Volcano's, written out as its webhook would complete it."""
     capacity = {"requests": {"cpu": "1", "memory": "64Mi"}}
     pod = {
-        "containers": [{"name": "main", "image": objects.PAUSE, "resources": capacity}],
+        "containers": [{"name": "main", "image": objects.PAUSE_IMAGE, "resources": capacity}],
         "restartPolicy": "Never",
     }
     spec = {

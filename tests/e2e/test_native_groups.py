@@ -22,7 +22,7 @@ VERSIONS = {"1.36": "v1alpha2", "1.37": "v1beta1"}
 VERSION = f"scheduling.k8s.io/{VERSIONS.get(KUBERNETES, 'none')}"
 GROUPS = Resource(f"/apis/{VERSION}", "podgroups")
 GATE = "--feature-gates=GenericWorkload=true"
-CLAIMS = f"{GATE},DRAWorkloadResourceClaims=true"
+CLAIMS_GATES = f"{GATE},DRAWorkloadResourceClaims=true"
 OF_DOMAINS = f"{GATE},TopologyAwareWorkloadScheduling=true"
 OF_COMPOSITES = f"{OF_DOMAINS},CompositePodGroup=true"
 ALPHA = "scheduling.k8s.io/v1alpha3"
@@ -48,7 +48,7 @@ def cluster() -> Iterator[ControlPlane]:
 
 
 SCHEDULER_WITH_GROUPS = pytest.param(
-    (True, (CLAIMS,)),
+    (True, (CLAIMS_GATES,)),
     id="view of a scheduler of groups",
     marks=pytest.mark.skipif(KUBERNETES == "1.36", reason="alpha"),
 )
@@ -166,7 +166,7 @@ def test_members_share_the_claim_of_their_group(stage: Stage, muster: Muster) ->
     """It counts once, and all go where it is allocated: a second gang finds no device."""
     if muster.view_kubeconfig is None:
         pytest.skip("the scheduler refuses such claims without the feature gates")
-    stage.start_controller_manager(CLAIMS)
+    stage.start_controller_manager(CLAIMS_GATES)
     devices = Devices(stage)
     try:
         *_, last = stage.nodes(3, cpu="8")

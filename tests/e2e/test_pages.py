@@ -19,7 +19,7 @@ from tests.pages.fences import PAGES, ROOT, Command, File, commands, steps
 from tests.pages.register import Way, way_of
 from tools import release
 
-TYPED = [page for page in PAGES if any(way_of(command) is Way.CLUSTER for command in commands(page))]
+TYPED_PAGES = [page for page in PAGES if any(way_of(command) is Way.CLUSTER for command in commands(page))]
 FOLDERS = ("manifests", "install", "scheduler-config", "examples")
 OVERLAYS = ("overlay", "overlay-before")  # pages that come after docs/how-to/install.md have them already
 STAND_INS = {" rollout status ": " rollout status --watch=false "}  # no kubelet starts pods here
@@ -53,7 +53,7 @@ def folder(own: ControlPlane, tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("page", TYPED, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("page", TYPED_PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_the_commands_of_each_page_work(page: Path, own: ControlPlane, folder: Path) -> None:
     """Type the commands from top to end.
 

@@ -23,7 +23,7 @@ from tests.e2e.harness.embedded import EmbeddedStage, embedded_stage
 from tests.e2e.harness.muster import Muster
 from tests.e2e.harness.recorder import RecordedCall, Recorder
 from tests.e2e.harness.resources import EVENTS, PODS
-from tests.e2e.harness.scheduler import MARKED, for_all_pods
+from tests.e2e.harness.scheduler import BOUND_BY_MUSTER, for_all_pods
 from tests.e2e.harness.stage import Stage
 from tests.e2e.harness.waiting import wait_for
 
@@ -79,14 +79,14 @@ Scenario = Callable[[Play], None]
 
 def a_gang_that_starts_at_once(play: Play) -> None:
     play.nodes(3, cpu="4")
-    play.stage.wait_phase(play.stage.gang("a", 3, cpu="2", gated=True, **MARKED))
+    play.stage.wait_phase(play.stage.gang("a", 3, cpu="2", gated=True, **BOUND_BY_MUSTER))
 
 
 def two_gangs_that_fit_alone_but_not_together(play: Play) -> None:
     play.nodes(3, cpu="2")
-    first = play.stage.gang("a", 3, cpu="2", gated=True, **MARKED)
+    first = play.stage.gang("a", 3, cpu="2", gated=True, **BOUND_BY_MUSTER)
     play.stage.wait_phase(first)
-    second = play.stage.gang("b", 2, cpu="2", gated=True, **MARKED)
+    second = play.stage.gang("b", 2, cpu="2", gated=True, **BOUND_BY_MUSTER)
     play.stage.wait_reason("b", "NoRoom")
     play.stage.finish(first)
     play.stage.wait_phase(second)
@@ -95,9 +95,9 @@ def two_gangs_that_fit_alone_but_not_together(play: Play) -> None:
 def a_group_of_one_refused_and_then_admitted(play: Play) -> None:
     play.nodes(1, cpu="4")
     play.stage.queue("q", capability={"cpu": "2"})
-    filler = play.stage.pods("filler", 1, cpu="2", queue="q", gated=True, **MARKED)
+    filler = play.stage.pods("filler", 1, cpu="2", queue="q", gated=True, **BOUND_BY_MUSTER)
     play.stage.wait_phase(filler)
-    (pod,) = play.stage.pods("p", 1, cpu="2", queue="q", **MARKED)
+    (pod,) = play.stage.pods("p", 1, cpu="2", queue="q", **BOUND_BY_MUSTER)
     play.wait_refused(pod)
     play.wait_reason("QueueCeiling")
     play.stage.finish(filler)
@@ -106,9 +106,9 @@ def a_group_of_one_refused_and_then_admitted(play: Play) -> None:
 
 def an_ungated_gang_that_has_to_wait(play: Play) -> None:
     play.nodes(1, cpu="4")
-    filler = play.stage.pods("filler", 1, cpu="2", gated=True, **MARKED)
+    filler = play.stage.pods("filler", 1, cpu="2", gated=True, **BOUND_BY_MUSTER)
     play.stage.wait_phase(filler)
-    gang = play.stage.gang("a", 2, cpu="2", **MARKED)
+    gang = play.stage.gang("a", 2, cpu="2", **BOUND_BY_MUSTER)
     play.wait_refused(*gang)
     play.stage.wait_reason("a", "NoRoom")
     play.stage.finish(filler)
@@ -127,7 +127,7 @@ def pods_that_fit_on_no_node(play: Play) -> None:
 def an_urgent_pod_of_somebody_else(play: Play) -> None:
     """Clear the node of a single pod, not those of a gang; then the urgent pod comes with its nomination."""
     play.nodes(3, cpu="2")
-    gang = play.stage.gang("a", 2, cpu="2", gated=True, **MARKED)
+    gang = play.stage.gang("a", 2, cpu="2", gated=True, **BOUND_BY_MUSTER)
     play.stage.wait_phase(gang)
     victim = play.stage.pods("victim", 1, cpu="2", scheduler=DEFAULT_SCHEDULER)
     play.stage.wait_phase(victim)
@@ -144,7 +144,7 @@ def an_urgent_member_without_victims(play: Play) -> None:
     play.nodes(1, cpu="2")
     play.stage.wait_phase(play.stage.pods("standing", 1, cpu="2", scheduler=DEFAULT_SCHEDULER))
     urgent = play.stage.priority("urgent", 100_000)
-    (pod,) = play.stage.pods("p", 1, cpu="2", queue="q", priorityClassName=urgent, **MARKED)
+    (pod,) = play.stage.pods("p", 1, cpu="2", queue="q", priorityClassName=urgent, **BOUND_BY_MUSTER)
     play.wait_condition(pod, "no candidate node for preemption")
 
 

@@ -14,12 +14,12 @@ from tests.e2e.harness.access import ADMIN
 from tests.e2e.harness.objects import pod
 from tests.e2e.harness.resources import PODS
 from tests.e2e.harness.stage import Stage
-from tests.e2e.test_view_codec import RICH
+from tests.e2e.test_view_codec import RICH_SPEC
 
 _TERM = {"topologyKey": "zone", "labelSelector": {"matchExpressions": [{"key": "a", "operator": "Exists"}]}}
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 FULL: dict[str, Any] = {
-    **RICH,
+    **RICH_SPEC,
     "activeDeadlineSeconds": 600,
     "affinity": {
         "nodeAffinity": {

@@ -17,7 +17,7 @@ from tests.e2e.harness.webhooks import POD_WEBHOOK, Port, configured
 DEFAULT = "default-scheduler"
 MARKERS = {"kube-muster.io/place": "1", "kube-muster.io/bind": "1"}
 LEFT_ALONE = ("kube-system", "kube-muster")
-RESTRICTED = {
+RESTRICTED_CONTEXT = {
     "allowPrivilegeEscalation": False,
     "capabilities": {"drop": ["ALL"]},
     "runAsNonRoot": True,
@@ -114,7 +114,7 @@ def _born(stage: Stage, namespace: str, **pod: Any) -> list[str]:
 
     It keeps to the rules of Muster's own namespace.
     """
-    container = {"name": "main", "image": objects.PAUSE, "securityContext": RESTRICTED}
+    container = {"name": "main", "image": objects.PAUSE_IMAGE, "securityContext": RESTRICTED_CONTEXT}
     shown = objects.pod("sample", namespace=namespace, containers=[container], **pod)
     return _gates_of(stage.api.request("POST", f"{PODS.path(namespace)}?dryRun=All", shown))
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.e2e.harness.muster import Muster
 from tests.e2e.harness.resources import PODS
-from tests.e2e.harness.scheduler import MARKED, KubeScheduler, for_all_pods
+from tests.e2e.harness.scheduler import BOUND_BY_MUSTER, KubeScheduler, for_all_pods
 from tests.e2e.harness.stage import Stage
 from tests.e2e.harness.waiting import wait_for
 
@@ -39,7 +39,7 @@ def test_an_urgent_pod_takes_the_place_of_another_pod_and_of_no_gang(
     """The gang would be the cheaper victim: its pods are less important than the one that goes."""
     higher = stage.priority("higher", 10)
     stage.nodes(3, cpu="2")
-    gang = stage.gang("a", 2, cpu="2", gated=True, **MARKED)
+    gang = stage.gang("a", 2, cpu="2", gated=True, **BOUND_BY_MUSTER)
     stage.wait_phase(gang)
     victim = stage.pods("victim", 1, cpu="2", scheduler=DEFAULT_SCHEDULER, priorityClassName=higher)
     stage.wait_phase(victim)
@@ -52,7 +52,7 @@ def test_an_urgent_pod_waits_where_only_gangs_could_give_way(
     stage: Stage, muster: Muster, scheduler: KubeScheduler, urgent: Json
 ) -> None:
     stage.nodes(3, cpu="2")
-    gang = stage.gang("a", 3, cpu="2", gated=True, **MARKED)
+    gang = stage.gang("a", 3, cpu="2", gated=True, **BOUND_BY_MUSTER)
     stage.wait_phase(gang)
     pod = stage.pods("urgent", 1, cpu="2", **urgent)
     wait_for(lambda: _preempt_calls(muster) and _is_refused(stage, pod[0]), what="the preemption is refused")
@@ -66,7 +66,7 @@ def test_a_member_that_its_gang_can_spare_gives_way(
     stage: Stage, scheduler: KubeScheduler, urgent: Json
 ) -> None:
     stage.nodes(3, cpu="2")
-    gang = stage.gang("a", 3, min_member=2, cpu="2", gated=True, **MARKED)
+    gang = stage.gang("a", 3, min_member=2, cpu="2", gated=True, **BOUND_BY_MUSTER)
     stage.wait_phase(gang)
     stage.wait_phase(stage.pods("urgent", 1, cpu="2", **urgent))
     assert sorted(map(str, (stage.phases([name]) for name in gang))).count("{'Running'}") == 2
@@ -77,7 +77,7 @@ def test_two_urgent_pods_evict_no_more_members_than_a_gang_can_spare(
 ) -> None:
     """The second one is evaluated before anything shows that the first one's victim is going."""
     stage.nodes(6, cpu="2")
-    gang = stage.gang("a", 6, min_member=4, cpu="2", gated=True, **MARKED)
+    gang = stage.gang("a", 6, min_member=4, cpu="2", gated=True, **BOUND_BY_MUSTER)
     stage.wait_phase(gang)
     pods = stage.pods("urgent", 4, cpu="2", **urgent)
     wait_for(lambda: len(stage.bound(pods)) >= 2, what="two are served")
@@ -96,7 +96,7 @@ def test_an_urgent_member_evicts_no_pod(stage: Stage, scheduler: KubeScheduler, 
     stage.nodes(2, cpu="2")
     standing = stage.pods("standing", 2, cpu="2", scheduler=DEFAULT_SCHEDULER)
     stage.wait_phase(standing)
-    important = {"priorityClassName": urgent["priorityClassName"], **MARKED}
+    important = {"priorityClassName": urgent["priorityClassName"], **BOUND_BY_MUSTER}
     gated = stage.gang("gated", 2, cpu="2", gated=True, queue="q", **important)
     ungated = stage.gang("ungated", 2, cpu="2", queue="q", **important)
     stage.wait_reason("gated", "NoRoom")

@@ -11,7 +11,7 @@ import pytest
 
 from tests.e2e.harness.access import User
 from tests.e2e.harness.fault_proxy import FaultProxy
-from tests.e2e.harness.faults import OFTEN, answer
+from tests.e2e.harness.faults import ALL_REQUESTS, answer
 from tests.e2e.harness.follower import Follower
 from tests.e2e.harness.muster import Muster
 from tests.e2e.harness.resources import COMMANDS, CRDS, EVENTS, POD_GROUPS, QUEUES
@@ -159,7 +159,7 @@ def test_commands_outlive_muster(
     """It dies after the first took effect, before that is removed; meanwhile somebody changes their mind."""
     done, undone = stage.queue("done"), stage.queue("undone")
     wait_state(stage, "Open", "done", "undone")
-    proxy.inject(answer(500, "DELETE", "/commands/", times=OFTEN))
+    proxy.inject(answer(500, "DELETE", "/commands/", times=ALL_REQUESTS))
     first = command(stage, "CloseQueue", done)
     wait_state(stage, "Closed", "done")
     muster_behind_proxy.kill()

@@ -7,7 +7,7 @@ import pytest
 
 from tests.e2e.harness.fault_proxy import FaultProxy
 from tests.e2e.harness.faults import (
-    OFTEN,
+    ALL_REQUESTS,
     answer,
     before_request,
     hold_request,
@@ -183,7 +183,10 @@ def test_a_binding_without_news_releases_its_capacity(
     """The write may have succeeded: its capacity stays reserved until the pod can be read again."""
     stage.nodes(1, cpu="2")
     released = threading.Event()
-    hangs, unreadable = lose_request(released, times=OFTEN), answer(500, "GET", r"/pods/a-0$", times=OFTEN)
+    hangs, unreadable = (
+        lose_request(released, times=ALL_REQUESTS),
+        answer(500, "GET", r"/pods/a-0$", times=ALL_REQUESTS),
+    )
     proxy.inject(hangs, unreadable)
     gang = stage.gang("a", 1, cpu="2", gated=True)
     wait_for(unreadable.hit.is_set, what="the pod read in vain")

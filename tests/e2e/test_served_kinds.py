@@ -13,7 +13,7 @@ from tests.e2e.harness.policy import WITHOUT_POLICIES
 # By the name that RBAC has for a group of the API, where that is not its folder's.
 FOLDERS = {"": "core", "authorization.k8s.io": "authorization"}
 ELSEWHERE = ("apiextensions.k8s.io",)  # has its own module
-READ = [each for each in vars(resources).values() if isinstance(each, Resource) and each.plural]
+READ_KINDS = [each for each in vars(resources).values() if isinstance(each, Resource) and each.plural]
 
 
 def in_module(resource: Resource) -> bool:
@@ -24,7 +24,7 @@ def in_module(resource: Resource) -> bool:
     )
 
 
-BUILT_IN = sorted({each for each in READ if in_module(each)}, key=str)
+BUILT_IN = sorted({each for each in READ_KINDS if in_module(each)}, key=str)
 
 
 def plural(kind: str) -> str:

@@ -7,7 +7,7 @@ import pytest
 
 from tests.e2e.harness.access import User
 from tests.e2e.harness.fault_proxy import FaultProxy
-from tests.e2e.harness.faults import OFTEN, hold_request, lose_request
+from tests.e2e.harness.faults import ALL_REQUESTS, hold_request, lose_request
 from tests.e2e.harness.muster import Muster
 from tests.e2e.harness.scheduler import QUICK_LEASE, KubeScheduler
 from tests.e2e.harness.stage import Stage
@@ -31,7 +31,7 @@ def test_time_without_a_scheduler_without_a_leader_or_with_shut_gates_is_no_fail
     stage.nodes(1, cpu="8")
     stage.wait_phase(stage.gang("before", 2, gated=True))
     released = threading.Event()
-    gates = hold_request(released, "PATCH", r"/pods/shut-\d$", times=OFTEN)
+    gates = hold_request(released, "PATCH", r"/pods/shut-\d$", times=ALL_REQUESTS)
     proxy.inject(gates)
     scheduler.process.freeze()
     gangs = {name: stage.gang(name, 3, gated=True) for name in ("open", "shut")}
@@ -99,8 +99,8 @@ def test_a_large_gang_whose_bindings_hang_leaves_no_claim(
     stage.start_sidecar(muster, user=muster_user)
     stage.nodes(LARGE // 100, cpu="100")
     released = threading.Event()
-    hangs = lose_request(released, times=OFTEN)
-    unreadable = lose_request(released, "GET", r"/pods/hangs-\d+$", times=OFTEN)
+    hangs = lose_request(released, times=ALL_REQUESTS)
+    unreadable = lose_request(released, "GET", r"/pods/hangs-\d+$", times=ALL_REQUESTS)
     proxy.inject(hangs, unreadable)
     gang = stage.gang("hangs", LARGE, gated=True)
     wait_for(unreadable.hit.is_set, what="a pod read in vain")

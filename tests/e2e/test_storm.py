@@ -13,12 +13,12 @@ import pytest
 from tests.e2e.conftest import KUBERNETES
 
 SEED, SECONDS = 7, 40
-LONGEST = 450  # when something is wrong, it waits for that to mend itself; else it takes 90 s
+MAX_SECONDS = 450  # when something is wrong, it waits for that to mend itself; else it takes 90 s
 CAMPAIGN = str(Path(__file__).parents[1] / "storm" / "campaigns" / "ten-thousand.toml")
 MIXES = ("ipv6", "older-etcd", "racks", "midway", "midway-view")
 
 
-@pytest.mark.timeout(LONGEST + 30)
+@pytest.mark.timeout(MAX_SECONDS + 30)
 @pytest.mark.parametrize(
     "mix",
     [
@@ -34,7 +34,7 @@ def test_a_short_campaign_of_faults_violates_nothing(mix: tuple[str, ...]) -> No
     """Print each violation, the events before it, and the folder of the logs."""
     asked = ["--seconds", str(SECONDS), "--seed", str(SEED), "--kubernetes", KUBERNETES, *mix]
     ended = subprocess.run(
-        [sys.executable, "-m", "tests.storm", *asked], capture_output=True, text=True, timeout=LONGEST
+        [sys.executable, "-m", "tests.storm", *asked], capture_output=True, text=True, timeout=MAX_SECONDS
     )
     output = ended.stdout + ended.stderr
     assert ended.returncode == 0, output

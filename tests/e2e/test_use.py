@@ -41,7 +41,9 @@ pytestmark = pytest.mark.usefixtures("job_rights")
 
 Json = dict[str, Any]
 RBAC = "rbac.authorization.k8s.io"
-FORGED = "the annotation kube-muster.io/may-use says that its author may use queue vip, which is not so"
+FORGED_USE_WARNING = (
+    "the annotation kube-muster.io/may-use says that its author may use queue vip, which is not so"
+)
 
 
 class Tenants(NamedTuple):
@@ -75,7 +77,9 @@ def tenants(stage: Stage) -> Iterator[Tenants]:
     with stage.api.acting_as("alice") as alice, stage.api.acting_as("bob") as bob:
         recorded = objects.pod("shown", namespace=stage.namespace, annotations={MAY_USE: "vip/Pod"})
         wait_for(lambda: not refusal(partial(alice.dry_run, PODS, recorded)), what="RBAC in force")
-        wait_for(lambda: FORGED in refusal(partial(bob.dry_run, PODS, recorded)), what="the policy")
+        wait_for(
+            lambda: FORGED_USE_WARNING in refusal(partial(bob.dry_run, PODS, recorded)), what="the policy"
+        )
         yield Tenants(alice, bob)
     manifests.remove(stage.api, written)
 
@@ -163,7 +167,7 @@ def test_an_object_without_a_review_waits_until_a_user_with_the_right_updates_it
     vouched = ((JOBS, "j", "Job"), (POD_GROUPS, "g", "PodGroup"), (PODS, "plain", "Pod"))
     for resource, name, kind in vouched:
         record = {"metadata": {"annotations": {MAY_USE: f"vip/{kind}"}}}
-        assert FORGED in refusal(partial(bob.patch, resource, name, record, stage.namespace))
+        assert FORGED_USE_WARNING in refusal(partial(bob.patch, resource, name, record, stage.namespace))
         alice.patch(resource, name, record, stage.namespace)
     stage.jobs.wait_pods("j", 1, "Running")
     stage.wait_phase(["member", "plain"])
@@ -266,9 +270,13 @@ def test_cron_jobs_of_volcano_pass_the_rights_of_their_authors_on(stage: Stage, 
     stage.wait_reason(waits, "QueueNotAllowed")
     # Nor may he say so himself, change what Alice's makes, or make it in its name.
     record = {"metadata": {"annotations": {MAY_USE: "vip/CronJob"}}}
-    assert FORGED in refusal(partial(bob.patch, VOLCANO_CRON_JOBS, "bobs", record, stage.namespace))
+    assert FORGED_USE_WARNING in refusal(
+        partial(bob.patch, VOLCANO_CRON_JOBS, "bobs", record, stage.namespace)
+    )
     changed = {"spec": {"jobTemplate": {"spec": {"maxRetry": 7}}}}
-    assert FORGED in refusal(partial(bob.patch, VOLCANO_CRON_JOBS, "alices", changed, stage.namespace))
+    assert FORGED_USE_WARNING in refusal(
+        partial(bob.patch, VOLCANO_CRON_JOBS, "alices", changed, stage.namespace)
+    )
     alice.patch(VOLCANO_CRON_JOBS, "alices", changed, stage.namespace)
     cron = alice.get(VOLCANO_CRON_JOBS, "alices", stage.namespace)["metadata"]
     assert cron["annotations"][MAY_USE] == "vip/CronJob"
@@ -281,7 +289,7 @@ def test_cron_jobs_of_volcano_pass_the_rights_of_their_authors_on(stage: Stage, 
         "metadata": meta,
         "spec": {"queue": "vip", "tasks": [task()]},
     }
-    assert FORGED in refusal(partial(bob.dry_run, VOLCANO_JOBS, forged))
+    assert FORGED_USE_WARNING in refusal(partial(bob.dry_run, VOLCANO_JOBS, forged))
 
 
 def test_users_of_jobs_have_their_own_limits(stage: Stage, review: Muster, tenants: Tenants) -> None:

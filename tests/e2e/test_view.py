@@ -23,7 +23,7 @@ FOREIGN_GATE = [{"name": "example.com/quota"}]
 NO_SUCH_CLAIM: Json = {
     "volumes": [{"name": "lost", "persistentVolumeClaim": {"claimName": "does-not-exist"}}]
 }
-GANG, MOST_REQUESTS = 100, 3.15
+GANG, MAX_REQUESTS = 100, 3.15
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def test_a_gang_costs_hardly_more_requests_than_plain_pods(
     wait_for(lambda: len(_events(stage, "Scheduled")) == GANG, what="an event for each")
     asked = [call for call in list(proxy.calls) if f"/namespaces/{stage.namespace}/" in call.path]
     created = GANG + 1
-    assert (created + len(asked)) / GANG <= MOST_REQUESTS, _summary(asked)
+    assert (created + len(asked)) / GANG <= MAX_REQUESTS, _summary(asked)
     assert _filter_calls(muster) == 0
 
 

@@ -25,8 +25,8 @@ CHANGES: list[tuple[Appearance, Json]] = [
     (Appearance(asks=True), {"asks": True}),
     (Appearance("node-7", asks=True), {"node": "node-7", "asks": True}),
 ]
-SELECTED = {"labelSelector": {"matchLabels": {"app": "train"}}, "topologyKey": "zone"}
-RICH: Json = {
+AFFINITY_TERM = {"labelSelector": {"matchLabels": {"app": "train"}}, "topologyKey": "zone"}
+RICH_SPEC: Json = {
     "initContainers": [
         {"name": "first", "image": "none", "resources": {"requests": {"cpu": "100m"}}},
         {"name": "sidecar", "image": "none", "restartPolicy": "Always"},
@@ -39,7 +39,7 @@ RICH: Json = {
         },
     ],
     "affinity": {
-        "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [SELECTED]},
+        "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [AFFINITY_TERM]},
         "nodeAffinity": {
             "preferredDuringSchedulingIgnoredDuringExecution": [
                 {
@@ -52,7 +52,7 @@ RICH: Json = {
         },
     },
     "topologySpreadConstraints": [
-        {"maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", "minDomains": 2, **SELECTED},
+        {"maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", "minDomains": 2, **AFFINITY_TERM},
     ],
     "tolerations": [
         {"key": "dedicated", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 0}
@@ -83,7 +83,9 @@ def pods(stage: Stage) -> None:
     stage.api.create(PODS, pod("bound", **here))
     stage.api.create(PODS, pod("gated", gated=True, **here))
     stage.api.create(PODS, pod("plain", labels={f"l-{number}": "x" for number in range(300)}, **here))
-    stage.api.create(PODS, pod("rich", annotations=odd, labels={"app": "train"}, ports=[80], **here, **RICH))
+    stage.api.create(
+        PODS, pod("rich", annotations=odd, labels={"app": "train"}, ports=[80], **here, **RICH_SPEC)
+    )
     stage.api.bind(stage.namespace, "bound", "n0")
     stage.wait_phase(["bound"], "Running")
 

@@ -13,7 +13,7 @@ import pytest
 
 from tests.e2e.harness.access import User
 from tests.e2e.harness.fault_proxy import FaultProxy
-from tests.e2e.harness.faults import OFTEN, before_request, hold_request, lose_request, pass_on
+from tests.e2e.harness.faults import ALL_REQUESTS, before_request, hold_request, lose_request, pass_on
 from tests.e2e.harness.muster import Muster
 from tests.e2e.harness.replica import Replica
 from tests.e2e.harness.resources import LEASES
@@ -24,7 +24,7 @@ from tests.e2e.harness.tcp_proxy import TcpProxy
 from tests.e2e.harness.waiting import wait_for
 
 pytestmark = pytest.mark.view
-CUTTING = 30.0  # seconds: the one place where time has to pass
+CUTTING_SECONDS = 30.0  # seconds: the one place where time has to pass
 A_FEW_EVENTS = 6000  # bytes
 
 
@@ -236,7 +236,7 @@ def test_the_watch_is_cut_at_any_byte_while_gangs_come_and_go(
     wire, scheduler = _on_a_wire(stage, muster, muster_user)
     stage.nodes(4, cpu="4")
     process, rng = scheduler.process.pid, random.Random(7)
-    gangs, numbers, end = dict[str, list[str]](), itertools.count(), time.monotonic() + CUTTING
+    gangs, numbers, end = dict[str, list[str]](), itertools.count(), time.monotonic() + CUTTING_SECONDS
     while time.monotonic() < end:
         while len(gangs) < 6:
             name = f"g{next(numbers)}"
@@ -313,7 +313,7 @@ def test_events_that_the_api_server_does_not_take_cost_no_lease(stage: Stage, mu
     wait_for(alone.leads, what="it leads")
     before = _lease(stage)
     released = threading.Event()
-    hanging = hold_request(released, "POST", "/events$", times=OFTEN)
+    hanging = hold_request(released, "POST", "/events$", times=ALL_REQUESTS)
     alone.proxy.inject(hanging)
     try:
         stage.nodes(2, cpu="100")

@@ -21,7 +21,7 @@ from tests.e2e.harness.waiting import wait_for
 
 pytestmark = pytest.mark.view
 A_WHILE = 1.5  # seconds: a reflector lists again after a watch that brought nothing and ended within one
-MOST_DIALS = 32  # the pool's connections, and those of the few watches that begin again
+MAX_DIALS = 32  # the pool's connections, and those of the few watches that begin again
 STOCK = "default-scheduler"
 METHODS = {
     **dict.fromkeys(("get", "list", "watch"), "GET"),
@@ -66,7 +66,7 @@ def test_events_of_many_pods_share_a_few_connections(
     before = muster.metric("muster_view_dials_total")
     stage.wait_bound(stage.gang("a", 200))
     wait_for(lambda: len(scheduled(stage)) == 200, what="200 events")
-    assert muster.metric("muster_view_dials_total") - before <= MOST_DIALS
+    assert muster.metric("muster_view_dials_total") - before <= MAX_DIALS
 
 
 def test_a_scheduler_binds_nothing_behind_the_barrier(

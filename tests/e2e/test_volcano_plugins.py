@@ -34,7 +34,7 @@ pytestmark = [
 ]
 
 Json = dict[str, Any]
-COMPLETES = policy("TaskCompleted", "CompleteJob")
+COMPLETE_JOB = policy("TaskCompleted", "CompleteJob")
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def env(stage: Stage, pod: str) -> dict[str, str | None]:
 def test_mpi(stage: Stage, jobs: VolcanoJobs) -> None:
     """how_to_use_mpi_plugin. The master may be restarted until the workers answer."""
     flags = ["--master=mpimaster", "--worker=mpiworker", "--port=22"]
-    tasks = task("mpimaster", 1, policies=[COMPLETES], restartPolicy="OnFailure"), task("mpiworker", 2)
+    tasks = task("mpimaster", 1, policies=[COMPLETE_JOB], restartPolicy="OnFailure"), task("mpiworker", 2)
     jobs.create("lm-mpi-job", *tasks, plugins={"mpi": flags}, minAvailable=1)
     jobs.wait_pods("lm-mpi-job", 3, "Running")
     master = stage.pod("lm-mpi-job-mpimaster-0")["spec"]
@@ -94,7 +94,7 @@ def test_mpi(stage: Stage, jobs: VolcanoJobs) -> None:
 
 def test_tensorflow(stage: Stage, jobs: VolcanoJobs) -> None:
     """tf-dist-mnist-example: the pods read the lists of hosts, and which of them they are."""
-    tasks = task("ps", 1), task("worker", 2, policies=[COMPLETES])
+    tasks = task("ps", 1), task("worker", 2, policies=[COMPLETE_JOB])
     jobs.create(
         "dist-mnist",
         *tasks,
@@ -122,7 +122,7 @@ def test_tensorflow(stage: Stage, jobs: VolcanoJobs) -> None:
 
 def test_pytorch(stage: Stage, jobs: VolcanoJobs) -> None:
     flags = ["--master=master", "--worker=worker", "--port=23456"]
-    tasks = task("master", 1, policies=[COMPLETES]), task("worker", 2)
+    tasks = task("master", 1, policies=[COMPLETE_JOB]), task("worker", 2)
     jobs.create("pytorch-job", *tasks, plugins={"pytorch": flags}, minAvailable=1)
     jobs.wait_pods("pytorch-job", 3, "Running")
     ranks = {}

@@ -23,7 +23,7 @@ from tests.e2e.harness.webhooks import Port, configured, wait_in_force
 Json = dict[str, Any]
 GPUS = {"nvidia.com/gpu": "8"}
 PYTORCH_JOBS = Resource("/apis/kubeflow.org/v1", "pytorchjobs")
-INDEXED = {"completionMode": "Indexed"}
+INDEXED_SPEC = {"completionMode": "Indexed"}
 MIN_MEMBER = "kube-muster.io/min-member"
 
 pytestmark = [pytest.mark.view, pytest.mark.usefixtures("job_rights")]
@@ -115,7 +115,13 @@ def test_a_suspended_pytorch_job_runs_whole(kubeflow: None, gpus: Stage) -> None
 @pytest.mark.parametrize("suspend", [False, True])
 def test_an_indexed_job_waits_and_then_runs_whole(gpus: Stage, suspend: bool) -> None:
     uid = gpus.job(
-        "ranks", parallelism=8, completions=8, suspend=suspend, queue="default", limits=GPUS, more=INDEXED
+        "ranks",
+        parallelism=8,
+        completions=8,
+        suspend=suspend,
+        queue="default",
+        limits=GPUS,
+        more=INDEXED_SPEC,
     )["metadata"]["uid"]
     pods = gpus.jobs.wait_pods("ranks", 0 if suspend else 8)
     stays_out(gpus, f"podgroup-{uid}", pods)

@@ -16,11 +16,11 @@ from tests.fuzz.answers import Unreadable, statuses
 from tests.fuzz.target import PATIENCE, Target
 
 CALLERS = 8
-_ALERT = b"\x15\x03"  # TLS's answer to other protocols
-_AUDITED = b"\r\naudit-id:"  # a header of the API server's answers
-_WATCHED = b"HTTP/1.1 200 "
+_TLS_ALERT = b"\x15\x03"  # TLS's answer to other protocols
+_AUDIT_HEADER = b"\r\naudit-id:"  # a header of the API server's answers
+_WATCH_ANSWER = b"HTTP/1.1 200 "
 _EVENTS = 0.3  # part of the requests to the proxy that are Events
-_SILENT = 0.01  # part of the raw requests whose callers never hang up
+_SILENT_SHARE = 0.01  # part of the raw requests whose callers never hang up
 
 
 @dataclass
@@ -127,16 +127,16 @@ class Campaign:
         try:
             codes = statuses(response, without_body=request.startswith(b"HEAD"))
         except Unreadable:
-            if b"watch" not in request or not response.startswith(_WATCHED):
+            if b"watch" not in request or not response.startswith(_WATCH_ANSWER):
                 raise
             codes = []
         # Answers of the API server are not checked: it answers 500 to some invalid versions.
-        return [code for code in codes if code < 500 or _AUDITED not in response.lower()]
+        return [code for code in codes if code < 500 or _AUDIT_HEADER not in response.lower()]
 
     def _send_raw(self, rng: Random, port: str) -> list[int]:
         secure = port == "webhooks" and rng.random() < 0.8
         caller = self._target.connect(port, secure=secure)
-        if rng.random() < _SILENT:
+        if rng.random() < _SILENT_SHARE:
             caller.sendall(raw.beginning_of_request(rng))
             with self.findings.lock:
                 self.findings.silent.append(caller)
@@ -144,7 +144,7 @@ class Campaign:
         request = raw.nonsense(rng)
         with caller:
             response = _exchange(caller, request)
-        is_alert = port == "webhooks" and not secure and response.startswith(_ALERT)
+        is_alert = port == "webhooks" and not secure and response.startswith(_TLS_ALERT)
         return [] if is_alert else statuses(response, without_body=b"HEAD" in request)
 
 

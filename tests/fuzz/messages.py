@@ -11,8 +11,8 @@ Json = Any
 VERBS = ("filter", "prioritize", "bind", "preempt")
 REVIEWS = ("queues", "podgroups", "jobs", "pods")
 NAMESPACE = "default"
-_LARGE = 500  # characters of a text that may still be repeated
-JUNK: tuple[Json, ...] = (
+_MAX_TEXT = 500  # characters of a text that may still be repeated
+INVALID_VALUES: tuple[Json, ...] = (
     None,
     True,
     -1,
@@ -129,10 +129,10 @@ def _change_one(rng: Random, container: Json, key: Any) -> None:
         container[rng.choice((key.swapcase(), key + " ", "x" * 300, ""))] = container.pop(key)
     elif choice == 2:
         container[key] = _nested(rng.choice((3, 50, 400)), as_lists=rng.random() < 0.5)
-    elif choice == 3 and len(json.dumps(container[key])) < _LARGE:
+    elif choice == 3 and len(json.dumps(container[key])) < _MAX_TEXT:
         container[key] = [container[key]] * rng.randrange(1000)
     else:
-        container[key] = copy.deepcopy(rng.choice(JUNK))
+        container[key] = copy.deepcopy(rng.choice(INVALID_VALUES))
 
 
 def _nested(levels: int, *, as_lists: bool) -> Json:

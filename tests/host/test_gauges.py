@@ -22,7 +22,7 @@ from tests.domain.world import gang, key
 from tests.host.conftest import FeedBench
 from tests.property_examples import examples
 
-SILENCE = 60.0
+SILENCE_SECONDS = 60.0
 
 
 @pytest.fixture(autouse=True)
@@ -54,9 +54,9 @@ def metric_value(name: str, **labels: str) -> float:
 def test_a_scheduler_that_never_calls_is_logged_repeatedly(bench: FeedBench) -> None:
     watch = Watch(bench, node("a"), pod("p", gated=False))
     assert watch.warnings() == 0
-    assert watch.warnings(after=SILENCE) == 0
+    assert watch.warnings(after=SILENCE_SECONDS) == 0
     assert watch.warnings(after=0.1) == 1
-    assert watch.warnings(after=SILENCE) == 0
+    assert watch.warnings(after=SILENCE_SECONDS) == 0
     assert watch.warnings(after=0.1) == 1
 
 
@@ -64,24 +64,24 @@ def test_a_scheduler_that_called_is_not_logged(bench: FeedBench, never_called: E
     watch = Watch(bench, node("a"), pod("p", gated=False))
     watch.warnings()
     never_called.set()
-    assert watch.warnings(after=2 * SILENCE) == 0
+    assert watch.warnings(after=2 * SILENCE_SECONDS) == 0
 
 
 @pytest.mark.parametrize("waiting", [pod("p"), pod("p", cpu="5", gated=False)])
 def test_no_call_is_expected_for_gated_pods_and_pods_without_a_plan(bench: FeedBench, waiting: Any) -> None:
     watch = Watch(bench, node("a"), waiting)
     watch.warnings()
-    assert watch.warnings(after=2 * SILENCE) == 0
+    assert watch.warnings(after=2 * SILENCE_SECONDS) == 0
 
 
 def test_the_time_to_the_warning_starts_again_with_each_wait(bench: FeedBench) -> None:
     watch = Watch(bench, node("a"), pod("p", gated=False))
     watch.warnings()
     watch.bench.delete("p").settle()
-    watch.warnings(after=SILENCE)
+    watch.warnings(after=SILENCE_SECONDS)
     watch.bench.add(pod("q", gated=False)).settle()
-    assert watch.warnings(after=SILENCE) == 0
-    assert watch.warnings(after=SILENCE) == 0
+    assert watch.warnings(after=SILENCE_SECONDS) == 0
+    assert watch.warnings(after=SILENCE_SECONDS) == 0
     assert watch.warnings(after=0.1) == 1
 
 

@@ -116,7 +116,7 @@ def test_a_bad_pod_costs_itself_and_not_its_page() -> None:
     assert items[1].metadata.name == "p"
 
 
-BROKEN = {
+BROKEN_MESSAGES = {
     "a frame without end": b"\xff\xff\xff\xff",
     "no object": frame("ADDED", KUBERNETES_PREFIX + b"\xff"),
     "no event": b"\x00\x00\x00\x01\xff",
@@ -131,7 +131,7 @@ def watched(*pieces: bytes) -> Iterator[WatchEvent]:
     return PodDecoders().events(cast(Stream, Answer()))
 
 
-@each_of(*BROKEN.values())
+@each_of(*BROKEN_MESSAGES.values())
 def test_bytes_that_are_no_events_end_the_watch(data: bytes) -> None:
     with pytest.raises(Ambiguous):
         list(watched(data))

@@ -115,7 +115,7 @@ def deepened(body: bytes) -> bytes:
     return body.replace(b'"DEEP"', b"[" * 9000 + b"]" * 9000)
 
 
-EXPIRED = event("ERROR", {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"})
+EXPIRED_EVENT = event("ERROR", {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"})
 BAD: dict[str, Any] = {"spec": {"nodeName": 7}}
 END = Lines([bookmark(99)])
 
@@ -216,7 +216,7 @@ def test_a_cut_watch_continues_at_its_version(cycles: Cycles) -> None:
     assert cycles.reflector.relist_count == 0
 
 
-@pytest.mark.parametrize("refusal", [Lines([bookmark(8), EXPIRED]), status(410, "Expired")])
+@pytest.mark.parametrize("refusal", [Lines([bookmark(8), EXPIRED_EVENT]), status(410, "Expired")])
 def test_a_version_too_old_is_followed_by_the_difference(cycles: Cycles, refusal: Reply | Lines) -> None:
     cycles.answers(page(7, pod("a", 1), pod("b", 2), pod("c", 3)), refusal)
     cycles.run()
@@ -226,7 +226,7 @@ def test_a_version_too_old_is_followed_by_the_difference(cycles: Cycles, refusal
 
 
 def test_a_new_object_of_the_same_name_is_added_after_the_old_one_is_deleted(cycles: Cycles) -> None:
-    cycles.answers(page(7, pod("a", 1, "old")), Lines([EXPIRED]))
+    cycles.answers(page(7, pod("a", 1, "old")), Lines([EXPIRED_EVENT]))
     cycles.run()
     cycles.answers(page(9, pod("a", 8, "new")), END)
     assert cycles.run() == [Removed("ns", "a", "old"), "a@8"]
@@ -288,7 +288,7 @@ def test_an_object_that_is_nested_too_deeply_costs_only_itself(started: Started)
 def test_an_object_that_became_malformed_keeps_its_last_valid_state_until_its_deletion(
     cycles: Cycles,
 ) -> None:
-    cycles.answers(page(7, pod("a", 1)), Lines([event("MODIFIED", pod("a", 8, **BAD)), EXPIRED]))
+    cycles.answers(page(7, pod("a", 1)), Lines([event("MODIFIED", pod("a", 8, **BAD)), EXPIRED_EVENT]))
     assert cycles.run() == ["a@1"]
     cycles.answers(page(9, pod("a", 8, **BAD)), Lines([event("DELETED", pod("a", 10, **BAD))]))
     assert cycles.run() == [Removed("ns", "a", "uid-a")]
@@ -310,13 +310,13 @@ def test_the_memory_for_malformed_objects_is_bounded(cycles: Cycles) -> None:
 
 def test_a_sink_that_raises_gets_the_object_again(started: Started) -> None:
     cycles = started(sink=Listener("a"))
-    cycles.answers(page(7, pod("a", 1), pod("b", 2)), Lines([EXPIRED]))
+    cycles.answers(page(7, pod("a", 1), pod("b", 2)), Lines([EXPIRED_EVENT]))
     with capture_logs() as logs:
         assert cycles.run() == ["b@2"]
     assert cycles.reflector.inventory.bad_count == 1
     assert "ValueError: indigestible" in logs[0]["error"]
     assert [key[1] for key in cycles.reflector.inventory.faults] == ["a"]
-    cycles.answers(page(8, pod("a", 1), pod("b", 2)), Lines([EXPIRED]))
+    cycles.answers(page(8, pod("a", 1), pod("b", 2)), Lines([EXPIRED_EVENT]))
     with capture_logs() as logs:
         assert cycles.run() == []
     assert not [line for line in logs if "error" in line and "indigestible" in line["error"]]
@@ -328,10 +328,10 @@ def test_a_sink_that_raises_gets_the_object_again(started: Started) -> None:
 
 def test_a_deletion_that_makes_the_sink_raise_is_passed_on_again(started: Started) -> None:
     cycles = started(sink=Listener())
-    cycles.answers(page(7, pod("a", 1), pod("b", 2)), Lines([EXPIRED]))
+    cycles.answers(page(7, pod("a", 1), pod("b", 2)), Lines([EXPIRED_EVENT]))
     cycles.run()
     cycles.sink.poison.add("a")
-    cycles.answers(page(8, pod("b", 2)), Lines([EXPIRED]))
+    cycles.answers(page(8, pod("b", 2)), Lines([EXPIRED_EVENT]))
     assert cycles.run() == []
     cycles.sink.poison.clear()
     cycles.answers(page(9, pod("b", 2)), END)

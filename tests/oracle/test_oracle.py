@@ -26,13 +26,13 @@ from tests.oracle.strategies import growing, nodes, pods, states
 from tests.property_examples import TIMES, examples
 
 MANY = settings(max_examples=examples(150) if TIMES <= 1 else max(examples(150), 10_000))
-SOME = settings(max_examples=examples(60))
+DEFAULT_EXAMPLES = settings(max_examples=examples(60))
 # Reasons that were true of a group when its turn came, by its queue and the members that it needs.
 # Equal groups repeat them within a cycle, also if capacity is then reclaimed for the first; the next cycle,
 # which follows each start, evaluates them again.
-STARVING = (Reason.NO_ROOM, Reason.FRAGMENTED, Reason.QUEUE_SHARE, Reason.QUEUE_CEILING)
+CAPACITY_REASONS = (Reason.NO_ROOM, Reason.FRAGMENTED, Reason.QUEUE_SHARE, Reason.QUEUE_CEILING)
 Known = dict[tuple[object, ...], set[Reason]]
-FEWER = settings(max_examples=examples(40))  # each change is tried out by several decisions
+FEWER_EXAMPLES = settings(max_examples=examples(40))  # each change is tried out by several decisions
 
 
 @MANY
@@ -57,7 +57,7 @@ def untrue(state: State, decisions: Decisions) -> Iterator[str]:
     yield from evictions.violated_rules(replay, decisions)
 
 
-@SOME
+@DEFAULT_EXAMPLES
 @given(growing())
 def test_members_that_are_not_needed_start_in_the_order_of_shares(state: State) -> None:
     decisions = decide(state.world().ledger.snapshot())
@@ -90,7 +90,7 @@ def _of_turn(turn: Turn, known: Known) -> Iterator[str]:
         return
     of_equals = known.setdefault((group.queue, tuple(sorted(group.pods[: group.needed]))), set())
     if decision.reason is not None and CONDITIONS[decision.reason](turn):
-        of_equals.update(each for each in (decision.reason, *STARVING) if CONDITIONS[each](turn))
+        of_equals.update(each for each in (decision.reason, *CAPACITY_REASONS) if CONDITIONS[each](turn))
     elif decision.reason not in of_equals:
         yield f"{group.name} waits for {said}"
 
@@ -111,7 +111,7 @@ def _of_plan(turn: Turn) -> Iterator[str]:
             yield f"capacity that {turn.claimants[0].name} claims is not borrowed by {group.name}"
 
 
-@FEWER
+@FEWER_EXAMPLES
 @given(states())
 def test_only_time_has_to_pass_after_a_start_that_failed(state: State) -> None:
     tried = state._replace(groups=tuple(group._replace(retry_in=0.0) for group in state.groups))
@@ -123,7 +123,7 @@ def test_only_time_has_to_pass_after_a_start_that_failed(state: State) -> None:
     assert one == other
 
 
-@FEWER
+@FEWER_EXAMPLES
 @given(states())
 def test_the_smallest_change_starts_a_group_and_less_does_not(state: State) -> None:
     decisions = decide(state.world().ledger.snapshot())

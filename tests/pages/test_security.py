@@ -5,7 +5,7 @@ import re
 from tests.rows import each_of
 from tests.test_docs import ROOT, rows
 
-DEFINED = {
+DEFINED_OBJECTS = {
     name
     for path in (ROOT / "tests").rglob("test_*.py")
     for name in re.findall(r"^def (test_\w+)\(", path.read_text(), re.MULTILINE)
@@ -22,4 +22,4 @@ def test_each_claim_names_its_tests(first: str) -> None:
 
 def test_the_tests_that_are_named_exist() -> None:
     named = set(re.findall(r"`(test_\w+)`", (ROOT / "SECURITY.md").read_text()))
-    assert named - DEFINED == set()
+    assert named - DEFINED_OBJECTS == set()

@@ -16,7 +16,7 @@ from tests.pages.fences import ROOT, Command, File, commands, steps
 from tests.pages.register import TUTORIAL, Way, way_of
 
 PAGE = ROOT / TUTORIAL
-LONGEST = 30.0  # seconds until a cluster has settled
+MAX_SECONDS = 30.0  # seconds until a cluster has settled
 
 
 def test_the_questions_have_the_answers_of_the_page(tmp_path: Path) -> None:
@@ -49,7 +49,7 @@ def cluster(start: Command, output: Path) -> Iterator[str]:
 
 
 def _kubeconfig(output: Path, process: "subprocess.Popen[bytes]") -> str:
-    until = time.monotonic() + LONGEST
+    until = time.monotonic() + MAX_SECONDS
     while time.monotonic() < until and process.poll() is None:
         if found := re.search(r"^export KUBECONFIG=(\S+)$", output.read_text(), re.MULTILINE):
             return found[1]
@@ -59,7 +59,7 @@ def _kubeconfig(output: Path, process: "subprocess.Popen[bytes]") -> str:
 
 def answer(question: Command, kubeconfig: str) -> str:
     """Return the answer, once it is that of the page or the time is over."""
-    until = time.monotonic() + LONGEST
+    until = time.monotonic() + MAX_SECONDS
     while True:
         found = timeless(_ask(question, kubeconfig))
         if found == timeless(question.printed or "") or time.monotonic() > until:

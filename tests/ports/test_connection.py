@@ -28,8 +28,8 @@ from tests.ports.clock import Clock
 from tests.rows import each_of
 
 PATIENCE = Timeouts(handshake=5, idle=100, head=5, body=10, answer=30, discard=2)
-LARGEST = 1000
-LIMITS = ConnectionLimits(max_connections=100, max_body=LARGEST, max_unread=100_000, timeouts=PATIENCE)
+MAX_BODY = 1000
+LIMITS = ConnectionLimits(max_connections=100, max_body=MAX_BODY, max_unread=100_000, timeouts=PATIENCE)
 LONG_ANSWER = b"x" * 10_000_000
 FIELDS = rb"(?:\r\n[^\r\n]+)"
 ANSWER_HEAD = re.compile(rb"HTTP/1\.1 200 OK%b*?\r\nContent-Length: ([0-9]+)%b*\r\n\r\n" % (FIELDS, FIELDS))
@@ -397,7 +397,7 @@ async def test_a_connection_with_nothing_to_do_takes_short_requests_again(stage:
     (short(target=b"/fault"), 404),
     (short(target=b"/failure"), 500),
     (short(host=b"evil.example"), 403),
-    (short(b"x" * (LARGEST + 1)), 413),
+    (short(b"x" * (MAX_BODY + 1)), 413),
     (short().replace(b"Content-Type", b"Transfer-Encoding"), 400),
     (short().replace(b"Accept-Encoding: gzip", b"Content-Length: 0"), 400),
     (short().replace(b"Host: localhost\r\n", b"Host: localhost\r\nOrigin: http://localhost\r\n"), 403),

@@ -19,7 +19,7 @@ from tests.kube.server import Server
 from tests.proxy.raw import RawConnection, RawServer, dial
 
 SECRET = "first-segment"
-ANYWHERE = Address("127.0.0.1", 0)
+UNUSED_ADDRESS = Address("127.0.0.1", 0)
 MakeHandlers = Callable[[Upstream], Handlers]
 
 
@@ -39,7 +39,7 @@ class ProxyBench:
 
     def __init__(self, stack: ExitStack, url: str, folder: Path, **options: object) -> None:
         self._stack = stack
-        self.listener = listen("--view-listen", ANYWHERE)
+        self.listener = listen("--view-listen", UNUSED_ADDRESS)
         kubeconfig = write_kubeconfig(folder, url, **options)  # type: ignore[arg-type]
         self.endpoint = find_endpoint(str(kubeconfig), None)
         self.port: int = self.listener.getsockname()[1]

@@ -16,7 +16,7 @@ JSON = "application/json"
 _NS = "/api/v1/namespaces/team-a"
 
 # Requests for pods; the proxy changes only those of a scheduler: what is typed, the path and Accept.
-RELAYED = [
+RELAYED_PATHS = [
     ("kubectl get pods", f"{_NS}/pods?limit=500", TABLE),
     ("kubectl get pods -w", f"{_NS}/pods?resourceVersion=7&watch=true", TABLE),
     ("kubectl get pods -A --chunk-size=1", "/api/v1/pods?limit=1&continue=abc", TABLE),
@@ -38,7 +38,7 @@ def ask(bench: ProxyBench, method: str, path: str, accept: str) -> tuple[int, by
     return answer.status, answer.read()
 
 
-@pytest.mark.parametrize(("typed", "path", "accept"), RELAYED, ids=[each[0] for each in RELAYED])
+@pytest.mark.parametrize(("typed", "path", "accept"), RELAYED_PATHS, ids=[each[0] for each in RELAYED_PATHS])
 def test_the_proxy_answers_like_the_api_server(
     server: Server, viewed: ProxyBench, typed: str, path: str, accept: str
 ) -> None:

@@ -24,10 +24,12 @@ IN_CHUNKS = (
     b"HTTP/1.1 201 Created\r\nTransfer-Encoding: chunked\r\nAudit-Id: x\r\n\r\n"
     b"2\r\n\x00\x01\r\n2\r\nok\r\n0\r\n\r\n"
 )
-REWRITTEN = b"HTTP/1.1 201 Created\r\nAudit-Id: x\r\nServer: muster\r\nContent-Length: 4\r\n\r\n\x00\x01ok"
-LAST = CREATED.replace(b"Audit", b"Connection: close, X-Hop\r\nX-Hop: 1\r\nAudit")
+RELAYED_ANSWER = (
+    b"HTTP/1.1 201 Created\r\nAudit-Id: x\r\nServer: muster\r\nContent-Length: 4\r\n\r\n\x00\x01ok"
+)
+LAST_ANSWER = CREATED.replace(b"Audit", b"Connection: close, X-Hop\r\nX-Hop: 1\r\nAudit")
 TO_THE_END = b"HTTP/1.0 201 Created\r\nAudit-Id: x\r\n\r\n\x00\x01ok"
-UNCHANGED = b"HTTP/1.1 304 Not Modified\r\nContent-Length: 4\r\n\r\n"
+NOT_MODIFIED = b"HTTP/1.1 304 Not Modified\r\nContent-Length: 4\r\n\r\n"
 REWRITTEN_UNCHANGED = b"HTTP/1.1 304 Not Modified\r\nServer: muster\r\nContent-Length: 0\r\n\r\n"
 
 
@@ -38,12 +40,12 @@ REWRITTEN_UNCHANGED = b"HTTP/1.1 304 Not Modified\r\nServer: muster\r\nContent-L
         False,
         Reply(201, CREATED.replace(b"Content", b"CONTENT"), False),
     ),
-    (IN_CHUNKS, False, Reply(201, REWRITTEN, False)),
-    (b"HTTP/1.1 100 Continue\r\n\r\n" + CREATED, False, Reply(201, REWRITTEN, False)),
-    (LAST, False, Reply(201, REWRITTEN, True)),
-    (TO_THE_END, True, Reply(201, REWRITTEN, True)),
-    (b"\r\n\r\n" + CREATED, False, Reply(201, REWRITTEN, False)),
-    (UNCHANGED, False, Reply(304, REWRITTEN_UNCHANGED, False)),
+    (IN_CHUNKS, False, Reply(201, RELAYED_ANSWER, False)),
+    (b"HTTP/1.1 100 Continue\r\n\r\n" + CREATED, False, Reply(201, RELAYED_ANSWER, False)),
+    (LAST_ANSWER, False, Reply(201, RELAYED_ANSWER, True)),
+    (TO_THE_END, True, Reply(201, RELAYED_ANSWER, True)),
+    (b"\r\n\r\n" + CREATED, False, Reply(201, RELAYED_ANSWER, False)),
+    (NOT_MODIFIED, False, Reply(304, REWRITTEN_UNCHANGED, False)),
 )
 def test_an_answer_is_complete_with_its_last_byte(sent: bytes, ends: bool, read: Reply) -> None:
     async def cut_anywhere() -> None:

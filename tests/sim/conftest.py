@@ -19,7 +19,7 @@ from extender.sim.controllers.workloads import WorkloadControllers
 from extender.sim.embedded import Embedded
 from tests.clock import Clock
 from tests.e2e.harness.waiting import wait_for
-from tests.sim.kubectl import BUILT, Kubectl
+from tests.sim.kubectl import KUBECTLS, Kubectl
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def cluster(connection: Connection) -> ApiClient:
 
 @pytest.fixture
 def kubectl(server: ApiServer, tmp_path: Path) -> Kubectl:
-    if not BUILT:
+    if not KUBECTLS:
         pytest.skip("no kubectl here: `make control-plane` builds one")
     server.write_kubeconfig(tmp_path / "kubeconfig")
     return Kubectl(tmp_path / "kubeconfig")

@@ -23,7 +23,7 @@ HEAD = (
     "kubectl get podgroups,pods",
     ".venv/bin/muster queue list",
 )
-FILLED: dict[str, Callable[[Service], None]] = {"3-gangs": small, "60-gangs": large}
+CLUSTER_OF: dict[str, Callable[[Service], None]] = {"3-gangs": small, "60-gangs": large}
 QUEUES = {"3-gangs": SHARES, "60-gangs": shares(80, 82, len(LARGE_LINE))}
 LINES = {"3-gangs": LINE, "60-gangs": LARGE_LINE}
 WIDTHS = {80: 24, 120: 40, 200: 60}  # each with a height
@@ -43,7 +43,7 @@ class Drawing(NamedTuple):
 
 DRAWINGS = [
     Drawing(gangs, width, form)
-    for gangs in FILLED
+    for gangs in CLUSTER_OF
     for width in WIDTHS
     for form in ("terminal", "coloured", "piped")
 ]
@@ -51,7 +51,7 @@ DRAWINGS = [
 
 def drawn(drawing: Drawing) -> str:
     service, log = Service(Store(), Random(0)), TransitionLog()
-    FILLED[drawing.gangs](service)
+    CLUSTER_OF[drawing.gangs](service)
     state = seen(service, queues=QUEUES[drawing.gangs], podgroups=LINES[drawing.gangs])
     for second in (1.0, 3.0):  # two frames: a group that waits for others is shown once these are known
         log.observe(state, second)

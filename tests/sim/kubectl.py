@@ -3,13 +3,13 @@
 import subprocess
 from pathlib import Path
 
-BUILT = sorted(Path.home().glob(".cache/kube-muster/control-plane/*/kubectl"))
+KUBECTLS = sorted(Path.home().glob(".cache/kube-muster/control-plane/*/kubectl"))
 
 
 class Kubectl:
     def __init__(self, kubeconfig: Path) -> None:
         cache = kubeconfig.with_name("cache")
-        self._command = [str(BUILT[-1]), "--kubeconfig", str(kubeconfig), "--cache-dir", str(cache)]
+        self._command = [str(KUBECTLS[-1]), "--kubeconfig", str(kubeconfig), "--cache-dir", str(cache)]
 
     def __call__(self, *arguments: str) -> str:
         completed = self._run(*arguments)

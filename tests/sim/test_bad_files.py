@@ -25,7 +25,7 @@ VOLCANO_JOB = (
     f"spec:\n  tasks: [{{name: w, replicas: 1, template: {{spec: {SPEC}}}}}]\n"
 )
 RAY = "apiVersion: ray.io/v1\nkind: RayCluster\nmetadata: {name: r}\n"
-LAUGHS = "".join(f"  l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 9)}]\n" for n in range(1, 12))
+BILLION_LAUGHS = "".join(f"  l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 9)}]\n" for n in range(1, 12))
 
 
 class Outcome(NamedTuple):
@@ -34,10 +34,10 @@ class Outcome(NamedTuple):
     faults: list[str]  # without the name of the file, where that stands at its beginning
 
 
-ONCE = SPEC.replace("{", "{restartPolicy: Never, ", 1)
+RESTART_NEVER = SPEC.replace("{", "{restartPolicy: Never, ", 1)
 
 
-def job(spec: str = "", template: str = f"{{spec: {ONCE}}}") -> str:
+def job(spec: str = "", template: str = f"{{spec: {RESTART_NEVER}}}") -> str:
     return f"{HEAD}spec:\n  template: {template}\n{spec}"
 
 
@@ -128,7 +128,7 @@ def simulated(path: Path, *flags: str, given: str | bytes = "") -> Outcome:
     (POD.encode() + b"# caf\xe9\n", "5: cannot be read: not UTF-8"),
     (POD.encode() + b"\x00\x01", "5: not YAML: it has a character that is no"),
     ("a: &a [*a]\n", "1: more than 1000000 values"),
-    (f"{QUEUE}spec:\n  l0: &l0 [x]\n{LAUGHS}", "1: more than 1000000 val"),
+    (f"{QUEUE}spec:\n  l0: &l0 [x]\n{BILLION_LAUGHS}", "1: more than 1000000 val"),
     ("[" * 5000, " not YAML: it is nested too deep"),
 )
 def test_a_manifest_that_cannot_run_is_named_by_line(

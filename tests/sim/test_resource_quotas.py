@@ -64,7 +64,7 @@ def test_a_pod_uses_its_amounts_of_a_quota(given: Json, expected: Json) -> None:
 
 ONE = pod_requesting({"cpu": "1", "memory": "1Gi"})
 CALM = pod_requesting({"cpu": "1"}, activeDeadlineSeconds=60)
-CLASSY = pod_requesting({"cpu": "1"}, priorityClassName="high")
+POD_OF_CLASS = pod_requesting({"cpu": "1"}, priorityClassName="high")
 
 
 def by_class(operator: str, *values: str) -> Json:
@@ -112,12 +112,12 @@ def by_class(operator: str, *values: str) -> Json:
         ({"pods": "0"}, {"scopes": ["NotBestEffort"]}, pod_requesting(limits={"cpu": "1"}), "exceeded quota"),
         ({"pods": "0"}, {"scopes": ["CrossNamespacePodAffinity"]}, ONE, ""),
         ({"pods": "0"}, by_class("In", "high"), ONE, ""),
-        ({"pods": "0"}, by_class("In", "high"), CLASSY, "exceeded quota"),
-        ({"pods": "0"}, by_class("NotIn", "high"), CLASSY, ""),
+        ({"pods": "0"}, by_class("In", "high"), POD_OF_CLASS, "exceeded quota"),
+        ({"pods": "0"}, by_class("NotIn", "high"), POD_OF_CLASS, ""),
         ({"pods": "0"}, by_class("NotIn", "high"), ONE, "exceeded quota"),
         ({"pods": "0"}, by_class("Exists"), ONE, ""),
-        ({"pods": "0"}, by_class("Exists"), CLASSY, "exceeded quota"),
-        ({"pods": "0"}, by_class("DoesNotExist"), CLASSY, ""),
+        ({"pods": "0"}, by_class("Exists"), POD_OF_CLASS, "exceeded quota"),
+        ({"pods": "0"}, by_class("DoesNotExist"), POD_OF_CLASS, ""),
     ],
 )
 def test_which_pods_a_quota_refuses_and_in_which_words(

@@ -18,8 +18,8 @@ from tests.e2e.harness.waiting import wait_for
 from tests.sim.requests import Json, pod
 
 Answer = Callable[[Json], Any]
-CONSTANT = "muster: NoRoom: no"
-UNHELPFUL = "preemption: 0/{0} nodes are available: {0} Preemption is not helpful for scheduling."
+OWN_MESSAGE = "muster: NoRoom: no"
+NO_PREEMPTION = "preemption: 0/{0} nodes are available: {0} Preemption is not helpful for scheduling."
 
 
 class PlayedExtender(Answering):
@@ -118,7 +118,7 @@ def loop(service: Service) -> Iterator[Loop]:
 
 
 def refuse(args: Json) -> Json:
-    return {"NodeNames": [], "FailedAndUnresolvableNodes": {args["NodeNames"][0]: CONSTANT}}
+    return {"NodeNames": [], "FailedAndUnresolvableNodes": {args["NodeNames"][0]: OWN_MESSAGE}}
 
 
 def test_filter_then_bind(loop: Loop) -> None:
@@ -155,7 +155,7 @@ def test_a_refused_pod_is_asked_about_once_more_and_then_rests(loop: Loop) -> No
     loop.answers["filter"] = refuse
     loop.ours("a")
     loop.idle_after("filter", 2)
-    assert loop.refused("a") == f"0/3 nodes are available: 1 {CONSTANT}. {UNHELPFUL.format(3)}"
+    assert loop.refused("a") == f"0/3 nodes are available: 1 {OWN_MESSAGE}. {NO_PREEMPTION.format(3)}"
 
 
 def test_changes_of_assigned_pods_and_nodes_requeue_refused_pods(loop: Loop) -> None:
@@ -184,7 +184,7 @@ def labelled(node: Json) -> Json:
 def test_without_a_fitting_node_the_extender_is_not_called(loop: Loop) -> None:
     loop.nodes(2, cpu="1")
     loop.ours("a", cpu="2")
-    assert loop.refused("a") == f"0/2 nodes are available: 2 Insufficient cpu. {UNHELPFUL.format(2)}"
+    assert loop.refused("a") == f"0/2 nodes are available: 2 Insufficient cpu. {NO_PREEMPTION.format(2)}"
     assert loop.calls == []
 
 

@@ -15,8 +15,8 @@ from extender.files.manifests import Manifests, load
 from tests.rows import each_of
 
 FOLDER = Path(__file__).parent / "workloads"
-R = "-[a-z0-9]{5}"  # the random letters of a name
-H = "-[a-z0-9]{10}"  # the hash of a template
+TAIL = "-[a-z0-9]{5}"  # the random letters of a name
+HASH = "-[a-z0-9]{10}"  # the hash of a template
 SPEC = "{spec: {restartPolicy: Never, containers: [{name: c, image: x}]}}"
 
 
@@ -39,25 +39,33 @@ def owner_of(obj: Json) -> Json:
 
 
 PODS_OF = {
-    "job": [f"pi{R}"] * 2,
-    "indexed-job": [f"indexed-{index}{R}" for index in range(3)],
-    "cronjob": [f"hello{H}{R}"],
-    "deployment": [f"nginx{H}{R}"] * 2,
+    "job": [f"pi{TAIL}"] * 2,
+    "indexed-job": [f"indexed-{index}{TAIL}" for index in range(3)],
+    "cronjob": [f"hello{HASH}{TAIL}"],
+    "deployment": [f"nginx{HASH}{TAIL}"] * 2,
     "statefulset": ["web-5", "web-6"],
-    "replicaset": [f"frontend{R}"],
-    "jobset": [f"js-driver-0-0{R}", *(f"js-workers-{job}-{index}{R}" for job in (0, 1) for index in (0, 1))],
+    "replicaset": [f"frontend{TAIL}"],
+    "jobset": [
+        f"js-driver-0-0{TAIL}",
+        *(f"js-workers-{job}-{index}{TAIL}" for job in (0, 1) for index in (0, 1)),
+    ],
     "leaderworkerset": ["lws-0", "lws-1", "lws-0-1", "lws-0-2", "lws-1-1", "lws-1-2"],
-    "raycluster": [f"rc-head{R}", f"rc-small-worker{R}", f"rc-small-worker{R}", *[f"rc-tpu-worker{R}"] * 2],
-    "raycluster-volcano": [f"rc-head{R}", f"rc-worker-worker{R}", f"rc-worker-worker{R}"],
-    "rayjob": [f"sample{R}-head{R}", f"sample{R}-small-worker{R}"],
+    "raycluster": [
+        f"rc-head{TAIL}",
+        f"rc-small-worker{TAIL}",
+        f"rc-small-worker{TAIL}",
+        *[f"rc-tpu-worker{TAIL}"] * 2,
+    ],
+    "raycluster-volcano": [f"rc-head{TAIL}", f"rc-worker-worker{TAIL}", f"rc-worker-worker{TAIL}"],
+    "rayjob": [f"sample{TAIL}-head{TAIL}", f"sample{TAIL}-small-worker{TAIL}"],
     "pytorchjob": ["simple-master-0", "simple-worker-0", "simple-worker-1"],
     "tfjob": ["tf-chief-0", "tf-ps-0"],
-    "mpijob": ["pi-worker-0", "pi-worker-1", f"pi-launcher{R}"],
+    "mpijob": ["pi-worker-0", "pi-worker-1", f"pi-launcher{TAIL}"],
     "mpijob-v1": ["mnist-worker-0", "mnist-launcher"],
-    "sparkapplication": ["spark-pi-driver", f"spark-pi{H}-exec-1", f"spark-pi{H}-exec-2"],
-    "spark-volcano": ["spark-pi-driver", f"spark-pi{H}-exec-1"],
+    "sparkapplication": ["spark-pi-driver", f"spark-pi{HASH}-exec-1", f"spark-pi{HASH}-exec-2"],
+    "spark-volcano": ["spark-pi-driver", f"spark-pi{HASH}-exec-1"],
     "volcano-job": ["test-job-ps-0", "test-job-ps-1", "test-job-default1-0", "test-job-default1-1"],
-    "workflow": [f"dag{R}-echo{R}"] * 3,
+    "workflow": [f"dag{TAIL}-echo{TAIL}"] * 3,
 }
 
 

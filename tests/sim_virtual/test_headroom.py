@@ -35,7 +35,7 @@ class Case(NamedTuple):
 EIGHT: Quantities = {CPU: "8"}
 ONE = {"q": QueueSpec(capability=EIGHT)}
 PODS = {"q": QueueSpec(limits=QueueLimits(pods=8))}
-BORROWS = {
+BORROWING_QUEUES = {
     "p": QueueSpec(capability=EIGHT),
     "poor": QueueSpec(parent="p"),
     "rich": QueueSpec(parent="p", reclaimable=False),
@@ -45,8 +45,8 @@ CASES = {
     "at capability, of unknown run time": Case(ONE, "q", "q", None),
     "at limits.pods": Case(PODS, "q", "q", RUNS),
     "at limits.pods, of unknown run time": Case(PODS, "q", "q", None),
-    "under a parent's ceiling, behind borrowers": Case(BORROWS, "poor", "rich", RUNS),
-    "the same, of unknown run time": Case(BORROWS, "poor", "rich", None),
+    "under a parent's ceiling, behind borrowers": Case(BORROWING_QUEUES, "poor", "rich", RUNS),
+    "the same, of unknown run time": Case(BORROWING_QUEUES, "poor", "rich", None),
 }
 
 

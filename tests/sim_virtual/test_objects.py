@@ -76,7 +76,7 @@ spec:
       - {name: odd, max: {cpu: -1}}
       - {name: taken, max: {cpu: 1}}
 """
-ELASTIC = """\
+ELASTIC_JOB = """\
 apiVersion: scheduling.x-k8s.io/v1alpha1
 kind: ElasticQuota
 metadata: {name: quota, namespace: default}
@@ -96,13 +96,15 @@ spec:
       restartPolicy: Never
       containers: [{name: main, image: x, resources: {requests: {cpu: 1}}}]
 """
-TAKEN = "apiVersion: scheduling.volcano.sh/v1beta1\nkind: Queue\nmetadata: {name: taken}\nspec: {weight: 3}\n"
+TAKEN_QUEUE = (
+    "apiVersion: scheduling.volcano.sh/v1beta1\nkind: Queue\nmetadata: {name: taken}\nspec: {weight: 3}\n"
+)
 
 
-@pytest.mark.parametrize(("quota", "queue"), [(TREE, "team"), (ELASTIC, "default-quota")])
+@pytest.mark.parametrize(("quota", "queue"), [(TREE, "team"), (ELASTIC_JOB, "default-quota")])
 def test_quotas_make_queues_and_their_namespaces_enter_them(tmp_path: Path, quota: str, queue: str) -> None:
     """Both at once would fit the node, not the quota."""
-    given = loaded(tmp_path, TAKEN, quota, pod("a", run="10"), pod("b", run="10"), SUSPENDED_JOB)
+    given = loaded(tmp_path, TAKEN_QUEUE, quota, pod("a", run="10"), pod("b", run="10"), SUSPENDED_JOB)
     result = run(given)
     assert {starts(result)[name] for name in ("pod/a", "pod/b")} == {0.0, 10.0}
     assert queue in {queue.name for queue in result.report.queues}
@@ -112,7 +114,7 @@ def test_quotas_make_queues_and_their_namespaces_enter_them(tmp_path: Path, quot
 
 
 def test_an_invalid_part_of_a_quota_is_reported_and_the_rest_holds(tmp_path: Path) -> None:
-    notes = loaded(tmp_path, TAKEN, TREE).notes
+    notes = loaded(tmp_path, TAKEN_QUEUE, TREE).notes
     tree = "ElasticQuotaTree/kube-system/tree"
     assert any(record.startswith(f"{tree}: node 'odd': max") for record in notes), notes
     assert f"{tree}: queue 'taken' exists, and stays as it is" in notes
@@ -302,7 +304,7 @@ BY_LABEL = SUSPENDED_JOB.replace("{name: train}", "{name: train, labels: {kueue.
 def test_a_suspended_job_enters_the_queue_of_its_local_queue(
     tmp_path: Path, named: str, reason: str | None
 ) -> None:
-    report = run(loaded(tmp_path, TAKEN, LOCAL_QUEUE, BY_LABEL.replace("NAME", named))).report
+    report = run(loaded(tmp_path, TAKEN_QUEUE, LOCAL_QUEUE, BY_LABEL.replace("NAME", named))).report
     assert [never.reason for never in report.never_started] == ([reason] if reason else [])
     assert [queue.name for queue in report.queues if queue.started] == ([] if reason else ["taken"])
 
@@ -333,7 +335,7 @@ TO_QUEUE = (
 def test_workloads_that_muster_is_not_asked_to_start_are_reported_with_the_missing_field(
     tmp_path: Path, job: str, stands: str, missing: str
 ) -> None:
-    (left,) = loaded(tmp_path, LOCAL_QUEUE, TAKEN, job).unmanaged_objects
+    (left,) = loaded(tmp_path, LOCAL_QUEUE, TAKEN_QUEUE, job).unmanaged_objects
     sentence = f"{stands}Muster is not asked to start it: {missing}"
     assert (left.title, left.sentence) == ("default/job/train", sentence)
 

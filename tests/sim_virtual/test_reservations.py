@@ -18,9 +18,9 @@ from extender.sim.virtual.trace import Row, from_rows
 from extender.sim.virtual.workload import VirtualWorkload
 from tests.property_examples import examples
 
-BIG = GroupKey("default/big")
+BIG_GROUP = GroupKey("default/big")
 PATIENCE, CAME = 60.0, 2.0
-LONGEST = 200  # seconds that any group runs
+MAX_RUNTIME = 200  # seconds that any group runs
 END, SOON = 8000.0, 2000.0  # seconds for which jobs come
 
 
@@ -44,19 +44,19 @@ class Watch(Observer):
         self.promised: list[float] = []
 
     def pod_bound(self, pod: PodRecord, now: float) -> None:
-        if pod.group == BIG:
+        if pod.group == BIG_GROUP:
             self.began = now
             raise Started
 
     def decided(self, decisions: Decisions, now: float) -> None:
-        decision = decisions.groups.get(BIG)
+        decision = decisions.groups.get(BIG_GROUP)
         reservation = decision.reservation if decision is not None else None
         if reservation is not None and reservation.starts_at is not None:
             self.promised.append(reservation.starts_at)
 
 
 def job(run_times: st.SearchStrategy[float | None]) -> st.SearchStrategy[Job]:
-    return st.builds(Job, st.integers(1, 20), st.integers(1, 3), st.integers(1, LONGEST), run_times)
+    return st.builds(Job, st.integers(1, 20), st.integers(1, 3), st.integers(1, MAX_RUNTIME), run_times)
 
 
 def run(jobs: list[Job], members: int, cpus: int, patience: float = PATIENCE, end: float = END) -> Watch:
@@ -64,7 +64,7 @@ def run(jobs: list[Job], members: int, cpus: int, patience: float = PATIENCE, en
     rows: list[Row] = []
     at, number = 0.0, 0
     while at < end:
-        each = jobs[number % len(jobs)] if number >= 3 else Job(0, 3, LONGEST, jobs[0].declared)
+        each = jobs[number % len(jobs)] if number >= 3 else Job(0, 3, MAX_RUNTIME, jobs[0].declared)
         name = f"j{number}x"
         at, number = at + (each.after if number != 2 else CAME), number + 1
         declared = None if each.declared is None else each.runs * each.declared
@@ -99,7 +99,7 @@ def test_a_large_gang_starts_within_its_bound_whatever_the_others_say(
     """
     began = run(jobs, *size).began
     assert began is not None
-    assert began <= CAME + PATIENCE + 30.0 * LONGEST + 2.0 * LONGEST
+    assert began <= CAME + PATIENCE + 30.0 * MAX_RUNTIME + 2.0 * MAX_RUNTIME
 
 
 @LONG
@@ -107,7 +107,7 @@ def test_a_large_gang_starts_within_its_bound_whatever_the_others_say(
 def test_lies_about_short_runs_put_the_start_off_by_little(size: tuple[int, int], jobs: list[Job]) -> None:
     began = run(jobs, *size, end=SOON).began
     assert began is not None
-    assert began <= CAME + PATIENCE + 5.0 * LONGEST
+    assert began <= CAME + PATIENCE + 5.0 * MAX_RUNTIME
 
 
 @LONG

@@ -20,7 +20,7 @@ from tests.sim_virtual.bench import row, run_rows
 
 TRACE = Path(__file__).parents[2] / "examples" / "trace.csv"
 CAPACITY = ClusterSize(10, 32)
-COMPARED = """\
+EXPECTED_TABLE = """\
 against traverse only, without reservations and reclaim
                              as given   traverse
 makespan                        1h00m      1h00m
@@ -104,7 +104,7 @@ def test_it_is_simulated_and_compared() -> None:
 def test_both_are_printed_side_by_side() -> None:
     given = ["simulate", "--trace", str(TRACE), "--nodes", "4", "--node-cpu", "8"]
     output = CliRunner().invoke(main, [*given, "--compare", "traverse"]).output
-    assert output.endswith(COMPARED)
+    assert output.endswith(EXPECTED_TABLE)
 
 
 def test_reservations_and_evictions_are_counted_and_marked() -> None:

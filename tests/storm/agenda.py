@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from itertools import count
 
-RETRY = 0.5  # seconds until a failed action is tried again
+RETRY_SECONDS = 0.5  # seconds until a failed action is tried again
 Action = Callable[[], object]
 
 
@@ -40,7 +40,7 @@ class Agenda:
         while self._entries and self._entries[0][0] <= now:
             _, _, title, action = heapq.heappop(self._entries)
             if not self._succeeds(action):
-                self._push(now + RETRY, title, action)
+                self._push(now + RETRY_SECONDS, title, action)
             elif title:
                 self._report(title)
 

@@ -16,12 +16,12 @@ from tests.storm.liveness import LivenessProber
 from tests.storm.plan import OUTAGES, Mix, Step, is_rough, plan
 from tests.storm.progress import Progress
 from tests.storm.recovery import Breakage, Recovery
-from tests.storm.settling import LONGEST, cluster_state, settle
-from tests.storm.storm_cluster import DEADLINE, SIGHT, StormCluster
+from tests.storm.settling import MAX_SECONDS, cluster_state, settle
+from tests.storm.storm_cluster import DEADLINE, SIGHT_SECONDS, StormCluster
 from tests.storm.verdict import Outcome
 from tests.storm.view import is_complete_member
 
-PAUSE, OWNER_PERIOD = 0.05, 0.5  # seconds
+STEP_SECONDS, OWNER_SECONDS = 0.05, 0.5  # seconds
 # kube-scheduler exits if it lists a pod that replaced one of the same name on another node. The pods of a
 # Volcano Job do that, if the watch is cut twice within a second. This is no fault of Muster.
 SCHEDULER_EXITS = {
@@ -37,7 +37,7 @@ FAULTS_OF_OWN_PROCESS = {
     "out-of-memory",
     "lose-leader",
 }
-DRAIN = 30.0  # seconds in which running pods may finish
+DRAIN_SECONDS = 30.0  # seconds in which running pods may finish
 UNREACHABLE = (AssertionError, *API_ERRORS)  # a debug page that does not answer fails an assertion
 PAGES = ("podgroups", "nodes", "queues", "held", "decisions?limit=1000", "watches", "bad-objects")
 
@@ -101,7 +101,7 @@ class Campaign:
             self._act_as_owners()
             if (remaining := instant - time.monotonic()) <= 0:
                 return
-            time.sleep(min(remaining, PAUSE))
+            time.sleep(min(remaining, STEP_SECONDS))
 
     def _add_gang(self, step: Step) -> None:
         gang_spec = step.gang_spec
@@ -158,7 +158,7 @@ class Campaign:
 
     def _act_as_owners(self) -> None:
         """Let the owners of gangs act, and check that no process has ended without a fault."""
-        if time.monotonic() - self._last_acted < OWNER_PERIOD:
+        if time.monotonic() - self._last_acted < OWNER_SECONDS:
             return
         self._owners.act()
         self._last_acted = time.monotonic()
@@ -205,9 +205,9 @@ class Campaign:
         self._agenda.add_repair(0, "nodes and queues", self._storm_cluster.restore_objects)
         self._owners.finishing = False
         self._storm_cluster.stage.kubelet.refuse_none()
-        end = time.monotonic() + LONGEST
+        end = time.monotonic() + MAX_SECONDS
         while self._agenda or not self._storm_cluster.ready():
-            self._run_until(time.monotonic() + PAUSE)
+            self._run_until(time.monotonic() + STEP_SECONDS)
             if time.monotonic() > end:
                 raise TimeoutError(f"not repaired: {self._agenda}, down: {self._storm_cluster.down}")
 
@@ -224,12 +224,12 @@ class Campaign:
 
     def _drain(self) -> None:
         """Let running pods finish, so that they free capacity for waiting ones."""
-        end = time.monotonic() + DRAIN
+        end = time.monotonic() + DRAIN_SECONDS
         self._owners.finishing = True
         for gang in self._owners.gangs.values():
             gang.arrived_at = time.monotonic()  # no owner gives up now
         while self._owners.gangs and time.monotonic() < end:
-            self._run_until(time.monotonic() + PAUSE)
+            self._run_until(time.monotonic() + STEP_SECONDS)
         self._owners.finishing = False
 
     def _dump(self, name: str) -> None:
@@ -249,7 +249,7 @@ class Campaign:
             for violation in self._storm_cluster.stage.observer.found()
         ]
         second_judge = self._storm_cluster.recorder.reviewed(
-            DEADLINE, SIGHT, self._storm_cluster.undisturbed_time
+            DEADLINE, SIGHT_SECONDS, self._storm_cluster.undisturbed_time
         )
         second = [
             (accusation.at, accusation.about, f"the second judge: {accusation.message}")

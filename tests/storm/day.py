@@ -30,7 +30,7 @@ from tests.storm.verdict import Json
 
 NODES, GANGS, FAULTS = 24, 150.0, 120.0  # nodes, and mean seconds between gangs and between faults
 RUNTIME_FACTOR = 60  # factor on the run times of a storm's gangs
-LASTING = (60.0, 1800.0)  # seconds until a fault is repaired
+REPAIR_SECONDS = (60.0, 1800.0)  # seconds until a fault is repaired
 CAPPED_CPUS = "20"
 PRIORITIES = {"storm-low": 10, "storm-high": 1000, "": 0}
 
@@ -148,7 +148,7 @@ class Day:
             kind = self._rng.choice(
                 ("cordon-node", "taint-node", "cap-queue", "close-queue", "reweigh-queue")
             )
-            end = begin + self._rng.uniform(*LASTING)
+            end = begin + self._rng.uniform(*REPAIR_SECONDS)
             if kind.endswith("node"):
                 self._strike_node(kind, begin, end, self._rng.choice(self._nodes))
             else:

@@ -23,9 +23,9 @@ Json = dict[str, Any]
 Call = Callable[[], object]
 API_ERRORS = (ApiError, urllib3.exceptions.HTTPError, OSError)  # the API server is down, or refuses
 CONFLICT, NOT_FOUND = 409, 404
-MOST_WAITING = 250  # pods; further gangs are refused, as by a quota
+MAX_UNBOUND_PODS = 250  # pods; further gangs are refused, as by a quota
 THREADS = 6
-SETTLED_AFTER = 8.0  # undisturbed seconds
+SETTLING_SECONDS = 8.0  # undisturbed seconds
 
 
 class Gang:
@@ -73,7 +73,7 @@ class GangOwners:
     def add(self, gang_spec: GangSpec) -> bool:
         """Add a gang; return False if too many pods wait."""
         waiting = sum(map(is_unbound, self._view.pods()))
-        if waiting + gang_spec.size > MOST_WAITING:
+        if waiting + gang_spec.size > MAX_UNBOUND_PODS:
             self.counts["turned away"] += 1
             return False
         self.gangs[gang_spec.name] = Gang(gang_spec, self._namespace, time.monotonic())
@@ -115,7 +115,7 @@ class GangOwners:
             self.counts["started"] += 1
         undisturbed = self._undisturbed_time(now)
         gang.whole_since = undisturbed if gang.whole_since is None else gang.whole_since
-        if undisturbed - gang.whole_since > SETTLED_AFTER and not gang.spec.roles:
+        if undisturbed - gang.whole_since > SETTLING_SECONDS and not gang.spec.roles:
             self.settled.setdefault(gang.spec.name, now)
 
     def _create(self, gang: Gang) -> None:

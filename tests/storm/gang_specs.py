@@ -37,10 +37,10 @@ PRIORITIES = {"storm-low": 10, "storm-high": 1000}
 ZONES = ("a", "b", "c")
 RACK = "storm/rack"  # label of nodes
 RACKS = ("r0", "r1", "r2", "r3", "r4", "r5")
-MOST_IN_A_RACK = 10  # largest gang that requires one rack
+MAX_RACK_PODS = 10  # largest gang that requires one rack
 # A flavor is the nodes of one zone; each role of a group gets one flavor.
 FLAVORS = [{"name": f"zone-{zone}", "nodeLabels": {"zone": zone}} for zone in ZONES]
-LARGEST = 40  # pods of a gang
+MAX_PODS = 40  # pods of a gang
 CPUS = ("500m", "1", "1", "1500m", "2", "3")
 # Smallest, largest, probability.
 SIZES = (
@@ -48,7 +48,7 @@ SIZES = (
     (2, 4, 0.35),
     (5, 10, 0.25),
     (11, 20, 0.1),
-    (21, LARGEST, 0.05),
+    (21, MAX_PODS, 0.05),
 )
 
 
@@ -204,7 +204,7 @@ def draw(rng: Random, number: int, queues: Mapping[str, Json] = QUEUES) -> GangS
         roles=roles,
         selector={"zone": rng.choice(ZONES)} if rng.random() < 0.15 else {},
         gpus=1 if size <= 4 and rng.random() < 0.1 else 0,
-        in_a_rack=kind in ("gang", "job") and not roles and size <= MOST_IN_A_RACK and rng.random() < 0.4,
+        in_a_rack=kind in ("gang", "job") and not roles and size <= MAX_RACK_PODS and rng.random() < 0.4,
         gated=rng.random() < 0.8,
         priority=rng.choice(tuple(PRIORITIES)) if rng.random() < 0.2 else "",
         fails=rng.random() < 0.15,

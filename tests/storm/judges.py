@@ -19,7 +19,7 @@ from tests.storm.view import Eviction, holds_capacity, is_complete_member, is_te
 Json = dict[str, Any]
 OURS = ("muster", "volcano")
 TASK = "volcano.sh/task-spec"
-COUNTED = ("cpu", "memory", "pods")
+COMPARED_RESOURCES = ("cpu", "memory", "pods")
 
 
 @dataclass(frozen=True)
@@ -264,7 +264,7 @@ def wrong_idle_amounts(state: ClusterState) -> Iterator[str]:
             if (idle := claimed.get(name)) is None:
                 yield f"node {name}: Muster does not know it"
                 continue
-            for resource in COUNTED:
+            for resource in COMPARED_RESOURCES:
                 expected = max(remaining[resource] // (1 if resource == "cpu" else MILLI), 0)
                 if max(idle.get(resource, 0), 0) != expected:
                     yield f"node {name}: Muster says {resource} {idle.get(resource)} idle, it is {expected}"

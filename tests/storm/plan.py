@@ -10,7 +10,7 @@ from random import Random
 from tests.storm.gang_specs import FLAVORS, MANY_QUEUES, QUEUES, TREE, GangSpec, Json, draw
 
 MINUTE = 60.0
-ROUGH = 30.0  # seconds; no process is killed in the rest of each minute, so that deadlines can pass
+ROUGH_SECONDS = 30.0  # seconds; no process is killed in the rest of each minute, so that deadlines can pass
 ROUGH_KINDS: dict[str, float] = {
     "kill-muster": 3,
     "stop-muster": 1,
@@ -177,7 +177,7 @@ def _faults(rng: Random, seconds: float, mix: Mix) -> list[Step]:
 
 def is_rough(at: float) -> bool:
     """Return whether processes may be killed at this time."""
-    return at % MINUTE < ROUGH
+    return at % MINUTE < ROUGH_SECONDS
 
 
 def _seed(rng: Random) -> int:

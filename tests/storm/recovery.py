@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 ANSWERS, BINDS = "answers", "binds"
-LASTS = float("inf")
+NOT_REPAIRED = float("inf")
 Times = dict[str, dict[str, list[float]]]  # seconds, by ANSWERS or BINDS and by kind of fault
 
 
@@ -18,11 +18,11 @@ class Breakage:
     kind: str
     outage: bool  # no process can recover while it lasts
     began: float
-    ended: float = LASTS
+    ended: float = NOT_REPAIRED
 
     def end(self, at: float | None = None) -> None:
         """End the fault; only the first call counts."""
-        if self.ended == LASTS:
+        if self.ended == NOT_REPAIRED:
             self.ended = time.monotonic() if at is None else at
 
 
@@ -65,7 +65,7 @@ class Recovery:
 
     def _answered_after(self, instant: float) -> float:
         index = bisect_left(self._answers, instant)
-        return self._answers[index] if index < len(self._answers) else LASTS
+        return self._answers[index] if index < len(self._answers) else NOT_REPAIRED
 
 
 def percentile(times: Sequence[float], share: float) -> float:

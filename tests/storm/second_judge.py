@@ -20,8 +20,8 @@ from tests.storm.second_judge_state import (
     UnsettledEviction,
 )
 
-RAN_LONG = 8.0  # seconds for which a gang runs fully before an eviction needs a reason
-TAKEN_WITHIN = 60.0  # seconds in which another group has to take the capacity of evicted pods
+LONG_RUN = 8.0  # seconds for which a gang runs fully before an eviction needs a reason
+REUSE_SECONDS = 60.0  # seconds in which another group has to take the capacity of evicted pods
 
 
 class SecondJudge:
@@ -184,7 +184,7 @@ class SecondJudge:
         now = self._clock(at)
         runs = gang.is_whole(pod for pod in gang.pods.values() if pod.has_run)
         gang.ran |= runs
-        gang.ran_long |= gang.runs_since is not None and now - gang.runs_since > RAN_LONG
+        gang.ran_long |= gang.runs_since is not None and now - gang.runs_since > LONG_RUN
         if not runs:
             gang.runs_since = None
         elif gang.runs_since is None:
@@ -217,7 +217,7 @@ class SecondJudge:
         )
         if queue is not None and queue.is_reclaimable and others_wait:
             self._unsettled.append(UnsettledEviction(fact, now))
-        elif not (gang.ran_long or (gang.runs_since is not None and now - gang.runs_since > RAN_LONG)):
+        elif not (gang.ran_long or (gang.runs_since is not None and now - gang.runs_since > LONG_RUN)):
             self.evictions[Purpose.SHORT_LIVED] += 1
         else:
             self.evictions[Purpose.NONE] += 1
@@ -226,7 +226,7 @@ class SecondJudge:
     def _settle_evictions(self, now: float, newcomer: PodFact | None = None) -> None:
         """Settle evictions whose capacity a pod of another group takes, or none in time."""
         for eviction in list(self._unsettled):
-            is_late = now - eviction.at > TAKEN_WITHIN
+            is_late = now - eviction.at > REUSE_SECONDS
             is_taken = (
                 newcomer is not None
                 and newcomer.node == eviction.pod.node

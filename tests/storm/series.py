@@ -15,7 +15,7 @@ from tests.storm.faults import FAULTS
 from tests.storm.plan import Mix
 
 Json = dict[str, Any]
-VIRTUAL = "virtual"  # the mix of storms that need no API server
+VIRTUAL_MIX = "virtual"  # the mix of storms that need no API server
 LONGEST_END = 900.0  # seconds that a storm has to start, to settle, and to be checked
 
 
@@ -60,7 +60,7 @@ class Series:
         except (OSError, tomllib.TOMLDecodeError, TypeError, KeyError) as fault:
             raise BadSeries(f"{file}: {type(fault).__name__} {fault}") from None
         unknown = [kind for mix in mixes.values() for kind in mix.kinds if kind not in FAULTS]
-        unknown += [storm.mix for storm in storms if storm.mix not in (VIRTUAL, *mixes)]
+        unknown += [storm.mix for storm in storms if storm.mix not in (VIRTUAL_MIX, *mixes)]
         if unknown:
             raise BadSeries(f"{file}: neither a fault nor a mix: {', '.join(unknown)}")
         return cls(file, mixes, tuple(storms))
@@ -86,7 +86,7 @@ def records_of(results: Path) -> list[Json]:
 
 def run(storm: Storm, file: Path, further_arguments: Sequence[str]) -> Json:
     """Run a storm and return its record, which has `failed` if the storm could not be checked."""
-    if storm.mix == VIRTUAL:
+    if storm.mix == VIRTUAL_MIX:
         return {**vars(storm), **Day(storm.seed, storm.seconds).run()}
     with tempfile.TemporaryDirectory() as folder:
         record = Path(folder) / "record.json"

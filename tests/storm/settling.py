@@ -10,9 +10,9 @@ from tests.storm.judges import ClusterState, violations
 from tests.storm.storm_cluster import StormCluster
 
 Json = dict[str, Any]
-LONGEST = 150.0  # seconds; kube-scheduler retries unschedulable pods after a minute
+MAX_SECONDS = 150.0  # seconds; kube-scheduler retries unschedulable pods after a minute
 QUIET = 5.0  # seconds without a violation and without a change on any pod
-PAUSE = 1.0  # seconds
+CHECK_SECONDS = 1.0  # seconds
 IN_A_ROW = 4  # states with the same violation
 
 
@@ -30,7 +30,7 @@ def cluster_state(storm_cluster: StormCluster) -> ClusterState:
 
 
 def settle(
-    storm_cluster: StormCluster, act_as_owners: Callable[[], None], longest: float = LONGEST
+    storm_cluster: StormCluster, act_as_owners: Callable[[], None], longest: float = MAX_SECONDS
 ) -> list[str]:
     """Return the violations that remain once nothing changes any more, or after `longest` seconds.
 
@@ -50,7 +50,7 @@ def settle(
             return []
         if now > end:
             return _common_violations(recent) or [f"the cluster did not settle within {longest:g} s"]
-        time.sleep(PAUSE)
+        time.sleep(CHECK_SECONDS)
 
 
 def _common_violations(recent: Iterable[list[str]]) -> list[str]:

@@ -36,7 +36,7 @@ HOSTS = ("first", "second")
 NODE_COUNT, NODE_CPU = 24, "6"
 GRACE = 4.0  # after an outage all objects are listed again
 # In undisturbed seconds: 5 until a watch that was cut is open again, and 10 for a delayed binding.
-SIGHT = 15.0  # seconds in which a scheduler may not have seen a change
+SIGHT_SECONDS = 15.0  # seconds in which a scheduler may not have seen a change
 DEADLINE = 30.0  # several times --bind-deadline: a partial start is first completed, then undone
 
 
@@ -174,7 +174,11 @@ def storm_cluster(kubernetes: str, mix: Mix) -> Iterator[StormCluster]:
         watch_client = Client(cluster.access(ADMIN))
         with (
             Observer(
-                watch_client, DEADLINE, sight=SIGHT, undisturbed_time=undisturbed_time, restarts=restarts
+                watch_client,
+                DEADLINE,
+                sight=SIGHT_SECONDS,
+                undisturbed_time=undisturbed_time,
+                restarts=restarts,
             ) as observer,
             View(watch_client) as view,
             EventRecorder(watch_client) as recorder,

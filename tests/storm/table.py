@@ -6,7 +6,7 @@ from itertools import chain
 from typing import Any
 
 from tests.storm.recovery import ANSWERS, BINDS, percentile
-from tests.storm.series import VIRTUAL
+from tests.storm.series import VIRTUAL_MIX
 
 Json = dict[str, Any]
 COLUMNS = "{:28} {:>7} {:>7} {:>9} {:>9} {:>9} {:>9}"
@@ -18,8 +18,8 @@ def table_of(records: Sequence[Json]) -> str:
 
     `answers` and `binds`: median seconds from the end of a fault until Muster answers and binds again.
     """
-    reviewed = [record for record in records if "failed" not in record and record["mix"] != VIRTUAL]
-    virtual_runs = [record for record in records if "failed" not in record and record["mix"] == VIRTUAL]
+    reviewed = [record for record in records if "failed" not in record and record["mix"] != VIRTUAL_MIX]
+    virtual_runs = [record for record in records if "failed" not in record and record["mix"] == VIRTUAL_MIX]
     faults, missed = _sum_of(reviewed, "faults"), _sum_of(reviewed, "missed")
     times = {measure: _times(reviewed, measure) for measure in (ANSWERS, BINDS)}
     lines = [COLUMNS.format(*HEAD)]

@@ -15,8 +15,8 @@ from tests.storm.plan import (
     MINUTE,
     OUTAGES,
     REPLICAS_KINDS,
-    ROUGH,
     ROUGH_KINDS,
+    ROUGH_SECONDS,
     ROUGH_VIEW_KINDS,
     VIEW_KINDS,
     Mix,
@@ -60,7 +60,7 @@ def test_a_mix_with_fates_has_most_gangs_struck_when_half_of_them_is_bound() -> 
 
 
 def test_nothing_dies_in_the_calm_part_of_a_minute() -> None:
-    late = {step.kind for step in plan(3, 3600, Mix()) if step.at % MINUTE >= ROUGH}
+    late = {step.kind for step in plan(3, 3600, Mix()) if step.at % MINUTE >= ROUGH_SECONDS}
     assert not late & OUTAGES
 
 

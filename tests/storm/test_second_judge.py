@@ -19,7 +19,7 @@ from tests.storm.facts import (
     pod_fact,
     queue_fact,
 )
-from tests.storm.second_judge import RAN_LONG, TAKEN_WITHIN, SecondJudge
+from tests.storm.second_judge import LONG_RUN, REUSE_SECONDS, SecondJudge
 from tests.storm.second_judge_state import AccusationCode, Purpose
 
 DEADLINE, SIGHT = 30.0, 15.0
@@ -310,30 +310,30 @@ def evicted(reported: History, *, is_reclaimable: bool, stands: float, waits: bo
 
 
 def test_a_fully_running_gang_of_a_queue_that_lends_nothing_loses_no_pod(reported: History) -> None:
-    evicted(reported, is_reclaimable=False, stands=RAN_LONG + 1)
+    evicted(reported, is_reclaimable=False, stands=LONG_RUN + 1)
     assert reported.accusations() == [(AccusationCode.NEEDLESS_EVICTION, "x/a")]
 
 
 def test_no_pod_is_evicted_while_no_group_waits(reported: History) -> None:
-    evicted(reported, is_reclaimable=True, stands=RAN_LONG + 1, waits=False)
+    evicted(reported, is_reclaimable=True, stands=LONG_RUN + 1, waits=False)
     assert reported.accusations() == [(AccusationCode.NEEDLESS_EVICTION, "x/a")]
 
 
 def test_each_eviction_needs_a_group_that_uses_the_capacity(reported: History) -> None:
-    evicted(reported, is_reclaimable=True, stands=RAN_LONG + 1)
+    evicted(reported, is_reclaimable=True, stands=LONG_RUN + 1)
     reported.pod(20, "other", "n", group="", queue="r")
     assert reported.accusations() == []
     assert reported.reviewed().evictions == {Purpose.TAKEN: 1}
 
 
 def test_unused_freed_capacity_is_reported(reported: History) -> None:
-    evicted(reported, is_reclaimable=True, stands=RAN_LONG + 1)
-    reported.pod(TAKEN_WITHIN + 20, "other", "n", group="", queue="r")
+    evicted(reported, is_reclaimable=True, stands=LONG_RUN + 1)
+    reported.pod(REUSE_SECONDS + 20, "other", "n", group="", queue="r")
     assert reported.reviewed().evictions == {Purpose.UNTAKEN: 1}
 
 
 def test_an_eviction_of_a_short_run_is_reported_separately(reported: History) -> None:
-    evicted(reported, is_reclaimable=False, stands=RAN_LONG - 1)
+    evicted(reported, is_reclaimable=False, stands=LONG_RUN - 1)
     assert reported.accusations() == []
     assert reported.reviewed().evictions == {Purpose.SHORT_LIVED: 1}
 

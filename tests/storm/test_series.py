@@ -10,7 +10,7 @@ from tests.rows import each_of
 from tests.storm.day import Day
 from tests.storm.plan import ROUGH_KINDS, Mix, plan
 from tests.storm.recovery import ANSWERS, BINDS, Recovery
-from tests.storm.series import VIRTUAL, BadSeries, Series, Storm, records_of, run
+from tests.storm.series import VIRTUAL_MIX, BadSeries, Series, Storm, records_of, run
 from tests.storm.table import table_of
 
 CAMPAIGNS = sorted((Path(__file__).parent / "campaigns").glob("*.toml"))
@@ -73,7 +73,7 @@ def test_finished_campaigns_are_not_run_again_and_failed_ones_are(tmp_path: Path
 
 
 def test_half_an_hour_of_virtual_time_violates_nothing(tmp_path: Path) -> None:
-    storm = Storm(VIRTUAL, 5, 1800)
+    storm = Storm(VIRTUAL_MIX, 5, 1800)
     record = run(storm, tmp_path, ())
     assert storm.matches(record)
     assert record["violations"] == []

@@ -78,10 +78,13 @@ def test_a_pod_that_is_not_ours_is_refused() -> None:
     assert (stage.posted, stage.stage("s")) == ([], None)
 
 
-SHUT, DISLIKED = Taint(key="k", effect="NoSchedule"), Taint(key="x", effect="PreferNoSchedule")
+NO_SCHEDULE, PREFER_NO_SCHEDULE = (
+    Taint(key="k", effect="NoSchedule"),
+    Taint(key="x", effect="PreferNoSchedule"),
+)
 
 
-@each_of(node("b"), node("b", zone="z", taints=[SHUT]), node("b", zone="z", cordoned=True))
+@each_of(node("b"), node("b", zone="z", taints=[NO_SCHEDULE]), node("b", zone="z", cordoned=True))
 def test_a_node_that_does_not_match_is_refused(where: Node) -> None:
     stage = Stage(node("a", zone="z"), where, pod("p", selector={ZONE: "z"}))
     stage.filtered("p", ["a"])
@@ -92,7 +95,7 @@ def test_a_node_that_does_not_match_is_refused(where: Node) -> None:
 
 def test_a_taint_that_the_pod_tolerates_is_no_hindrance() -> None:
     tolerant = pod("p", tolerations=[Toleration(key="k", operator="Exists")])
-    stage = Stage(node("a", taints=[SHUT, DISLIKED]), tolerant)
+    stage = Stage(node("a", taints=[NO_SCHEDULE, PREFER_NO_SCHEDULE]), tolerant)
     with stage.calls():
         assert started(stage.call("p", "a")) == [""]
 

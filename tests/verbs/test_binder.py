@@ -136,7 +136,9 @@ def test_an_unclear_answer_is_resolved_by_a_read_and_what_may_pass_is_tried_agai
 POLICY = "pods \"p\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: site policy"
 
 
-ENDS = 'pods "p" is forbidden: unable to create new content in namespace n because it is being terminated'
+TERMINATING_NAMESPACE = (
+    'pods "p" is forbidden: unable to create new content in namespace n because it is being terminated'
+)
 NO_RIGHT = 'pods "p" is forbidden: User "m" cannot create resource "pods/binding" in API group ""'
 
 
@@ -144,7 +146,7 @@ NO_RIGHT = 'pods "p" is forbidden: User "m" cannot create resource "pods/binding
     ("refusal", "words"),
     [
         (status(403, "Forbidden", POLICY), "refused: site policy"),
-        (status(403, "Forbidden", ENDS), f"not allowed: {ENDS}"),
+        (status(403, "Forbidden", TERMINATING_NAMESPACE), f"not allowed: {TERMINATING_NAMESPACE}"),
         (status(422, "Invalid"), "the API server refuses: 422 Invalid"),
     ],
     ids=["by a policy", "its namespace ends", "invalid"],

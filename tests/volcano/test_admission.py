@@ -13,7 +13,7 @@ from tests.rows import each_of
 
 Json = dict[str, Any]
 FAILED = {"event": "PodFailed", "action": "RestartJob"}
-ANY = {"event": "*", "action": "AbortJob"}
+ANY_EVENT_POLICY = {"event": "*", "action": "AbortJob"}
 PARTS = {"totalPartitions": 2, "partitionSize": 2}
 
 
@@ -81,8 +81,8 @@ def task(**more: Any) -> Json:
     ({"policies": [FAILED, FAILED]}, ["DuplicatePolicyEvent spec.policies[1].event"]),
     (task(policies=[FAILED, FAILED]), ["DuplicatePolicyEvent spec.tasks[0].policies[1].event"]),
     ({"policies": [FAILED], **task(policies=[FAILED])}, []),  # a task's come before those of its job
-    ({"policies": [ANY, FAILED]}, ["PolicyAnyExclusive spec.policies"]),
-    ({"policies": [ANY]}, []),
+    ({"policies": [ANY_EVENT_POLICY, FAILED]}, ["PolicyAnyExclusive spec.policies"]),
+    ({"policies": [ANY_EVENT_POLICY]}, []),
     ({"policies": [{"exitCode": 0}]}, ["PolicyExitCodeZero spec.policies[0].exitCode"]),
     ({"policies": [{**FAILED, "timeout": "1h30m"}]}, []),
     ({"policies": [{**FAILED, "timeout": "soon"}]}, ["JobNotValid spec.policies[0].timeout"]),

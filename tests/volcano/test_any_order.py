@@ -95,7 +95,7 @@ def test_no_pod_is_created_twice(looks: list[tuple[int, int]]) -> None:
     assert cluster.job.status.state.phase == JobPhase.COMPLETED
 
 
-RESTARTED = {
+RESTARTED_STATES = {
     Action.RESTART: ["j-m-0", "j-w-0", "j-w-1", "j-w-2"],
     Action.RESTART_TASK: ["j-w-0", "j-w-1", "j-w-2"],
     Action.RESTART_PARTITION: ["j-w-0", "j-w-1"],
@@ -106,7 +106,7 @@ RESTARTED = {
 @settings(max_examples=examples(100), deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 3), st.integers(0, 1), st.integers(0, 4)), max_size=20),
-    st.sampled_from([*RESTARTED]),
+    st.sampled_from([*RESTARTED_STATES]),
     st.sampled_from([None, 1]),
 )
 def test_a_restart_happens_once(
@@ -128,7 +128,7 @@ def test_a_restart_happens_once(
         cluster.remove(lag)
     cluster.rest()
     made = Counter(name for name, *_ in cluster.created)
-    assert sorted(name for name, times in made.items() if times > 1) == RESTARTED[action]
+    assert sorted(name for name, times in made.items() if times > 1) == RESTARTED_STATES[action]
     assert max(made.values()) == 2 or any(job_lag for _, job_lag, _ in looks)
     assert cluster.job.status.retry_count == 1
     assert cluster.job.status.state.phase == JobPhase.COMPLETED

@@ -98,14 +98,14 @@ def test_the_skipped_hour_is_made_up_for_and_the_repeated_hour_counts_once() -> 
     assert minute_of(schedule.next(first), BERLIN) == "2026-10-26T02:30"
 
 
-FIVE = "is to have five fields"
+FIVE_FIELDS = "is to have five fields"
 
 
 @each_of(
-    ("", None, FIVE),
-    ("0 0 * * * *", None, FIVE),
-    ("@every 5m", None, FIVE),
-    ("TZ=UTC 0 0 * * *", None, FIVE),
+    ("", None, FIVE_FIELDS),
+    ("0 0 * * * *", None, FIVE_FIELDS),
+    ("@every 5m", None, FIVE_FIELDS),
+    ("TZ=UTC 0 0 * * *", None, FIVE_FIELDS),
     ("61 * * * *", None, "Bad minute"),
     ("0 0 31 2 *", None, "Bad day-of-month"),
     ("0 0 1 1 " + "9" * 5000, None, "schedule"),
@@ -253,7 +253,7 @@ def test_the_newest_ended_jobs_stay(limits: dict[str, Any], stay: list[str]) -> 
 
 
 @each_of(
-    (cron(schedule="often"), FIVE),
+    (cron(schedule="often"), FIVE_FIELDS),
     (cron(time_zone="Nowhere"), "is not known"),
     (replace(cron(), metadata=Meta(name="n" * 53, uid="c1")), "may have 52 characters"),
 )

@@ -25,7 +25,7 @@ def job_request(action: Action, **more: Any) -> JobRequest:
 
 
 CODES = [policy("AbortJob", exit_code=code) for code in range(1, 514)]
-WIDE: dict[str, Any] = {"containers": [{}] * 60, "initContainers": [{}] * 5}
+WIDE_POD: dict[str, Any] = {"containers": [{}] * 60, "initContainers": [{}] * 5}
 
 
 # ---- it begins
@@ -46,7 +46,7 @@ def test_a_new_job_is_pending_gets_its_pods_and_another_look() -> None:
         "spec.tasks: invalid value 257: must be at most 256",
     ),  # tasks
     (
-        job(replace(task("w", 1), template={"spec": WIDE})),
+        job(replace(task("w", 1), template={"spec": WIDE_POD})),
         "spec.tasks[0].template.spec.containers: invalid value 65: must be at most 64",
     ),  # containers
     (

@@ -8,10 +8,10 @@ from tests.rows import each_of
 from tests.volcano.cluster import Cluster
 from tests.volcano.jobs import NOW, job, policy, task
 
-BEGINS = ["Pending", "Running"]
+FIRST_PHASES = ["Pending", "Running"]
 AGAIN = ["Restarting", "Pending", "Running"]
 END = ["Completed"]
-FAILS, FAILS_WITH_4, EVICTED = ("end", 0, 3), ("end", 0, 4), ("evict", 0)
+FAILS_WITH_3, FAILS_WITH_4, EVICTED = ("end", 0, 3), ("end", 0, 4), ("evict", 0)
 CROWDED_OUT = ("crowd_out", 0)
 
 
@@ -26,22 +26,29 @@ def story(
     tasks = (
         [task("m", 1), task("w", 2)] if of_task is None else [task("m", 1, policies=[of_task]), task("w", 2)]
     )
-    return words, tasks, {"policies": [*policies], **spec}, happens, [*BEGINS, *phases]
+    return words, tasks, {"policies": [*policies], **spec}, happens, [*FIRST_PHASES, *phases]
 
 
 @each_of(
     story("nothing happens", [], END),
-    story("a pod fails", [FAILS], ["Failed"]),
-    story("a pod fails that is not needed", [FAILS], END, min_available=1),
+    story("a pod fails", [FAILS_WITH_3], ["Failed"]),
+    story("a pod fails that is not needed", [FAILS_WITH_3], END, min_available=1),
     story("a pod has gone", [EVICTED], ["Pending", "Running", *END]),
-    story("failed: restart", [FAILS], [*AGAIN, *END], policy("RestartJob", "PodFailed")),
-    story("failed: terminate", [FAILS], ["Terminating", "Terminated"], policy("TerminateJob", "PodFailed")),
-    story("failed: abort", [FAILS], ["Aborting", "Aborted"], policy("AbortJob", "PodFailed")),
-    story("failed: complete", [FAILS], ["Completing", "Completed"], policy("CompleteJob", "PodFailed")),
-    story("failed: its task", [FAILS], [*AGAIN, *END], policy("RestartTask", "PodFailed")),
+    story("failed: restart", [FAILS_WITH_3], [*AGAIN, *END], policy("RestartJob", "PodFailed")),
+    story(
+        "failed: terminate",
+        [FAILS_WITH_3],
+        ["Terminating", "Terminated"],
+        policy("TerminateJob", "PodFailed"),
+    ),
+    story("failed: abort", [FAILS_WITH_3], ["Aborting", "Aborted"], policy("AbortJob", "PodFailed")),
+    story(
+        "failed: complete", [FAILS_WITH_3], ["Completing", "Completed"], policy("CompleteJob", "PodFailed")
+    ),
+    story("failed: its task", [FAILS_WITH_3], [*AGAIN, *END], policy("RestartTask", "PodFailed")),
     story(
         "the restart of a pod is no eviction",
-        [FAILS],
+        [FAILS_WITH_3],
         [*AGAIN, *END],
         policy("RestartPod", "PodFailed"),
         policy("TerminateJob", "PodEvicted"),
@@ -54,12 +61,17 @@ def story(
         policy("TerminateJob", "PodEvicted"),
     ),
     story("any: abort", [EVICTED], ["Aborting", "Aborted"], policy("AbortJob", "*")),
-    story("several events", [FAILS], ["Aborting", "Aborted"], policy("AbortJob", "PodEvicted", "PodFailed")),
-    story("exit code", [FAILS], [*AGAIN, *END], policy("RestartJob", exit_code=3)),
+    story(
+        "several events",
+        [FAILS_WITH_3],
+        ["Aborting", "Aborted"],
+        policy("AbortJob", "PodEvicted", "PodFailed"),
+    ),
+    story("exit code", [FAILS_WITH_3], [*AGAIN, *END], policy("RestartJob", exit_code=3)),
     story("another exit code", [FAILS_WITH_4], ["Failed"], policy("RestartJob", exit_code=3)),
     story(
         "the task comes before the job",
-        [FAILS],
+        [FAILS_WITH_3],
         [*AGAIN, *END],
         policy("AbortJob", "PodFailed"),
         of_task=policy("RestartJob", "PodFailed"),
@@ -91,7 +103,7 @@ def story(
     story("enough have succeeded", [("end", 0, 0)], END, min_success=1),
     story(
         "no more retries",
-        [FAILS, FAILS],
+        [FAILS_WITH_3, FAILS_WITH_3],
         [*AGAIN, "Restarting", "Failed"],
         policy("RestartJob", "PodFailed"),
         max_retry=2,

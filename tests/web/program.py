@@ -37,7 +37,7 @@ from extender.webhooks.reviews import Path, Reviewer, ReviewOutcome
 
 WINDOW = 100
 LONG = 1000.0  # seconds
-STOPPED = "Muster stops"
+STOPPING_REASON = "Muster stops"
 IMPATIENT = Timeouts(handshake=0.3, head=0.2, body=0.4, answer=1.0, discard=0.1)
 
 
@@ -77,7 +77,7 @@ class Holding(SchedulerVerbs):
                 self._hung_up.add(args.pod_name)
                 self._changed.notify_all()
             raise
-        return BindingResult(STOPPED)
+        return BindingResult(STOPPING_REASON)
 
     def stop(self) -> None:
         for end in self._held.values():

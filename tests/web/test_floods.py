@@ -14,7 +14,7 @@ from extender.web import server
 from extender.web.side import LIMITS
 from tests.e2e.harness.waiting import wait_for
 from tests.flood import PARTIAL_BODY, PARTIAL_HANDSHAKE, PARTIAL_HEAD, PATIENCE, flood, many_files
-from tests.web.program import STOPPED, WINDOW
+from tests.web.program import STOPPING_REASON, WINDOW
 from tests.web.running import FILTER, Server, answer, ask_filter
 
 MANY = 2000
@@ -137,7 +137,7 @@ def test_calls_stay_held_in_a_flood(program: Server) -> None:
         wait_for(lambda: program.dropped("verbs", "full") >= 50, what="connections closed")
         check_ports(program)
     program.process.terminate()
-    assert [answer(call) for call in calls] == [{"Error": STOPPED}] * 3
+    assert [answer(call) for call in calls] == [{"Error": STOPPING_REASON}] * 3
 
 
 def test_a_caller_that_sends_more_during_a_held_call_is_closed(shared_program: Server) -> None:

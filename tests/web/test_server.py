@@ -14,7 +14,7 @@ import pytest
 from extender.web.server import SPARE_CONNECTIONS
 from tests.e2e.harness.waiting import wait_for
 from tests.rows import each_of
-from tests.web.program import STOPPED, WINDOW
+from tests.web.program import STOPPING_REASON, WINDOW
 from tests.web.running import FILTER, Server, answer, ask_filter
 
 
@@ -27,21 +27,21 @@ def test_every_held_call_is_answered_at_the_end(program: Server, number: signal.
     silent.endheaders(b"{")
     calls = program.hold(WINDOW)
     program.process.send_signal(number)
-    assert [answer(call) for call in calls] == [{"Error": STOPPED}] * WINDOW
+    assert [answer(call) for call in calls] == [{"Error": STOPPING_REASON}] * WINDOW
     assert program.ended() == 0
 
 
 def test_a_closed_terminal_ends_both_parent_and_worker(program: Server) -> None:
     calls = program.hold(3)
     os.killpg(program.process.pid, signal.SIGHUP)
-    assert [answer(call) for call in calls] == [{"Error": STOPPED}] * 3
+    assert [answer(call) for call in calls] == [{"Error": STOPPING_REASON}] * 3
     assert program.ended() == 0
 
 
 def test_held_calls_are_answered_when_the_parent_is_killed(program: Server) -> None:
     calls = program.hold(3)
     program.process.kill()
-    assert [answer(call) for call in calls] == [{"Error": STOPPED}] * 3
+    assert [answer(call) for call in calls] == [{"Error": STOPPING_REASON}] * 3
     assert program.ended() == -signal.SIGKILL
 
 

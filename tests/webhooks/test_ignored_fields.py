@@ -6,10 +6,10 @@ from tests.rows import each_of
 from tests.webhooks.bench import Bench
 
 Json = dict[str, Any]
-REQUIRED = "kueue.x-k8s.io/podset-required-topology"
-GROUPED = "kueue.x-k8s.io/podset-group-name"
-UNCONSTRAINED = "kueue.x-k8s.io/podset-unconstrained-topology"
-ANNOTATED = {"annotations": {REQUIRED: "rack", GROUPED: "g", UNCONSTRAINED: "true"}}
+REQUIRED_KEY = "kueue.x-k8s.io/podset-required-topology"
+GROUP_KEY = "kueue.x-k8s.io/podset-group-name"
+UNCONSTRAINED_KEY = "kueue.x-k8s.io/podset-unconstrained-topology"
+ANNOTATED_META = {"annotations": {REQUIRED_KEY: "rack", GROUP_KEY: "g", UNCONSTRAINED_KEY: "true"}}
 TOPOLOGY = {"mode": "hard", "highestTierAllowed": 1}
 CONTAINERS = {"containers": [{"name": "c"}]}
 
@@ -37,7 +37,7 @@ VOLCANO_JOB: Json = {
                 "name": "t",
                 "replicas": 1,
                 "maxRetry": 2,
-                "template": {"metadata": ANNOTATED, "spec": CONTAINERS},
+                "template": {"metadata": ANNOTATED_META, "spec": CONTAINERS},
             }
         ],
     }
@@ -61,28 +61,28 @@ GROUP: Json = {"spec": {"minMember": 1, "networkTopology": TOPOLOGY, "subGroupPo
         VOLCANO_JOB,
         [
             "spec.tasks[0].maxRetry",
-            f"spec.tasks[0].template.metadata.annotations[{GROUPED}]",
+            f"spec.tasks[0].template.metadata.annotations[{GROUP_KEY}]",
         ],
     ),
     (
         "/jobs/validate",
         "batch/v1",
         "Job",
-        {"spec": {"template": {"metadata": ANNOTATED, "spec": CONTAINERS}}},
-        [f"spec.template.metadata.annotations[{GROUPED}]"],
+        {"spec": {"template": {"metadata": ANNOTATED_META, "spec": CONTAINERS}}},
+        [f"spec.template.metadata.annotations[{GROUP_KEY}]"],
     ),
     (
         "/pods/validate",
         "/v1",
         "Pod",
-        {"metadata": ANNOTATED, "spec": CONTAINERS},
-        [f"metadata.annotations[{GROUPED}]"],
+        {"metadata": ANNOTATED_META, "spec": CONTAINERS},
+        [f"metadata.annotations[{GROUP_KEY}]"],
     ),
     (
         "/jobs/validate",
         "batch/v1",
         "Job",
-        {"metadata": {"annotations": {REQUIRED: "rack"}}, "spec": {"template": {"spec": CONTAINERS}}},
+        {"metadata": {"annotations": {REQUIRED_KEY: "rack"}}, "spec": {"template": {"spec": CONTAINERS}}},
         [],
     ),
     (
@@ -110,5 +110,5 @@ def test_updates_and_pods_of_controllers_have_none() -> None:
     group = "/podgroups/validate", "scheduling.volcano.sh/v1beta1", "PodGroup", GROUP
     assert warnings(*group, operation="UPDATE") == []
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u", "controller": True}
-    pod = {"metadata": ANNOTATED, "spec": CONTAINERS}
+    pod = {"metadata": ANNOTATED_META, "spec": CONTAINERS}
     assert warnings("/pods/validate", "/v1", "Pod", pod, ownerReferences=[owner]) == []

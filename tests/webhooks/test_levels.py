@@ -13,14 +13,15 @@ from tests.webhooks.bench import Bench
 Json = dict[str, Any]
 RACK, BLOCK = "topology.kubernetes.io/rack", "topology.kubernetes.io/block"
 PLAIN = "example.com/row"
-TYPO = "topology.kubernetes.io/racks"
-SAYS = (
-    f"invalid value {TYPO!r}, which no topology has as a level and no node as a label; did you mean {RACK}?"
+TYPO_LEVEL = "topology.kubernetes.io/racks"
+TYPO_WARNING = (
+    f"invalid value {TYPO_LEVEL!r}, which no topology has as a level and no node as a label; "
+    f"did you mean {RACK}?"
 )
 GROUP = {"group": "scheduling.volcano.sh", "version": "v1beta1", "kind": "PodGroup"}
 JOB = {"group": "batch", "version": "v1", "kind": "Job"}
 POD = {"version": "v1", "kind": "Pod"}
-NATIVE = {"group": "scheduling.k8s.io", "version": "v1beta1", "kind": "PodGroup"}
+NATIVE_KIND = {"group": "scheduling.k8s.io", "version": "v1beta1", "kind": "PodGroup"}
 CONTAINERS: Json = {"schedulerName": "muster", "containers": [{"name": "c"}]}
 
 
@@ -47,8 +48,8 @@ def job(annotations: Json) -> Json:
 
 
 @each_of(
-    group({keys.REQUIRED_TOPOLOGY: TYPO}),
-    group({keys.KUEUE_PREFERRED_TOPOLOGY: TYPO}),
+    group({keys.REQUIRED_TOPOLOGY: TYPO_LEVEL}),
+    group({keys.KUEUE_PREFERRED_TOPOLOGY: TYPO_LEVEL}),
     group(networkTopology={"mode": "hard", "highestTierAllowed": 1}),
     group(subGroupPolicy=[{"networkTopology": {"highestTierName": "rack"}}]),
 )
@@ -59,7 +60,7 @@ def test_a_group_with_an_unknown_level_is_refused(thing: Json, *, bench: Bench) 
 @each_of(
     group({keys.REQUIRED_TOPOLOGY: RACK}),
     group({keys.REQUIRED_TOPOLOGY: PLAIN}),
-    group({keys.REQUIRED_TOPOLOGY: TYPO}, owner="made-by-a-controller"),
+    group({keys.REQUIRED_TOPOLOGY: TYPO_LEVEL}, owner="made-by-a-controller"),
     group(networkTopology={"mode": "hard"}),
     group({keys.REQUIRED_TOPOLOGY: ""}, networkTopology="x"),
 )
@@ -76,36 +77,40 @@ def test_a_tier_above_all_hyper_nodes_is_known(tier: int, is_refused: bool, *, b
 
 
 def test_a_refusal_names_the_nearest_level(bench: Bench) -> None:
-    answer = bench.ask("/podgroups/validate", group({keys.REQUIRED_TOPOLOGY: TYPO}), kind=GROUP)
-    assert f"metadata.annotations[{keys.REQUIRED_TOPOLOGY}]: {SAYS}" in answer["status"]["message"]
-    assert SAYS not in str(answer.get("warnings"))
+    answer = bench.ask("/podgroups/validate", group({keys.REQUIRED_TOPOLOGY: TYPO_LEVEL}), kind=GROUP)
+    assert f"metadata.annotations[{keys.REQUIRED_TOPOLOGY}]: {TYPO_WARNING}" in answer["status"]["message"]
+    assert TYPO_WARNING not in str(answer.get("warnings"))
     far = bench.ask("/podgroups/validate", group({keys.REQUIRED_TOPOLOGY: "x"}), kind=GROUP)
     assert f"must be one of {BLOCK}, {RACK}" in far["status"]["message"]
 
 
 def test_an_update_is_refused_only_for_a_new_unknown_level(bench: Bench) -> None:
-    old, new = group({keys.REQUIRED_TOPOLOGY: TYPO}), group({keys.REQUIRED_TOPOLOGY: "other"})
+    old, new = group({keys.REQUIRED_TOPOLOGY: TYPO_LEVEL}), group({keys.REQUIRED_TOPOLOGY: "other"})
     more: Json = {"kind": GROUP, "oldObject": old}
     assert bench.faults("/podgroups/validate", old, "UPDATE", **more) == []
     assert bench.faults("/podgroups/validate", new, "UPDATE", **more) == ["LevelNotFound"]
 
 
 def test_no_level_is_unknown_while_there_are_no_nodes() -> None:
-    answer = Bench().ask("/podgroups/validate", group({keys.REQUIRED_TOPOLOGY: TYPO}), kind=GROUP)
+    answer = Bench().ask("/podgroups/validate", group({keys.REQUIRED_TOPOLOGY: TYPO_LEVEL}), kind=GROUP)
     assert "level" not in str(answer)
 
 
 @each_of(
-    ("/jobs/validate", JOB, job({keys.REQUIRED_TOPOLOGY: TYPO})),
+    ("/jobs/validate", JOB, job({keys.REQUIRED_TOPOLOGY: TYPO_LEVEL})),
     (
         "/pods/validate",
         {"version": "v1", "kind": "Pod"},
-        {**group({keys.REQUIRED_TOPOLOGY: TYPO}), "spec": CONTAINERS},
+        {**group({keys.REQUIRED_TOPOLOGY: TYPO_LEVEL}), "spec": CONTAINERS},
     ),
-    ("/other-podgroups/validate", NATIVE, group(schedulingConstraints={"topology": [{"key": TYPO}]})),
+    (
+        "/other-podgroups/validate",
+        NATIVE_KIND,
+        group(schedulingConstraints={"topology": [{"key": TYPO_LEVEL}]}),
+    ),
 )
 def test_other_objects_get_a_warning(path: str, kind: Json, thing: Json, *, bench: Bench) -> None:
-    assert SAYS in str(bench.ask(path, thing, kind=kind)["warnings"])
+    assert TYPO_WARNING in str(bench.ask(path, thing, kind=kind)["warnings"])
 
 
 def contradictions(bench: Bench, thing: Json, kind: Json = GROUP) -> list[str]:
@@ -139,7 +144,7 @@ def test_requests_that_add_up_do_not_contradict(annotations: Json, *, bench: Ben
 
 @each_of(
     ("/podgroups/validate", GROUP, group({keys.ON_LOST_DOMAIN: "move"}), ""),
-    ("/other-podgroups/validate", NATIVE, group({keys.ON_LOST_DOMAIN: "move"}), ""),
+    ("/other-podgroups/validate", NATIVE_KIND, group({keys.ON_LOST_DOMAIN: "move"}), ""),
     ("/jobs/validate", JOB, job({keys.ON_LOST_DOMAIN: "move"}), "spec.template."),
     ("/pods/validate", POD, {**group({keys.ON_LOST_DOMAIN: "move"}), "spec": CONTAINERS}, ""),
 )

@@ -15,7 +15,7 @@ from tests.domain.builders import pod as domain_pod
 from tests.webhooks.bench import ALICE, Bench, Json, job, pod, pod_group
 
 VOLCANO = {"group": "batch.volcano.sh", "kind": "Job"}
-NAMESPACED = LabelSelector(match_labels={"team": "ai"})
+TEAM_SELECTOR = LabelSelector(match_labels={"team": "ai"})
 
 
 def local(to: str, name: str = "lq") -> LocalQueue:
@@ -54,7 +54,7 @@ def bench() -> Bench:
     bench.ledger.intake.set_queue(queue("open"))
     bench.ledger.intake.set_queue(queue("shut", spec_state="Closed"))
     bench.ledger.intake.set_queue(queue("private", restricted=True))
-    bench.ledger.intake.set_queue(queue("chosen", namespace_selector=NAMESPACED))
+    bench.ledger.intake.set_queue(queue("chosen", namespace_selector=TEAM_SELECTOR))
     return bench
 
 
@@ -92,7 +92,7 @@ def test_a_new_local_queue_counts_at_once(path: str, thing: Json, more: Json, be
 
 
 def test_a_newly_labelled_namespace_is_admitted_at_once(bench: Bench) -> None:
-    bench.newest["chosen"] = queue("chosen", namespace_selector=NAMESPACED)
+    bench.newest["chosen"] = queue("chosen", namespace_selector=TEAM_SELECTOR)
     assert bench.faults("/podgroups/validate", pod_group("chosen")) == ["NamespaceNotAllowed"]
     bench.newest_namespaces[NAMESPACE] = Namespace(Meta(name=NAMESPACE, labels={"team": "ai"}))
     assert bench.faults("/podgroups/validate", pod_group("chosen")) == []

@@ -637,16 +637,16 @@ def test_the_group_that_muster_makes_of_a_job_may_wait_for_its_queue(bench: Benc
     assert bench.faults("/podgroups/validate", pod_group("shut"), userInfo=MUSTER) == ["QueueNotOpen"]
 
 
-SIDECAR, EXTENDED = ("muster", "volcano"), ("muster", "volcano", "default-scheduler")
+SIDECAR_NAMES, EXTENDED_NAMES = ("muster", "volcano"), ("muster", "volcano", "default-scheduler")
 
 
 @each_of(
-    (SIDECAR, "true", pod(scheduler="default-scheduler"), "muster"),
-    (SIDECAR, "true", pod(scheduler=""), "muster"),
-    (SIDECAR, "false", pod(scheduler="default-scheduler"), ""),
-    (SIDECAR, "true", pod(scheduler="other"), ""),
-    (SIDECAR, "true", pod(scheduler="default-scheduler", nodeName="n"), ""),
-    (EXTENDED, "true", pod(scheduler="default-scheduler", queue="open"), ""),  # it is Muster's as it is
+    (SIDECAR_NAMES, "true", pod(scheduler="default-scheduler"), "muster"),
+    (SIDECAR_NAMES, "true", pod(scheduler=""), "muster"),
+    (SIDECAR_NAMES, "false", pod(scheduler="default-scheduler"), ""),
+    (SIDECAR_NAMES, "true", pod(scheduler="other"), ""),
+    (SIDECAR_NAMES, "true", pod(scheduler="default-scheduler", nodeName="n"), ""),
+    (EXTENDED_NAMES, "true", pod(scheduler="default-scheduler", queue="open"), ""),  # it is Muster's as it is
 )
 def test_pods_of_adopted_namespaces_get_musters_scheduler(
     schedulers: tuple[str, ...], managed: str, thing: Json, scheduler: str

@@ -15,7 +15,7 @@ from tests.conformance.cases import Case
 from tests.conformance.verdicts import NoCounterpart
 from tests.sharing import divide, within
 
-_INFINITE = float("inf")
+_UNLIMITED = float("inf")
 
 
 def check_operator(case: Case) -> Iterator[str]:
@@ -61,11 +61,11 @@ def _minimum(case: Case, missing: str) -> Iterator[str]:
 
 
 def _finite_amounts(vector: Mapping[str, Any]) -> dict[str, int]:
-    return {name: int(n) for name, n in amounts(vector).items() if n != _INFINITE}
+    return {name: int(n) for name, n in amounts(vector).items() if n != _UNLIMITED}
 
 
 def _unlimited_names(vector: Mapping[str, Any]) -> list[str]:
-    return [name for name, n in amounts(vector).items() if n == _INFINITE]
+    return [name for name, n in amounts(vector).items() if n == _UNLIMITED]
 
 
 def _difference(case: Case) -> Iterator[str]:

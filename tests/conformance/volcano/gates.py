@@ -16,7 +16,7 @@ from tests.conformance.cases import Case
 from tests.conformance.volcano.objects import group, node, pod
 from tests.domain.world import World
 
-_PLACED = ("Running", "Bound", "Binding", "Allocated", "Succeeded", "Failed")
+_BOUND_STATES = ("Running", "Bound", "Binding", "Allocated", "Succeeded", "Failed")
 _PHASES = {"Running": "Running", "Succeeded": "Succeeded", "Failed": "Failed"}
 _ALL = "all-nodes"
 _GROUP = GroupKey("ns/g")
@@ -37,7 +37,7 @@ def check_releasing(case: Case) -> Iterator[str]:
 
 
 def _held_count(name: str, tasks: Iterable[dict[str, Any]]) -> str:
-    holding = (*_PLACED, "Releasing")
+    holding = (*_BOUND_STATES, "Releasing")
     return str(sum(task["node"] == name and task["status"] in holding for task in tasks))
 
 
@@ -49,7 +49,7 @@ def _member(number: int, task: dict[str, Any]) -> Pod:
             "name": f"g-{number}",
             "podgroup": "g",
             "phase": _PHASES.get(phase, "Pending"),
-            "node": task["node"] if phase in _PLACED else None,
+            "node": task["node"] if phase in _BOUND_STATES else None,
             "requests": {CPU: "1"},
         }
     )

@@ -23,7 +23,7 @@ _GROUP = GroupKey("ns/g")
 _NOW = "2026-01-01T00:00:00Z"
 _FREE_NODE = "a-node-for-those-that-wait"
 _PHASES = {"Running": "Running", "Succeeded": "Succeeded", "Failed": "Failed"}
-_HOLDING = ("Running", "Bound", "Releasing")
+_ALLOCATED_STATES = ("Running", "Bound", "Releasing")
 _IN_FLIGHT = ("Binding", "Allocated")
 
 
@@ -58,7 +58,7 @@ def _capacity(case: Case) -> int:
 
 def _filling_pod(name: str, size: int, tasks: list[dict[str, Any]]) -> Pod:
     """Return a pod that fills a node with members, so that no other pod fits."""
-    held = sum(task.get("node") == name and task["status"] in _HOLDING for task in tasks)
+    held = sum(task.get("node") == name and task["status"] in _ALLOCATED_STATES for task in tasks)
     requests = {CPU: str(size - held)}
     running = {"phase": "Running", "node": name}
     return pod(

@@ -15,7 +15,7 @@ from tests.domain.builders import SCHEDULER
 CaseData = Mapping[str, Any]
 T = TypeVar("T")
 MANY_PODS = {"pods": "110"}
-SOMEWHERE = "a-node-not-shown"  # of running pods whose case names no node
+UNLISTED_NODE = "a-node-not-shown"  # of running pods whose case names no node
 
 
 def objects(data: CaseData) -> Iterator[Any]:
@@ -62,7 +62,7 @@ def pod(data: CaseData) -> Pod:
     spec = {
         "containers": [{"resources": {"requests": data.get("requests") or {}}}],
         "schedulerName": SCHEDULER,
-        "nodeName": data.get("node") or (SOMEWHERE if phase == "Running" else ""),
+        "nodeName": data.get("node") or (UNLISTED_NODE if phase == "Running" else ""),
         "nodeSelector": data.get("nodeSelector"),
         "schedulingGates": [{"name": keys.GATE}] if phase == "Pending" and not data.get("node") else None,
         "priority": data.get("priority"),

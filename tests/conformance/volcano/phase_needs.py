@@ -3,8 +3,8 @@
 from tests.conformance.cases import Case
 
 _COUNTED_AS_MEMBERS = ("Running", "Bound", "Succeeded")
-_FINISHED = ("Succeeded", "Failed")
-_WAITING = ("Pending", "Pipelined", "Allocated", "Binding")
+_FINISHED_STATES = ("Succeeded", "Failed")
+_PENDING_STATES = ("Pending", "Pipelined", "Allocated", "Binding")
 
 
 def _count(case: Case, *statuses: str) -> int:
@@ -27,10 +27,10 @@ def ends_before_it_began(case: Case) -> bool:
 
 def ends_before_replacements(case: Case) -> bool:
     """Return whether a group should be Completed although replacements of failed members wait."""
-    if not _is_phase(case) or not _count(case, *_WAITING):
+    if not _is_phase(case) or not _count(case, *_PENDING_STATES):
         return False
     minimum = int(case.input["minMember"])
-    finished = _count(case, *_FINISHED) == _placed_count(case) >= max(minimum, 1)
+    finished = _count(case, *_FINISHED_STATES) == _placed_count(case) >= max(minimum, 1)
     return finished and _count(case, "Succeeded") < max(minimum, 1)
 
 
@@ -39,7 +39,7 @@ def waits_again_while_it_runs(case: Case) -> bool:
     if not _is_phase(case) or not _count(case, "Running") or case.input["unschedulableThisCycle"]:
         return False
     minimum = int(case.input["minMember"])
-    is_short = _count(case, *_COUNTED_AS_MEMBERS, *_WAITING) < minimum
+    is_short = _count(case, *_COUNTED_AS_MEMBERS, *_PENDING_STATES) < minimum
     return _placed_count(case) < minimum and (is_short or case.input["currentPhase"] != "Inqueue")
 
 
@@ -49,7 +49,7 @@ def is_unknown_with_all_it_needs(case: Case) -> bool:
         return False
     minimum = int(case.input["minMember"])
     is_complete = _count(case, *_COUNTED_AS_MEMBERS) >= minimum
-    return is_complete or (not _count(case, *_WAITING) and _placed_count(case) >= minimum)
+    return is_complete or (not _count(case, *_PENDING_STATES) and _placed_count(case) >= minimum)
 
 
 def stays_inqueue_without_place(case: Case) -> bool:
@@ -57,5 +57,5 @@ def stays_inqueue_without_place(case: Case) -> bool:
     if not _is_phase(case) or case.input["currentPhase"] != "Inqueue" or _count(case, "Running"):
         return False
     minimum = int(case.input["minMember"])
-    is_short = _count(case, *_COUNTED_AS_MEMBERS, *_WAITING) < minimum
+    is_short = _count(case, *_COUNTED_AS_MEMBERS, *_PENDING_STATES) < minimum
     return _placed_count(case) < minimum and (is_short or case.input["unschedulableThisCycle"])

@@ -20,8 +20,8 @@ from tests.conformance.volcano.phases import phases
 from tests.conformance.volcano.scheduler import Binds, schedule
 from tests.domain.world import World
 
-DECIDED, SCHEDULED = ("enqueue", "backfill", "reclaim", "preempt"), "allocate"
-PERFORMED = frozenset({*DECIDED, SCHEDULED})
+DECIDED_ACTIONS, SCHEDULER_ACTION = ("enqueue", "backfill", "reclaim", "preempt"), "allocate"
+PERFORMED_ACTIONS = frozenset({*DECIDED_ACTIONS, SCHEDULER_ACTION})
 
 
 def check_session(case: Case) -> Iterator[str]:
@@ -30,7 +30,7 @@ def check_session(case: Case) -> Iterator[str]:
     world = World(*data).settle()
     yield from _decision_differences(case, world, data)
     pods = [obj for obj in data if isinstance(obj, Pod)]
-    binds = schedule(world, pods) if SCHEDULED in case.input["actions"] else {}
+    binds = schedule(world, pods) if SCHEDULER_ACTION in case.input["actions"] else {}
     yield from _binding_differences(case, binds)
     yield from _reclaim_differences(case, world)
 
@@ -78,12 +78,12 @@ def check_cycles(case: Case) -> Iterator[str]:
         arrivals = list(objects({"podGroups": cycle.get("addPodGroups"), "pods": cycle.get("addPods")}))
         pods += [arrival for arrival in arrivals if isinstance(arrival, Pod)]
         world.add(*arrivals)
-        binds = schedule(world, pods) if SCHEDULED in cycle.get("actions", ()) else {}
+        binds = schedule(world, pods) if SCHEDULER_ACTION in cycle.get("actions", ()) else {}
         yield from unequal(f"binds of cycle {number}", expect["binds"], binds)
 
 
 def _require_performed(actions: Iterable[str]) -> None:
-    missing = sorted(set(actions) - PERFORMED)
+    missing = sorted(set(actions) - PERFORMED_ACTIONS)
     if missing:
         raise NoCounterpart(f"action {', '.join(missing)}")
 

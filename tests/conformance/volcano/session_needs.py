@@ -12,7 +12,7 @@ from extender.domain.model.resources import PODS, offered
 from tests.conformance.cases import Case
 from tests.conformance.volcano.objects import key
 from tests.conformance.volcano.picture import StateAfterBindings, idle, pending, queue_of, requests, running
-from tests.conformance.volcano.session import SCHEDULED
+from tests.conformance.volcano.session import SCHEDULER_ACTION
 from tests.sharing import within
 
 CaseData = Mapping[str, Any]
@@ -39,7 +39,7 @@ def uses_stand_in(case: Case) -> bool:
 
 def leaves_capacity_idle(case: Case) -> bool:
     """Return whether Muster would lend capacity that stays idle in the case, to queues above their share."""
-    if SCHEDULED not in case.input["actions"]:
+    if SCHEDULER_ACTION not in case.input["actions"]:
         return False
     after = StateAfterBindings(case)
     surplus = after.planned_sums()
@@ -50,7 +50,7 @@ def leaves_capacity_idle(case: Case) -> bool:
 
 def leaves_empty_requests_to_backfill(case: Case) -> bool:
     """Return whether all further pods that Muster would start request nothing but a place on a node."""
-    if SCHEDULED not in case.input["actions"] or "backfill" in case.input["actions"]:
+    if SCHEDULER_ACTION not in case.input["actions"] or "backfill" in case.input["actions"]:
         return False
     planned = StateAfterBindings(case).planned()
     return bool(planned) and all(pod.shape.requests.keys() <= _NOT_COMPARED for pod in planned)
@@ -73,7 +73,7 @@ def outranks_shares(case: Case) -> bool:
 
     Meanwhile another queue waits within its own share.
     """
-    if SCHEDULED not in case.input["actions"] or _enables(case, "Allocatable"):
+    if SCHEDULER_ACTION not in case.input["actions"] or _enables(case, "Allocatable"):
         return False
     after = StateAfterBindings(case)
     priorities = {queue["name"]: queue.get("priority", 0) for queue in case.input["queues"]}
@@ -92,7 +92,7 @@ def outranks_shares(case: Case) -> bool:
 
 def expects_closed_queue_to_stop(case: Case) -> bool:
     """Return whether pods of groups that came while the queue was open are to stay unbound."""
-    return SCHEDULED in case.input["actions"] and any(
+    return SCHEDULER_ACTION in case.input["actions"] and any(
         group.get("phase") in _ADMITTED_PHASES and pending(case, group) for group in _in_closed_queues(case)
     )
 

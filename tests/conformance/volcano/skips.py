@@ -12,7 +12,7 @@ from tests.conformance.volcano import (
     reclaim_needs,
     session_needs,
 )
-from tests.conformance.volcano.session import PERFORMED
+from tests.conformance.volcano.session import PERFORMED_ACTIONS
 
 _NOT_BUILT = {
     "backfill.order": "an order of candidates alone: Muster orders groups and pods in one decision",
@@ -31,7 +31,7 @@ def _with_action(action: str) -> Callable[[Case], bool]:
 def _session(needs_it: Callable[[Case], bool]) -> Callable[[Case], bool]:
     """Return a check of sessions whose actions Muster performs."""
     return lambda case: (
-        case.kind == "session" and PERFORMED.issuperset(case.input["actions"]) and needs_it(case)
+        case.kind == "session" and PERFORMED_ACTIONS.issuperset(case.input["actions"]) and needs_it(case)
     )
 
 
@@ -44,7 +44,7 @@ SKIPS: tuple[Skip, ...] = (
     *(
         Skip(f"action {action}: not built yet", _with_action(action))
         for action in _ACTIONS
-        if action not in PERFORMED
+        if action not in PERFORMED_ACTIONS
     ),
     Skip("a stand-in gate of Volcano's own tests", _session(session_needs.uses_stand_in)),
     Skip("idle capacity is borrowed above the share", _session(session_needs.leaves_capacity_idle)),

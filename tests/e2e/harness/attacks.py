@@ -56,7 +56,7 @@ def amounts_at_limits(tenant: Tenant) -> int:
     """Create pods and groups whose requests are the largest possible amounts."""
     requests_of_containers = [{"cpu": "10m", "memory": "9E"}, {"cpu": str(LARGEST_INTEGER), "memory": "9E"}]
     containers = [
-        {"name": f"c{n}", "image": objects.PAUSE, "resources": {"requests": container_requests}}
+        {"name": f"c{n}", "image": objects.PAUSE_IMAGE, "resources": {"requests": container_requests}}
         for n, container_requests in enumerate(requests_of_containers)
     ]
     accepted = tenant.pods("huge", 40 * TIMES, containers=containers)

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.e2e.harness.waiting import PAUSE
+from tests.e2e.harness.waiting import LAST_PAUSE
 
 Json = dict[str, Any]
 GROUPS = ("scheduling.volcano.sh", "bus.volcano.sh", "batch.volcano.sh")
@@ -63,7 +63,7 @@ class Audit:
         while time.monotonic() < deadline:
             if any(write.resource in kinds for write in self.since(mark)):
                 return False
-            time.sleep(PAUSE)
+            time.sleep(LAST_PAUSE)
         return True
 
     def since(self, mark: int) -> list[Write]:

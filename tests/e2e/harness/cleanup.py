@@ -20,7 +20,7 @@ from tests.e2e.harness.resources import (
     VOLCANO_JOBS,
     Resource,
 )
-from tests.e2e.harness.waiting import GENEROUS, wait_for
+from tests.e2e.harness.waiting import GENEROUS_SECONDS, wait_for
 from tests.e2e.harness.watch import ApiError
 
 NOT_FOUND = 404
@@ -46,7 +46,7 @@ def clean(client: Client, namespace: str) -> None:
         _delete(client, LEASES, name, "kube-system")
 
 
-def empty(client: Client, resource: Resource, namespace: str, timeout: float = GENEROUS) -> None:
+def empty(client: Client, resource: Resource, namespace: str, timeout: float = GENEROUS_SECONDS) -> None:
     """Delete all objects of a kind. Succeed at once if the kind is not installed.
 
     A refusal by a policy is tried again, because the API server applies a deleted policy for some time.

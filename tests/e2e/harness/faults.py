@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 BINDING = r"/binding$"
 ACCESS_REVIEWS = "/selfsubjectaccessreviews"
-OFTEN = 10**6  # more requests than a test sends
+ALL_REQUESTS = 10**6  # more requests than a test sends
 Pieces = Iterator[bytes]
 
 
@@ -88,7 +88,7 @@ def keep_gate_shut(released: threading.Event, pod: str) -> Fault:
 
     The pod's gang meanwhile waits at the barrier.
     """
-    return hold_request(released, "PATCH", rf"/pods/{pod}$", times=OFTEN)
+    return hold_request(released, "PATCH", rf"/pods/{pod}$", times=ALL_REQUESTS)
 
 
 def lose_request(

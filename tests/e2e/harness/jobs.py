@@ -9,7 +9,7 @@ from tests.e2e.harness import objects
 from tests.e2e.harness.client import Client
 from tests.e2e.harness.kubelet import Kubelet
 from tests.e2e.harness.resources import JOBS, PODS
-from tests.e2e.harness.waiting import GENEROUS, wait_for
+from tests.e2e.harness.waiting import GENEROUS_SECONDS, wait_for
 
 Json = dict[str, Any]
 OF_JOB = "batch.kubernetes.io/job-name"
@@ -118,7 +118,9 @@ class StagedJobs:
         conditions = job_.get("status", {}).get("conditions", [])
         return next((condition for condition in conditions if condition["type"] == type_), {})
 
-    def wait_condition(self, name: str, type_: str, status: str = "True", timeout: float = GENEROUS) -> Json:
+    def wait_condition(
+        self, name: str, type_: str, status: str = "True", timeout: float = GENEROUS_SECONDS
+    ) -> Json:
         """Wait until a condition of a Job has a status, and return the condition.
 
         Example: `wait_condition("work", "Complete")`. Other types are Failed and Suspended.

@@ -6,7 +6,7 @@ Json = dict[str, Any]
 GROUP_NAME = "scheduling.k8s.io/group-name"
 QUEUE_NAME = "scheduling.volcano.sh/queue-name"
 GATE = "kube-muster.io/admission"
-PAUSE = "registry.k8s.io/pause:3.10"
+PAUSE_IMAGE = "registry.k8s.io/pause:3.10"
 
 
 def node(
@@ -80,7 +80,7 @@ def pod(
 def _container(requests: dict[str, str], limits: dict[str, str], ports: list[int]) -> Json:
     return {
         "name": "main",
-        "image": PAUSE,
+        "image": PAUSE_IMAGE,
         "resources": {"requests": requests, "limits": limits},
         "ports": [{"containerPort": port, "hostPort": port} for port in ports],
     }

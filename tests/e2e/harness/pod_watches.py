@@ -12,7 +12,7 @@ from http.client import HTTPException
 from queue import SimpleQueue
 from typing import Any
 
-from tests.e2e.harness.faults import OFTEN, Fault, Pieces
+from tests.e2e.harness.faults import ALL_REQUESTS, Fault, Pieces
 
 SCHEDULER_AGENT, MUSTER_AGENT = "kube-scheduler/", "kube-muster/"
 _VERSION = re.compile(r"resourceVersion=\d+")
@@ -46,7 +46,7 @@ def stands_still(agent: str, passing: threading.Event) -> Fault:
             passing.wait()
             yield piece
 
-    return pod_watch(agent, pieces=delayed, times=OFTEN)
+    return pod_watch(agent, pieces=delayed, times=ALL_REQUESTS)
 
 
 def is_late(agent: str, seconds: float) -> Fault:
@@ -70,4 +70,4 @@ def is_late(agent: str, seconds: float) -> Fault:
             time.sleep(max(passed_on_at - time.monotonic(), 0.0))
             yield piece
 
-    return pod_watch(agent, pieces=delayed, times=OFTEN)
+    return pod_watch(agent, pieces=delayed, times=ALL_REQUESTS)

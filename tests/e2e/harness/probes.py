@@ -6,7 +6,7 @@ from typing import Any
 
 import urllib3
 
-SAMPLE = re.compile(r"^([^\s{]+(?:\{.*\})?) (\S+)(?: \d+)?$")
+METRIC_LINE = re.compile(r"^([^\s{]+(?:\{.*\})?) (\S+)(?: \d+)?$")
 SHORT_TIMEOUT, LONG_TIMEOUT = urllib3.Timeout(5), urllib3.Timeout(30)
 
 
@@ -29,7 +29,7 @@ def answers(url: str, authority: Path | None = None) -> bool:
 
 def samples(text: str) -> dict[str, float]:
     """Return the values of a Prometheus text, keyed by `name{label="value"}`."""
-    matches = map(SAMPLE.match, text.splitlines())
+    matches = map(METRIC_LINE.match, text.splitlines())
     return {match[1]: float(match[2]) for match in matches if match}
 
 

@@ -23,7 +23,7 @@ Json = dict[str, Any]
 CONFIGS = Path(__file__).parents[3] / "scheduler-config"
 BIND_MARK = "kube-muster.io/bind"
 # The extender of `for_all_pods` binds only pods with this marker resource.
-MARKED: Json = {"limits": {BIND_MARK: "1"}}
+BOUND_BY_MUSTER: Json = {"limits": {BIND_MARK: "1"}}
 # The durations are shorter than the default, so that a standby takes over soon. A busy machine still renews
 # in time.
 QUICK_LEASE: Json = {"leaseDuration": "10s", "renewDeadline": "8s", "retryPeriod": "1s"}

@@ -30,7 +30,7 @@ from tests.e2e.harness.resources import (
 from tests.e2e.harness.scheduler import PLAIN, KubeScheduler, sidecar_options
 from tests.e2e.harness.sigs import SigsController, SigsOperator
 from tests.e2e.harness.tcp_proxy import TcpProxy
-from tests.e2e.harness.waiting import GENEROUS, wait_for
+from tests.e2e.harness.waiting import GENEROUS_SECONDS, wait_for
 from tests.e2e.harness.watch import ApiError
 
 Json = dict[str, Any]
@@ -270,7 +270,7 @@ class Stage:
             (condition.get("message", "") for condition in conditions if condition["type"] == "Scheduled"), ""
         )
 
-    def wait_reason(self, group: str, *reasons: str, timeout: float = GENEROUS) -> str:
+    def wait_reason(self, group: str, *reasons: str, timeout: float = GENEROUS_SECONDS) -> str:
         """Wait until a PodGroup's condition Scheduled has one of these reasons, and return the reason."""
 
         def expected_reason() -> str | None:
@@ -314,7 +314,7 @@ class Stage:
         ]
         return {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in pods if "nodeName" in pod["spec"]}
 
-    def wait_bound(self, names: Sequence[str], timeout: float = GENEROUS) -> dict[str, str]:
+    def wait_bound(self, names: Sequence[str], timeout: float = GENEROUS_SECONDS) -> dict[str, str]:
         """Wait until all these pods are bound, and return their nodes, keyed by pod."""
 
         def nodes_if_all_bound() -> dict[str, str] | None:
@@ -325,7 +325,9 @@ class Stage:
         assert nodes is not None
         return nodes
 
-    def wait_phase(self, names: Sequence[str], phase: str = "Running", timeout: float = GENEROUS) -> None:
+    def wait_phase(
+        self, names: Sequence[str], phase: str = "Running", timeout: float = GENEROUS_SECONDS
+    ) -> None:
         wait_for(lambda: self.phases(names) == {phase}, timeout, f"{len(names)} pods {names[0]}.. {phase}")
 
     def delete_pods(self, names: Iterable[str]) -> None:

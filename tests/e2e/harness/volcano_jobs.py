@@ -10,7 +10,7 @@ from tests.e2e.harness import manifests, objects
 from tests.e2e.harness.client import Client
 from tests.e2e.harness.kubelet import Kubelet
 from tests.e2e.harness.resources import COMMANDS, LEASES, POD_GROUPS, PODS, VOLCANO_CRON_JOBS, VOLCANO_JOBS
-from tests.e2e.harness.waiting import GENEROUS, wait_for
+from tests.e2e.harness.waiting import GENEROUS_SECONDS, wait_for
 
 Json = dict[str, Any]
 FILES = ("volcano-jobs/crd-*.yaml", "volcano-jobs/rbac.yaml", "volcano-jobs-ssh/rbac.yaml")
@@ -205,7 +205,7 @@ class VolcanoJobs:
         wait_for(are_replaced, what=f"Job {name}: new pods")
         return self.pods(name, phase)
 
-    def wait_phase(self, name: str, *phases: str, timeout: float = GENEROUS) -> Json:
+    def wait_phase(self, name: str, *phases: str, timeout: float = GENEROUS_SECONDS) -> Json:
         """Wait until the job has one of these phases, and return the job's status."""
         try:
             wait_for(lambda: self.phase(name) in phases, timeout)

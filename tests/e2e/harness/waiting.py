@@ -5,11 +5,11 @@ from collections.abc import Callable
 from typing import TypeVar
 
 Value = TypeVar("Value")
-GENEROUS = 60.0  # seconds
-FIRST_PAUSE, PAUSE = 0.002, 0.05  # seconds
+GENEROUS_SECONDS = 60.0  # seconds
+FIRST_PAUSE, LAST_PAUSE = 0.002, 0.05  # seconds
 
 
-def wait_for(condition: Callable[[], Value], timeout: float = GENEROUS, what: str = "") -> Value:
+def wait_for(condition: Callable[[], Value], timeout: float = GENEROUS_SECONDS, what: str = "") -> Value:
     """Call `condition` until its value is true, and return the value.
 
     After `timeout` seconds, raise TimeoutError with `what` and the last value.
@@ -19,5 +19,5 @@ def wait_for(condition: Callable[[], Value], timeout: float = GENEROUS, what: st
         if time.monotonic() > end:
             raise TimeoutError(f"{what or condition} not within {timeout:g} s, last value: {value!r}")
         time.sleep(pause)
-        pause = min(2 * pause, PAUSE)
+        pause = min(2 * pause, LAST_PAUSE)
     return value

@@ -13,7 +13,7 @@ from tests.storm.faults.on_processes import revive
 from tests.storm.storm_cluster import StormCluster
 
 SMALL_LIMITS = (1 << 18, 1 << 20)  # bytes
-STUCK = 20.0  # seconds after which a process counts as stuck
+STUCK_SECONDS = 20.0  # seconds after which a process counts as stuck
 STEPS = (-3600.0, -300.0, -30.0, 30.0, 300.0, 3600.0)  # seconds
 # Mounts a tmpfs of one page, and fills it.
 FULL = 'mount -t tmpfs -o size=4k none "$0"; head -c 4096 /dev/zero > "$0/full"; exec "$@"'
@@ -48,7 +48,7 @@ def _memory_short(context: FaultContext) -> InflictedFault:
     _, hard = resource.prlimit(worker, resource.RLIMIT_AS)
     resource.prlimit(worker, resource.RLIMIT_AS, (pages * resource.getpagesize(), hard))
     storm_cluster.muster_wire.cut()  # Muster lists the cluster again, which needs memory
-    until = time.monotonic() + context.lasting + STUCK
+    until = time.monotonic() + context.lasting + STUCK_SECONDS
     return InflictedFault(
         "memory of Muster is short", partial(_restore_memory, storm_cluster, part, (parent, worker), until)
     )
@@ -75,7 +75,7 @@ def _out_of_memory(context: FaultContext) -> InflictedFault:
     group.limit(context.rng.choice(SMALL_LIMITS))
     group.add([parent, *_children(parent)])
     storm_cluster.muster_wire.cut()
-    until = time.monotonic() + context.lasting + STUCK
+    until = time.monotonic() + context.lasting + STUCK_SECONDS
     return InflictedFault(
         "the kernel kills Muster for its memory",
         partial(_lift_limit, storm_cluster, part, parent, group, until),

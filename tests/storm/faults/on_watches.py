@@ -6,14 +6,14 @@ from functools import partial
 from random import Random
 
 from extender.api.protobuf import Frames
-from tests.e2e.harness.faults import OFTEN, Fault, Pieces
+from tests.e2e.harness.faults import ALL_REQUESTS, Fault, Pieces
 from tests.storm.faults.fault import FaultContext, Inflict, InflictedFault, mark_down
 from tests.storm.storm_cluster import StormCluster
 
 KINDS = ("nodes", "podgroups", "pods", "queues")
-REMEMBERED = 20  # events of each kind
-MOST_EXPIRED = 24
-_BEGINNING = 20  # bytes of an event, with its type
+MAX_REMEMBERED = 20  # events of each kind
+MAX_EXPIRED = 24
+_PREFIX_BYTES = 20  # bytes of an event, with its type
 AGENT = "kube-muster/"  # other clients of the proxy may watch in other formats
 
 
@@ -37,7 +37,7 @@ class Echo:
 
     def __init__(self, rng: Random) -> None:
         self._rng = rng
-        self._reported = deque[bytes](maxlen=REMEMBERED)
+        self._reported = deque[bytes](maxlen=MAX_REMEMBERED)
         self.doubles = self.repeats_last = False
 
     def __call__(self, pieces: Pieces) -> Iterator[bytes]:
@@ -50,7 +50,7 @@ class Echo:
                 yield reported
 
     def _repeated(self, event: bytes) -> bytes:
-        if b"ERROR" not in event[:_BEGINNING]:
+        if b"ERROR" not in event[:_PREFIX_BYTES]:
             self._reported.append(event)
         return event * 2 if self.doubles and self._rng.random() < 0.5 else event
 
@@ -79,7 +79,7 @@ def _inject_echoes(context: FaultContext) -> tuple[list[Echo], list[Fault]]:
     mark_down(context, "echo")
     echoes = [Echo(Random(context.rng.random())) for _ in KINDS]
     faults = [
-        Fault("GET", rf"/{kind}$", query="watch=", agent=AGENT, pieces=echo, times=OFTEN)
+        Fault("GET", rf"/{kind}$", query="watch=", agent=AGENT, pieces=echo, times=ALL_REQUESTS)
         for kind, echo in zip(KINDS, echoes, strict=True)
     ]
     context.storm_cluster.proxy.inject(*faults)
@@ -110,7 +110,7 @@ def _stop_echoes(storm_cluster: StormCluster, echoes: list[Echo], faults: list[F
 
 def _watches_expired(context: FaultContext) -> InflictedFault:
     """Expire the versions from which watches continue: all objects are listed again."""
-    times = context.rng.randint(1, MOST_EXPIRED)
+    times = context.rng.randint(1, MAX_EXPIRED)
     expired = Fault("GET", r"", query="watch=", status=410, times=times)
     context.storm_cluster.proxy.inject(expired)
     context.storm_cluster.muster_wire.cut()
