@@ -21,7 +21,7 @@ from extender.api.objects.queues import PodGroup
 from extender.api.workloads.table import WORKLOADS
 from extender.apimachinery.kinds import Json
 from extender.apimachinery.quotas import refusal, with_pod_usage
-from extender.domain.explain.future import Followed, TimeStep, VirtualCluster
+from extender.domain.explain.future import PodChanges, TimeStep, VirtualCluster
 from extender.domain.ledger.claims import Claim
 from extender.domain.ledger.devices import DeviceInventory
 from extender.domain.model.ownership import Ownership
@@ -171,7 +171,7 @@ class Simulation(VirtualCluster):
                 self._settle()
             self._observer.decided(self.ledger.decisions, self.second)
             report_started(self._started_count)
-        return self.last - self.began_at
+        return self.last_at - self.began_at
 
     def _settle(self) -> None:
         """Decide until no more pods start."""
@@ -187,7 +187,7 @@ class Simulation(VirtualCluster):
             due = any(followed)
         self._decided_version = self.ledger.version
 
-    def _record_removed_pods(self, followed: Followed) -> None:
+    def _record_removed_pods(self, followed: PodChanges) -> None:
         """Record removed and evicted pods, and plan replacements of evicted pods."""
         for pod in followed.undone:  # no controller creates it again
             self._count_end(pod)
